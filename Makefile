@@ -28,8 +28,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
 	@echo "  TORCH_SPEC='torch==…' selects the build of PyTorch; PYTEST='-k name' is passed to pytest;"
-	@echo "  UP='--port 8081' is passed to up, demo and dev; ONCE=1 ends the demo with the experiment's exit code;"
-	@echo "  DEV_DATA=DIR is where dev keeps its data; CHAOS_MINUTES=0.1 shortens the minutes of chaos."
+	@echo "  UP='--port 8081' is passed to up, demo and dev; ONCE=1 exits the demo with the experiment's exit code;"
+	@echo "  DEV_DATA=DIR is the data folder of dev; CHAOS_MINUTES=0.1 shortens the chaos tests."
 
 setup: ## install the server in .venv
 	@$(SETUP) venv requirements.txt
@@ -39,13 +39,13 @@ setup-dev: ## install what lint and tests need in .venv
 	@$(SETUP) venv requirements-dev.txt
 	@$(SETUP) docs
 
-demo: setup ## serve, add two hosts, train on both, follow the log, until Ctrl-C
+demo: setup ## serve, add two hosts, train on both and follow the log, until Ctrl-C
 	@$(SETUP) venv examples/requirements.txt
 	@$(SETUP) torch
 	@$(SETUP) tools sshd
 	@exec $(RUN)/python manage.py demo $(UP) $(if $(ONCE),--once)
 
-dev: setup ## the demo for developers: restart when Python code or a template changes, show debug pages
+dev: setup ## run the demo for developers: restart when Python code or a template changes, show debug pages
 	@$(SETUP) venv examples/requirements.txt
 	@$(SETUP) torch
 	@$(SETUP) tools sshd
@@ -54,14 +54,14 @@ dev: setup ## the demo for developers: restart when Python code or a template ch
 up: setup ## serve the pages and the API on this machine, until Ctrl-C
 	@exec $(RUN)/python manage.py up $(UP)
 
-quick: setup-dev ## in a minute: lint, types, and the tests that need no server
+quick: setup-dev ## run lint, types, and the tests that need no server, in about a minute
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	$(RUN)/python -m tests.rig.plain_words
 	$(RUN)/mypy
 	$(RUN)/python -m pytest -q -n 2 $(PURE) $(PYTEST)
 
-test: setup-dev ## lint, then every test but the long ones; up to three failed tests are retried alone
+test: setup-dev ## run lint, then all tests except the long ones; up to three failed tests are retried alone
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium
 	@$(MAKE) --no-print-directory lint
@@ -82,7 +82,7 @@ lint: setup-dev ## check code, templates, types, imports between rooms, wordings
 		TRAINMASTER_ALLOWED_HOSTS=trainmaster.example \
 		$(RUN)/python manage.py check --deploy --fail-level WARNING
 
-coverage: setup-dev ## measure which lines tests run, in subprocesses too: build/coverage/html; PYTEST=tests/jobs for a part
+coverage: setup-dev ## measure test coverage, including subprocesses: build/coverage/html; PYTEST=tests/jobs for a part
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium
 	@rm -rf build/coverage && mkdir -p build/coverage
@@ -135,6 +135,6 @@ screenshots: setup-dev ## render the pictures in docs/img from a running server
 replay: setup-dev ## run a generated job trace through the planner in virtual time; REPLAY='--hosts 4' sets options
 	$(RUN)/python -m scheduling.replay --report benchmarks/reports/replay.md $(REPLAY)
 
-clean: ## remove .venv and caches; the data folder stays
+clean: ## remove .venv and caches; the data folder is kept
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -22,8 +22,8 @@ def check(username: str) -> None:
         return
     if wrong >= settings.LOGIN_ATTEMPTS:
         raise Refusal(
-            f"{wrong} wrong passwords for {username} were sent within {settings.LOGIN_WINDOW_SECONDS} s; "
-            "wait a little and try again.",
+            f"{wrong} wrong passwords for {username} within {settings.LOGIN_WINDOW_SECONDS} s. "
+            "Wait a moment and try again.",
             Code.FORBIDDEN,
         )
 

@@ -17,9 +17,9 @@ from django.utils import timezone
 class Scope(models.TextChoices):
     """What an access token may do, of what its user's role allows."""
 
-    READ = "read", "only read"
-    WRITE = "write", "read, submit jobs and change things"
-    FULL = "full", "do all that you may, with your account, too"
+    READ = "read", "read only"
+    WRITE = "write", "read, submit jobs and make changes"
+    FULL = "full", "everything you can do, including your account"
 
 
 class User(AbstractUser):

@@ -27,10 +27,10 @@ class Owned(Protocol):
 def require_scope(user: User, *, writes: bool, full: bool = False) -> None:
     """Raises Refusal where the access token that was sent does not reach so far."""
     if writes and user.scope == Scope.READ:
-        raise _forbidden("The access token has the scope read; it may not change anything.")
+        raise _forbidden("This access token has the scope read and cannot change anything.")
     if full and user.scope != Scope.FULL:
         raise _forbidden(
-            f"The access token has the scope {user.scope}; this needs the scope full, or a login."
+            f"This access token has the scope {user.scope}. Use a token with the scope full, or log in."
         )
 
 
@@ -39,9 +39,9 @@ def require_admin(user: User) -> None:
         return
     if user.role == User.Role.ADMIN:
         raise _forbidden(
-            f"Only an admin may do this; the access token has the scope {user.scope}, and this needs full."
+            f"Only admins can do this, and only with an access token of the scope full; this one has {user.scope}."
         )
-    raise _forbidden(f"Only an admin may do this; {user.username} is {user.role}.")
+    raise _forbidden(f"Only admins can do this; the role of {user.username} is {user.role}.")
 
 
 def require_editor(user: User) -> None:
@@ -51,7 +51,7 @@ def require_editor(user: User) -> None:
 
 
 def viewer(username: str) -> Refusal:
-    return _forbidden(f"{username} is a viewer and may not change anything.")
+    return _forbidden(f"{username} is a viewer and cannot change anything.")
 
 
 def may_change(user: User, thing: Owned) -> bool:
@@ -70,7 +70,7 @@ def require_own(user: User, thing: Owned, name: str = "") -> None:
     if not (user.is_admin or thing.owner_id == user.pk):
         whose = thing.owner.username if thing.owner else "nobody"
         name = name or f"{type(thing).__name__.lower()} {thing.pk}"
-        raise _forbidden(f"{name} belongs to {whose}; only its owner or an admin may change it.")
+        raise _forbidden(f"{name} belongs to {whose}; only its owner or an admin can change it.")
 
 
 def _forbidden(sentence: str) -> Refusal:

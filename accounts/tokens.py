@@ -38,7 +38,7 @@ def create(
         row = AccessToken.objects.create(
             hash=token_hash(token), user=user, description=_checked(description), scope=scope, expires_at=expires_at
         )  # fmt: skip
-        _record(row, "access token made", actor)
+        _record(row, "access token created", actor)
     return row, token
 
 
@@ -46,18 +46,22 @@ def _expiry(days: float) -> Any:
     longest = settings.ACCESS_TOKEN_DAYS_MAX
     if days == -1:
         if longest != -1:
-            raise Refusal(f"Here an access token counts for {longest:g} days at most.")
+            raise Refusal(f"On this server an access token is valid for at most {longest:g} days.")
         return None
     if not (math.isfinite(days) and 0 < days <= DAYS_MAX):
-        raise Refusal(f"found {days:g} days; allowed: more than 0 to {DAYS_MAX}, or -1 for ever.")
+        raise Refusal(
+            f"found {days:g} days; allowed: more than 0 and at most {DAYS_MAX}, or -1 to never expire."
+        )
     if longest != -1 and days > longest:
-        raise Refusal(f"found {days:g} days; here an access token counts for {longest:g} days at most.")
+        raise Refusal(
+            f"found {days:g} days; on this server an access token is valid for at most {longest:g} days."
+        )
     return timezone.now() + timedelta(days=days)
 
 
 def _checked(description: str) -> str:
     if len(description) > DESCRIPTION_CHARACTERS or "\0" in description:
-        raise Refusal(f"description: allowed: {DESCRIPTION_CHARACTERS} characters at most.")
+        raise Refusal(f"description: allowed: at most {DESCRIPTION_CHARACTERS} characters.")
     return description.strip()
 
 
@@ -65,7 +69,7 @@ def describe(row: AccessToken, description: str, *, actor: str) -> None:
     row.description = _checked(description)
     with transaction.atomic():
         row.save(update_fields=["description"])
-        _record(row, "access token described", actor)
+        _record(row, "access token description changed", actor)
 
 
 def revoke(row: AccessToken, *, actor: str) -> None:

@@ -25,14 +25,14 @@ _DESCRIPTION_CHARACTERS = 100
 
 
 def _no_slots_per_trial(value: Any) -> Any:
-    raise refuse("nothing here for a command; the field is slots")
+    raise refuse("not in a command; use slots")
 
 
 class Resources(resources.Resources):
     model_config = ConfigDict(json_schema_extra=leading("slots"))
 
     slots: NotNegative = 1
-    """Slots (GPUs), all on one host; 0 runs it without any."""
+    """Slots (GPUs), all on one host; 0 for none."""
     slots_per_trial: Annotated[Literal[None], BeforeValidator(_no_slots_per_trial)] = Field(
         default=None, exclude=True
     )
@@ -42,28 +42,28 @@ class CommandConfig(Section):
     """A checked config with its defaults. Make one by `parse` or `check`."""
 
     description: Annotated[str, Field(max_length=255)] = ""
-    """What lists call it; empty takes the words of the entrypoint."""
+    """The name shown in lists; if empty, the entrypoint."""
     entrypoint: Entrypoint | None = None
-    """A list of words is executed as it is; text, or a list of one, goes to /bin/sh -c."""
+    """A list of words is executed directly; text, or a list of one word, is run by /bin/sh -c."""
     resources: Resources = Resources()
-    """What the command asks for."""
+    """The resources of the command."""
     environment: Environment = Environment()
-    """What is around the entrypoint: variables, Python, hooks, image."""
+    """The entrypoint's environment: variables, Python, hooks, image."""
     bind_mounts: BindMounts = []
-    """Paths of the host inside a container."""
+    """Host paths to mount in a container."""
     work_dir: Annotated[str, Field(min_length=1)] | None = None
-    """A folder of the host, or one below the submitted folder; null is the submitted folder itself."""
+    """A folder on the host, or one in the submitted folder; null is the submitted folder itself."""
     debug: bool = False
-    """Known to Determined; the program may read it."""
+    """Accepted from Determined; the program can read it."""
     idle_timeout: Duration | None = None
-    """Ends what people use through the server once nobody has used it for so long: seconds, or text such as 30m."""
+    """Ends a shell, notebook or TensorBoard when nobody has used it for this time: seconds, or text such as 30m."""
     notebook_idle_type: Literal["kernels_or_terminals", "kernel_connections", "activity"] = (
         "kernels_or_terminals"
     )
-    """When a notebook counts as used: while it has a kernel or terminal, while somebody is connected to a kernel, or
+    """When a notebook counts as used: while it has a kernel or terminal, while a user is connected to a kernel, or
     while somebody does something."""
     tensorboard_args: list[str] = []
-    """More arguments of TensorBoard."""
+    """Additional arguments for TensorBoard."""
     pbs: Ignored = None
     slurm: Ignored = None
 
@@ -153,7 +153,7 @@ def _broken_rules(config: dict[str, Any]) -> Iterator[Problem]:
         yield Problem(at(("entrypoint",)), NOTHING, "a command, such as nvidia-smi, or a list of its words")
     environment = look_up(config, ("environment",))
     if isinstance(environment, dict) and environment.get("python") and environment.get("activate"):
-        yield Problem(at(("environment",)), "python and activate", "one of python and activate, not both")
+        yield Problem(at(("environment",)), "python and activate", "either python or activate, not both")
 
 
 def _words(entrypoint: str | list[str] | None) -> str:

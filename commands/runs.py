@@ -15,8 +15,8 @@ from trainmaster.serving.shell import AUTHORIZED_KEY, HOST_KEY
 _SERVING = ["python3", "-m", "trainmaster.serving"]
 #: `sh -c` with the folder as $1: what follows is the command itself
 _IN_FOLDER = (
-    'cd -- "$1" 2>/dev/null || { printf "work_dir: the folder %s does not exist on %s, or this account may not '
-    'enter it. Create it there, or change work_dir in the config.\\n" "$1" "$DET_AGENT_ID" >&2; exit 2; }; '
+    'cd -- "$1" 2>/dev/null || { printf "work_dir: the folder %s does not exist on %s, or this account has no '
+    'access to it. Create it there, or change work_dir in the config.\\n" "$1" "$DET_AGENT_ID" >&2; exit 2; }; '
     'shift; exec "$@"'
 )
 

@@ -38,7 +38,7 @@ def reported(task_id: str, record: Any) -> None:
         return
     port = record.get("port")
     if type(port) is not int or not 0 < port <= _PORT_MAX:
-        log.warning("task %s is ready on port %r, which is none", task_id, port)
+        log.warning("task %s reported port %r, which is not a port", task_id, port)
         return
     now = timezone.now()
     rows = Service.objects.filter(command__task_id=task_id, ready_at=None)

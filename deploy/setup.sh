@@ -19,7 +19,7 @@ apt_install() {
         apt-get -qq update >/dev/null || return 1
         APT_UPDATED=1
     fi
-    say "Installing $* by apt."
+    say "Installing $* with apt."
     DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends "$@" >/dev/null
 }
 
@@ -38,10 +38,10 @@ apt_install_stopped() {
 make_venv() {
     [ -x "$VENV/bin/pip" ] && return
     "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-        { say "Trainmaster's server needs Python 3.11 or newer; $PYTHON is $("$PYTHON" --version). Set PYTHON=…"; exit 1; }
+        { say "Trainmaster's server requires Python 3.11 or newer; $PYTHON is $("$PYTHON" --version). Set PYTHON=…"; exit 1; }
     "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || apt_install python3-venv ||
-        { say "This Python cannot make a virtual environment. Install the package python3-venv and try again."; exit 1; }
-    say "Making $VENV."
+        { say "This Python cannot create a virtual environment. Install the package python3-venv and try again."; exit 1; }
+    say "Creating $VENV."
     "$PYTHON" -m venv "$VENV"
 }
 
@@ -84,8 +84,8 @@ install_torch() {
         rm "$site/system-torch.pth"
     fi
     if [ -z "${TORCH_SPEC:-}" ]; then
-        say "PyTorch is not importable. Installing the latest: with its CUDA libraries a download of 2 to 4 GB."
-        say "(Ctrl-C, and TORCH_SPEC='torch==…' chooses another build; one for CPUs is about 0.2 GB.)"
+        say "PyTorch cannot be imported. Installing the latest version:  a download of 2 to 4 GB with its CUDA libraries."
+        say "(To choose another build, press Ctrl-C and set TORCH_SPEC='torch==…'; a CPU build is about 0.2 GB.)"
     else
         say "Installing $TORCH_SPEC: a download of about 0.2 GB for a CPU build, 2 to 4 GB with CUDA libraries."
     fi
@@ -101,13 +101,13 @@ install_tools() {
     for tool in "$@"; do
         case $tool in
         sshd) find_program sshd || apt_install_stopped openssh-server ||
-            say "SKIPPED: no sshd here and apt cannot bring openssh-server: hosts are local ones, tests over SSH are skipped." ;;
+            say "SKIPPED: sshd is missing and apt cannot install openssh-server: hosts are local, tests over SSH are skipped." ;;
         ip) find_program ip && find_program unshare || apt_install iproute2 util-linux ||
-            say "SKIPPED: no iproute2 here: tests that cut links or use several accounts are skipped." ;;
+            say "SKIPPED: iproute2 is missing: tests that cut links or use several accounts are skipped." ;;
         slurm) find_program slurmctld && find_program munged || apt_install_stopped slurm-wlm munge ||
-            say "SKIPPED: no Slurm here and apt cannot bring it: short commands are compared with nothing." ;;
+            say "SKIPPED: Slurm is missing and apt cannot install it: short commands are not compared with Slurm." ;;
         chromium) find_program chromium && find_program chromedriver || apt_install chromium chromium-driver ||
-            say "SKIPPED: no chromium here: the browser tests are skipped."
+            say "SKIPPED: chromium is missing: the browser tests are skipped."
             # the same engine for a third of the processor time; not every distribution has it
             find_program chromium-headless-shell || apt_install chromium-headless-shell || true ;;
         esac
@@ -121,5 +121,5 @@ venv) install_requirements "$1" ;;
 docs) build_docs ;;
 torch) install_torch ;;
 tools) install_tools "$@" ;;
-*) say "setup.sh: $verb is no verb; allowed: venv, docs, torch, tools"; exit 2 ;;
+*) say "setup.sh: unknown verb $verb; allowed: venv, docs, torch, tools"; exit 2 ;;
 esac

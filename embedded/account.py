@@ -52,8 +52,8 @@ def current() -> Account:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:
         raise ImproperlyConfigured(
-            f"User id {uid} has no name in the password file, and PostgreSQL needs one. "
-            "Start as a named user, or set DATABASE_URL to a PostgreSQL server."
+            f"User id {uid} has no name in the password file, but PostgreSQL needs one. "
+            "Start as a user with a name, or set DATABASE_URL to a PostgreSQL server."
         ) from None
     return Account(name, uid, os.getegid())
 

@@ -52,7 +52,7 @@ class Made:
 def write(target: Path) -> Made:
     """Write the archive, readable by its owner alone; `target` is there wholly or not at all. Raises CannotBackUp."""
     if target.exists():
-        raise CannotBackUp(f"{target} is there already; name another file, or remove that one first.")
+        raise CannotBackUp(f"{target} already exists; choose another file, or remove that one first.")
     descriptor, scratch = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -75,11 +75,11 @@ def _fill(file: io.BufferedWriter, beside: Path) -> int:
         _wait_for_removals()
         with alone(checkpoint_files.REMOVAL) as nobody_removes:
             if nobody_removes is None:
-                raise CannotBackUp("Files of checkpoints are being removed just now; try again in a minute.")
+                raise CannotBackUp("Checkpoint files are being removed right now; try again in a minute.")
             with nobody_removes.kept():
                 count = _contents(archive, beside)
             if not nobody_removes.renew():
-                raise CannotBackUp("This process was stopped for too long while it copied files; try again.")
+                raise CannotBackUp("This process was suspended for too long while copying files; try again.")
             return count
 
 

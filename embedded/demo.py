@@ -61,8 +61,8 @@ class Demo:
         if self.experiment is None or self._state() in {"PAUSED", *ENDED}:
             return
         self.say(
-            f"Pausing the demo's experiment {self.experiment}: it saves and leaves, which takes some seconds. "
-            "`make demo` goes on with it."
+            f"Pausing the demo's experiment {self.experiment}: it saves a checkpoint and stops, which "
+            "takes a few seconds. `make demo` resumes it."
         )
         self.client.post(f"/api/v1/experiments/{self.experiment}/pause")
         try:
@@ -84,10 +84,10 @@ class Demo:
             if host.name not in known:
                 self.client.add_host(_wanted(host))
         if self.hosts[0].sshd is None:
-            self.say("There is no sshd here: the hosts demo-1 and demo-2 are local ones, run without SSH.")
+            self.say("No sshd on this machine: the hosts demo-1 and demo-2 are local and run without SSH.")
         else:
             places = " and ".join(f"{host.name} ({host.address} port {host.port})" for host in self.hosts)
-            self.say(f"The hosts are {places}: an sshd of the demo's own each, on this machine.")
+            self.say(f"The hosts are {places}, each with its own sshd on this machine.")
         self._wait(self._hosts_ready, HOSTS_LIMIT_SECONDS, "the hosts to get ready")
 
     def _local_ones(self, known: dict[str, Any]) -> bool:
@@ -119,11 +119,11 @@ class Demo:
         if note.exists():
             self.experiment = json.loads(note.read_text())["id"]
             if self._state() == "PAUSED":
-                self.say(f"Going on with experiment {self.experiment}, which was paused.")
+                self.say(f"Resuming experiment {self.experiment}, which was paused.")
                 self.client.post(f"/api/v1/experiments/{self.experiment}/activate")
                 return
             if self._state() not in ENDED:
-                self.say(f"Experiment {self.experiment} went on meanwhile.")
+                self.say(f"Experiment {self.experiment} kept running.")
                 return
         self.experiment = self._submit()
         note.write_text(json.dumps({"id": self.experiment}))
@@ -137,13 +137,13 @@ class Demo:
         self.say(text.rstrip())
         found = re.search(r"[Ee]xperiment (\d+)", text)
         if code != 0 or found is None:
-            raise CannotStart("The demo's experiment could not be submitted; the lines above say why.")
+            raise CannotStart("The demo's experiment could not be submitted; see the lines above.")
         return int(found[1])
 
     def _follow(self) -> int:
         """Show the log until the training has ended; 0 when it has completed."""
         assert self.experiment is not None
-        self.say(f"The pages of this experiment: {self.server.url}/experiments/{self.experiment}")
+        self.say(f"Page of this experiment: {self.server.url}/experiments/{self.experiment}")
         self._cli("experiment", "logs", "--follow", str(self.experiment))
         self.server.supervisor.serve(
             lambda: self._state() in ENDED
@@ -175,7 +175,7 @@ class Demo:
     def _wait(self, condition: Callable[[], bool], limit_seconds: float, what: str) -> None:
         self.server.supervisor.serve(condition, limit_seconds)
         if not condition():
-            raise CannotStart(f"Waited {limit_seconds:.0f} s for {what}, in vain.")
+            raise CannotStart(f"Timed out after {limit_seconds:.0f} s waiting for {what}.")
 
 
 def _start(supervisor: Supervisor, hosts: list[demo_hosts.DemoHost]) -> None:

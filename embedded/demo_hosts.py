@@ -64,7 +64,7 @@ def make(data: Path, local: bool) -> list[DemoHost]:
     program = None if local else sshd_program()
     if not local and program is None:
         raise ImproperlyConfigured(
-            "The demo's hosts were added with an sshd of their own, and there is none here now. "
+            "The demo's hosts were added with their own sshd, but sshd is no longer installed. "
             "Install openssh-server again."
         )
     return [_make(home, number, program) for number, home in enumerate(_homes(data))]
@@ -125,8 +125,8 @@ def _port(home: Path, address: str) -> int:
             attempt.bind((address, wanted))
         except OSError as error:
             raise ImproperlyConfigured(
-                f"The demo's host {home.name} has port {wanted} on {address}, which is in use. "
-                f"End that process, or remove {home} and run `trainmaster host remove {home.name}`."
+                f"The demo's host {home.name} uses port {wanted} on {address}, which is already in use. "
+                f"Stop that process, or remove {home} and run `trainmaster host remove {home.name}`."
             ) from error
         path.write_text(str(attempt.getsockname()[1]))
         return int(attempt.getsockname()[1])

@@ -29,15 +29,15 @@ def _refuse_closed(path: Path, account: Account, existing: Path) -> None:
     """Before anything is made: say so when the account cannot get there. Parents are not ours to open."""
     if not os.access(existing, os.W_OK | os.X_OK):
         raise ImproperlyConfigured(
-            f"{path} cannot be made or written by {current().name}; choose a folder with --data or "
+            f"{path} cannot be created or written by {current().name}; choose another folder with --data or "
             "TRAINMASTER_DATA_DIR."
         )
     if path.exists() and account.uid != os.geteuid():
         existing = path.parent  # the folder itself is opened to the account, just as far as it needs
     if closed := can_enter(account, existing):
         raise ImproperlyConfigured(
-            f"PostgreSQL runs as the account {account.name} (never as root), which may not enter {closed}, "
-            f"so the data cannot lie in {path}. Choose a folder elsewhere with --data or "
+            f"PostgreSQL runs as the account {account.name} (never as root), which cannot access {closed}, "
+            f"so the data cannot be in {path}. Choose another folder with --data or "
             "TRAINMASTER_DATA_DIR (the default is /var/lib/trainmaster/server)."
         )
 
@@ -75,5 +75,5 @@ def _refuse_strangers(folder: Path, account: Account) -> None:
         return
     if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {os.geteuid(), account.uid}:
         raise ImproperlyConfigured(
-            f"{folder} belongs to somebody else (user id {status.st_uid}); remove it or choose --data."
+            f"{folder} belongs to another user (user id {status.st_uid}); remove it or choose --data."
         )

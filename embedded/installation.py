@@ -67,7 +67,7 @@ def running(
     with lock.held(data) as note_address:
         register = lock.Register(data)
         if leftovers := register.end_leftovers():
-            say(f"Ended what a former start had left: {', '.join(leftovers)}.")
+            say(f"Stopped processes left over from an earlier start: {', '.join(leftovers)}.")
         sockets = ports.listen(options.listen, options.port)
         port = sockets[0].getsockname()[1]
         if options.proxy_port:
@@ -76,7 +76,7 @@ def running(
         url = f"{'https' if certificate else 'http'}://{ports.LOOPBACK}:{port}"
         if options.proxy_origin.rstrip("/") == url:
             raise ImproperlyConfigured(
-                f"--proxy-origin is {url}, which is the console's own; allowed: another name or port."
+                f"--proxy-origin is {url}, the console's own origin; allowed: another name or port."
             )
         note_address(url)
         logs = data / "log"
@@ -97,7 +97,7 @@ def _check(options: Options) -> None:
     if options.workers < 1:
         raise ImproperlyConfigured(f"--workers is {options.workers}; allowed: 1 or more.")
     if (options.certificate is None) != (options.key is None):
-        raise ImproperlyConfigured("--cert and --key belong together; one of them is missing.")
+        raise ImproperlyConfigured("--cert and --key must be given together; one of them is missing.")
     if options.insecure_http and options.certificate is not None:
         raise ImproperlyConfigured(
             "--insecure-http turns TLS off, so it cannot be used with --cert and --key."
@@ -107,7 +107,7 @@ def _check(options: Options) -> None:
     if options.dev and beyond:
         raise ImproperlyConfigured(
             f"--dev shows source code and settings on error pages, so it cannot listen on {options.listen}. "
-            "Leave out --listen to serve on loopback alone."
+            "Omit --listen to serve on loopback only."
         )
 
 
@@ -186,7 +186,7 @@ def _given(environment: "dict[str, str] | os._Environ[str]", name: str) -> bool:
 def _prepare(supervisor: Supervisor, environment: dict[str, str]) -> None:
     code = supervisor.run([sys.executable, str(ROOT / "manage.py"), "prepare"], environment, ROOT)
     if code != 0:
-        raise CannotStart("The database could not be prepared; the lines above say why.")
+        raise CannotStart("The database could not be prepared; see the lines above.")
 
 
 def _start_ours(

@@ -35,7 +35,7 @@ def held(data: Path) -> Iterator[Callable[[str], None]]:
             json.dump(me, file)
             file.flush()
 
-        note("an address that it is still opening")
+        note("an address that is not open yet")
         yield note
 
 
@@ -43,11 +43,11 @@ def _who(data: Path, path: str) -> str:
     try:
         holder = json.loads(Path(path).read_text())
     except ValueError:  # it is just writing its name
-        return f"Trainmaster already runs from {data}."
+        return f"Trainmaster is already running from {data}."
     return (
-        f"Trainmaster already runs from {data}: process {holder['pid']} of {holder['user']}, "
+        f"Trainmaster is already running from {data}: process {holder['pid']} of {holder['user']}, "
         f"since {holder['since']}, at {holder['address']}. "
-        f"End that one with Ctrl-C or `kill {holder['pid']}`, or choose another folder with --data."
+        f"Stop it with Ctrl-C or `kill {holder['pid']}`, or choose another folder with --data."
     )
 
 

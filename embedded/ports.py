@@ -24,7 +24,7 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         raise ImproperlyConfigured(
-            f"--listen is {address!r}; allowed: an IP address of this machine, or 0.0.0.0 or :: for all."
+            f"--listen is {address!r}; allowed: an IP address of this machine, or 0.0.0.0 or :: for all addresses."
         ) from None
 
 
@@ -55,7 +55,9 @@ def _why(address: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"Port {port} on {address} is in use by another process; choose one with --port."
     if error.errno == errno.EADDRNOTAVAIL:
-        return f"{address} is no address of this machine; allowed: one of its own, or 0.0.0.0 for all."
+        return (
+            f"{address} is not an address of this machine; allowed: one of its addresses, or 0.0.0.0 for all."
+        )
     if error.errno == errno.EACCES:
-        return f"Port {port} needs root; choose one above 1023 with --port."
+        return f"Port {port} requires root; choose one above 1023 with --port."
     return f"Cannot listen on {address} port {port}: {error.strerror}."

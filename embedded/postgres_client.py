@@ -76,5 +76,5 @@ def _program(name: str) -> str:
     if found := shutil.which(name):
         return found
     raise Failed(
-        f"There is no {name} here. Install requirements.txt, which brings one, or PostgreSQL's client programs."
+        f"{name} was not found. Install requirements.txt, which includes it, or PostgreSQL's client programs."
     )

@@ -118,7 +118,7 @@ def start(
         child.wait()
     if child.poll() is not None:
         raise RuntimeError(
-            f"{command[0]} did not start; its log says:\n{log.read_text(errors='replace')[-2000:]}"
+            f"{command[0]} did not start. End of its log:\n{log.read_text(errors='replace')[-2000:]}"
         )
     return child
 

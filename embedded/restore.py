@@ -48,7 +48,7 @@ def read(source: Path, data: Path) -> dict[str, Any]:
             _restore(archive, data)
             return about
     except (tarfile.TarError, EOFError) as error:
-        raise CannotRestore(f"{source} is no whole backup: {error}.") from error
+        raise CannotRestore(f"{source} is not a complete backup: {error}.") from error
     except (postgres_client.Failed, ImproperlyConfigured, lock.Held) as error:
         raise CannotRestore(str(error)) from error
 
@@ -59,8 +59,8 @@ def _about(archive: tarfile.TarFile, source: Path) -> dict[str, Any]:
     about = json.load(file) if file else {}
     if about.get("format") != backup.FORMAT:
         raise CannotRestore(
-            f"{source} is not a backup of this form (found: {about.get('format')!r}, allowed: {backup.FORMAT}). "
-            "Restore it with the version that made it, then update."
+            f"{source} is not a backup in this format (found: {about.get('format')!r}, allowed: {backup.FORMAT}). "
+            "Restore it with the version that created it, then upgrade."
         )
     return dict(about)
 
@@ -69,8 +69,8 @@ def _refuse_full(data: Path) -> None:
     found = sorted(path.name for path in data.iterdir()) if data.is_dir() else []
     if found:
         raise CannotRestore(
-            f"{data} is not empty ({', '.join(found[:5])} …): a backup is restored into an empty data folder. "
-            "Name another by --data, or move this one away."
+            f"{data} is not empty ({', '.join(found[:5])} …): a backup can only be restored into an empty data folder. "
+            "Choose another folder with --data, or move this one away."
         )
 
 
@@ -96,7 +96,9 @@ def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, data: Path, dump: 
     known = member.name in {backup.DUMP, backup.SECRET} or parts[0] in backup.FOLDERS
     content = archive.extractfile(member) if known and ".." not in parts and member.isreg() else None
     if content is None:
-        raise CannotRestore(f"The backup has {member.name!r}, which no backup of ours has.")
+        raise CannotRestore(
+            f"The backup contains {member.name!r}, which is not part of a Trainmaster backup."
+        )
     target = dump if member.name == backup.DUMP else data / member.name
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -129,8 +131,8 @@ def _refuse_used(database: dict[str, Any]) -> None:
         row = connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").fetchone()
     if row and row[0]:
         raise CannotRestore(
-            f"The database {database['NAME']} has {row[0]} tables already: a backup is restored into an empty one. "
-            "Make a new database and let DATABASE_URL name it."
+            f"The database {database['NAME']} already has {row[0]} tables: a backup can only be restored into an "
+            "empty database. Create a new database and set DATABASE_URL to it."
         )
 
 
@@ -145,4 +147,4 @@ def _connected(database: dict[str, Any]) -> psycopg.Connection[Any]:
             **{"connect_timeout": 10, **database["OPTIONS"]},
         )
     except psycopg.OperationalError as error:
-        raise CannotRestore(f"The database does not answer: {error}") from error
+        raise CannotRestore(f"The database did not respond: {error}") from error

@@ -186,7 +186,8 @@ class Supervisor:
                 child.sign, child.sign_seen_at = sign, now
             if now - child.sign_seen_at > child.part.sign_limit_seconds:
                 self._say(
-                    f"{child.part.name} gave no sign of life for {child.part.sign_limit_seconds:.0f} s; ending it."
+                    f"{child.part.name} has shown no sign of life "
+                    f"for {child.part.sign_limit_seconds:.0f} s; stopping it."
                 )
                 child.process.kill()
                 child.process.wait()
@@ -244,7 +245,7 @@ class Supervisor:
                 lines = file.read().decode(errors="replace").splitlines()[-SHOWN_LINES:]
         except FileNotFoundError:
             return ""
-        return f"The end of {path}:\n" + "\n".join(f"    {line}" for line in lines)
+        return f"End of {path}:\n" + "\n".join(f"    {line}" for line in lines)
 
     def _limit_logs(self) -> None:
         """Children append to their files themselves, so a full one is copied aside and cut to nothing."""
@@ -293,4 +294,4 @@ def _touched_at(sign: Path | None) -> float:
 
 def _how(process: "subprocess.Popen[bytes]") -> str:
     code = process.returncode
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return f"was terminated by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"

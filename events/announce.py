@@ -82,7 +82,7 @@ def _publish(topics: list[str], calls: Mapping[str, Iterable[tuple[object, ...]]
         if any(calls.values()):
             _send(calls)
     except Exception as error:  # kombu wraps many transport errors; none of them may undo a committed change
-        log.info("hints not sent, whoever waits for them looks by himself: %s", error)
+        log.info("update hints were not sent; waiting pages will poll instead: %s", error)
 
 
 def _send(calls: Mapping[str, Iterable[tuple[object, ...]]]) -> None:

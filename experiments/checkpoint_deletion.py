@@ -71,10 +71,10 @@ def _needed(experiment: Experiment) -> dict[uuid.UUID, str]:
     going_on = Trial.objects.filter(latest_checkpoint__trial__experiment=experiment)
     living = going_on.exclude(state__in=TRIAL_END_STATES).order_by("-pk")
     for trial_id, pk in living.values_list("pk", "latest_checkpoint_id"):
-        found[pk] = f"trial {trial_id} goes on from it"
+        found[pk] = f"trial {trial_id} is training from it"
     began = Trial.objects.filter(source_checkpoint__trial__experiment=experiment).order_by("-pk")
     for trial_id, pk in began.values_list("pk", "source_checkpoint_id"):
-        found[pk] = f"trial {trial_id} began with it"
+        found[pk] = f"trial {trial_id} started from it"
     return found
 
 
@@ -213,16 +213,16 @@ def objections(chosen: Collection[Checkpoint]) -> Iterator[str]:
     goes_on, begin = borrowers.of({row.pk for row in chosen})
     for row in chosen:
         if row.state == CheckpointState.PARTIAL:
-            yield f"Checkpoint {row.pk} is still being uploaded; delete it once it is complete."
+            yield f"Checkpoint {row.pk} is still being uploaded; delete it when the upload is complete."
         elif trial_id := goes_on.get(row.pk):
             yield (
-                f"Checkpoint {row.pk} cannot be deleted while trial {trial_id} goes on from it; "
+                f"Checkpoint {row.pk} cannot be deleted while trial {trial_id} is training from it; "
                 "end its experiment first, or wait for its next checkpoint."
             )
         elif experiment_id := begin.get(row.pk):
             yield (
-                f"Checkpoint {row.pk} cannot be deleted while experiment {experiment_id} goes on, "
-                "whose trials begin with it."
+                f"Checkpoint {row.pk} cannot be deleted while experiment {experiment_id} is running, "
+                "because its trials start from it."
             )
 
 
@@ -285,9 +285,11 @@ def lost_with(checkpoint: Checkpoint, facts: Standing) -> list[str]:
     others = trial.checkpoints.filter(state__in=USABLE).exclude(pk=checkpoint.pk)
     newest = others.order_by("-steps_completed", "-reported_at").first()
     if trial.latest_checkpoint_id == checkpoint.pk:
-        then = f"from step {newest.steps_completed}" if newest else "from its beginning"
-        told.append(f"It is the latest of trial {trial.pk}, which can then be continued only {then}.")
+        then = f"from step {newest.steps_completed}" if newest else "from the beginning"
+        told.append(
+            f"It is the latest of trial {trial.pk}. Without it, the trial can only be continued {then}."
+        )
     told += [f"It is the {why}." for why in facts.kept.get(checkpoint.pk, []) if why.startswith("best")]
     for other in checkpoint.started.exclude(pk=trial.pk).order_by("pk")[:5]:
-        told.append(f"Trial {other.pk} of experiment {other.experiment_id} began with it.")
+        told.append(f"Trial {other.pk} of experiment {other.experiment_id} started from it.")
     return told

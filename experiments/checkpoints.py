@@ -24,7 +24,7 @@ class MissingFiles(Exception):
     """Files of the record that have not arrived in full."""
 
     def __init__(self, paths: list[str]) -> None:
-        super().__init__(f"{len(paths)} files of the checkpoint are missing or have another size.")
+        super().__init__(f"{len(paths)} files of the checkpoint are missing or have the wrong size.")
         self.paths = paths
 
 
@@ -93,7 +93,7 @@ def open_to(trial: Trial) -> Q:
 def _inside(path: str) -> str:
     """The name of a file, or of a folder (`name/`), that lies in its checkpoint. ValueError for any other."""
     if any(part in {"", ".", ".."} for part in path.rstrip("/").split("/")) or "\0" in path:
-        raise ValueError(f"the checkpoint names a file {path!r}, which does not lie in its folder")
+        raise ValueError(f"the checkpoint lists a file {path!r} that is outside its folder")
     return path
 
 

@@ -75,17 +75,17 @@ def _without_checkpoint(experiment: Experiment) -> dict[str, int]:
 def _check_state(experiment: Experiment) -> None:
     if experiment.unmanaged:
         raise Refusal(
-            f"experiment {experiment.pk} is unmanaged: its program goes on where it was started.",
+            f"experiment {experiment.pk} is unmanaged: continue its program where you started it.",
             Code.CONFLICT,
         )
     if experiment.state not in EXPERIMENT_END_STATES:
         first = (
             "activate it instead"
             if experiment.state == ExperimentState.PAUSED
-            else "wait for its end, or cancel it"
+            else "wait until it ends, or cancel it"
         )
         raise Refusal(
-            f"experiment in non terminal state '{experiment.state}': only one that has ended is continued; {first}.",
+            f"experiment in non terminal state '{experiment.state}': only an ended one can be continued; {first}.",
             Code.CONFLICT,
         )
     if experiment.archived:
@@ -104,12 +104,12 @@ def _check_state(experiment: Experiment) -> None:
 def _check_changes(experiment: Experiment, changes: dict[str, Any]) -> None:
     searcher = experiment.config["searcher"]["name"]
     if changes and searcher != "single":
-        raise Refusal(f"a {searcher} search is continued as it was: its config cannot be changed.")
+        raise Refusal(f"a {searcher} search continues unchanged: its config cannot be changed.")
     if _section(changes, "searcher").get("name", "single") != "single":
-        raise Refusal("searcher.name: a single search stays one when it is continued.")
+        raise Refusal("searcher.name: cannot be changed when a single search is continued.")
     for field in ("workspace", "project"):
         if changes.get(field):
-            raise Refusal(f"{field}: a continued experiment stays in its project; move it afterwards.")
+            raise Refusal(f"{field}: a continued experiment stays in its project; move it afterward.")
 
 
 def _config(experiment: Experiment, changes: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def _config(experiment: Experiment, changes: dict[str, Any]) -> dict[str, Any]:
     used = time_used(list(experiment.trials.values_list("task_id", flat=True)))
     if limit is not None and any(seconds >= limit for seconds in used.values()):
         raise Refusal(
-            f"resources.max_time: its {duration(limit)} are used up; continue it with a greater one, such as "
+            f"resources.max_time: the limit of {duration(limit)} is used up; continue with a longer one, such as "
             f"resources.max_time={2 * limit}."
         )
     return config

@@ -39,7 +39,7 @@ def operate(experiment_id: int, wanted: list[custom.Wanted], event_id: int, *, a
     experiment = lock(experiment_id)
     _check(experiment)
     if experiment.state not in GOING_ON:
-        raise Refusal(f"experiment {experiment_id} is {experiment.state}: its search is over.", Code.ENDED)
+        raise Refusal(f"experiment {experiment_id} is {experiment.state}: its search has ended.", Code.ENDED)
     state = searching.upgraded(experiment.search)
     operations = custom.operate(state, wanted, event_id)
     search.carry_on(experiment, state, operations, actor=actor)
@@ -50,6 +50,6 @@ def _check(experiment: Experiment) -> None:
     if not custom.is_custom(experiment.search):
         name = (experiment.config.get("searcher") or {}).get("name")
         raise Refusal(
-            f"experiment {experiment.pk} has a {name} search: the server runs it; custom is run by you.",
+            f"experiment {experiment.pk} has a {name} search, which the server runs; you run only custom searches.",
             Code.CONFLICT,
         )

@@ -84,7 +84,7 @@ def refuse_closed(experiment: Experiment) -> None:
         )
     if experiment.archived:
         raise Refusal(
-            f"Experiment {experiment.pk} is archived; unarchive it before you go on with it.", Code.CONFLICT
+            f"Experiment {experiment.pk} is archived; unarchive it before you continue it.", Code.CONFLICT
         )
 
 

@@ -61,7 +61,7 @@ def require_changeable(user: User, place: Place) -> None:
     """Its owner and admins change a workspace or project, nobody those that came with the server. Raises Refusal."""
     what = _word(place)
     if place.immutable:
-        raise Refusal(f"{what} {place.name} came with the server and cannot be changed.")
+        raise Refusal(f"{what} {place.name} is built in and cannot be changed.")
     rights.require_owner(user, place, f"{what} {place.name}")
 
 
@@ -73,7 +73,7 @@ def make_workspace(user: User, name: str) -> Workspace:
     """Raises Refusal."""
     return _unique(
         lambda: Workspace.objects.create(name=name, owner=user),
-        f"there is already a workspace {name}; choose another name.",
+        f"a workspace {name} already exists; choose another name.",
     )
 
 
@@ -88,7 +88,7 @@ def make_project(user: User, workspace: Workspace, name: str, description: str, 
             key=(key or _free_key(name)).upper(),
             owner=user,
         ),
-        f"there is already a project {name} here, or one with this key; choose another.",
+        f"a project named {name} or with this key already exists here; choose another.",
     )
 
 
@@ -116,7 +116,7 @@ def change(user: User, place: Place, changes: Mapping[str, Any]) -> None:
     if changes:
         _unique(
             lambda: type(place).objects.filter(pk=place.pk).update(**changes),
-            f"there is already a {_word(place)} of this name or key; choose another.",
+            f"a {_word(place)} with this name or key already exists; choose another.",
         )
 
 
@@ -180,7 +180,7 @@ def locked_notes(project_id: int) -> list[dict[str, str]]:
     """Its pages of notes, which nobody else writes until the transaction ends. Raises Refusal where it was deleted."""
     found = Project.objects.select_for_update().filter(pk=project_id).first()
     if found is None:
-        raise Refusal("the project was deleted meanwhile.")
+        raise Refusal("the project has been deleted.")
     return list(found.notes)
 
 

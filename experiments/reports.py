@@ -41,7 +41,7 @@ def apply(experiment: Experiment, trial: Trial, member: Member, data: dict[str, 
         case "metadata":
             metadata = data.get("metadata") or {}
             if not isinstance(metadata, dict):
-                raise ValueError(f"metadata of a trial is an object; found: {type(metadata).__name__}")
+                raise ValueError(f"metadata of a trial must be an object; found: {type(metadata).__name__}")
             Trial.objects.filter(pk=trial.pk).update(metadata=metadata)
     announce(f"experiment:{experiment.pk}")
 

@@ -63,7 +63,7 @@ def endpoint_refusal(section: dict[str, Any]) -> str:
     allowed = dict.fromkeys(filter(None, [*settings.S3_ENDPOINTS, settings.S3_ENDPOINT_URL]))
     return (
         f"checkpoint_storage.endpoint_url: found {endpoint}, allowed on this server: {', '.join(allowed)}, or none, "
-        "which is Amazon's. TRAINMASTER_S3_ENDPOINTS has this list."
+        "for Amazon's. TRAINMASTER_S3_ENDPOINTS sets this list."
     )
 
 
@@ -102,8 +102,8 @@ def store_of(checkpoint: Checkpoint) -> S3Store:
     if account is None:
         bucket = checkpoint.storage.get("bucket")
         raise NotHere(
-            f"The files of checkpoint {checkpoint.pk} lie in the S3 bucket {bucket!r}, for which the server has no "
-            "keys; hosts reach it by a role of their own."
+            f"The files of checkpoint {checkpoint.pk} are in the S3 bucket {bucket!r}, for which the server has no "
+            "keys; hosts use a role of their own."
         )
     if refusal := endpoint_refusal(section):  # of an experiment that is older than the setting
         raise PermissionError(refusal)

@@ -87,8 +87,8 @@ def _fail(experiment: Experiment, trial: Trial, validation: Validation) -> None:
     said = {
         "level": "ERROR",
         "title": f"The validation at step {validation.steps_completed} lacks {validation.lacks}",
-        "description": "The search compares trials by it, so the experiment ends. Report it with each validation, or "
-        "name a metric that is reported in searcher.metric (or searcher.time_metric).",
+        "description": "The search compares trials by it, so the experiment has been ended. Report it with each "
+        "validation, or set searcher.metric (or searcher.time_metric) to a metric that is reported.",
     }
     alerts.raised(trial.pk, trial.task_id, experiment.pk, said)
     fail(experiment, reason=Reason.METRIC_MISSING, actor="searcher")

@@ -58,7 +58,7 @@ def of(config: dict[str, Any], seed: int = 0, most: int = MOST_TRIALS) -> Previe
     searcher = {name: value for name, value in searcher.items() if value is not None}
     if searcher["name"] == "custom":
         raise searching.BadSearch(
-            "searcher.name", "custom", "a searcher of the server; this one is run by its user"
+            "searcher.name", "custom", "a searcher that the server runs; this one is run by its user"
         )
     _check_size(searcher, hparams, most)
     run = simulate(searcher, hparams, seed)
@@ -115,4 +115,4 @@ def _check_size(searcher: dict[str, Any], hparams: dict[str, Any], most: int) ->
     hyperparameters.check(hparams, grid=is_grid)
     trials = hyperparameters.grid_size(hparams) if is_grid else int(searcher.get("max_trials", 1))
     if trials > most:
-        raise Refusal(f"The search has {trials:,} trials; a preview makes {most:,} at most.")
+        raise Refusal(f"The search has {trials:,} trials; a preview can simulate at most {most:,}.")

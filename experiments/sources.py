@@ -50,7 +50,7 @@ def found(config: dict[str, Any]) -> Checkpoint | None:
         checkpoint = newest.order_by("-steps_completed", "-reported_at").first()
         if checkpoint is None:
             raise Refusal(
-                f"searcher.source_trial_id: trial {trial_id} has no complete checkpoint to begin with."
+                f"searcher.source_trial_id: trial {trial_id} has no complete checkpoint to start from."
             )
         return _usable(checkpoint, config, "source_trial_id")
     return None
@@ -73,7 +73,7 @@ def _usable(checkpoint: Checkpoint, config: dict[str, Any], field: str) -> Check
     if checkpoint.state not in USABLE:
         state = {"PARTIAL": "still being uploaded", "ERROR": "incomplete"}.get(checkpoint.state, "deleted")
         raise Refusal(
-            f"searcher.{field}: checkpoint {checkpoint.pk} is {state}, so nothing can begin with it."
+            f"searcher.{field}: checkpoint {checkpoint.pk} is {state}, so it cannot be a starting point."
         )
     mine, its = (
         config.get("checkpoint_storage") or {"type": "server"},
@@ -81,8 +81,8 @@ def _usable(checkpoint: Checkpoint, config: dict[str, Any], field: str) -> Check
     )
     if any((mine.get(name) or None) != (its.get(name) or None) for name in _PLACE):
         raise Refusal(
-            f"searcher.{field}: checkpoint {checkpoint.pk} lies in {_place(its)}, this experiment keeps its own in "
-            f"{_place(mine)}; set checkpoint_storage to where the checkpoint lies."
+            f"searcher.{field}: checkpoint {checkpoint.pk} is in {_place(its)}, but this experiment keeps its own in "
+            f"{_place(mine)}; set checkpoint_storage to the checkpoint's storage."
         )
     return checkpoint
 

@@ -49,7 +49,7 @@ def store_of(checkpoint: Checkpoint) -> Store:
         return s3_stores.store_of(checkpoint)
     if kind in ("shared_fs", "directory"):
         return stored_folders.mounted(checkpoint)
-    raise NotHere(f"Checkpoint {checkpoint.pk} is kept in {kind} storage, which hosts alone reach.")
+    raise NotHere(f"Checkpoint {checkpoint.pk} is in {kind} storage, which only hosts can reach.")
 
 
 def listing(checkpoint: Checkpoint) -> dict[str, int]:

@@ -87,8 +87,8 @@ def mounted(checkpoint: Checkpoint) -> Folder:
     place = Path(os.path.realpath(folder))
     if not any(place.is_relative_to(os.path.realpath(each)) for each in settings.MOUNTED):
         raise NotHere(
-            f"The files of checkpoint {checkpoint.pk} lie on the hosts that trained it, in {folder}/{checkpoint.pk}; "
-            "the server reads them there once it mounts this folder and TRAINMASTER_MOUNTED names it."
+            f"The files of checkpoint {checkpoint.pk} are on the hosts that trained it, in {folder}/{checkpoint.pk}; "
+            "the server can read them if it mounts this folder and TRAINMASTER_MOUNTED lists it."
         )
     return Folder(place / str(checkpoint.pk))
 
@@ -101,7 +101,7 @@ def folder_of(section: dict[str, Any]) -> PurePosixPath:
     folder = PurePosixPath(str(base or "")) / str(below or "")
     if not base or not folder.is_absolute() or ".." in folder.parts:
         raise NotHere(
-            f"The checkpoint's record names {str(folder)!r} as its folder, which is no absolute path."
+            f"The checkpoint's record names {str(folder)!r} as its folder, which is not an absolute path."
         )
     return folder
 
@@ -135,7 +135,7 @@ def _open_beneath(root: Path, parts: tuple[str, ...]) -> int:
 def _open_folders(root: Path, parts: tuple[str, ...]) -> int:
     """A descriptor of the folder `root`/parts; it lies beneath `root` whatever is renamed meanwhile."""
     if any(part in ("", "/", ".", "..") for part in parts):
-        raise FileNotFoundError(f"{'/'.join(parts)!r} does not lie in {root}.")
+        raise FileNotFoundError(f"{'/'.join(parts)!r} is not inside {root}.")
     try:
         descriptor = os.open(root, _FOLDER)
     except OSError as error:

@@ -82,9 +82,10 @@ def replace(name: str, text: str, *, user: User, seen: str = "") -> Template:
     rows = Template.objects.select_for_update(of=("self",)).select_related("changed_by")
     standing = _required(rows, name)
     if seen and seen != stamp(standing):
-        who = standing.changed_by.username if standing.changed_by else "somebody"
+        who = standing.changed_by.username if standing.changed_by else "someone"
         raise Refusal(
-            f"{who} has changed {name} meanwhile; look at it, and put both changes together.", Code.CONFLICT
+            f"{who} changed {name} while you were editing it; reload it and merge both changes.",
+            Code.CONFLICT,
         )
     standing.config = checked(text, standing)
     standing.source = _source(text, standing.config)
@@ -143,8 +144,8 @@ def _check_name(name: str) -> None:
         or name[0] == "+"
     ):
         raise Refusal(
-            f"{name[:40]!r} is no name of a template: allowed are 1 to {NAME_CHARACTERS} printable characters without "
-            "a slash, with no plus at its beginning and no blanks at its ends.",
+            f"{name[:40]!r} is not a valid template name: allowed are 1 to {NAME_CHARACTERS} printable characters "
+            "without a slash, with no leading plus and no leading or trailing spaces.",
             field="name",
         )
 
@@ -157,7 +158,7 @@ def _once(name: str) -> Iterator[None]:
             yield
     except IntegrityError as error:
         raise Refusal(
-            f"there is already a template {name}; choose another name, or change that one", Code.TAKEN
+            f"a template {name} already exists; choose another name, or edit that one", Code.TAKEN
         ) from error
 
 

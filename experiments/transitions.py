@@ -138,7 +138,7 @@ def refuse_unmanaged(experiment: Experiment, what: str) -> None:
     if experiment.unmanaged:
         raise Refusal(
             f"Experiment {experiment.pk} is unmanaged: its program runs outside the queue and cannot be {what} here. "
-            "End the program itself, where it was started.",
+            "End the program where you started it.",
             Code.CONFLICT,
         )
 
@@ -377,13 +377,13 @@ def delete(experiment_id: int, *, actor: str) -> Experiment:
     )
     if goes_on:
         raise Refusal(
-            f"Trial {min(goes_on.values())} goes on from a checkpoint of experiment {experiment_id}; end it first, "
-            "or wait for a checkpoint of its own.",
+            f"Trial {min(goes_on.values())} is training from a checkpoint of experiment {experiment_id}; end it first, "
+            "or wait until it has its own checkpoint.",
             Code.CONFLICT,
         )
     if begin:
         raise Refusal(
-            f"The trials of experiment {min(begin.values())}, which goes on, begin with a checkpoint of experiment "
+            f"The trials of experiment {min(begin.values())}, which is running, start from a checkpoint of experiment "
             f"{experiment_id}; end it first.",
             Code.CONFLICT,
         )

@@ -133,13 +133,13 @@ class Filters:
         except TimeoutError as error:
             raise Refusal(
                 f"The regular expression {shown(self.pattern)!r} takes longer than "
-                f"{PATTERN_SECONDS_PER_LINE:g} s on a line of this log; nested repeats such as (a+)+ do that."
+                f"{PATTERN_SECONDS_PER_LINE:g} s on a line of this log; nested repeats such as (a+)+ can cause this."
             ) from error
         clock.seconds += time.perf_counter() - begin
         if clock.seconds > PATTERN_SECONDS_PER_CHUNK:
             raise Refusal(
                 f"The regular expression {shown(self.pattern)!r} takes longer than {PATTERN_SECONDS_PER_CHUNK:g} s "
-                "on a page of this log; nested repeats such as (a+)+ do that. Narrow it by rank, level or time."
+                "on a page of this log; nested repeats such as (a+)+ can cause this. Narrow it by rank, level or time."
             )
         return found
 

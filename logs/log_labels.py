@@ -32,9 +32,9 @@ class Match:
         """What matched where, and what comes of it."""
         done = []
         if CANCEL_RETRIES in self.actions:
-            done.append("it is not tried again after a failure")
+            done.append("it will not be retried after a failure")
         if EXCLUDE_NODE in self.actions:
-            done.append(f"{self.host} is not used for it again")
+            done.append(f"{self.host} will not be used for it again")
         return self.told(done)
 
     def told(self, done: list[str]) -> str:

@@ -28,6 +28,6 @@ def advice(program: str, host: str) -> str:
     if "/" in program:
         return f"Check on {host} that {program} exists, and the interpreter that its first line names."
     return (
-        f"{program} is not on the PATH of jobs on {host}: check its spelling, install it there, or name the Python "
+        f"{program} is not on the PATH of jobs on {host}: check its spelling, install it there, or set the Python "
         "environment that has it (environment.python or environment.activate)."
     )

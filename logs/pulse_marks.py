@@ -116,7 +116,7 @@ def marks(gang: Sequence[Seen]) -> dict[int, str]:
 
 def _stopped(gang: Sequence[Seen]) -> dict[int, str]:
     return {
-        seen.rank: f"{seen.name} stands still since {duration(seen.state_seconds)}: its process {seen.pid} is "
+        seen.rank: f"{seen.name} has made no progress for {duration(seen.state_seconds)}: its process {seen.pid} is "
         + ("stopped (state T)." if seen.state == "T" else "held by a debugger (state t).")
         for seen in gang
         if seen.state in {"T", "t"} and seen.state_seconds >= STOPPED_SECONDS
@@ -125,8 +125,8 @@ def _stopped(gang: Sequence[Seen]) -> dict[int, str]:
 
 def _in_the_kernel(gang: Sequence[Seen]) -> dict[int, str]:
     return {
-        seen.rank: f"{seen.name} stands still since {duration(seen.state_seconds)}: its process {seen.pid} waits "
-        f"in the kernel (state D{_place(seen)}), as for a disk or a network file system."
+        seen.rank: f"{seen.name} has made no progress for {duration(seen.state_seconds)}: its process {seen.pid} is "
+        f"blocked in the kernel (state D{_place(seen)}), for example by a disk or a network file system."
         for seen in gang
         if seen.state == "D" and min(seen.state_seconds, seen.idle_seconds) >= KERNEL_SECONDS
         if seen.cpu < STUCK_CPU and not seen.doing
@@ -147,7 +147,7 @@ def _behind(gang: Sequence[Seen]) -> dict[int, str]:
         since = min(waited, seen.quiet or 0.0)
         if len(behind) <= len(counted) / 2 and since >= _patience(seen, BEHIND_BUSY_SECONDS):
             found[seen.rank] = (
-                f"{seen.name} {_place_of(seen, ahead[0])} since {duration(since)}{_manner(seen)}."
+                f"{seen.name} has been behind for {duration(since)}: {_place_of(seen, ahead[0])}{_manner(seen)}."
             )
     return found
 
@@ -167,8 +167,8 @@ def _silent(gang: Sequence[Seen]) -> dict[int, str]:
     if not silent or len(going_on) < len(living) / 2 or len(silent) > len(living) / 2:
         return {}
     return {
-        seen.rank: f"{seen.name} has given no sign of life since {duration(seen.quiet or 0.0)} while "
-        f"{_count(len(going_on))} go on{_manner(seen)}."
+        seen.rank: f"{seen.name} has given no sign of life for {duration(seen.quiet or 0.0)} while its "
+        f"{_count(len(going_on))} continue{'s' if len(going_on) == 1 else ''}{_manner(seen)}."
         for seen in silent
     }
 
@@ -179,8 +179,9 @@ def _idle(gang: Sequence[Seen]) -> dict[int, str]:
     if len(gang) < FEWEST_RANKS or len(idle) > len(gang) / 4 or len(idle) + len(peers) < len(gang):
         return {}
     return {
-        seen.rank: f"{seen.name} has used no processor{' and no GPU' if seen.gpu == 0 else ''} since "
-        f"{duration(seen.idle_seconds)} while its {_count(len(peers))} use {median(p.cpu for p in peers):.1f} each."
+        seen.rank: f"{seen.name} has used no CPU{' and no GPU' if seen.gpu == 0 else ''} for "
+        f"{duration(seen.idle_seconds)} while its {_count(len(peers))} use {median(p.cpu for p in peers):.1f} "
+        "CPUs each."
         for seen in idle
     }
 
@@ -196,8 +197,8 @@ def _alone(gang: Sequence[Seen]) -> dict[int, str]:
         return {}
     common = places[0][0]
     return {
-        seen.rank: f"{seen.name} waits in {seen.waits_in} since {duration(seen.idle_seconds)}, and all its peers in "
-        f"{common}: they wait for each other, and it for something else."
+        seen.rank: f"{seen.name} has been waiting in {seen.waits_in} for {duration(seen.idle_seconds)}, and all its "
+        f"peers in {common}: they are waiting for each other, but it is waiting for something else."
         for seen in gang
         if seen.waits_in != common and seen.cpu < STUCK_CPU
     }
@@ -210,8 +211,8 @@ def _left(gang: Sequence[Seen], going_on: Sequence[Seen]) -> dict[int, str]:
         return {}
     since = min(seen.state_seconds for seen in gang if seen.ended)
     return {
-        seen.rank: f"{seen.name} goes on since {duration(since)} while {ended} of {len(gang)} ranks "
-        f"{'has' if ended == 1 else 'have'} ended{_manner(seen)}."
+        seen.rank: f"{seen.name} is still running {duration(since)} after {ended} of {len(gang)} ranks "
+        f"ended{_manner(seen)}."
         for seen in going_on
         if since >= max(LEFT_SECONDS, _patience(seen, BEHIND_BUSY_SECONDS)) and not _progresses(seen)
     }
@@ -233,8 +234,10 @@ def _patience(seen: Seen, busy_seconds: float) -> float:
 
 def _place_of(seen: Seen, ahead: Seen) -> str:
     if seen.step is not None and ahead.step is not None and seen.step != ahead.step:
-        return f"is at step {seen.step}, its peers at {ahead.step}"
-    return f"has entered {seen.calls} collective calls, its peers {ahead.calls}: they wait for it"
+        return f"it is at step {seen.step}, its peers are at {ahead.step}"
+    return (
+        f"it has entered {seen.calls} collective calls, its peers {ahead.calls}, and they are waiting for it"
+    )
 
 
 def _manner(seen: Seen) -> str:

@@ -28,7 +28,7 @@ NOBODY = 2**31 - 1
 
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _MARKS = ("marked", "silent", "failed")
-_ALLOWED = f"ranks (5, 0-7), host:NAME, {', '.join(_MARKS)}, one-per-host, none; `!` before one takes it away"
+_ALLOWED = f"ranks (5, 0-7), host:NAME, {', '.join(_MARKS)}, one-per-host, none; `!` before one excludes it"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def parse(text: str) -> Expression:
     """Read what a person wrote; empty chooses all. Raises Refusal."""
     if len(text) > TEXT_CHARACTERS_MAX:
         raise Refusal(
-            f"The choice of ranks is {len(text)} characters long; at most {TEXT_CHARACTERS_MAX} are read."
+            f"The rank expression has {len(text)} characters; allowed: at most {TEXT_CHARACTERS_MAX}."
         )
     joined = re.sub(r"\s*,\s*", ",", text.strip().strip(",").strip())  # `0, 1` is one word
     words = [[_term(part) for part in word.split(",") if part] for word in joined.split()]
@@ -98,17 +98,17 @@ def _term(text: str) -> _Term:
     if bare.startswith("host:"):
         if name := bare.removeprefix("host:"):
             return _Term(is_taken_away, "host", name=name)
-        raise Refusal("host: names no host; write host:NAME, for instance host:gpu-2.")
+        raise Refusal("host: needs a host name; write host:NAME, for example host:gpu-2.")
     if bare in _MARKS or bare in ("one-per-host", "none"):
         return _Term(is_taken_away, bare)
-    raise Refusal(f"{text!r} chooses no ranks; allowed: {_ALLOWED}.")
+    raise Refusal(f"{text!r} is not a rank expression; allowed: {_ALLOWED}.")
 
 
 def _range(is_taken_away: bool, text: str, first: int, last: int) -> _Term:
     if first > last:
-        raise Refusal(f"{text} begins behind its end; write {last}-{first}.")
+        raise Refusal(f"{text} starts after its end; write {last}-{first}.")
     if last > RANK_MAX:
-        raise Refusal(f"{text} goes above rank {RANK_MAX}, the highest that can be chosen.")
+        raise Refusal(f"{text} goes above rank {RANK_MAX}, the highest allowed.")
     return _Term(is_taken_away, "range", first=first, last=last)
 
 

@@ -29,9 +29,12 @@ _FAILURES = frozenset(
 _OF_ALL_MEMBERS = frozenset({Reason.NO_SIGN_OF_LIFE, Reason.REPORTED_FAILURE})
 #: What is said of processes that have outlived the run.
 _OF_REMAINS: dict[str, tuple[Level, str]] = {
-    Reason.CLEANING: (Level.WARNING, "Processes of it are left on {host} ({pids}); they are being ended."),
-    Reason.STOP_TIMED_OUT: (Level.ERROR, "What is left of it on {host} survived SIGKILL ({pids})."),
-    Reason.CLEANED: (Level.INFO, "Nothing of it is left on {host}."),
+    Reason.CLEANING: (
+        Level.WARNING,
+        "Some of its processes are still running on {host} ({pids}); they are being stopped.",
+    ),
+    Reason.STOP_TIMED_OUT: (Level.ERROR, "Its remaining processes on {host} survived SIGKILL ({pids})."),
+    Reason.CLEANED: (Level.INFO, "None of its processes are left on {host}."),
 }
 _COUNTED = _FAILURES - NOT_THE_CODES_FAULT  # what is tried again at the cost of a restart
 
@@ -58,7 +61,7 @@ def _of_allocation(event: Event) -> Sentence | None:
     if event.reason == Reason.TIME_NEARLY_UP:
         left, limit = (duration(detail[name]) for name in ("seconds_left", "max_time_seconds"))
         return Sentence(
-            Level.WARNING, f"{run} has {left} left of its time limit of {limit}; it is stopped then."
+            Level.WARNING, f"{run} has {left} left of its time limit of {limit}; it will then be stopped."
         )
     if event.reason == Reason.LOG_POLICY:
         return Sentence(Level.WARNING, match_of(event).sentence)
@@ -67,9 +70,9 @@ def _of_allocation(event: Event) -> Sentence | None:
             names = ", ".join(str(name) for name in detail.get("hosts", []))
             return Sentence(Level.INFO, f"{run} was started{_by(event.actor)} outside the queue, on {names}.")
         case AllocationState.RUNNING if event.reason == Reason.HEARD_AGAIN:
-            return Sentence(Level.INFO, f"{run} was heard again and goes on.")
+            return Sentence(Level.INFO, f"{run} responded again and continues.")
         case AllocationState.ASSIGNED:
-            extra = " on sufferance, ahead of its turn" if event.reason == Reason.BACKFILLED else ""
+            extra = " as backfill, ahead of its turn" if event.reason == Reason.BACKFILLED else ""
             return Sentence(Level.INFO, f"{run} was assigned to {_hosts(detail)}{extra}.")
         case AllocationState.RUNNING:
             return Sentence(Level.INFO, f"{run} has started.")
@@ -87,7 +90,7 @@ def _hosts(detail: dict[str, Any]) -> str:
 
 
 def _of_stop(run: str, event: Event) -> Sentence:
-    how = "is asked to save and leave" if event.detail["stop"] == "PREEMPT" else "is being stopped"
+    how = "was asked to save and exit" if event.detail["stop"] == "PREEMPT" else "is being stopped"
     return Sentence(Level.INFO, f"{run} {how}: {_why(event.reason)}{_by(event.actor)}.")
 
 
@@ -96,7 +99,7 @@ def _of_end(run: str, event: Event) -> Sentence:
         return Sentence(Level.INFO, f"{run} ended with exit code 0{known_late(event)}.")
     level = Level.ERROR if event.reason in _FAILURES else Level.INFO
     if silent := event.detail.get("silent_seconds"):
-        return Sentence(level, f"{run} is given up: no sign of life for {duration(silent)}.")
+        return Sentence(level, f"{run} was given up: no sign of life for {duration(silent)}.")
     why = _lacking(event) or _why(event.reason) + _failure(event.detail)
     return Sentence(level, f"{run} ended: {why}{known_late(event)}.")
 

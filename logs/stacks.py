@@ -73,9 +73,9 @@ def _refuse_unknown(task_id: str, ranks: Sequence[int]) -> None:
 
 def _what_there_is(task_id: str, known: set[int]) -> str:
     if known:
-        return f"known are {_spans(sorted(known))}"
+        return f"it has {_spans(sorted(known))}"
     runs = Allocation.objects.filter(task_id=task_id).exclude(state=AllocationState.TERMINATED).exists()
-    return "none of its ranks has shown itself so far" if runs else "it runs nowhere now"
+    return "none of its ranks has reported yet" if runs else "it is not running"
 
 
 def _spans(ranks: Sequence[int]) -> str:

@@ -42,7 +42,7 @@ def _why(allocation: Allocation, members: list[Member], reason: Reason) -> str:
     user = user_of(allocation.stop_actor)
     by = f" by {user}" if user else ""
     if reason == Reason.PREEMPTED:
-        return f"Stopped for {_other_job(allocation.stop_for_task)}."
+        return f"Preempted by {_other_job(allocation.stop_for_task)}."
     if reason == Reason.TIME_LIMIT:
         limit = allocation.task.max_time_seconds
         return f"Its time limit{f' of {duration(limit)}' if limit else ''} was reached; its checkpoints are kept."
@@ -58,10 +58,10 @@ def _why(allocation: Allocation, members: list[Member], reason: Reason) -> str:
 def _other_job(task_id: str) -> str:
     task = Task.objects.select_related("job__owner").filter(pk=task_id).first() if task_id else None
     if task is None:
-        return "a job that stands before it"
+        return "a job ahead of it in the queue"
     job = task.job
     number = f"{job.get_kind_display().lower()} {job.entity_id[:8]}"
-    return f"{number} “{job.name}” of {job.owner.username}, which stands before it in the queue"
+    return f"{number} “{job.name}” of {job.owner.username}, which is ahead of it in the queue"
 
 
 def _how(allocation: Allocation, members: list[Member]) -> list[str]:
@@ -72,10 +72,10 @@ def _how(allocation: Allocation, members: list[Member]) -> list[str]:
     if any(member.exit_signal == _SIGKILL or member.exit_code == 128 + _SIGKILL for member in members):
         grace = allocation.stop_grace_seconds
         within = f" within {duration(grace)}" if grace is not None else ""
-        return [f"It did not end{within} and was killed (SIGKILL), {took} after it was told to."]
+        return [f"It did not exit{within} and was killed (SIGKILL) {took} after it was told to stop."]
     if allocation.stop_kind == StopKind.PREEMPT and allocation.preempt_acked_at:
-        return [f"It saved and left {took} after it was asked to."]
-    return [f"It ended {took} after it was told to."]
+        return [f"It saved and exited {took} after it was asked to."]
+    return [f"It exited {took} after it was told to stop."]
 
 
 def lost_host(name: str) -> str:
@@ -89,7 +89,7 @@ def lost_host(name: str) -> str:
     if event is None:
         return f"{name or 'Its host'} was declared lost."
     user = user_of(event.actor)
-    by = f" by {user}" if user else " by the pool's rule, since it had been silent for too long"
+    by = f" by {user}" if user else " by the pool's rule, because it was silent for too long"
     return f"{name} was declared lost{by}."
 
 

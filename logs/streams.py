@@ -15,7 +15,7 @@ class OffsetConflict(Exception):
 
     def __init__(self, stored: int) -> None:
         self.stored = stored
-        super().__init__(f"The stream stands at byte {stored}; go on from there.")
+        super().__init__(f"The stream is at byte {stored}; continue from there.")
 
 
 def advance(member_id: int, offset: int, new_offset: int) -> None:

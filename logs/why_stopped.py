@@ -162,16 +162,16 @@ def _memory(kills: object, code: int | None, signal: int | None, host: str) -> l
     if own:
         count = f"{own} process" + ("" if own == 1 else "es")
         return [
-            f"Out of memory: the kernel ended {count} of its cgroup on {host} for want of memory meanwhile."
+            f"Out of memory: the kernel's OOM killer ended {count} of its cgroup on {host} during the run."
         ]
     if anywhere:
         count = f"{anywhere} process" + ("" if anywhere == 1 else "es")
         return [
-            f"Perhaps out of memory: the kernel ended {count} somewhere on {host} for want of memory meanwhile."
+            f"Possibly out of memory: the kernel's OOM killer ended {count} somewhere on {host} during the run."
         ]
     if counts:
-        return [f"Not for want of memory: the kernel of {host} ended no process for that meanwhile."]
-    return ["Whether memory had run out is not known: nothing on the host counted it."]
+        return [f"Not out of memory: the kernel's OOM killer ended no process on {host} during the run."]
+    return ["It is unknown whether memory ran out: nothing on the host recorded it."]
 
 
 def _others(ends: list[dict[str, Any]], first: int | None) -> list[str]:
@@ -183,17 +183,17 @@ def _others(ends: list[dict[str, Any]], first: int | None) -> list[str]:
         return []
     count = sum(codes.values())
     if len(codes) == 1:
-        how = f"{next(iter(codes))}"
+        how = f"code {next(iter(codes))}"
     else:
-        how = ", ".join(f"{number} with {code}" for code, number in codes.most_common())
-    return [f"{count} other rank{'' if count == 1 else 's'} ended after it ({how})."]
+        how = ", ".join(f"{number} with code {code}" for code, number in codes.most_common())
+    return [f"{count} other rank{'' if count == 1 else 's'} then exited ({how})."]
 
 
 def _policies(matches: list[Match]) -> list[str]:
     """The retries that one cancels are told with what follows."""
     excluded = log_labels.EXCLUDE_NODE
     return [
-        match.told([f"{match.host} is not used for it again"] if excluded in match.actions else [])
+        match.told([f"{match.host} will not be used for it again"] if excluded in match.actions else [])
         for match in matches
     ]
 
@@ -210,31 +210,27 @@ def _what_follows(allocation: Allocation) -> list[str]:
         return []
     restarts, most = event.detail.get("restarts"), event.detail.get("max_restarts")
     if event.reason == Reason.REPLACED:
-        return ["The next run has taken its place."]
+        return ["It was replaced by the next run."]
     if allocation.exit_reason == Reason.NO_SIGN_OF_LIFE:
-        return ["It goes on as soon as it is heard again, or may be resumed as another run."]
+        return ["It continues as soon as it responds again, or you can resume it as another run."]
     if event.to_state == TaskState.PAUSED:
-        return ["It rests until it is activated."]
+        return ["It stays paused until you activate it."]
     if event.to_state == TaskState.WAITING:
         if allocation.exit_reason in NOT_THE_CODES_FAULT:
-            return ["It is queued again; no restart is counted."]
-        return [f"It is tried again (restart {restarts} of {most})."]
+            return ["Queued again; this does not count as a restart."]
+        return [f"Retried (restart {restarts} of {most})."]
     if event.reason == Reason.RETRIES_CANCELED:
-        return ["It is not tried again: a log policy cancels its retries."]
+        return ["Not retried: a log policy canceled its retries."]
     if event.reason == Reason.INVALID_HP:
-        return ["It is not tried again: its training code refused its hyperparameters."]
+        return ["Not retried: the training code rejected its hyperparameters."]
     if most is None or allocation.exit_reason not in OWN_FAILURES | NEVER_STARTED:
         return []
     if event.reason in NEVER_STARTED:
         if any(failed["final"] for failed in allocation.task.failed_starts):
-            return ["It is not tried again: whatever starts it crashes."]
-        tries = f"{settings.LAUNCH_ATTEMPTS} attempts in a row could not start"
-        return [f"It is not tried again: {tries}. Mend that and continue it, or fork it with another config."]
-    return [
-        f"It is not tried again: {restarts} of {most} restarts are used."
-        if most
-        else "It is not tried again: max_restarts is 0."
-    ]
+            return ["Not retried: every process that tries to start it crashes."]
+        tries = f"{settings.LAUNCH_ATTEMPTS} attempts in a row failed to start"
+        return [f"Not retried: {tries}. Fix that, then continue it, or fork it with another config."]
+    return [f"Not retried: {restarts} of {most} restarts used." if most else "Not retried (max_restarts: 0)."]
 
 
 def _without_attempt(task: Task) -> Story:
@@ -246,7 +242,7 @@ def _without_attempt(task: Task) -> Story:
         return Story()
     user = stops.user_of(event.actor)
     by = {"user": user} if user else {}
-    said = _sentence(f"{stops.label(event.reason)}{f' by {user}' if user else ''} before it had started")
+    said = _sentence(f"{stops.label(event.reason)}{f' by {user}' if user else ''} before it started")
     return Story(sentences=[said], stopped_by={**by, "reason": event.reason})
 
 

@@ -75,7 +75,7 @@ def figures(
 
 def _queue_in_words(totals: Sequence[TotalSpan]) -> str:
     most = max(each.most_waiting for each in totals)
-    return f"{totals[-1].waiting:.3g} tasks wait for {totals[-1].wanted:.3g} slots, at most {most:g} tasks"
+    return f"{totals[-1].waiting:.3g} tasks waiting for {totals[-1].wanted:.3g} slots, peak {most:g} tasks"
 
 
 def _queue(totals: Sequence[TotalSpan], size: int) -> list[dict[str, Any]]:
@@ -83,8 +83,8 @@ def _queue(totals: Sequence[TotalSpan], size: int) -> list[dict[str, Any]]:
     wanted = [(each.at, each.wanted) for each in totals]
     return [
         _band(totals, size),
-        _line("tasks that wait", waiting, size, "tasks", {"color": "#c98a06", "width": 2}),
-        _line("slots they ask for", wanted, size, "slots", {"color": "#2f6fd0", "width": 1.5, "dash": "dot"}),
+        _line("waiting tasks", waiting, size, "tasks", {"color": "#c98a06", "width": 2}),
+        _line("slots they need", wanted, size, "slots", {"color": "#2f6fd0", "width": 1.5, "dash": "dot"}),
     ]
 
 
@@ -116,7 +116,7 @@ def _bars(pool: str, found: Sequence[PoolSpan], size: int, colour: str, pattern:
         "width": size * 1000,
         "offset": 0,
         "customdata": [round(each.most_used, 2) for each in found],
-        "hovertemplate": "%{y:.4~g} slots, at most %{customdata:.4~g}",
+        "hovertemplate": "%{y:.4~g} slots, peak %{customdata:.4~g}",
         "marker": {
             "color": colour,
             "line": {"width": 0},
@@ -165,7 +165,7 @@ def _band(totals: Sequence[TotalSpan], size: int) -> dict[str, Any]:
         "line": {"width": 0},
         "fill": "toself",
         "fillcolor": "rgba(201,138,6,0.16)",
-        "name": "least to most",
+        "name": "min to max",
         "showlegend": False,
         "hoverinfo": "skip",
         "x": x,

@@ -97,7 +97,7 @@ def read(
     Raises ValueError for the axis of epochs without a clock.
     """
     if view.axis == Axis.EPOCH and clock is None:
-        raise ValueError(f"The trial has reported no metric {EPOCH!r}.")
+        raise ValueError(f"The trial has not reported the metric {EPOCH!r}.")
     first = last = None
     if not view.needs_all:
         first = None if view.first is None else int(np.ceil(view.first))

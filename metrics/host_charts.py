@@ -35,11 +35,11 @@ class _Chart:
 
 
 _CHARTS = (
-    _Chart("GPU utilisation", {"gpu_util": None}, 100),
+    _Chart("GPU utilization", {"gpu_util": None}, 100),
     _Chart("GPU memory used", {"gpu_memory_used": None}),
     _Chart("GPU temperature", {"gpu_temperature": None}),
     _Chart("GPU power", {"gpu_power": None}),
-    _Chart("CPU utilisation", {"cpu_util_simple": "mean of all cores"}, 100),
+    _Chart("CPU utilization", {"cpu_util_simple": "mean of all cores"}, 100),
     _Chart("Memory available", {"memory_free": "available"}),
     _Chart("Disk", {"disk_throughput_read": "read", "disk_throughput_write": "written"}),
     _Chart("Disk operations", {"disk_iops": "operations"}),
@@ -183,7 +183,7 @@ def _bands(
                 "line": {"width": 0},
                 "fill": "toself",
                 "fillcolor": _pale(colour),
-                "name": f"lowest to highest, {name}",
+                "name": f"min to max, {name}",
                 "showlegend": False,
                 "hoverinfo": "skip",
                 "x": x,

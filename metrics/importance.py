@@ -118,7 +118,7 @@ def figure(of: Sweep, axes: Sequence[Axis]) -> Figure | None:
         "layout": {
             "showlegend": False,
             "xaxis": {
-                "title": {"text": "share of the differences in rank that it explains (epsilon squared)"},
+                "title": {"text": "share of the rank variance that it explains (epsilon squared)"},
                 "range": [0, max(0.1, min(1.0, 1.15 * found[0].share))],
                 "fixedrange": True,
             },

@@ -39,7 +39,7 @@ def figure(best: Sweep, metric: Metric, names: list[str], *, is_log: bool) -> Fi
     return {
         "name": title,
         "note": f"{drawn:,} of {whole:,} points" if drawn < whole else f"{whole:,} points",
-        "described": f"{title}, over steps; the best is trial {best.trials[0]} with {best.values[0]:.6g}",
+        "described": f"{title}, by step; the best is trial {best.trials[0]} with {best.values[0]:.6g}",
         "tall": 440,
         "data": [
             _trace(pk, found[pk], place, len(ranked)) for place, pk in reversed(list(enumerate(ranked)))

@@ -26,12 +26,12 @@ class Metric(NamedTuple):
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("gpu_util", "%", "GPU utilisation", "gpu", GPU),
+        Metric("gpu_util", "%", "GPU utilization", "gpu", GPU),
         Metric("gpu_memory_used", "bytes", "GPU memory used", "gpu", GPU),
         Metric("gpu_memory_free", "bytes", "GPU memory free", "gpu", GPU),
         Metric("gpu_temperature", "°C", "GPU temperature", "gpu", GPU),
         Metric("gpu_power", "W", "GPU power", "gpu", GPU),
-        Metric("cpu_util_simple", "%", "CPU utilisation, mean of all cores", "cpu"),
+        Metric("cpu_util_simple", "%", "CPU utilization, mean of all cores", "cpu"),
         Metric("memory_free", "bytes", "Memory available", "memory"),
         Metric("disk_iops", "1/s", "Disk operations", "disk"),
         Metric("disk_throughput_read", "bytes/s", "Disk read", "disk"),

@@ -48,7 +48,7 @@ def unpack_integers(data: bytes, count: int) -> Integers:
         first, stride = _LINEAR.unpack_from(data, 1)
         return np.arange(count, dtype=np.int64) * np.int64(stride) + np.int64(first)
     if form not in _OFFSETS:
-        raise ValueError(f"A column of integers has the form {form!r}; known: L, 1, 2, 4, 8.")
+        raise ValueError(f"A column of integers has the form {form!r}; allowed: L, 1, 2, 4, 8.")
     (least,) = _LEAST.unpack_from(data, 1)
     offsets = np.frombuffer(data, _OFFSETS[form], count, 1 + _LEAST.size)
     return (offsets.astype(np.uint64) + np.uint64(least % 2**64)).view(np.int64)

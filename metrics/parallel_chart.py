@@ -90,7 +90,7 @@ def figure(of: Sweep, axes: Sequence[Axis], brushed: Mapping[str, Bounds], *, is
     chosen = holding(shown, brushed)
     names = [axis.name for axis in axes]
     kept = of.taken(holding(of, brushed))
-    words = f"{len(kept):,} of {len(of):,} trials are brushed" if brushed else of.note
+    words = f"{len(kept):,} of {len(of):,} trials selected" if brushed else of.note
     best = f", the best {kept.values[0]:.6g} by trial {kept.trials[0]}" if len(kept) else ""
     return {
         "name": f"{of.metric} and hyperparameters",
@@ -100,7 +100,9 @@ def figure(of: Sweep, axes: Sequence[Axis], brushed: Mapping[str, Bounds], *, is
         "data": _lines(shown, heights, chosen),
         "layout": _layout([*names, of.metric], scales, brushed),
         "brushes": [scale.told() for scale in scales],
-        "table": table_of(kept, names, f"{of.metric} and hyperparameters" + (", brushed" if brushed else "")),
+        "table": table_of(
+            kept, names, f"{of.metric} and hyperparameters" + (", selected" if brushed else "")
+        ),
     }
 
 

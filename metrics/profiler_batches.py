@@ -78,7 +78,9 @@ def store_group(task_id: str, values: Mapping[str, Any], at: float) -> None:
     """
     for host in values:
         if not 0 < len(host) <= NAME_CHARACTERS or not host.isprintable():
-            raise ValueError(f"{host[:40]!r} is no host's name: 1 to {NAME_CHARACTERS} printable characters.")
+            raise ValueError(
+                f"{host[:40]!r} is not a host name; allowed: 1 to {NAME_CHARACTERS} printable characters."
+            )
     for host, record in _hosts_in(values, at):
         _store_samples(task_id, host, record)
 

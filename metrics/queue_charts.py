@@ -12,10 +12,10 @@ def queued_time_figure(days: list[Day]) -> Figure:
     longest = max((day.seconds or 0.0 for day in days), default=0.0)
     size, unit = of_span(longest)
     seconds = [day.seconds for day in days if day.seconds is not None]
-    mean = f"{sum(seconds) / len(seconds) / size:.3g} {unit}" if seconds else "nothing has started"
+    mean = f"{sum(seconds) / len(seconds) / size:.3g} {unit}" if seconds else "nothing started"
     return {
         "name": "Average time in the queue",
-        "described": f"Average time in the queue by day, {len(days)} days: on average {mean}",
+        "described": f"Average time in the queue by day, {len(days)} days: {mean} on average",
         "data": [
             {
                 "type": "bar",

@@ -74,7 +74,7 @@ def parse(chart_id: str) -> tuple[str, str]:
     """(name, host) of a chart's id. Raises ValueError, with a sentence, for a name that nobody measures."""
     name, _, host = chart_id.partition("@")
     if name not in METRICS or bool(METRICS[name].part_is) != bool(host):
-        raise ValueError(f"There is no chart {chart_id[:60]!r} of samples.")
+        raise ValueError(f"There is no sample chart {chart_id[:60]!r}.")
     return name, host
 
 

@@ -17,7 +17,7 @@ def smoothed(values: Floats, weight: float) -> Floats:
     finite number stays a gap (NaN) and is no part of the average. Raises ValueError outside 0 <= weight <= MOST.
     """
     if not 0 <= weight <= MOST:
-        raise ValueError(f"The smoothing {weight} must lie between 0 and {MOST}.")
+        raise ValueError(f"The smoothing is {weight}; it must be between 0 and {MOST}.")
     mean = share = 0.0
     found = []
     for value, is_finite in zip(values.tolist(), np.isfinite(values).tolist(), strict=True):

@@ -22,11 +22,13 @@ def parts_of(url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise Refusal(f"url: found {url!r}, which is no address: {error}.") from error
+        raise Refusal(f"url: found {url!r}, which is not an address: {error}.") from error
     if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0 or len(url) > URL_CHARACTERS:
         raise Refusal("url: allowed: an address such as https://chat.example.com/hooks/abc.")
     if parts.username or parts.password:
-        raise Refusal("url: a user name or password in an address is not sent; put a key into its path.")
+        raise Refusal(
+            "url: a user name or password in an address is not sent; put a key in its path instead."
+        )
     if any(ord(letter) < 33 or ord(letter) > 126 for letter in url):
         raise Refusal("url: found a space or a character outside ASCII; write it percent-encoded.")
     return parts
@@ -45,11 +47,11 @@ def resolve(host: str, port: int, *, trusted: bool) -> str:
     for text in addresses:
         if not trusted and not _public(ip_address(text.partition("%")[0])):
             raise Refusal(
-                f"{host} leads to {text}, inside the server's own networks. Only rules of admins may do that, or "
-                "addresses within TRAINMASTER_NOTIFY_PRIVATE_NETWORKS."
+                f"{host} resolves to {text}, inside the server's own networks. Only rules of admins may use it, unless "
+                "it is in TRAINMASTER_NOTIFY_PRIVATE_NETWORKS."
             )
     if not addresses:
-        raise Refusal(f"The name {host} has no address.")
+        raise Refusal(f"The name {host} resolves to no address.")
     return addresses[0]
 
 

@@ -106,7 +106,7 @@ def mail(delivery: Delivery, template: str) -> tuple[str, str]:
 def example(rule: Rule) -> Delivery:
     """A delivery that tells of nothing real, for previews and the test button."""
     facts = {
-        "sentence": "This is a test: experiment 1 (digits) would have completed.", "kind": "experiment", "id": "1",
+        "sentence": "This is a test, as if experiment 1 (digits) had completed.", "kind": "experiment", "id": "1",
         "trigger": "EXPERIMENT_STATE_CHANGE", "name": "digits", "user": rule.owner.username, "state": "COMPLETED",
         "reason": "ended with exit code 0", "project": "Uncategorized", "workspace": "Uncategorized",
         "pool": "default", "duration": "2 h 5 min", "waited": "31 min", "title": "Loss is low",

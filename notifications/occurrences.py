@@ -35,8 +35,8 @@ RELEVANT = (
 #: of what failed
 LINES, LINES_CHARACTERS, LINES_SECONDS = 8, 2000, 1.0
 _NO_LINK_ADDRESS = (
-    "Links in notifications are paths without an address: this server does not know at which one people open it. "
-    "Set TRAINMASTER_LINK_URL to that, such as https://trainmaster.example.org:8080, and start it again."
+    "Links in notifications are paths without a host: this server does not know the address at which users open it. "
+    "Set TRAINMASTER_LINK_URL to that, such as https://trainmaster.example.org:8080, and restart the server."
 )
 _WORDS = {
     "COMPLETED": "completed",
@@ -157,8 +157,8 @@ def _alert(event: Event) -> Occurrence | None:
         "title": alert.title, "description": alert.description, "level": alert.level.name, "trial": trial,
         "time": _time(event),
     }  # fmt: skip
-    words = ": ".join(filter(None, [alert.title, alert.description])) or "an alert without words"
-    found.facts["sentence"] = f"{_subject(found.facts)} says: {words}"
+    words = ": ".join(filter(None, [alert.title, alert.description])) or "an alert without text"
+    found.facts["sentence"] = f"{_subject(found.facts)} raised an alert: {words}"
     return found
 
 
@@ -181,7 +181,9 @@ def _host(event: Event) -> Occurrence | None:
     }  # fmt: skip
     seconds = event.detail.get("silent_seconds")
     since = f" for {duration(seconds)}" if seconds else ""
-    held = f" {len(concerns)} job{'s' if len(concerns) != 1 else ''} run there." if concerns else ""
+    held = (
+        f" {len(concerns)} job{'s are' if len(concerns) != 1 else ' is'} running there." if concerns else ""
+    )
     facts["sentence"] = (
         f"Host {host.name} cannot start jobs. {why}"
         if drained
@@ -203,8 +205,8 @@ def waits(facts: Json) -> str:
 
 
 def idles(facts: Json, gpus: int) -> str:
-    of = f"{gpus} GPUs stand" if gpus != 1 else "a GPU stands"
-    return _sentence(facts, f"holds slots although {of} idle", f"since {facts['waited']}")
+    what = f"{gpus} GPUs" if gpus != 1 else "a GPU"
+    return _sentence(facts, f"has left {what} idle for {facts['waited']}")
 
 
 def _reason(code: str) -> str:

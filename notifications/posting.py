@@ -61,7 +61,7 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, trusted: bool) ->
 def _judged(status: int, reason: str, words: str) -> Answer:
     said = f"{status} {reason}".strip() + (f": {words}" if words else "")
     if 300 <= status < 400:
-        return Answer(status, f"{said}. Redirects are not followed; enter the address that it leads to.")
+        return Answer(status, f"{said}. Redirects are not followed; enter the target address instead.")
     return Answer(status, said, passing=status >= 500 or status in {408, 425, 429})
 
 

@@ -38,7 +38,9 @@ def create(user: User, values: Json) -> tuple[Rule, str]:
     `values`: name, form, target, scope, project_id, workspace_id, named_only, triggers, template. Raises FieldRefusals.
     """
     if Rule.objects.filter(owner=user).count() >= RULES_PER_USER:
-        raise FieldRefusals({"name": f"{user.username} has {RULES_PER_USER} rules; remove one first."})
+        raise FieldRefusals(
+            {"name": f"{user.username} already has {RULES_PER_USER} rules; remove one first."}
+        )
     rule = Rule(owner=user)
     _take(rule, user, values, set(values) | {"name", "form", "target", "scope", "triggers"})
     key = ""
@@ -56,7 +58,7 @@ def edit(rule: Rule, user: User, values: Json) -> None:
     if values.get("target") in ("", None, rule.shown):
         values = {name: value for name, value in values.items() if name != "target"}
     if values.get("form", rule.form) != rule.form and "target" not in values:
-        raise FieldRefusals({"target": "target: another form needs its own address; enter it."})
+        raise FieldRefusals({"target": "target: the address is required when the form changes."})
     _take(rule, user, values, set(values))
     if rule.form == Rule.Form.WEBHOOK and not rule.secret:
         rule.secret = seal(secrets.token_urlsafe(32))
@@ -108,7 +110,7 @@ def _take(rule: Rule, user: User, values: Json, fields: set[str]) -> None:
             except Refusal as error:
                 errors[name] = str(error)
     if "scope" not in errors and not user.is_admin and rule.scope == Rule.Scope.CLUSTER:
-        errors["scope"] = "scope: rules about everything are for admins; choose your jobs or a project."
+        errors["scope"] = "scope: only admins can create rules for everything; choose your jobs or a project."
     if errors:
         raise FieldRefusals(errors)
 
@@ -148,11 +150,11 @@ def _scope(rule: Rule, values: Json) -> None:
     if scope == Rule.Scope.PROJECT:
         rule.project = Project.objects.filter(pk=_number(values.get("project_id"))).first()
         if rule.project is None:
-            raise Refusal("scope: name a project that is there.")
+            raise Refusal("scope: choose an existing project.")
     if scope == Rule.Scope.WORKSPACE:
         rule.workspace = Workspace.objects.filter(pk=_number(values.get("workspace_id"))).first()
         if rule.workspace is None:
-            raise Refusal("scope: name a workspace that is there.")
+            raise Refusal("scope: choose an existing workspace.")
 
 
 def _number(value: Any) -> int:

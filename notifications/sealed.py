@@ -31,7 +31,7 @@ def opened(sealed: str) -> str:
         return _cipher().decrypt(sealed.encode()).decode()
     except InvalidToken as error:
         raise Unreadable(
-            "The server's secret key has changed since the receiver was saved; enter its address anew."
+            "The server's secret key has changed since the receiver was saved; enter its address again."
         ) from error
 
 

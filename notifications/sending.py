@@ -119,7 +119,7 @@ def _send(job: _Job | Answer) -> Answer:
 
 def _mail(job: _Job) -> Answer:
     if not settings.EMAIL_HOST:
-        return Answer(0, "This server sends no mail: TRAINMASTER_SMTP_HOST is not set.")
+        return Answer(0, "This server cannot send mail: TRAINMASTER_SMTP_HOST is not set.")
     subject, text = messages.mail(job.delivery, job.template)
     headers = {"Message-ID": f"<{job.delivery.pk}@trainmaster>", "Auto-Submitted": "auto-generated"}
     try:
@@ -129,8 +129,8 @@ def _mail(job: _Job) -> Answer:
         final = isinstance(error, smtplib.SMTPRecipientsRefused | smtplib.SMTPNotSupportedError)
         return Answer(0, f"The mail server refused: {error}", passing=not final)
     except (OSError, ValueError) as error:
-        return Answer(0, f"The mail server did not answer: {error}", passing=isinstance(error, OSError))
-    return Answer(250, f"The mail server took it for {job.target}.")
+        return Answer(0, f"The mail server did not respond: {error}", passing=isinstance(error, OSError))
+    return Answer(250, f"The mail server accepted it for {job.target}.")
 
 
 def _settle(delivery: Delivery, answer: Answer) -> None:

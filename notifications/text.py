@@ -12,24 +12,24 @@ NAMES = {
     "sentence": "what happened, in one sentence",
     "trigger": "the kind of thing, such as EXPERIMENT_STATE_CHANGE",
     "kind": "experiment, command, job or host",
-    "id": "its number or id",
+    "id": "its id",
     "name": "its name",
-    "user": "whose job it is",
+    "user": "the owner of the job",
     "state": "the new state",
-    "reason": "why it came to it",
+    "reason": "the reason for the new state",
     "project": "the project's name",
     "workspace": "the workspace's name",
     "pool": "the resource pool",
-    "host": "the host, where one is concerned",
-    "title": "of an alert",
-    "description": "of an alert",
-    "level": "of an alert",
-    "line": "of a log that matched: its number",
-    "waited": "how long a job has waited",
-    "duration": "how long an ended experiment went on",
-    "lines": "the last lines of what failed",
+    "host": "the host, if there is one",
+    "title": "the title of an alert",
+    "description": "the description of an alert",
+    "level": "the level of an alert",
+    "line": "the number of the matching log line",
+    "waited": "how long a job has been waiting",
+    "duration": "how long an ended experiment ran",
+    "lines": "the last log lines of what failed",
     "link": "the address of its page",
-    "time": "when, in UTC",
+    "time": "the time, in UTC",
     "cluster": "the name of this server",
 }
 TEMPLATE_CHARACTERS = 4000
@@ -41,7 +41,7 @@ def check(template: str) -> str:
     """The template as it is kept. Raises Refusal."""
     if len(template) > TEMPLATE_CHARACTERS:
         raise Refusal(
-            f"template: {len(template)} characters were found; allowed: {TEMPLATE_CHARACTERS} at most.",
+            f"template: found {len(template)} characters; allowed: at most {TEMPLATE_CHARACTERS}.",
             field="template",
         )
     if "\0" in template:

@@ -15,14 +15,14 @@ Json = dict[str, Any]
 class Trigger(models.TextChoices):
     """The first three are Determined's (its enum TRIGGER_TYPE_…)."""
 
-    EXPERIMENT_STATE_CHANGE = "EXPERIMENT_STATE_CHANGE", "an experiment changes its state"
-    TASK_LOG = "TASK_LOG", "a line of a log matches"
+    EXPERIMENT_STATE_CHANGE = "EXPERIMENT_STATE_CHANGE", "an experiment changes state"
+    TASK_LOG = "TASK_LOG", "a log line matches"
     CUSTOM = "CUSTOM", "training code raises an alert"
     COMMAND_STATE_CHANGE = "COMMAND_STATE_CHANGE", "a command ends"
-    PREEMPTED = "PREEMPTED", "a job is stopped for another"
-    LONG_WAIT = "LONG_WAIT", "a job waits long"
-    IDLE_GPU = "IDLE_GPU", "a held GPU is idle"
-    HOST_SILENT = "HOST_SILENT", "a host is silent"
+    PREEMPTED = "PREEMPTED", "a job is preempted"
+    LONG_WAIT = "LONG_WAIT", "a job waits a long time"
+    IDLE_GPU = "IDLE_GPU", "an allocated GPU is idle"
+    HOST_SILENT = "HOST_SILENT", "a host stops responding"
     HOST_FAILS_STARTS = "HOST_FAILS_STARTS", "a host is drained because it cannot start jobs"
 
 
@@ -46,7 +46,7 @@ def checked(triggers: Any) -> list[Json]:
     """The triggers as they are kept. Raises Refusal."""
     if not isinstance(triggers, list) or not triggers:
         raise Refusal(
-            "triggers: at least one is needed; it says what the receiver is told of.", field="triggers"
+            "triggers: at least one is required; it selects what is sent to the receiver.", field="triggers"
         )
     return [_checked(each, f"triggers[{index}]") for index, each in enumerate(triggers)]
 
@@ -64,7 +64,7 @@ def _checked(trigger: Any, path: str) -> Json:
         if name not in allowed:
             may = ", ".join(allowed) or "nothing"
             raise Refusal(
-                f"{path}.condition.{name}: {kind} knows no such condition; allowed: {may}.", field="triggers"
+                f"{path}.condition.{name}: {kind} has no such condition; allowed: {may}.", field="triggers"
             )
     return {"type": kind, "condition": _values(kind, condition, f"{path}.condition")}
 
@@ -97,7 +97,7 @@ def _one_of(value: Any, allowed: tuple[str, ...], path: str) -> str:
 def _check_log(condition: Json, path: str) -> None:
     if len(condition) != 1:
         raise Refusal(
-            f"{path}: name either a regex, or the policy of experiments' log_policies, by its name.",
+            f"{path}: set either a regex or the name of a policy in log_policies.",
             field="triggers",
         )
     [(name, value)] = condition.items()
@@ -110,7 +110,8 @@ def _check_log(condition: Json, path: str) -> None:
             regex.compile(value, regex.V0)
         except (regex.error, OverflowError, RecursionError) as error:
             raise Refusal(
-                f"{path}.regex: found {value!r}, which is no regular expression: {error}.", field="triggers"
+                f"{path}.regex: found {value!r}, which is not a regular expression: {error}.",
+                field="triggers",
             ) from error
 
 

@@ -21,18 +21,18 @@ NEWEST = 200
 _UNIT = "units"
 #: (kind, state) -> what happened; {n} is the attempt's number, {host} the host, {s} the subject
 _SENTENCES = {
-    (Event.Kind.ALLOCATION, "ASSIGNED"): "Attempt {n} got slots",
-    (Event.Kind.ALLOCATION, "STARTING"): "Attempt {n} is launched on all its hosts",
-    (Event.Kind.ALLOCATION, "RUNNING"): "Attempt {n} runs",
+    (Event.Kind.ALLOCATION, "ASSIGNED"): "Attempt {n} was assigned slots",
+    (Event.Kind.ALLOCATION, "STARTING"): "Attempt {n} was launched on all its hosts",
+    (Event.Kind.ALLOCATION, "RUNNING"): "Attempt {n} is running",
     (Event.Kind.ALLOCATION, "TERMINATING"): "Attempt {n} is being stopped",
     (Event.Kind.ALLOCATION, "TERMINATED"): "Attempt {n} ended",
     (Event.Kind.MEMBER, "LAUNCHED"): "{host}: launched",
     (Event.Kind.MEMBER, "RUNNING"): "{host}: the entrypoint started",
-    (Event.Kind.MEMBER, "ENDED"): "{host}: its part ended",
-    (Event.Kind.MEMBER, Reason.CLEANING): "{host}: processes of it may be left, so its slots stay held",
-    (Event.Kind.MEMBER, Reason.STOP_TIMED_OUT): "{host}: what is left of it survived SIGKILL",
-    (Event.Kind.MEMBER, Reason.CLEANED): "{host}: nothing of it is left, and its slots are free",
-    (Event.Kind.TASK, "WAITING"): "It stands in the queue",
+    (Event.Kind.MEMBER, "ENDED"): "{host}: its run ended",
+    (Event.Kind.MEMBER, Reason.CLEANING): "{host}: processes may be left, so the slots stay held",
+    (Event.Kind.MEMBER, Reason.STOP_TIMED_OUT): "{host}: the remaining processes survived SIGKILL",
+    (Event.Kind.MEMBER, Reason.CLEANED): "{host}: no processes are left, and the slots are free",
+    (Event.Kind.TASK, "WAITING"): "It is in the queue",
 }
 #: The end of an attempt or of its part says how it ended.
 _ENDED = {(Event.Kind.ALLOCATION, "TERMINATED"), (Event.Kind.MEMBER, "ENDED")}

@@ -24,7 +24,7 @@ def waiting(task: Task, pool: ResourcePool, experiment: Experiment | None = None
     if task.state != TaskState.WAITING:
         return ""
     wait = last_plan.of(pool).waits.get(task.pk)
-    return _sentence(wait, experiment) if wait else "It will be looked at in the next pass."
+    return _sentence(wait, experiment) if wait else "It will be considered in the next scheduler pass."
 
 
 def _sentence(wait: Mapping[str, Any], experiment: Experiment | None) -> str:
@@ -62,10 +62,7 @@ def silent_hosts(allocation: Allocation | None) -> str:
         f"{host.name}{' ' if alone else ' silent '}{_silent_for(host)}".rstrip() for host in silent
     )
     held = f"Held by silent {who}: the rest of its gang has ended" if alone else who
-    return (
-        f"{held}. Its work is not touched: it goes on when the host answers, "
-        "or when somebody declares the host lost."
-    )
+    return f"{held}. Its work is left alone until the host answers or someone declares it lost."
 
 
 def _silent_for(host: Host) -> str:

@@ -59,9 +59,9 @@ HOST_STATES = {
 
 
 ROUTES = {
-    "url": "the configured address",
-    "seen": "the server's address, as the host sees it",
-    "tunnel": "a tunnel through SSH",
+    "url": "Configured address",
+    "seen": "Direct",
+    "tunnel": "SSH tunnel",
 }
 
 

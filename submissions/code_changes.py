@@ -68,16 +68,16 @@ def of_file(path: str, old: bytes | None, new: bytes | None, *, left: Budget | N
         return Change(path, kind, [], 0, 0, f"Not text: {len(first):,} bytes before, {len(second):,} now.")
     before, after = (part.decode("utf-8", "replace").splitlines() for part in (first, second))
     if max(len(before), len(after)) > MOST_LINES or max(len(first), len(second)) > MOST_BYTES:
-        told = f"Too large to be compared line by line: {len(before):,} lines before, {len(after):,} now."
+        told = f"Too large to compare line by line: {len(before):,} lines before, {len(after):,} now."
         return Change(path, kind, [], 0, 0, told)
     pairs = _pairs(before, after)
     rows = _rows(before, after) if pairs <= left.pairs else []
     if pairs > left.pairs or len(rows) > left.rows:
-        told = f"Too much differs for one page: {len(before):,} lines before, {len(after):,} now."
+        told = f"Too many differences for one page: {len(before):,} lines before, {len(after):,} now."
         return Change(path, kind, [], 0, 0, told)
     left.pairs, left.rows = left.pairs - pairs, left.rows - len(rows)
     marks = [row.mark for row in rows]
-    told = "" if rows else "Only the ends of lines differ."
+    told = "" if rows else "Only the line endings differ."
     return Change(path, kind, rows, marks.count("+"), marks.count("-"), told)
 
 

@@ -128,7 +128,7 @@ def _entry(file: dict[str, Any]) -> _Entry:
         raise Refusal(f"{raw}: type, mode and mtime must be numbers.", field="code") from error
     if kind not in {_FILE, _FOLDER, _LINK}:
         raise Refusal(
-            f"{raw} has the type {kind}; a folder of code has files, folders and links inside it only.",
+            f"{raw} has the type {kind}; allowed: files, folders, and links within the folder.",
             field="code",
         )
     try:
@@ -149,22 +149,22 @@ def _clocked(mtime: int) -> int:
 def _checked_path(raw: str) -> str:
     """The path without `./`; everything that could leave the folder is refused, not repaired."""
     if not raw or "\x00" in raw or "\n" in raw or not _is_text(raw):
-        raise Refusal(f"{raw!r} is not a path of a file.", field="code")
+        raise Refusal(f"{raw!r} is not a file path.", field="code")
     if raw.count("/") > MOST_FOLDERS:
         raise Refusal(
-            f"{raw[:80]}… lies {raw.count('/')} folders deep; allowed are {MOST_FOLDERS}.", field="code"
+            f"{raw[:80]}… is {raw.count('/')} folders deep; allowed: at most {MOST_FOLDERS}.", field="code"
         )
     if raw.startswith("/") or "\\" in raw.split("/", 1)[0]:
         raise Refusal(
-            f"{raw} is an absolute path; paths are relative to the folder that is submitted.", field="code"
+            f"{raw} is an absolute path; paths must be relative to the submitted folder.", field="code"
         )
     if ".." in raw.split("/"):
         raise Refusal(
-            f"{raw} leads out of the folder that is submitted; `..` is not allowed in a path.", field="code"
+            f"{raw} leads outside the submitted folder; `..` is not allowed in a path.", field="code"
         )
     path = posixpath.normpath(raw)
     if path == ".":
-        raise Refusal(f"{raw!r} is not a path of a file.", field="code")
+        raise Refusal(f"{raw!r} is not a file path.", field="code")
     return path
 
 
@@ -180,9 +180,7 @@ def _is_text(path: str) -> bool:
 def _refuse_link_out(path: str, target: str) -> None:
     landing = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     if target.startswith("/") or landing == ".." or landing.startswith("../"):
-        raise Refusal(
-            f"{path} is a link to {target}, which is outside the folder that is submitted.", field="code"
-        )
+        raise Refusal(f"{path} is a link to {target}, which is outside the submitted folder.", field="code")
 
 
 def _refuse_doubles(entries: list[_Entry]) -> None:
@@ -196,7 +194,7 @@ def _refuse_doubles(entries: list[_Entry]) -> None:
         while parent:
             if kinds.get(parent, _FOLDER) != _FOLDER:
                 what = "a link" if kinds[parent] == _LINK else "a file"
-                raise Refusal(f"{entry.path} lies below {parent}, which is {what}.", field="code")
+                raise Refusal(f"{entry.path} is inside {parent}, which is {what}.", field="code")
             parent = posixpath.dirname(parent)
 
 
@@ -208,7 +206,7 @@ def _refuse_too_large(entries: list[_Entry]) -> None:
     names = ", ".join(f"{entry.path} ({quantities.size(len(entry.content))})" for entry in largest)
     raise Refusal(
         f"The folder has {quantities.size(total)}; the limit is {quantities.size(settings.CONTEXT_BYTES)}. "
-        f"The largest files are {names}. List what training does not need in .detignore.",
+        f"The largest files are {names}. List files that training does not need in .detignore.",
         field="code",
     )
 

@@ -55,9 +55,7 @@ def from_zip(file: IO[bytes]) -> Unpacked:
             _refuse_too_many(len(infos))
             return _chosen(list(_of_zip(archive, infos)))
     except _DAMAGE as error:
-        raise Refusal(
-            f"The zip cannot be read: {error}. Pack the folder anew as .zip.", field="code"
-        ) from error
+        raise Refusal(f"The zip file cannot be read: {error}. Create it again.", field="code") from error
 
 
 def from_folder(manifest: Any, contents: IO[bytes]) -> Unpacked:
@@ -66,7 +64,7 @@ def from_folder(manifest: Any, contents: IO[bytes]) -> Unpacked:
     `manifest`: [{"path", "size" (bytes), "mtime" (milliseconds)}]; `contents`: all of them, one after the other.
     """
     if not isinstance(manifest, list):
-        raise Refusal("The list of files is no list; choose the folder again.", field="code")
+        raise Refusal("The list of files is not a list; choose the folder again.", field="code")
     _refuse_too_many(len(manifest))
     files = []
     for entry in manifest:
@@ -76,10 +74,12 @@ def from_folder(manifest: Any, contents: IO[bytes]) -> Unpacked:
             raise Refusal("The list of files is damaged; choose the folder again.", field="code") from error
         content = contents.read(max(size, 0))
         if len(content) != size:
-            raise Refusal(f"{path} changed while it was sent: choose the folder again.", field="code")
+            raise Refusal(f"{path} changed during the upload; choose the folder again.", field="code")
         files.append(PlainFile(path, _mode_by(content), mtime, content))
     if contents.read(1):
-        raise Refusal("More was sent than the list of files names; choose the folder again.", field="code")
+        raise Refusal(
+            "The upload has more data than the list of files; choose the folder again.", field="code"
+        )
     return _chosen(files)
 
 
@@ -112,26 +112,27 @@ def _refuse_long_directory(file: IO[bytes]) -> None:
     file.seek(0)
     end = tail.rfind(b"PK\5\6")
     if end < 0 or len(tail) < end + _END_BYTES:
-        raise Refusal("The file is no zip, or was cut short; pack the folder anew as .zip.", field="code")
+        raise Refusal("The file is not a zip file or is incomplete. Create it again.", field="code")
     (length,) = struct.unpack_from("<L", tail, end + 12)
     is_zip64 = tail[max(0, end - _LOCATOR_BYTES) : end].startswith(b"PK\6\7")
     if length > MOST_FILES * _ENTRY_BYTES or is_zip64:
-        raise Refusal(f"The zip names too many files; allowed are {MOST_FILES}.", field="code")
+        raise Refusal(f"The zip file has too many files; allowed: at most {MOST_FILES}.", field="code")
 
 
 def _refuse_kind(info: zipfile.ZipInfo) -> None:
     kind = stat.S_IFMT(info.external_attr >> 16) if info.create_system == _UNIX else 0
     if kind == stat.S_IFLNK:
         raise Refusal(
-            f"{info.filename} is a link; a zip may hold files and folders only. Copy what it points to.",
+            f"{info.filename} is a link; a zip file may contain only files and folders. "
+            "Replace the link with a copy of its target.",
             field="code",
         )
     if kind not in {0, stat.S_IFREG}:
         raise Refusal(
-            f"{info.filename} is neither a file nor a folder; leave it out of the zip.", field="code"
+            f"{info.filename} is neither a file nor a folder; remove it from the zip file.", field="code"
         )
     if info.flag_bits & 1:
-        raise Refusal(f"{info.filename} is encrypted; pack the folder without a password.", field="code")
+        raise Refusal(f"{info.filename} is encrypted; create the zip file without a password.", field="code")
 
 
 def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes:
@@ -141,14 +142,14 @@ def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> byte
     if len(content) > left:
         limit = quantities.size(settings.CONTEXT_BYTES)
         raise Refusal(
-            f"The zip unpacks to more than {limit}, reached at {info.filename}; the limit is {limit}. "
-            "Leave out what training does not need.",
+            f"The zip file unpacks to more than the limit of {limit}, reached at {info.filename}. "
+            "Remove what training does not need.",
             field="code",
         )
     if len(content) > max(LEAST_SUSPECT_BYTES, MOST_RATIO * max(info.compress_size, 1)):
         raise Refusal(
-            f"{info.filename} unpacks to {len(content) // max(info.compress_size, 1)} times its size in the zip; "
-            f"allowed are {MOST_RATIO} times. Leave it out and make it where the training runs.",
+            f"{info.filename} unpacks to {len(content) // max(info.compress_size, 1)} times its size in the zip "
+            f"file; allowed: at most {MOST_RATIO} times. Remove it, and create it where the training runs.",
             field="code",
         )
     return content
@@ -161,14 +162,14 @@ def _chosen(files: list[PlainFile]) -> Unpacked:
     notices, root = [], _common_root(kept)
     if root:
         kept = [file._replace(path=file.path[len(root) + 1 :]) for file in kept]
-        notices.append(f"All files lie in {root}: what it holds is the folder of code.")
+        notices.append(f"All files are in {root}, so its contents are used as the context folder.")
     own = next((file.content for file in kept if file.path == IGNORE_FILE), None)
     if own is not None:
         rules = _spec(own.decode("utf-8", "replace").splitlines())
         taken = [file for file in kept if not rules.match_file(file.path)]
         if count := len(kept) - len(taken):
             notices.append(
-                f"{count} {'file was' if count == 1 else 'files were'} left out, as {IGNORE_FILE} says."
+                f"{count} {'file was' if count == 1 else 'files were'} left out because of {IGNORE_FILE}."
             )
         kept = taken
     return Unpacked(kept, notices)
@@ -195,6 +196,6 @@ def _mode_by(content: bytes) -> int:
 def _refuse_too_many(count: int) -> None:
     if count > MOST_FILES:
         raise Refusal(
-            f"There are {count} files; allowed are {MOST_FILES}. Leave out what training does not need.",
+            f"There are {count} files; allowed: at most {MOST_FILES}. Remove what training does not need.",
             field="code",
         )

@@ -22,7 +22,7 @@ def import_from_path(path: Union[str, "os.PathLike[str]"]) -> Iterator[None]:
     """
     folder = Path(path).resolve()
     if not folder.is_dir():
-        raise NotADirectoryError(f"{path} is no folder, so nothing can be imported from it.")
+        raise NotADirectoryError(f"{path} is not a folder, so nothing can be imported from it.")
     before = {name: module for name, module in sys.modules.items() if _has(folder, name)}
     for name in before:
         del sys.modules[name]

@@ -121,9 +121,9 @@ def _read(run_dir: str, name: str) -> Any:
         if name == "server.json":
             raise
         raise RuntimeError(
-            f"{RUN_DIR} names {run_dir}, which has no {name}; unset it off the cluster."
+            f"{RUN_DIR} is {run_dir}, which contains no {name}; unset it outside the cluster."
         ) from error
     except (OSError, ValueError) as error:
         raise RuntimeError(
-            f"{path} cannot be read: {error}. It belongs to the run and must not be changed."
+            f"{path} cannot be read: {error}. This file belongs to the run and must not be changed."
         ) from error

@@ -20,8 +20,8 @@ def check_length(
     if (unit, length) != own:
         argument = arguments[0] if max_steps > -1 else arguments[1]
         raise ValueError(
-            f"{field} in the config is {length} {unit}, and {argument} of the trainer says {own[1]} {own[0]}: "
-            f"make them equal, or leave {field} out."
+            f"{field} in the config is {length} {unit}, but {argument} of the trainer is {own[1]} {own[0]}: "
+            f"make them equal, or omit {field}."
         )
 
 

@@ -326,7 +326,7 @@ def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
         try:
             piece = response.read1(65536)
         except socket.timeout as error:
-            raise StreamQuiet("Nothing came for a while.") from error
+            raise StreamQuiet("No data was received for a while.") from error
         if not piece:
             break
         *whole, rest = (rest + piece).split(b"\n")

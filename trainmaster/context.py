@@ -101,7 +101,7 @@ def encode(listing: Listing, progress: Optional[Progress] = None) -> List[Dict[s
         done += len(content)
         if done > LIMIT_BYTES:
             raise ContextError(
-                f"{entry.path} grew while it was read: the files are now larger than 95 MiB together."
+                f"{entry.path} grew while it was read: the files are now larger than 95 MiB in total."
             )
         encoded.append(_encoded(entry, content))
         if progress is not None:
@@ -119,7 +119,7 @@ def _folder(path: Path) -> Path:
         raise ContextError(f"The folder {path} does not exist.")
     if not path.is_dir():
         raise ContextError(
-            f"{path} is a file; name the folder that holds the code, or add single files with -i."
+            f"{path} is a file; give the folder that contains the code, or add single files with -i."
         )
     return path
 
@@ -184,7 +184,7 @@ class _Walk(NamedTuple):
             here = str(real) if real else os.path.realpath(str(source))
             if here in above:
                 raise ContextError(
-                    f"{source} links to a folder that it lies in; remove the link or ignore it in {IGNORE_FILE}."
+                    f"{source} links to a folder that contains it; remove the link or ignore it in {IGNORE_FILE}."
                 )
             self.listing.entries.append(Entry(name, source, found))
             self.enter(source, path, (*above, here))
@@ -203,7 +203,7 @@ class _Walk(NamedTuple):
     def _inside(self, source: Path) -> Path:
         target = Path(os.path.realpath(str(source)))
         if not target.exists():
-            raise ContextError(f"{source} is a link to something that does not exist.")
+            raise ContextError(f"{source} is a broken link.")
         if self.real_root not in (target, *target.parents):
             raise ContextError(
                 f"{source} is a link out of the folder, to {target}. Copy what it points to, "
@@ -259,8 +259,8 @@ def _refuse_too_large(listing: Listing) -> None:
         f"  {quantities.size(entry.size):>10}  {entry.path}" for entry in _largest(listing.entries)
     )
     raise ContextError(
-        f"The folder has {quantities.size(listing.size)} of files, allowed: {quantities.size(LIMIT_BYTES)}. "
-        f"Name what is not needed in {IGNORE_FILE} (it works like .gitignore). The largest files:\n{lines}"
+        f"The folder contains {quantities.size(listing.size)} of files, allowed: {quantities.size(LIMIT_BYTES)}. "
+        f"List what is not needed in {IGNORE_FILE} (it works like .gitignore). The largest files:\n{lines}"
     )
 
 

@@ -191,7 +191,7 @@ class ServerClient:
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise Unreachable(f"The answer of {self.url} broke off: {_reason(error)}.") from error
+            raise Unreachable(f"The response of {self.url} was interrupted: {_reason(error)}.") from error
         if response.will_close:
             self.close()
         if response.status >= 400:
@@ -220,7 +220,7 @@ class ServerClient:
         except (OSError, http.client.HTTPException) as error:
             if is_of_file(error):  # who reads the answer cannot keep it: no reason to ask again
                 raise
-            raise Unreachable(f"The answer of {self.url} broke off: {_reason(error)}.") from error
+            raise Unreachable(f"The response of {self.url} was interrupted: {_reason(error)}.") from error
         finally:
             self.close()
 
@@ -290,8 +290,8 @@ class ServerClient:
         response.read()
         if response.will_close:
             raise Unreachable(
-                f"{self.url} closes the connection after each answer, so it cannot prove who gets the token. "
-                "Let the proxy there keep connections open."
+                f"{self.url} closes the connection after each response, so it cannot prove which server gets "
+                "the token. Configure the proxy there to keep connections open."
             )
         connection.auto_open = 0  # else http.client replaces a closed connection by one that proved nothing
 
@@ -316,8 +316,8 @@ class ServerClient:
             if found != self._pin:
                 connection.close()
                 raise CertificateMismatch(
-                    f"{self.url} showed a certificate with SHA-256 {found}, expected is {self._pin}. "
-                    "Either it was replaced, or this is another server."
+                    f"{self.url} presented a certificate with SHA-256 {found}; expected: {self._pin}. "
+                    "Either the certificate was replaced, or this is another server."
                 )
         if self._identity is not None:
             try:
@@ -355,8 +355,8 @@ def _what_answered(url: str, response: http.client.HTTPResponse) -> str:
         if value
     ]
     return (
-        f"What answers at {url} did not prove that it is this run's server, so it is ignored. "
-        f"It answered {response.status} ({'; '.join(said) or 'no header says what it is'})."
+        f"The server at {url} did not prove that it is this run's server, so it is ignored. "
+        f"It answered {response.status} ({'; '.join(said) or 'no header identifies it'})."
     )
 
 
@@ -387,7 +387,7 @@ def _decoded(content: bytes, response: http.client.HTTPResponse) -> bytes:
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, socket.timeout):
-        return "no answer in time"
+        return "no response in time"
     if isinstance(error, http.client.IncompleteRead):
         return "the connection was closed before the end"
     return str(error) or type(error).__name__

@@ -283,19 +283,21 @@ def run_key(allocation_id: str, member: int) -> str:
 def check_run_key(key: str) -> str:
     """Return `key` if it is safe as a file name; ProtocolError otherwise."""
     if not isinstance(key, str) or not _RUN_KEY.fullmatch(key):
-        raise ProtocolError(f"The run key {key!r} is not letters, digits, '.', '_' and '-' (at most 200).")
+        raise ProtocolError(
+            f"The run key is {key!r}; allowed: letters, digits, '.', '_' and '-' (at most 200)."
+        )
     return key
 
 
 def check_spec(spec: Json) -> Spec:
     """Return `spec` with its limits completed; ProtocolError says which fields are missing or wrong."""
     if not isinstance(spec, dict):
-        raise ProtocolError(f"The spec is a JSON {type(spec).__name__}, it must be an object.")
+        raise ProtocolError(f"The spec is a JSON {type(spec).__name__}; it must be an object.")
     version = spec.get("protocol")
     if not isinstance(version, int) or not OLDEST_PROTOCOL <= version <= PROTOCOL:
         raise ProtocolError(
-            f"The spec has protocol {version!r}; this host part speaks {OLDEST_PROTOCOL} to {PROTOCOL}. "
-            "Push the bundle anew."
+            f"The spec has protocol {version!r}; this host part supports {OLDEST_PROTOCOL} to {PROTOCOL}. "
+            "Push the bundle again."
         )
     missing = sorted(set(Spec.__annotations__) - _OPTIONAL - {"limits"} - set(spec))
     if missing:

@@ -54,7 +54,7 @@ def opened(
         if is_of_file(error):
             raise
         reason = (
-            "no answer in time" if isinstance(error, socket.timeout) else str(error) or type(error).__name__
+            "no response in time" if isinstance(error, socket.timeout) else str(error) or type(error).__name__
         )
         raise StorageUnreachable(f"{where} cannot be reached: {reason}.") from error
     finally:

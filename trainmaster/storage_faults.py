@@ -10,13 +10,13 @@ from typing import Dict
 #: errors of writing that name no file
 OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ESTALE)
 
-_AWAY = "does not answer", "see whether it is still mounted there"
+_AWAY = "does not answer", "check whether it is still mounted there"
 _WORDS: Dict[int, "tuple[str, str]"] = {
     errno.EROFS: ("is read-only", "mount it writable"),
     errno.ENOSPC: ("is full", "free some space there"),
     errno.EDQUOT: ("has no quota left", "free some space there"),
-    errno.ENOENT: ("does not exist", "mount or make it there"),
-    errno.ENOTDIR: ("is not a folder", "name a folder"),
+    errno.ENOENT: ("does not exist", "mount or create it there"),
+    errno.ENOTDIR: ("is not a folder", "set it to a folder"),
     errno.ESTALE: _AWAY,
     errno.ENOTCONN: _AWAY,
     errno.EIO: _AWAY,
@@ -42,7 +42,7 @@ def folder_fault(folder: str, host: str, error: OSError) -> StorageFault:
     """Return the fault of a storage that is a folder (`shared_fs`, `directory`)."""
     if isinstance(error, StorageFault):
         return error
-    is_wrong, remedy = _WORDS.get(error.errno or 0, ("cannot be used", "see what is wrong with it"))
+    is_wrong, remedy = _WORDS.get(error.errno or 0, ("cannot be used", "check what is wrong with it"))
     if error.errno in (errno.EACCES, errno.EPERM):
         is_wrong, remedy = f"may not be written by the account {_account()}", "give it the right to"
     cause = error.strerror or str(error)

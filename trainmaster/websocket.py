@@ -86,10 +86,10 @@ def connect(client: ServerClient, path: str) -> WebSocket:
     except OSError as error:
         raise Unreachable(f"{client.url} cannot be reached: {error}.") from error
     except ProtocolError as error:
-        raise Unreachable(f"What answers at {client.url} is not a WebSocket server.") from error
+        raise Unreachable(f"{client.url} is not a WebSocket server.") from error
     if isinstance(answer, RejectConnection):
-        raise Answered(answer.status_code, None, "the server opens no tunnel to this task")
+        raise Answered(answer.status_code, None, "the server did not open a tunnel to this task")
     if not isinstance(answer, AcceptConnection):
-        raise Unreachable(f"{client.url} cannot be reached: it hung up.")
+        raise Unreachable(f"{client.url} cannot be reached: it closed the connection.")
     connected.settimeout(None)
     return opened

@@ -110,7 +110,7 @@ def _refuse_doubles(loader: _Loader, node: yaml.MappingNode) -> None:
             continue
         if key_node.value in seen:
             first = seen[key_node.value].line + 1
-            sentence = f"found the key {key_node.value} again, first on line {first}"
+            sentence = f"found the key {key_node.value} again; it is first on line {first}"
             raise YamlError(sentence, *_at(key_node.start_mark))
         seen[key_node.value] = key_node.start_mark
 

@@ -89,7 +89,8 @@ class Canary:
 
     def _leave(self) -> None:
         log.error(
-            "This worker takes no messages: %d of its own, %.0f s apart, did not come. It ends to be replaced.",
+            "This worker receives no messages: %d test messages, %.0f s apart, did not arrive. It exits and is "
+            "restarted.",
             self._unheard,
             settings.CANARY_SECONDS,
         )
@@ -141,4 +142,4 @@ def answer() -> None:
         try:
             _canary.be_present()
         except DatabaseError as error:
-            log.info("the presence of this worker is not noted: %s", error)
+            log.info("the presence of this worker could not be stored: %s", error)

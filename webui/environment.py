@@ -76,10 +76,10 @@ def read_origin(name: str, given: str) -> str:
     ):
         raise ImproperlyConfigured(
             f"{name} is {value!r}; allowed: an origin such as https://tasks.example.com:8443, "
-            "or https://*.tasks.example.com for one of each task."
+            "or https://*.tasks.example.com for one per task."
         )
     if parts.path or parts.query or parts.fragment:
-        raise ImproperlyConfigured(f"{name} is {value!r}; allowed: scheme, host name and port alone.")
+        raise ImproperlyConfigured(f"{name} is {value!r}; allowed: only scheme, host name and port.")
     return value.removesuffix(":443" if parts.scheme == "https" else ":80")
 
 

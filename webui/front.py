@@ -37,7 +37,9 @@ def bounded(application: ASGIApp) -> ASGIApp:
 
         declared = dict(scope["headers"]).get(b"content-length", b"0")
         if declared.isdigit() and int(declared) > settings.REQUEST_BYTES:
-            sentence = f"The request has {int(declared):,} bytes; allowed are {settings.REQUEST_BYTES:,}."
+            sentence = (
+                f"The request has {int(declared):,} bytes; allowed: at most {settings.REQUEST_BYTES:,}."
+            )
             await JSONResponse({"message": sentence}, status_code=413)(scope, receive, send)
             return
         await application(scope, counted, send)

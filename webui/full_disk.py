@@ -17,9 +17,9 @@ _OF_DATABASE = "53100"  # SQLSTATE disk_full
 def sentence_of(error: BaseException) -> str:
     """What to say of an error that a full disk has caused; empty for any other. Nothing of the request was stored."""
     if isinstance(error, OSError) and error.errno in _OF_FILES:
-        return "The server's disk is full. Free some space there; this is stored when it is sent again."
+        return "The server's disk is full. Free some space there; the data is stored when sent again."
     if isinstance(error, OperationalError) and getattr(error.__cause__, "sqlstate", "") == _OF_DATABASE:
-        return "The disk of the server's database is full. Free some space there; this is stored when it is sent again."
+        return "The disk of the server's database is full. Free some space there; the data is stored when sent again."
     return ""
 
 
@@ -32,6 +32,6 @@ def warning() -> str:
     if free >= settings.DISK_NEARLY_FULL_BYTES:
         return ""
     return (
-        f"The server's disk is nearly full: {quantities.size(free)} are left at {settings.DATA_DIR}. When it is full, "
+        f"The server's disk is nearly full: {quantities.size(free)} left in {settings.DATA_DIR}. When it is full, "
         "logs, metrics and checkpoints wait on their hosts until there is space."
     )

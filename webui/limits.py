@@ -146,9 +146,9 @@ if TICK_SECONDS <= 0:
     raise ImproperlyConfigured(f"TRAINMASTER_TICK_SECONDS is {TICK_SECONDS}; allowed: more than 0.")
 if not -1 <= LOG_RETENTION_DAYS <= 32767:
     raise ImproperlyConfigured(
-        f"TRAINMASTER_LOG_RETENTION_DAYS is {LOG_RETENTION_DAYS}; allowed: -1 (for ever) to 32767."
+        f"TRAINMASTER_LOG_RETENTION_DAYS is {LOG_RETENTION_DAYS}; allowed: -1 (forever) to 32767."
     )
 if EVENT_RETENTION_DAYS != -1 and EVENT_RETENTION_DAYS < 1:
     raise ImproperlyConfigured(
-        f"TRAINMASTER_EVENT_RETENTION_DAYS is {EVENT_RETENTION_DAYS:g}; allowed: -1 (for ever), and 1 or more."
+        f"TRAINMASTER_EVENT_RETENTION_DAYS is {EVENT_RETENTION_DAYS:g}; allowed: -1 (forever), or 1 or more."
     )

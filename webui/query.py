@@ -102,7 +102,7 @@ def window(
     """Both ends of a range, each None if it is open."""
     begin, end = read(query, first), read(query, last)
     if begin is not None and end is not None and end < begin:
-        raise Refusal(f"The window ends before it begins: `{last}` must not be less than `{first}`.")
+        raise Refusal(f"The range ends before it begins: `{last}` must not be less than `{first}`.")
     return begin, end
 
 
@@ -145,9 +145,7 @@ def choices(query: QueryDict, allowed: dict[str, Collection[str]]) -> tuple[Quer
         found = query.get(name, "")
         meant = next((each for each in values if _stem(each) == _stem(found)), "")
         if found and not meant:
-            wrong.append(
-                f"The address: found {name}={found}, allowed: {', '.join(values)}. The page is as without it."
-            )
+            wrong.append(f"Filter ignored: found {name}={found}, allowed: {', '.join(values)}.")
         if found:
             chosen[name] = meant
     return chosen, wrong
@@ -179,14 +177,12 @@ def _ranks(texts: Sequence[str]) -> frozenset[int]:
     for part in (part for text in texts for part in text.split(",")):
         found = _RANKS.fullmatch(part)
         if found is None:
-            raise Refusal(
-                f"The ranks {part[:40]!r} are none; write them as 5, 0-7 or -1 for lines of no rank."
-            )
+            raise Refusal(f"The ranks {part[:40]!r} are invalid; write 5, 0-7, or -1 for lines of no rank.")
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first or last - first >= RANKS_MAX:
-            raise Refusal(f"The ranks {part!r} must run upwards and be at most {RANKS_MAX:,}.")
+            raise Refusal(f"The ranks {part!r} must be ascending and at most {RANKS_MAX:,}.")
         count += last - first + 1
         if count > RANKS_MAX:
-            raise Refusal(f"More than {RANKS_MAX:,} ranks are asked for; leave rank out for all of them.")
+            raise Refusal(f"More than {RANKS_MAX:,} ranks are requested; leave rank out for all of them.")
         ranks.update(range(first, last + 1))
     return frozenset(ranks)

@@ -238,7 +238,7 @@ SPECTACULAR_SETTINGS = {
     "OAS_VERSION": "3.1.0",  # whose schemas are JSON Schema's, as pydantic writes them
     "TITLE": "Trainmaster",
     "VERSION": VERSION,
-    "DESCRIPTION": "Determined's REST dialect, and what Trainmaster adds beside it.",
+    "DESCRIPTION": "Determined's REST API, with Trainmaster's additions.",
     "SERVE_INCLUDE_SCHEMA": False,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,  # the words of the dialect, which say it themselves
     "PATH_CONVERTER_OVERRIDES": {"int": {"type": "integer", "minimum": 0}},  # no other number finds a view

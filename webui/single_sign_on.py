@@ -95,7 +95,7 @@ class Adapter(DefaultSocialAccountAdapter):
         user: User = sociallogin.user
         user.set_unusable_password()
         sociallogin.save(request)
-        _record(user, "made by single sign-on")
+        _record(user, "created by single sign-on")
         return user
 
     def on_authentication_error(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
@@ -137,7 +137,7 @@ def ended(request: HttpRequest, **_names: str) -> HttpResponse:
 def sentence(why: str) -> str:
     """For the login page."""
     if why == INACTIVE:
-        return "This account is not active; an admin can activate it again."
+        return "This account is deactivated; an admin can activate it again."
     return f"{settings.OIDC_NAME} did not confirm the login; try again, or ask an admin." if why else ""
 
 

@@ -11,11 +11,11 @@ from submissions.config.section import Positive, Section, Whole
 
 
 class Const(Section):
-    """One value; the bare value says the same."""
+    """One value; the same as the bare value."""
 
     type: Literal["const"]
     val: Any
-    """The value: anything, null included."""
+    """The value: anything, including null."""
 
     @model_validator(mode="before")
     @classmethod
@@ -24,7 +24,7 @@ class Const(Section):
 
 
 class Int(Section):
-    """A whole number from minval to maxval, both among them."""
+    """A whole number from minval to maxval, inclusive."""
 
     type: Literal["int"]
     minval: Whole
@@ -32,7 +32,7 @@ class Int(Section):
     maxval: Whole
     """The largest value."""
     count: Positive | None = None
-    """How many values a grid search takes; it needs one."""
+    """How many values a grid search uses; required for grid search."""
 
 
 class Double(Section):
@@ -44,11 +44,11 @@ class Double(Section):
     maxval: float
     """The largest value."""
     count: Positive | None = None
-    """How many values a grid search takes, evenly spaced; it needs one."""
+    """How many evenly spaced values a grid search uses; required for grid search."""
 
 
 class Log(Section):
-    """A number from base to the minval to base to the maxval, evenly spread in the exponent."""
+    """A number from base^minval to base^maxval, uniform in the exponent."""
 
     type: Literal["log"]
     base: Annotated[float, Field(gt=0)]
@@ -58,7 +58,7 @@ class Log(Section):
     maxval: float
     """Exponent of the largest value."""
     count: Positive | None = None
-    """How many values a grid search takes, evenly spaced in the exponent; it needs one."""
+    """How many values a grid search uses, evenly spaced in the exponent; required for grid search."""
 
 
 class Categorical(Section):
@@ -66,7 +66,7 @@ class Categorical(Section):
 
     type: Literal["categorical"]
     vals: Annotated[list[Any], Field(min_length=1)]
-    """The values, of any kind."""
+    """The values, of any type."""
 
 
 TYPES = ("const", "int", "double", "log", "categorical")

@@ -36,7 +36,7 @@ def _pattern(value: Any) -> Any:
 
 
 def _actions(value: Any) -> Any:
-    """One word, the older `{type: word}`, or a list of such."""
+    """One word, the older `{type: word}`, or a list of these."""
     if value is None:
         return []
     found = [_word(each) for each in value] if isinstance(value, list) else [_word(value)]
@@ -58,19 +58,19 @@ def _with_older_form(schema: dict[str, Any]) -> None:
 
 
 class LogPolicy(Section):
-    """A line that `pattern` matches labels its trial with `name` and does what `action` says."""
+    """A line that matches `pattern` labels its trial with `name` and triggers `action`."""
 
     model_config = ConfigDict(json_schema_extra=_with_older_form)
 
     name: Annotated[str, Field(min_length=1, max_length=128)] | None = None
-    """Shown as a label; policies without one (the older form) label nothing."""
+    """Shown as a label; policies without a name (the older form) set no label."""
     pattern: Annotated[str, BeforeValidator(_pattern), Field(max_length=PATTERN_CHARACTERS_MAX)] | None = None
-    """Found anywhere in a line; without one the policy does nothing, so that a name can be switched off."""
+    """Matched anywhere in a line; without a pattern the policy does nothing, which turns off an inherited name."""
     action: Annotated[
         list[_Action],
         BeforeValidator(_actions, json_schema_input_type=_Word | list[_Word]),
     ] = []
-    """Also a list; without one the policy only labels."""
+    """One action or a list; without an action the policy only sets the label."""
 
     @model_validator(mode="before")
     @classmethod
@@ -92,7 +92,7 @@ class LogPolicy(Section):
     @model_validator(mode="after")
     def _does_something(self) -> LogPolicy:
         if self.name is None and (self.pattern is None or not self.action):
-            raise refuse("a name, or, in the older form, a pattern with an action")
+            raise refuse("a name or, in the older form, a pattern with an action")
         return self
 
     @field_serializer("action")
@@ -112,7 +112,7 @@ def built_ins() -> list[LogPolicy]:
 def _joined(policies: list[LogPolicy]) -> list[LogPolicy]:
     names = [policy.name for policy in policies if policy.name is not None]
     if len(set(names)) < len(names):
-        raise refuse("policies whose names differ")
+        raise refuse("policies with different names")
     return [*(policy for policy in built_ins() if policy.name not in names), *policies]
 
 

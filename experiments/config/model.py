@@ -90,64 +90,64 @@ class ExperimentConfig(Section):
     """A checked config with its defaults. Make one by `experiments.config.parse`."""
 
     name: Annotated[str, Field(min_length=1, max_length=255)] = Field(default_factory=_new_name)
-    """What lists call it; without one it is called Experiment (adjective-animal)."""
+    """The name shown in lists; by default Experiment (adjective-animal)."""
     description: str | None = None
-    """A longer text beside the name."""
+    """A longer description."""
     labels: Annotated[list[str], BeforeValidator(_labels)] = []
-    """Words to find it by, each once."""
+    """Words to find it by, without duplicates."""
     workspace: str = ""
-    """Name of the project's workspace; goes with project."""
+    """Name of the project's workspace; requires project."""
     project: str = ""
-    """Name of the project, which must be there; empty takes the one of the command line, else Uncategorized."""
+    """Name of an existing project; if empty, the one from the command line, else Uncategorized."""
     entrypoint: Entrypoint | None = None
     """A command for the shell, or a list of words; `module:Class` is the legacy form."""
     data: dict[str, Any] = {}
-    """Anything that the training code wants to read: info.user_data, context.get_data_config()."""
+    """Any data for the training code: info.user_data, context.get_data_config()."""
     debug: bool = False
-    """Training code may read it; the published SDK logs more with it."""
+    """Available to training code; the published SDK logs more with it."""
     max_restarts: NotNegative = 5
-    """How often a trial is started again after failures."""
+    """How often a trial is restarted after failures."""
     hyperparameters: dict[str, Hyperparameter] = {}
-    """Constants, ranges (type: int, double, log, categorical, const), and maps of both to any depth."""
+    """Constants, ranges (type: int, double, log, categorical, const), and maps of both, nested to any depth."""
     searcher: Searcher
-    """Which trials there are, and how long they train."""
+    """Which trials are created, and how long they train."""
     resources: Resources = Resources()
-    """What each trial asks for."""
+    """The resources of each trial."""
     task_container_defaults: TaskContainerDefaults | None = None
-    """Of the settings of a cluster those that an experiment may change."""
+    """The cluster settings that an experiment may override."""
     environment: Environment = Environment()
-    """What is around the entrypoint: variables, Python, hooks, image."""
+    """The entrypoint's environment: variables, Python, hooks, image."""
     bind_mounts: BindMounts = []
-    """Paths of the host inside a container."""
+    """Host paths to mount in a container."""
     checkpoint_storage: CheckpointStorage = Server(type="server")
-    """Where checkpoints go, and which are kept."""
+    """Where checkpoints are stored, and which are kept."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"
-    """Of the Trial API: after which validations it saves: those that were the best so far, all, or none."""
+    """Trial API: after which validations it saves a checkpoint: the best so far, all, or none."""
     min_checkpoint_period: Period = Length(batches=0)
-    """Of the Trial API: how far it trains at most without a checkpoint; 0 saves at the end and when stopped."""
+    """Trial API: the longest training between checkpoints; 0 saves only at the end and when stopped."""
     min_validation_period: Period = Length(batches=0)
-    """Of the Trial API: how far it trains at most without a validation; 0 validates at the end."""
+    """Trial API: the longest training between validations; 0 validates only at the end."""
     perform_initial_validation: bool = False
-    """Of the Trial API: a validation before the first batch."""
+    """Trial API: validate before the first batch."""
     records_per_epoch: NotNegative = 0
-    """Of older configs, without effect: an epoch is what the data loader gives."""
+    """Obsolete, no effect: the data loader determines the length of an epoch."""
     scheduling_unit: Positive = 100
-    """Of the Trial API: the batches from one report of training metrics to the next."""
+    """Trial API: batches between reports of training metrics."""
     batches_per_step: Positive | None = Field(default=None, exclude=True, json_schema_extra=OLDER)
     """The older form of scheduling_unit: searcher.max_steps and periods without a unit count steps of it, by
     default 100 batches."""
     reproducibility: Reproducibility = Reproducibility()
     """Seeds."""
     optimizations: Optimizations = Optimizations()
-    """Of the Trial API: how gradients and metrics are gathered."""
+    """Trial API: how gradients and metrics are aggregated."""
     profiling: Profiling = Profiling()
-    """What is timed in the steps of a trial."""
+    """What is timed in a trial's steps."""
     preemptible: bool = True
-    """Trainmaster's own: false asks not to be stopped for others, within the pool's quota for it."""
+    """Trainmaster extension: false prevents preemption, within the pool's quota for such work."""
     preemption_timeout: NotNegative | None = None
-    """Seconds to save in, from when all its hosts have been told to stop until it is forced; null is 3600."""
+    """Seconds to save, counted from when all its hosts have been told to stop, until it is forced; null is 3600."""
     log_policies: LogPolicies = Field(default_factory=built_ins)
-    """Joined by name with two that are always there, which only label: CUDA OOM and ECC Error."""
+    """Merged by name with two defaults that only set labels: CUDA OOM and ECC Error."""
     retention_policy: RetentionPolicy | None = None
     """How long logs are kept."""
     integrations: Ignored = None
@@ -169,7 +169,7 @@ class ExperimentConfig(Section):
         if self.searcher.max_steps is not None and self.searcher.max_length is None:
             batches = self.searcher.max_steps * (self.batches_per_step or older_forms.STEP_BATCHES)
             if batches > LARGEST:
-                raise refuse(f"max_steps of at most {LARGEST} batches in all")
+                raise refuse(f"max_steps of at most {LARGEST} batches in total")
             self.searcher.max_length = Length(batches=batches)
         return self
 

@@ -12,8 +12,8 @@ class Resources(resources.Resources):
     model_config = ConfigDict(json_schema_extra=leading("slots_per_trial", "max_slots"))
 
     slots_per_trial: NotNegative = 1
-    """Slots (GPUs) of one trial; 0 runs it without any."""
+    """Slots (GPUs) of one trial; 0 for none."""
     max_slots: NotNegative | None = None
-    """Slots that all trials of the experiment may hold at once, under either scheduler; null is no limit."""
+    """Most slots that all trials of the experiment may hold at once, under either scheduler; null is no limit."""
     slots: NotNegative | None = Field(default=None, exclude=True, json_schema_extra=OLDER)
-    """Of commands, without effect on an experiment: templates that serve both may have it."""
+    """For commands only; no effect in an experiment. Allowed so that templates can serve both."""

@@ -51,7 +51,7 @@ def _one_form_of_length(config: Config) -> Iterator[Problem]:
 
 def _not_both(config: Config, section: str, one: str, other: str) -> Iterator[Problem]:
     if look_up(config, (section, one)) is not None and look_up(config, (section, other)) is not None:
-        yield Problem(at((section,)), f"{one} and {other}", f"one of {one} and {other}, not both")
+        yield Problem(at((section,)), f"{one} and {other}", f"either {one} or {other}, not both")
 
 
 def _halving_needs_a_length(config: Config) -> Iterator[Problem]:
@@ -117,7 +117,7 @@ def _installed_sdk_stores_by_itself(config: Config) -> Iterator[Problem]:
     path = ("checkpoint_storage", "type")
     if look_up(config, ("environment", "sdk")) == "installed" and look_up(config, path) in (None, "server"):
         allowed = (
-            "a storage that the host's own determined knows, such as shared_fs or directory "
+            "a storage type that the host's own determined supports, such as shared_fs or directory "
             "(environment.sdk is installed, and that package cannot store on the Trainmaster server)"
         )
         yield Problem(at(path), shown(look_up(config, path) or "server"), allowed)
@@ -148,7 +148,7 @@ def _hyperparameters(value: Any, path: Path, grid: bool) -> Iterator[Problem]:
     if _is_number(low) and _is_number(high) and low >= high:
         yield Problem(at((*path, "minval")), shown(low), f"less than maxval, which is {shown(high)}")
     if grid and value.get("count") is None:
-        yield Problem(at((*path, "count")), NOTHING, "1 or more, since the grid searcher is in use")
+        yield Problem(at((*path, "count")), NOTHING, "1 or more (required by the grid searcher)")
 
 
 #: what two fields together cannot be, in a template too

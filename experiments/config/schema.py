@@ -27,7 +27,7 @@ def of_config() -> Json:
 @cache
 def of_template() -> Json:
     found = schema.of_part(of_config())
-    about = "A part of configs, kept by name: anything may be absent, `--template NAME` adds it to a config."
+    about = "A stored part of a config: every field is optional, and `--template NAME` adds it to a config."
     return {**found, "title": "Trainmaster template", "description": about}
 
 
@@ -37,7 +37,7 @@ def _hyperparameter() -> Json:
     kinds = [{"$ref": f"#/$defs/{name.capitalize()}"} for name in TYPES]
     nested = {"type": "object", "additionalProperties": {"$ref": "#/$defs/Hyperparameter"}}
     return {
-        "description": "A constant, a kind with a type, or a map of such.",
+        "description": "A constant, a hyperparameter with a type, or a map of these.",
         "if": {"type": "object", **typed},
         "then": {
             "properties": {"type": {"enum": list(TYPES)}},

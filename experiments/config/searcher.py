@@ -21,10 +21,10 @@ from submissions.config.section import (
 
 #: searchers that Determined ended, and what to use instead
 ENDED = {
-    "sync_halving": "sync_halving has ended, use async_halving",
-    "adaptive": "adaptive has ended, use adaptive_asha",
-    "adaptive_simple": "adaptive_simple has ended, use adaptive_asha",
-    "pbt": "pbt has ended, use adaptive_asha",
+    "sync_halving": "sync_halving was removed; use async_halving",
+    "adaptive": "adaptive was removed; use adaptive_asha",
+    "adaptive_simple": "adaptive_simple was removed; use adaptive_asha",
+    "pbt": "pbt was removed; use adaptive_asha",
 }
 
 
@@ -59,88 +59,88 @@ def _uuid(value: Any) -> Any:
 
 class _Search(Section):
     metric: Name
-    """Name of the validation metric that decides."""
+    """Name of the validation metric that trials are compared by."""
     smaller_is_better: bool = True
-    """False where a larger value of the metric is better."""
+    """False if a larger value of the metric is better."""
     max_length: MaxLength | None = None
     """How long a trial trains: a plain number, or {batches | records | epochs: N}."""
     max_steps: Positive | None = Field(default=None, exclude=True, json_schema_extra=OLDER)
     """The older form of max_length, in steps of batches_per_step batches."""
     source_trial_id: Whole | None = None
-    """Trials begin with the latest checkpoint of this trial."""
+    """Trials start from the latest checkpoint of this trial."""
     source_checkpoint_uuid: (
         Annotated[str, BeforeValidator(_uuid, json_schema_input_type=Annotated[str, Field(pattern=_UUID)])]
         | None
     ) = None
-    """Trials begin with this checkpoint."""
+    """Trials start from this checkpoint."""
 
 
 class Single(_Search):
-    """One trial; hyperparameters with a range are drawn once."""
+    """One trial; hyperparameters with a range are sampled once."""
 
     name: Literal["single"]
 
 
 class Random(_Search):
-    """Trials with hyperparameters that are drawn at random, all trained to the end."""
+    """Trials with randomly sampled hyperparameters, all trained to the end."""
 
     name: Literal["random"]
     max_trials: Positive
-    """How many trials there are."""
+    """The number of trials."""
     max_concurrent_trials: NotNegative = 16
-    """How many trials are open at a time; 0 is all of them."""
+    """The largest number of trials at once; 0 is all of them."""
 
 
 class Grid(_Search):
-    """Every combination of the hyperparameters' values; ranges say with count how many."""
+    """Every combination of the hyperparameters' values; count sets the number of values of a range."""
 
     name: Literal["grid"]
     max_concurrent_trials: NotNegative = 16
-    """How many trials are open at a time; 0 is all of them."""
+    """The largest number of trials at once; 0 is all of them."""
 
 
 class Custom(_Search):
-    """Trials are made and trained as a program of yours says over the API (docs/search.md)."""
+    """Your own program controls the trials over the API (docs/search.md)."""
 
     name: Literal["custom"]
     unit: Literal["batches", "records", "epochs"] | None = None
-    """What the program counts lengths in."""
+    """The unit of the program's lengths."""
 
 
 class _Halving(_Search):
     max_trials: Positive
-    """How many trials there are at most."""
+    """The largest number of trials."""
     divisor: Annotated[float, Field(gt=1)] = 4
-    """Of so many trials that reach a rung, one goes on to the next, which is so many times as long."""
+    """Halving factor: one in N trials is promoted, and each rung is N times longer."""
     max_concurrent_trials: NotNegative = 16
-    """How many trials are open at a time; 0 lets the search choose."""
+    """The largest number of trials at once; 0 lets the search choose."""
     time_metric: Name | None = None
-    """A reported metric that says how far a trial is, in place of max_length; goes with max_time."""
+    """A reported metric that measures training length, instead of max_length; requires max_time."""
     max_time: Positive | None = None
-    """What time_metric reaches at the end of a trial."""
+    """The value of time_metric at the end of a trial."""
     stop_once: bool | None = None
-    """True stops a trial that is not among the best of its rung for good; false parks it, to go on once it is.
+    """True stops a trial that is not among the best of its rung; false parks it until it is.
     null: as with true where max_time is given, as with false where max_length is."""
 
 
 class AdaptiveAsha(_Halving):
-    """Several halving searches that begin to stop trials at different rungs."""
+    """Several halving searches that start to stop trials at different rungs."""
 
     name: Literal["adaptive_asha"]
     mode: Literal["standard", "aggressive", "conservative"] = "standard"
     """How early trials are stopped: conservative has the most of the late rungs, aggressive only the earliest."""
     max_rungs: Positive = 5
-    """How many rungs the deepest of them has."""
+    """The number of rungs of the deepest bracket."""
     bracket_rungs: list[Positive] = []
-    """The rungs of each of them, in place of mode and max_rungs."""
+    """The number of rungs of each bracket, instead of mode and max_rungs."""
 
 
 class AsyncHalving(_Halving):
-    """Trials are compared at rungs of growing length, and the worse ones stopped there."""
+    """Trials are compared at rungs of increasing length, and the worse ones are stopped there."""
 
     name: Literal["async_halving"]
     num_rungs: Positive
-    """How many rungs there are."""
+    """The number of rungs."""
 
 
 Searcher = Annotated[

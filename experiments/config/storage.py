@@ -12,11 +12,11 @@ from trainmaster.address import is_http_url
 
 class _Kept(Section):
     save_experiment_best: NotNegative = 0
-    """Checkpoints kept of the whole experiment, those with the best validation."""
+    """How many checkpoints to keep per experiment, those with the best validation."""
     save_trial_best: NotNegative = 1
-    """Checkpoints kept of each trial, those with the best validation."""
+    """How many checkpoints to keep per trial, those with the best validation."""
     save_trial_latest: NotNegative = 1
-    """Checkpoints kept of each trial, the latest ones."""
+    """How many checkpoints to keep per trial, the latest ones."""
 
 
 class Server(_Kept):
@@ -30,21 +30,21 @@ class SharedFs(_Kept):
 
     type: Literal["shared_fs"]
     host_path: AbsolutePath
-    """The folder, which every host has under this name."""
+    """The folder, with this path on every host."""
     storage_path: str | None = None
     """A folder in it: relative to host_path, or an absolute path below it."""
     propagation: str = "rprivate"
-    """How mounts below it pass between host and container, as mount(8) calls it."""
+    """Mount propagation between host and container, as in mount(8)."""
     container_path: str | None = None
-    """Of older configs, without effect."""
+    """Obsolete, no effect."""
     checkpoint_path: str | None = None
-    """Of older configs, without effect."""
+    """Obsolete, no effect."""
     tensorboard_path: str | None = None
-    """Of older configs, without effect."""
+    """Obsolete, no effect."""
 
 
 class Directory(_Kept):
-    """A folder that stands on each host under one name; keeping it the same everywhere is up to its owners."""
+    """A folder with the same path on each host; you are responsible for keeping its contents the same."""
 
     type: Literal["directory"]
     container_path: AbsolutePath
@@ -80,43 +80,43 @@ Endpoint = Annotated[
 
 
 class S3(_Kept):
-    """With both keys the server signs for the hosts, which see neither; without, hosts use a role of their own."""
+    """With both keys, the server signs for the hosts, which never see them; without keys, hosts use their own role."""
 
     type: Literal["s3"]
     bucket: Name
     """The bucket."""
     access_key: str | None = None
-    """Goes with secret_key; masked wherever the config is shown."""
+    """Requires secret_key; masked wherever the config is shown."""
     secret_key: str | None = None
-    """Goes with access_key; masked."""
+    """Requires access_key; masked."""
     endpoint_url: Endpoint | None = None
     """An address other than Amazon's, such as https://s3.example.com:9000."""
     prefix: Prefix | None = None
-    """What the names of all objects begin with."""
+    """Prefix of all object names."""
 
 
 class Gcs(_Kept):
-    """By the package gcsfs in the job's Python, with what its host is allowed."""
+    """Uses the package gcsfs in the job's Python, with the host's credentials."""
 
     type: Literal["gcs"]
     bucket: Name
     """The bucket."""
     prefix: Prefix | None = None
-    """What the names of all objects begin with."""
+    """Prefix of all object names."""
 
 
 class Azure(_Kept):
-    """By the package adlfs in the job's Python; its secrets go to the hosts."""
+    """Uses the package adlfs in the job's Python; its secrets are sent to the hosts."""
 
     type: Literal["azure"]
     container: Name
-    """The container of blobs."""
+    """The blob container."""
     connection_string: str | None = None
-    """Holds address and key; masked wherever the config is shown."""
+    """Contains address and key; masked wherever the config is shown."""
     account_url: str | None = None
-    """The address of the account, in place of connection_string."""
+    """The address of the account, instead of connection_string."""
     credential: str | None = None
-    """Goes with account_url; masked."""
+    """Requires account_url; masked."""
 
 
 class _Unnamed(_Kept):

@@ -22,41 +22,41 @@ _INTERFACE = r"^[^/\s]{1,15}$"  # of Linux
 
 class Reproducibility(Section):
     experiment_seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """Drives the sampled hyperparameters and each trial's seed; null: the server draws one and stores it."""
+    """Seed for sampled hyperparameters and each trial's seed; null: the server chooses one and stores it."""
 
 
 class Optimizations(Section):
     aggregation_frequency: Positive = 1
-    """Batches whose gradients are added up before ranks exchange them."""
+    """Batches whose gradients are summed before ranks exchange them."""
     average_aggregated_gradients: bool = True
-    """Divides what was added up by aggregation_frequency."""
+    """Divides the summed gradients by aggregation_frequency."""
     average_training_metrics: bool = True
     """Reported training metrics are the average of all ranks; false reports those of rank 0."""
     gradient_compression: bool = False
     """Ranks exchange gradients as 16-bit floats."""
     mixed_precision: Literal["O0", "O1", "O2", "O3"] = "O0"
-    """Of NVIDIA Apex, without effect: use PyTorch's own autocast."""
+    """For NVIDIA Apex, no effect: use PyTorch's autocast."""
     tensor_fusion_threshold: NotNegative = 64
-    """MB that Horovod gathers into one exchange, without effect: its launch module takes such options itself."""
+    """MB that Horovod fuses into one exchange; no effect: pass such options to its launch module."""
     tensor_fusion_cycle_time: NotNegative = 1
-    """Milliseconds between Horovod's exchanges, without effect as above."""
+    """Milliseconds between Horovod's exchanges; no effect, as above."""
     auto_tune_tensor_fusion: bool = False
-    """Horovod's own tuning, without effect as above."""
+    """Horovod's autotuning; no effect, as above."""
     grad_updates_size_file: str | None = None
-    """A file for the sizes of gradients, without effect."""
+    """A file for the sizes of gradients; no effect."""
 
 
 class Profiling(Section):
     enabled: bool = False
-    """A trial times the parts of its steps. Samples of the hosts are taken either way."""
+    """Time the parts of a trial's steps. Hosts are sampled in any case."""
     begin_on_batch: NotNegative = 0
     """The first batch that is timed."""
     end_after_batch: NotNegative | None = None
-    """The last batch that is timed; null has no end."""
+    """The last batch that is timed; null is no end."""
     sync_timings: bool = True
-    """Waits for the GPU at the ends of what is timed, which is truer and slower."""
+    """Synchronizes with the GPU around each timing: more accurate, slower."""
     sampling_interval: Annotated[float, Field(ge=0.1, le=3600)] | None = None
-    """Seconds from one sample of its hosts to the next, an extension of ours; null takes the server's setting (1)."""
+    """Trainmaster extension: seconds between samples of the hosts; null uses the server's setting (1)."""
 
 
 def _interface(value: Any) -> Any:
@@ -66,7 +66,7 @@ def _interface(value: Any) -> Any:
 
 
 class TaskContainerDefaults(Section):
-    """Of Determined's settings of a cluster the one that an experiment may have an opinion on."""
+    """The one cluster setting of Determined that an experiment can set."""
 
     dtrain_network_interface: (
         Annotated[
@@ -74,9 +74,9 @@ class TaskContainerDefaults(Section):
         ]
         | None
     ) = None
-    """The network interface of the hosts over which the trial's ranks meet; null takes the pool's."""
+    """The network interface that the trial's ranks use to reach each other; null uses the pool's."""
 
 
 class RetentionPolicy(Section):
     log_retention_days: Annotated[int, Field(ge=-1, le=32767)] | None = None
-    """Days after its end for which a trial's log is kept; -1 keeps logs for ever; null takes the server's setting."""
+    """Days to keep a trial's log after it ends; -1 keeps it forever; null uses the server's setting."""

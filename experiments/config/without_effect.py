@@ -5,14 +5,14 @@ from __future__ import annotations
 from submissions.config import without_effect
 from submissions.config.section import Section
 
-_HOROVOD = "determined.launch.horovod takes such options itself, before --"
-_LAID_OUT = "host_path and storage_path say where checkpoints go"
-_NOTHING_LIKE_IT = "Trainmaster has nothing of the kind"
+_HOROVOD = "pass such options to determined.launch.horovod, before --"
+_LAID_OUT = "host_path and storage_path determine where checkpoints are stored"
+_NOTHING_LIKE_IT = "Trainmaster has no equivalent"
 _REASONS = {
-    "environment.proxy_ports": "ports of trials are not passed on",
-    "resources.slots": "a trial takes as many slots as resources.slots_per_trial says",
-    "records_per_epoch": "an epoch is what the data loader gives",
-    "optimizations.mixed_precision": "NVIDIA Apex is no more; use context.experimental.use_amp() or PyTorch's autocast",
+    "environment.proxy_ports": "ports of trials are not forwarded",
+    "resources.slots": "resources.slots_per_trial sets the number of slots of a trial",
+    "records_per_epoch": "the data loader determines the length of an epoch",
+    "optimizations.mixed_precision": "NVIDIA Apex is obsolete; use context.experimental.use_amp() or torch.autocast",
     "optimizations.tensor_fusion_threshold": _HOROVOD,
     "optimizations.tensor_fusion_cycle_time": _HOROVOD,
     "optimizations.auto_tune_tensor_fusion": _HOROVOD,

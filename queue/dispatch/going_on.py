@@ -19,4 +19,4 @@ def going_on(what: str) -> Iterator[None]:
     except (OperationalError, InterfaceError):
         raise
     except Exception:
-        log.exception("%s: it could not be done and is tried again in the next sweep.", what)
+        log.exception("%s failed; retrying in the next sweep.", what)

@@ -213,7 +213,12 @@ def _garbage() -> Iterator[Callable[[], None]]:
     for pk in Experiment.objects.filter(state=ExperimentState.DELETING).values_list("pk", flat=True):
         yield partial(_removed, f"the deletion of experiment {pk}", delete_experiment, pk)
     for pk in Experiment.objects.filter(collect_due=True).values_list("pk", flat=True):
-        yield partial(_removed, f"the superfluous checkpoints of experiment {pk}", collect_checkpoints, pk)
+        yield partial(
+            _removed,
+            f"the removal of checkpoints of experiment {pk} by its retention policy",
+            collect_checkpoints,
+            pk,
+        )
 
 
 def _remove_old_events() -> None:

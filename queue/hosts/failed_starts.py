@@ -42,8 +42,8 @@ def _drain(host: Host) -> None:
     tasks = len(host.failed_starts)
     host.draining, host.drain_cause = True, Host.Drain.FAILED_STARTS
     host.drain_reason = (
-        f"The server drains it: it could not start {tasks} {'tasks' if tasks > 1 else 'task'} in a row. The last "
-        f"failure: {host.failed_starts[-1]['sentence'].rstrip('.')}. Fix that, then enable the host."
+        f"The server is draining it because it could not start {tasks} {'tasks' if tasks > 1 else 'task'} in a row. "
+        f"The last failure: {host.failed_starts[-1]['sentence'].rstrip('.')}. Fix that, then enable the host."
     )
     record(
         Event.Kind.HOST,

@@ -37,13 +37,13 @@ class Twin:
         more = f" and {len(self.gpus) - _SHOWN} more" if len(self.gpus) > _SHOWN else ""
         found = f"{', '.join(self.gpus[:_SHOWN])}{more}"
         return (
-            f"{name} has the same GPUs as {self.name} ({found}), so both would give them to jobs. Keep one: remove "
+            f"{name} has the same GPUs as {self.name} ({found}), so both would assign them to jobs. Remove "
             f"{self.name} or {name}. If a GPU was moved here from {self.name}, run the doctor on {self.name} first."
         )
 
     def warning(self, name: str) -> str:
         """What is wrong with two names of one machine that has no GPUs."""
-        return f"{name} is the same machine as {self.name}: its cores are slots of both. Keep one of them."
+        return f"{name} is the same machine as {self.name}, so its cores would be slots of both. Remove one of them."
 
 
 def lock() -> None:

@@ -77,7 +77,7 @@ def begin(pool: ResourcePool, *, actor: str) -> PairSearch:
         ids = [str(pk) for pk in hosts.order_by("name").values_list("pk", flat=True)]
         if len(ids) < 2:
             ready = "no ready host" if not ids else "one ready host"
-            raise Refusal(f"Pool {pool.name} has {ready}; a pair takes two.", Code.CONFLICT)
+            raise Refusal(f"Pool {pool.name} has {ready}; a pair needs two.", Code.CONFLICT)
         PairSearch.objects.filter(pool=pool).delete()
         running = PairSearch.objects.create(
             pool=pool,

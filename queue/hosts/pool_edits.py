@@ -34,7 +34,9 @@ _MOST = 2**31 - 1  # of the database's integers
 def _whole(least: int, most: int = _MOST, *, or_none: str = "") -> Check:
     """A whole number within bounds; with `or_none`, which says what it means, also None."""
     also = f", or none: {or_none}" if or_none else ""
-    bounds = f"a whole number from {least} to {most}" if most < _MOST else f"a whole number from {least} on"
+    bounds = (
+        f"a whole number from {least} to {most}" if most < _MOST else f"a whole number of {least} or more"
+    )
 
     def check(value: object) -> str | None:
         if value is None and or_none:
@@ -75,13 +77,11 @@ def _floors(value: object) -> str | None:
 def _interface(value: object) -> str | None:
     if value == "" or (isinstance(value, str) and _INTERFACE.fullmatch(value)):
         return None
-    return "allowed: the name of one network interface, such as ens5, or nothing"
+    return "allowed: the name of one network interface, such as ens5, or empty"
 
 
 def _lost_after(value: object) -> str | None:
-    return _whole(int(settings.HOST_SILENT_AFTER_SECONDS), or_none="only a person declares a host lost")(
-        value
-    )
+    return _whole(int(settings.HOST_SILENT_AFTER_SECONDS), or_none="only a user declares a host lost")(value)
 
 
 #: field -> what is wrong with a value of it
@@ -118,7 +118,7 @@ def create(name: str, values: dict[str, Any], *, actor: str) -> ResourcePool:
     errors = {} if _NAME.fullmatch(name) else {"name": _name_error(name)}
     pool = ResourcePool.with_removed.select_for_update().filter(name=name).first()
     if pool and not pool.removed:
-        errors["name"] = f"There is a pool named {name!r} already. Take another name, or edit that one."
+        errors["name"] = f"A pool named {name!r} already exists. Choose another name, or edit that pool."
     fresh = ResourcePool(name=name)
     errors |= _wrong(fresh, values)
     if errors:
@@ -193,7 +193,7 @@ def _needed(pool: ResourcePool) -> str:
         return f"Pool {pool.name} cannot be removed: it has {shown}. Move its hosts to another pool, or remove them."
     if jobs := pool.jobs.exclude(state="ENDED").count():
         them = "1 unfinished job is" if jobs == 1 else f"{jobs} unfinished jobs are"
-        return f"Pool {pool.name} cannot be removed: {them} in it. Move or end them first; paused ones count too."
+        return f"Pool {pool.name} cannot be removed: {them} in it. Move or end them first, paused ones too."
     roles = [word for field, word in _DEFAULTS.items() if getattr(pool, field)]
     if roles:
         return (
@@ -215,7 +215,7 @@ def _wrong(pool: ResourcePool, values: dict[str, Any]) -> dict[str, str]:
     errors = {}
     for field, value in values.items():
         if field not in CHECKS:
-            errors[field] = f"A pool has no field {field}; it has {', '.join(CHECKS)}."
+            errors[field] = f"Unknown pool field {field}; allowed: {', '.join(CHECKS)}."
         elif allowed := CHECKS[field](value):
             errors[field] = f"Found {value!r}; {allowed}."
     if errors:
@@ -229,18 +229,18 @@ def _contradictions(pool: ResourcePool, after: dict[str, Any]) -> dict[str, str]
     usual, longest = after["default_max_time_seconds"], after["longest_max_time_seconds"]
     if usual and longest and usual > longest:
         errors["default_max_time_seconds"] = (
-            f"The default time limit, {usual} s, is longer than the longest one allowed, {longest} s."
+            f"The default time limit ({usual} s) must not be longer than the longest allowed ({longest} s)."
         )
     floor = after["priority_floor"].get("editor", 1)
     if after["default_priority"] < floor:
         errors["default_priority"] = (
-            f"The default priority {after['default_priority']} stands above the floor of editors, {floor}: "
-            f"choose {floor} to 99, or lower the floor."
+            f"The default priority {after['default_priority']} is above the limit for editors, {floor}: "
+            f"choose {floor} to 99, or change the limit."
         )
     for field, word in _DEFAULTS.items():
         if getattr(pool, field) and not after[field]:
             errors[field] = (
-                f"{pool.name} is the default {word} pool, and there must be one: make another pool the default instead."
+                f"{pool.name} is the default {word} pool, and one is required: make another pool the default instead."
             )
     return errors
 

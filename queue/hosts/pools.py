@@ -39,9 +39,7 @@ def hold(pool: ResourcePool) -> None:
             [pool.pk],
         )
         if cursor.fetchone() is None:
-            raise Refusal(
-                f"resource pool {pool.name} was removed meanwhile; choose another one.", field="pool"
-            )
+            raise Refusal(f"resource pool {pool.name} has been removed; choose another one.", field="pool")
 
 
 def mark_dirty(pool_id: int) -> None:

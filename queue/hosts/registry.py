@@ -68,7 +68,7 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
         host = Host.objects.select_for_update().filter(name=new.name).first()
         if host and host.admission != Host.Admission.REMOVED:
             raise Refusal(
-                f"There is a host named {new.name!r} already. Remove it first, or take another name.",
+                f"A host named {new.name!r} already exists. Remove it first, or choose another name.",
                 Code.TAKEN,
                 field="name",
             )
@@ -162,11 +162,9 @@ def accept_key(host_id: uuid.UUID, *, actor: str, key: str = "") -> Host:
     own = _offers(host.offered_host_key, wanted)
     if not jumps and not own:
         sentence = (
-            f"{host.name} has not offered this key (or offers another by now). Look at its fingerprint again."
+            f"{host.name} has not offered this key, or now offers another. Check its fingerprint again."
         )
-        raise Refusal(
-            sentence if wanted else f"{host.name} offers no key that waits to be accepted.", field="key"
-        )
+        raise Refusal(sentence if wanted else f"{host.name} has no key waiting to be accepted.", field="key")
     for jump in jumps:
         jump["host_key"] = jump.pop("offered_host_key")
     if own:
@@ -329,9 +327,7 @@ def declare_lost_by_rule(host_id: uuid.UUID) -> bool:
         return False
     seconds = (host.failed_at - host.failing_since).total_seconds()
     count = host.failed_contacts
-    sentence = (
-        f"Declared lost by the pool's rule: {count} contacts in a row failed, over {duration(seconds)}."
-    )
+    sentence = f"Declared lost by the pool's rule: {count} contacts in a row failed over {duration(seconds)}."
     return _lose(host, sentence, "server", {"failed_contacts": count, "silent_seconds": seconds})
 
 
@@ -354,7 +350,7 @@ def choose_interpreter(
     """
     host = _locked(host_id)
     if python and activate:
-        raise Refusal("Give python or activate, not both.", field="python")
+        raise Refusal("Give either python or activate, not both.", field="python")
     if python and not python.startswith(("/", "~/")):
         raise Refusal(f"python is {python!r}; allowed: an absolute path on the host.", field="python")
     before = (host.python, host.activate)

@@ -50,7 +50,7 @@ def assign(
     """One assignment. Raises Stale when an edit has overtaken it or a slot was taken; nothing is changed then."""
     made = assign_all([Assignment(task_id, placement, on_sufferance)], actor=actor)
     if not made:
-        raise Stale(f"task {task_id} no longer waits for this, or its host has no port left")
+        raise Stale(f"task {task_id} is no longer waiting for slots, or its host has no free port")
     return made[0]
 
 
@@ -74,7 +74,7 @@ def assign_all(wanted: Sequence[Assignment], *, actor: str) -> list[Allocation]:
             ports.keep(leases)
             _keep_first(made)
     except IntegrityError as error:
-        raise Stale(f"slots for {', '.join(allocations)} were taken meanwhile") from error
+        raise Stale(f"slots for {', '.join(allocations)} have been taken") from error
     Task.objects.filter(pk__in=[item.task_id for item in items]).update(
         state=TaskState.RUNNING, run_count=Greatest(F("run_count"), above) + 1, not_before=None
     )

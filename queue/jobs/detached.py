@@ -43,7 +43,7 @@ UNNAMED_MACHINE = "unmanaged"
 def pool() -> ResourcePool:
     """Where detached jobs belong, since every job belongs to a pool; made on first use."""
     return ResourcePool.with_removed.get_or_create(
-        name=POOL, defaults={"removed": True, "description": "Detached runs, outside every queue."}
+        name=POOL, defaults={"removed": True, "description": "Detached runs, outside all queues."}
     )[0]
 
 

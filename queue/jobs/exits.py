@@ -34,12 +34,12 @@ _MEANINGS = {
     127: "command not found",
     130: "interrupted (SIGINT)",
     132: "an illegal instruction (SIGILL)",
-    134: "it aborted itself (SIGABRT)",
+    134: "aborted (SIGABRT)",
     135: "a bus error (SIGBUS)",
     136: "an arithmetic error (SIGFPE)",
     137: "killed by SIGKILL",
     139: "a segmentation fault (SIGSEGV)",
-    143: "ended by SIGTERM",
+    143: "terminated by SIGTERM",
 }
 
 

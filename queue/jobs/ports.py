@@ -33,7 +33,7 @@ def choose(wanted: Sequence[tuple[Allocation, uuid.UUID]]) -> list[PortLease]:
         used = taken[addresses[host_id]]
         chosen = _free(allocation.pk, used)
         if len(chosen) < len(NAMES):
-            log.warning("%s: all ports are leased; widen TRAINMASTER_PORT_LEASE_LAST", allocation.pk)
+            log.warning("%s: all ports are leased; raise TRAINMASTER_PORT_LEASE_LAST", allocation.pk)
             continue
         used.update(chosen)
         allocation.ports = dict(zip(NAMES, chosen, strict=True))

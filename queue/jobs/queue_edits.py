@@ -100,7 +100,7 @@ def _edit(job: Job, update: Update, edit: Edit) -> list[Change]:
     changes = [change for step in _steps(update) if (change := step(job, edit))]
     if update.priority is not None and job.priority != update.priority:
         raise Refusal(
-            f"its new place lies among jobs of priority {job.priority}, so priority {update.priority} would not hold; "
+            f"its new position is among jobs of priority {job.priority}, so it cannot have priority {update.priority}; "
             "change one of the two",
             field="priority",
         )
@@ -154,7 +154,7 @@ def find(text: str) -> Job:
     if not matches:
         raise Refusal(f"job {text} not found", Code.NOT_FOUND)
     if len(matches) > 1:
-        raise Refusal(f"job {text} is not unique: several jobs start so; give more characters")
+        raise Refusal(f"job {text} is ambiguous: several job ids start with it; give more characters")
     return matches[0]
 
 
@@ -188,7 +188,7 @@ def _steps(update: Update) -> list[Step]:
         steps.append(lambda job, edit: _set_weight(job, weight, edit))
     steps += _moves(update)
     if not steps:
-        raise Refusal(f"nothing to change was given for job {update.job_id}")
+        raise Refusal(f"no change was given for job {update.job_id}")
     return steps
 
 
@@ -204,7 +204,7 @@ def _moves(update: Update) -> list[Step]:
         moves.append(lambda job, edit: _to_position(job, position, edit))
     if len(moves) > 1:
         raise Refusal(
-            "a job is moved ahead of one job, behind one, to the top or to a position: give one of them"
+            "a job can be moved ahead of a job, behind a job, to the top or to a position: give only one of these"
         )
     return moves
 
@@ -243,13 +243,13 @@ def _set_pool(job: Job, name: str, edit: Edit) -> Change | None:
     if pool.pk == job.pool_id:
         raise Refusal(f"resource pool is unchanged ({job.pool.name} == {name})", field="pool")
     change_pool(job, pool, edit)
-    return Change(job, f"it now waits in resource pool {name}")
+    return Change(job, f"it is now in resource pool {name}")
 
 
 def _anchor(job: Job, text: str) -> Job:
     anchor = find(text)
     if anchor.state == JobState.ENDED:
-        raise Refusal(f"job {short(anchor.pk)} has ended and stands in no queue", Code.ENDED)
+        raise Refusal(f"job {short(anchor.pk)} has ended and is not in a queue", Code.ENDED)
     if anchor.pool_id != job.pool_id:
         raise Refusal(
             f"job {short(anchor.pk)} is in resource pool {anchor.pool.name}, job {short(job.pk)} in {job.pool.name}"
@@ -290,4 +290,4 @@ def _place(job: Job, anchor: Job, ahead: bool, edit: Edit) -> Change | None:
     save(job, edit, Reason.MOVED, priority=anchor.priority, position=position, moved_at=timezone.now())
     side = "ahead of" if ahead else "behind"
     takes = f" and takes its priority {anchor.priority}" if old != anchor.priority else ""
-    return Change(job, f"it now stands {side} ", anchor, takes)
+    return Change(job, f"it is now {side} ", anchor, takes)

@@ -68,7 +68,7 @@ def refuse_strict(job: Job, actor: str, role: str) -> None:
     if job.pool.strict and role != "admin" and actor != f"user:{owner}":
         raise Refusal(
             f"job {short(job.pk)} belongs to {owner} and resource pool {job.pool.name} is strict; "
-            "only its owner or an admin may change it",
+            "only its owner or an admin can change it",
             Code.FORBIDDEN,
         )
 
@@ -84,7 +84,7 @@ def floor_error(pool: ResourcePool, role: str, priority: int) -> str | None:
     if "priority" not in pool.policy.knobs or priority >= most:
         return None
     article = "an" if role[:1] in "aeiou" else "a"
-    return f"{article} {role} may give no higher priority than {most} in resource pool {pool.name}. Found: {priority}."
+    return f"{article} {role} cannot set a priority higher than {most} in resource pool {pool.name}. Found: {priority}."
 
 
 def need_knob(job: Job, knob: str) -> None:
@@ -94,7 +94,7 @@ def need_knob(job: Job, knob: str) -> None:
         return
     instead = f"; set {policy.knobs[0]}" if policy.knobs else ""
     raise Refusal(
-        f"{knob} has no meaning in resource pool {job.pool.name}, whose scheduler is {policy.name}{instead}",
+        f"{knob} has no effect in resource pool {job.pool.name}, whose scheduler is {policy.name}{instead}",
         field=knob,
     )
 
@@ -103,6 +103,6 @@ def need_order(job: Job) -> None:
     """Jobs move only where their order is by position."""
     if "position" not in job.pool.policy.knobs:
         raise Refusal(
-            f"unable to perform operation on resource pool with {job.pool.scheduler}: it keeps no order",
+            f"unable to perform operation on resource pool with {job.pool.scheduler}: its jobs have no positions",
             field="position",
         )

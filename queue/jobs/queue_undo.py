@@ -65,7 +65,7 @@ def undo(user: User) -> list[Change]:
     if last is None:
         minutes = round(settings.QUEUE_UNDO_SECONDS / 60)
         raise Refusal(
-            f"you have made no edit in the last {minutes} minutes that could be undone", Code.CONFLICT
+            f"you have made no edit that can be undone in the last {minutes} minutes", Code.CONFLICT
         )
     ids = [uuid.UUID(state["job"]) for state in last.before]
     lock_attempts(ids)
@@ -89,14 +89,18 @@ def _oldest() -> datetime:
 
 def _refuse_if_changed(job: Job | None, before: State, after: State, since: datetime, edit: Edit) -> None:
     if job is None or job.state == JobState.ENDED:
-        raise Refusal(f"job {before['job'][:8]} has ended since; nothing was undone", Code.ENDED)
+        raise Refusal(f"job {before['job'][:8]} has ended since then; nothing was undone", Code.ENDED)
     refuse_strict(job, edit.actor, edit.role)
     if state_of(job) != after:
         other = Event.objects.filter(kind=Event.Kind.JOB, subject=str(job.pk), at__gt=since).last()
         by = f" by {other.actor.removeprefix(_ACTOR)}" if other else ""
-        raise Refusal(f"job {short(job.pk)} was changed since{by}; nothing was undone", Code.CONFLICT)
+        raise Refusal(
+            f"job {short(job.pk)} has been changed{by} since then; nothing was undone", Code.CONFLICT
+        )
     if not ResourcePool.objects.filter(pk=before["pool"]).exists():
-        raise Refusal(f"the resource pool of job {short(job.pk)} is gone; nothing was undone", Code.CONFLICT)
+        raise Refusal(
+            f"the resource pool of job {short(job.pk)} no longer exists; nothing was undone", Code.CONFLICT
+        )
 
 
 def _restore(job: Job, before: State, after: State, edit: Edit) -> str:
@@ -108,7 +112,7 @@ def _restore(job: Job, before: State, after: State, edit: Edit) -> str:
         fields["moved_at"] = timezone.now()
     words = [f"{name} {fields[name]:g} again" for name in ("priority", "weight") if name in fields]
     if "position" in fields:
-        words.append("its former place")
+        words.append("its former position")
     if before["pool"] != after["pool"]:
         pool = ResourcePool.objects.get(pk=before["pool"])
         change_pool(job, pool, edit, **fields)

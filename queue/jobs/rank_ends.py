@@ -44,7 +44,7 @@ def _read(record: dict[str, Any]) -> dict[str, Any]:
             "t": float(record["t"]),
         }
     except OverflowError as error:  # 1e999
-        raise ValueError(f"a number of {record!r} is out of range") from error
+        raise ValueError(f"a number in {record!r} is out of range") from error
 
 
 def _whole(value: Any) -> int:

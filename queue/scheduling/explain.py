@@ -87,7 +87,7 @@ def _why_out(host: HostView, request: Request) -> str | None:
         users = [slot.outside for slot in host.slots if slot.outside is not None]
         if users:
             notes.append(
-                f"{reasons.slots(len(users))} held from outside the queue by {reasons.listed(dict.fromkeys(users))}"
+                f"{reasons.slots(len(users))} in use from outside the queue by {reasons.listed(dict.fromkeys(users))}"
             )
         after = [slot.cleaning for slot in host.slots if slot.cleaning is not None]
         notes += [reasons.cleaned(after)] if after else []
@@ -177,9 +177,9 @@ def _holders(snapshot: Snapshot, request: Request) -> list[Reason]:
 def _why_not(snapshot: Snapshot, request: Request, run: Run, rules: Rules) -> str:
     """Why this run is not stopped for the request, in a few words."""
     if run.stopping:
-        return "already leaving"
+        return "already stopping"
     if not run.request.preemptible:
-        return "may not be stopped"
+        return "not preemptible"
     if not policies.of(snapshot.pool.scheduler).stops_runs(snapshot.pool.preemption):
-        return "runs to its end"
+        return "runs until it ends"
     return rules.why_not(request, run)

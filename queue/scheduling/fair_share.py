@@ -163,9 +163,9 @@ class FairShareRules(Rules):
 
     def why_not(self, request: Request, run: Run) -> str:
         if run.request.job_id == request.job_id:
-            return "of the same job"
+            return "same job"
         lent = run.placement.on_sufferance
-        return "above its share, which is not enough here" if lent else "within its share"
+        return "above its share, but stopping it is not enough here" if lent else "within its share"
 
 
 class FairShare(Policy):

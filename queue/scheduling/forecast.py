@@ -56,7 +56,7 @@ def forecast(
         reason = plan.waits[request.task_id]
         if place >= MOST_FORECASTS:
             unknown[request.task_id] = (
-                f"{place:,} requests stand before it; the first {MOST_FORECASTS} have forecasts"
+                f"{place:,} requests are ahead of it; only the first {MOST_FORECASTS} get a forecast"
             )
         elif reason.code in (WaitCode.BLOCKED, WaitCode.HOSTS_OFF, WaitCode.NO_HOSTS):
             unknown[request.task_id] = reason.sentence
@@ -91,8 +91,8 @@ def _why(play: Play, request: Request) -> str:
     """Whose end nobody knows."""
     runs = [run.request.label for run in play.runs if run.left is None and not run.stopping]
     if runs:
-        has = "has" if len(set(runs)) == 1 else "have"
-        return f"{listed(dict.fromkeys(runs))} {has} neither progress nor a time limit"
+        reports, has = ("reports", "has") if len(set(runs)) == 1 else ("report", "have")
+        return f"{listed(dict.fromkeys(runs))} {reports} no progress and {has} no time limit"
     before = []
     for other in play.waiting:
         if other.task_id == request.task_id:
@@ -101,7 +101,5 @@ def _why(play: Play, request: Request) -> str:
             before.append(other.label)
     if before:
         has = "has" if len(set(before)) == 1 else "have"
-        return (
-            f"{listed(dict.fromkeys(before))} before it {has} no time limit and nothing like it ran here yet"
-        )
-    return "what runs now leaves no room for it at any time that can be foreseen"
+        return f"{listed(dict.fromkeys(before))} ahead of it {has} no time limit, and nothing similar has run here yet"
+    return "running work leaves no space for it within the time that can be predicted"

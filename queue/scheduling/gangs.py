@@ -301,7 +301,7 @@ class Pass:
         largest = max(self._board.by_cap, default=0)
         whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
         first = self._first_to_end if request.slots else None
-        ends = [f"first to end: {_called(first.request, whom)}"] if first else []
+        ends = [f"{_called(first.request, whom)} should finish first"] if first else []
         notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._cleaned, *self._held_from_outside]
         return reasons.no_room(request.slots, whole, notes[:4], own or 0)
 
@@ -316,7 +316,7 @@ class Pass:
     @cached_property
     def _held_from_outside(self) -> list[str]:
         return [
-            f"{host.view.name} is held from outside "
+            f"{host.view.name} is in use from outside the queue "
             f"({reasons.listed(list(dict.fromkeys(host.outsiders)))}, {len(host.outsiders)})"
             for host in self._board.hosts
             if host.outsiders

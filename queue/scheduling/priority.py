@@ -95,10 +95,10 @@ class PriorityRules(Rules):
 
     def why_not(self, request: Request, run: Run) -> str:
         if self.rights(request).may_stop(request, run):
-            return "may be stopped, which is not enough here"
+            return "preemptible, but stopping it is not enough here"
         if run.request.priority == request.priority:
-            return "of the same priority"
-        return f"priority {run.request.priority}, before it"
+            return "same priority"
+        return f"priority {run.request.priority}, ahead of it"
 
 
 class Priority(Policy):
@@ -107,7 +107,7 @@ class Priority(Policy):
     name = "priority"
     label = "Priority"
     summary = "by priority, then position"
-    hint = "1 is the highest priority; a position holds within a priority"
+    hint = "1 is the highest priority; positions count within one priority"
     dialect = "SCHEDULER_TYPE_PRIORITY"
     knobs = ("priority", "position")
     order = ("priority", "position", "id")

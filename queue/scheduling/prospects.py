@@ -108,7 +108,7 @@ def _short_of(host: HostView) -> Iterator[str]:
     after = [slot.cleaning for slot in host.slots if slot.outside is None and slot.cleaning is not None]
     out = len(host.slots) - _usable(host) - outside - len(after)
     if outside:
-        yield f"held from outside ({reasons.slots(outside)})"
+        yield f"in use from outside the queue ({reasons.slots(outside)})"
     if after:
         listed = reasons.listed(dict.fromkeys(after))
         yield f"short of {reasons.slots(len(after))} (being cleaned up after {listed})"

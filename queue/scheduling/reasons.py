@@ -93,11 +93,13 @@ def no_hosts(pool: str) -> Reason:
 
 
 def no_slots(asks: int, pool: str) -> Reason:
-    return Reason(WaitCode.NEVER_FITS, f"asks {asks}; the hosts of pool {pool} have no slots", {"asks": asks})
+    return Reason(
+        WaitCode.NEVER_FITS, f"needs {slots(asks)}; the hosts of pool {pool} have none", {"asks": asks}
+    )
 
 
 def never_on_one_host(asks: int, largest: int) -> Reason:
-    text = f"asks {asks} on one host; the largest host here has {largest}: {largest} or fewer"
+    text = f"needs {slots(asks)} on one host; the largest host here has {largest}: ask for {largest} or fewer"
     return Reason(WaitCode.NEVER_FITS, text, {"asks": asks, "largest": largest})
 
 
@@ -108,11 +110,11 @@ def never_in_pool(asks: int, total: int, hosts: int, off: list[str]) -> Reason:
     here = (
         f"the only host here{some} has {slots(total)}"
         if hosts == 1
-        else f"the {hosts} hosts here{some} have {slots(total)} together"
+        else f"the {hosts} hosts here{some} have {slots(total)} in total"
     )
     return Reason(
         WaitCode.NEVER_FITS,
-        f"asks {asks}; {here}",
+        f"needs {slots(asks)}; {here}",
         {"asks": asks, "total": total, "hosts": hosts, "off": len(off)},
     )
 
@@ -121,38 +123,38 @@ def not_a_multiple(asks: int, sizes: list[int]) -> Reason:
     """`sizes`: slots per host in this pool, largest first, each once."""
     largest = sizes[0]
     if len(sizes) == 1:
-        text = f"asks {asks}; hosts here have {largest}: {largest} or fewer, or a multiple of {largest}"
+        text = f"needs {slots(asks)}; hosts here have {largest}: ask for {largest} or fewer, or a multiple of {largest}"
     else:
         shown = listed([str(size) for size in sizes])
-        text = f"asks {asks}; hosts here have {shown}: {largest} or fewer, or whole hosts of one size"
+        text = f"needs {slots(asks)}; hosts here have {shown}: ask for {largest} or fewer, or whole hosts of one size"
     return Reason(WaitCode.NEVER_FITS, text, {"asks": asks, "sizes": sizes})
 
 
 def avoids(asks: int, names: list[str]) -> Reason:
-    text = f"asks {asks}; the hosts that could take it are ones it avoids: {listed(names)}"
+    text = f"needs {slots(asks)}; it avoids all hosts that could run it: {listed(names)}"
     return Reason(WaitCode.AVOIDS_HOSTS, text, {"asks": asks, "hosts": names})
 
 
 def over_max_slots(asks: int, most: int) -> Reason:
-    text = f"asks {asks}; max_slots of its job is {most}"
+    text = f"needs {slots(asks)}; max_slots of its job is {most}"
     return Reason(WaitCode.OVER_MAX_SLOTS, text, {"asks": asks, "max_slots": most})
 
 
 def max_slots(held: int, asks: int, most: int) -> Reason:
-    text = f"its job holds {held} of at most {slots(most)} (max_slots); this asks {asks} more"
+    text = f"its job holds {held} of at most {slots(most)} (max_slots); this needs {asks} more"
     return Reason(WaitCode.MAX_SLOTS, text, {"held": held, "asks": asks, "max_slots": most})
 
 
 def time_limit(asks: float, longest: float, pool: str) -> Reason:
     """Both in seconds."""
-    text = f"asks to run {duration(asks)}; work in pool {pool} runs at most {duration(longest)}"
+    text = f"asks to run for {duration(asks)}; work in pool {pool} may run for at most {duration(longest)}"
     return Reason(WaitCode.TIME_LIMIT, text, {"asks_seconds": asks, "longest_seconds": longest})
 
 
 def unpreemptible(held: int, asks: int, most: int) -> Reason:
     text = (
-        f"work that may not be stopped holds {held} of at most {slots(most)} here; "
-        f"this asks {asks} more and may not be stopped either"
+        f"work that is not preemptible holds {held} of at most {slots(most)} here; "
+        f"this needs {asks} more and is not preemptible either"
     )
     return Reason(WaitCode.UNPREEMPTIBLE, text, {"held": held, "asks": asks, "most": most})
 
@@ -160,14 +162,13 @@ def unpreemptible(held: int, asks: int, most: int) -> Reason:
 def bad_pairs(pairs: list[tuple[str, str]]) -> Reason:
     """`pairs`: names of hosts whose ranks cannot meet."""
     shown = listed([f"{first} and {second}" for first, second in pairs])
-    text = f"no gang spans hosts whose ranks cannot meet: {shown}"
+    text = f"no gang can span hosts that cannot reach each other: {shown}"
     return Reason(WaitCode.BAD_PAIR, text, {"pairs": [list(pair) for pair in pairs]})
 
 
 def hosts_off(asks: int, off: list[tuple[str, str]]) -> Reason:
     """`off`: (host name, why)."""
-    verb = "is" if asks == 1 else "are"
-    text = f"needs {slots(asks)} that {verb} off: {listed([f'{name} is {why}' for name, why in off])}"
+    text = f"needs {slots(asks)} on hosts that are unavailable: {listed([f'{name} is {why}' for name, why in off])}"
     if by_hand := [name for name, why in off if why == "disabled"]:
         text += f"; enable with `trainmaster host enable {' '.join(by_hand[:3])}`"
     return Reason(WaitCode.HOSTS_OFF, text, {"asks": asks, "hosts": dict(off)})
@@ -175,10 +176,10 @@ def hosts_off(asks: int, off: list[tuple[str, str]]) -> Reason:
 
 def coming_free(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> Reason:
     """`parts`: (host, free, coming free). `by`: labels of the runs that are being stopped."""
-    freed = f" being freed by {listed(by)}" if by else " coming free"
+    freed = f" being freed by {listed(by)}" if by else " being freed"
     if len(parts) == 1:
         host, free, coming = parts[0]
-        need = f"needs {asks} on one host: " if asks > 1 else ""
+        need = f"needs {slots(asks)} on one host: " if asks > 1 else ""
         has = f"{host} has {free} free, " if free else f"{host}: "
         text = f"{need}{has}{coming}{freed}"
     else:
@@ -190,18 +191,18 @@ def coming_free(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> 
 def held(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> Reason:
     """`parts`: (host, free, held by others). `by`: labels of the runs that hold them and are not stopped."""
     free, busy = sum(p[1] for p in parts), sum(p[2] for p in parts)
-    waits = f"{free} of {free + busy} free now, and it waits for {listed(by) or 'what runs there'}"
+    waits = f"({free} of {free + busy} free); waiting for {listed(by) or 'the work there'} to end"
     if len(parts) == 1:
-        text = f"needs {asks} on one host: {parts[0][0]} is kept for it, {waits}"
+        text = f"needs {slots(asks)} on one host: {parts[0][0]} is reserved for it {waits}"
     else:
         hosts = listed([p[0] for p in parts])
-        text = f"needs {len(parts)} whole hosts ({asks} slots): {hosts} are kept for it, {waits}"
+        text = f"needs {len(parts)} whole hosts ({asks} slots): {hosts} are reserved for it {waits}"
     return Reason(WaitCode.HELD, text, {"asks": asks, "hosts": [list(p) for p in parts], "by": by})
 
 
 def kept_for(free: int, host: str, whom: list[str]) -> Reason:
     what = "the free slot" if free == 1 else f"the {free} free slots"
-    text = f"{what} on {host} {'is' if free == 1 else 'are'} kept for {listed(whom)}"
+    text = f"{what} on {host} {'is' if free == 1 else 'are'} reserved for {listed(whom)}"
     return Reason(WaitCode.KEPT_FOR, text, {"free": free, "host": host, "for": whom})
 
 
@@ -210,11 +211,11 @@ def no_room(asks: int, whole: int, notes: list[str], own: int = 0) -> Reason:
     hold. `notes` follow after semicolons.
     """
     if asks == 0:
-        text = "every host has as much zero-slot work as it may hold"
+        text = "every host is at its limit of zero-slot tasks"
     elif whole:
         text = f"needs {whole} whole hosts ({asks} slots)"
     else:
-        text = "no slot is free" if asks == 1 else f"no {asks} free on one host"
+        text = "no slot is free" if asks == 1 else f"no host has {asks} free slots"
     if own:
         notes = [f"other trials of its search hold {slots(own)}", *notes]
     data = {"asks": asks, "whole_hosts": whole, "notes": notes, "own": own}
@@ -227,37 +228,37 @@ def failed_there(hosts: Collection[str]) -> list[str]:
 
 
 def share(label: str, holds: int, entitled: int) -> Reason:
-    text = f"{label} holds {holds}; its fair share now is {slots(entitled)}"
+    text = f"{label} holds {holds}; its fair share is now {slots(entitled)}"
     return Reason(WaitCode.SHARE, text, {"holds": holds, "entitled": entitled})
 
 
 def behind(jobs: int) -> Reason:
-    text = "no job stands before it" if jobs == 0 else f"{jobs} job{'s' if jobs > 1 else ''} stand before it"
-    return Reason(WaitCode.POSITION, text.replace("1 job stand ", "1 job stands "), {"jobs_ahead": jobs})
+    text = f"{jobs or 'no'} job{'' if jobs == 1 else 's'} ahead"
+    return Reason(WaitCode.POSITION, text, {"jobs_ahead": jobs})
 
 
 def no_preemption(pool: str) -> Reason:
-    return Reason(WaitCode.NO_PREEMPTION, f"pool {pool} stops nothing for it: preemption is off there")
+    return Reason(WaitCode.NO_PREEMPTION, f"preemption is off in pool {pool}, so no work is stopped for it")
 
 
 def not_usable(out: list[tuple[str, str]]) -> Reason:
     """`out`: (host name, why nothing is placed there, or not on all of it)."""
-    text = f"not used for it: {listed([f'{name} ({why})' for name, why in out])}"
+    text = f"not available to it: {listed([f'{name} ({why})' for name, why in out])}"
     return Reason(WaitCode.HOSTS_OFF, text, {"hosts": dict(out)})
 
 
 def more_hosts(count: int) -> Reason:
     """After the first so many."""
-    text = f"{count} more host{'' if count == 1 else 's'} {'has' if count == 1 else 'have'} too little free as well"
+    text = f"{count} more host{' also has' if count == 1 else 's also have'} too few free slots"
     return Reason(WaitCode.HELD, text, {"hosts": count})
 
 
 def whole_hosts(asks: int, ways: list[tuple[int, int, int, int]]) -> Reason:
     """`ways`: (hosts that it takes, slots of each, how many of that size are free as a whole, how many there are)."""
     shown = [
-        f"{count} of {size} slots ({free} of {there} free as a whole)" for count, size, free, there in ways
+        f"{count} of {size} slots ({free} of {there} entirely free)" for count, size, free, there in ways
     ]
-    text = f"asks {asks}, more than one host has: needs whole hosts, {' or '.join(shown)}"
+    text = f"needs {slots(asks)}, more than one host has, so it takes whole hosts: {' or '.join(shown)}"
     return Reason(WaitCode.NO_ROOM, text, {"asks": asks, "ways": [list(way) for way in ways]})
 
 

@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         jobs = _trace(arguments)
     except (OSError, TraceError, UnicodeDecodeError) as error:
-        print(f"the trace cannot be read: {error}", file=sys.stderr)
+        print(f"cannot read the trace: {error}", file=sys.stderr)
         return 2
     if arguments.write:
         Path(arguments.write).write_text(written(jobs))
@@ -49,34 +49,35 @@ def _parser() -> argparse.ArgumentParser:
         "trace", nargs="?", help="a file in the Standard Workload Format; default: a generated one"
     )
     parser.add_argument("--hosts", type=_positive, default=16)
-    parser.add_argument("--slots", type=_positive, default=8, help="slots of each host")
+    parser.add_argument("--slots", type=_positive, default=8, help="slots per host")
     parser.add_argument(
-        "--jobs", type=_positive, default=2000, help="of a generated trace; the first of a file"
+        "--jobs", type=_positive, default=2000, help="jobs in a generated trace, or the first N of a file"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--load", type=float, default=0.9, help="slots asked for on average, of all (generated)"
+        "--load",
+        type=float,
+        default=0.9,
+        help="average share of all slots that is requested (generated traces)",
     )
     parser.add_argument(
         "--scheduler", choices=[name for name, _ in policies.CHOICES], default=policies.DEFAULT
     )
     parser.add_argument("--fitting", choices=["best", "worst"], default="best")
     parser.add_argument("--no-preemption", action="store_true")
-    parser.add_argument("--preemptible", type=_share, default=0.9, help="share of jobs that may be stopped")
+    parser.add_argument("--preemptible", type=_share, default=0.9, help="share of preemptible jobs")
+    parser.add_argument("--reporting", type=_share, default=0.5, help="share of jobs that report progress")
     parser.add_argument(
-        "--reporting", type=_share, default=0.5, help="share of jobs that say how far they are"
+        "--forecast-every", type=int, default=12, help="forecast at every Nth arrival; 0: never"
     )
-    parser.add_argument(
-        "--forecast-every", type=int, default=12, help="forecast at every so manieth arrival; 0: never"
-    )
-    parser.add_argument("--write", metavar="FILE", help="write the trace there")
-    parser.add_argument("--report", metavar="FILE", help="write the report there too")
+    parser.add_argument("--write", metavar="FILE", help="write the trace to this file")
+    parser.add_argument("--report", metavar="FILE", help="also write the report to this file")
     return parser
 
 
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"found {text}; a whole number from 1 up is meant")
+        raise argparse.ArgumentTypeError(f"found {text}; allowed: a whole number of 1 or more")
     return int(text)
 
 
@@ -86,7 +87,7 @@ def _share(text: str) -> float:
     except ValueError:
         share = -1
     if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"found {text}; a number from 0 to 1 is meant")
+        raise argparse.ArgumentTypeError(f"found {text}; allowed: a number from 0 to 1")
     return share
 
 

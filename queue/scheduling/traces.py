@@ -59,14 +59,14 @@ def _job(number: int, data: list[str], prioritised: bool) -> TraceJob | None:
     try:
         values = [float(value) for value in data]
     except ValueError as error:
-        raise TraceError(f"line {number}: {error}; every field is a number, -1 for unknown") from error
+        raise TraceError(f"line {number}: {error}; every field must be a number, -1 for unknown") from error
     runs, used, asked = values[3], int(values[4]), int(values[7])
     slots = asked if asked > 0 else used
     if runs <= 0 or slots <= 0:
         return None
     priority = int(values[14])
     if prioritised and not 1 <= priority <= 99:
-        raise TraceError(f"line {number}: queue number {priority} is to be a priority from 1 to 99")
+        raise TraceError(f"line {number}: queue number {priority} must be a priority from 1 to 99")
     return TraceJob(
         number=int(values[0]),
         submitted_at=values[1],

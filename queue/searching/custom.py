@@ -98,7 +98,7 @@ def operate(state: State, wanted: list[Wanted], event_id: int) -> list[Operation
     """
     if event_id >= state["custom"]["next"]:
         raise BadSearch(
-            "triggeredByEvent.id", event_id, f"the id of an event, below {state['custom']['next']}"
+            "triggeredByEvent.id", event_id, f"the id of an event, less than {state['custom']['next']}"
         )
     known = [event["id"] for event in state["custom"]["events"]]
     if event_id not in known or state["over"]:

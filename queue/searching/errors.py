@@ -8,4 +8,4 @@ class BadSearch(ValueError):
 
     def __init__(self, field: str, found: object, allowed: str) -> None:
         self.field = field
-        super().__init__(f"{field}: found {found!r}, allowed is {allowed}")
+        super().__init__(f"{field}: found {found!r}, allowed: {allowed}")

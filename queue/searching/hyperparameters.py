@@ -140,7 +140,7 @@ def _check_one(spec: dict[str, Any], path: str, grid: bool) -> None:
         return
     if kind == "categorical":
         if not isinstance(spec.get("vals"), list) or not spec["vals"]:
-            raise BadSearch(f"{path}.vals", spec.get("vals"), "a list with one value or more")
+            raise BadSearch(f"{path}.vals", spec.get("vals"), "a list with at least one value")
         return
     number = int if kind == "int" else (int, float)
     for end in ("minval", "maxval"):
@@ -155,20 +155,22 @@ def _check_one(spec: dict[str, Any], path: str, grid: bool) -> None:
     if kind == "log":
         _check_powers(spec, path)
     if grid and (not isinstance(spec.get("count"), int) or spec["count"] < 1):
-        raise BadSearch(f"{path}.count", spec.get("count"), "1 or more, since grid search is in use")
+        raise BadSearch(f"{path}.count", spec.get("count"), "1 or more (required by the grid searcher)")
 
 
 def _check_powers(spec: dict[str, Any], path: str) -> None:
     base = spec.get("base")
     if not isinstance(base, (int, float)) or not _is_float(base) or base <= 0:
-        raise BadSearch(f"{path}.base", base, "a number above 0")
+        raise BadSearch(f"{path}.base", base, "a number greater than 0")
     for end in ("minval", "maxval"):
         try:
             value = power(base, spec[end])
         except ArithmeticError:
             value = math.inf
         if not math.isfinite(value):
-            raise BadSearch(f"{path}.{end}", spec[end], f"an exponent that {base} can be raised to")
+            raise BadSearch(
+                f"{path}.{end}", spec[end], f"an exponent for which {base} to its power is finite"
+            )
 
 
 def _is_float(value: float) -> bool:

@@ -60,12 +60,12 @@ def start(searcher: dict[str, Any], hparams: dict[str, Any], seed: int) -> tuple
     if name not in ("single", "grid") and not _counts(searcher.get("max_trials")):
         raise BadSearch("searcher.max_trials", searcher.get("max_trials"), "1 or more")
     if float(searcher["divisor"]) <= 1:
-        raise BadSearch("searcher.divisor", searcher["divisor"], "a number above 1")
+        raise BadSearch("searcher.divisor", searcher["divisor"], "a number greater than 1")
     _check_size(searcher, hparams)
     brackets = _brackets(searcher, hparams)
     if sum(bracket["concurrent"] for bracket in brackets) > MOST_AT_ONCE:
         most = searcher.get("max_concurrent_trials", 16)
-        raise BadSearch("searcher.max_concurrent_trials", most, f"{MOST_AT_ONCE:,} trials open at a time")
+        raise BadSearch("searcher.max_concurrent_trials", most, f"at most {MOST_AT_ONCE:,} trials at once")
     state = empty(searcher, hparams, seed, brackets)
     return state, _fill(state)
 
@@ -171,19 +171,21 @@ def _check_size(searcher: dict[str, Any], hparams: dict[str, Any]) -> None:
     else:
         trials, field = int(searcher.get("max_trials", 1)), "searcher.max_trials"
     if trials > MOST_TRIALS:
-        raise BadSearch(field, f"{trials:,} trials", f"{MOST_TRIALS:,} trials at most")
+        raise BadSearch(field, f"{trials:,} trials", f"at most {MOST_TRIALS:,} trials")
     if searcher["name"] not in _HALVING:
         return
     for name in ("max_rungs", "num_rungs"):
         if int(searcher[name]) > MOST_RUNGS:
-            raise BadSearch(f"searcher.{name}", searcher[name], f"{MOST_RUNGS} rungs at most")
+            raise BadSearch(f"searcher.{name}", searcher[name], f"at most {MOST_RUNGS} rungs")
     given = searcher.get("bracket_rungs") or []
     if len(given) > MOST_RUNGS or max(given, default=0) > MOST_RUNGS:
         raise BadSearch(
-            "searcher.bracket_rungs", given, f"{MOST_RUNGS} brackets of {MOST_RUNGS} rungs each at most"
+            "searcher.bracket_rungs",
+            given,
+            f"at most {MOST_RUNGS} brackets of at most {MOST_RUNGS} rungs each",
         )
     if float(searcher["divisor"]) > MOST_DIVISOR:
-        raise BadSearch("searcher.divisor", searcher["divisor"], f"{MOST_DIVISOR:,} at most")
+        raise BadSearch("searcher.divisor", searcher["divisor"], f"at most {MOST_DIVISOR:,}")
 
 
 def _brackets(searcher: dict[str, Any], hparams: dict[str, Any]) -> list[dict[str, Any]]:

@@ -6,14 +6,18 @@ from typing import Any
 
 
 def judgement(why: dict[str, Any], unit: str = "units") -> str:
-    """Describe a searching.Judgement of an event row: `2nd of 9 at rung 1 (4 units), 0.31; the best 2 go on`."""
-    metric = "no number" if why["metric"] is None else f"{why['metric']:.6g}"
+    """Describe a searching.Judgement of an event row: `2nd of 9 at rung 1 (4 units), 0.31; the best 2 are promoted`."""
+    metric = "not a number" if why["metric"] is None else f"{why['metric']:.6g}"
     place = f"{ordinal(why['place'])} of {why['among']} at rung {why['rung'] + 1} ({why['units']} {unit}), {metric}"
     if why["outcome"] == "finished":
-        return f"{place}; it was the last rung"
+        return f"{place}; this was the last rung"
     if why["keeps"] == 0:
-        return f"{place}; none goes on yet"
-    return f"{place}; the best {why['keeps']} go on" if why["keeps"] > 1 else f"{place}; the best one goes on"
+        return f"{place}; none is promoted yet"
+    return (
+        f"{place}; the best {why['keeps']} are promoted"
+        if why["keeps"] > 1
+        else f"{place}; the best one is promoted"
+    )
 
 
 def ordinal(number: int) -> str:

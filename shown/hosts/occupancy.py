@@ -192,7 +192,7 @@ def _lamp(slot: Slot, holder: Holder | None, cleaned: str | None, host_state: st
     if cleaned:
         return Lamp(slot, "cleaning", f"being cleaned up after {cleaned}{also}", None)
     if slot.outside:
-        who = str(slot.outside.get("user") or "somebody")
+        who = str(slot.outside.get("user") or "someone")
         return Lamp(slot, "outside", f"used outside the queue by {who}{also}", None)
     if switched or host_state != "ready":
         return Lamp(slot, "off", switched or f"the host is {words.host_state(host_state).text.lower()}", None)

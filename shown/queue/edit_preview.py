@@ -92,7 +92,7 @@ class Look:
         told = [
             f"{names.get(one.job_id, one.job_id[:8])} {_when(one, self.now)}." for one in found[:MOST_STARTS]
         ]
-        return told + ([f"{len(found) - MOST_STARTS} more wait."] if len(found) > MOST_STARTS else [])
+        return told + ([f"{len(found) - MOST_STARTS} more are waiting."] if len(found) > MOST_STARTS else [])
 
     def _instead(self, start: preview.Outlook) -> str:
         """What the last pass foresaw for it, without the edit; and whether that differs by more than the error."""
@@ -101,7 +101,7 @@ class Look:
             return ""
         then = f" instead of {_range(was, self.now)}"
         if start.forecast and start.forecast[1] > was[0] and was[1] > start.forecast[0]:
-            return f"{then} (the two overlap: the gain is within the error of the forecast)"
+            return f"{then} (the ranges overlap, so the gain is within the error of the forecast)"
         return then
 
     @cached_property
@@ -165,15 +165,15 @@ def _cost(stop: preview.Stop, now: datetime) -> str:
         lost = duration((now - stop.started_at).total_seconds())
         return f"{'one of its runs' if stop.runs > 1 else 'it'} has never saved and loses {lost} of work"
     if stop.last_saved_at is None:
-        return "it saves first, for the first time"
+        return "it has no checkpoint yet and saves one first"
     age = duration((now - stop.last_saved_at).total_seconds())
     return f"it saves first; its last checkpoint is {age} old"
 
 
 def _when(start: preview.Outlook, now: datetime, instead: str = "") -> str:
-    """`starts at once`, `starts 12:43 to 12:46 UTC`, or what it waits for and why nobody knows how long."""
+    """`starts immediately`, `starts 12:43 to 12:46 UTC`, or what it waits for and why nobody knows how long."""
     if start.now:
-        return f"starts at once{instead}"
+        return f"starts immediately{instead}"
     reason = f": {start.reason.rstrip('.')}" if start.reason else ""
     if start.forecast is not None:
         return f"starts {_range(start.forecast, now)} UTC{instead}{reason}"

@@ -27,7 +27,7 @@ def forecast(span: list[float] | None, now: datetime) -> tuple[str, str]:
         return "", ""
     earliest, latest = (datetime.fromtimestamp(each, UTC) for each in span)
     if latest <= now:
-        return "", "its forecast has passed; the next pass makes another"
+        return "", "its forecast has passed; the next pass makes a new one"
     title = f"between {exact(earliest)} and {exact(latest)}"
     if earliest <= now:
         return f"Starts before {clock(latest + timedelta(minutes=1))}", title

@@ -13,7 +13,7 @@ document.addEventListener("click", (event) => {
   yes.className = "primary";
   yes.textContent = button.textContent.trim();
   const no = document.createElement("button");
-  no.textContent = "Leave it";
+  no.textContent = yes.textContent.startsWith("Cancel") ? "Back" : "Cancel";
   no.autofocus = true;
   yes.onclick = () => {
     button.dataset.confirmed = "yes";

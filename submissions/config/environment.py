@@ -18,7 +18,7 @@ _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*=", re.DOTALL)
 def _devices_named(value: dict[str, Any]) -> dict[str, Any]:
     """`gpu` is the older name of `cuda`."""
     if "gpu" in value and "cuda" in value:
-        raise refuse("cuda, or gpu, which is its older name, not both")
+        raise refuse("either cuda or gpu (its older name), not both")
     if "gpu" in value:
         return {"cuda" if key == "gpu" else key: inner for key, inner in value.items()}
     return value
@@ -41,7 +41,7 @@ def _as_list(value: Any) -> Any:
 def _script(value: str) -> str:
     if _SOURCING.match(value.strip()):
         raise refuse(
-            "the script that is sourced, with its arguments: ~/venv/bin/activate, /opt/conda/bin/activate vision"
+            "a script to source, with its arguments, such as ~/venv/bin/activate or /opt/conda/bin/activate vision"
         )
     return value
 
@@ -52,7 +52,7 @@ def _text(value: Any) -> str:
 
 def _variable(value: Any) -> Any:
     if isinstance(value, str) and not _VARIABLE.match(value):
-        raise refuse("NAME=VALUE with a name of letters, digits and _")
+        raise refuse("NAME=VALUE, where NAME has letters, digits and _")
     return value
 
 
@@ -65,76 +65,76 @@ Variables = Annotated[
 
 
 class VariablesPerDevice(Section):
-    """Variables by the kind of slot that a run gets; `gpu` is an older name of `cuda`."""
+    """Variables by slot type; `gpu` is an older name for `cuda`."""
 
     cpu: Variables = []
-    """NAME=VALUE for runs on cpu slots, or without slots."""
+    """NAME=VALUE for runs on cpu slots or without slots."""
     cuda: Variables = []
-    """NAME=VALUE for runs on GPUs of NVIDIA."""
+    """NAME=VALUE for runs on NVIDIA GPUs."""
     rocm: Variables = []
-    """NAME=VALUE for runs on GPUs of AMD."""
+    """NAME=VALUE for runs on AMD GPUs."""
 
 
 class ImagePerDevice(Section):
-    """Images by the kind of slot that a run gets; `gpu` is an older name of `cuda`."""
+    """Images by slot type; `gpu` is an older name for `cuda`."""
 
     cpu: str | None = None
-    """The image for runs on cpu slots, or without slots."""
+    """The image for runs on cpu slots or without slots."""
     cuda: str | None = None
-    """The image for runs on GPUs of NVIDIA."""
+    """The image for runs on NVIDIA GPUs."""
     rocm: str | None = None
-    """The image for runs on GPUs of AMD."""
+    """The image for runs on AMD GPUs."""
 
 
 class _OlderVariables(VariablesPerDevice):
     gpu: Variables = []
-    """An older name of `cuda`."""
+    """An older name for `cuda`."""
 
 
 class _OlderImages(ImagePerDevice):
     gpu: str | None = None
-    """An older name of `cuda`."""
+    """An older name for `cuda`."""
 
 
 class ProxyPort(Section):
-    """A port of the run that the server would pass on."""
+    """A port of the run that the server would forward."""
 
     proxy_port: Annotated[int, Field(ge=1, le=65535)]
     """The port on which the run listens."""
     proxy_tcp: bool = False
     """True for TCP other than HTTP."""
     unauthenticated: bool = False
-    """True lets anybody in, without a login."""
+    """True allows access without a login."""
 
 
 class RegistryAuth(Section):
-    """How to log in where the image comes from; what is secret in it is never shown."""
+    """The login for the image registry; its secrets are never shown."""
 
     username: str | None = None
     """The account."""
     password: str | None = None
     """Its password; masked wherever the config is shown."""
     auth: str | None = None
-    """Both in base64, as Docker's own config has them; masked."""
+    """Username and password in base64, as in Docker's config; masked."""
     email: str | None = None
-    """The account's mail address; registries of today ignore it."""
+    """The account's email address; current registries ignore it."""
     serveraddress: str | None = None
-    """The registry; empty is the one that the image names."""
+    """The registry; if empty, the one in the image name."""
     identitytoken: str | None = None
-    """A token in place of the password; masked."""
+    """A token instead of the password; masked."""
     registrytoken: str | None = None
     """A bearer token for the registry; masked."""
 
 
 class Hooks(Section):
-    """Trainmaster's own: commands on each host of a run, in the environment and folder of its entrypoint."""
+    """Trainmaster extension: commands on each host of a run, in the entrypoint's environment and folder."""
 
     pre: Entrypoint | None = None
-    """Before the entrypoint; when it fails, the entrypoint is not started, and the run ends with its exit code."""
+    """Runs before the entrypoint. If it fails, the entrypoint is not started, and the run ends with its exit code."""
     post: Entrypoint | None = None
-    """After the entrypoint, however that ended; its own end changes nothing."""
+    """Runs after the entrypoint, however it ended; its own exit code has no effect."""
     timeout_seconds: Annotated[float, Field(gt=0, le=86400)] = 600
-    """How long either may take until it is killed."""
+    """How long each may take before it is killed."""
 
 
 class Environment(Section):
@@ -142,34 +142,34 @@ class Environment(Section):
         VariablesPerDevice,
         BeforeValidator(_per_device, json_schema_input_type=list[_Pair] | _OlderVariables),
     ] = VariablesPerDevice()
-    """A list of NAME=VALUE, or per kind of slot (cpu, cuda, rocm) such a list or a map of names to values."""
+    """A list of NAME=VALUE; or, per slot type (cpu, cuda, rocm), such a list or a map of names to values."""
     hooks: Hooks | None = None
-    """Trainmaster's own: commands before and after the entrypoint."""
+    """Trainmaster extension: commands before and after the entrypoint."""
     python: Annotated[str, Field(min_length=1)] | None = None
-    """Trainmaster's own: the interpreter on the host, instead of the one chosen for host or pool."""
+    """Trainmaster extension: the interpreter on the host, instead of the one chosen for host or pool."""
     activate: Annotated[str, Field(min_length=1), AfterValidator(_script)] | None = None
-    """Trainmaster's own: a script on the host that is sourced before the entrypoint (conda, venv)."""
+    """Trainmaster extension: a script on the host to source before the entrypoint (conda, venv)."""
     sdk: Literal["trainmaster", "installed"] = "trainmaster"
-    """Trainmaster's own: which package `import determined` means; `installed` is the host's."""
+    """Trainmaster extension: which package `import determined` loads; `installed` is the host's."""
     image: (
         Annotated[ImagePerDevice, BeforeValidator(_per_device, json_schema_input_type=str | _OlderImages)]
         | None
     ) = None
-    """The container image: one for all, or one per kind of slot (cpu, cuda, rocm)."""
+    """The container image: one for all, or one per slot type (cpu, cuda, rocm)."""
     ports: dict[str, Annotated[int, Field(ge=1, le=65535)]] = {}
     """Names of ports of a container, with their numbers."""
     proxy_ports: list[ProxyPort] = []
-    """Ports of the run that the server would pass on."""
+    """Ports of the run that the server would forward."""
     force_pull_image: bool = False
-    """True fetches the image anew before each run."""
+    """True pulls the image again before each run."""
     registry_auth: RegistryAuth | None = None
-    """How to log in where the image comes from."""
+    """The login for the image registry."""
     add_capabilities: list[str] = []
-    """Linux capabilities that a container gets beside the usual ones, such as SYS_PTRACE."""
+    """Linux capabilities to add to the container, such as SYS_PTRACE."""
     drop_capabilities: list[str] = []
-    """Linux capabilities that are taken from it."""
+    """Linux capabilities to drop."""
     pod_spec: dict[str, Any] | None = None
-    """Of Kubernetes, which is not used here: without effect."""
+    """For Kubernetes, which is not used here; no effect."""
 
 
 def variables(value: object, slot_kind: str) -> dict[str, str]:

@@ -105,7 +105,7 @@ def remarks(config: dict[str, Any]) -> list[str]:
         if isinstance(value, str) and MASK in value:
             steps = path if _VARIABLES not in path else (*path[:2], _variable(value, path)[0])
             place = ".".join(str(step) for step in steps)
-            found.append(f"{place} is a mask, not the secret itself: put its value in.")
+            found.append(f"{place} is a mask, not the secret itself: enter the secret.")
         return value
 
     _changed(config, (), look)

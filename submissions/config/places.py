@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import yaml
 
-from submissions.config.problems import ROOT, Problem
+from submissions.config.problems import ROOT, Problem, worded
 from trainmaster import yamltext
 
 
@@ -22,7 +22,7 @@ class Placed(NamedTuple):
     @property
     def sentence(self) -> str:
         """What was found and what is allowed, without where."""
-        return f"found {self.found}, allowed: {self.allowed}"
+        return worded(self.found, self.allowed)
 
 
 def placed(text: str, problems: Sequence[Problem]) -> list[Placed]:

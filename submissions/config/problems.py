@@ -12,6 +12,7 @@ from accounts.refusals import Refusal
 ROOT = "<config>"
 #: as `found` of a field that is required and absent
 NOTHING = "nothing"
+REQUIRED = "a value"
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Problem:
     allowed: str
 
     def __str__(self) -> str:
-        return f"{self.path}: found {self.found}, allowed: {self.allowed}"
+        return f"{self.path}: {worded(self.found, self.allowed)}"
 
 
 class ConfigError(Refusal):
@@ -30,6 +31,11 @@ class ConfigError(Refusal):
     def __init__(self, problems: Sequence[Problem], subject: str = "configuration") -> None:
         self.problems = list(problems)
         super().__init__(f"invalid {subject}: " + "; ".join(str(problem) for problem in self.problems))
+
+
+def worded(found: str, allowed: str) -> str:
+    """`is required`, or what was found and what is allowed."""
+    return "is required" if allowed == REQUIRED else f"found {found}, allowed: {allowed}"
 
 
 def shown(value: object) -> str:

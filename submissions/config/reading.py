@@ -65,9 +65,9 @@ def _unstorable(config: dict[str, Any]) -> Iterator[Problem]:
     seen = {id(config)}  # YAML's aliases stand in many places
     for path, part in inside:
         if isinstance(part, dict) and any(isinstance(key, str) and _UNSTORABLE.search(key) for key in part):
-            yield Problem(at(path), *_storable("a field whose name has"))
+            yield Problem(at(path), *_storable("a field whose name contains"))
         elif isinstance(part, str) and _UNSTORABLE.search(part):
-            yield Problem(at(path), *_storable("text with"))
+            yield Problem(at(path), *_storable("text that contains"))
         elif isinstance(part, (dict, list)):
             steps = part.items() if isinstance(part, dict) else enumerate(part)
             for step, inner in steps:

@@ -55,7 +55,7 @@ def _inside(field: Json, defs: Json, path: str) -> Iterator[Field]:
             yield _tag_row(field, defs, f"{path}{step}.{tag}")
     for row, owners in of_kinds.items():
         if len(owners) < len(kinds):
-            yield row._replace(description=f"Of {', '.join(owners)}: {row.description}")
+            yield row._replace(description=f"For {', '.join(owners)}: {row.description}")
         else:
             yield row
 
@@ -134,7 +134,7 @@ def _bounds(kind: Json) -> str:
     low, high = kind.get("minimum"), kind.get("maximum")
     if kind.get("exclusiveMinimum") is not None:
         limit = f", more than {kind['exclusiveMinimum']:g}"
-        return limit + (f", {high:g} at most" if high is not None else "")
+        return limit + (f", at most {high:g}" if high is not None else "")
     if low is not None and high is not None and high < 2**31 - 1:
         return f", {low:g} to {high:g}"
     return f", {low:g} or more" if low is not None else ""

@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from submissions.config.section import AbsolutePath, MemorySize, Section, refuse
 
-PRIORITY_ALLOWED = "1 to 99, a whole number; 1 is the highest"
-WEIGHT_ALLOWED = "a number above 0"
+PRIORITY_ALLOWED = "a whole number from 1 (highest) to 99"
+WEIGHT_ALLOWED = "a number greater than 0"
 
 
 def _priority(value: Any) -> Any:
@@ -27,7 +27,7 @@ def _weight(value: Any) -> Any:
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
-DURATION_ALLOWED = "seconds as a whole number above 0, or text such as 90s, 45m, 1h30m, 2d"
+DURATION_ALLOWED = "a whole number of seconds greater than 0, or text such as 90s, 45m, 1h30m, 2d"
 
 
 def _duration(value: Any) -> Any:
@@ -80,18 +80,18 @@ def _not_dot(value: Any) -> Any:
 
 
 class Device(Section):
-    """A device of the host inside a container; the text host_path:container_path[:mode] says the same."""
+    """A host device to expose in a container; can also be written host_path:container_path[:mode]."""
 
     host_path: AbsolutePath
     """The device on the host."""
     container_path: AbsolutePath
-    """Where it is inside the container."""
+    """Its path in the container."""
     mode: str = "mrw"
-    """What may be done with it: m (make nodes), r (read), w (write)."""
+    """Permissions: m (make nodes), r (read), w (write)."""
 
 
 class BindMount(Section):
-    """A path of the host inside a container; the text host_path:container_path[:ro|rw] says the same."""
+    """A host path to mount in a container; can also be written host_path:container_path[:ro|rw]."""
 
     host_path: AbsolutePath
     """The path on the host."""
@@ -99,11 +99,11 @@ class BindMount(Section):
         str,
         BeforeValidator(_not_dot, json_schema_input_type=Annotated[str, Field(pattern=r"^([^.]|\..)")]),
     ]
-    """Where it is inside the container; a relative path is below the working directory."""
+    """Its path in the container; a relative path is below the working directory."""
     read_only: bool = False
-    """True forbids writing to it."""
+    """True makes it read-only."""
     propagation: str = "rprivate"
-    """How mounts below it pass between host and container, as mount(8) calls it."""
+    """Mount propagation between host and container, as in mount(8)."""
 
 
 Mount = Annotated[
@@ -119,15 +119,15 @@ class Resources(Section):
     """What every kind of job may ask for, beside its number of slots."""
 
     weight: Weight = 1
-    """Share of a fair-share pool, relative to the other jobs; above 0."""
+    """Share of a fair-share pool, relative to other jobs; greater than 0."""
     priority: Priority | None = None
-    """1 (first) to 99; null takes the pool's default."""
+    """1 (first) to 99; null uses the pool's default."""
     resource_pool: str = ""
-    """Name of the pool; empty takes the default pool."""
+    """Name of the pool; empty uses the default pool."""
     is_single_node: bool | None = None
-    """True keeps a trial on one host, and it waits until one is free enough."""
+    """True keeps a trial on one host; it waits until one has enough free slots."""
     max_time: Duration | None = None
-    """Trainmaster's own: seconds, or text such as 1h30m, that a trial or command may run, all its attempts together;
+    """Trainmaster extension: seconds, or text such as 1h30m, that a trial or command may run, all attempts together;
     null takes the pool's default."""
     shm_size: MemorySize | None = None
     """Shared memory of a container: bytes, or text such as 4g or 512m."""
@@ -140,8 +140,8 @@ class Resources(Section):
             ),
         ]
     ] = []
-    """Devices of the host inside a container."""
+    """Host devices to expose in a container."""
     native_parallel: bool = False
-    """Of older configs, without effect."""
+    """Obsolete, no effect."""
     agent_label: str = ""
-    """Of older configs, without effect: pools and their hosts took its place."""
+    """Obsolete, no effect: use pools instead."""

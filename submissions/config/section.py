@@ -64,10 +64,10 @@ UNITS = ("batches", "records", "epochs")
 
 
 class Length(Section):
-    """A stretch of training in one unit; exactly one of the fields is set."""
+    """A length of training in one unit; set exactly one field."""
 
     batches: NotNegative | None = None
-    """Batches, each of the global batch size."""
+    """Batches of the global batch size."""
     records: NotNegative | None = None
     """Records (samples of the training data)."""
     epochs: NotNegative | None = None
@@ -88,7 +88,7 @@ def _memory(value: Any) -> Any:
         return value
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    raise refuse("a memory size: bytes as a number, or text such as 4g or 512m")
+    raise refuse("a memory size: a number of bytes, or text such as 4g or 512m")
 
 
 MemorySize = Annotated[
@@ -120,4 +120,6 @@ Entrypoint = Annotated[
 OLDER: dict[str, JsonValue] = {"deprecated": True}
 
 #: known to Determined and without a meaning here
-Ignored = Annotated[Any, Field(exclude=True, description="Known to Determined, without effect here.")]
+Ignored = Annotated[
+    Any, Field(exclude=True, description="Accepted for compatibility with Determined; has no effect here.")
+]

@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from typing_extensions import TypeAliasType
 
 from submissions.config.masking import is_secret
-from submissions.config.problems import NOTHING, Problem, at, has, look_up, shown
+from submissions.config.problems import NOTHING, REQUIRED, Problem, at, has, look_up, shown
 
 Path = tuple[str | int, ...]
 
@@ -40,7 +40,6 @@ class Shape(NamedTuple):
 #: sections within sections
 _DEEPEST = 2
 _ALLOWED = {
-    "missing": "a value, the field is required",
     "int_type": "a whole number",
     "int_parsing": "a whole number",
     "int_from_float": "a whole number",
@@ -106,14 +105,14 @@ def _translated(details: ErrorDetails, config: Any, shape: Shape) -> Problem:
     if kind == "extra_forbidden":
         return Problem(at(path), "an unknown field", _fields_allowed(location, shape))
     if kind == "missing":
-        return Problem(at(path), NOTHING, _ALLOWED["missing"])
+        return Problem(at(path), NOTHING, REQUIRED)
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         return _wrong_kind(path, config, context, shape)
     if kind == "unknown_type":
         return Problem(at((*path, "type")), shown(look_up(config, (*path, "type"))), details["msg"])
     found = look_up(config, path)
     hidden = is_secret(path) and not isinstance(found, (bool, int, float, type(None)))
-    text = "a value that is not shown, since it may be secret" if hidden else shown(found)
+    text = "a value that is hidden because it may be secret" if hidden else shown(found)
     if kind == "not_allowed":
         return Problem(at(path), text, str(context["allowed"]))
     if kind == "literal_error":

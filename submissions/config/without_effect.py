@@ -7,22 +7,22 @@ from typing import Any
 
 from submissions.config.containers import is_of_determined
 
-_NOTHING_LIKE_IT = "Trainmaster has nothing of the kind"
+_NOTHING_LIKE_IT = "Trainmaster has no equivalent"
 _REASONS = {
-    "environment.ports": "runs use the network of their host, with all of its ports",
+    "environment.ports": "runs use their host's network and all of its ports",
     "environment.pod_spec": "there is no Kubernetes here",
-    "resources.agent_label": "pools and their hosts took its place; see resources.resource_pool",
-    "resources.native_parallel": "the entrypoint says how ranks are started",
+    "resources.agent_label": "use pools instead; see resources.resource_pool",
+    "resources.native_parallel": "the entrypoint determines how ranks are started",
 }
 #: what only the container of an image has
 _OF_CONTAINERS = {
-    "environment.force_pull_image": "nothing is fetched",
-    "environment.registry_auth": "nothing is fetched",
-    "environment.add_capabilities": "runs have the capabilities of their account",
-    "environment.drop_capabilities": "runs have the capabilities of their account",
-    "bind_mounts": "runs use their host directly, and find each folder at its host_path",
-    "resources.devices": "runs use their host directly, and find each device at its host_path",
-    "resources.shm_size": "runs use their host's shared memory, all of it",
+    "environment.force_pull_image": "no image is pulled",
+    "environment.registry_auth": "no image is pulled",
+    "environment.add_capabilities": "runs have their account's capabilities",
+    "environment.drop_capabilities": "runs have their account's capabilities",
+    "bind_mounts": "runs use their host directly and see each folder at its host_path",
+    "resources.devices": "runs use their host directly and see each device at its host_path",
+    "resources.shm_size": "runs can use all of their host's shared memory",
 }
 
 
@@ -40,15 +40,15 @@ def _of_image(config: Any) -> list[str]:
     if any(not is_of_determined(name) for name in images):
         return [
             "environment.image has no effect on hosts without podman, docker or apptainer: "
-            "runs use those directly, without a container."
+            "runs there have no container."
         ]
     found = [
-        f"environment.image has no effect: {name} is an environment of Determined's own, and runs use that of their "
-        "host, which environment.python or environment.activate choose."
+        f"environment.image has no effect: {name} is one of Determined's own environments. Runs use the environment of "
+        "their host, set by environment.python or environment.activate."
         for name in images[:1]
     ]
     return found + [
-        f"{path} has no effect without an environment.image of its own: {reason}."
+        f"{path} has no effect unless environment.image names your own image: {reason}."
         for path, reason in _OF_CONTAINERS.items()
         if _is_set(config, path)
     ]

@@ -54,9 +54,9 @@ def test_filters_stand_in_the_address(browser: Browser, stack: Stack) -> None:
     browser.click(".pills a[href*='queued']")
     browser.wait(lambda: "state=queued" in browser.driver.current_url, "the other chip")
     browser.wait(lambda: "echo never" in browser.text("tbody"), "the queued one")
-    browser.wait(lambda: "asks 9 on one host" in browser.text("tbody"), "the reason")
+    browser.wait(lambda: "needs 9 slots on one host" in browser.text("tbody"), "the reason")
     browser.one("#q").send_keys(failed[:8] + Keys.ENTER)
-    browser.wait(lambda: "No task fits" in browser.text("main"), "no match among the queued")
+    browser.wait(lambda: "No tasks match" in browser.text("main"), "no match among the queued")
     end(stack, waits)
 
 

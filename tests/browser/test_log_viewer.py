@@ -214,12 +214,12 @@ def test_filters_are_links_and_going_back_undoes_them(browser: Browser, log: str
     choose(browser, "#log-level", "WARNING")
     browser.wait(lambda: visible(browser)[-2:] == [LINES - 1000, LINES], "only warnings")
     assert address(browser) == "?level=WARNING"
-    browser.wait(lambda: "120 lines that fit" in browser.text("#log-where"), "their number")
+    browser.wait(lambda: "120 matching lines" in browser.text("#log-where"), "their number")
     browser.wait(lambda: len(browser.all("#log-host option")) == 3, "the hosts to be known")
     choose(browser, "#log-host", "gpu-1")
-    browser.wait(lambda: "60 lines that fit" in browser.text("#log-where"), "one host's warnings")
+    browser.wait(lambda: "60 matching lines" in browser.text("#log-where"), "one host's warnings")
     browser.driver.back()
-    browser.wait(lambda: "120 lines that fit" in browser.text("#log-where"), "the warnings of all hosts")
+    browser.wait(lambda: "120 matching lines" in browser.text("#log-where"), "the warnings of all hosts")
     browser.driver.back()
     browser.wait(
         lambda: f"of {LINES:,}" in browser.text("#log-where") and LINES in visible(browser), "all again"
@@ -340,7 +340,7 @@ def test_lines_of_before_go_while_only_matching_ones_are_searched_for(browser: B
     slow_network(browser, 3000)
     try:
         browser.click("#log-only")
-        searching = [0, f"Searching … 0 of {LINES:,} lines looked through", ""]
+        searching = [0, f"Searching … 0 of {LINES:,} lines searched", ""]
         browser.wait(lambda: searching in browser.run("return window.looks"), "the other lines to go")
         browser.wait(lambda: len(browser.all(".log-row")) == 3, "the three matches")
     finally:
@@ -425,7 +425,7 @@ def test_lines_that_come_move_nothing_while_one_reads(browser: Browser, empty_se
     browser.click("#log-paused")
     shows(browser, 700)
     choose(browser, "#log-stream", "stdout")
-    browser.wait(lambda: "that fit" in browser.text("#log-where"), "the filter")
+    browser.wait(lambda: "matching line" in browser.text("#log-where"), "the filter")
     append(empty_server, trial, 701, 50)
     shows(browser, 750)
     choose(browser, "#log-stream", "stderr")
@@ -495,7 +495,7 @@ def test_the_page_fits_narrow_windows_and_axe_finds_nothing(browser: Browser, lo
     browser.wait(lambda: not browser.one(".side").is_displayed(), "the full width")
     browser.wait(lambda: "wide=1" in address(browser), "its address")
     browser.one("#log-view").send_keys("z", "?")
-    browser.wait(lambda: "next match" in browser.text("#keys"), "the keys of the log in the help")
+    browser.wait(lambda: "next, previous match" in browser.text("#keys"), "the keys of the log in the help")
     browser.one("#keys button").click()
 
 

@@ -282,7 +282,7 @@ def test_a_fair_share_pool_has_weights_and_no_places(page: Browser, queue: Queue
 
 def test_a_viewer_finds_every_control_disabled_with_the_reason(page: Browser, queue: Queue) -> None:
     [job] = queue.fill("idle", "one")
-    reason = "vera is a viewer and may not change anything."
+    reason = "vera is a viewer and cannot change anything."
     page.driver.delete_all_cookies()
     page.login("vera", PASSWORD)
     try:

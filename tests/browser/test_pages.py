@@ -53,7 +53,7 @@ Experiment.objects.bulk_create(
 )
 """
 #: of Activate, Pause, Cancel, Kill
-HAS_ENDED = "All that are ticked have ended"
+HAS_ENDED = "All selected experiments have ended"
 
 
 def shell(server: Server, code: str) -> None:
@@ -201,7 +201,7 @@ def test_a_failed_trial_says_which_rank_and_its_last_words(page: Browser, seen: 
 
 
 def test_a_job_that_can_never_fit_says_so_everywhere(page: Browser, seen: dict[str, int]) -> None:
-    said = "asks 3; hosts here have 2: 2 or fewer, or a multiple of 2"
+    said = "needs 3 slots; hosts here have 2: ask for 2 or fewer, or a multiple of 2"
     page.open("/jobs")
     page.wait(lambda: said in page.text("main") and "Never" in page.text("main"), "the reason in the queue")
     for address in (f"/experiments/{seen['never']}", f"/trials/{seen['never trial']}", "/experiments?q=rig"):

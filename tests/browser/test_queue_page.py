@@ -66,7 +66,7 @@ def test_the_page_opens_on_mine_and_the_next_departures_and_chips_lead_on(browse
     groups = browser.run(
         "return [...document.querySelectorAll('tr.group')].map((row) => row.innerText.trim())"
     )
-    assert groups == ["Yours", "Next departures"]
+    assert groups == ["Yours", "Starting next"]
     assert len(browser.all("tr[data-mine]")) == MINE
     assert browser.all("a.fold"), "the sweep of somebody else is one of the departures"
     browser.click('#queue-chips a[href$="show=mine"]')
@@ -80,7 +80,7 @@ def test_a_sweep_is_one_row_and_its_link_unfolds_it(browser: Browser) -> None:
     assert "0/40" in browser.text("tr.alike")
     browser.click("a.fold")
     browser.wait(lambda: len(browser.all("tr[data-job]")) == SWEEP, "the forty")
-    browser.wait(lambda: "alike: 40" in browser.text("#queue-chips"), "the chip")
+    browser.wait(lambda: "similar: 40" in browser.text("#queue-chips"), "the chip")
 
 
 def test_pages_come_while_one_scrolls_and_leave_when_they_are_far(browser: Browser) -> None:

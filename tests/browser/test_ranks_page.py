@@ -181,7 +181,7 @@ def test_a_rank_is_marked_by_its_progress_and_not_by_its_silence(browser: Browse
     beat(members, frozenset({5}))
     browser.wait(lambda: browser.all(".rank-chip.marked"), "a mark")
     assert browser.attributes(".rank-chip.marked [data-rank]", "data-rank") == ["5"]
-    sentence = f"Rank 5 on {members[0].host.name} stands still"
+    sentence = f"Rank 5 on {members[0].host.name} has made no progress"
     browser.wait(lambda: browser.text("#rank-marks").startswith(sentence), "the mark in words")
     title = "return document.querySelector('.ranks [data-rank=\"5\"]').title"
     browser.wait(lambda: browser.text("#rank-marks") in browser.run(title), "the words at its chip")
@@ -198,7 +198,7 @@ def test_why_a_rank_is_not_asked_what_it_does_is_said_in_a_dialog(browser: Brows
     press_menu(browser, 5, "What is it doing?")
     browser.wait(lambda: browser.all("dialog.stack .failed-text"), "the sentence why there is no stack")
     assert browser.text("dialog.stack h2") == f"What is rank 5 on {members[0].host.name} doing?"
-    assert browser.text("dialog.stack .failed-text").startswith("ada is a viewer and may not")
+    assert browser.text("dialog.stack .failed-text").startswith("ada is a viewer and cannot")
     browser.press(Keys.ESCAPE)
     browser.wait(lambda: not browser.all("dialog.stack"), "the dialog to close")
 

@@ -114,9 +114,9 @@ def test_steps_are_divided_the_slow_rank_is_named_and_new_ones_come_live(
 ) -> None:
     opened(window, f"/trials/{trial}/profiler")
     window.wait(lambda: window.text("#slow-told").startswith("Rank 3 on gpu2 is the slowest: "), "the rank")
-    assert "The gang has lost " in window.text("#slow-told")
+    assert "The slowest rank of each interval cost the gang " in window.text("#slow-told")
     stack = drawn(window, "steps")
-    assert stack["titles"] == ["steps completed", "ms a step"]
+    assert stack["titles"] == ["steps completed", "ms per step"]
     assert "train_batch.backward 105 ms (42 %)" in stack["said"]
     ranks = drawn(window, "ranks")
     assert ranks["said"].startswith("Rank 3 on gpu2")

@@ -58,7 +58,7 @@ def test_usage_is_charted_grouped_and_downloaded(empty_server: Server) -> None:
         window.look(dark=False, width=WIDE)
         window.login("admin", empty_server.password)
         wrong = look_at(window, "/usage", {})
-        assert "No slot was held" in window.text("main")
+        assert "No slots were held" in window.text("main")
         shell(empty_server, CROWD)
         window.open("/jobs/a100")
         window.wait(lambda: "your fair share is 2" in window.text("#queue-share"), "the next pass, live")

@@ -46,8 +46,8 @@ def test_the_page_of_a_failed_trial_tells_why_and_leads_to_the_line(browser: Bro
     browser.open(f"/trials/{failed}")
     for words in (
         "failed first: exit code 1: RuntimeError: the loss of batch 7 is not a number <b>.",
-        "3 other ranks ended after it",
-        "a log policy cancels its retries",
+        "3 other ranks then exited",
+        "a log policy canceled its retries",
     ):
         browser.wait(lambda words=words: words in browser.text("#why"), words)
     assert "NaN loss" in browser.text(".head .log-label")

@@ -45,7 +45,7 @@ def test_a_work_dir_that_is_missing_is_told_with_its_host_and_its_field(
     ended = subprocess.run(words, cwd=tmp_path, text=True, capture_output=True, check=False)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
-        "work_dir: the folder /data/100% $HOME does not exist on gpu1, or this account may not enter it. "
+        "work_dir: the folder /data/100% $HOME does not exist on gpu1, or this account has no access to it. "
         "Create it there, or change work_dir in the config.\n"
     )
 
@@ -96,9 +96,9 @@ def test_text_that_cannot_be_stored_is_refused_wherever_it_stands() -> None:
         check(config)
     faults = {problem.path: problem.found for problem in caught.value.problems}
     assert faults == {
-        "<config>.entrypoint[1]": "text with U+0000 or half a surrogate pair",
-        "<config>.description": "text with U+0000 or half a surrogate pair",
-        "<config>.pbs.deep[1].x": "text with U+0000 or half a surrogate pair",
-        "<config>.slurm": "a field whose name has U+0000 or half a surrogate pair",
-        "<config>.environment.environment_variables[0]": "text with U+0000 or half a surrogate pair",
+        "<config>.entrypoint[1]": "text that contains U+0000 or half a surrogate pair",
+        "<config>.description": "text that contains U+0000 or half a surrogate pair",
+        "<config>.pbs.deep[1].x": "text that contains U+0000 or half a surrogate pair",
+        "<config>.slurm": "a field whose name contains U+0000 or half a surrogate pair",
+        "<config>.environment.environment_variables[0]": "text that contains U+0000 or half a surrogate pair",
     }

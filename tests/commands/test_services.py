@@ -76,7 +76,7 @@ def test_an_idle_timeout_ends_what_nobody_uses_and_that_is_no_failure() -> None:
     settle.member_exited(member.pk, code=143, signal=15, ended_at=1.0, first_failure=None, boot_id="b")
     command.refresh_from_db()
     assert command.state == CommandState.COMPLETED
-    assert command.ending == "nobody used it for as long as its idle timeout (gpu1), exit code 143"
+    assert command.ending == "its idle timeout was reached (gpu1), exit code 143"
 
 
 def test_use_is_noted_but_not_with_every_request() -> None:

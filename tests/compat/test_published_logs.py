@@ -84,5 +84,5 @@ def test_log_retention_is_set_and_cleaned_up(det: PublishedClient, ended: tuple[
     det("trial", "set", "log-retention", trial, "--days", "0")
     assert re.search(r"Deleted 30\d\d rows of log entries", det("task", "cleanup-logs"))
     assert wait_until(
-        lambda: "The log was removed at its end" in det("trial", "logs", trial), PATIENCE_SECONDS
+        lambda: "The log was removed when its job ended" in det("trial", "logs", trial), PATIENCE_SECONDS
     )

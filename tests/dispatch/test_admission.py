@@ -139,9 +139,9 @@ def test_bad_hosts_fail_with_a_sentence_and_nothing_half_done(
 
     assert "is unknown" in reason(address="no-such-host.invalid")
     assert "refuses connections" in reason(port=free_port())
-    assert "is no Python from 3.8 on" in reason(python="/opt/none/python")
-    assert "is no Python from 3.8 on" in reason(python="/bin/false")
-    assert "No folder could be made at /proc/none" in reason(workdir="/proc/none")
+    assert "is not Python 3.8 or later" in reason(python="/opt/none/python")
+    assert "is not Python 3.8 or later" in reason(python="/bin/false")
+    assert "No folder could be created at /proc/none" in reason(workdir="/proc/none")
     sshd.authorize()
     connections.forget(sshd.endpoint())
     assert "authorized_keys" in reason(name="other", login_user="root")
@@ -163,7 +163,7 @@ def test_a_host_without_any_python_says_so(listening: None, sshd: Sshd, tmp_path
     sshd.start()
     host = admitted(add(sshd, tmp_path, python=""))
     assert host.admission == Host.Admission.FAILED
-    assert "has no Python from 3.8 on" in host.state_reason and "--python" in host.state_reason
+    assert "has no Python 3.8 or later" in host.state_reason and "--python" in host.state_reason
 
 
 @pytest.mark.survive(41)
@@ -173,7 +173,7 @@ def test_a_server_that_nobody_answers_for_is_no_route(
     settings.LISTEN_PORT = free_port()
     host = admitted(add(sshd, tmp_path))
     assert host.admission == Host.Admission.FAILED
-    assert "does not reach the server" in host.state_reason and "tunnel" in host.state_reason
+    assert "cannot reach the server" in host.state_reason and "tunnel" in host.state_reason
 
 
 def test_the_local_host_is_admitted_by_the_same_road(listening: None, tmp_path: Path) -> None:

@@ -282,11 +282,11 @@ def test_it_is_said_wherever_slots_are_shown_and_in_the_log(machine: Host) -> No
     events = Event.objects.filter(kind=Event.Kind.MEMBER, subject=member.run_key).order_by("id")
     said = [found.text for event in events if (found := sentences.sentence(event))]
     assert said[-2:] == [
-        "Processes of it are left on gpu1 (pid 7); they are being ended.",
-        "Nothing of it is left on gpu1.",
+        "Some of its processes are still running on gpu1 (pid 7); they are being stopped.",
+        "None of its processes are left on gpu1.",
     ]
     newest = [entry.sentence for entry in timeline.of(Event.objects.filter(subject=member.run_key))]
-    assert newest[0] == "gpu1: nothing of it is left, and its slots are free"
+    assert newest[0] == "gpu1: no processes are left, and the slots are free"
 
 
 def test_a_job_of_which_something_is_left_is_deleted_only_when_it_is_gone(machine: Host) -> None:

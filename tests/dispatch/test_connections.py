@@ -114,7 +114,7 @@ def test_an_unknown_name_a_closed_port_and_a_mute_port_each_get_their_sentence(
     settings.SSH_CONNECT_TIMEOUT_SECONDS = 0.5
     with (
         socket.create_server(("127.0.0.1", 0)) as mute,
-        pytest.raises(Unreachable, match="did not answer as an sshd"),
+        pytest.raises(Unreachable, match="No sshd answered at"),
     ):
         dial("127.0.0.1", mute.getsockname()[1])
 

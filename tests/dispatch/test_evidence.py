@@ -310,7 +310,7 @@ def test_a_host_is_asked_once_more_before_it_is_declared_lost(sshd: Sshd, settin
     states = dict(Host.objects.values_list("name", "admission"))
     assert states == {dead.name: "lost", back.name: "ready", "witness": "ready"}
     lost = Host.objects.get(pk=dead.pk)
-    assert "contacts in a row failed, over 6" in lost.state_reason
+    assert "contacts in a row failed over 6" in lost.state_reason
     event = Event.objects.get(subject=str(dead.pk), reason="declared_lost")
     assert event.actor == "server" and event.detail["failed_contacts"] >= 4
     assert Host.objects.get(pk=back.pk).failed_contacts == 0

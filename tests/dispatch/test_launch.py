@@ -199,7 +199,9 @@ def test_a_launch_that_kills_its_worker_is_tried_three_times_and_then_says_so(
     allocation = Allocation.objects.get()
     assert allocation.exit_detail["sentence"] == "The launch crashed the server's worker 3 times."
     assert trial_of(Experiment.objects.get()).state == TrialState.ERROR
-    assert "It is not tried again: whatever starts it crashes." in why_stopped._what_follows(allocation)
+    assert "Not retried: every process that tries to start it crashes." in why_stopped._what_follows(
+        allocation
+    )
 
 
 @pytest.mark.survive(10, 20)

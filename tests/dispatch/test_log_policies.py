@@ -97,8 +97,8 @@ def test_a_policy_that_excludes_the_host_lets_the_retry_run_elsewhere_and_says_w
     second = Run(experiment)
     assert second.member.host_id != first.member.host_id
     story = why_stopped.of_task(trial_of(experiment).task, 1)
-    assert f"{first.member.host.name} is not used for it again" in " ".join(story.sentences)
-    assert story.sentences[-1] == "It is tried again (restart 1 of 3)."
+    assert f"{first.member.host.name} will not be used for it again" in " ".join(story.sentences)
+    assert story.sentences[-1] == "Retried (restart 1 of 3)."
     second.says("xid 79")
     second.fails()
     pool_pass.run(experiment.job.pool_id)
@@ -116,7 +116,7 @@ def test_a_policy_that_cancels_retries_ends_the_trial_with_its_first_failure() -
     trial = trial_of(experiment)
     assert (trial.state, trial.restarts, trial.log_labels) == (TrialState.ERROR, 0, ["Hopeless"])
     story = why_stopped.of_task(trial.task)
-    assert story.sentences[-1] == "It is not tried again: a log policy cancels its retries."
+    assert story.sentences[-1] == "Not retried: a log policy canceled its retries."
     assert [match.name for match in story.matches] == ["Hopeless"]
 
 

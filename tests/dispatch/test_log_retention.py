@@ -99,7 +99,7 @@ def test_what_arrives_after_the_removal_is_removed_in_its_turn(settings: Any) ->
     write(member, "from a host that was silent")
     assert due() == [task]
     log_retention.remove_due(60)
-    assert texts(task) == ["The log was removed at its end (the server's setting)."]
+    assert texts(task) == ["The log was removed when its job ended (the server's setting)."]
 
 
 def test_a_task_that_goes_on_again_keeps_its_log(settings: Any) -> None:
@@ -127,7 +127,7 @@ def test_a_round_stops_in_time_and_the_next_goes_on(settings: Any) -> None:
     settings.LOG_CLEANUP_ROUND_SECONDS = 60
     tasks.clean_logs()
     for task in (first, second):
-        assert texts(task) == ["The log was removed at its end (the server's setting)."]
+        assert texts(task) == ["The log was removed when its job ended (the server's setting)."]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -55,7 +55,7 @@ def test_addresses_that_both_hosts_have_are_not_dialled() -> None:
 def test_a_pair_meets_on_the_fastest_network_or_on_the_pools_interface() -> None:
     found = pair_verdict.judge(*BOTH, "")
     assert found.ok and (found.interface, found.mb_per_second) == ("eth1", 3000.0)
-    assert found.sentence == "They meet on 10.1.0.0/24 (eth1): 0.2 ms, 3.0 GB/s."
+    assert found.sentence == "They connect over 10.1.0.0/24 (eth1): 0.2 ms, 3.0 GB/s."
     assert pair_verdict.link(*BOTH, "").address == "10.1.0.1"
     found = pair_verdict.judge(*BOTH, "eth0")
     assert found.ok and (found.interface, found.mb_per_second) == ("eth0", 110.0)
@@ -68,8 +68,8 @@ def test_a_pair_is_bad_if_one_way_to_a_gang_address_is_closed() -> None:
     found = pair_verdict.judge(BOTH[0], closed, "")
     assert not found.ok
     assert found.sentence == (
-        "gpu2 does not reach gpu1 at 192.168.0.1: timed out. "
-        "They do meet on 10.1.0.0/24 (eth1): name 10.1.0.1 and 10.1.0.2 as their gang addresses."
+        "gpu2 cannot reach gpu1 at 192.168.0.1: timed out. "
+        "They do connect over 10.1.0.0/24 (eth1): set 10.1.0.1 and 10.1.0.2 as their gang addresses."
     )
 
 
@@ -77,7 +77,7 @@ def test_a_pair_is_bad_if_one_way_to_a_gang_address_is_closed() -> None:
 def test_a_pair_is_bad_if_it_does_not_meet_on_the_pools_interface() -> None:
     found = pair_verdict.judge(*BOTH, "ib0")
     assert not found.ok
-    assert "gpu1 and gpu2 do not reach each other on ib0, which the pool names for gangs." in found.sentence
+    assert "gpu1 and gpu2 cannot reach each other on ib0, the pool's interface for gangs." in found.sentence
 
 
 def test_hosts_of_different_networks_meet_where_a_router_joins_them() -> None:
@@ -104,7 +104,9 @@ def test_an_all_reduce_that_fails_makes_the_pair_bad_and_one_that_cannot_be_trie
     assert not bad.ok and "all-reduce fails: gpu2: Connection closed by peer." in bad.sentence
     untried = {"state": "untried", "message": "torch cannot be imported"}
     unknown = pair_verdict.with_all_reduce(found, {"gpu1": failed, "gpu2": untried})
-    assert unknown.ok and "No all-reduce was run: gpu2: torch cannot be imported." in unknown.sentence
+    assert (
+        unknown.ok and "The all-reduce test was not run: gpu2: torch cannot be imported." in unknown.sentence
+    )
 
 
 def check(first: Side, second: Side) -> PairCheck:
@@ -127,9 +129,9 @@ def test_the_common_network_is_the_fastest_on_which_all_pairs_meet() -> None:
     ]
     assert advice(networks, "lab", "") == (
         "All 3 hosts meet on 192.168.0.0/24 (eth0, 100 MB/s). "
-        "Gangs use it after `trainmaster pool edit lab --network-interface eth0`."
+        "To use it for gangs, run `trainmaster pool edit lab --network-interface eth0`."
     )
     two = common([check(*BOTH)])
     assert advice(two, "lab", "eth1") == (
-        "gpu1 and gpu2 meet on 10.1.0.0/24 (eth1, 3.0 GB/s); on 192.168.0.0/24 (eth0) 110 MB/s."
+        "gpu1 and gpu2 connect over 10.1.0.0/24 (eth1, 3.0 GB/s); on 192.168.0.0/24 (eth0) 110 MB/s."
     )

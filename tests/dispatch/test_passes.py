@@ -37,7 +37,7 @@ def test_twelve_slots_on_hosts_of_eight_wait_and_say_why() -> None:
     run_pass()
     pool = default_pool()
     wait = pool.plan["waits"][trial_of(experiment).task_id]
-    assert wait["code"] == "never_fits" and "asks 12" in wait["sentence"]
+    assert wait["code"] == "never_fits" and "needs 12 slots" in wait["sentence"]
     assert pool.plan["order"] == [str(experiment.job_id)]
     assert not Allocation.objects.exists()
 

@@ -75,7 +75,7 @@ def test_a_move_ahead_of_what_runs_shows_who_is_stopped_and_the_new_order() -> N
     run_pass()
     found = preview_of(of(two, ahead_of=str(one.job_id)))
     assert [str(change) for change in found.changes] == [
-        f"Job {str(two.job_id)[:8]}: it now stands ahead of job {str(one.job_id)[:8]}."
+        f"Job {str(two.job_id)[:8]}: it is now ahead of job {str(one.job_id)[:8]}."
     ]
     assert [(place.name, place.place, place.was) for place in found.order] == [("two", 0, 1), ("one", 1, 0)]
     (stop,) = found.stops

@@ -149,7 +149,7 @@ def test_an_edit_that_meets_the_deletion_of_its_job_is_refused() -> None:
     assert answers == [f"job {job.pk} not found"]
 
 
-GONE = "resource pool a100 was removed meanwhile; choose another one."
+GONE = "resource pool a100 has been removed; choose another one."
 
 
 def a100(history: bool) -> ResourcePool:

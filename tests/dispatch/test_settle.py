@@ -257,9 +257,7 @@ def test_a_storage_or_an_image_that_cannot_be_used_counts_no_restart_and_is_the_
         Task.objects.update(not_before=None)
         pool_pass.run(experiment.job.pool_id)
     story = why_stopped.of_attempt(attempt_of(experiment))
-    assert story.sentences[-1].startswith(
-        f"It is not tried again: {settings.LAUNCH_ATTEMPTS} attempts in a row"
-    )
+    assert story.sentences[-1].startswith(f"Not retried: {settings.LAUNCH_ATTEMPTS} attempts in a row")
     assert trial_of(experiment).state == TrialState.ERROR
 
 

@@ -71,7 +71,7 @@ def test_it_is_warned_once_ahead_of_its_limit(settings: LazySettings) -> None:
     time_limits.watch(timezone.now())
     warned = Event.objects.filter(reason=Reason.TIME_NEARLY_UP)
     assert [said.text for event in warned if (said := sentence(event))] == [
-        "Run 1 has 6 min left of its time limit of 4 h; it is stopped then."
+        "Run 1 has 6 min left of its time limit of 4 h; it will then be stopped."
     ]
     assert attempt_of(experiment).time_warned_at is not None and not attempt_of(experiment).stop_kind
 

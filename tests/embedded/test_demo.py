@@ -72,7 +72,7 @@ def test_ctrl_c_pauses_the_demo_and_the_next_one_goes_on() -> None:
             paused = steps_of_first_run(server.data)
             second = started(server)
             assert pace.wait_until(
-                lambda: "Going on with experiment 1" in server.said() and steps(server) > paused, 90
+                lambda: "Resuming experiment 1" in server.said() and steps(server) > paused, 90
             ), server.said()
             second.send_signal(signal.SIGINT)
             assert second.wait(90) == 0, server.said()

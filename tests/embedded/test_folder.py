@@ -32,7 +32,7 @@ def test_a_secret_is_made_once_and_is_ours_alone(place: Path) -> None:
 @needs_root
 def test_a_closed_parent_is_named_and_nothing_is_left(place: Path) -> None:
     (place / "closed").mkdir(mode=0o700)
-    with pytest.raises(ImproperlyConfigured, match=f"may not enter {place}/closed, so the data cannot lie"):
+    with pytest.raises(ImproperlyConfigured, match=f"cannot access {place}/closed, so the data cannot be"):
         folder.prepare(place / "closed" / "data", parts.databases_account())
     assert list((place / "closed").iterdir()) == []
     assert stat.S_IMODE((place / "closed").stat().st_mode) == 0o700

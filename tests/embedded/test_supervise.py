@@ -45,4 +45,4 @@ def test_a_frozen_child_is_ended_and_started_again(tmp_path: Path, monkeypatch: 
 
         supervisor.serve(goes_on, limit_seconds=60.0)
         assert goes_on(), said
-    assert said[0] == "worker gave no sign of life for 3 s; ending it."
+    assert said[0] == "worker has shown no sign of life for 3 s; stopping it."

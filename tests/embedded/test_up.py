@@ -91,7 +91,7 @@ def test_the_databases_run_under_an_unprivileged_account(up: Server) -> None:
 def test_a_second_up_says_who_runs_already(up: Server) -> None:
     said = refused(up, "--data", str(up.data), "--port", str(free_port()))
     assert up.process is not None
-    assert f"Trainmaster already runs from {up.data}: process {up.process.pid} of" in said
+    assert f"Trainmaster is already running from {up.data}: process {up.process.pid} of" in said
     assert up.url in said
 
 
@@ -109,7 +109,7 @@ def test_a_killed_part_is_replaced_and_everything_goes_on(up: Server, name: str)
     up.wait_replaced(name, former)
     assert pace.wait_until(lambda: healthy(up), 60), up.log("web")[-2000:]
     assert pace.wait_until(lambda: databases_answer(up), 60)
-    assert f"{name} was ended by SIGKILL; starting it again" in up.said()
+    assert f"{name} was terminated by SIGKILL; starting it again" in up.said()
 
 
 def databases_answer(server: Server) -> bool:

@@ -133,7 +133,7 @@ def test_what_another_trial_began_with_is_never_superfluous(trial: Trial) -> Non
     checkpoint_deletion.collect(trial.experiment_id)
     assert states(trial)[10] == "COMPLETED"
     assert checkpoint_deletion.standing(trial.experiment).kept[source.pk] == [
-        f"trial {other.pk} began with it"
+        f"trial {other.pk} started from it"
     ]
 
 
@@ -143,9 +143,9 @@ def test_what_trials_still_begin_with_stays_and_so_does_its_experiment(trial: Tr
     Trial.objects.filter(pk=other.pk).update(source_checkpoint=source)
     end(trial)
     sentence = f"experiment {other.experiment_id}"
-    with pytest.raises(Refusal, match=f"while {sentence} goes on"):
+    with pytest.raises(Refusal, match=f"while {sentence} is running"):
         checkpoint_deletion.delete([source.pk], actor="user:ada")
-    with pytest.raises(Refusal, match=f"The trials of {sentence}, which goes on"):
+    with pytest.raises(Refusal, match=f"The trials of {sentence}, which is running"):
         transitions.delete(trial.experiment_id, actor="user:ada")
     end(other)
     checkpoint_deletion.delete([source.pk], actor="user:ada")
@@ -212,7 +212,7 @@ def test_a_deletion_waits_for_its_storage_with_a_sentence_and_goes_on(
 @pytest.mark.survive(32)
 def test_one_that_a_living_trial_needs_is_not_deleted_nor_any_other_with_it(trial: Trial) -> None:
     latest, first = (trial.checkpoints.get(steps_completed=step) for step in (40, 10))
-    with pytest.raises(Refusal, match=f"while trial {trial.pk} goes on from it"):
+    with pytest.raises(Refusal, match=f"while trial {trial.pk} is training from it"):
         checkpoint_deletion.delete([first.pk, latest.pk], actor="user:ada")
     assert states(trial)[10] == "COMPLETED"
 
@@ -224,7 +224,9 @@ def test_after_the_latest_was_deleted_the_next_one_is(trial: Trial) -> None:
     assert lost == []  # of the row that was read before it had a latest
     latest.trial.refresh_from_db()
     lost = checkpoint_deletion.lost_with(latest, checkpoint_deletion.standing(trial.experiment))
-    assert lost == [f"It is the latest of trial {trial.pk}, which can then be continued only from step 30."]
+    assert lost == [
+        f"It is the latest of trial {trial.pk}. Without it, the trial can only be continued from step 30."
+    ]
     checkpoint_deletion.delete([latest.pk], actor="user:ada")
     trial.refresh_from_db()
     assert trial.latest_checkpoint is not None

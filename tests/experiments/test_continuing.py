@@ -134,7 +134,7 @@ def test_no_more_trials_go_on_at_once_than_the_search_may_have() -> None:
 
 def test_what_cannot_go_on_says_why() -> None:
     experiment, _, _ = completed_single()
-    with pytest.raises(Refusal, match="a single search stays one"):
+    with pytest.raises(Refusal, match="cannot be changed when a single search is continued"):
         go_on(experiment, searcher={"name": "random", "max_trials": 3})
     with pytest.raises(Refusal, match="stays in its project"):
         go_on(experiment, project="other", workspace="w")

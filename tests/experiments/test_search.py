@@ -216,7 +216,7 @@ def test_a_trial_is_parked_at_its_rung_and_comes_back_when_it_is_promoted() -> N
         experiment.pk, {each.task_id: each.pk for each in trials(experiment)}, "batches"
     )
     told_to_people = [(entry.sentence, entry.actor) for entry in entries]
-    judged = "2nd of 4 at rung 1 (4 batches), 0.9; the best 2 go on"
+    judged = "2nd of 4 at rung 1 (4 batches), 0.9; the best 2 are promoted"
     assert (f"Trial {one.pk}: active, promoted by the searcher ({judged})", "ada") in told_to_people
     attempts = [(words, actor) for words, actor in told_to_people if "attempt" in words.casefold()]
     assert (

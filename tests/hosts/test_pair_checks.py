@@ -13,8 +13,8 @@ from hosts.pools import default_pool
 
 pytestmark = pytest.mark.django_db
 
-BAD = Found(False, "gpu1 does not reach gpu0 at 10.0.0.1: timed out.")
-GOOD = Found(True, "They meet on 10.0.0.0/24 (eth0): 0.1 ms, 3.0 GB/s.", interface="eth0")
+BAD = Found(False, "gpu1 cannot reach gpu0 at 10.0.0.1: timed out.")
+GOOD = Found(True, "They connect over 10.0.0.0/24 (eth0): 0.1 ms, 3.0 GB/s.", interface="eth0")
 
 
 def hosts(pool: ResourcePool, count: int) -> list[Host]:
@@ -112,5 +112,5 @@ def test_what_is_known_of_a_host_that_is_removed_vanishes() -> None:
 def test_one_host_is_no_pair() -> None:
     pool = default_pool()
     hosts(pool, 1)
-    with pytest.raises(Refusal, match="Pool default has one ready host; a pair takes two"):
+    with pytest.raises(Refusal, match="Pool default has one ready host; a pair needs two"):
         pair_checks.begin(pool, actor="user:ann")

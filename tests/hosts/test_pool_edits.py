@@ -43,10 +43,10 @@ def test_a_new_pool_has_its_rules_an_event_and_a_mark_for_the_next_pass() -> Non
         ("priority_floor", {"editor": 0}, "a priority from 1 to 99"),
         ("longest_max_time_seconds", 0, "or none: no limit"),
         ("unpreemptible_slots", -1, "or none: all of them"),
-        ("aux_per_host", None, "a whole number from 0 on"),
-        ("host_lost_after_seconds", 5, "only a person declares a host lost"),
+        ("aux_per_host", None, "a whole number of 0 or more"),
+        ("host_lost_after_seconds", 5, "only a user declares a host lost"),
         ("network_interface", "eth0; rm", "the name of one network interface"),
-        ("colour", "blue", "A pool has no field colour"),
+        ("colour", "blue", "Unknown pool field colour"),
     ],
 )
 def test_a_wrong_value_names_its_field_what_was_found_and_what_is_allowed(
@@ -68,7 +68,7 @@ def test_every_wrong_field_is_told_at_once() -> None:
 def test_fields_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(Refusal, match="longer than the longest"):
         make(default_max_time_seconds=7200, longest_max_time_seconds=3600)
-    with pytest.raises(Refusal, match="stands above the floor of editors, 50"):
+    with pytest.raises(Refusal, match="is above the limit for editors, 50"):
         make(priority_floor={"editor": 50})
     make(priority_floor={"editor": 50}, default_priority=60)
 

@@ -49,7 +49,7 @@ def test_a_wrong_field_is_named_and_nothing_is_kept(new: NewHost, field: str, se
 
 def test_a_name_is_taken_once() -> None:
     make()
-    with pytest.raises(Refusal, match="There is a host named 'gpu1' already"):
+    with pytest.raises(Refusal, match="A host named 'gpu1' already exists"):
         make()
 
 
@@ -115,7 +115,7 @@ def test_a_loss_is_declared_once() -> None:
 
 def test_only_an_offered_key_is_accepted_the_jump_hosts_too() -> None:
     host = make(jumps=[{"address": "jump", "port": 22}])
-    with pytest.raises(Refusal, match="offers no key"):
+    with pytest.raises(Refusal, match="has no key waiting"):
         registry.accept_key(host.pk, actor="user:ada")
     host.jumps[0]["offered_host_key"] = "ssh-ed25519 AAAAjump"
     host.save()

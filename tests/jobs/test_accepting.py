@@ -28,7 +28,7 @@ def test_pool_and_time_limit_are_written_where_the_config_names_none() -> None:
         ({"resource_pool": "moon"}, "resource pool moon does not exist; the pools are: a100, default."),
         (
             {"resource_pool": "a100", "priority": 3},
-            "an editor may give no higher priority than 20 in resource pool a100. Found: 3.",
+            "an editor cannot set a priority higher than 20 in resource pool a100. Found: 3.",
         ),
         (
             {"resource_pool": "a100", "max_time": 61},

@@ -35,7 +35,7 @@ def test_a_gang_in_step_has_no_mark() -> None:
 def test_a_rank_that_is_stopped_is_marked_alone_although_all_stand_still() -> None:
     stopped = but(waiting(), 3, state="T", pid=4711, state_seconds=12.0, waits=False)
     assert marks(stopped) == {
-        3: "rank 3 on gpu-0 stands still since 12 s: its process 4711 is stopped (state T)."
+        3: "rank 3 on gpu-0 has made no progress for 12 s:  its process 4711 is stopped (state T)."
     }
 
 
@@ -59,14 +59,16 @@ def test_a_rank_in_the_kernel_is_marked_and_one_that_reads_a_lot_is_not() -> Non
 def test_the_rank_that_did_not_enter_the_collective_is_marked() -> None:
     found = marks(but(waiting(), 3, calls=119, waits=False, waits_in="hrtimer_nanosleep"))
     assert found == {
-        3: "rank 3 on gpu-0 has entered 119 collective calls, its peers 120: they wait for it since 14 s; "
-        "its process sleeps in hrtimer_nanosleep."
+        3: "rank 3 on gpu-0 has been behind for 14 s: it has entered 119 collective calls, its peers 120, "
+        "and they are waiting for it; its process sleeps in hrtimer_nanosleep."
     }
 
 
 def test_steps_are_named_where_both_report_them() -> None:
     found = marks(but(waiting(step=121), 3, calls=119, step=120, waits=False))
-    assert found[3].startswith("rank 3 on gpu-0 is at step 120, its peers at 121 since 14 s")
+    assert found[3].startswith(
+        "rank 3 on gpu-0 has been behind for 14 s: it is at step 120, its peers are at 121"
+    )
 
 
 @pytest.mark.parametrize(("seconds", "marked"), [(200.0, False), (310.0, True)])
@@ -103,9 +105,7 @@ def test_a_rank_that_has_left_is_not_waited_for() -> None:
 def test_without_the_sdk_an_idle_rank_among_busy_ones_is_marked() -> None:
     busy = gang(calls=None, beats=0, quiet=None, cpu=1.0)
     found = marks(but(busy, 6, cpu=0.0, idle_seconds=25.0))
-    assert (
-        list(found) == [6] and "has used no processor since 25 s while its 7 peers use 1.0 each" in found[6]
-    )
+    assert list(found) == [6] and "has used no CPU for 25 s while its 7 peers use 1.0 CPUs each" in found[6]
 
 
 def test_without_the_sdk_ranks_that_sleep_while_the_chief_works_are_not_marked() -> None:
@@ -133,11 +133,11 @@ def ended_but(ranks: set[int], size: int = 24, seconds: float = 40.0, **look: ob
 
 def test_the_rank_that_goes_on_when_all_others_have_ended_is_marked() -> None:
     assert marks(ended_but({9})) == {
-        9: "rank 9 on gpu-1 goes on since 40 s while 23 of 24 ranks have ended; "
+        9: "rank 9 on gpu-1 is still running 40 s after 23 of 24 ranks ended; "
         "its process sleeps in hrtimer_nanosleep."
     }
     assert sorted(marks(ended_but({3, 9}))) == [3, 9]
-    assert "while 1 of 2 ranks has ended" in marks(ended_but({1}, size=2))[1]
+    assert "after 1 of 2 ranks ended" in marks(ended_but({1}, size=2))[1]
     assert "is stopped" in marks(ended_but({9}, state="T", pid=4, quiet=0.5))[9]
 
 

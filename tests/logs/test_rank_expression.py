@@ -69,7 +69,7 @@ def test_nobody_is_not_everybody() -> None:
         ("7-0", "write 0-7"),
         (f"0-{RANK_MAX + 1}", str(RANK_MAX)),
         ("host:", "host:NAME"),
-        ("0-7 quiet", "'quiet' chooses no ranks; allowed: ranks (5, 0-7), host:NAME"),
+        ("0-7 quiet", "'quiet' is not a rank expression; allowed: ranks (5, 0-7), host:NAME"),
         ("!!5", "'!!5'"),
         ("-1", "'-1'"),
         ("1-2-3", "'1-2-3'"),

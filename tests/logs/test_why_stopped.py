@@ -77,8 +77,8 @@ def test_the_first_failing_rank_is_told_with_its_traceback_and_the_others_are_fo
     story = story_of(experiment)
     assert story.sentences == [
         "Rank 2 on gpu1 failed first: exit code 1: RuntimeError: boom.",
-        "3 other ranks ended after it (143).",
-        "It is not tried again: max_restarts is 0.",
+        "3 other ranks then exited (code 143).",
+        "Not retried (max_restarts: 0).",
     ]
     assert (story.rank, story.host, story.exit_code, story.failed) == (2, "gpu1", 1, True)
     assert [line.text for line in story.words.lines] == TRACEBACK and story.words.traceback
@@ -88,10 +88,16 @@ def test_the_first_failing_rank_is_told_with_its_traceback_and_the_others_are_fo
 @pytest.mark.parametrize(
     ("kills", "said"),
     [
-        ({"cgroup": 1, "host": 1}, "Out of memory: the kernel ended 1 process of its cgroup on gpu0"),
-        ({"cgroup": 0, "host": 2}, "Perhaps out of memory: the kernel ended 2 processes somewhere on gpu0"),
-        ({"cgroup": 0, "host": 0}, "Not for want of memory:"),
-        ({}, "Whether memory had run out is not known"),
+        (
+            {"cgroup": 1, "host": 1},
+            "Out of memory: the kernel's OOM killer ended 1 process of its cgroup on gpu0",
+        ),
+        (
+            {"cgroup": 0, "host": 2},
+            "Possibly out of memory: the kernel's OOM killer ended 2 processes somewhere on gpu0",
+        ),
+        ({"cgroup": 0, "host": 0}, "Not out of memory:"),
+        ({}, "It is unknown whether memory ran out"),
     ],
 )
 def test_137_is_out_of_memory_only_with_evidence(kills: dict[str, int], said: str) -> None:
@@ -102,7 +108,7 @@ def test_137_is_out_of_memory_only_with_evidence(kills: dict[str, int], said: st
     story = story_of(experiment)
     assert story.sentences[0] == "Rank 0 on gpu0 failed first: exit code 137: killed by SIGKILL."
     assert story.sentences[1].startswith(said)
-    assert story.sentences[-1] == "It is tried again (restart 1 of 1)."
+    assert story.sentences[-1] == "Retried (restart 1 of 1)."
     assert [line.text for line in story.words.lines] == ["the last line"] and not story.words.traceback
 
 
@@ -112,8 +118,8 @@ def test_137_is_out_of_memory_only_with_evidence(kills: dict[str, int], said: st
         (127, "exit code 127: command not found"),
         (126, "exit code 126: not executable"),
         (139, "exit code 139: a segmentation fault (SIGSEGV)"),
-        (134, "exit code 134: it aborted itself (SIGABRT)"),
-        (143, "exit code 143: ended by SIGTERM"),
+        (134, "exit code 134: aborted (SIGABRT)"),
+        (143, "exit code 143: terminated by SIGTERM"),
         (3, "exit code 3"),
         (None, "without an exit code"),
     ],
@@ -205,7 +211,9 @@ def test_a_kill_names_who_and_how_long_it_took() -> None:
     ends(members_of(experiment)[0], 143)
     story = story_of(experiment)
     assert story.sentences[0] == "Killed by ada."
-    assert story.sentences[1].startswith("It ended ") and story.sentences[1].endswith("after it was told to.")
+    assert story.sentences[1].startswith("It exited ") and story.sentences[1].endswith(
+        "after it was told to stop."
+    )
     assert story.stopped_by == {"user": "ada", "reason": Reason.KILLED_BY_USER} and not story.failed
 
 
@@ -226,10 +234,10 @@ def test_a_preemption_names_the_job_that_it_was_for() -> None:
     ends(members_of(experiment)[0], 0)
     story = story_of(experiment)
     assert story.sentences[0] == (
-        f"Stopped for experiment {other.pk} “urgent” of ada, which stands before it in the queue."
+        f"Preempted by experiment {other.pk} “urgent” of ada, which is ahead of it in the queue."
     )
-    assert story.sentences[1].startswith("It saved and left ")
-    assert story.sentences[2] == "It is queued again; no restart is counted."
+    assert story.sentences[1].startswith("It saved and exited ")
+    assert story.sentences[2] == "Queued again; this does not count as a restart."
 
 
 def test_a_lost_host_is_told_with_who_declared_it() -> None:
@@ -239,7 +247,7 @@ def test_a_lost_host_is_told_with_who_declared_it() -> None:
     settle.member_over(member.pk, reason=Reason.HOST_LOST, detail={"rank": None, "host": "gpu0"})
     assert story_of(experiment).sentences == [
         "gpu0 was declared lost by root.",
-        "It is queued again; no restart is counted.",
+        "Queued again; this does not count as a restart.",
     ]
 
 
@@ -255,7 +263,7 @@ def test_what_never_had_slots_is_told_too() -> None:
     experiments.kill(experiment.pk, actor="user:ada")
     task = experiment.trials.get().task
     story = why_stopped.of_task(task)
-    assert story.sentences == ["Killed by ada before it had started."]
+    assert story.sentences == ["Killed by ada before it started."]
     assert why_stopped.last_failure(task) is None
 
 
@@ -273,7 +281,7 @@ def test_a_clock_that_was_set_wrong_does_not_make_its_host_the_first() -> None:
     )
     assert story_of(experiment).sentences[:2] == [
         "Rank 0 on gpu0 failed first: exit code 3.",
-        "1 other rank ended after it (1).",
+        "1 other rank then exited (code 1).",
     ]
     assert Event.objects.filter(reason=Reason.RANK_FAILED).exists()
 

@@ -63,7 +63,7 @@ def test_gpus_have_charts_for_each_host_and_hosts_without_them_none() -> None:
 
 @pytest.mark.parametrize("chart", ["", "power", "gpu_util", "cpu_util_simple@gpu1"])
 def test_a_chart_that_cannot_be_is_refused(chart: str) -> None:
-    with pytest.raises(ValueError, match="There is no chart"):
+    with pytest.raises(ValueError, match="There is no sample chart"):
         sample_charts.parse(chart)
 
 

@@ -103,7 +103,7 @@ def test_what_is_brushed_keeps_the_trials_inside_and_leaves_the_others_faint() -
     kept = [trial for trial in tried if 1e-4 <= trial["lr"] <= 1e-2 and trial["net.kind"] == "a"]
     figure = parallel_chart.figure(of, along, brushed, is_log=False)
     assert len(figure["table"]["rows"]) == len(kept) > 0
-    assert figure["note"] == f"{len(kept)} of 60 trials are brushed"
+    assert figure["note"] == f"{len(kept)} of 60 trials selected"
     faint, *coloured, best = figure["data"]
     lines = [len(trace["x"]) // (len(along) + 2) for trace in (faint, *coloured)]
     assert lines[0] == 60 - len(kept) and sum(lines[1:]) == len(kept)

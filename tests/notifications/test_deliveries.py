@@ -226,11 +226,10 @@ def test_alerts_log_lines_preemptions_and_silent_hosts_are_told(ada: User, recei
     record(Event.Kind.HOST, host.pk, reason="silent", detail={"silent_seconds": 42.0})
     sentences = {delivery.trigger: delivery.facts["sentence"] for delivery in told()}
     assert sentences == {
-        "CUSTOM": f"Experiment {trial.experiment_id} (test) of ada says: NaN: at 9",
+        "CUSTOM": f"Experiment {trial.experiment_id} (test) of ada raised an alert: NaN: at 9",
         "TASK_LOG": f"Experiment {trial.experiment_id} (test) of ada has a log line that matches 'CUDA OOM': "
         "line 7, on gpu1.",
-        "PREEMPTED": f"Experiment {trial.experiment_id} (test) of ada was preempted: stopped for a job that stands "
-        "before it.",
+        "PREEMPTED": f"Experiment {trial.experiment_id} (test) of ada was preempted: stopped for a job ahead of it.",
         "HOST_SILENT": "Host gpu7 is silent for 42 s.",
     }
 

@@ -20,13 +20,13 @@ MOST = 3
 def main() -> int:
     failed = sorted(json.loads(LAST_FAILED.read_text())) if LAST_FAILED.exists() else []
     if not 0 < len(failed) <= MOST:
-        print(f"{len(failed)} tests failed: too many to be bad luck; none is tried again.", file=sys.stderr)
+        print(f"{len(failed)} tests failed: too many to be flaky; none is retried.", file=sys.stderr)
         return 1
-    print(f"Trying {len(failed)} again, alone: {', '.join(failed)}", flush=True)
+    print(f"Retrying {len(failed)} alone: {', '.join(failed)}", flush=True)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *failed]
     again = subprocess.run(command, cwd=ROOT, check=False)
     if again.returncode == 0:
-        print("UNSTEADY: these failed first and passed alone. Please mend them:", *failed, sep="\n  ")
+        print("FLAKY: these failed at first and passed when run alone. Please fix them:", *failed, sep="\n  ")
     return again.returncode
 
 

@@ -28,11 +28,11 @@ def test_every_blocker_is_named_not_the_first_alone() -> None:
     world.submit("exp 3", 4, max_slots=6)
     world.settle()
     assert sentences(world, "exp 3") == [
-        "needs 4 on one host: gpu-1 is kept for it, 1 of 4 free now, and it waits for exp 1",
-        "not used for it: gpu-2 (2 slots held from outside the queue by root) and gpu-3 (silent)",
-        "gpu-1: 1 free, 4 needed; held by exp 1 (3, runs to its end)",
-        "2 jobs stand before it",
-        "pool default stops nothing for it: preemption is off there",
+        "needs 4 slots on one host: gpu-1 is reserved for it (1 of 4 free); waiting for exp 1 to end",
+        "not available to it: gpu-2 (2 slots in use from outside the queue by root) and gpu-3 (silent)",
+        "gpu-1: 1 free, 4 needed; held by exp 1 (3, runs until it ends)",
+        "2 jobs ahead",
+        "preemption is off in pool default, so no work is stopped for it",
     ]
 
 
@@ -44,9 +44,9 @@ def test_a_trial_is_not_told_that_its_own_search_is_in_its_way_as_if_it_were_ano
     world.settle()
     assert sentences(world, "trial 3") == [
         "no slot is free; other trials of its search hold 2 slots",
-        "gpu-1: 0 free, 1 needed; held by another trial of its search (1, of the same priority) and "
-        "another trial of its search (1, of the same priority)",
-        "no job stands before it",
+        "gpu-1: 0 free, 1 needed; held by another trial of its search (1, same priority) and "
+        "another trial of its search (1, same priority)",
+        "no jobs ahead",
     ]
     assert "its search" not in str(sentences(world, "exp 4"))
 
@@ -58,7 +58,9 @@ def test_what_runs_or_starts_has_no_blockers_and_never_has_one() -> None:
     world.settle()
     assert sentences(world, "exp 1") == []
     world.submit("exp 2", 12)
-    assert sentences(world, "exp 2") == ["asks 12; hosts here have 8: 8 or fewer, or a multiple of 8"]
+    assert sentences(world, "exp 2") == [
+        "needs 12 slots; hosts here have 8: ask for 8 or fewer, or a multiple of 8"
+    ]
     with pytest.raises(KeyError, match="neither waits nor runs"):
         explain(world.snapshot, "exp 9")
 
@@ -71,8 +73,8 @@ def test_a_holder_that_may_not_be_stopped_is_said_to_be_so() -> None:
     world.submit("exp 3", 2, priority=1)
     world.settle()
     held = next(sentence for sentence in sentences(world, "exp 3") if sentence.startswith("gpu-1: "))
-    assert "cmd 1 (1, may not be stopped)" in held
-    assert "exp 2 (1, may be stopped, which is not enough here)" in held
+    assert "cmd 1 (1, not preemptible)" in held
+    assert "exp 2 (1, preemptible, but stopping it is not enough here)" in held
 
 
 def test_a_share_is_named() -> None:
@@ -81,7 +83,7 @@ def test_a_share_is_named() -> None:
         for number in range(4):
             world.submit(f"{job}{number}", 1, job=job)
     world.settle()
-    assert "a3 holds 2; its fair share now is 2 slots" in sentences(world, "a3")
+    assert "a3 holds 2; its fair share is now 2 slots" in sentences(world, "a3")
 
 
 def codes(world: World, label: str) -> set[WaitCode]:
@@ -96,10 +98,11 @@ def test_a_gang_is_told_how_many_whole_hosts_are_free_and_which_may_not_meet() -
     world.settle()
     found = sentences(world, "exp 2")
     assert (
-        "asks 16, more than one host has: needs whole hosts, 2 of 8 slots (2 of 3 free as a whole)" in found
+        "needs 16 slots, more than one host has, so it takes whole hosts: 2 of 8 slots (2 of 3 entirely free)"
+        in found
     )
-    assert "no gang spans hosts whose ranks cannot meet: gpu-2 and gpu-3" in found
-    assert "gpu-1: 7 free, 8 needed; held by exp 1 (1, priority 1, before it)" in found
+    assert "no gang can span hosts that cannot reach each other: gpu-2 and gpu-3" in found
+    assert "gpu-1: 7 free, 8 needed; held by exp 1 (1, priority 1, ahead of it)" in found
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_hosts_that_are_off_are_named_with_the_reason(kind: dict[str, bool], wor
     world = World([host(1, 8, **kind), host(2, 4)])
     world.submit("exp 1", 8)
     world.settle()
-    assert f"needs 8 slots that are off: gpu-1 is {word}" in sentences(world, "exp 1")
+    assert f"needs 8 slots on hosts that are unavailable: gpu-1 is {word}" in sentences(world, "exp 1")
 
 
 def test_single_slots_that_are_off_are_counted() -> None:
@@ -124,7 +127,7 @@ def test_single_slots_that_are_off_are_counted() -> None:
     world.settle()
     world.submit("exp 2", 2)
     world.settle()
-    assert "not used for it: gpu-1 (1 slot disabled; 1 slot draining)" in sentences(world, "exp 2")
+    assert "not available to it: gpu-1 (1 slot disabled; 1 slot draining)" in sentences(world, "exp 2")
 
 
 def test_hosts_that_it_avoids_are_named() -> None:
@@ -133,7 +136,7 @@ def test_hosts_that_it_avoids_are_named() -> None:
     world.settle()
     world.submit("exp 2", 4, avoid_hosts=frozenset({"gpu-2"}))
     world.settle()
-    assert "not used for it: gpu-2 (it avoids this host)" in sentences(world, "exp 2")
+    assert "not available to it: gpu-2 (it avoids this host)" in sentences(world, "exp 2")
 
 
 def test_the_limit_of_its_job_and_that_of_unpreemptible_work_are_both_named() -> None:
@@ -143,8 +146,8 @@ def test_the_limit_of_its_job_and_that_of_unpreemptible_work_are_both_named() ->
     world.submit("cmd 2", 2, job="job", preemptible=False, max_slots=4)
     world.settle()
     assert {
-        "its job holds 3 of at most 4 slots (max_slots); this asks 2 more",
-        "work that may not be stopped holds 3 of at most 4 slots here; this asks 2 more and may not be stopped either",
+        "its job holds 3 of at most 4 slots (max_slots); this needs 2 more",
+        "work that is not preemptible holds 3 of at most 4 slots here; this needs 2 more and is not preemptible either",
     } <= set(sentences(world, "cmd 2"))
 
 
@@ -152,9 +155,9 @@ def test_all_that_no_waiting_cures_is_named_and_nothing_else() -> None:
     world = World([host(1, 8), host(2, 8)], longest_max_time=3600.0)
     world.submit("exp 1", 12, max_time=7200.0, max_slots=8)
     assert set(sentences(world, "exp 1")) == {
-        "asks 12; hosts here have 8: 8 or fewer, or a multiple of 8",
-        "asks to run 2 h; work in pool default runs at most 1 h",
-        "asks 12; max_slots of its job is 8",
+        "needs 12 slots; hosts here have 8: ask for 8 or fewer, or a multiple of 8",
+        "asks to run for 2 h; work in pool default may run for at most 1 h",
+        "needs 12 slots; max_slots of its job is 8",
     }
     assert codes(world, "exp 1") <= NEVER
 
@@ -162,9 +165,12 @@ def test_all_that_no_waiting_cures_is_named_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("hosts", "says"),
     [
-        ([host(1, 4), host(2, 4, silent=True)], "asks 12; the 2 hosts here (1 silent) have 8 slots together"),
-        ([host(1, 4), host(2, 4)], "asks 12; the 2 hosts here have 8 slots together"),
-        ([host(1, 4, silent=True)], "asks 12; the only host here (1 silent) has 4 slots"),
+        (
+            [host(1, 4), host(2, 4, silent=True)],
+            "needs 12 slots; the 2 hosts here (1 silent) have 8 slots in total",
+        ),
+        ([host(1, 4), host(2, 4)], "needs 12 slots; the 2 hosts here have 8 slots in total"),
+        ([host(1, 4, silent=True)], "needs 12 slots; the only host here (1 silent) has 4 slots"),
     ],
 )
 def test_hosts_that_are_off_are_counted_as_such_where_all_together_are_too_few(
@@ -183,8 +189,8 @@ def test_what_blocks_it_of_its_own_stands_beside_what_blocks_it_here() -> None:
     world.settle()
     assert sentences(world, "exp 2") == [
         "its newest checkpoint is still being uploaded",
-        "gpu-1: 0 free, 2 needed; held by exp 1 (2, priority 1, before it)",
-        "1 job stands before it",
+        "gpu-1: 0 free, 2 needed; held by exp 1 (2, priority 1, ahead of it)",
+        "1 job ahead",
     ]
 
 
@@ -198,8 +204,8 @@ def test_equals_and_runs_that_are_stopping_are_told_apart() -> None:
     world.submit("exp 4", 2)
     world.tick()
     found = sentences(world, "exp 4")
-    assert "gpu-1: 0 free, 2 needed; held by exp 1 (2, of the same priority)" in found
-    assert "gpu-2: 0 free, 2 needed; held by exp 2 (2, already leaving)" in found
+    assert "gpu-1: 0 free, 2 needed; held by exp 1 (2, same priority)" in found
+    assert "gpu-2: 0 free, 2 needed; held by exp 2 (2, already stopping)" in found
 
 
 def test_in_a_large_pool_the_hosts_that_lack_least_come_first_and_the_rest_are_counted() -> None:
@@ -211,7 +217,7 @@ def test_in_a_large_pool_the_hosts_that_lack_least_come_first_and_the_rest_are_c
     world.settle()
     held = [sentence for sentence in sentences(world, "exp 99") if sentence.startswith("gpu-")]
     assert len(held) == MOST_HOSTS and held[0].split(": ")[1].startswith("1 free, 2 needed")
-    assert "5 more hosts have too little free as well" in sentences(world, "exp 99")
+    assert "5 more hosts also have too few free slots" in sentences(world, "exp 99")
 
 
 @settings(max_examples=60, deadline=None)

@@ -46,7 +46,7 @@ def test_a_newcomer_gets_its_share_of_a_full_pool_at_once() -> None:
     assert {release.task_id[0] for release in plan.releases} == {"a"}
     world.settle()
     assert (world.held_by_job()["a"], world.held_by_job()["b"]) == (4, 4)
-    assert world.why("a.007").sentence == "a.007 holds 4; its fair share now is 4 slots"
+    assert world.why("a.007").sentence == "a.007 holds 4; its fair share is now 4 slots"
 
 
 def test_a_changed_weight_moves_slots() -> None:

@@ -114,16 +114,16 @@ def test_max_slots_of_a_job_hold_its_work_back() -> None:
 @pytest.mark.parametrize(
     ("runs", "lasts", "says"),
     [
-        ({"exp 1": (2, None)}, None, "exp 1 has neither progress nor a time limit"),
+        ({"exp 1": (2, None)}, None, "exp 1 reports no progress and has no time limit"),
         (
             {"exp 1": (1, None), "exp 2": (1, None)},
             None,
-            "exp 1 and exp 2 have neither progress nor a time limit",
+            "exp 1 and exp 2 report no progress and have no time limit",
         ),
         (
             {"exp 1": (2, (2000, 3000))},
             None,
-            "exp 8 before it has no time limit and nothing like it ran here yet",
+            "exp 8 ahead of it has no time limit, and nothing similar has run here yet",
         ),
     ],
 )
@@ -145,7 +145,7 @@ def test_what_is_off_or_blocked_is_unknown_with_its_reason_and_what_never_fits_i
         )
     )
     assert found.unknown == {
-        "off": "needs 8 slots that are off: gpu-2 is silent",
+        "off": "needs 8 slots on hosts that are unavailable: gpu-2 is silent",
         "blocked": "its newest checkpoint is still being uploaded",
     }
     assert "never" not in found.spans
@@ -157,7 +157,8 @@ def test_what_stands_far_back_is_told_how_many_are_before_it() -> None:
     found = made(waiting(snapshot, *many))
     assert len(found.spans) == MOST_FORECASTS
     assert (
-        found.unknown["t1234"] == f"1,234 requests stand before it; the first {MOST_FORECASTS} have forecasts"
+        found.unknown["t1234"]
+        == f"1,234 requests are ahead of it; only the first {MOST_FORECASTS} get a forecast"
     )
 
 

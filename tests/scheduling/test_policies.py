@@ -50,7 +50,7 @@ def test_a_third_policy_needs_only_to_be_listed(monkeypatch: pytest.MonkeyPatch)
     plan = decide(world)
     assert plan.order == ("t0", "t1", "t2") and not plan.starts and not plan.releases
     told = [reason.sentence for reason in explain(world, "t1", plan)]
-    assert "1 job stands before it" in told and any("exp 0 (1, runs to its end)" in each for each in told)
+    assert "1 job ahead" in told and any("exp 0 (1, runs until it ends)" in each for each in told)
     spans = forecast(world, plan).spans
     assert spans["t1"][0] > 140 and spans["t1"] < spans["t2"]
 

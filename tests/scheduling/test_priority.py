@@ -149,7 +149,7 @@ def test_nothing_is_stopped_if_that_would_not_be_enough() -> None:
     world.settle()
     assert world.released == []
     assert world.why("whole").sentence == (
-        "needs 8 on one host: gpu-1 is kept for it, 3 of 8 free now, and it waits for trial and command"
+        "needs 8 slots on one host: gpu-1 is reserved for it (3 of 8 free); waiting for trial and command to end"
     )
 
 
@@ -160,8 +160,11 @@ def test_what_is_being_freed_is_said_with_the_host_and_by_whom() -> None:
     world.submit("exp 152", 8, priority=20)
     world.submit("exp 147", 1, priority=50)
     world.tick()
-    assert world.why("exp 152").sentence == "needs 8 on one host: gpu-5 has 2 free, 6 being freed by exp 138"
-    assert world.why("exp 147").sentence == "the 2 free slots on gpu-5 are kept for exp 152"
+    assert (
+        world.why("exp 152").sentence
+        == "needs 8 slots on one host: gpu-5 has 2 free, 6 being freed by exp 138"
+    )
+    assert world.why("exp 147").sentence == "the 2 free slots on gpu-5 are reserved for exp 152"
     assert world.why("exp 147").code == WaitCode.KEPT_FOR
     assert world.tick().releases == ()
 
@@ -173,7 +176,10 @@ def test_twelve_on_hosts_of_eight_never_start_and_stand_in_nobodys_way() -> None
     world.submit("sixteen", 16)
     world.settle()
     assert world.running == {"eight"}
-    assert world.why("twelve").sentence == "asks 12; hosts here have 8: 8 or fewer, or a multiple of 8"
+    assert (
+        world.why("twelve").sentence
+        == "needs 12 slots; hosts here have 8: ask for 8 or fewer, or a multiple of 8"
+    )
     assert world.why("twelve").code == WaitCode.NEVER_FITS
     world.finish("eight")
     world.settle()
@@ -188,10 +194,13 @@ def test_never_is_said_for_each_cause() -> None:
     world.submit("limited", 4, max_slots=2)
     world.settle()
     assert world.running == set()
-    assert world.why("far").sentence == "asks 64; the 2 hosts here have 16 slots together"
-    assert world.why("one-host").sentence == "asks 16 on one host; the largest host here has 8: 8 or fewer"
+    assert world.why("far").sentence == "needs 64 slots; the 2 hosts here have 16 slots in total"
+    assert (
+        world.why("one-host").sentence
+        == "needs 16 slots on one host; the largest host here has 8: ask for 8 or fewer"
+    )
     assert "gpu-1 and gpu-2" in world.why("avoids").sentence
-    assert world.why("limited").sentence == "asks 4; max_slots of its job is 2"
+    assert world.why("limited").sentence == "needs 4 slots; max_slots of its job is 2"
 
 
 def test_nothing_is_placed_where_people_or_outsiders_said_no() -> None:
@@ -228,7 +237,7 @@ def test_max_slots_holds_in_a_priority_pool() -> None:
     world.submit("other", 4)
     world.settle()
     assert world.running == {"t0", "t1", "other"}
-    assert world.why("t2").sentence == "its job holds 4 of at most 4 slots (max_slots); this asks 2 more"
+    assert world.why("t2").sentence == "its job holds 4 of at most 4 slots (max_slots); this needs 2 more"
 
 
 def test_best_fit_takes_the_fullest_host_and_worst_fit_the_emptiest() -> None:
@@ -278,7 +287,7 @@ def test_zero_slot_work_has_its_own_places() -> None:
         world.submit(f"aux{number}", 0, preemptible=False)
     world.settle()
     assert world.running == {"training", "aux0", "aux1"}
-    assert world.why("aux2").sentence == "every host has as much zero-slot work as it may hold"
+    assert world.why("aux2").sentence == "every host is at its limit of zero-slot tasks"
     world.finish("aux0")
     world.settle()
     assert "aux2" in world.running

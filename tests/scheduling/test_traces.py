@@ -40,7 +40,7 @@ def test_a_generated_trace_asks_for_the_load_and_estimates_too_much() -> None:
     ("line", "says"),
     [
         ("1 2 3", "line 1 has 3 fields"),
-        ("1 0 10 x 8 -1 -1 8 7200 -1 1 3 1 -1 2 -1 -1 -1", "every field is a number"),
+        ("1 0 10 x 8 -1 -1 8 7200 -1 1 3 1 -1 2 -1 -1 -1", "every field must be a number"),
     ],
 )
 def test_a_line_of_another_form_is_refused_with_its_number(line: str, says: str) -> None:

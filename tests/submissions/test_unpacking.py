@@ -33,7 +33,7 @@ def test_the_one_folder_of_a_zip_is_the_root_and_what_is_never_sent_is_left_out(
         )
     )  # fmt: skip
     assert {file.path for file in found.files} == {"train.py", "run.sh", ".detignore"}
-    assert found.notices[0].startswith("All files lie in repo")
+    assert found.notices[0].startswith("All files are in repo")
     assert found.notices[1].startswith("1 file was left out")
 
 
@@ -44,7 +44,10 @@ def test_a_folder_comes_as_a_list_and_its_contents_in_a_row() -> None:
     ]
     found = unpacking.from_folder(manifest, io.BytesIO(b"abc#!/bin/sh"))
     assert found.files == [("a.py", 0o644, 5, b"abc"), ("run.sh", 0o755, 0, b"#!/bin/sh")]
-    for contents, sentence in ((b"ab", "changed while it was sent"), (b"abc#!/bin/shx", "More was sent")):
+    for contents, sentence in (
+        (b"ab", "changed during the upload"),
+        (b"abc#!/bin/shx", "The upload has more data"),
+    ):
         with pytest.raises(Refusal, match=sentence):
             unpacking.from_folder(manifest, io.BytesIO(contents))
     damaged: list[dict[str, Any]] = [{"path": "a"}, {"path": "a", "size": math.inf, "mtime": 0}]
@@ -85,10 +88,10 @@ def damaged(compression: int, offset: int) -> io.BytesIO:
 @pytest.mark.parametrize(
     ("file", "sentence"),
     [
-        (io.BytesIO(b"no zip at all"), "is no zip"),
-        (io.BytesIO(), "is no zip"),
+        (io.BytesIO(b"no zip at all"), "is not a zip file"),
+        (io.BytesIO(), "is not a zip file"),
         (zipped((link(), b"/etc/passwd")), "passwd is a link"),
-        (zipped(("zeros", bytes(10 * 2**20))), "times its size in the zip"),
+        (zipped(("zeros", bytes(10 * 2**20))), "times its size in the zip file"),
         (zipped(("a", bytes(1500)), ("b", bytes(1500))), "unpacks to more than"),
         (long_directory(), "too many files"),
         (encrypted(), "encrypted"),
@@ -113,11 +116,11 @@ def test_a_path_that_leads_out_or_too_deep_is_refused_when_it_is_kept(path: str)
 
 def test_a_path_that_is_no_text_is_refused_when_it_is_kept() -> None:
     for path in ("\ud800.py", "caf\udce9.py"):
-        with pytest.raises(Refusal, match="not a path of a file"):
+        with pytest.raises(Refusal, match="not a file path"):
             contexts.store_plain([PlainFile(path, 0o644, 0, b"")])
 
 
 def test_too_many_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unpacking, "MOST_FILES", 1)
-    with pytest.raises(Refusal, match="There are 2 files; allowed are 1"):
+    with pytest.raises(Refusal, match="There are 2 files; allowed: at most 1"):
         unpacking.from_zip(zipped(("a", b""), ("b", b"")))

@@ -98,7 +98,7 @@ def test_a_link_to_nothing_and_a_link_in_circles_are_refused(tmp_path: Path) -> 
     (tmp_path / "dead").unlink()
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/up").symlink_to("..")
-    with pytest.raises(ContextError, match="a folder that it lies in"):
+    with pytest.raises(ContextError, match="a folder that contains it"):
         survey(tmp_path)
 
 
@@ -157,7 +157,7 @@ def test_includes_are_put_at_the_root_and_may_not_collide(tmp_path: Path) -> Non
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     put(tmp_path, "a.py")
-    with pytest.raises(ContextError, match="is a file; name the folder"):
+    with pytest.raises(ContextError, match="is a file; give the folder"):
         survey(tmp_path / "a.py")
     with pytest.raises(ContextError, match="does not exist"):
         survey(tmp_path / "nothing")

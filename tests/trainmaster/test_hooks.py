@@ -33,7 +33,7 @@ def test_hooks_run_around_the_entrypoint_in_its_folder_and_environment(
     assert stream_server.wait_for(stream_server.exit)["code"] == 4
     assert stream_server.texts("launcher.stdout") == ["pre yes code it", "works", "post yes 4"]
     assert said(stream_server) == [
-        "the pre hook begins", "the pre hook is done", "the post hook begins", "the post hook is done",
+        "the pre hook starts", "the pre hook finished", "the post hook starts", "the post hook finished",
     ]  # fmt: skip
 
 
@@ -44,10 +44,10 @@ def test_a_pre_hook_that_fails_is_the_end_of_the_run_and_the_post_hook_still_cle
     assert stream_server.wait_for(stream_server.exit)["code"] == 9
     assert stream_server.texts("launcher.stdout") == ["cleaned up"]
     assert said(stream_server) == [
-        "the pre hook begins",
+        "the pre hook starts",
         "the pre hook ended with exit code 9; the entrypoint was not started",
-        "the post hook begins",
-        "the post hook ended with exit code 3; the end of the run is the entrypoint's",
+        "the post hook starts",
+        "the post hook ended with exit code 3; the result of the run is the entrypoint's",
     ]
     assert not list(host.workdir.runs.glob("*/code/started"))
 
@@ -60,7 +60,7 @@ def test_a_hook_that_takes_too_long_is_ended_with_all_that_it_started(
     assert stream_server.wait_for(stream_server.exit)["code"] == 124
     assert (
         said(stream_server)[-1]
-        == "the pre hook took longer than 0.2 s and was ended; the entrypoint was not started"
+        == "the pre hook took longer than 0.2 s and was stopped; the entrypoint was not started"
     )
     wait_until(lambda: of_run(paths.key) == [])
 

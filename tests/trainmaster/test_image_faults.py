@@ -28,7 +28,7 @@ def paths(tmp_path: Path) -> RunPaths:
         ("docker", 125, f"{DOCKER}{SHIM}error setting rlimit type 8: operation not permitted{HELP}", "rlimit type 8"),
         ("docker", 125, "giving up\n", None),
         ("docker", 1, f"{DOCKER}of something else\n", None),
-        ("podman", 125, "INFO: trainmaster: image a is there.\nError: statfs /a: no such file\n", "statfs /a"),
+        ("podman", 125, "INFO: trainmaster: image a is available.\nError: statfs /a: no such file\n", "statfs /a"),
         ("podman", 126, "Error: runc: error setting rlimits: OCI permission denied\n", "error setting rlimits"),
         ("podman", 127, "Error: crun: executable file `nope` not found in $PATH: No such file\n", None),
         ("podman", 127, 'Error: runc: exec: "/nope": stat /nope: no such file or directory: OCI runtime\n', None),

@@ -111,7 +111,7 @@ def test_a_run_happens_in_its_image_with_its_folder_its_sdk_and_its_variables(
     assert (paths.code / "made").read_text() == "here"
     log = stream_server.texts("launcher.stderr")
     assert any(words in line for line in log for words in ("at part 2", "2 of 2 layers")) and any(
-        "is there" in line for line in log
+        "is available" in line for line in log
     ), log
     assert not paths.registry_login.exists() and not paths.container.exists()
     wait_until(lambda: containers(program) == [])

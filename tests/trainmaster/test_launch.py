@@ -91,7 +91,7 @@ def test_an_archive_that_breaks_off_leaves_nothing(host: TestHost) -> None:
     code = code_archive({"a": os.urandom(5000).hex()})
     request = {"spec": spec, "server": host.server.address, "code_bytes": len(code)}
     answer = host.verb("launch", request, code[:-2000])
-    assert answer["error"] == "incomplete" and "2000 bytes before its end" in answer["message"]
+    assert answer["error"] == "incomplete" and "is truncated: 2000 bytes are missing" in answer["message"]
     assert host.status(host.workdir.run(spec["run_key"]))["state"] == "absent"
 
 
@@ -358,7 +358,7 @@ def test_an_account_that_may_not_become_another_gets_a_sentence(host: TestHost) 
     shutil.chown(host.workdir.runs, OTHER)
     answer = host.launch_spec(host.spec(COUNT_STARTS, unix_user=THIRD), b"", account=OTHER)
     assert answer["error"] in ("no_sudo", "sudo")
-    assert "may not become" in answer["message"]
+    assert "cannot switch to" in answer["message"]
     assert list(host.workdir.runs.glob("*")) == []
 
 

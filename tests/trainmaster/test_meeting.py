@@ -44,7 +44,7 @@ def test_without_the_nonce_nothing_is_reached_or_served() -> None:
         second = pool.submit(meet, request("b", "a", ports[::-1], 8, nonce="another"), NOWHERE)
         for answer in (first.result(), second.result()):
             assert [(way["ok"], way["error"]) for way in answer["reached"]] == [
-                (False, "another program answers there")
+                (False, "another program is answering there")
             ]
 
 
@@ -63,7 +63,7 @@ def test_whoever_listens_there_without_the_proof_is_not_measured() -> None:
         asked = request("a", "b", (free_port(), stranger.getsockname()[1]), 4)
         (way,) = meet(asked, NOWHERE)["reached"]
         thread.join(60)
-    assert (way["ok"], way["error"]) == (False, "another program answers there")
+    assert (way["ok"], way["error"]) == (False, "another program is answering there")
     assert set(json.loads(heard[0])) == {"random", "proof"}, "the nonce stays at home"
 
 
@@ -99,7 +99,7 @@ def test_a_peer_that_falls_silent_is_waited_for_no_longer_than_the_meeting_lasts
     for connection in kept:
         connection.close()
     assert [way["error"] for way in reached] == [
-        "broke off while measuring: timed out",
-        "broke off while measuring: the time was up",
-        "broke off while measuring: the time was up",
+        "interrupted while measuring: timed out",
+        "interrupted while measuring: the time limit was reached",
+        "interrupted while measuring: the time limit was reached",
     ]

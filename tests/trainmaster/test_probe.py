@@ -125,7 +125,7 @@ def test_check_says_what_can_be_reached(host: TestHost, stream_server: StreamSer
 def test_an_unknown_verb_and_bad_json_are_sentences(host: TestHost) -> None:
     program = str(host.bundle / "trainmaster/host")
     unknown = subprocess.run([sys.executable, program, "nonsense"], capture_output=True, check=False)
-    assert unknown.returncode == 2 and b"known are probe" in unknown.stderr
+    assert unknown.returncode == 2 and b"allowed: probe" in unknown.stderr
     bad = subprocess.run(
         [sys.executable, program, "status"], input=b"{oops\n", capture_output=True, check=False
     )

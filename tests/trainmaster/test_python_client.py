@@ -48,7 +48,7 @@ def test_lists_of_checkpoints_are_ordered_by_a_field_a_metric_or_the_searchers()
     assert checkpoint_query(None, None) == [("sortByAttr", "SORT_BY_SEARCHER_METRIC")]
     by_name = [("sortByMetric", "loss"), ("orderBy", "ORDER_BY_ASC")]
     assert checkpoint_query("loss", metric_order("loss", smaller_is_better=True)) == by_name
-    with pytest.raises(AssertionError, match="belong together"):
+    with pytest.raises(AssertionError, match="must be given together"):
         checkpoint_query("loss", None)
     with pytest.raises(ValueError, match="name of a metric"):
         checkpoint_query(7, client.OrderBy.ASC)  # type: ignore[arg-type]

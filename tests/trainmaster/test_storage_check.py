@@ -25,7 +25,7 @@ TRIAL = {"trial_id": 1, "experiment_id": 7, "trial_seed": 1, "hparams": {}, "con
         (
             {"type": "shared_fs", "host_path": "/mnt/nobody-has-mounted-this"},
             r"checkpoint storage /mnt/nobody-has-mounted-this on host \w+ does not exist (No such file or directory): "
-            "mount or make it there, or change checkpoint_storage",
+            "mount or create it there, or change checkpoint_storage",
         ),
         (
             {"type": "gcs", "bucket": "b"},
@@ -56,7 +56,7 @@ def test_hosts_that_do_not_share_their_folder_say_so(tmp_path: Path, monkeypatch
     paths.control.mkdir(parents=True)
     paths.storage_mark.write_text(json.dumps({"mark": mark}))
     monkeypatch.setattr(storage_check, "_SEEN_SECONDS", 0.0)
-    with pytest.raises(StorageFault, match=r"on host gpu2 is not the folder that gpu1 has"):
+    with pytest.raises(StorageFault, match=r"on host gpu2 is not the same folder as on gpu1"):
         storage_check.require_mark(paths, "gpu2", "gpu1")
     assert "mount the same one" in str(storage_check.found_fault(paths))
     assert storage_check.by_launcher({**gang, "member": 0}) is None

@@ -66,7 +66,7 @@ def test_plain_words_mean_what_they_look_like(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a: 1\nb:\n  c: 1\n  c: 2", "line 4, column 3: found the key c again, first on line 3"),
+        ("a: 1\nb:\n  c: 1\n  c: 2", "line 4, column 3: found the key c again; it is first on line 3"),
         ("a: .nan", "allowed: a finite number"),
         ("a: .inf", "allowed: a finite number"),
         ('a: "\\0"', "NUL"),

@@ -126,7 +126,7 @@ def test_the_searchers_metric_is_drawn_first_and_the_address_chooses_others(clie
     chosen = f"trials={one.pk}&metric=training/t8&metric=a%252Fb/own"
     assert list(figures(client, f"/compare/chart?{chosen}")) == ["training t8", "a/b own"]
     page = page_of(client, f"/compare?{chosen}")
-    assert "2 of 13 metrics are drawn" in page
+    assert "Showing 2 of 13 metrics" in page
     assert re.findall(r'value="([^"]*)" checked', page) == ["training/t8", "a%2Fb/own"]
 
 
@@ -154,9 +154,9 @@ def test_an_experiment_stands_for_its_best_trial_else_for_its_newest(client: Cli
 def test_more_than_twenty_and_unknown_trials_are_said_in_sentences(client: Client) -> None:
     ids = [trial().pk for _ in range(21)]
     page = page_of(client, f"/compare?trials={','.join(map(str, ids))},123456,x,{10**30}")
-    assert "21 trials were named, and at most 20 are compared" in page
+    assert "21 trials were requested, and at most 20 are compared" in page
     assert "There is no trial 123456." in page
-    assert "&#x27;x&#x27; is no number of a trial." in page
+    assert "&#x27;x&#x27; is not the ID of a trial." in page
     assert len(table(page)) == 21
 
 

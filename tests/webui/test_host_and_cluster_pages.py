@@ -66,21 +66,21 @@ def member(db: None) -> Member:
 
 def test_a_host_is_charted_with_units_and_gaps_and_said_in_words(member: Member) -> None:
     host, gib = member.host, 1024**3
-    assert "Nothing was measured in the last hour" in get(f"/hosts/{host.name}")
+    assert "No measurements in the last hour" in get(f"/hosts/{host.name}")
     assert figures(f"/hosts/{host.name}/chart") == {}
     measured(None, host, 3000, 600, 30, memory_free=60 * gib, gpu_util__GPU_0=0)
     measured(member, host, 1200, 300, memory_free=40 * gib, gpu_util__GPU_0=80, gpu_util__GPU_1=10)
     measured(member, host, 60, 60, gpu_util__GPU_1=0)
     found = figures(f"/hosts/{host.name}/chart?range=hour")
-    assert list(found) == ["GPU utilisation", "Memory available"]
+    assert list(found) == ["GPU utilization", "Memory available"]
     memory = found["Memory available"]
     assert memory["layout"]["yaxis"]["title"]["text"] == "GiB" and "40 GiB" in memory["described"]
     assert memory["layout"]["xaxis"]["title"]["text"].startswith("time (UTC), ")
     line = next(each for each in memory["data"] if each["name"] == "available")
     assert line["y"].count(None) == 1 and {60, 40} == set(line["y"]) - {None}
-    assert {each["name"] for each in found["GPU utilisation"]["data"]} >= {"GPU 0", "GPU 1"}
+    assert {each["name"] for each in found["GPU utilization"]["data"]} >= {"GPU 0", "GPU 1"}
     page = get(f"/hosts/{host.name}?range=hour")
-    row = re.search(r"<td[^>]*>GPU utilisation</td><td[^>]*>GPU 0</td>(.*?)</tr>", page)
+    row = re.search(r"<td[^>]*>GPU utilization</td><td[^>]*>GPU 0</td>(.*?)</tr>", page)
     assert row and re.findall(r">([^<]+)</td>", row[1])[1] == "0 %"
     assert "Newest sample" in page and 'data-label="In use"><span>0 %</span>' in page
     day = get(f"/hosts/{host.name}?part=measured&range=day")
@@ -97,7 +97,7 @@ def test_what_ran_on_a_host_is_a_bar_on_its_slots_with_a_link(member: Member) ->
     assert "living" not in get(f"/hosts/{name}?part=runs&range=hour")
     long_ago = timezone.now() - timedelta(hours=2)
     Member.objects.filter(pk=member.pk).update(ended_at=long_ago)
-    assert "Nothing of the queue ran here" in get(f"/hosts/{name}?part=runs&range=hour")
+    assert "No jobs from the queue ran here" in get(f"/hosts/{name}?part=runs&range=hour")
 
 
 def test_idle_gpus_are_said_where_they_are_held(member: Member) -> None:
@@ -123,7 +123,7 @@ def test_who_disabled_a_host_is_shown_and_is_no_failure(member: Member) -> None:
 
 def test_the_cluster_is_counted_over_time_by_pool(member: Member) -> None:
     pool = member.host.pool
-    assert "The pools are counted once a minute" in get("/cluster") and figures("/cluster/chart") == {}
+    assert "Pools are sampled once a minute" in get("/cluster") and figures("/cluster/chart") == {}
     now = timezone.now().replace(second=0, microsecond=0)
     for minute in [*range(10), *range(30, 40)]:
         PoolCount.objects.create(
@@ -135,10 +135,10 @@ def test_the_cluster_is_counted_over_time_by_pool(member: Member) -> None:
     assert [each["name"] for each in slots["data"]] == [pool.name, "usable slots"]
     assert set(slots["data"][0]["y"]) == {2} and slots["layout"]["yaxis"]["title"]["text"] == "slots"
     assert slots["described"] == "Slots in use: 2 of 3 usable"
-    waiting = next(each for each in queue["data"] if each["name"] == "tasks that wait")
+    waiting = next(each for each in queue["data"] if each["name"] == "waiting tasks")
     assert waiting["y"].count(None) == 1 and len(waiting["y"]) == 21
     page = get("/cluster?range=hour")
-    assert f'<a href="/pools/{pool.name}">{pool.name}</a></td>' in page and "Counted" in page
+    assert f'<a href="/pools/{pool.name}">{pool.name}</a></td>' in page and "Last sampled" in page
     assert "<b>2 of 3</b><span>usable slots in use</span>" in page and "1 host</a>" in page
     week = figures("/cluster/chart?range=week")["Slots in use"]["data"][0]
     assert len(week["x"]) <= 4 and set(week["y"]) == {2}

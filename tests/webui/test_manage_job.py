@@ -112,7 +112,7 @@ def test_all_changed_fields_take_effect_in_one_step_and_can_be_undone(page: Clie
     page.post("/jobs/edits/undo")
     job.refresh_from_db()
     assert (job.priority, job.pool) == (42, default_pool())
-    assert "no edit of the queue lately" in text(page.get("/jobs/edits/undo"))
+    assert "no recent edit of the queue" in text(page.get("/jobs/edits/undo"))
 
 
 def test_an_undo_that_would_stop_a_run_says_so_first(page: Client) -> None:
@@ -121,7 +121,7 @@ def test_an_undo_that_would_stop_a_run_says_so_first(page: Client) -> None:
     make_host("gpu1", 2)
     running(2, make_user("jun"), name="asr-base")
     asked = page.post("/jobs/edits/undo")
-    assert "Stops asr-base of jun" in text(asked) and "Undo it: stop 1 job" in text(asked)
+    assert "Stops asr-base of jun" in text(asked) and "Undo: stop 1 job" in text(asked)
     assert Job.objects.get(pk=urgent.job_id).priority == 60
     page.post("/jobs/edits/undo", {"seen": hidden(asked, "seen")})
     assert Job.objects.get(pk=urgent.job_id).priority == 10
@@ -170,7 +170,7 @@ def test_the_gain_is_said_beside_what_was_foreseen_without_the_edit(page: Client
     noon = timezone.now().replace(hour=12, minute=0).timestamp()
     PoolPlan.objects.create(pool=waiting.job.pool, document={"forecast": {task: [noon, noon + 600]}})
     answer = page.post(manage(waiting), fields(waiting, priority="10") | {"preview": "1"})
-    assert "This job starts at once instead of 12:00 to 12:10." in text(answer)
+    assert "This job starts immediately instead of 12:00 to 12:10." in text(answer)
     assert Job.objects.get(pk=waiting.job_id).priority == 42
 
 
@@ -187,10 +187,10 @@ def test_the_dialog_says_what_determined_said_of_a_job(page: Client) -> None:
     submit_experiment(name="before")
     waiting = submit_experiment(slots=2, name="clip-finetune")
     said = text(page.get(manage(waiting)))
-    assert f"Manage Job {str(waiting.job_id)[:6]}" in said and "1 job ahead of it" in said
+    assert f"Manage Job {str(waiting.job_id)[:6]}" in said and "1 job ahead" in said
     for words in (
         "Type Experiment", "Name clip-finetune", f"UUID {waiting.job_id}", "State Queued", "Progress 0.0 %",
-        "Slots 0 held / 2 needed", "Is Preemptible Yes", "Jobs Ahead 1", "User ada", "out of 99", "out of 2",
+        "Slots 0 held / 2 needed", "Preemptible Yes", "Jobs Ahead 1", "User ada", "out of 99", "out of 2",
     ):  # fmt: skip
         assert words in said, words
 
@@ -205,7 +205,7 @@ def test_move_to_top_keeps_the_order_of_several(page: Client) -> None:
 def test_an_edit_of_many_that_is_refused_for_one_changes_none(page: Client) -> None:
     mine, foreign = submit_experiment(name="mine"), submit_experiment(name="foreign", owner=make_user("jun"))
     ResourcePool.objects.filter(pk=default_pool().pk).update(strict=True)
-    assert "only its owner or an admin may change it" in make(page, "priority", mine, foreign, priority="5")
+    assert "only its owner or an admin can change it" in make(page, "priority", mine, foreign, priority="5")
     assert set(Job.objects.values_list("priority", flat=True)) == {42}
 
 
@@ -222,7 +222,7 @@ def test_a_viewer_sees_everything_and_changes_nothing() -> None:
     waiting = submit_experiment()
     client = Client()
     client.force_login(make_user("vera", User.Role.VIEWER))
-    said = "vera is a viewer and may not change anything."
+    said = "vera is a viewer and cannot change anything."
     shown = client.get(manage(waiting))
     assert said in text(shown) and 'name="priority"' in Html(shown.content)
     assert said in text(client.post(manage(waiting), fields(waiting, priority="7")))
@@ -254,7 +254,7 @@ def test_a_command_keeps_its_pool_and_can_only_be_killed(page: Client, ada: User
     )
     where = f"/jobs/manage/{command.job_id}"
     shown = text(page.get(where))
-    assert "Type Command" in shown and "Is Preemptible No" in shown
+    assert "Type Command" in shown and "Preemptible No" in shown
     assert "cannot be changed: cancel it and submit it again in the other pool." in shown
     refused = page.post(where, {"was-pool": "default", "pool": "other"})
     assert refused.status_code == 400 and "submit it again" in text(refused)
@@ -272,7 +272,7 @@ def test_a_pool_that_keeps_no_order_offers_no_place(page: Client) -> None:
     submit_experiment(name="first")
     second = submit_experiment(name="second")
     assert "Move" not in text(page.get(f"/jobs/menu/{second.job_id}")).replace("Remove", "")
-    assert "it keeps no order" in make(page, "top", second)
+    assert "its jobs have no positions" in make(page, "top", second)
 
 
 def test_unknown_jobs_and_foreign_addresses_are_refused(page: Client) -> None:

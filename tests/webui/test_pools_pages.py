@@ -80,7 +80,7 @@ def test_hosts_are_filtered_by_the_address(world: Host) -> None:
         page = text(client, f"/hosts?{query}")
         assert f'href="/hosts/{found}"' in page, query
         assert f'href="/hosts/{hidden}"' not in page, query
-    assert "No host fits this filter" in text(client, "/hosts?pool=moon")
+    assert "No hosts match this filter" in text(client, "/hosts?pool=moon")
     assert "gpu2: silent; 0 of 4 slots held" in text(client, "/hosts?view=cells")
 
 
@@ -115,7 +115,7 @@ def test_a_wrong_field_is_told_beside_it_and_what_was_typed_stays(db: None) -> N
                                          "default_priority": "1.5", "aux_per_host": "100"})  # fmt: skip
     page = re.sub(r"\s+", " ", answer.content.decode())
     assert answer.status_code == 400
-    assert "Nothing was changed: 2 fields are wrong." in page
+    assert "Nothing was changed: 2 fields have errors." in page
     assert 'value="1.5"' in page and 'value="a b"' in page
     assert "Found &#x27;1.5&#x27;; allowed: a whole number from 1 to 99." in page
     assert not ResourcePool.objects.filter(name="a b").exists()

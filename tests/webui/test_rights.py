@@ -33,10 +33,10 @@ def test_owner_and_admins_change_a_thing() -> None:
 @pytest.mark.parametrize(
     ("who", "name", "sentence"),
     [
-        (BOB, "", "experiment 7 belongs to ada; only its owner or an admin may change it."),
-        (BOB, "trial 9", "trial 9 belongs to ada; only its owner or an admin may change it."),
-        (VIC, "", "vic is a viewer and may not change anything."),
-        (READER, "", "The access token has the scope read; it may not change anything."),
+        (BOB, "", "experiment 7 belongs to ada; only its owner or an admin can change it."),
+        (BOB, "trial 9", "trial 9 belongs to ada; only its owner or an admin can change it."),
+        (VIC, "", "vic is a viewer and cannot change anything."),
+        (READER, "", "This access token has the scope read and cannot change anything."),
     ],
 )
 def test_others_are_told_whose_it_is(who: User, name: str, sentence: str) -> None:
@@ -54,15 +54,15 @@ def test_what_belongs_to_nobody_is_for_admins() -> None:
 
 def test_admins_alone() -> None:
     rights.require_admin(ADMIN)
-    with pytest.raises(Refusal, match=r"Only an admin may do this; ada is editor\."):
+    with pytest.raises(Refusal, match=r"Only admins can do this; the role of ada is editor\."):
         rights.require_admin(ADA)
-    with pytest.raises(Refusal, match="the access token has the scope write, and this needs full"):
+    with pytest.raises(Refusal, match="an access token of the scope full; this one has write"):
         rights.require_admin(user("root", User.Role.ADMIN, Scope.WRITE))
 
 
 def test_a_token_narrows_what_its_owner_may() -> None:
     rights.require_scope(READER, writes=False)
-    with pytest.raises(Refusal, match="has the scope read; it may not change anything"):
+    with pytest.raises(Refusal, match="has the scope read and cannot change anything"):
         rights.require_scope(READER, writes=True)
-    with pytest.raises(Refusal, match="has the scope read; this needs the scope full, or a login"):
+    with pytest.raises(Refusal, match=r"has the scope read\. Use a token with the scope full, or log in"):
         rights.require_scope(READER, writes=False, full=True)

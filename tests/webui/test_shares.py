@@ -69,9 +69,9 @@ def test_the_queue_and_the_pool_say_it_as_numbers(crowd: ResourcePool) -> None:
     assert "You hold 4 of 8 slots; your fair share is 4." in page("bob", "/jobs/default?part")
     assert re.search(r'id="queue-share"[^>]*></p>', page("eve", "/jobs/default")), "nothing to say to her"
     said = page("bob", "/pools/default")
-    assert "Who holds what" in said and '>bob</a> <span class="hint">you</span>' in said
+    assert "Slots by user" in said and '>bob</a> <span class="hint">you</span>' in said
     assert said.count("50 %") == 2 and "/jobs/job/" in said
-    assert "Who holds what" in page("eve", "/pools/default")
+    assert "Slots by user" in page("eve", "/pools/default")
 
 
 def test_shares_over_rest_come_with_jobs_page_by_page(crowd: ResourcePool) -> None:

@@ -108,4 +108,4 @@ def test_the_chart_stacks_who_used_most_first_and_the_small_ones_together(histor
 )
 def test_a_wrong_period_is_told_and_the_usual_one_is_shown(query: str, sentence: str) -> None:
     page = get(f"/usage?{query}", 400)
-    assert sentence in page and "No slot was held from" in page
+    assert sentence in page and "No slots were held from" in page

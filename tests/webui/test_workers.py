@@ -172,7 +172,7 @@ def test_a_deaf_worker_ends_and_one_that_hears_does_not(
             for queue in queues:  # answers pings, and takes nothing
                 asks.control.cancel_consumer(queue["name"])
     assert pace.wait_until(lambda: worker.poll() is not None, LIMIT_SECONDS)
-    assert "This worker takes no messages" in log.read_text()
+    assert "This worker receives no messages" in log.read_text()
     with connection.cursor() as cursor:
         cursor.execute("UPDATE events_lease SET expires_at = expires_at - interval '2 days'")
     leases.forget_workers()

@@ -147,7 +147,7 @@ def test_a_file_that_leaves_the_folder_is_refused(stack: Stack, file: dict[str, 
 def test_twelve_slots_on_hosts_of_eight_stay_queued_and_say_why(stack: Stack, tmp_path: Path) -> None:
     done = create(stack, tmp_path, GOOD.replace("slots_per_trial: 1", "slots_per_trial: 12"))
     assert done.returncode == 0, done.stderr
-    reason = "asks 12; hosts here have 8: 8 or fewer, or a multiple of 8"
+    reason = "needs 12 slots; hosts here have 8: ask for 8 or fewer, or a multiple of 8"
     assert reason in done.stderr + done.stdout
     experiment = int(done.stdout.split()[-1])
     try:
@@ -220,7 +220,7 @@ def test_a_host_without_python_is_told_of_in_a_sentence(stack: Stack) -> None:
         done = add_by_cli(stack, host)
         with forgotten_afterwards(stack, host.name):
             assert done.returncode != 0
-            sentence = f"{host.name} has no Python from 3.8 on"
+            sentence = f"{host.name} has no Python 3.8 or later"
             assert sentence in done.stderr, done.stderr
             shown = stack.get(f"/api/v1/hosts/{host.name}")["host"]
             assert shown["state"] == "failed" and sentence in shown["stateReason"]

@@ -111,7 +111,7 @@ def test_a_job_of_higher_priority_waits_for_a_command(stack: Stack) -> None:
     urgent = stack.submit({}, config(1, "true", resources={"slots_per_trial": 1, "priority": 1}))
     job_id = stack.experiment(urgent)["jobId"]
     stack.wait(lambda: f"cmd {held[:8]}" in reason(stack, job_id), LIMIT_SECONDS, "the reason")
-    assert "may not be stopped" in reason(stack, job_id)
+    assert "not preemptible" in reason(stack, job_id)
     jobs = stack.get("/api/v1/job-queues-v2")["jobs"]
     assert {row["full"]["jobId"]: row["full"]["isPreemptible"] for row in jobs}[
         command(stack, held)["jobId"]

@@ -180,14 +180,14 @@ def test_wrong_reports_are_named_and_what_is_odd_is_shown_as_it_is(stack: Stack,
     log = said(stack, trial["id"])
     assert "not refused" not in log and "the end" in log, log
     for words in (
-        "refused: RuntimeError: Validation metrics must have values, None was given for: accuracy.",
+        "refused: RuntimeError: Validation metrics must have values; None was given for: accuracy.",
         "refused: ValueError: The metric group 'a.b' must be a name without '.'.",
         "refused: ValueError: The metadata is 5.0 MiB as JSON, allowed: 4.0 MiB",
-        "refused: ValueError: The progress is 7, it must be between 0 and 1.",
+        "refused: ValueError: The progress is 7; it must be between 0 and 1.",
         'refused: ValueError: The checkpoint\'s metadata must have "steps_completed"',
-        "refused: ValueError: The checkpoint's metadata holds a object, which JSON cannot hold.",
-        "has a name of 10240 characters (at most 512) and is left out",
-        "the metric 'raw' is a bytes and is left out",
+        "refused: ValueError: The checkpoint's metadata contains a object, which JSON cannot represent.",
+        "has a name of 10240 characters (at most 512) and is skipped",
+        "the metric 'raw' is a bytes and is skipped",
         "loss of training at step 3 has been reported with another value",
         str(taken),
     ):

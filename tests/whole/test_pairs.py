@@ -85,12 +85,12 @@ def test_a_gang_waits_while_its_hosts_cannot_meet_and_starts_when_they_can(stack
     code, found = doctor(stack)
     (pair,) = found["pairs"]
     assert code == 1 and not pair["ok"]
-    assert "gpu1 does not reach gpu2 at 10.203." in pair["sentence"]
+    assert "gpu1 cannot reach gpu2 at 10.203." in pair["sentence"]
     assert found["interfaces"] == []
     assert "1 pair cannot be in one gang" in Pages(stack.server).text("/pools/default/pairs")
     experiment = stack.submit(counting(1, 0), config(2))
     stack.wait(
-        lambda: "no gang spans hosts whose ranks cannot meet: gpu1 and gpu2" in reasons(stack, experiment),
+        lambda: "no gang can span hosts that cannot reach each other: gpu1 and gpu2" in reasons(stack, experiment),
         LIMIT_SECONDS, "the reason",
     )  # fmt: skip
     stack.wait_free()

@@ -74,4 +74,4 @@ def test_a_stopped_rank_and_one_that_is_not_there_get_a_sentence(gang: LightGang
             answer
         )
     status, sentence = gang.stack.refused("POST", f"/api/v1/tasks/{gang.task_id}/ranks/500/stack")
-    assert status == 404 and "has no rank 500; known are 0-7." in sentence
+    assert status == 404 and "has no rank 500; it has 0-7." in sentence

@@ -208,7 +208,7 @@ def test_on_a_terminal_work_of_others_is_stopped_only_after_a_question(
     assert f"job {theirs[:8]} theirs (1 slot, of user1): it has" in said
     assert said.splitlines()[0] == "With this edit:"
     no = terminal(user2, *words)
-    no.answer("This stops work of others. Do it? [y/N]", "n")
+    no.answer("This stops other users' work. Continue? [y/N]", "n")
     assert no.wait() == 1
     assert f"job {theirs[:8]} theirs (1 slot, of user1)" in no.said
     assert [cells[3] for cells in user1.table()] == ["theirs", "mine"]
@@ -216,7 +216,7 @@ def test_on_a_terminal_work_of_others_is_stopped_only_after_a_question(
     yes.answer("[y/N]", "y")
     assert yes.wait() == 0
     user2.wait_row(0, mine, "1/1", "STATE_SCHEDULED")
-    assert user2.tm("job", "undo").strip() == f"Job {mine[:8]}: it has its former place."
+    assert user2.tm("job", "undo").strip() == f"Job {mine[:8]}: it has its former position."
     user1.wait_row(0, theirs, "1/1", "STATE_SCHEDULED")
     edits = [line for line in user1.tm("job", "explain", mine).splitlines() if "user2: " in line]
     assert [line.split("user2: ")[1] for line in edits] == ["moved (undo)", "moved"]
@@ -242,6 +242,6 @@ def test_the_command_line_refuses_with_the_servers_sentence(user1: Person) -> No
 def test_a_viewer_may_not_edit_and_a_table_of_mine_is_mine(user1: Person, people: dict[str, Person]) -> None:
     job = user1.submit("job")
     refused = people["viewer"].refused("job", "update", job, "-p", "1")
-    assert refused == "Failed to update the job: viewer is a viewer and may not change anything."
+    assert refused == "Failed to update the job: viewer is a viewer and cannot change anything."
     assert "first" not in people["user2"].tm("job", "ls", "--mine")
     assert job[:8] in user1.tm("job", "ls", "--mine", "--why")

@@ -17,18 +17,18 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("agent", aliases=["a"], help="hosts, by Determined's name")
+    noun = add_noun("agent", aliases=["a"], help="manage hosts (Determined's name for `host`)")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("list", aliases=["ls"], help="all hosts")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list all hosts")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the agents")
     parser = verbs.add_parser("enable", help="let hosts take new work again")
     _add_which(parser)
     parser.set_defaults(run=_enable, action="enable the agent")
-    parser = verbs.add_parser("disable", help="give hosts no new work, and stop what runs there")
+    parser = verbs.add_parser("disable", help="stop work on hosts and give them no new work")
     _add_which(parser)
-    parser.add_argument("--drain", action="store_true", help="let running work finish; it is listed")
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before running work is stopped")
+    parser.add_argument("--drain", action="store_true", help="let running work finish; list it")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before stopping running work")
     output.add_format(parser)
     parser.set_defaults(run=_disable, action="disable the agent")
 
@@ -79,11 +79,13 @@ def may_stop(tasks: List[Json], what: str, yes: bool) -> bool:
     """Whether the person at the terminal agrees that these tasks are stopped; without a terminal nobody is asked."""
     if yes or not tasks or not output.is_interactive():
         return True
-    again = "which waits for a slot again" if len(tasks) == 1 else "which wait for slots again"
-    say(f"{what} stops {len(tasks)} running task{'' if len(tasks) == 1 else 's'}, {again} (commands end):")
+    again = "which goes back to the queue" if len(tasks) == 1 else "which go back to the queue"
+    say(
+        f"{what} stops {len(tasks)} running task{'' if len(tasks) == 1 else 's'}, {again} (commands end for good):"
+    )
     for task in tasks:
         say(f"  {output.clean(str(task.get('name')))} on {', '.join(sorted(hosts_of(task)))}")
-    return output.ask("Go on? --drain would let them finish.", default=False)
+    return output.ask("Continue? Use --drain to let them finish instead.", default=False)
 
 
 def tell_stopped(tasks: List[Json]) -> None:

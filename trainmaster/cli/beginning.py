@@ -12,16 +12,16 @@ from trainmaster.cli.output import done, say
 Adder = Callable[..., argparse.ArgumentParser]
 
 _CONFIG = """\
-# What is run, where, and for how long. Submit it with: trainmaster experiment create config.yaml . -f
+# What to run, where, and for how long. Submit it with: trainmaster experiment create config.yaml . -f
 # Every field: trainmaster experiment config-schema, and docs/config.md.
 
 name: {name}
 
-# What is run, in a copy of this folder. For several GPUs, one process each:
+# What to run, in a copy of this folder. For several GPUs, one process per GPU:
 #   entrypoint: python3 -m trainmaster.launch.torch_distributed python3 train.py
 entrypoint: python3 train.py
 
-# Values that the training reads. A search tries several; for one, write for example
+# Values that the training reads. A search tries several values; for a search, write for example
 #   lr: {{type: log, minval: -4, maxval: -1, base: 10}}
 hyperparameters:
   lr: 0.1
@@ -38,7 +38,7 @@ resources:
   # resource_pool: default
   # priority: 42        # 1 is the highest
 
-max_restarts: 1         # begun anew from its last checkpoint so often if it fails
+max_restarts: 1         # how often a failed trial is restarted from its last checkpoint
 
 # environment:
 #   environment_variables: [OMP_NUM_THREADS=4]
@@ -46,9 +46,9 @@ max_restarts: 1         # begun anew from its last checkpoint so often if it fai
 """
 
 _TRAIN = '''\
-"""Finds the minimum of (x - 3)^2 by gradient descent: replace `step` by your own training.
+"""Finds the minimum of (x - 3)^2 by gradient descent: replace `step` with your own training.
 
-It runs on its own too: python3 train.py
+It also runs on its own: python3 train.py
 """
 
 import json
@@ -71,7 +71,7 @@ def main():
     lr = info.trial.hparams["lr"] if info else 0.1
     with core.init() as context:
         x, begin = 0.0, 0
-        if info and info.latest_checkpoint:  # paused, preempted or restarted: go on where it was
+        if info and info.latest_checkpoint:  # paused, preempted or restarted: continue where it stopped
             with context.checkpoint.restore_path(info.latest_checkpoint) as path:
                 saved = json.loads((path / "state.json").read_text())
                 x, begin = saved["x"], saved["batch"]
@@ -93,7 +93,7 @@ if __name__ == "__main__":
 '''
 
 _IGNORE = """\
-# what is not sent to the hosts, as in .gitignore
+# files that are not sent to the hosts, in the syntax of .gitignore
 .git/
 data/
 *.pyc
@@ -101,8 +101,10 @@ data/
 
 
 def add(add_noun: Adder) -> None:
-    parser = add_noun("init", help="write a commented config and a training that runs, to begin with")
-    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", default=Path(), help="default: here")
+    parser = add_noun("init", help="write a commented config and a working training script to start from")
+    parser.add_argument(
+        "folder", metavar="DIR", type=Path, nargs="?", default=Path(), help="default: the current folder"
+    )
     parser.set_defaults(run_alone=_init, action="write the folder")
 
 
@@ -117,7 +119,7 @@ def _init(args: argparse.Namespace) -> int:
     made = files(name)
     there = [file for file in made if (folder / file).exists()]
     if there:
-        raise CliError(f"{folder} has {', '.join(there)} already; nothing was written.")
+        raise CliError(f"{folder} already contains {', '.join(there)}; nothing was written.")
     folder.mkdir(parents=True, exist_ok=True)
     for file, content in made.items():
         (folder / file).write_text(content, encoding="utf-8")

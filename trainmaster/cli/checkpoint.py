@@ -30,17 +30,17 @@ _STATES = ["active", "completed", "error", "deleted", "partially_deleted"]
 def add(add_noun: Adder) -> None:
     noun = add_noun("checkpoint", aliases=["c"], help="list, download and delete checkpoints")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("list", aliases=["ls"], help="those of an experiment or a trial")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list the checkpoints of an experiment or trial")
     whose = parser.add_mutually_exclusive_group(required=True)
     whose.add_argument("experiment_id", metavar="EXPERIMENT", type=int, nargs="?")
     whose.add_argument("--trial", type=int, metavar="ID")
     add_list_options(parser)
     parser.set_defaults(run=_list, action="list the checkpoints")
-    parser = verbs.add_parser("describe", help="its files, metadata, metrics, and why it is kept")
+    parser = verbs.add_parser("describe", help="show its files, metadata, metrics, and why it is kept")
     parser.add_argument("uuid", metavar="UUID", type=full_uuid)
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the checkpoint")
-    parser = verbs.add_parser("download", help="its files, to this machine")
+    parser = verbs.add_parser("download", help="download its files to this machine")
     parser.add_argument("uuid", metavar="UUID", type=full_uuid)
     checkpoint_download.add_options(parser, "checkpoints/UUID")
     parser.set_defaults(run=_download, action="download the checkpoint")
@@ -48,9 +48,9 @@ def add(add_noun: Adder) -> None:
 
 
 def add_list_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state", action="append", choices=_STATES, help="of this state alone; repeatable")
-    parser.add_argument("--sort", choices=list(_SORTS), default="time", help="metric: the better one first")
-    parser.add_argument("--reverse", action="store_true", help="the other way round")
+    parser.add_argument("--state", action="append", choices=_STATES, help="only in this state; repeatable")
+    parser.add_argument("--sort", choices=list(_SORTS), default="time", help="sort order; metric: best first")
+    parser.add_argument("--reverse", action="store_true", help="reverse the order")
     parser.add_argument("--limit", type=int, default=0, metavar="N")
     parser.add_argument("--offset", type=int, default=0, metavar="N")
     output.add_format(parser)
@@ -79,11 +79,11 @@ _DETAILS = [
     Column("Validation Metric", lambda row: (row.get("training") or {}).get("searcherMetric")),
     Column("Report Time", lambda row: local_time(row.get("reportTime"))),
     Column("Storage", lambda row: row.get("storage")),
-    Column("Made On", lambda row: row.get("host")),
+    Column("Written On", lambda row: row.get("host")),
     Column("Size", lambda row: f"{quantities.size(_size(row))} in {files(len(row.get('resources') or {}))}"),
     Column("Kept Because", lambda row: "; ".join(row.get("keptBecause") or []) or None),
-    Column("Began With It", lambda row: ", ".join(_trials(row)) or None),
-    Column("Deletion Waits", lambda row: row.get("deletionWaitsFor")),
+    Column("Used By", lambda row: ", ".join(_trials(row)) or None),
+    Column("Deletion Pending", lambda row: row.get("deletionWaitsFor")),
     Column("Metadata", lambda row: row.get("metadata")),
 ]
 
@@ -141,16 +141,20 @@ def _told(record: Json, folder: Path, args: argparse.Namespace) -> None:
 
 
 def add_download_of_experiment(verbs: Any) -> None:
-    parser = verbs.add_parser("download", help="its best checkpoints, each into a folder of its UUID")
+    parser = verbs.add_parser(
+        "download", help="download its best checkpoints, each into a folder named after its UUID"
+    )
     parser.add_argument("experiment_id", type=int)
-    parser.add_argument("--top-n", type=int, default=1, metavar="N", help="how many (default: 1)")
+    parser.add_argument(
+        "--top-n", type=int, default=1, metavar="N", help="number of checkpoints (default: 1)"
+    )
     _add_sorting(parser)
     checkpoint_download.add_options(parser, "checkpoints")
     parser.set_defaults(run=_download_of_experiment, action="download the checkpoints")
 
 
 def add_download_of_trial(verbs: Any) -> None:
-    parser = verbs.add_parser("download", help="its best, latest, or a chosen checkpoint")
+    parser = verbs.add_parser("download", help="download its best, latest, or a chosen checkpoint")
     parser.add_argument("trial_id", type=int)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--best", action="store_true")
@@ -162,19 +166,21 @@ def add_download_of_trial(verbs: Any) -> None:
 
 
 def _add_sorting(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sort-by", metavar="METRIC", help="the validation metric (default: the searcher's)")
+    parser.add_argument(
+        "--sort-by", metavar="METRIC", help="the validation metric to sort by (default: the searcher's)"
+    )
     parser.add_argument(
         "--smaller-is-better",
         type=output.boolean,
         metavar="true|false",
-        help="of that metric; goes with --sort-by",
+        help="whether smaller values of that metric are better; required with --sort-by",
     )
 
 
 def _best(client: Client, where: str, count: int, args: argparse.Namespace) -> List[Json]:
     """The best of those that can be downloaded and have the metric, best first. Raises CliError for none."""
     if (args.sort_by is None) != (args.smaller_is_better is None):
-        raise UsageError("--sort-by and --smaller-is-better go together.")
+        raise UsageError("--sort-by and --smaller-is-better must be given together.")
     query = list(THERE)
     if args.sort_by is None:
         query.append(("sortByAttr", _SORTS["metric"]))
@@ -210,7 +216,7 @@ def _download_of_experiment(client: Client, args: argparse.Namespace) -> int:
 
 def _download_of_trial(client: Client, args: argparse.Namespace) -> int:
     if args.sort_by is not None and not args.best:
-        raise UsageError("--sort-by goes with --best.")
+        raise UsageError("--sort-by requires --best.")
     where = f"trials/{args.trial_id}"
     if args.uuid:
         record = record_of(client, args.uuid)

@@ -29,7 +29,7 @@ def full_uuid(text: str) -> str:
     try:
         return str(uuid.UUID(text))
     except ValueError:
-        problem = f"found {text!r}, allowed: a checkpoint's whole UUID, as `checkpoint list` prints it"
+        problem = f"found {text!r}, allowed: the full UUID of a checkpoint, as printed by `checkpoint list`"
         raise argparse.ArgumentTypeError(problem) from None
 
 
@@ -39,8 +39,8 @@ def _full_uuids(text: str) -> List[str]:
 
 def add(verbs: Any) -> None:
     for verb, text in (
-        ("delete", "delete them with all their files, for ever"),
-        ("rm", "remove files that match --glob; without it, read anew which files there are"),
+        ("delete", "permanently delete checkpoints with all their files"),
+        ("rm", "remove files that match --glob; without it, refresh the list of files"),
     ):
         parser = verbs.add_parser(verb, help=text)
         parser.add_argument("uuids", metavar="UUID[,UUID…]", nargs="+", type=_full_uuids)
@@ -69,7 +69,7 @@ def _delete(client: Client, args: argparse.Namespace) -> int:
     there = [each for each in preview["checkpoints"] if each["state"] != "STATE_DELETED"]
     chosen = [each["uuid"] for each in there]
     if gone := [each["uuid"] for each in preview["checkpoints"] if each["uuid"] not in chosen]:
-        say(f"Deleted already: {', '.join(gone)}")
+        say(f"Already deleted: {', '.join(gone)}")
     if not chosen:
         return OK
     if not args.yes:
@@ -98,13 +98,17 @@ def _remove_files(client: Client, args: argparse.Namespace) -> int:
     if args.glob:
         done(f"Removed {files(int(answer['removedFiles']))} from {', '.join(chosen)}")
     else:
-        done(f"Read anew which files there are of {', '.join(chosen)}; whole ones go by `checkpoint delete`")
+        done(
+            f"Refreshed the file list of {', '.join(chosen)}; to delete whole checkpoints, use `checkpoint delete`"
+        )
     return OK
 
 
 def add_gc_policy(settings: Any) -> None:
     """`experiment set gc-policy`."""
-    parser = settings.add_parser("gc-policy", help="how many checkpoints are kept; the others are deleted")
+    parser = settings.add_parser(
+        "gc-policy", help="set how many checkpoints are kept; the others are deleted"
+    )
     parser.add_argument("experiment_id", metavar="ID", type=int)
     for name in ("experiment-best", "trial-best", "trial-latest"):
         parser.add_argument(f"--save-{name}", type=_count, required=True, metavar="N")
@@ -140,8 +144,8 @@ def _set_policy(client: Client, args: argparse.Namespace) -> int:
         if going:
             say("These checkpoints will be deleted:")
             print(output.table([c.heading for c in _TO_GO], [_row(row) for row in going]))
-        left = f"{preview['kept']} stay" + ("s" if preview["kept"] == 1 else "")
-        if not ask(f"This deletes {len(going)} checkpoints for ever, {left}. Go on?", default=False):
+        left = f"{preview['kept']} will be kept"
+        if not ask(f"This permanently deletes {len(going)} checkpoints; {left}. Continue?", default=False):
             say("Nothing was changed.")
             return FAILED
     wanted = dict(zip(["saveExperimentBest", "saveTrialBest", "saveTrialLatest"], counts))  # noqa: B905

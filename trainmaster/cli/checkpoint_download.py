@@ -32,16 +32,18 @@ _TIMEOUT_SECONDS = 60.0
 
 def add_options(parser: argparse.ArgumentParser, default: str) -> None:
     """The options of everything that downloads."""
-    parser.add_argument("-o", "--output-dir", metavar="DIR", help=f"into this folder (default: {default})")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print the paths alone")
     parser.add_argument(
-        "--file", action="append", default=[], metavar="GLOB", help="these files alone; repeatable"
+        "-o", "--output-dir", metavar="DIR", help=f"the folder to download to (default: {default})"
+    )
+    parser.add_argument("-q", "--quiet", action="store_true", help="only print the paths")
+    parser.add_argument(
+        "--file", action="append", default=[], metavar="GLOB", help="only these files; repeatable"
     )
     parser.add_argument(
         "--mode",
         choices=["auto", "direct", "master"],
         default="auto",
-        help="from the shared folder (direct), through the server (master), or whichever works",
+        help="how to download: from the shared folder (direct), through the server (master), or whichever works (auto)",
     )
 
 
@@ -52,7 +54,7 @@ def download(client: Client, record: Json, folder: Path, args: argparse.Namespac
         word = {"STATE_ACTIVE": "still being uploaded", "STATE_ERROR": "incomplete"}.get(
             record["state"], "deleted"
         )
-        raise CliError(f"checkpoint {uuid} is {word}, so there is nothing to download.")
+        raise CliError(f"checkpoint {uuid} is {word}, so it cannot be downloaded.")
     shared = _shared_folder(record)
     if args.mode == "direct" or (args.mode == "auto" and shared is not None and shared.is_dir()):
         _copy(shared, uuid, folder, args.file)
@@ -78,11 +80,11 @@ def _shared_folder(record: Json) -> Optional[Path]:
 
 def _copy(source: Optional[Path], uuid: str, folder: Path, globs: Sequence[str]) -> None:
     if source is None:
-        raise CliError(f"checkpoint {uuid} is in no folder that hosts share; download it with --mode master.")
+        raise CliError(f"checkpoint {uuid} is not in a shared folder; download it with --mode master.")
     if not source.is_dir():
         raise CliError(
-            f"checkpoint {uuid} is kept in {source}, which this machine does not have; mount it, "
-            "or run this on a machine that has it."
+            f"checkpoint {uuid} is stored in {source}, which is not mounted on this machine; mount it, "
+            "or run this command on a machine that has it."
         )
     for path in sorted(source.rglob("*")):
         relative = path.relative_to(source).as_posix()
@@ -138,19 +140,19 @@ def _one(client: Client, path: str, file: Json, target: Path, told: Any) -> None
         except Unreachable as error:
             tries += 1
             if tries == _TRIES:
-                raise CliError(f"{error} Run the command again: it goes on where it stopped.") from error
-            say(f"{error} Going on with {file['path']}.")
+                raise CliError(f"{error} Run the command again to resume the download.") from error
+            say(f"{error} Resuming {file['path']}.")
             time.sleep(min(FIRST_PAUSE_SECONDS * 2.0 ** (tries - 1), 10.0))
         else:
             if beside.stat().st_size < size:
                 tries += 1
                 if tries == _TRIES:
-                    raise CliError(f"{file['path']} came with {beside.stat().st_size:,} of {size:,} bytes.")
+                    raise CliError(
+                        f"{file['path']} is incomplete: {beside.stat().st_size:,} of {size:,} bytes were downloaded."
+                    )
     if not _is_right(beside, file):
         beside.unlink()
-        raise CliError(
-            f"{file['path']} came with other bytes than were stored (SHA-256); run the command again."
-        )
+        raise CliError(f"{file['path']} was corrupted in transit (SHA-256 mismatch); run the command again.")
     beside.replace(target)
 
 
@@ -176,9 +178,9 @@ def _from_storage(url: str, headers: Dict[str, str]) -> Iterator[bytes]:
                     return
                 yield piece
     except urllib.error.HTTPError as error:  # its text would show the signed address
-        raise CliError(f"the storage refuses the download: {error.code} {error.reason}.") from None
+        raise CliError(f"The storage refused the download: {error.code} {error.reason}.") from None
     except OSError as error:
-        raise Unreachable(f"The storage does not answer: {getattr(error, 'reason', error)}.") from None
+        raise Unreachable(f"The storage did not respond: {getattr(error, 'reason', error)}.") from None
 
 
 def _is_right(file: Path, record: Json) -> bool:
@@ -202,7 +204,9 @@ def _wanted(path: str, globs: Sequence[str]) -> bool:
 def _inside(folder: Path, relative: str) -> Path:
     parts = relative.split("/")
     if any(part in ("", ".", "..") for part in parts):
-        raise CliError(f"the checkpoint names a file {relative!r}, which would lie outside {folder}.")
+        raise CliError(
+            f"the checkpoint contains a file {relative!r}, which would be written outside {folder}."
+        )
     return folder.joinpath(*parts)
 
 

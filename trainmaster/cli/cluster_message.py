@@ -19,19 +19,21 @@ _COLUMNS = [
 
 
 def add(verbs: Any) -> None:
-    noun = verbs.add_parser("cluster-message", help="a line that everybody sees on every page (admins)")
+    noun = verbs.add_parser(
+        "cluster-message", help="manage the message that all users see on every page (admins)"
+    )
     own = noun.add_subparsers(metavar="VERB", required=True)
-    parser = own.add_parser("get", help="the message, and from when until when it is shown")
+    parser = own.add_parser("get", help="show the message and when it is displayed")
     output.add_format(parser)
     parser.set_defaults(run=_get, action="read the message")
-    parser = own.add_parser("set", help="show a message")
+    parser = own.add_parser("set", help="set the message")
     parser.add_argument("-m", "--message", required=True, metavar="TEXT", help="250 characters at most")
     parser.add_argument("-s", "--start", metavar="TIME", help="such as 2026-11-22T08:00:00Z; default: now")
     end = parser.add_mutually_exclusive_group()
     end.add_argument("-e", "--end", metavar="TIME", help="default: until it is cleared")
     end.add_argument("-d", "--duration", metavar="SPAN", help="such as 2h or 30m")
     parser.set_defaults(run=_set, action="set the message")
-    parser = own.add_parser("clear", help="show it no longer")
+    parser = own.add_parser("clear", help="remove the message")
     parser.add_argument("-c", "--clear", action="store_true", help=argparse.SUPPRESS)
     parser.set_defaults(run=_clear, action="clear the message")
 
@@ -52,7 +54,9 @@ def _set(client: Client, args: argparse.Namespace) -> int:
     body = {"message": args.message, **{field: value for field, value in given.items() if value}}
     client.call("PUT", _PATH, body)
     done(
-        "Everybody sees the message now." if not args.start else f"The message is shown from {args.start} on."
+        "The message is now shown to all users."
+        if not args.start
+        else f"The message will be shown from {args.start}."
     )
     return OK
 

@@ -34,39 +34,39 @@ def add(add_noun: Adder) -> None:
     noun = add_noun("command", aliases=["cmd"], help="run a program once, on one host")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
     _add_run(verbs)
-    parser = verbs.add_parser("list", aliases=["ls"], help="your commands, or everybody's, the newest first")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list your commands (or everyone's), newest first")
     task_lists.add_list_options(parser)
     parser.set_defaults(run=_list, action="list the commands")
-    parser = _add_one(verbs, "describe", "state, host, exit code")
+    parser = _add_one(verbs, "describe", "show its state, host and exit code")
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the command")
-    parser = _add_one(verbs, "config", "the config in force, as YAML")
+    parser = _add_one(verbs, "config", "show the config in force, as YAML")
     parser.set_defaults(run=_config, action="show the config")
     config_schema.add(verbs, "command")
-    parser = _add_one(verbs, "logs", "its log")
+    parser = _add_one(verbs, "logs", "show its log")
     add_log_options(parser)
     parser.set_defaults(run=_logs, action="show the log")
     parser = verbs.add_parser("kill", help="stop commands at once")
-    parser.add_argument("command_ids", metavar="ID", nargs="+", help="or its beginning")
-    parser.add_argument("-f", "--force", action="store_true", help="go on after one that cannot be killed")
+    parser.add_argument("command_ids", metavar="ID", nargs="+", help="the id, or its first characters")
+    parser.add_argument("-f", "--force", action="store_true", help="continue if one cannot be killed")
     parser.set_defaults(run=_kill, action="kill the command")
     settings = verbs.add_parser("set", help="change a command").add_subparsers(metavar="WHAT", required=True)
-    parser = _add_one(settings, "priority", "1 to 99, 1 is the highest")
+    parser = _add_one(settings, "priority", "set the priority: 1 (highest) to 99")
     parser.add_argument("priority", metavar="N")
     parser.set_defaults(run=_set_priority, action="set the priority")
 
 
 def _add_one(verbs: Any, verb: str, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
-    parser.add_argument("command_id", metavar="ID", help="or its beginning")
+    parser.add_argument("command_id", metavar="ID", help="the id, or its first characters")
     return parser
 
 
 def _add_run(verbs: Any) -> None:
     parser = verbs.add_parser(
         "run",
-        help="run it, follow its output, end with its exit code",
-        epilog="One word with blanks goes to a shell: command run 'nvidia-smi | head'. Options stand before CMD.",
+        help="run a command, follow its output, and exit with its exit code",
+        epilog="A single word with spaces is run by a shell: command run 'nvidia-smi | head'. Options go before CMD.",
     )
     parser.add_argument(
         "words", metavar="CMD", nargs=argparse.REMAINDER, help="the program and its arguments"
@@ -104,22 +104,21 @@ def _config_of(args: argparse.Namespace) -> Json:
         config["entrypoint"] = words
     if not config.get("entrypoint"):
         raise UsageError(
-            "nothing to run was given, allowed: a command after the options, or an entrypoint in the config."
+            "no command given, allowed: a command after the options, or an entrypoint in the config."
         )
     return config
 
 
 def _watch(client: Client, command_id: str, args: argparse.Namespace) -> int:
     """Its output on stdout and stderr until it ends; its exit code."""
-    args.goes_on = (
-        f"Command {command_id[:SHOWN]} goes on; `trainmaster command kill {command_id[:SHOWN]}` ends it."
-    )
-    args.reopen = f"trainmaster command logs -f {command_id[:SHOWN]}"
+    short = command_id[:SHOWN]
+    args.goes_on = f"Command {short} keeps running; stop it with `trainmaster command kill {short}`."
+    args.reopen = f"trainmaster command logs -f {short}"
     say(f"Launched command {command_id}")
     tell_what_it_waits_for(client, lambda: _queued_job(client, command_id), _POLL_SECONDS)
     hosts = client.command(command_id)["command"].get("hosts")
     if hosts:
-        say(f"It runs on {', '.join(hosts)}.")
+        say(f"Running on {', '.join(hosts)}.")
     follow(client, _log_of(command_id), [], _print, lambda: _phase(client, command_id) in _ENDED)
     sys.stdout.flush()
     record = _wait_end(client, command_id)
@@ -204,7 +203,7 @@ def _config(client: Client, args: argparse.Namespace) -> int:
 
 def _logs(client: Client, args: argparse.Namespace) -> int:
     command_id = str(client.command(args.command_id)["command"]["id"])
-    args.goes_on = f"Command {command_id[:SHOWN]} goes on."
+    args.goes_on = f"Command {command_id[:SHOWN]} keeps running."
     source = Source(
         f"Command {command_id[:SHOWN]}",
         f"/api/v1/tasks/{quote(command_id, safe='')}",

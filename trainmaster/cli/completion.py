@@ -26,11 +26,11 @@ It needs the package argcomplete: pip install argcomplete"""
 def add(add_noun: Adder) -> None:
     parser = add_noun(
         "completion",
-        help="print what makes Tab complete nouns, verbs and options",
+        help="print the Tab completion of nouns, verbs and options for a shell",
         epilog=_HOW,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="the shell that reads it")
+    parser.add_argument("shell", choices=["bash", "zsh", "fish"], help="the shell to print it for")
     parser.set_defaults(run_alone=_print, action="print the completion")
 
 
@@ -38,7 +38,7 @@ def _print(args: argparse.Namespace) -> int:
     try:
         from argcomplete.shell_integration import shellcode
     except ImportError as error:
-        raise CliError("the package argcomplete is needed for it: pip install argcomplete") from error
+        raise CliError("this needs the package argcomplete: pip install argcomplete") from error
     print(shellcode(PROGRAMS, shell=args.shell))
     return OK
 

@@ -14,7 +14,7 @@ _FOLDER = Path(__file__).resolve().parent / "schemas"
 def add(verbs: Any, noun: str) -> None:
     """The verb of `noun`: experiment, command or template."""
     parser = verbs.add_parser(
-        "config-schema", help="the JSON Schema of its config, for editors; needs no server"
+        "config-schema", help="print the JSON Schema of its config, for editors; needs no server"
     )
     parser.set_defaults(run_alone=lambda args: _print(noun), action="print the schema")
 

@@ -43,17 +43,17 @@ Adder = Callable[..., argparse.ArgumentParser]
 #: verb → (what is printed afterwards, help)
 _ACTIONS = {
     "pause": ("Paused", "save a checkpoint and free the slots"),
-    "activate": ("Activated", "go on with a paused experiment"),
-    "cancel": ("Canceled", "stop it, with a checkpoint"),
-    "kill": ("Killed", "stop it at once"),
-    "archive": ("Archived", "take it out of the lists"),
-    "unarchive": ("Unarchived", "put it back into the lists"),
+    "activate": ("Activated", "resume a paused experiment"),
+    "cancel": ("Canceled", "save a checkpoint, then stop for good"),
+    "kill": ("Killed", "stop immediately, without a checkpoint"),
+    "archive": ("Archived", "hide it from lists"),
+    "unarchive": ("Unarchived", "show it in lists again"),
 }
 _OLDER = {"activate": ["unpause"]}
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("experiment", aliases=["e"], help="submit and steer experiments")
+    noun = add_noun("experiment", aliases=["e"], help="submit and manage experiments")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
     submission.add(verbs, _follow)
     _add_list(verbs)
@@ -74,8 +74,8 @@ def add(add_noun: Adder) -> None:
 
 
 def _add_list(verbs: Any) -> None:
-    parser = verbs.add_parser("list", aliases=["ls"], help="your experiments, or everybody's")
-    parser.add_argument("-a", "--all", action="store_true", help="of all users, archived ones too")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list your experiments (or everyone's)")
+    parser.add_argument("-a", "--all", action="store_true", help="include all users and archived experiments")
     parser.add_argument("--show_project", "--show-project", action="store_true")
     output.add_part(parser, 200)
     output.add_format(parser)
@@ -83,38 +83,40 @@ def _add_list(verbs: Any) -> None:
 
 
 def _add_views(verbs: Any) -> None:
-    parser = verbs.add_parser("describe", help="state, config and trials")
+    parser = verbs.add_parser("describe", help="show its state, config and trials")
     parser.add_argument("experiment_ids", metavar="ID,ID…")
     experiment_tables.add_options(parser)
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the experiment")
-    parser = verbs.add_parser("config", help="the config in force, as YAML")
+    parser = verbs.add_parser("config", help="show the config in force, as YAML")
     parser.add_argument("experiment_id", type=int)
     parser.set_defaults(run=_config, action="show the config")
-    parser = verbs.add_parser("logs", help="the log of its trial; of several, of the first or a chosen one")
+    parser = verbs.add_parser("logs", help="show the log of its first trial, or of a chosen one")
     parser.add_argument("experiment_id", type=int)
     parser.add_argument("--trial", metavar="ID", help="first (default), latest, or a trial's id")
     add_log_options(parser)
     parser.set_defaults(run=_logs, action="show the log")
-    parser = verbs.add_parser("list-trials", aliases=["lt"], help="the trials of an experiment")
+    parser = verbs.add_parser("list-trials", aliases=["lt"], help="list the trials of an experiment")
     parser.add_argument("experiment_id", type=int)
     output.add_part(parser)
     output.add_format(parser)
     parser.set_defaults(run=_list_trials, action="list the trials")
-    parser = verbs.add_parser("list-checkpoints", aliases=["lc"], help="the checkpoints of an experiment")
+    parser = verbs.add_parser(
+        "list-checkpoints", aliases=["lc"], help="list the checkpoints of an experiment"
+    )
     parser.add_argument("experiment_id", type=int)
-    parser.add_argument("--best", type=int, metavar="N", help="the N best alone")
+    parser.add_argument("--best", type=int, metavar="N", help="only the N best")
     output.add_part(parser)
     output.add_format(parser)
     parser.set_defaults(run=_list_checkpoints, action="list the checkpoints")
 
 
 def _add_waiting(verbs: Any) -> None:
-    parser = verbs.add_parser("wait", help="until it has ended; 0 only if it completed")
+    parser = verbs.add_parser("wait", help="wait until it ends; exit with 0 only if it completed")
     parser.add_argument("experiment_id", type=int)
     parser.add_argument("--polling-interval", type=float, default=5, metavar="SECONDS")
     parser.set_defaults(run=_wait, action="wait for the experiment")
-    parser = verbs.add_parser("delete", help="with its metrics, logs and checkpoints, for ever")
+    parser = verbs.add_parser("delete", help="permanently delete it with its metrics, logs and checkpoints")
     parser.add_argument("experiment_id", type=int)
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
     parser.set_defaults(run=_delete, action="delete the experiment")
@@ -283,9 +285,9 @@ def _chosen_trial(client: Client, args: argparse.Namespace) -> int:
     ids = [int(trial["id"]) for trial in client.trials_of(args.experiment_id)]
     if args.trial in (None, "first"):
         if len(ids) > 1 and args.trial is None:
-            others = "others by --trial ID, the newest by --trial latest"
+            others = "choose another with --trial ID, or the newest with --trial latest"
             say(
-                f"Experiment {args.experiment_id} has {len(ids)} trials; this is the first, trial {ids[0]}; {others}."
+                f"Experiment {args.experiment_id} has {len(ids)} trials; showing the first, trial {ids[0]}; {others}."
             )
         return ids[0]
     if args.trial == "latest":
@@ -313,7 +315,7 @@ def _first_trial(client: Client, experiment_id: int, wait: bool) -> int:
 def _follow(client: Client, experiment_id: int, args: argparse.Namespace) -> int:
     """Follow the first trial's log and end with the experiment's result."""
     args.reopen = f"trainmaster experiment logs -f {experiment_id}"
-    args.goes_on = f"Experiment {experiment_id} goes on."
+    args.goes_on = f"Experiment {experiment_id} keeps running."
     trial_id = _first_trial(client, experiment_id, wait=True)
     args.reopen = f"trainmaster trial logs -f {trial_id}"
     say(f"Following first trial with ID {trial_id}")

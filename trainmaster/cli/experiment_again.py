@@ -20,28 +20,29 @@ Follow = Callable[[Client, int, argparse.Namespace], int]
 def add(verbs: Any, follow: Follow) -> None:
     parser = verbs.add_parser(
         "continue",
-        help="an ended experiment goes on from its latest checkpoints",
-        description="An ended experiment goes on from the latest checkpoints of its trials; a trial without one begins "
-        "anew. Of its config, all but the project, the kind of searcher and checkpoint_storage may change, and of a "
-        "random or grid search nothing; to use another storage, fork it instead.",
+        help="continue an ended experiment from its latest checkpoints",
+        description="Continue an ended experiment from the latest checkpoints of its trials; a trial without one "
+        "starts over. You can change its config, except for the project, the kind of searcher and "
+        "checkpoint_storage; the config of a random or grid search cannot change at all. To use another "
+        "storage, fork it instead.",
     )
-    _add_options(parser, "what changes in its config")
+    _add_options(parser, "changes to its config")
     parser.set_defaults(
         run=lambda client, args: _continue(client, args, follow), action="continue the experiment"
     )
-    parser = verbs.add_parser("fork", help="a new experiment with its code and config")
-    _add_options(parser, "the whole config instead of the one it was submitted with")
+    parser = verbs.add_parser("fork", help="create a new experiment with its code and config")
+    _add_options(parser, "the complete config, instead of the one it was submitted with")
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--checkpoint", metavar="UUID", help="its trials begin with this checkpoint")
+    source.add_argument("--checkpoint", metavar="UUID", help="start its trials from this checkpoint")
     source.add_argument(
-        "--trial", type=int, metavar="ID", help="its trials begin with that trial's latest checkpoint"
+        "--trial", type=int, metavar="ID", help="start its trials from this trial's latest checkpoint"
     )
     parser.add_argument(
         "--template",
         metavar="NAME",
-        help="the template to build on (default: its own, as it was then; '' for none)",
+        help="the template to use (default: its own, as it was then; '' for none)",
     )
-    parser.add_argument("--paused", action="store_true", help="do not start it yet")
+    parser.add_argument("--paused", action="store_true", help="create it paused")
     parser.set_defaults(run=lambda client, args: _fork(client, args, follow), action="fork the experiment")
 
 
@@ -60,7 +61,7 @@ def _add_options(parser: argparse.ArgumentParser, file: str) -> None:
         "--follow",
         "--follow-first-trial",
         action="store_true",
-        help="follow the first trial's log; end with the result",
+        help="follow the first trial's log; exit with the result",
     )
 
 
@@ -86,7 +87,7 @@ def _fork(client: Client, args: argparse.Namespace, follow: Follow) -> int:
         template = parent.get("templateName") if template is None else template
     if not isinstance(config, dict):
         raise CliError(
-            f"the config of experiment {args.experiment_id} is no map; give one with --config-file."
+            f"the config of experiment {args.experiment_id} is not a map; give one with --config-file."
         )
     if args.config_file is None:
         config.setdefault("description", f"Fork of experiment {args.experiment_id}")

@@ -18,33 +18,45 @@ Json = Dict[str, Any]
 
 def add_settings(settings: Any) -> None:
     """name, description, priority, weight and max-slots of `experiment set`."""
-    for what, text in (("name", "what it is called"), ("description", "what it is about")):
+    for what, text in (("name", "set its name"), ("description", "set its description")):
         _add_setting(settings, what, text, "TEXT", lambda what, value: {what: value})
-    _add_setting(settings, "priority", "1 to 99, 1 is the highest", "N", _of_resources("priority", _number))
     _add_setting(
-        settings, "weight", "its share, above 0, in a fair-share pool", "X", _of_resources("weight", _number)
+        settings, "priority", "set its priority: 1 (highest) to 99", "N", _of_resources("priority", _number)
     )
     _add_setting(
-        settings, "max-slots", "slots it may hold at once, or none", "N", _of_resources("maxSlots", _or_none)
+        settings,
+        "weight",
+        "set its weight in a fair-share pool: a number above 0",
+        "X",
+        _of_resources("weight", _number),
+    )
+    _add_setting(
+        settings,
+        "max-slots",
+        "limit the slots it may hold at once, or none",
+        "N",
+        _of_resources("maxSlots", _or_none),
     )
 
 
 def add(verbs: Any) -> None:
-    labels = verbs.add_parser("label", help="add labels and take them off").add_subparsers(
+    labels = verbs.add_parser("label", help="add and remove labels").add_subparsers(
         metavar="WHAT", required=True
     )
-    for verb, method, text in (("add", "PUT", "add a label"), ("remove", "DELETE", "take a label off")):
+    for verb, method, text in (("add", "PUT", "add a label"), ("remove", "DELETE", "remove a label")):
         parser = _add_one(labels, verb, text)
         parser.add_argument("label", metavar="LABEL")
         parser.set_defaults(run=_label, method=method, action=f"{verb} the label")
-    parser = _add_one(verbs, "move", "put it into another project")
-    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or number")
-    parser.add_argument("project_name", metavar="PROJECT", help="its name or number")
+    parser = _add_one(verbs, "move", "move it to another project")
+    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or id")
+    parser.add_argument("project_name", metavar="PROJECT", help="its name or id")
     parser.set_defaults(run=_move, action="move the experiment")
-    parser = _add_one(verbs, "download-model-def", "its code, as it was submitted, in a .tgz")
-    parser.add_argument("--output-dir", type=Path, default=Path(), metavar="DIR", help="default: here")
+    parser = _add_one(verbs, "download-model-def", "download its code as submitted, as a .tgz")
+    parser.add_argument(
+        "--output-dir", type=Path, default=Path(), metavar="DIR", help="default: the current folder"
+    )
     parser.set_defaults(run=_download_code, action="download the code")
-    parser = _add_one(verbs, "delete-tb-files", "delete what TensorBoard reads; its metrics stay")
+    parser = _add_one(verbs, "delete-tb-files", "delete its TensorBoard files; its metrics are kept")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
     parser.set_defaults(run=_delete_event_files, action="delete the TensorBoard files")
 

@@ -19,10 +19,10 @@ Table = Tuple[str, str, Sequence[Json], Sequence[Column]]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--metrics", action="store_true", help="with all that the trials have reported, by step"
+        "--metrics", action="store_true", help="include everything the trials have reported, by step"
     )
     parser.add_argument(
-        "--outdir", type=Path, metavar="DIR", help="write CSV files there instead of printing"
+        "--outdir", type=Path, metavar="DIR", help="write CSV files to this folder instead of printing"
     )
 
 

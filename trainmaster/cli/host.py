@@ -20,39 +20,41 @@ _DOCTOR_LIMIT_SECONDS = 120.0
 #: verb → (what is printed, help)
 _ACTIONS = {
     "enable": ("Enabled host", "let it take new work"),
-    "disable": ("Disabled host", "stop its work and give it none"),
-    "drain": ("Draining host", "give it no new work, let the running finish"),
+    "disable": ("Disabled host", "stop its work and give it no new work"),
+    "drain": ("Draining host", "let its work finish and give it no new work"),
 }
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("host", help="the machines that run jobs")
+    noun = add_noun("host", help="manage the machines that run jobs")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
     host_adding.add_parser(verbs)
-    parser = verbs.add_parser("list", aliases=["ls"], help="all hosts")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list all hosts")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the hosts")
-    parser = verbs.add_parser("show", aliases=["describe"], help="one host: slots, interpreters, doctor")
+    parser = verbs.add_parser("show", aliases=["describe"], help="show a host: slots, interpreters, doctor")
     parser.add_argument("name")
     output.add_format(parser)
     parser.set_defaults(run=_show, action="show the host")
-    parser = verbs.add_parser("doctor", help="look at a host again, or let all pairs of a pool meet")
+    parser = verbs.add_parser("doctor", help="check a host again, or test all pairs of hosts in a pool")
     parser.add_argument("name", nargs="?")
-    parser.add_argument("--pool", help="test every pair of its hosts: can they be in one gang, and how fast")
+    parser.add_argument(
+        "--pool", help="test for each pair of its hosts whether they can form a gang, and how fast"
+    )
     output.add_format(parser)
     parser.set_defaults(run=_doctor, action="examine the host")
-    parser = verbs.add_parser("edit", help="change the interpreter of its next runs, or its pool")
+    parser = verbs.add_parser("edit", help="change its interpreter (for later runs) or its pool")
     parser.add_argument("name")
-    parser.add_argument("--python", metavar="PATH", help="the interpreter for jobs there")
+    parser.add_argument("--python", metavar="PATH", help="the Python interpreter for jobs on this host")
     parser.add_argument("--activate", metavar="SCRIPT", help="a script to source before jobs (conda, venv)")
-    parser.add_argument("--pool", metavar="POOL", help="nothing may run there")
+    parser.add_argument("--pool", metavar="POOL", help="move it to this pool; nothing may be running on it")
     output.add_format(parser)
     parser.set_defaults(run=_edit, action="edit the host")
     for verb, (_, text) in _ACTIONS.items():
         parser = verbs.add_parser(verb, help=text)
         parser.add_argument("names", nargs="+", metavar="name")
         parser.set_defaults(run=_act, verb=verb, action=f"{verb} the host")
-    parser = verbs.add_parser("remove", aliases=["rm"], help="take it out; nothing may run on it")
+    parser = verbs.add_parser("remove", aliases=["rm"], help="remove a host; nothing may be running on it")
     parser.add_argument("name")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
     parser.set_defaults(run=_remove, action="remove the host")
@@ -62,7 +64,7 @@ def _list(client: Client, args: argparse.Namespace) -> int:
     hosts: List[Json] = client.hosts()
     output.show(hosts, HOSTS, args.output)
     if args.output == "table" and not hosts:
-        say("There is no host yet. If `ssh gpu1` works, run: trainmaster host add gpu1")
+        say("There are no hosts yet. If `ssh gpu1` works, run: trainmaster host add gpu1")
     return OK
 
 
@@ -79,7 +81,7 @@ def _show(client: Client, args: argparse.Namespace) -> int:
 def _doctor(client: Client, args: argparse.Namespace) -> int:
     """Ask for a new look, wait for its result, and end with 1 if a check failed."""
     if bool(args.name) == bool(args.pool):
-        raise UsageError("name one host, or one pool by --pool.")
+        raise UsageError("name one host, or a pool with --pool.")
     if args.pool:
         return host_pairs.examine(client, args)
     before = (client.host(args.name).get("doctor") or {}).get("at")
@@ -88,7 +90,7 @@ def _doctor(client: Client, args: argparse.Namespace) -> int:
     while host["state"] == "admitting" or (host.get("doctor") or {}).get("at") == before:
         if time.monotonic() > deadline:
             say(
-                f"The doctor has not come back within {_DOCTOR_LIMIT_SECONDS:.0f} s; this is what was known before.",
+                f"The doctor did not finish within {_DOCTOR_LIMIT_SECONDS:.0f} s; showing its previous result.",
                 "yellow",
             )
             break
@@ -115,7 +117,7 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
     if args.output == "table":
         done(f"Jobs on {args.name} use {host['activate'] or host['python']} (pool {host['pool']})")
         if host["state"] == "admitting":
-            say(f"The server tries it first; `trainmaster host show {args.name}` shows the result.")
+            say(f"The server tests it first; see the result with `trainmaster host show {args.name}`.")
     else:
         output.show_one(host, HOSTS, args.output)
     return OK

@@ -22,23 +22,28 @@ _POLL_SECONDS = 0.5
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser("add", help="bring in a machine: if `ssh NAME` works, this does")
+    parser = verbs.add_parser("add", help="add a machine: if `ssh NAME` works, this works")
     parser.add_argument(
         "target",
         metavar="NAME|user@address[:port]",
-        help="as you would tell ssh; `local` is the server itself",
+        help="the host, as you would pass it to ssh; `local` is the server itself",
     )
-    parser.add_argument("--name", help="what to call it (default: the name or address)")
-    parser.add_argument("--pool", metavar="POOL", help="default: the default pool")
+    parser.add_argument("--name", help="its name in Trainmaster (default: the name or address)")
+    parser.add_argument("--pool", metavar="POOL", help="the pool to add it to (default: the default pool)")
     parser.add_argument(
-        "--slots", type=_slots, metavar="N", help="slots of a host without GPUs (default: one per core)"
+        "--slots",
+        type=_slots,
+        metavar="N",
+        help="number of slots of a host without GPUs (default: one per core)",
     )
-    parser.add_argument("--python", metavar="PATH", help="the interpreter for jobs there")
+    parser.add_argument("--python", metavar="PATH", help="the Python interpreter for jobs on this host")
     parser.add_argument("--activate", metavar="SCRIPT", help="a script to source before jobs (conda, venv)")
-    parser.add_argument("--workdir", metavar="DIR", help="where runs keep their files there")
+    parser.add_argument("--workdir", metavar="DIR", help="the folder for the files of runs on this host")
     parser.add_argument("--gang-address", metavar="ADDRESS", help="the address at which other hosts reach it")
-    parser.add_argument("--no-key", action="store_true", help="the server's key is already installed there")
-    parser.add_argument("--yes", "-y", action="store_true", help="agree to all questions")
+    parser.add_argument(
+        "--no-key", action="store_true", help="do not install the server's key; it is already there"
+    )
+    parser.add_argument("--yes", "-y", action="store_true", help="answer yes to all questions")
     parser.set_defaults(run=add_host, action="add the host")
 
 
@@ -76,7 +81,7 @@ def _half_added(client: Client, body: Json) -> Optional[Json]:
     same = all(host.get(field) == body.get(field) for field in ("transport", "address", "port", "user"))
     if host["state"] != "admitting" or not same or not _unaccepted(host):
         return None
-    say(f"{host['name']} was added before, and waits for an answer about its key.")
+    say(f"{host['name']} was added before; its host key has not been accepted yet.")
     return host
 
 
@@ -93,7 +98,7 @@ def _optional(args: argparse.Namespace) -> Json:
 
 
 def _reached(args: argparse.Namespace, route: Route) -> Json:
-    way = "".join(f" by way of {hop}" for hop in route.jumps)
+    way = "".join(f" via {hop}" for hop in route.jumps)
     say(f"{args.target} is {route.target}{way}.")
     return {
         "name": args.name or parse_target(args.target).host,
@@ -116,7 +121,7 @@ def _bring_key(client: Client, route: Route, agreed: bool) -> None:
     if not agreed and not ask(
         f"Add it to ~/.ssh/authorized_keys of {places}, using your own ssh?", default=True
     ):
-        say("Then it must be there already, or be added by hand.")
+        say("The key must already be there, or you must add it yourself.")
         return
     for hop in hops:
         install_key(hop, key)
@@ -136,7 +141,7 @@ def _admitted(client: Client, host: Json, agreed: bool) -> Json:
         if time.monotonic() > deadline:
             limit = f"{ADMISSION_LIMIT_SECONDS:.0f} s"
             raise CliError(f"{name} was not ready after {limit}. See `trainmaster host show {name}`.")
-        reason = str(host.get("stateReason") or "the server looks at the host.")
+        reason = str(host.get("stateReason") or "the server is checking the host.")
         if reason != told:
             say(f"{name}: {reason}")
             told = reason
@@ -161,13 +166,14 @@ def _accept(client: Client, name: str, hop: Json, key: Json, agreed: bool) -> Js
     changed = key["state"] == "changed"
     if changed:
         say(
-            f"It was {key.get('fingerprint')} before! Somebody may be in between, or it was set up anew.",
+            f"It was {key.get('fingerprint')} before! Someone may be intercepting the connection, "
+            "or the host was reinstalled.",
             "red",
         )
     known = shown in known_fingerprints(address, int(hop.get("port") or 22))
     if known and not changed:
         say("Your own known_hosts has the same key.", "green")
-    if (changed or not agreed) and not ask("Is it the right one?", default=known and not changed):
+    if (changed or not agreed) and not ask("Accept this host key?", default=known and not changed):
         if not changed:
             client.remove_host(name)
         raise CliError(f"the host key of {address} was not accepted.")
@@ -181,7 +187,7 @@ def _conclude(client: Client, host: Json, args: argparse.Namespace) -> int:
     show_doctor(host)
     if host["state"] != "ready":
         say(f"\n{name} is not ready: {host.get('stateReason') or host['state']}", "red")
-        say(f"When that is put right, run: trainmaster host doctor {name}")
+        say(f"Once this is fixed, run: trainmaster host doctor {name}")
         return FAILED
     if not (args.python or args.activate):
         _choose_interpreter(client, host, args.yes)
@@ -197,7 +203,7 @@ def _choose_interpreter(client: Client, host: Json, agreed: bool) -> None:
         return
     paths = [str(found["path"]) for found in host["interpreters"]]
     current = _index(paths, host.get("python"))
-    say("\nWhich Python should jobs use there?")
+    say("\nWhich Python should jobs on this host use?")
     for number, line in enumerate(lines, 1):
         say(f"  {number}  {line}")
     chosen = _number(ask_text(f"[{current + 1}] "), current, len(paths))

@@ -46,7 +46,7 @@ def of_host(series: List[Json], found: Dict[str, Dict[str, float]]) -> str:
     """`Measured 12 s ago: CPU 12 %, 1544.0 GiB of memory available`; a sentence where nothing was."""
     last = max((each["times"][-1] for each in series if each.get("times")), default=None)
     if last is None:
-        return f"Nothing was measured in the last {SECONDS:.0f} s."
+        return f"No measurements in the last {SECONDS:.0f} s."
     values, said = found.get("", {}), []
     if "cpu_util_simple" in values:
         said.append(f"CPU {values['cpu_util_simple']:.0f} %")

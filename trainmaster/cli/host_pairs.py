@@ -40,8 +40,8 @@ def _await(client: Client, path: str, answer: Json) -> Json:
             _progress(min(told + 1, answer["all"]), answer["all"])
         if time.monotonic() - moved > _STILL_SECONDS:
             raise CliError(
-                f"No pair was done within {_STILL_SECONDS:.0f} s. Is a worker running? Look again with "
-                f"`host doctor --pool`; a test under way goes on."
+                f"No pair finished within {_STILL_SECONDS:.0f} s. Is a worker running? Check again with "
+                f"`host doctor --pool`; the current test continues."
             )
         time.sleep(_LOOK_SECONDS)
         answer = client.get(path)

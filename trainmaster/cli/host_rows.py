@@ -92,7 +92,7 @@ def show_doctor(host: Json) -> None:
     """The doctor's table, worst last, so that it is read."""
     checks = (host.get("doctor") or {}).get("checks") or []
     if not checks:
-        print("The doctor has not looked at this host yet.")
+        print("The doctor has not checked this host yet.")
         return
     width = max(len(check["name"]) for check in checks)
     order = list(_MARKS)

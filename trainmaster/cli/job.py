@@ -18,21 +18,23 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("job", aliases=["j"], help="the job queue")
+    noun = add_noun("job", aliases=["j"], help="show and edit the job queue")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("list", aliases=["ls"], help="the queue of a pool, in order")
-    parser.add_argument("-p", "--resource-pool", metavar="POOL", help="default: the default pool")
-    parser.add_argument("--mine", action="store_true", help="your jobs alone, with their places among all")
-    parser.add_argument("--why", action="store_true", help="also why each job waits and when it starts")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list the queue of a pool, in order")
+    parser.add_argument("-p", "--resource-pool", metavar="POOL", help="the pool (default: the default pool)")
+    parser.add_argument(
+        "--mine", action="store_true", help="only your jobs, with their places among all jobs"
+    )
+    parser.add_argument(
+        "--why", action="store_true", help="also show why each job is waiting and when it starts"
+    )
     output.add_part(parser, 100)
-    parser.add_argument("--reverse", action="store_true", help="the last job first")
+    parser.add_argument("--reverse", action="store_true", help="list the last job first")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the jobs")
-    parser = verbs.add_parser("explain", aliases=["why"], help="all that keeps a job waiting")
+    parser = verbs.add_parser("explain", aliases=["why"], help="show everything that keeps a job waiting")
     parser.add_argument("job_id", metavar="JOB_ID|EXPERIMENT_ID")
-    parser.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="how to print the answer"
-    )
+    parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
     parser.set_defaults(run=_explain, action="explain the job")
     job_edits.add(verbs)
 
@@ -78,7 +80,7 @@ def _reason(row: Json) -> Optional[str]:
 def _starts(row: Json) -> Optional[str]:
     if row.get("forecast"):
         return " to ".join(map(local_clock, row["forecast"]))
-    return "not known" if row.get("reason") else None
+    return "unknown" if row.get("reason") else None
 
 
 def _list(client: Client, args: argparse.Namespace) -> int:
@@ -86,7 +88,7 @@ def _list(client: Client, args: argparse.Namespace) -> int:
     rows = client.job_queue(args.resource_pool, output.limit(args), args.offset, args.reverse, user)
     columns = _columns(_is_weighted(client, args.resource_pool), args.output == "table")
     if args.why or args.output != "table":
-        columns += [Column("Waits for", _reason), Column("Starts", _starts)]
+        columns += [Column("Waiting for", _reason), Column("Starts", _starts)]
     output.show(rows, columns, args.output)
     return OK
 
@@ -116,14 +118,14 @@ def _job_id(client: Client, given: str) -> str:
             raise
         raise CliError(
             f"there is no experiment {given}, and no job whose id begins with {given}; "
-            "`trainmaster job list` shows ids of jobs, `trainmaster experiment list` numbers of experiments."
+            "`trainmaster job list` shows job ids, `trainmaster experiment list` shows experiment ids."
         ) from error
 
 
 def _explained(found: Json) -> List[str]:
     """The job's place, task by task all that it waits for and when it starts, and the last edits."""
     ahead = (found.get("summary") or {}).get("jobsAhead", -1)
-    place = f", {ahead} ahead of it" if ahead >= 0 else ""
+    place = f", {ahead} job{'' if ahead == 1 else 's'} ahead" if ahead >= 0 else ""
     leaving = f", {found['leaving']}" if found.get("leaving") else ""
     job = f"Job {found['jobId'][:SHOWN]} in pool {found['resourcePool']}"
     lines = [f"{job}: {found['state'].lower()}{leaving}{place}"]
@@ -140,12 +142,12 @@ def _explained(found: Json) -> List[str]:
 def _waits(task: Json) -> List[str]:
     blockers = task["blockers"]
     if not blockers:
-        return ["  - starts with the next pass"]
+        return ["  - starts on the next pass"]
     lines = [f"  - {blocker['sentence']}" for blocker in blockers]
     if task.get("forecast"):
         return [*lines, "  starts between " + " and ".join(map(local_clock, task["forecast"]))]
-    unknown = task.get("forecastUnknown") or "the last pass has no forecast for it"
-    return [*lines, f"  start not known: {unknown}"]
+    unknown = task.get("forecastUnknown") or "the last pass made no forecast for it"
+    return [*lines, f"  start time unknown: {unknown}"]
 
 
 def _edit(edit: Json) -> str:

@@ -32,39 +32,39 @@ _MOST_PLACES = 12
 
 def add(verbs: Any) -> None:
     parser = verbs.add_parser(
-        "update", aliases=["u"], help="priority, weight, pool and place of a job, all in one step"
+        "update", aliases=["u"], help="change priority, weight, pool and position of a job in one step"
     )
     parser.add_argument("job_id", metavar="JOB_ID")
-    parser.add_argument("-p", "--priority", metavar="N", help="1 to 99, 1 is the highest")
-    parser.add_argument("-w", "--weight", metavar="F", help="share in a fair-share pool, above 0")
+    parser.add_argument("-p", "--priority", metavar="N", help="1 (highest) to 99")
+    parser.add_argument("-w", "--weight", metavar="F", help="weight in a fair-share pool: a number above 0")
     parser.add_argument("--resource-pool", metavar="POOL")
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--ahead-of", metavar="JOB_ID")
     place.add_argument("--behind-of", metavar="JOB_ID")
-    place.add_argument("--position", metavar="N", help="1 is the first place of the queue")
-    place.add_argument("--to-top", action="store_true", help="ahead of the first job of the pool")
+    place.add_argument("--position", metavar="N", help="position in the queue; 1 is the first")
+    place.add_argument("--to-top", action="store_true", help="move it ahead of all jobs in the pool")
     _add_caution(parser)
     parser.set_defaults(run=_update, action="update the job", usage_error=parser.error)
     parser = verbs.add_parser(
         "update-batch",
-        help="several changes at once, such as ID.priority=1 ID.ahead-of=ID",
+        help="make several changes at once, such as ID.priority=1 ID.ahead-of=ID",
         epilog="Operations: priority=N, weight=F, resource-pool=POOL, ahead-of=JOB_ID, behind-of=JOB_ID, position=N "
-        "and to-top, which takes no value: ID.to-top. All of them are made, or none.",
+        "and to-top, which takes no value: ID.to-top. Either all changes are made, or none.",
     )
     parser.add_argument("updates", nargs="+", metavar="ID.OPERATION=VALUE", help="see below")
     _add_caution(parser)
     parser.set_defaults(run=_update_batch, action="update the jobs")
-    parser = verbs.add_parser("undo", help="take back your last edit of the queue")
+    parser = verbs.add_parser("undo", help="undo your last edit of the queue")
     parser.set_defaults(run=_undo, action="undo the last edit")
 
 
 def _add_caution(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="say what it would do, and change nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show what would happen; change nothing")
     parser.add_argument(
-        "-o", "--output", choices=["text", "json"], default="text", help="how --dry-run answers"
+        "-o", "--output", choices=["text", "json"], default="text", help="output format of --dry-run"
     )
     parser.add_argument(
-        "-y", "--yes", action="store_true", help="do not ask, even if it stops work of others"
+        "-y", "--yes", action="store_true", help="do not ask, even if this stops other users' work"
     )
 
 
@@ -78,7 +78,7 @@ def _update(client: Client, args: argparse.Namespace) -> int:
         update["toTop"] = True
     if len(update) == 1:
         options = ", ".join(f"--{name}" for name in [*OPERATIONS, _TO_TOP])
-        args.usage_error(f"nothing to change was given: at least one of {options}")
+        args.usage_error(f"no change given, allowed: at least one of {options}")
     return _send(client, [update], args)
 
 
@@ -118,11 +118,11 @@ def _send(client: Client, updates: List[Json], args: argparse.Namespace) -> int:
         found = client.preview_jobs(updates)
         if found["stopsOthers"]:
             say("\n".join(previewed(found)))
-            if not ask("This stops work of others. Do it?", default=False):
+            if not ask("This stops other users' work. Continue?", default=False):
                 say("Nothing was changed.")
                 return FAILED
     changes = client.update_jobs(updates)
-    done("\n".join(map(clean, changes)) if changes else "Nothing had to be changed.")
+    done("\n".join(map(clean, changes)) if changes else "No change was needed.")
     return OK
 
 
@@ -157,8 +157,8 @@ def _order(found: Json) -> List[str]:
         for row in rows[:_MOST_PLACES]
     ]
     more = max(found.get("movedJobs", 0), len(rows)) - len(shown)
-    lines = ["The order then:", *(f"  {line}" for line in _table(["#", "was", "ID", "Job Name"], shown))]
-    return [*lines, f"  and {more} more that change place"] if more > 0 else lines
+    lines = ["New order:", *(f"  {line}" for line in _table(["#", "was", "ID", "Job Name"], shown))]
+    return [*lines, f"  and {more} more jobs that move"] if more > 0 else lines
 
 
 def _table(headings: List[str], rows: List[List[Any]]) -> List[str]:
@@ -173,7 +173,7 @@ def _stop(stop: Json, now: datetime) -> str:
     elif stop.get("lastSavedAt"):
         saved = f"it last saved {_age(stop['lastSavedAt'], now)} ago"
     else:
-        saved = f"it has not saved in {_age(stop['startedAt'], now)}; it saves when it is asked to stop"
+        saved = f"it has not saved in {_age(stop['startedAt'], now)}; it will save when asked to stop"
     whose = "yours" if stop["mine"] else f"of {stop['username']}"
     return f"{runs}job {stop['jobId'][:SHOWN]} {stop['name']} ({slots}, {whose}): {saved}"
 
@@ -181,12 +181,12 @@ def _stop(stop: Json, now: datetime) -> str:
 def _start(start: Json) -> str:
     job = f"Job {start['jobId'][:SHOWN]}"
     if start["now"]:
-        return f"{job} starts at once."
+        return f"{job} starts immediately."
     if start.get("forecast"):
         earliest, latest = (local_clock(moment) for moment in start["forecast"])
-        return f"{job} starts between {earliest} and {latest}: {start.get('reason') or 'it waits'}."
-    unknown = start.get("forecastUnknown") or start.get("reason") or "no pass has seen it yet"
-    return f"{job}: start not known: {unknown}."
+        return f"{job} starts between {earliest} and {latest}: {start.get('reason') or 'waiting'}."
+    unknown = start.get("forecastUnknown") or start.get("reason") or "the scheduler has not seen it yet"
+    return f"{job}: start time unknown: {unknown}."
 
 
 def local_clock(seconds: float) -> str:

@@ -16,12 +16,12 @@ STREAMS = ["stdout", "stderr", "server"]
 INTERRUPTED_LOG = 130  # as a shell gives it after Ctrl-C
 
 EXIT_CODES = """exit codes:
-  0    the lines were shown; with -f: and the job completed
+  0    the lines were shown; with -f: the job also completed
   N    with -f: the failed job's own exit code (128 + n after signal n)
-  1    it failed without one, was canceled or killed, the log broke off, or the ranks or hosts asked for
-       have no line
-  2    the command line is wrong
-  130  Ctrl-C; the job goes on"""
+  1    the job failed without an exit code, was canceled or killed; the log stream was interrupted; or there are
+       no lines of the requested ranks or hosts
+  2    invalid command line
+  130  Ctrl-C; the job keeps running"""
 
 _AGO = re.compile(r"(?:[0-9]{1,9}[smhdw])+")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -36,14 +36,16 @@ def add_log_options(parser: argparse.ArgumentParser, with_allocations: bool = Fa
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = EXIT_CODES
     parser.set_defaults(interrupted=INTERRUPTED_LOG)
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the job has ended")
+    parser.add_argument("-f", "--follow", action="store_true", help="keep following until the job ends")
     part = parser.add_mutually_exclusive_group()
-    part.add_argument("--head", type=_count, metavar="N", help="the first N lines")
-    part.add_argument("--tail", type=_count, metavar="N", help="the last N lines; with -f, and what follows")
+    part.add_argument("--head", type=_count, metavar="N", help="show the first N lines")
+    part.add_argument("--tail", type=_count, metavar="N", help="show the last N lines; with -f, then follow")
     _add_filters(parser, with_allocations)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="one JSON record per line")
-    form.add_argument("--no-prefix", action="store_true", help="the text alone, without time, host and rank")
+    form.add_argument("--json", action="store_true", help="print one JSON record per line")
+    form.add_argument(
+        "--no-prefix", action="store_true", help="print only the text, without time, host and rank"
+    )
     parser.add_argument(
         "--timestamps",
         choices=["utc", "local", "none"],
@@ -61,8 +63,8 @@ def _add_filters(parser: argparse.ArgumentParser, with_allocations: bool) -> Non
     parser.add_argument("--level", choices=LEVELS, help="lines of this level and above")
     parser.add_argument("--stream", action="append", choices=STREAMS, help="lines of this stream")
     words = parser.add_mutually_exclusive_group()
-    words.add_argument("--search", metavar="TEXT", help="lines that contain TEXT, in upper or lower case")
-    words.add_argument("--grep", metavar="REGEX", help="lines in which the regular expression is found")
+    words.add_argument("--search", metavar="TEXT", help="lines that contain TEXT, ignoring case")
+    words.add_argument("--grep", metavar="REGEX", help="lines that match the regular expression")
     parser.add_argument(
         "--since", "--timestamp-after", type=_moment, metavar="TIME",
         help="lines after this time: 2h (ago), 2026-01-31T12:00 (local), 2026-01-31T12:00:00Z",
@@ -93,7 +95,7 @@ def _dest(option: str) -> str:
 def check(args: argparse.Namespace) -> None:
     """Raises UsageError for options that exclude one another across groups."""
     if args.follow and args.head:
-        raise UsageError("--head ends after its lines and -f goes on; allowed with -f: --tail.")
+        raise UsageError("--head cannot be used with -f; allowed with -f: --tail.")
 
 
 def query_of(args: argparse.Namespace) -> Query:

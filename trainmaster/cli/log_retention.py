@@ -22,11 +22,9 @@ DAYS_MAX = 32_767
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("log-retention", help="what logs hold, and how long they are kept")
+    noun = add_noun("log-retention", help="show and clean up stored logs")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser(
-        "show", help="what logs hold, and what the next cleanup removes; removes nothing"
-    )
+    parser = verbs.add_parser("show", help="show how much logs store and what the next cleanup would remove")
     parser.add_argument("--days", type=_days, metavar="N", help="as if the server kept logs for N days")
     output.add_format(parser)
     parser.set_defaults(run=_show, action="show what logs hold")
@@ -35,8 +33,8 @@ def add(add_noun: Adder) -> None:
 
 def add_cleanup(verbs: Any, verb: str) -> None:
     """`log-retention cleanup`, and Determined's `task cleanup-logs`."""
-    parser = verbs.add_parser(verb, help="remove the logs that have been kept long enough, now")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser = verbs.add_parser(verb, help="remove logs past their retention now")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would be removed")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
     parser.set_defaults(run=_cleanup, action="clean up logs", days=None, output="table")
 
@@ -50,15 +48,19 @@ def add_set(verbs: Any, noun: str, find: Find = _as_given) -> Any:
     settings = verbs.add_parser("set", help=f"change the {noun}").add_subparsers(
         metavar="WHAT", required=True
     )
-    parser = settings.add_parser("log-retention", help="for how long after its end its log is kept")
+    parser = settings.add_parser("log-retention", help="set how long its log is kept after it ends")
     parser.add_argument("entity_id", metavar="ID", type=str if noun == "task" else int)
     how_long = parser.add_mutually_exclusive_group(required=True)
     how_long.add_argument(
-        "--days", type=_days, metavar="N", help="days after its end; 0: until the next cleanup"
+        "--days", type=_days, metavar="N", help="days after it ends; 0: until the next cleanup"
     )
     how_long.add_argument("--forever", dest="days", action="store_const", const=-1, help="never remove it")
     how_long.add_argument(
-        "--default", dest="days", action="store_const", const=None, help="as its config or the server says"
+        "--default",
+        dest="days",
+        action="store_const",
+        const=None,
+        help="use the setting of its config or the server",
     )
     parser.set_defaults(run=_set, noun=noun, find=find, action="set the log retention")
     return settings
@@ -70,7 +72,7 @@ def _days(text: str) -> int:
     except ValueError:
         days = -2
     if not -1 <= days <= DAYS_MAX:
-        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: -1 (for ever) to {DAYS_MAX} days")
+        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: -1 (forever) to {DAYS_MAX} days")
     return days
 
 
@@ -78,7 +80,7 @@ def _set(client: Client, args: argparse.Namespace) -> int:
     found = args.find(client, args)
     entity_id = quote(found, safe="")
     client.call("PUT", f"/api/v1/{args.noun}s/{entity_id}/retain_logs", {"numDays": args.days})
-    kept = {None: "as the config or the server says", -1: "for ever"}.get(
+    kept = {None: "as set by its config or the server", -1: "forever"}.get(
         args.days, f"for {days_in_words(args.days)}"
     )
     done(f"The log of {args.noun} {found} is kept {kept}")
@@ -114,8 +116,8 @@ def _show(client: Client, args: argparse.Namespace) -> int:
         output.show(found["logs"], _COLUMNS, "csv")
     else:
         default = found["defaultDays"]
-        kept = "for ever" if default == -1 else f"for {days_in_words(default)} after the end"
-        print(f"Logs hold {_sum(found['holds'])}. By default they are kept {kept}.")
+        kept = "forever" if default == -1 else f"for {days_in_words(default)} after the end"
+        print(f"Logs stored: {_sum(found['holds'])}. By default, logs are kept {kept}.")
         print(_would_go(found))
         if found["logs"]:
             output.show(found["logs"], _COLUMNS, "table")
@@ -147,12 +149,12 @@ def _cleanup(client: Client, args: argparse.Namespace) -> int:
     if not args.yes:
         if not output.is_interactive():
             raise UsageError(
-                f"this cannot be undone: {_would_go(found)} use --yes to agree, --dry-run to look."
+                f"this cannot be undone: {_would_go(found)} use --yes to confirm, or --dry-run to preview."
             )
-        if not ask(f"{_would_go(found).rstrip(':')}. This cannot be undone. Go on?", default=False):
+        if not ask(f"{_would_go(found).rstrip(':')}. This cannot be undone. Continue?", default=False):
             say("Nothing was removed.")
             return FAILED
     removed = client.post("/api/v1/cleanup_logs")
-    rest = " The rest goes on behind it." if removed.get("more") else ""
+    rest = " The rest is being removed in the background." if removed.get("more") else ""
     done(f"Removed {int(removed['removedCount']):,} lines of {int(removed['removedLogs']):,} logs.{rest}")
     return OK

@@ -68,7 +68,7 @@ def show_log(client: Client, source: Source, args: argparse.Namespace) -> int:
     if job_id is not None:
         say_what_it_waits_for(client, job_id)
     elif printer.count == 0:
-        say(f"{source.name} has no line {'that fits these options' if query else 'yet'}.", "yellow")
+        say(f"{source.name} has no log lines {'that match these options' if query else 'yet'}.", "yellow")
     return OK
 
 
@@ -124,11 +124,11 @@ def _nothing_of_these(client: Client, source: Source, args: argparse.Namespace) 
         asked.append(f"--host {' '.join(hosts)}")
         written.append(log_end.hosts_in_words(found.get("agentIds") or []))
     is_all = len(query_of(args)) == len(ranks) + len(hosts)
-    filters = "" if is_all else " that fits the other options"
+    filters = "" if is_all else " that match the other options"
     is_one = len(written) == 1 and written[0].startswith(("rank ", "host ", "no "))
     say(
-        f"{source.name} has no line of {' '.join(asked)}{filters}; "
-        f"{' of '.join(written)} {'has' if is_one else 'have'} written.",
+        f"{source.name} has no log lines from {' '.join(asked)}{filters}; "
+        f"{' on '.join(written)} {'has' if is_one else 'have'} log lines.",
         "yellow",
     )
     return FAILED
@@ -152,7 +152,7 @@ def follow(
         try:
             for record in _after(client.lines(path, _query_from(query, last)), last):
                 if broken_since is not None:
-                    say("The log goes on behind its last line.", "green")
+                    say("The log continues after the last line shown.", "green")
                     broken_since = None
                 show(record)
                 last = record.get("id")
@@ -190,10 +190,10 @@ def _after(records: Iterator[Json], last: Optional[str]) -> Iterator[Json]:
 def _still_patient(error: Exception, since: Optional[float], patience_seconds: float) -> float:
     now = time.monotonic()
     if since is None:
-        say(f"{error} Taking up the log again, for up to {patience_seconds:.0f} s.", "yellow")
+        say(f"{error} Reconnecting to the log for up to {patience_seconds:.0f} s.", "yellow")
         return now
     if now - since > patience_seconds:
-        raise CliError(f"the log stream broke off: {error}") from error
+        raise CliError(f"the log stream was interrupted: {error}") from error
     return since
 
 

@@ -81,27 +81,26 @@ _NOUNS = (
 )
 
 _EXIT_CODES = (
-    "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 interrupted. `experiment wait` and `-f` fail unless the experiment "
-    "completed; `command run` ends with the code of what it ran. NOUN --help and NOUN VERB --help say more."
+    "Exit codes: 0 success, 1 failure, 2 invalid usage, 3 interrupted. `experiment wait` and `-f` fail unless the "
+    "experiment completed; `command run` exits with the code of the command. See NOUN --help and NOUN VERB --help for "
+    "details."
 )
 
 
 def build_parser(prog: str) -> argparse.ArgumentParser:
     parser = Parser(
         prog=prog,
-        description="Submit trainings to the hosts of your team, and watch them.",
+        description="Submit training jobs to your team's hosts and monitor them.",
         epilog=_EXIT_CODES,
     )
-    parser.add_argument("-u", "--user", metavar="NAME", help="act as this user (default: who logged in)")
+    parser.add_argument("-u", "--user", metavar="NAME", help="act as this user (default: the logged-in user)")
     parser.add_argument(
         "-m",
         "--master",
         metavar="ADDRESS",
-        help="the server (default: TRAINMASTER_MASTER, DET_MASTER, http://localhost:8080)",
+        help="address of the server (default: TRAINMASTER_MASTER, DET_MASTER, http://localhost:8080)",
     )
-    parser.add_argument(
-        "--no-pager", action="store_true", help="print long tables as they are, not through $PAGER"
-    )
+    parser.add_argument("--no-pager", action="store_true", help="do not show long tables in $PAGER")
     parser.add_argument("-v", "--version", action="version", version=f"{prog} {__version__}")
     nouns = parser.add_subparsers(metavar="NOUN", required=True, parser_class=Parser)
 
@@ -164,7 +163,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _failed(args: argparse.Namespace, sentence: str, code: int) -> int:
-    lines: List[str] = [clean(line) for line in sentence.splitlines()] or ["no reason was given."]
+    lines: List[str] = [clean(line) for line in sentence.splitlines()] or ["no reason given."]
     say(coloured(f"Failed to {args.action}: " + "\n".join(lines), "red", sys.stderr))
     return code
 
@@ -173,7 +172,7 @@ def _interrupted(args: argparse.Namespace) -> int:
     say("\nInterrupting...")
     reopen = getattr(args, "reopen", None)
     if reopen:
-        goes_on = getattr(args, "goes_on", "The job goes on.")
+        goes_on = getattr(args, "goes_on", "The job keeps running.")
         say(f"{goes_on} To reopen the log, run: {reopen}")
     return int(getattr(args, "interrupted", INTERRUPTED))
 

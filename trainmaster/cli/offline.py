@@ -20,5 +20,5 @@ def add(add_noun: Adder) -> None:
 def _run(args: argparse.Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
-        raise UsageError("A command is needed, for example: run -- python3 train.py")
+        raise UsageError("No command given; for example: run -- python3 train.py")
     run(command)

@@ -46,7 +46,7 @@ def run(client: Client, request: Json, args: argparse.Namespace, follow: Follow)
     code = follow(client, experiment_id, args)
     client.post(f"/api/v1/experiments/{experiment_id}/archive")
     if code == OK:
-        done("✔ The training got through it")
+        done("✔ The training completed")
     else:
         say("✘ The training failed", "red")
     return code

@@ -53,7 +53,7 @@ def done(text: str) -> None:
 def add_format(parser: argparse.ArgumentParser) -> None:
     """-o table|json|csv|yaml, and the older --json, --csv, --yaml and --table."""
     choices = ["table", "json", "csv", "yaml"]
-    parser.add_argument("-o", "--output", choices=choices, default="table", help="how to print the answer")
+    parser.add_argument("-o", "--output", choices=choices, default="table", help="output format")
     for name in choices:
         parser.add_argument(
             f"--{name}", dest="output", action="store_const", const=name, help=argparse.SUPPRESS
@@ -64,8 +64,8 @@ def add_part(parser: argparse.ArgumentParser, most: int = 0) -> None:
     """Add the options for a part of a long list: --limit (0: none), --offset, and --pages all (beats the limit)."""
     text = f"at most N; default: {most or 'all'}"
     parser.add_argument("--limit", type=int, default=most, metavar="N", help=text)
-    parser.add_argument("--offset", type=int, default=0, metavar="N", help="without the first N")
-    parser.add_argument("--pages", choices=["1", "all"], default="1", help="all: whatever the limit")
+    parser.add_argument("--offset", type=int, default=0, metavar="N", help="skip the first N")
+    parser.add_argument("--pages", choices=["1", "all"], default="1", help="all: ignore the limit")
 
 
 def limit(args: argparse.Namespace) -> int:
@@ -172,7 +172,7 @@ def ask_text(question: str) -> str:
 def ask_password(question: str) -> str:
     if not sys.stdin.isatty():
         raise CliError(
-            f"{question.rstrip(': ')} is needed and there is no terminal to ask; set DET_USER and DET_PASS."
+            f"{question.rstrip(': ')} is required, but there is no terminal to ask; set DET_USER and DET_PASS."
         )
     return getpass.getpass(question)
 
@@ -183,11 +183,11 @@ def is_interactive() -> bool:
 
 def _answer(question: str) -> str:
     if not sys.stdin.isatty():
-        raise CliError(f"There is no terminal to ask: {question.strip()} Use --yes to agree beforehand.")
+        raise CliError(f"There is no terminal to ask: {question.strip()} Use --yes to confirm in advance.")
     print(question, end="", file=sys.stderr, flush=True)
     text = sys.stdin.readline()
     if not text:
-        raise CliError("The question was not answered.")
+        raise CliError("No answer was given.")
     return text
 
 

@@ -48,10 +48,12 @@ def query(sort_by: str, order_by: str) -> List[Tuple[str, Any]]:
 
 def add_paging(parser: argparse.ArgumentParser, sorts: Sequence[str]) -> None:
     """--sort-by, --order-by, --limit, --offset and the forms of output."""
-    parser.add_argument("--sort-by", choices=sorts, default=sorts[0], help="what the rows are sorted by")
-    parser.add_argument("--order-by", choices=sorted(ORDERS), default="asc", help="upwards or downwards")
-    parser.add_argument("--limit", type=int, default=0, metavar="N", help="so many rows; 0: all")
-    parser.add_argument("--offset", type=int, default=0, metavar="N", help="without the first N")
+    parser.add_argument("--sort-by", choices=sorts, default=sorts[0], help="the column to sort by")
+    parser.add_argument(
+        "--order-by", choices=sorted(ORDERS), default="asc", help="ascending or descending order"
+    )
+    parser.add_argument("--limit", type=int, default=0, metavar="N", help="at most N rows; 0: all")
+    parser.add_argument("--offset", type=int, default=0, metavar="N", help="skip the first N")
     output.add_format(parser)
 
 
@@ -78,7 +80,7 @@ def add_ends(
 ) -> None:
     """archive, unarchive and delete. `word`: workspace or project; `holds`: what must be gone before."""
     about = {"word": word, "found": found}
-    for verb, text in (("archive", "take it out of the lists"), ("unarchive", "put it back into the lists")):
+    for verb, text in (("archive", "hide it from lists"), ("unarchive", "show it in lists again")):
         add_one(verb, text).set_defaults(run=_archive, verb=verb, action=f"{verb} the {word}", **about)
     parser = add_one("delete", f"delete a {word} that has no {holds} left")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")

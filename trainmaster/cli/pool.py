@@ -17,47 +17,56 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 #: option → (field of the API, how its value is read, help). A switch has `--NAME` and `--no-NAME`.
 _TEXTS = {
-    "description": ("description", "for people"),
+    "description": ("description", "a description of the pool"),
     "scheduler": ("scheduler", "the scheduling policy, such as priority or fair_share"),
-    "fitting": ("fitting", "best (fullest host that fits) or worst"),
-    "network-interface": ("networkInterface", "the one that gangs talk over"),
+    "fitting": ("fitting", "where to place work: best (fullest host that fits) or worst (emptiest)"),
+    "network-interface": ("networkInterface", "the network interface for traffic within gangs"),
 }
 _NUMBERS = {
-    "default-priority": ("defaultPriority", "of jobs that name none, 1 to 99"),
-    "default-max-time": ("defaultMaxTimeSeconds", "seconds, or none"),
-    "longest-max-time": ("longestMaxTimeSeconds", "seconds, or none"),
-    "unpreemptible-slots": ("unpreemptibleSlots", "held together by work that is not preemptible, or none"),
-    "aux-per-host": ("auxPerHost", "zero-slot runs at once on one host"),
-    "host-lost-after": ("hostLostAfterSeconds", "seconds of silence, or none: only a person declares it"),
+    "default-priority": ("defaultPriority", "the priority of jobs that set none, 1 to 99"),
+    "default-max-time": ("defaultMaxTimeSeconds", "time limit of jobs that set none, in seconds, or none"),
+    "longest-max-time": (
+        "longestMaxTimeSeconds",
+        "highest time limit that jobs may set, in seconds, or none",
+    ),
+    "unpreemptible-slots": (
+        "unpreemptibleSlots",
+        "slots that non-preemptible work may hold in total, or none",
+    ),
+    "aux-per-host": ("auxPerHost", "concurrent zero-slot runs per host"),
+    "host-lost-after": (
+        "hostLostAfterSeconds",
+        "declare a silent host lost after N seconds, or none: only users declare it",
+    ),
 }
 _SWITCHES = {
-    "preemption": ("preemption", "stop work of a lower priority for a higher one"),
-    "heterogeneous-fits": ("allowHeterogeneousFits", "gangs over hosts of unequal size"),
-    "strict": ("strict", "only its owner and admins change a job"),
-    "shared-account": ("sharedAccount", "jobs run as the login account, not isolated"),
-    "default-compute": ("defaultCompute", "for work with slots that names no pool"),
-    "default-aux": ("defaultAux", "for work without slots that names no pool"),
+    "preemption": ("preemption", "preempt lower-priority work for higher-priority work"),
+    "heterogeneous-fits": ("allowHeterogeneousFits", "allow gangs across hosts of different sizes"),
+    "strict": ("strict", "only its owner and admins may change a job"),
+    "shared-account": ("sharedAccount", "run all jobs as the login account, without isolation"),
+    "default-compute": ("defaultCompute", "use it for work with slots that sets no pool"),
+    "default-aux": ("defaultAux", "use it for work without slots that sets no pool"),
 }
 _RULES = [*_TEXTS.values(), *_NUMBERS.values(), *_SWITCHES.values(), ("priorityFloor", "")]
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("pool", aliases=["resource-pool", "rp"], help="resource pools and their rules")
+    noun = add_noun("pool", aliases=["resource-pool", "rp"], help="manage resource pools and their rules")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("list", aliases=["ls"], help="all pools")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list all pools")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the pools")
-    parser = verbs.add_parser("describe", aliases=["show"], help="one pool with all its rules")
+    parser = verbs.add_parser("describe", aliases=["show"], help="show a pool with all its rules")
     parser.add_argument("name")
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the pool")
-    parser = verbs.add_parser("shares", help="what users and jobs hold, wait for and are entitled to")
+    parser = verbs.add_parser("shares", help="show what users and jobs hold, wait for and are entitled to")
     parser.add_argument("name", metavar="POOL")
     parser.add_argument("--jobs", action="store_true", help="by job instead of by user")
     output.add_format(parser)
     parser.set_defaults(run=_shares, action="read the shares of the pool")
     for verb, run, text in (
-        ("create", _create, "make a pool"),
+        ("create", _create, "create a pool"),
         ("edit", _edit, "change rules of a pool"),
     ):
         parser = verbs.add_parser(verb, help=text)
@@ -65,11 +74,11 @@ def add(add_noun: Adder) -> None:
         _add_rules(parser)
         output.add_format(parser)
         parser.set_defaults(run=run, action=f"{verb} the pool")
-    parser = verbs.add_parser("delete", aliases=["rm"], help="remove a pool that nothing is in")
+    parser = verbs.add_parser("delete", aliases=["rm"], help="delete an empty pool")
     parser.add_argument("name")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
     parser.set_defaults(run=_delete, action="delete the pool")
-    parser = verbs.add_parser("move-host", help="move hosts on which nothing runs to a pool")
+    parser = verbs.add_parser("move-host", help="move idle hosts to a pool")
     parser.add_argument("name", metavar="POOL")
     parser.add_argument("hosts", nargs="+", metavar="HOST")
     parser.set_defaults(run=_move, action="move the host")
@@ -84,7 +93,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         either.add_argument(f"--no-{name}", dest=field, action="store_false", help=argparse.SUPPRESS)
     parser.add_argument(
         "--priority-floor", dest="priorityFloor", action="append", metavar="ROLE=N",
-        help="the highest priority of a role, such as editor=20; none: 1 for everybody",
+        help="the highest priority a role may use, such as editor=20; none: 1 for all roles",
     )  # fmt: skip
 
 
@@ -214,7 +223,7 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
     answer = client.call("PATCH", _path(args.name), rules)
     changes = _changes(before, answer["resourcePool"], answer.get("changed") or [])
     return _told(
-        args, answer, f"Changed pool {args.name}: {', '.join(changes)}" if changes else "Nothing is new."
+        args, answer, f"Changed pool {args.name}: {', '.join(changes)}" if changes else "Nothing changed."
     )
 
 

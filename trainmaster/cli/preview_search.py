@@ -17,29 +17,29 @@ Json = Dict[str, Any]
 Adder = Callable[..., argparse.ArgumentParser]
 _BAR = 40
 #: the two ways in which the units of a search with rungs are counted; pages say the same
-SIMULATED = "in one run that is simulated with results drawn by chance"
-IF_KEPT = "if each rung keeps just its share"
-WHY_OTHERWISE = "A trial is judged among those that came before it, so more or fewer may go on."
+SIMULATED = "in one simulated run with random results"
+IF_KEPT = "if each rung keeps exactly its share"
+WHY_OTHERWISE = "Each trial is compared with those that came before it, so more or fewer may be promoted."
 
 
 def add(add_noun: Adder) -> None:
-    parser = add_noun("preview-search", help="how many trials a search would train, and how long")
+    parser = add_noun("preview-search", help="show how many trials a search would train, and for how long")
     parser.add_argument("config_file", metavar="CONFIG", type=Path, help="YAML file")
     parser.add_argument(
         "--config",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override a field, such as searcher.max_trials",
+        help="override a field of the config, such as searcher.max_trials",
     )
-    parser.add_argument("--seed", type=int, help="of the simulated search (default 0)")
+    parser.add_argument("--seed", type=int, help="random seed of the simulated search (default: 0)")
     parser.add_argument(
         "--seconds-per-unit",
         type=_positive,
         metavar="S",
-        help="how long a batch, epoch, … takes; gives the cost",
+        help="duration of a batch, epoch, …; used to estimate the cost",
     )
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=_preview, action="preview the search")
 
 
@@ -92,21 +92,21 @@ def _lines(summary: Json, cost: Json) -> List[str]:
         steps = bracket["rungs"]
         rungs = [[step["units"], step["trials"], step["promoted"], _bar(step, steps)] for step in steps]
         title = f"Bracket {number} of {len(summary['brackets'])}"
-        lines += ["", title, output.table([f"Rung at {unit}", "Trials", "Go on", ""], rungs)]
+        lines += ["", title, output.table([f"Rung at {unit}", "Trials", "Promoted", ""], rungs)]
     lines.append("")
     if summary["totalUnits"] is None:
-        return [*lines, "How long a trial trains is for the code to say: searcher.max_length is not set."]
+        return [*lines, "The code decides how long each trial trains: searcher.max_length is not set."]
     to_the_end = summary["totalTrials"] * max(each["unit"]["value"] for each in summary["trials"])
     saved = 1 - summary["totalUnits"] / to_the_end if to_the_end else 0.0
-    rest = f", {saved:.0%} less than all trials to the end" if saved else ""
+    rest = f", {saved:.0%} less than training all trials to the end" if saved else ""
     simulated = f" {SIMULATED}" if summary["brackets"] else ""
-    lines.append(f"In all: {summary['totalUnits']:,} {unit}{simulated}{rest}")
+    lines.append(f"Total: {summary['totalUnits']:,} {unit}{simulated}{rest}")
     expected = summary.get("expectedUnits")
     if summary["brackets"] and expected is not None:
         lines.append(f"≈ {expected:,} {unit} {IF_KEPT}. {WHY_OTHERWISE}")
     if cost:
         lines.append(
-            f"Cost: {_hours(cost['slotHours'])} slot-hours at {_slots(summary['slotsPerTrial'])} a trial"
+            f"Cost: {_hours(cost['slotHours'])} slot-hours at {_slots(summary['slotsPerTrial'])} per trial"
         )
         at_once = summary["trialsAtOnce"]
         lines.append(f"Time: {_clock(cost['hoursAtOnce'])} if {_count(at_once, 'trial')} can run at once")

@@ -20,50 +20,50 @@ _DETAILS = [*PROJECTS, Column("Workspace", lambda row: row.get("workspaceName"))
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("project", aliases=["p"], help="what groups experiments, in a workspace")
+    noun = add_noun("project", aliases=["p"], help="manage projects, which group experiments in a workspace")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("list", aliases=["ls"], help="the projects of a workspace")
-    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or number")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list the projects of a workspace")
+    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or id")
     places.add_paging(parser, ["id", "name", "description"])
     parser.set_defaults(run=list_projects, action="list the projects")
-    parser = _add_one(verbs, "list-experiments", "the experiments of a project")
-    parser.add_argument("-a", "--all", action="store_true", help="of all users, archived ones too")
+    parser = _add_one(verbs, "list-experiments", "list the experiments of a project")
+    parser.add_argument("-a", "--all", action="store_true", help="include all users and archived experiments")
     places.add_paging(parser, ["id", "name", "start_time", "end_time", "state"])
     parser.set_defaults(run=_list_experiments, action="list the experiments")
-    parser = _add_one(verbs, "describe", "its key, its owner and its experiments")
-    parser.add_argument("-a", "--all", action="store_true", help="archived experiments too")
+    parser = _add_one(verbs, "describe", "show its key, owner and experiments")
+    parser.add_argument("-a", "--all", action="store_true", help="include archived experiments")
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the project")
     _add_changes(verbs)
 
 
 def _add_changes(verbs: Any) -> None:
-    parser = verbs.add_parser("create", help="a new project")
-    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or number")
+    parser = verbs.add_parser("create", help="create a project")
+    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or id")
     parser.add_argument("name")
     _add_fields(parser)
     parser.set_defaults(run=_create, action="create the project")
     parser = _add_one(verbs, "edit", "change its name, description or key")
-    parser.add_argument("--new-name", "--new_name", metavar="NAME", help="another name")
+    parser.add_argument("--new-name", "--new_name", metavar="NAME", help="the new name")
     _add_fields(parser)
     parser.set_defaults(run=_edit, action="edit the project")
-    parser = _add_one(verbs, "move", "put it, with its experiments, into another workspace")
-    parser.add_argument("destination", metavar="DESTINATION", help="name or number of the other workspace")
+    parser = _add_one(verbs, "move", "move it, with its experiments, to another workspace")
+    parser.add_argument("destination", metavar="DESTINATION", help="name or id of the other workspace")
     parser.set_defaults(run=_move, action="move the project")
     places.add_ends(partial(_add_one, verbs), "project", "experiments", _found)
 
 
 def _add_one(verbs: Any, verb: str, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
-    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or number")
-    parser.add_argument("project_name", metavar="PROJECT", help="its name or number")
+    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or id")
+    parser.add_argument("project_name", metavar="PROJECT", help="its name or id")
     return parser
 
 
 def _add_fields(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--description", metavar="TEXT", help="what it is about")
+    parser.add_argument("--description", metavar="TEXT", help="a description")
     parser.add_argument(
-        "--key", metavar="KEY", help="one to five letters and digits that no other project has"
+        "--key", metavar="KEY", help="a key of one to five letters and digits, unique among projects"
     )
     output.add_format(parser)
 
@@ -114,7 +114,7 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
     given = {"name": args.new_name, "description": args.description, "key": args.key}
     changes = {field: value for field, value in given.items() if value is not None}
     if not changes:
-        raise UsageError("name what to change: --new-name, --description or --key.")
+        raise UsageError("no change given, allowed: --new-name, --description or --key.")
     found = _found(client, args)
     changed = client.call("PATCH", f"/api/v1/projects/{found['id']}", changes)["project"]
     return places.told(changed, _DETAILS, args, f"Changed project {changed['name']}")

@@ -34,20 +34,20 @@ _COLUMNS = [
 
 def add(verbs: Any, name: str, kind: Callable[[str], Any], find: Find) -> None:
     """Add both verbs to a noun; `name` and `kind` are those of the argument that says which one."""
-    parser = verbs.add_parser("pulse", help="how the training of each rank stands, the marked ones first")
+    parser = verbs.add_parser("pulse", help="show the progress of each rank, marked ranks first")
     parser.add_argument(name, type=kind)
     output.add_format(parser)
     parser.set_defaults(
         run=lambda client, args: _pulse(client, find(client, args), args), action="show the pulse"
     )
-    parser = verbs.add_parser("stack", help="what ranks are doing now, as their Python stacks")
+    parser = verbs.add_parser("stack", help="show what ranks are doing now, as Python stacks")
     parser.add_argument(name, type=kind)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--rank", type=int, action="append", help="this one; may be given again (default: the marked ones)"
+        "--rank", type=int, action="append", help="only this rank; repeatable (default: the marked ranks)"
     )
     which.add_argument("--all", action="store_true", help="all ranks")
-    parser.add_argument("--json", action="store_true", help="one JSON object a rank")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per rank")
     parser.set_defaults(
         run=lambda client, args: _stack(client, find(client, args), args), action="show the stack"
     )
@@ -78,13 +78,13 @@ def _wanted(client: Client, task_id: str, args: argparse.Namespace) -> List[int]
         return sorted(set(args.rank))
     rows = _ranks(client, task_id)
     if not any(row.get("processState") != _ENDED for row in rows):
-        raise CliError("No rank runs now, so nobody can say what it is doing.")
+        raise CliError("No rank is running now.")
     running = [row for row in rows if row.get("processState") != _ENDED]
     wanted = [row["rank"] for row in running if args.all or row.get("mark")]
     if not wanted:
         known = ", ".join(str(row["rank"]) for row in running[:16])
         raise CliError(
-            f"No rank is marked: name one by --rank ({known}{', …' if len(running) > 16 else ''}), or give --all."
+            f"No rank is marked: choose one with --rank ({known}{', …' if len(running) > 16 else ''}), or use --all."
         )
     return wanted
 

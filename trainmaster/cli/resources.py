@@ -21,14 +21,16 @@ _MONTHLY = "RESOURCE_ALLOCATION_AGGREGATION_PERIOD_MONTHLY"
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("resources", aliases=["res"], help="history of the use of slots")
+    noun = add_noun("resources", aliases=["res"], help="show the history of slot use")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("raw", help="what each attempt held on each host")
+    parser = verbs.add_parser("raw", help="show what each attempt held on each host")
     _add_times(parser)
     parser.set_defaults(run=_raw, action="read the history")
-    parser = verbs.add_parser("aggregated", aliases=["agg"], help="slot-seconds by user, label and pool")
+    parser = verbs.add_parser(
+        "aggregated", aliases=["agg"], help="sum up slot-seconds by user, label and pool"
+    )
     parser.add_argument("start_date", help="first day (2026-11-21), or month (2026-11), in UTC")
-    parser.add_argument("end_date", help="last day or month, which is included")
+    parser.add_argument("end_date", help="last day or month (included)")
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
         "--daily", dest="period", action="store_const", const=_DAILY, help="by day (the default)"
@@ -37,7 +39,7 @@ def add(add_noun: Adder) -> None:
     _add_format(parser)
     parser.set_defaults(run=_aggregated, action="sum up the history", period=_DAILY)
     parser = verbs.add_parser(
-        "allocations", aliases=["alloc"], help="each attempt with its whole time, as CSV"
+        "allocations", aliases=["alloc"], help="list each attempt with its total time, as CSV"
     )
     _add_times(parser, form=False)
     parser.set_defaults(run=_attempts, action="read the history")

@@ -20,7 +20,7 @@ Json = Dict[str, Any]
 def add(parser: argparse.ArgumentParser, verb: str, example: str, slots: str = "") -> None:
     """`verb`: what is done with it ("run", "start"); `example`: a KEY=VALUE; `slots`: what holds without --slots."""
     parser.add_argument("--slots", type=int, metavar="N", help=f"slots (GPUs), all on one host{slots}")
-    parser.add_argument("--resource-pool", metavar="POOL", help="default: the default pool")
+    parser.add_argument("--resource-pool", metavar="POOL", help="the pool (default: the default pool)")
     parser.add_argument("--config-file", type=Path, metavar="FILE", help="YAML file")
     parser.add_argument(
         "--config",
@@ -29,7 +29,7 @@ def add(parser: argparse.ArgumentParser, verb: str, example: str, slots: str = "
         metavar="KEY=VALUE",
         help=f"set a field of the config, such as {example}",
     )
-    parser.add_argument("--template", metavar="NAME", help="the template to build on")
+    parser.add_argument("--template", metavar="NAME", help="the template to use")
     parser.add_argument(
         "-c", "--context", type=Path, metavar="DIR", help=f"{verb} it in a copy of this folder"
     )
@@ -40,7 +40,7 @@ def add(parser: argparse.ArgumentParser, verb: str, example: str, slots: str = "
         action="append",
         default=[],
         metavar="PATH",
-        help="a file or folder to take along",
+        help="another file or folder to send; repeatable",
     )
     parser.add_argument(
         "-v",
@@ -48,10 +48,10 @@ def add(parser: argparse.ArgumentParser, verb: str, example: str, slots: str = "
         action="append",
         default=[],
         metavar="HOST_PATH:CONTAINER_PATH",
-        help="a folder of the host for what runs in an image; adds to bind_mounts",
+        help="mount a folder of the host into the container; adds to bind_mounts",
     )
-    parser.add_argument("-w", "--workspace-name", metavar="NAME", help="the workspace that it belongs to")
-    parser.add_argument("-d", "--detach", action="store_true", help="print its id and leave it alone")
+    parser.add_argument("-w", "--workspace-name", metavar="NAME", help="the workspace to create it in")
+    parser.add_argument("-d", "--detach", action="store_true", help="print its id and exit")
 
 
 def request_of(client: Client, args: argparse.Namespace) -> Json:

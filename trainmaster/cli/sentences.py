@@ -38,7 +38,7 @@ def answered(error: Answered) -> str:
     if error.status == 404:
         found = _NOT_FOUND.fullmatch(text)
         if found and found[1] in _LISTED:
-            return f"{text.rstrip('.')}; those there are: trainmaster {_LISTED[found[1]]}"
+            return f"{text.rstrip('.')}. To list what exists, run: trainmaster {_LISTED[found[1]]}"
     return _faults(text)
 
 
@@ -46,19 +46,19 @@ def unreachable(error: Unreachable) -> str:
     """Why no answer came, and what may be wrong with the address."""
     text = without_number(str(error))
     if "WRONG_VERSION_NUMBER" in text:
-        return "the server there speaks plain HTTP; name it as http://host:port (-m, TRAINMASTER_MASTER)."
+        return "the server speaks plain HTTP; use http://host:port as its address (-m, TRAINMASTER_MASTER)."
     if text.startswith("http://") and ("reset" in text or "without response" in text):
-        return f"{text} If it speaks TLS, name it as https://host:port (-m, TRAINMASTER_MASTER)."
-    return f"{text} Is the server running, and is the address right (-m, TRAINMASTER_MASTER)?"
+        return f"{text} If it uses TLS, use https://host:port as its address (-m, TRAINMASTER_MASTER)."
+    return f"{text} Is the server running, and is the address correct (-m, TRAINMASTER_MASTER)?"
 
 
 def _page_instead(status: int) -> str:
     why = (
-        "its log says why (web.log in the folder log of its data)"
+        "see the server's log for the reason (log/web.log in its data folder)"
         if status >= 500
-        else "what is there may be something else than the server (-m, TRAINMASTER_MASTER)"
+        else "something other than a Trainmaster server may be answering there (-m, TRAINMASTER_MASTER)"
     )
-    return f"the answer was {status} and a page for people instead of data; {why}."
+    return f"the server answered {status} with an HTML page instead of data; {why}."
 
 
 def without_number(text: str) -> str:
@@ -79,8 +79,8 @@ def _ended_login(text: str) -> str:
     if named is None:
         return f"{text} To log in, run: trainmaster user login NAME"
     return (
-        f"{text.split(';')[0].rstrip('.')}. It is the one in {named}: put another there "
-        "(trainmaster token create makes one), or unset it and run: trainmaster user login NAME"
+        f"{text.split(';')[0].rstrip('.')}. It was read from {named}: set another token there "
+        "(create one with trainmaster token create), or unset it and run: trainmaster user login NAME"
     )
 
 
@@ -88,4 +88,4 @@ def _faults(text: str) -> str:
     begin, *faults = re.split(rf"(?:: |; )(?={re.escape(_CONFIG)})", text)
     if len(faults) < 2:
         return text
-    return "\n".join([f"{begin}, {len(faults)} faults:", *(f"  {fault[len(_CONFIG) :]}" for fault in faults)])
+    return "\n".join([f"{begin}, {len(faults)} errors:", *(f"  {fault[len(_CONFIG) :]}" for fault in faults)])

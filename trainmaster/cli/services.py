@@ -48,19 +48,23 @@ class Kind(NamedTuple):
 
 def add_verbs(verbs: Any, kind: Kind) -> None:
     """All verbs but `start` and `open`."""
-    parser = verbs.add_parser("list", aliases=["ls"], help="yours, or everybody's, the newest first")
+    parser = verbs.add_parser(
+        "list", aliases=["ls"], help=f"list your {kind.noun}s (or everyone's), newest first"
+    )
     task_lists.add_list_options(parser)
     parser.set_defaults(run=lambda client, args: _list(client, args, kind), action=f"list the {kind.noun}s")
-    parser = add_one(verbs, "describe", "state, host, since when", kind, _describe)
+    parser = add_one(verbs, "describe", "show its state, host and start time", kind, _describe)
     output.add_format(parser)
-    add_one(verbs, "config", "the config in force, as YAML", kind, _config)
-    add_log_options(add_one(verbs, "logs", "its log", kind, _logs))
-    parser = verbs.add_parser("kill", help="end it, and all that runs in it")
-    parser.add_argument("ids", metavar="ID", nargs="+", help="or its beginning")
-    parser.add_argument("-f", "--force", action="store_true", help="go on after one that cannot be killed")
+    add_one(verbs, "config", "show the config in force, as YAML", kind, _config)
+    add_log_options(add_one(verbs, "logs", "show its log", kind, _logs))
+    parser = verbs.add_parser("kill", help="stop it and everything running in it")
+    parser.add_argument("ids", metavar="ID", nargs="+", help="the id, or its first characters")
+    parser.add_argument("-f", "--force", action="store_true", help="continue if one cannot be killed")
     parser.set_defaults(run=lambda client, args: _kill(client, args, kind), action=f"kill the {kind.noun}")
-    settings = verbs.add_parser("set", help="change one").add_subparsers(metavar="WHAT", required=True)
-    parser = add_one(settings, "priority", "1 to 99, 1 is the highest", kind, _set_priority)
+    settings = verbs.add_parser("set", help="change its settings").add_subparsers(
+        metavar="WHAT", required=True
+    )
+    parser = add_one(settings, "priority", "set the priority: 1 (highest) to 99", kind, _set_priority)
     parser.add_argument("priority", metavar="N", type=int)
 
 
@@ -69,7 +73,7 @@ def add_one(
 ) -> argparse.ArgumentParser:
     """A verb about one service."""
     parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
-    parser.add_argument("id", metavar="ID", help="or its beginning")
+    parser.add_argument("id", metavar="ID", help="the id, or its first characters")
     parser.set_defaults(run=lambda client, args: run(client, args, kind), action=f"{verb} the {kind.noun}")
     return parser
 
@@ -99,7 +103,9 @@ def start(client: Client, args: argparse.Namespace, kind: Kind, more: Optional[J
 def wait_until_ready(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> Json:
     """Say what it waits for until it is ready. Raises CliError when it ends instead."""
     short = service_id[:SHOWN]
-    args.goes_on = f"The {kind.noun} {short} goes on; `trainmaster {kind.noun} kill {short}` ends it."
+    args.goes_on = (
+        f"The {kind.noun} {short} keeps running; stop it with `trainmaster {kind.noun} kill {short}`."
+    )
     args.reopen = f"trainmaster {kind.noun} logs -f {short}"
 
     def queued_job() -> Optional[str]:
@@ -191,7 +197,7 @@ def _config(client: Client, args: argparse.Namespace, kind: Kind) -> int:
 def _logs(client: Client, args: argparse.Namespace, kind: Kind) -> int:
     service_id = str(kind.record(client, args.id)["id"])
     short = service_id[:SHOWN]
-    args.goes_on = f"The {kind.noun} {short} goes on."
+    args.goes_on = f"The {kind.noun} {short} keeps running."
 
     def phase() -> str:
         return str(kind.record(client, service_id)["phase"])

@@ -44,11 +44,11 @@ def _compare_versions(client: Client) -> None:
         if isinstance(error, Later) or (isinstance(error, Answered) and sentence_of(error.body)):
             raise
         raise CliError(
-            f"{client.url} answers, but it is not a Trainmaster server; name yours by -m or TRAINMASTER_MASTER."
+            f"{client.url} is not a Trainmaster server; set the address of yours with -m or TRAINMASTER_MASTER."
         ) from error
     theirs = found.get("version")
     if theirs and theirs != __version__:
-        say(f"This command is of version {__version__}, the server at {client.url} of {theirs}.", "yellow")
+        say(f"This command has version {__version__}, but the server at {client.url} has {theirs}.", "yellow")
 
 
 def log_in(args: argparse.Namespace) -> Session:
@@ -118,7 +118,7 @@ def _as_nobody(client: Client, credentials: Credentials) -> Session:
     except Answered as error:
         if error.status in (400, 401, 403):
             raise CliError(
-                f"nobody is logged in at {client.url}; run `trainmaster user login NAME` first."
+                f"you are not logged in at {client.url}; run `trainmaster user login NAME` first."
             ) from error
         raise
     return Session(client, credentials, _NOBODY)
@@ -128,5 +128,5 @@ def explicit_user(args: argparse.Namespace, named: Optional[str]) -> str:
     """The user that a login is for: the argument, -u, DET_USER, or the one asked for."""
     found = named or args.user or os.environ.get("DET_USER")
     if not found:
-        raise CliError("name the user: trainmaster user login NAME.")
+        raise CliError("no user name given; run: trainmaster user login NAME")
     return str(found)

@@ -26,25 +26,29 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def add(add_noun: Callable[..., argparse.ArgumentParser]) -> None:
-    noun = add_noun("shell", help="SSH into a task on a host of a pool")
+    noun = add_noun("shell", help="start a shell on a host and connect to it over SSH")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("start", help="start one and log in to it")
+    parser = verbs.add_parser("start", help="start a shell and log in to it")
     services.add_start_options(parser)
-    parser.add_argument("--show-ssh-command", action="store_true", help="print the command, too")
-    parser.add_argument("ssh_options", metavar="SSH OPTION", nargs="*", help="behind --, for ssh")
+    parser.add_argument("--show-ssh-command", action="store_true", help="also print the ssh command")
+    parser.add_argument("ssh_options", metavar="SSH OPTION", nargs="*", help="options for ssh, after --")
     parser.set_defaults(run=_start, action="start the shell")
-    parser = services.add_one(verbs, "open", "log in to one", _KIND, _open)
-    parser.add_argument("--show-ssh-command", action="store_true", help="print the command, too")
-    parser.add_argument("ssh_options", metavar="SSH OPTION", nargs="*", help="behind --, for ssh")
+    parser = services.add_one(verbs, "open", "log in to a running shell", _KIND, _open)
+    parser.add_argument("--show-ssh-command", action="store_true", help="also print the ssh command")
+    parser.add_argument("ssh_options", metavar="SSH OPTION", nargs="*", help="options for ssh, after --")
     for name in ("show-ssh-command", "show_ssh_command"):
-        text = "the ssh command, for scp, port forwards and editors; it keeps the key on this machine"
+        text = "print the ssh command, for scp, port forwarding and editors; stores the key on this machine"
         services.add_one(verbs, name, text, _KIND, _show_command)
     parser = services.add_one(
-        verbs, "ssh-config", "an entry of ~/.ssh/config, for VS Code and other editors", _KIND, _ssh_config
+        verbs,
+        "ssh-config",
+        "print an entry for ~/.ssh/config, for VS Code and other editors",
+        _KIND,
+        _ssh_config,
     )
-    parser.add_argument("--name", help="what ssh is to call it (default: trainmaster-<id>)")
+    parser.add_argument("--name", help="the host name to use in ssh (default: trainmaster-<id>)")
     services.add_one(
-        verbs, "tunnel", "carry SSH between stdin and stdout; what ssh's ProxyCommand runs", _KIND, _tunnel
+        verbs, "tunnel", "carry SSH between stdin and stdout (used by ssh's ProxyCommand)", _KIND, _tunnel
     )
     services.add_verbs(verbs, _KIND)
 
@@ -71,10 +75,11 @@ def _log_in(client: Client, shell_id: str, args: argparse.Namespace) -> int:
         try:
             code = subprocess.call(command)
         except FileNotFoundError as error:
-            raise CliError("ssh is not installed here; install OpenSSH's client.") from error
+            raise CliError("ssh is not installed on this machine; install the OpenSSH client.") from error
     short = shell_id[:SHOWN]
     say(
-        f"The shell goes on: `trainmaster shell open {short}` comes back, `trainmaster shell kill {short}` ends it."
+        f"The shell keeps running. Reconnect with `trainmaster shell open {short}`, "
+        f"stop it with `trainmaster shell kill {short}`."
     )
     return code
 

@@ -17,21 +17,21 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("slot", aliases=["s"], help="the slots (GPUs) of hosts")
+    noun = add_noun("slot", aliases=["s"], help="manage the slots (GPUs) of hosts")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("list", aliases=["ls"], help="all slots, and who holds them")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list all slots and what holds them")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the slots")
     for verb, text in (
         ("enable", "let a slot take new work again"),
-        ("disable", "give a slot no new work, and stop what holds it"),
+        ("disable", "stop the work on a slot and give it no new work"),
     ):
         parser = verbs.add_parser(verb, help=text)
         parser.add_argument("agent_id", metavar="AGENT_ID")
         parser.add_argument("slot_id", type=int, metavar="SLOT_ID")
         parser.set_defaults(run=_enable if verb == "enable" else _disable, action=f"{verb} the slot")
-    parser.add_argument("--drain", action="store_true", help="let what holds it finish")
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before running work is stopped")
+    parser.add_argument("--drain", action="store_true", help="let running work finish")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask before stopping running work")
 
 
 _SLOTS = [

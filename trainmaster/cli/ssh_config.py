@@ -57,7 +57,7 @@ def parse_target(text: str) -> Target:
     found = _TARGET.match(bare)
     host = (found["six"] or found["host"]) if found else ""
     if not found or not host or host.startswith("-") or (found["user"] or "").startswith("-"):
-        raise CliError(f"found {text!r}, allowed: a name of your ssh config, or user@address[:port].")
+        raise CliError(f"found {text!r}, allowed: a host of your ssh config, or user@address[:port].")
     port = int(found["port"]) if found["port"] else None
     if port is not None and not 1 <= port <= 65535:
         raise CliError(f"found the port {port}, allowed: 1 to 65535.")
@@ -74,7 +74,7 @@ def resolve(text: str) -> Route:
 
 def _route(target: Target, seen: "frozenset[str]") -> Route:
     if target.host in seen or len(seen) > _MOST_JUMPS:
-        raise CliError(f"the ssh config leads in circles: {target.host} is a jump host on the way to itself.")
+        raise CliError(f"your ssh config is circular: {target.host} is its own jump host.")
     options = effective(target)
     hop = Hop(options["hostname"], int(options["port"]), options["user"], target.words)
     chain = _chain(target, options)
@@ -104,7 +104,7 @@ def effective(target: Target) -> Dict[str, str]:
         raise CliError(f"`ssh -G {target.host}` failed: {error}.") from error
     if answer.returncode:
         said = answer.stderr.decode(errors="replace").strip()
-        raise CliError(f"your ssh does not accept {target.host}: {said or 'no reason given'}.")
+        raise CliError(f"your ssh rejects {target.host}: {said or 'no reason given'}.")
     found: Dict[str, str] = {}
     for line in answer.stdout.decode(errors="replace").splitlines():
         name, _, value = line.strip().partition(" ")
@@ -136,8 +136,8 @@ def _of_command(target: Target, command: str) -> List[Target]:
         if len(plain) == 1 and not plain[0].startswith("-"):
             return [parse_target(plain[0])]
     raise CliError(
-        f"your ssh config reaches {target.host} by the ProxyCommand `{command}`, which the server cannot run. "
-        "Write it as ProxyJump, or give an address that the server can reach: user@address[:port]."
+        f"your ssh config reaches {target.host} with the ProxyCommand `{command}`, which the server cannot run. "
+        "Use ProxyJump instead, or give an address that the server can reach: user@address[:port]."
     )
 
 
@@ -172,9 +172,9 @@ def install_key(hop: Hop, public_key: str) -> None:
     try:
         answer = subprocess.run(command, input=(public_key.strip() + "\n").encode(), check=False)
     except OSError as error:
-        raise CliError(f"your ssh cannot be started: {error.strerror}.") from error
+        raise CliError(f"cannot start your ssh: {error.strerror}.") from error
     if answer.returncode:
         raise CliError(
-            f"your own ssh could not add the server's key at {hop} (exit code {answer.returncode}). "
+            f"your ssh could not add the server's key on {hop} (exit code {answer.returncode}). "
             f"Add this line to its ~/.ssh/authorized_keys and use --no-key:\n{public_key}"
         )

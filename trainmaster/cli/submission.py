@@ -24,15 +24,13 @@ _SLOTS_EXCEEDED = "LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"
 def add(verbs: Any, follow: Follow) -> None:
     parser = verbs.add_parser("create", help="submit a config and a folder of code")
     parser.add_argument("config_file", metavar="CONFIG", type=Path, help="YAML file")
-    parser.add_argument(
-        "folder", metavar="DIR", type=Path, nargs="?", help="folder with the code (95 MiB at most)"
-    )
+    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", help="folder of code (95 MiB at most)")
     parser.add_argument(
         "-f",
         "--follow",
         "--follow-first-trial",
         action="store_true",
-        help="follow the first trial's log; end with the result",
+        help="follow the first trial's log; exit with the result",
     )
     parser.add_argument(
         "-i",
@@ -41,9 +39,9 @@ def add(verbs: Any, follow: Follow) -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help="a file or folder to add beside the code",
+        help="another file or folder to send; repeatable",
     )
-    parser.add_argument("--template", metavar="NAME", help="the template to build on")
+    parser.add_argument("--template", metavar="NAME", help="the template to use")
     parser.add_argument(
         "--config",
         action="append",
@@ -51,22 +49,22 @@ def add(verbs: Any, follow: Follow) -> None:
         metavar="KEY=VALUE",
         help="set a field of the config, such as resources.slots_per_trial=2",
     )
-    parser.add_argument("--paused", action="store_true", help="do not start it yet")
+    parser.add_argument("--paused", action="store_true", help="create it paused")
     parser.add_argument(
         "--project_id",
         "--project-id",
         type=int,
         metavar="N",
-        help="the project (default: what the config says)",
+        help="the project (default: the config's)",
     )
     trial = parser.add_mutually_exclusive_group()
-    trial.add_argument("--validate", action="store_true", help="only say whether it would be accepted")
+    trial.add_argument("--validate", action="store_true", help="only check whether it would be accepted")
     trial.add_argument(
         "-t",
         "--test-mode",
         "--test",
         action="store_true",
-        help="try it: validate, train one batch on the cluster, and say whether that worked",
+        help="test it: validate, train one batch on the cluster, and report the result",
     )
     for words in (["--local"], ["-p", "--publish"]):
         parser.add_argument(
@@ -83,8 +81,8 @@ class _Unsupported(argparse.Action):
 
 
 _INSTEAD = {
-    "--local": "--local is not there; to run the training on this machine: trainmaster run -- python3 train.py",
-    "--publish": "--publish is not there, the ports of a trial are those of its host; to reach one from here: "
+    "--local": "--local is not supported; to run the training on this machine: trainmaster run -- python3 train.py",
+    "--publish": "--publish is not supported: a trial uses the ports of its host. To reach one from here: "
     "ssh -L PORT:localhost:PORT HOST",
 }
 
@@ -113,7 +111,7 @@ def create(client: Client, args: argparse.Namespace, follow: Follow) -> int:
         bar.close()
     _show_warnings(answer)
     if args.validate:
-        done("The config and the folder would be accepted.")
+        done("The config and the folder are valid.")
         return OK
     experiment_id = int(answer["experiment"]["id"])
     done(f"Created experiment {experiment_id}")
@@ -139,7 +137,7 @@ def config_text(file: Path, overrides: List[str]) -> str:
         raise CliError(f"the config {file} is not YAML: {error}.") from error
     if not isinstance(config, dict):
         raise CliError(
-            f"the config {file} holds {'nothing' if config is None else 'no map'}, allowed: a map of fields."
+            f"the config {file} {'is empty' if config is None else 'is not a map'}, allowed: a map of fields."
         )
     if not overrides:
         return text
@@ -171,7 +169,7 @@ def packed(folder: Optional[Path], includes: List[Path]) -> List[Json]:
         bar.close()
     say(f"Preparing files to send: {listing.files} files, {quantities.size(listing.size)}")
     if listing.skipped:
-        say(f"Left out: {', '.join(lines_of(listing.skipped))}")
+        say(f"Skipped: {', '.join(lines_of(listing.skipped))}")
     return files
 
 
@@ -192,6 +190,6 @@ def _show_warnings(answer: Json) -> None:
         say(notice, "yellow")
     if _SLOTS_EXCEEDED in (answer.get("warnings") or []) and not notices:
         say(
-            "Warning: the experiment wants more slots than the pool has now; it waits until there are enough.",
+            "Warning: the experiment needs more slots than the pool has now; it will wait until there are enough.",
             "yellow",
         )

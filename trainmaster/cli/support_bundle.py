@@ -19,9 +19,13 @@ Json = Dict[str, Any]
 
 
 def add(verbs: Any) -> None:
-    parser = verbs.add_parser("support-bundle", help="its records, its log and the server's, in a .tar.gz")
+    parser = verbs.add_parser(
+        "support-bundle", help="save its records, its log and the server's log as a .tar.gz"
+    )
     parser.add_argument("trial_id", type=int)
-    parser.add_argument("-o", "--output-dir", type=Path, default=Path(), metavar="DIR", help="default: here")
+    parser.add_argument(
+        "-o", "--output-dir", type=Path, default=Path(), metavar="DIR", help="default: the current folder"
+    )
     parser.set_defaults(run=_bundle, action="write the bundle")
 
 

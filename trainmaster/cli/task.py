@@ -20,17 +20,17 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("task", help="running and waiting tasks")
+    noun = add_noun("task", help="manage running and waiting tasks")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("list", aliases=["ls"], help="all tasks with the slots they have or need")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list all tasks with the slots they hold or need")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the tasks")
-    parser = verbs.add_parser("logs", help="the log of a task")
-    parser.add_argument("task_id", metavar="ID", help="or its beginning")
+    parser = verbs.add_parser("logs", help="show the log of a task")
+    parser.add_argument("task_id", metavar="ID", help="the id, or its first characters")
     add_log_options(parser, with_allocations=True)
     parser.set_defaults(run=_logs, action="show the log")
-    parser = verbs.add_parser("kill", help="stop a task at once: a trial, a command, a notebook, ...")
-    parser.add_argument("task_id", metavar="ID", help="or its beginning")
+    parser = verbs.add_parser("kill", help="stop a task (a trial, command, notebook, ...) immediately")
+    parser.add_argument("task_id", metavar="ID", help="the id, or its first characters")
     parser.set_defaults(run=_kill, action="kill the task")
     add_cleanup(verbs, "cleanup-logs")
     add_set(verbs, "task", lambda client, args: _whole_id(client, args.entity_id))

@@ -24,12 +24,12 @@ _SORTS = {
 
 
 def add_list_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-a", "--all", action="store_true", help="of all users")
+    parser.add_argument("-a", "--all", action="store_true", help="include all users")
     parser.add_argument("-q", "--quiet", action="store_true", help="only the ids")
-    parser.add_argument("-w", "--workspace-name", metavar="NAME", help="of this workspace alone")
+    parser.add_argument("-w", "--workspace-name", metavar="NAME", help="only from this workspace")
     parser.add_argument("--sort-by", choices=list(_SORTS), default="startTime", help="default: startTime")
     parser.add_argument("--order-by", choices=["asc", "desc"], default="desc", help="default: desc")
-    parser.add_argument("--limit", type=int, default=200, help="so many, the newest; 0: all")
+    parser.add_argument("--limit", type=int, default=200, help="the newest N (default: 200); 0: all")
     output.add_format(parser)
 
 

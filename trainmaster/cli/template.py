@@ -19,42 +19,46 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("template", aliases=["tpl"], help="shared parts of configs")
+    noun = add_noun("template", aliases=["tpl"], help="manage templates, the shared parts of configs")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("list", aliases=["ls", "l"], help="all templates")
-    parser.add_argument("-d", "--details", "--detail", action="store_true", help="with their content")
+    parser = verbs.add_parser("list", aliases=["ls", "l"], help="list all templates")
+    parser.add_argument("-d", "--details", "--detail", action="store_true", help="include their content")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the templates")
     config_schema.add(verbs, "template")
-    parser = verbs.add_parser("describe", help="the content of one")
+    parser = verbs.add_parser("describe", help="show the content of a template")
     parser.add_argument("name")
     parser.set_defaults(run=_describe, action="describe the template")
     for verb, text in (("create", "Created"), ("set", "Set")):
         parser = verbs.add_parser(
-            verb, help="a new template" if verb == "create" else "create or replace one"
+            verb, help="create a template" if verb == "create" else "create or replace a template"
         )
         _add_file(parser)
         parser.add_argument(
-            "-w", "--workspace", "--workspace-name", metavar="NAME", help="its workspace (Uncategorized)"
+            "-w",
+            "--workspace",
+            "--workspace-name",
+            metavar="NAME",
+            help="its workspace (default: Uncategorized)",
         )
         parser.set_defaults(
             run=_save, method="POST" if verb == "create" else "PUT", text=text, action="save the template"
         )
-    parser = verbs.add_parser("config", help="replace the content of one")
+    parser = verbs.add_parser("config", help="replace the content of a template")
     _add_file(parser)
     parser.set_defaults(run=_configure, action="save the template")
     parser = verbs.add_parser(
-        "set-value", help="the same as Determined writes it: set-value config NAME FILE"
+        "set-value", help="same as `config`, in Determined's form: set-value config NAME FILE"
     )
     of_set_value = parser.add_subparsers(metavar="VALUE", required=True)
-    parser = of_set_value.add_parser("config", help="replace the content of one")
+    parser = of_set_value.add_parser("config", help="replace the content of a template")
     _add_file(parser)
     parser.set_defaults(run=_configure, action="save the template")
-    parser = verbs.add_parser("rename", aliases=["mv"], help="give one another name")
+    parser = verbs.add_parser("rename", aliases=["mv"], help="rename a template")
     parser.add_argument("name")
     parser.add_argument("to", metavar="NEW_NAME")
     parser.set_defaults(run=_rename, action="rename the template")
-    parser = verbs.add_parser("remove", aliases=["rm"], help="delete one")
+    parser = verbs.add_parser("remove", aliases=["rm"], help="delete a template")
     parser.add_argument("name")
     parser.set_defaults(run=_remove, action="remove the template")
 
@@ -96,7 +100,9 @@ def _workspace(client: Client, name: Optional[str]) -> int:
     for row in found:
         if row["name"] == name:
             return int(row["id"])
-    raise CliError(f"there is no workspace {name}; there are {', '.join(str(row['name']) for row in found)}.")
+    raise CliError(
+        f"there is no workspace {name}; available: {', '.join(str(row['name']) for row in found)}."
+    )
 
 
 def _save(client: Client, args: argparse.Namespace) -> int:

@@ -17,17 +17,19 @@ from trainmaster.client import Client
 
 def add(verbs: Any, noun: str) -> None:
     """The verb of `noun`, trial or experiment."""
-    of_all = ", of all its trials" if noun == "experiment" else ""
-    parser = verbs.add_parser("download-tensorboard", help=f"its metrics as files for TensorBoard{of_all}")
+    of_all = ", for all its trials" if noun == "experiment" else ""
+    parser = verbs.add_parser(
+        "download-tensorboard", help=f"download its metrics as TensorBoard event files{of_all}"
+    )
     parser.add_argument("id", metavar=f"{noun}_id", type=int)
     parser.add_argument(
         "-o",
         "--output-dir",
         metavar="DIR",
         default="tensorboard",
-        help="into this folder (default: tensorboard)",
+        help="the folder to download to (default: tensorboard)",
     )
-    parser.set_defaults(run=_download, noun=noun, action="download the files for TensorBoard")
+    parser.set_defaults(run=_download, noun=noun, action="download the TensorBoard event files")
 
 
 def _download(client: Client, args: argparse.Namespace) -> int:
@@ -38,13 +40,15 @@ def _download(client: Client, args: argparse.Namespace) -> int:
         try:
             count = _unpack(zipfile.ZipFile(file), folder)
         except zipfile.BadZipFile as error:
-            raise CliError(f"The download broke off: {error}. Nothing was written.") from error
+            raise CliError(f"The download was interrupted: {error}. Nothing was written.") from error
         except OSError as error:
             raise CliError(f"The files cannot be written to {folder}: {error}.") from error
     if count == 0:
         print(f"The {args.noun} {args.id} has reported no metrics yet.", file=sys.stderr)
         return OK
-    done(f"Wrote {count} file{'s' * (count != 1)} to {folder}; show them: tensorboard --logdir {folder}")
+    done(
+        f"Wrote {count} file{'s' * (count != 1)} to {folder}. To view them, run: tensorboard --logdir {folder}"
+    )
     return OK
 
 
@@ -53,7 +57,9 @@ def _unpack(archive: zipfile.ZipFile, folder: Path) -> int:
     for info in archive.infolist():
         parts = Path(info.filename).parts[1:]
         if not parts or ".." in parts:
-            raise CliError(f"The archive has a file {info.filename!r}, which would lie outside {folder}.")
+            raise CliError(
+                f"The archive contains a file {info.filename!r}, which would be written outside {folder}."
+            )
         target = folder.joinpath(*parts)
         target.parent.mkdir(parents=True, exist_ok=True)
         with archive.open(info) as source, target.open("wb") as copy:

@@ -17,39 +17,43 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("token", aliases=["tkn"], help="access tokens for programs that act for you")
+    noun = add_noun("token", aliases=["tkn"], help="manage access tokens for programs that act for you")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("list", aliases=["ls"], help="those that count; of an admin everybody's")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list active tokens (admins: everyone's)")
     parser.add_argument("username", nargs="?")
-    parser.add_argument("--show-inactive", action="store_true", help="revoked and expired ones, too")
+    parser.add_argument("--show-inactive", action="store_true", help="include revoked and expired tokens")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the tokens")
-    parser = verbs.add_parser("describe", help="some of them")
+    parser = verbs.add_parser("describe", help="show tokens by id")
     parser.add_argument("token_id", type=int, nargs="+")
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the tokens")
     _add_create(verbs)
-    parser = verbs.add_parser("edit", help="describe one otherwise")
+    parser = verbs.add_parser("edit", help="change the description of a token")
     parser.add_argument("token_id", type=int)
     parser.add_argument("-d", "--description", required=True)
     parser.set_defaults(run=_edit, action="edit the token")
-    parser = verbs.add_parser("revoke", help="end one for good")
+    parser = verbs.add_parser("revoke", help="revoke a token permanently")
     parser.add_argument("token_id", type=int)
     parser.set_defaults(run=_revoke, action="revoke the token")
     parser = verbs.add_parser("login", help="log in with a token; later commands remember it")
-    parser.add_argument("token", nargs="?", help="asked for if it is not given; arguments are seen by others")
+    parser.add_argument(
+        "token",
+        nargs="?",
+        help="the token; if omitted, you are asked for it (arguments are visible to others)",
+    )
     parser.set_defaults(run_alone=_login, action="log in")
 
 
 def _add_create(verbs: Any) -> None:
-    parser = verbs.add_parser("create", help="a new one, shown this once")
-    parser.add_argument("username", nargs="?", help="for another user; as admin")
+    parser = verbs.add_parser("create", help="create a token; it is shown only once")
+    parser.add_argument("username", nargs="?", help="create it for this user (admins only)")
     parser.add_argument(
-        "-e", "--expiration-days", type=int, metavar="N", help="how long it counts; -1: until it is revoked"
+        "-e", "--expiration-days", type=int, metavar="N", help="how long it is valid; -1: until it is revoked"
     )
     parser.add_argument("-d", "--description", default="")
     parser.add_argument(
-        "--scope", choices=["read", "write", "full"], default="full", help="what it may do; default: full"
+        "--scope", choices=["read", "write", "full"], default="full", help="what it may do (default: full)"
     )
     for form in ("json", "yaml"):
         parser.add_argument(f"--{form}", dest="output", action="store_const", const=form, default="")
@@ -115,12 +119,14 @@ def _login(args: argparse.Namespace) -> int:
         user = client.me()["username"]
     except Answered as error:
         if error.status == 401:
-            raise CliError(f"{client.url} does not know this token, or it has ended.") from error
+            raise CliError(
+                f"{client.url} does not accept this token: it is unknown, expired or revoked."
+            ) from error
         raise
     credentials.remember(user, client.token)
     if args.token:
         say(
-            "The token stands in your shell's history now; without it as an argument, it is asked for.",
+            "The token is now in your shell's history. Omit the argument to be asked for it instead.",
             "yellow",
         )
     done(f"You are logged in as user '{user}' at {client.url}")

@@ -28,14 +28,14 @@ Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("trial", aliases=["t"], help="single trials of an experiment")
+    noun = add_noun("trial", aliases=["t"], help="manage the trials of experiments")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
     _add_results(verbs)
-    parser = verbs.add_parser("logs", help="its log, of all ranks or some")
+    parser = verbs.add_parser("logs", help="show its log, of all ranks or some")
     parser.add_argument("trial_id", type=int)
     add_log_options(parser)
     parser.set_defaults(run=_logs, action="show the log")
-    parser = verbs.add_parser("kill", help="stop it at once")
+    parser = verbs.add_parser("kill", help="stop it immediately")
     parser.add_argument("trial_id", type=int)
     parser.set_defaults(run=_kill, action="kill the trial")
     add_set(verbs, "trial")
@@ -47,19 +47,24 @@ def add(add_noun: Adder) -> None:
 
 
 def _add_results(verbs: Any) -> None:
-    parser = verbs.add_parser("describe", help="state, progress and results")
+    parser = verbs.add_parser("describe", help="show its state, progress and results")
     parser.add_argument("trial_id", type=int)
-    parser.add_argument("--metrics", action="store_true", help="with the metrics of each report")
+    parser.add_argument("--metrics", action="store_true", help="include the metrics of each report")
     parser.add_argument(
-        "--metrics-summary", action="store_true", help="and least, greatest, mean and last of each"
+        "--metrics-summary",
+        action="store_true",
+        help="include the min, max, mean and last value of each metric",
     )
     output.add_part(parser)  # of the reports and checkpoints
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the trial")
-    parser = verbs.add_parser("metrics", help="all that it has reported, a column for each metric")
+    parser = verbs.add_parser("metrics", help="show everything it has reported, one column per metric")
     parser.add_argument("trial_id", type=int)
     parser.add_argument(
-        "--group", action="append", metavar="NAME", help="training, validation or another; repeatable"
+        "--group",
+        action="append",
+        metavar="NAME",
+        help="the metric group: training, validation or another; repeatable",
     )
     output.add_format(parser)
     parser.set_defaults(run=_metrics, action="show the metrics")
@@ -81,7 +86,7 @@ _DETAILS = [
 
 
 def _kept(days: Optional[int]) -> Optional[str]:
-    return None if days is None else "for ever" if days == -1 else f"{days_in_words(days)} after the end"
+    return None if days is None else "forever" if days == -1 else f"{days_in_words(days)} after the end"
 
 
 def _describe(client: Client, args: argparse.Namespace) -> int:

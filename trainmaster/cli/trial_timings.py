@@ -23,10 +23,10 @@ _COLUMNS = [
 
 
 def add(verbs: Any) -> None:
-    parser = verbs.add_parser("timings", help="where the time of a step goes, and which rank is slow")
+    parser = verbs.add_parser("timings", help="show where the time of a step goes, and which rank is slow")
     parser.add_argument("trial_id", type=int)
-    parser.add_argument("--first-step", type=int, help="from this step on")
-    parser.add_argument("--last-step", type=int, help="up to this step")
+    parser.add_argument("--first-step", type=int, help="only from this step")
+    parser.add_argument("--last-step", type=int, help="only up to this step")
     output.add_format(parser)
     parser.set_defaults(run=_timings, action="show the timings")
 
@@ -40,7 +40,7 @@ def _timings(client: Client, args: argparse.Namespace) -> int:
         return OK
     if args.output == "table" and not found["summary"] and not found["throughput"]:
         print(
-            f"Trial {args.trial_id} has no timings. core_context.profiler.timing(name) in its code makes some."
+            f"Trial {args.trial_id} has no timings. To record them, use core_context.profiler.timing(name) in its code."
         )
         return OK
     output.show(found["summary"], _COLUMNS, args.output)
@@ -55,10 +55,10 @@ def _timings(client: Client, args: argparse.Namespace) -> int:
 def _sentence(slow: Json) -> str:
     own, median = _seconds(slow["work"]), _seconds(slow["medianWork"])
     if not slow["isSlow"]:
-        return f"No rank is slow: rank {slow['rank']} works {own} a step, the median rank {median}."
+        return f"No rank is slow: rank {slow['rank']} works {own} per step, the median rank {median}."
     return (
-        f"Rank {slow['rank']} on {slow['host']} is the slowest: it works {own} a step, the median rank {median}. "
-        f"The gang loses {output.percent(slow['lostShare'])} of its time to the slowest ranks, "
+        f"Rank {slow['rank']} on {slow['host']} is the slowest: it works {own} per step, the median rank {median}. "
+        f"Stragglers cost the gang {output.percent(slow['lostShare'])} of its time, "
         f"{slow['lostSeconds']:.1f} s."
     )
 

@@ -39,10 +39,15 @@ def pinned_certificate(url: str, credentials: Credentials) -> Optional[str]:
 def _accepted(url: str, shown: str, known: Optional[str], credentials: Credentials) -> str:
     if known is None:
         say(
-            f"{url} shows a certificate that no authority vouches for. Its SHA-256 fingerprint is\n  {_spelled(shown)}"
+            f"{url} presents a certificate that is not signed by a trusted authority. "
+            f"Its SHA-256 fingerprint is\n  {_spelled(shown)}"
         )
     else:
-        say(f"The certificate of {url} has changed! Somebody may be listening in, or it was replaced.", "red")
+        say(
+            f"The certificate of {url} has changed! Someone may be intercepting the connection, "
+            "or the certificate was replaced.",
+            "red",
+        )
         say(f"  accepted before: {_spelled(known)}\n  shown now:       {_spelled(shown)}")
     if not is_interactive():
         raise CliError(

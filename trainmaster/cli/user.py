@@ -21,60 +21,69 @@ _STRONG = "at least 8 characters with an upper-case letter, a lower-case letter 
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("user", aliases=["u"], help="log in, and manage accounts")
+    noun = add_noun("user", aliases=["u"], help="log in and manage accounts")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
     parser = verbs.add_parser("login", help="log in; later commands remember it")
     parser.add_argument("username", nargs="?")
     parser.set_defaults(run_alone=_login, action="log in")
-    parser = verbs.add_parser("logout", help="forget the login, here and on the server")
+    parser = verbs.add_parser("logout", help="log out, on this machine and on the server")
     parser.add_argument(
-        "-a", "--all", action="store_true", help="all that are logged in at this server from here"
+        "-a", "--all", action="store_true", help="log out all users of this machine from this server"
     )
     parser.set_defaults(run_alone=_logout, action="log out")
-    parser = verbs.add_parser("whoami", help="who is logged in")
+    parser = verbs.add_parser("whoami", help="show who is logged in")
     output.add_format(parser)
-    parser.set_defaults(run=_whoami, action="say who is logged in")
-    parser = verbs.add_parser("list", aliases=["ls"], help="the users that may log in")
-    parser.add_argument("-a", "--all", action="store_true", help="deactivated users too")
+    parser.set_defaults(run=_whoami, action="show who is logged in")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list users who can log in")
+    parser.add_argument("-a", "--all", action="store_true", help="include deactivated users")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the users")
     _add_accounts(verbs)
 
 
 def _add_accounts(verbs: Any) -> None:
-    parser = verbs.add_parser("create", help="a new user")
+    parser = verbs.add_parser("create", help="create a user")
     parser.add_argument("username")
     role = parser.add_mutually_exclusive_group()
-    role.add_argument("--role", choices=_ROLES, help="what it may do; default: editor")
-    role.add_argument("--admin", dest="role", action="store_const", const="admin", help="--role admin")
-    parser.add_argument("--no-password", action="store_true", help="an admin sets one later")
+    role.add_argument("--role", choices=_ROLES, help="the role (default: editor)")
+    role.add_argument(
+        "--admin", dest="role", action="store_const", const="admin", help="same as --role admin"
+    )
+    parser.add_argument(
+        "--no-password", action="store_true", help="create without a password; an admin sets one later"
+    )
     parser.set_defaults(run=_create, action="create the user")
-    parser = verbs.add_parser("edit", help="change the role, the display name or the address of a user")
+    parser = verbs.add_parser("edit", help="change the role, display name or email address of a user")
     parser.add_argument("username")
     parser.add_argument(
         "--role",
         choices=_ROLES,
-        help="a viewer reads, an editor submits jobs and edits them, an admin changes everything",
+        help="viewers can read, editors can submit and edit jobs, admins can change everything",
     )
-    parser.add_argument("--username", dest="new_name", metavar="NAME", help="another name to log in with")
-    for field, text in (("admin", "true: --role admin; false: --role editor"), ("active", "may log in")):
+    parser.add_argument("--username", dest="new_name", metavar="NAME", help="the new login name")
+    for field, text in (
+        ("admin", "true: --role admin; false: --role editor"),
+        ("active", "whether the user can log in"),
+    ):
         parser.add_argument(f"--{field}", type=boolean, metavar="true|false", help=text)
-    parser.add_argument("--display-name", metavar="TEXT", help="the name that pages show")
-    parser.add_argument("--email", metavar="ADDRESS", help="by which single sign-on finds the account")
+    parser.add_argument("--display-name", metavar="TEXT", help="the name shown on pages")
+    parser.add_argument(
+        "--email", metavar="ADDRESS", help="email address, used by single sign-on to find the account"
+    )
     parser.set_defaults(run=_edit, action="edit the user")
-    parser = verbs.add_parser("rename", help="give a user another name to log in with")
+    parser = verbs.add_parser("rename", help="change the login name of a user")
     parser.add_argument("username")
     parser.add_argument("new_name", metavar="NEW_NAME")
     nothing_else = {"role": None, "admin": None, "active": None, "display_name": None, "email": None}
     parser.set_defaults(run=_edit, action="rename the user", **nothing_else)
-    parser = verbs.add_parser("change-password", help="your own, or as admin another's")
+    parser = verbs.add_parser("change-password", help="change your password, or as an admin another user's")
     parser.add_argument("username", nargs="?")
     parser.set_defaults(run=_change_password, action="change the password")
     for verb, active in (("activate", True), ("deactivate", False)):
         parser = verbs.add_parser(verb, help=f"{verb} a user")
         parser.add_argument("username")
         parser.set_defaults(run=_set_active, active=active, action=f"{verb} the user")
-    parser = verbs.add_parser("link-with-agent-user", help="the Unix account that a user's jobs run as")
+    parser = verbs.add_parser("link-with-agent-user", help="set the Unix account that runs a user's jobs")
     parser.add_argument("username")
     parser.add_argument("--agent-user", required=True)
     parser.add_argument("--agent-group")
@@ -96,7 +105,7 @@ def _login(args: argparse.Namespace) -> int:
         password = ask_password(f"Password for {user}: ")
     credentials.remember(user, fresh_token(client, user, password))
     if not strong(password):
-        say(f"This password is weak; a good one has {_STRONG}.", "yellow")
+        say(f"This password is weak. Use {_STRONG}.", "yellow")
     done(f"You are logged in as user '{user}' at {client.url}")
     return OK
 
@@ -112,7 +121,7 @@ def _logout(args: argparse.Namespace) -> int:
     users = credentials.users if args.all else [active] if active else []
     known = [(user, token) for user in users for token in [credentials.token(user)] if token]
     if not known:
-        say("Nobody is logged in.")
+        say("You are not logged in.")
     for user, token in known:
         client.token = token
         try:
@@ -161,8 +170,8 @@ def _new_password(user: str) -> str:
     first = ask_password(f"New password for {user}: ")
     if not strong(first):
         raise CliError(f"found a weak password, allowed: {_STRONG}.")
-    if ask_password("The same again: ") != first:
-        raise CliError("the two passwords differ; nothing was changed.")
+    if ask_password("Confirm new password: ") != first:
+        raise CliError("the passwords do not match; nothing was changed.")
     return salted_hash(first)
 
 
@@ -192,7 +201,7 @@ def _shown(value: Any) -> Any:
 
 def _edit(client: Client, args: argparse.Namespace) -> int:
     if args.role and args.admin is not None:
-        raise UsageError("--role and --admin say the same thing; allowed: one of them.")
+        raise UsageError("--role and --admin set the same thing; allowed: one of them.")
     given = {
         "username": args.new_name,
         "role": args.role if args.admin is None else "admin" if args.admin else "editor",
@@ -203,7 +212,7 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
     changes = {field: value for field, value in given.items() if value is not None}
     if not changes:
         raise UsageError(
-            "name what to change: --username, --role, --admin, --active, --display-name or --email."
+            "no change given, allowed: --username, --role, --admin, --active, --display-name or --email."
         )
     user = client.user(args.username)
     client.call("PATCH", f"/api/v1/users/{user['id']}", changes)

@@ -54,15 +54,15 @@ def say_what_it_waits_for(client: Client, job_id: str) -> None:
     """Say it once, if the server gives a reason."""
     reason = _reason(client, job_id)
     if reason is not None:
-        say(f"It waits: {reason}. All reasons: trainmaster job explain {job_id[:SHOWN]}", "yellow")
+        say(f"Waiting: {reason}. All reasons: trainmaster job explain {job_id[:SHOWN]}", "yellow")
 
 
 def _say(reason: str, job_id: str, again: bool) -> None:
     if again:
-        say(f"It still waits: {reason}. Ctrl-C leaves it in the queue.", "yellow")
+        say(f"Still waiting: {reason}. Press Ctrl-C to leave it in the queue.", "yellow")
         return
     say(
-        f"It waits: {reason}. Ctrl-C leaves it in the queue. "
+        f"Waiting: {reason}. Press Ctrl-C to leave it in the queue. "
         f"All reasons: trainmaster job explain {job_id[:SHOWN]}",
         "yellow",
     )

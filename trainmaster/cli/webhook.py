@@ -39,32 +39,34 @@ _ON = (
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("webhook", aliases=["webhooks"], help="who is told of what, by JSON, Slack or mail")
+    noun = add_noun("webhook", aliases=["webhooks"], help="manage notifications by JSON, Slack or mail")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("list", aliases=["ls"], help="your webhooks; of an admin all")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list your webhooks (admins: all)")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the webhooks")
     _add_changes(verbs)
     for verb, run, text in (
-        ("remove", _remove, "remove one"),
-        ("test", _test, "send an example now, and show what the receiver answers"),
+        ("remove", _remove, "remove a webhook"),
+        ("test", _test, "send a test message now and show the receiver's response"),
     ):
         parser = verbs.add_parser(verb, aliases=["rm"] if verb == "remove" else [], help=text)
         parser.add_argument("webhook_id", type=int)
         parser.set_defaults(run=run, action=f"{verb} the webhook")
-    parser = verbs.add_parser("deliveries", help="what was sent, and what the receiver answered")
+    parser = verbs.add_parser("deliveries", help="list what was sent and how the receiver responded")
     parser.add_argument("webhook_id", type=int)
-    parser.add_argument("--retry", metavar="DELIVERY", help="send this one again, now")
+    parser.add_argument("--retry", metavar="DELIVERY", help="resend this delivery now")
     output.add_format(parser)
     parser.set_defaults(run=_deliveries, action="list the deliveries")
 
 
 def _add_changes(verbs: Any) -> None:
     for verb, run, new in (("create", _create, True), ("edit", _edit, False)):
-        parser = verbs.add_parser(verb, help="a new one" if new else "change one, or pause it")
+        parser = verbs.add_parser(verb, help="create a webhook" if new else "change or pause a webhook")
         if new:
             parser.add_argument("name")
-            parser.add_argument("url", help="the receiver's address; of mail its addresses, with commas")
+            parser.add_argument(
+                "url", help="the receiver's URL; for mail, its addresses, separated by commas"
+            )
         else:
             parser.add_argument("webhook_id", type=int)
             parser.add_argument("--name")
@@ -75,11 +77,13 @@ def _add_changes(verbs: Any) -> None:
         parser.add_argument("--type", choices=list(_TYPES), default="json" if new else None)
         parser.add_argument("--on", action="append", default=[], metavar="WHAT", required=new, help=_ON)
         parser.add_argument(
-            "--scope", choices=["mine", "cluster"], help="your jobs (default), or everything (for admins)"
+            "--scope", choices=["mine", "cluster"], help="your jobs (default), or everything (admins only)"
         )
         parser.add_argument("--workspace-id", type=int, help="all jobs of a workspace")
         parser.add_argument("--project-id", type=int, help="all experiments of a project")
-        parser.add_argument("--template", metavar="TEXT", help="the text, with names such as {{ sentence }}")
+        parser.add_argument(
+            "--template", metavar="TEXT", help="the text of messages, with variables such as {{ sentence }}"
+        )
         parser.set_defaults(run=run, action=f"{verb} the webhook")
 
 
@@ -152,7 +156,7 @@ def _create(client: Client, args: argparse.Namespace) -> int:
     made = client.post("/api/v1/webhooks", body)
     done(f"Created webhook {made['webhook']['id']} ({args.name})")
     if made.get("signingKey"):
-        say("Its messages are signed with this key, which is shown this once:")
+        say("Its messages are signed with this key, which is shown only once:")
         print(made["signingKey"])
     return OK
 
@@ -162,7 +166,7 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
     if args.paused is not None:
         changes["paused"] = args.paused
     if not changes:
-        raise UsageError("name what to change, such as --url or --pause.")
+        raise UsageError("no change given, allowed: options such as --url or --pause.")
     client.call("PATCH", f"/api/v1/webhooks/{args.webhook_id}", changes)
     done(f"Changed webhook {args.webhook_id}")
     return OK
@@ -177,9 +181,9 @@ def _remove(client: Client, args: argparse.Namespace) -> int:
 def _test(client: Client, args: argparse.Namespace) -> int:
     answer = client.post(f"/api/v1/webhooks/{args.webhook_id}/test")
     if answer["completed"]:
-        done(f"The receiver took it: {answer['answer']}")
+        done(f"The receiver accepted it: {answer['answer']}")
         return OK
-    say(f"The receiver did not take it: {answer['answer']}", "red")
+    say(f"The receiver did not accept it: {answer['answer']}", "red")
     return FAILED
 
 
@@ -187,7 +191,7 @@ def _deliveries(client: Client, args: argparse.Namespace) -> int:
     path = f"/api/v1/webhooks/{args.webhook_id}/deliveries"
     if args.retry:
         client.post(f"{path}/{args.retry}/retry")
-        done(f"Delivery {args.retry} is sent again within seconds")
+        done(f"Delivery {args.retry} will be resent within seconds")
         return OK
     rows: List[Json] = client.pages(path, "deliveries")
     output.show(rows, _DELIVERIES, args.output)

@@ -37,29 +37,29 @@ PROJECTS = [
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("workspace", aliases=["w"], help="what groups projects")
+    noun = add_noun("workspace", aliases=["w"], help="manage workspaces, which group projects")
     verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("list", aliases=["ls"], help="all workspaces")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list all workspaces")
     places.add_paging(parser, _SORTS)
     parser.set_defaults(run=_list, action="list the workspaces")
-    parser = _add_one(verbs, "list-projects", "the projects of a workspace")
+    parser = _add_one(verbs, "list-projects", "list the projects of a workspace")
     places.add_paging(parser, ["id", "name", "description"])
     parser.set_defaults(run=list_projects, action="list the projects")
-    parser = _add_one(verbs, "list-pools", "the pools that its experiments may use")
+    parser = _add_one(verbs, "list-pools", "list the pools that its experiments may use")
     output.add_format(parser)
     parser.set_defaults(run=_list_pools, action="list the pools")
-    parser = _add_one(verbs, "describe", "its owner, and what it holds")
+    parser = _add_one(verbs, "describe", "show its owner and what it contains")
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the workspace")
     _add_changes(verbs)
 
 
 def _add_changes(verbs: Any) -> None:
-    parser = verbs.add_parser("create", help="a new workspace")
+    parser = verbs.add_parser("create", help="create a workspace")
     parser.add_argument("name")
     output.add_format(parser)
     parser.set_defaults(run=_create, action="create the workspace")
-    parser = _add_one(verbs, "edit", "give a workspace another name")
+    parser = _add_one(verbs, "edit", "rename a workspace")
     parser.add_argument("--name", required=True, help="the new name")
     output.add_format(parser)
     parser.set_defaults(run=_edit, action="edit the workspace")
@@ -68,7 +68,7 @@ def _add_changes(verbs: Any) -> None:
 
 def _add_one(verbs: Any, verb: str, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
-    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or number")
+    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or id")
     return parser
 
 

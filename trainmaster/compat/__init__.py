@@ -44,8 +44,8 @@ class AliasFinder(importlib.abc.MetaPathFinder):
             original = None
         if original is None or original.loader is None:
             raise ModuleNotFoundError(
-                f"No module named {fullname!r}: `determined` is Trainmaster's here, which has no {own!r}. "
-                "With `environment: {sdk: installed}` in the config the host's own package is used.",
+                f"No module named {fullname!r}: `determined` is provided by Trainmaster here, which has no {own!r}. "
+                "To use the host's own package, set `environment: {sdk: installed}` in the config.",
                 name=fullname,
             )
         spec = importlib.machinery.ModuleSpec(

@@ -69,7 +69,7 @@ class CheckpointContext:
         if not shard:
             self._require_chief("upload")
             if ckpt_dir is None:
-                raise ValueError("ckpt_dir is None, which only a rank of a sharded upload may give.")
+                raise ValueError("ckpt_dir is None, which is only allowed for a rank of a sharded upload.")
             storage_id = str(uuid.uuid4())
             files = list_files(_folder(ckpt_dir), selector)
             self._guarded_copy(Path(ckpt_dir), files, storage_id)
@@ -192,8 +192,8 @@ class CheckpointContext:
     def _require_chief(self, name: str) -> None:
         if self._distributed.rank != 0:
             raise RuntimeError(
-                f"{name}() was called by rank {self._distributed.rank}: only the chief (rank 0) stores "
-                "a checkpoint; with shard=True all ranks do."
+                f"{name}() was called by rank {self._distributed.rank}: only the chief (rank 0) may store "
+                "a checkpoint; with shard=True, all ranks must."
             )
 
     def _upload_sharded(
@@ -286,7 +286,9 @@ class CheckpointContext:
         with self._storage.writing():
             stored.parent.mkdir(parents=True, exist_ok=True)
             if stored.exists():
-                logger.warning("Checkpoint %s has a %s of its own, which is kept.", storage_id, METADATA_FILE)
+                logger.warning(
+                    "Checkpoint %s already has its own %s, which is kept.", storage_id, METADATA_FILE
+                )
             else:
                 stored.write_text(json.dumps(metadata, indent=2), encoding="utf-8")
             return stored.stat().st_size
@@ -318,5 +320,5 @@ def _require_steps(metadata: Dict[str, Any]) -> None:
 def _folder(path: AnyPath) -> Path:
     folder = Path(path)
     if not folder.is_dir():
-        raise ValueError(f"{folder} is not a folder, so no checkpoint can be made of it.")
+        raise ValueError(f"{folder} is not a folder, so it cannot be stored as a checkpoint.")
     return folder

@@ -65,7 +65,7 @@ class Context:
             logger.log(getattr(logging, name), "Alert: %s: %s", title or "", description or "")
             return
         if self.info is None or self.info._trial is None:
-            raise RuntimeError("alert() is for trials: this task is none.")
+            raise RuntimeError("alert() is only available in trials; this task is not a trial.")
         self._records.append("alert", title=title or "", description=description or "", level=name)
 
     def start(self) -> Context:
@@ -94,7 +94,8 @@ class Context:
         invalid = isinstance(error, InvalidHP)
         if invalid:
             logger.info(
-                "The hyperparameters are invalid: %s. The searcher is told, and the trial ends.", error
+                "The hyperparameters are invalid: %s. This is reported to the searcher, and the trial ends.",
+                error,
             )
             self.train.report_early_exit(EarlyExitReason.INVALID_HP)
         self.close()

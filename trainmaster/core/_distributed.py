@@ -64,7 +64,7 @@ class DistributedContext:
         if self.size == 1:
             return
         if self.local_size != self.size:
-            assert chief_ip is not None, "chief_ip must be given when the ranks are on more than one host."
+            assert chief_ip is not None, "chief_ip is required when the ranks are on more than one host."
         address = (_chief_address(self, chief_ip), _port(info, pub_port, port_offset))
         secret = _secret(info)
         self._star = _join("global", self.rank, self.size, address, secret)
@@ -214,7 +214,7 @@ def worker_of(tf_config: Optional[str]) -> Optional[Dict[str, Any]]:
     task, workers = found["task"], found["cluster"].get("worker", [])
     if task["type"] != "worker":
         raise RuntimeError(
-            f"TF_CONFIG makes this task a {task['type']}: from_tf_config() knows workers alone, those of "
+            f"TF_CONFIG makes this task a {task['type']}: from_tf_config() only supports workers, as used by "
             "MultiWorkerMirroredStrategy."
         )
     if len(workers) < 2:
@@ -231,7 +231,7 @@ def _from_variables(asked: str, names: Tuple[str, ...], module: str) -> Dict[str
     if missing:
         raise ValueError(
             f"{asked} needs variables that are not set: {', '.join(missing)}. "
-            f"Start the script with `python3 -m {module}` or the launcher that it runs."
+            f"Start the script with `python3 -m {module}` or with the launcher that it uses."
         )
     return {field: int(os.environ[names[place]]) for place, field in enumerate(_RANKS)}
 
@@ -245,7 +245,7 @@ def _checked(given: Tuple[Optional[int], ...]) -> Tuple[int, int, int, int, int,
         return 0, 1, 0, 1, 0, 1
     if any(value is None for value in given):
         raise ValueError(
-            "Give all of rank, size, local_rank, local_size, cross_rank and cross_size, or none of them."
+            "Give either all of rank, size, local_rank, local_size, cross_rank and cross_size, or none."
         )
     rank, size, local_rank, local_size, cross_rank, cross_size = (
         int(value) for value in given if value is not None
@@ -256,7 +256,7 @@ def _checked(given: Tuple[Optional[int], ...]) -> Tuple[int, int, int, int, int,
         ("cross_rank", cross_rank, cross_size),
     ):
         if not 0 <= place < total:
-            raise ValueError(f"{name} is {place}, it must be from 0 to {total - 1}.")
+            raise ValueError(f"{name} is {place}; it must be from 0 to {total - 1}.")
     return rank, size, local_rank, local_size, cross_rank, cross_size
 
 

@@ -34,7 +34,7 @@ def encode_metrics(metrics: Mapping[str, Any], where: str) -> Dict[str, Any]:
     for name, value in metrics.items():
         if not isinstance(name, str):
             raise ValueError(
-                f"The metric name {name!r} in {where} is {_a(type(name).__name__)}, it must be text."
+                f"The metric name {name!r} in {where} is {_a(type(name).__name__)}; it must be text."
             )
         if len(name) > NAME_CHARACTERS:
             _left_out(where, name, f"has a name of {len(name)} characters (at most {NAME_CHARACTERS})")
@@ -45,7 +45,7 @@ def encode_metrics(metrics: Mapping[str, Any], where: str) -> Dict[str, Any]:
             of = "" if str(error) == type(value).__name__ else f" with {_a(str(error))} in it"
             _left_out(where, name, f"is {_a(type(value).__name__)}{of}")
         except RecursionError:
-            _left_out(where, name, f"is {_a(type(value).__name__)} that holds itself")
+            _left_out(where, name, f"is {_a(type(value).__name__)} that contains itself")
     return kept
 
 
@@ -58,7 +58,7 @@ def _left_out(where: str, name: str, why: str) -> None:
     if len(_complained) < 1000 and (name, why) not in _complained:
         _complained.add((name, why))
         shown = name if len(name) < 100 else f"{name[:80]}…"
-        logger.error("%s: the metric %r %s and is left out, now and later.", where, shown, why)
+        logger.error("%s: the metric %r %s and is skipped, now and later.", where, shown, why)
 
 
 def too_large(value: Any) -> str:
@@ -67,7 +67,7 @@ def too_large(value: Any) -> str:
     if size <= VALUE_BYTES:
         return ""
     allowed = f"{quantities.size(size)} as JSON, allowed: {quantities.size(VALUE_BYTES)}"
-    return f"{allowed}; large data belongs into the files of a checkpoint"
+    return f"{allowed}; put large data in the files of a checkpoint"
 
 
 def encode_strict(value: Any, where: str) -> Any:
@@ -75,9 +75,9 @@ def encode_strict(value: Any, where: str) -> Any:
     try:
         plain = _plain(value)
     except _Unserialisable as error:
-        raise ValueError(f"{where} holds a {error}, which JSON cannot hold.") from None
+        raise ValueError(f"{where} contains a {error}, which JSON cannot represent.") from None
     except RecursionError:
-        raise ValueError(f"{where} holds itself, which JSON cannot.") from None
+        raise ValueError(f"{where} contains itself, which JSON cannot represent.") from None
     if bounded_json.is_deep(plain):
         raise ValueError(f"{where} is nested deeper than {bounded_json.NESTING_MAX} levels.")
     problem = too_large(plain)

@@ -24,7 +24,7 @@ class ExperimentalContext:
         """Say that this trial uses a version of a registered model. ValueError when it has no checkpoint."""
         checkpoint = getattr(model_version, "checkpoint", None)
         if checkpoint is None:
-            raise ValueError(f"{model_version!r} is no version of a model that has a checkpoint.")
+            raise ValueError(f"{model_version!r} is not a model version with a checkpoint.")
         version = {"model_id": model_version.model_id, "model_version": model_version.model_version}
         self._report(str(checkpoint.uuid), version)
 

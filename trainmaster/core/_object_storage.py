@@ -167,7 +167,7 @@ class ObjectStorage(Storage):
             self._bucket.get(where, read)
             self._bucket.delete([where])
             if read.read_text() != name:
-                raise OSError("another content comes back than was written")
+                raise OSError("the content read back differs from what was written")
 
     def _objects(self, storage_id: str) -> List[Tuple[str, str]]:
         """(relative path, name of the object). FileNotFoundError when there is none."""

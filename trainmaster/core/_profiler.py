@@ -192,11 +192,11 @@ class ProfilerContext:
         """
         number = isinstance(sampling_interval, (int, float)) and not isinstance(sampling_interval, bool)
         if not number or not sampling_interval >= 0.1:
-            raise ValueError(f"sampling_interval is {sampling_interval!r}, it must be 0.1 seconds or more.")
+            raise ValueError(f"sampling_interval is {sampling_interval!r}; it must be 0.1 seconds or more.")
         whole = isinstance(samples_per_report, int) and not isinstance(samples_per_report, bool)
         if not whole or samples_per_report < 1:
             raise ValueError(
-                f"samples_per_report is {samples_per_report!r}, it must be a whole number from 1."
+                f"samples_per_report is {samples_per_report!r}; it must be a whole number, 1 or more."
             )
         self._on = self._records is not None
         self._note_step()
@@ -245,7 +245,7 @@ class ProfilerContext:
             or not hasattr(steps_completed, "__index__")
             or steps_completed < 0
         ):
-            raise ValueError(f"The step is {steps_completed!r}, it must be a whole number from 0.")
+            raise ValueError(f"The step is {steps_completed!r}; it must be a whole number, 0 or more.")
         if self._records is None:
             return _NOTHING
         self._named = int(steps_completed)
@@ -336,7 +336,7 @@ class ProfilerContext:
         if len(kept) < MOST_NAMES:
             return kept.setdefault(name, empty)
         if not self._complained:
-            logger.warning("Only %d names are timed and counted; %r is left out.", MOST_NAMES, name)
+            logger.warning("At most %d names are timed and counted; %r is skipped.", MOST_NAMES, name)
             self._complained = True
         return empty
 

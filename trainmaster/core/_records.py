@@ -37,7 +37,7 @@ class Records:
         line = to_line(record)
         if len(line) > RECORD_BYTES:
             logger.error(
-                "A %s record of %s is left out: the server takes %s in one piece.",
+                "A %s record of %s is dropped: the server accepts at most %s per record.",
                 type_, quantities.size(len(line)), quantities.size(RECORD_BYTES),
             )  # fmt: skip
             return
@@ -54,15 +54,15 @@ class Records:
             return
         self._torn = written < len(line)
         if self._torn:
-            self._lose(type_, "took only a part of it; is the disk full?")
+            self._lose(type_, "was written only in part; is the disk full?")
         elif self._lost:
-            self._say_lost("It can be written again.")
+            self._say_lost("Writing works again.")
 
     def _lose(self, type_: str, why: str) -> None:
         """Say so once; a training that reports every few milliseconds must not fill its log with it."""
         if not self._lost:
             logger.warning(
-                "A %s record is lost: %s %s. Others that are lost are counted.", type_, self.path, why
+                "A %s record was lost: %s %s. Further lost records are only counted.", type_, self.path, why
             )
         self._lost += 1
 

@@ -65,7 +65,7 @@ class SearcherOperation:
         if not self._chief:
             raise RuntimeError(f"{name}() may only be called by rank 0.")
         if self._completed:
-            raise RuntimeError(f"{name}() was called after the operation had been completed.")
+            raise RuntimeError(f"{name}() was called after the operation was completed.")
 
 
 class SearcherContext:
@@ -100,12 +100,12 @@ class SearcherContext:
         if self._length is None:
             raise RuntimeError(
                 "searcher.operations() needs `max_length` in the searcher section of the config; "
-                "without it, loop by your own hyperparameters and report validation metrics."
+                "without it, control the loop with your own hyperparameters and report validation metrics."
             )
         operation = SearcherOperation(self._length, chief, self._records)
         yield operation
         if chief and not operation._completed:
-            raise RuntimeError("The searcher operation was left without op.report_completed(metric).")
+            raise RuntimeError("The searcher operation ended without op.report_completed(metric).")
 
     def acknowledge_out_of_ops(self) -> None:
         """For old scripts that iterate with auto_ack=False: leaving the loop is all that is needed."""

@@ -29,7 +29,7 @@ def server_client(info: ClusterInfo) -> Iterator[ServerClient]:
 
     address = read_server_address(info._run_dir)
     if not address["urls"]:
-        raise Unreachable("This run has no address of the server yet.")
+        raise Unreachable("This run does not know the address of the server yet.")
     with ServerClient(
         address["urls"][0], info.session_token, address["cert_sha256"], identity=info._identity
     ) as client:
@@ -50,6 +50,6 @@ def patiently(info: ClusterInfo, what: str, ask: Callable[[ServerClient], Answer
             is_over = isinstance(error, Refused) and error.status != _UNKNOWN_TOKEN
             if is_over or time.monotonic() + pause > until:
                 raise
-            logger.warning("%s waits for the server: %s", what, error)
+            logger.warning("%s is waiting for the server: %s", what, error)
             time.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(pause * 2, _BACKOFF_SECONDS[1])

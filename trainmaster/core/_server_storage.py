@@ -136,7 +136,7 @@ class ServerStorage(Storage):
                 if until is None:  # from when the server could be asked
                     until = time.monotonic() + self._news_seconds(storage_id)
                 if time.monotonic() < until:
-                    raise Unreachable(f"it has not heard of {storage_id} yet.") from error
+                    raise Unreachable(f"it does not know {storage_id} yet.") from error
                 raise
 
         return patiently(self._info, f"Checkpoint {storage_id}", ask)
@@ -159,7 +159,7 @@ def _write_read_delete(urls: Dict[str, str], content: bytes) -> None:
     for method in ("PUT", "GET", "DELETE"):
         with signed.opened(method, urls[method.lower()], content if method == "PUT" else None) as answer:
             if answer.read() != content and method == "GET":
-                raise Unreachable("another content comes back than was written")
+                raise Unreachable("the content read back differs from what was written")
 
 
 def _listing(client: ServerClient, storage_id: str) -> Dict[str, Any]:
@@ -173,7 +173,7 @@ def _listing(client: ServerClient, storage_id: str) -> Dict[str, Any]:
         raise
     # the dialect knows no PARTIAL: what is being uploaded is ACTIVE in it
     if str(record.get("state", "")).endswith(("ACTIVE", "PARTIAL")):
-        raise Unreachable(f"{storage_id} is still being uploaded by the host that made it.")
+        raise Unreachable(f"{storage_id} is still being uploaded by the host that wrote it.")
     return record
 
 
@@ -192,9 +192,9 @@ def _download(client: ServerClient, path: str, target: Path, size: int) -> Optio
         else:
             _save(answer, target, there)
     if target.stat().st_size != size:
-        raise Unreachable(f"{path} came with {target.stat().st_size} of {size} bytes.")
+        raise Unreachable(f"{path} is incomplete: {target.stat().st_size} of {size} bytes were downloaded.")
     found = _sha256(target) if sha256 else None
-    return None if found == sha256 else f"it came with the SHA-256 {found}, stored is {sha256}."
+    return None if found == sha256 else f"its SHA-256 is {found}, expected {sha256}."
 
 
 def _save(answer: HTTPResponse, target: Path, there: int) -> None:

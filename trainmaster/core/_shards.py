@@ -66,7 +66,7 @@ def settle(distributed: DistributedContext, problem: Optional[str]) -> None:
     problems = [(rank, text) for rank, text in enumerate(distributed.allgather(problem)) if text]
     if problems:
         rank, text = problems[0]
-        raise RuntimeError(f"The sharded checkpoint is not stored: rank {rank}: {text}")
+        raise RuntimeError(f"The sharded checkpoint was not stored: rank {rank}: {text}")
 
 
 def digest(path: Path) -> str:
@@ -92,7 +92,7 @@ def _conclude(shards: List[Shard], digests: List[Dict[str, str]]) -> Agreement:
     for shard in shards:
         if shard.problem:
             return Agreement(
-                problem=f"The sharded checkpoint is not stored: rank {shard.rank}: {shard.problem}"
+                problem=f"The sharded checkpoint was not stored: rank {shard.rank}: {shard.problem}"
             )
     conflicts = _conflicts(digests)
     if conflicts:

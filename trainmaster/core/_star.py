@@ -120,7 +120,7 @@ class Chief:
             except socket.timeout:
                 missing = [str(rank) for rank in range(1, self._size) if rank not in self._workers]
                 raise PeerLost(
-                    f"Of the {self._size} ranks of the {self._name} group these did not come within "
+                    f"Of the {self._size} ranks of the {self._name} group, these did not join within "
                     f"{START_SECONDS:.0f} s: {', '.join(missing)}.{refused}"
                 ) from None
             try:
@@ -134,9 +134,9 @@ class Chief:
         sock.settimeout(_HANDSHAKE_SECONDS)
         wire, rank, size = accept_worker(sock, secret)
         if size != self._size or not 0 < rank < self._size:
-            raise NotAPeer(f"it is rank {rank} of {size}, this group has {self._size}")
+            raise NotAPeer(f"it is rank {rank} of {size}, but this group has {self._size}")
         if rank in self._workers:
-            raise NotAPeer(f"rank {rank} is here already")
+            raise NotAPeer(f"rank {rank} has already joined")
         sock.settimeout(None)
         watch(sock)
         self._workers[rank] = _Worker(wire, where)
@@ -327,7 +327,7 @@ def listen(address: Tuple[str, int], backlog: int) -> socket.socket:
                 raise
             # The peers reach this host by an address that is translated on the way: the secret still guards
             # the port.
-            logger.warning("%s is no address of this host; rank 0 listens on all of them.", address[0])
+            logger.warning("%s is not an address of this host; rank 0 listens on all addresses.", address[0])
             sock.bind(("::" if ":" in address[0] else "0.0.0.0", address[1]))
         sock.listen(max(16, backlog))
     except OSError as error:

@@ -41,7 +41,7 @@ def inside(folder: Path, relative: str) -> Path:
     """`folder / relative`; ValueError when that would lie elsewhere."""
     parts = relative.split("/")
     if relative.startswith("/") or any(part in ("", ".", "..") for part in parts):
-        raise ValueError(f"The checkpoint names a file {relative!r}, which does not lie in its folder.")
+        raise ValueError(f"The checkpoint names a file {relative!r}, which is not inside its folder.")
     return folder.joinpath(*parts)
 
 

@@ -37,7 +37,7 @@ def storage_for(info: Optional[ClusterInfo], wanted: Optional[Union[str, Dict[st
         _text(section, "container" if kind == "azure" else "bucket")
         folder = Path(info._run_dir) / "checkpoints" if info else _own_folder() / "leaving"
         return object_storage(dict(section), folder, _host(info))
-    raise ValueError(f"checkpoint_storage.type is {kind!r}; this version knows {_KINDS}.")
+    raise ValueError(f"checkpoint_storage.type is {kind!r}; allowed: {_KINDS}.")
 
 
 def require_shared(info: Optional[ClusterInfo], size: int) -> None:
@@ -71,7 +71,7 @@ def _shared_folder(section: Dict[str, Any]) -> Path:
 def _text(section: Dict[str, Any], name: str) -> str:
     value = section.get(name)
     if not isinstance(value, str) or not value:
-        raise ValueError(f"checkpoint_storage.{name} is {value!r}; {section.get('type')} needs one there.")
+        raise ValueError(f"checkpoint_storage.{name} is {value!r}; it is required for {section.get('type')}.")
     return value
 
 

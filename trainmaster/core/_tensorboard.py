@@ -64,8 +64,8 @@ class TensorboardFiles:
         """Copy new and changed files now. RuntimeError in AUTO mode; OSError when they cannot be copied."""
         if self._mode is TensorboardMode.AUTO:
             raise RuntimeError(
-                "upload_tensorboard_files() is for core.init(tensorboard_mode=core.TensorboardMode.MANUAL); "
-                "in AUTO mode the files are copied without it."
+                "upload_tensorboard_files() needs core.init(tensorboard_mode=core.TensorboardMode.MANUAL); "
+                "in AUTO mode the files are copied automatically."
             )
         self._copy(selector or (lambda path: True), mangler or (lambda path, rank: path))
 
@@ -77,9 +77,7 @@ class TensorboardFiles:
         if self._thread is not None:
             self._thread.join(CLOSE_LIMIT_SECONDS)
             if self._thread.is_alive():
-                logger.warning(
-                    "Files for TensorBoard are left in %s: their storage is too slow.", self._folder
-                )
+                logger.warning("TensorBoard files were left in %s: their storage is too slow.", self._folder)
 
     def _start(self) -> None:
         if self._mode is TensorboardMode.AUTO and self._target is not None and self._thread is None:
@@ -94,7 +92,7 @@ class TensorboardFiles:
                 self._copy(lambda path: event_files.is_event_file(path.name), event_files.named_by_rank)
             except Exception as error:
                 if not self._is_told:
-                    logger.warning("Files for TensorBoard cannot be copied to %s: %s", self._target, error)
+                    logger.warning("TensorBoard files cannot be copied to %s: %s", self._target, error)
                 self._is_told = True
 
     def _copy(self, selector: Selects, mangler: Mangles) -> None:

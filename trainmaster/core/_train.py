@@ -67,7 +67,7 @@ class TrainContext:
         empty = [name for name, value in metrics.items() if value is None]
         if empty:
             raise RuntimeError(
-                f"Validation metrics must have values, None was given for: {', '.join(map(str, empty))}."
+                f"Validation metrics must have values; None was given for: {', '.join(map(str, empty))}."
             )
         self._report("validation", steps_completed, metrics)
 
@@ -93,10 +93,10 @@ class TrainContext:
         batch_metrics: Optional[List[Dict[str, Any]]] = None,
     ) -> None:
         if isinstance(steps_completed, bool) or not hasattr(steps_completed, "__index__"):
-            raise ValueError(f"steps_completed is {steps_completed!r}, it must be a whole number.")
+            raise ValueError(f"steps_completed is {steps_completed!r}; it must be a whole number.")
         steps = int(steps_completed)
         if steps < 0:
-            raise ValueError(f"steps_completed is {steps}, it must be 0 or more.")
+            raise ValueError(f"steps_completed is {steps}; it must be 0 or more.")
         self._distributed._sign.step(steps)
         where = f"{group} metrics at step {steps}"
         kept = encode_metrics(metrics, where)
@@ -138,7 +138,7 @@ class TrainContext:
         """Report how much of the training is done, 0 to 1 (ValueError)."""
         value = float(progress)
         if math.isnan(value) or not 0 <= value <= 1:
-            raise ValueError(f"The progress is {progress!r}, it must be between 0 and 1.")
+            raise ValueError(f"The progress is {progress!r}; it must be between 0 and 1.")
         self._distributed._sign.beat()
         if self._records is None:
             logger.info("progress: %.1f %%", value * 100)
@@ -156,7 +156,7 @@ class TrainContext:
         """Replace all metadata of the trial's run, and return them; ValueError for what is no object of JSON."""
         plain: Dict[str, Any] = encode_strict(metadata, "The metadata")
         if not isinstance(plain, dict):
-            raise ValueError(f"The metadata are of the type {type(metadata).__name__}, they must be a dict.")
+            raise ValueError(f"The metadata is of type {type(metadata).__name__}; it must be a dict.")
         self._metadata = plain
         if self._records is None:
             logger.info("metadata: %s", plain)
@@ -197,7 +197,7 @@ class TrainContext:
     def report_early_exit(self, reason: EarlyExitReason) -> None:
         """Say why the trial ends early; only the first reason counts."""
         if self._exit_reported:
-            logger.warning("The early exit %s is ignored: one was reported before.", reason.name)
+            logger.warning("The early exit %s is ignored: an early exit was already reported.", reason.name)
             return
         self._exit_reported = True
         if self._records is None:
@@ -232,4 +232,4 @@ class TrainContext:
 def announce(info: Optional[ClusterInfo]) -> None:
     """Say once, off the cluster, where reports go."""
     if info is None and os.environ.get("RANK", "0") == "0":
-        logger.info("Off the cluster: metrics and progress are only logged.")
+        logger.info("Outside the cluster: metrics and progress are only logged.")

@@ -82,7 +82,7 @@ class Wire:
     def send(self, payload: bytes, wait_seconds: float = -1) -> None:
         """Send one frame. Closed when the peer is gone, or another send takes `wait_seconds` (if >= 0)."""
         if not self._lock.acquire(timeout=wait_seconds):
-            raise Closed("another message is still on its way")
+            raise Closed("another message is still in transit")
         try:
             head = _LENGTH.pack(len(payload))
             mac = _mac(self._send_key, _LENGTH.pack(self._sent), head, payload)
@@ -143,7 +143,7 @@ def greet_chief(sock: socket.socket, secret: bytes, rank: int, size: int) -> Wir
     """A worker's side of the handshake."""
     hello = _read(sock, len(_HELLO) + _NONCE_BYTES)
     if hello[: len(_HELLO)] != _HELLO:
-        raise NotAPeer("another program listens there")
+        raise NotAPeer("another program is listening there")
     own = os.urandom(_NONCE_BYTES)
     about = struct.pack("!II", rank, size) + hello[len(_HELLO) :] + own
     _send(sock, _WORKER_HELLO.pack(rank, size, own, _mac(secret, b"worker", about)))

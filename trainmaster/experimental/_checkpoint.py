@@ -56,7 +56,7 @@ class Checkpoint:
             raise ValueError("The checkpoint's state is not known yet; call reload() first.")
         if self.state not in (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED):
             raise CheckpointStateException(
-                f"Checkpoint {self.uuid} is in {self.state.value}; only one in STATE_COMPLETED or "
+                f"Checkpoint {self.uuid} is in {self.state.value}; only checkpoints in STATE_COMPLETED or "
                 "STATE_PARTIALLY_DELETED can be downloaded."
             )
         target = Path(path) if path is not None else Path("checkpoints", self.uuid)

@@ -262,9 +262,10 @@ def _files(model_dir: Optional[PathLike], includes: Optional[Iterable[PathLike]]
         from trainmaster import context
     except ImportError as error:
         raise errors.BadRequestException(
-            f"A folder of code cannot be packed here, for the package {error.name} is missing: pip install trainmaster."
+            f"A folder of code cannot be packed here because the package {error.name} is missing: "
+            "pip install trainmaster."
         ) from error
     listing = context.survey(None if model_dir is None else Path(model_dir), paths)
     if listing.skipped:
-        logger.info("Left out of %s: %s", model_dir, ", ".join(str(each) for each in listing.skipped))
+        logger.info("Skipped from %s: %s", model_dir, ", ".join(str(each) for each in listing.skipped))
     return context.encode(listing)

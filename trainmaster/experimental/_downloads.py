@@ -58,14 +58,14 @@ def _folder(storage: Mapping[str, Any], uuid: str) -> Path:
     kind = storage.get("type", "server")
     if kind not in ("shared_fs", "directory"):
         raise errors.BadRequestException(
-            f"Checkpoint {uuid} lies in {kind} storage, which this client reads through the server alone: "
+            f"Checkpoint {uuid} is in {kind} storage, which this client can only read through the server: "
             "use DownloadMode.MASTER or AUTO."
         )
     found = _here(storage, uuid)
     if found is None:
         where = storage.get("host_path") or storage.get("container_path")
         raise FileNotFoundError(
-            f"Checkpoint {uuid} does not lie in {where} on this machine; "
+            f"Checkpoint {uuid} is not in {where} on this machine; "
             "mount that storage here, or use DownloadMode.MASTER."
         )
     return found
@@ -95,7 +95,7 @@ def _unpack(session: Session, uuid: str, target: Path) -> None:
                 with path.open("wb") as file:
                     shutil.copyfileobj(content or Pieces(iter(())), file, _BLOCK_BYTES)
     except (tarfile.TarError, EOFError) as error:
-        raise errors.APIException(f"The download of checkpoint {uuid} broke off: {error}.") from error
+        raise errors.APIException(f"The download of checkpoint {uuid} was interrupted: {error}.") from error
 
 
 def _members(uuid: str, tar: tarfile.TarFile, target: Path) -> Iterator[Tuple[tarfile.TarInfo, Path]]:
@@ -103,7 +103,8 @@ def _members(uuid: str, tar: tarfile.TarFile, target: Path) -> Iterator[Tuple[ta
         parts = [part for part in member.name.split("/") if part not in ("", ".")]
         if ".." in parts or member.name.startswith("/") or not (member.isdir() or member.isfile()):
             raise errors.APIException(
-                f"The archive of checkpoint {uuid} has {member.name!r}, which is no file inside it; it is refused."
+                f"The archive of checkpoint {uuid} has {member.name!r}, which is not a file inside it; "
+                "the archive is rejected."
             )
         yield member, target.joinpath(*parts)
 
@@ -119,8 +120,8 @@ def _compare(uuid: str, resources: Mapping[str, int], folder: Path) -> None:
     ]
     if wrong:
         raise RuntimeError(
-            f"Checkpoint {uuid} came without {wrong[0]!r}{f' and {len(wrong) - 1} more files' if wrong[1:] else ''}, "
-            "or with another size than its record says."
+            f"The download of checkpoint {uuid} lacks "
+            f"{wrong[0]!r}{f' and {len(wrong) - 1} more files' if wrong[1:] else ''}, or has it  in the wrong size."
         )
 
 

@@ -184,7 +184,7 @@ class Experiment:
                 return state
             if state is ExperimentState.PAUSED:
                 raise ValueError(
-                    f"Experiment {self._id} is paused; activate() it before waiting for its end."
+                    f"Experiment {self._id} is paused; activate() it before waiting for it to end."
                 )
             if time.monotonic() - said >= _WORD_SECONDS:
                 said = time.monotonic()

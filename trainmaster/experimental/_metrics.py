@@ -73,6 +73,6 @@ def moment(text: str) -> datetime:
     """A time of the dialect, with its zone, to the microsecond."""
     found = _TIME.fullmatch(text)
     if found is None:
-        raise ValueError(f"The time {text!r} is not one of RFC 3339 in UTC.")
+        raise ValueError(f"The time {text!r} is not an RFC 3339 time in UTC.")
     whole = datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc)
     return whole.replace(microsecond=int((found[2] or "0").ljust(6, "0")[:6]))

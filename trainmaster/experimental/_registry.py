@@ -31,7 +31,7 @@ class ModelVersion:
 
 def refuse(call: str) -> NoReturn:
     raise NotImplementedError(
-        f"{call}: this server has no model registry. Keep the uuid of a checkpoint instead, give it metadata "
+        f"{call}: this server has no model registry. Instead, keep the uuid of a checkpoint, give it metadata "
         "with Checkpoint.add_metadata(), and find the best one with Experiment.list_checkpoints()."
     )
 

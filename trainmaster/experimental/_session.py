@@ -25,7 +25,7 @@ Query = Sequence[Tuple[str, Any]]
 #: the account that a client of Determined uses when nobody is logged in
 _NOBODY = "determined"
 _NOT_LOGGED_IN = (
-    "Nobody is logged in at {url}. Run `trainmaster user login NAME`, set DET_USER and DET_PASS, "
+    "You are not logged in at {url}. Run `trainmaster user login NAME`, set DET_USER and DET_PASS, "
     "or call client.login(master=..., user=..., password=...)."
 )
 
@@ -184,7 +184,7 @@ def _in_run(info: ClusterInfo, user: Optional[str], password: Optional[str]) -> 
         session.login(named, password)
     elif user:
         raise errors.UnauthenticatedException(
-            f"Inside a run {user} needs a password: give it, or set DET_PASS in environment_variables."
+            f"Inside a run, {user} needs a password: pass it, or set DET_PASS in environment_variables."
         )
     return session
 
@@ -249,7 +249,7 @@ def _fingerprint(pem: str) -> str:
     """SHA-256 of the first certificate."""
     first, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     if first not in pem or end not in pem:
-        raise ValueError("The certificate file holds no certificate in PEM form.")
+        raise ValueError("The certificate file contains no certificate in PEM format.")
     der = ssl.PEM_cert_to_DER_cert(pem[pem.index(first) : pem.index(end) + len(end)] + "\n")
     return hashlib.sha256(der).hexdigest()
 

@@ -126,7 +126,7 @@ class Trial:
         if sum([latest, best, uuid is not None]) != 1:
             raise AssertionError("Ask for exactly one of latest, best and uuid.")
         if (sort_by is None) != (smaller_is_better is None) or (sort_by is not None and not best):
-            raise AssertionError("sort_by and smaller_is_better belong together, and to best.")
+            raise AssertionError("sort_by and smaller_is_better must be given together, and only with best.")
         if uuid is not None:
             checkpoint = Checkpoint(self._session, uuid)
             checkpoint.reload()

@@ -94,7 +94,7 @@ def strong_hash(password: Optional[str]) -> str:
     kinds = ("[A-Z]", "[a-z]", "[0-9]")
     if len(found) < PASSWORD_CHARACTERS_MIN or not all(re.search(kind, found) for kind in kinds):
         raise ValueError(
-            f"The password is too weak: {PASSWORD_CHARACTERS_MIN} characters or more are needed, among them "
+            f"The password is too weak: {PASSWORD_CHARACTERS_MIN} characters or more are required, including "
             "an upper-case letter, a lower-case letter and a digit."
         )
     return salted_hash(found)

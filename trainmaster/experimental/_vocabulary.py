@@ -135,7 +135,7 @@ def checkpoint_query(
     Raises AssertionError when only one of them is given, ValueError for a `sort_by` of another type.
     """
     if (sort_by is None) != (order_by is None):
-        raise AssertionError("sort_by and order_by belong together: give both, or neither.")
+        raise AssertionError("sort_by and order_by must be given together, or not at all.")
     if sort_by is None or order_by is None:
         return [("sortByAttr", CheckpointSortBy.SEARCHER_METRIC.value)]
     if isinstance(sort_by, CheckpointSortBy):

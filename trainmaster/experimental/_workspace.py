@@ -72,7 +72,7 @@ class Project:
         notes = self.notes or []
         kept = [note for note in notes if note["name"] != name]
         if len(kept) != len(notes) - 1:
-            raise ValueError(f"{len(notes) - len(kept)} notes are called {name!r}; exactly one is needed.")
+            raise ValueError(f"{len(notes) - len(kept)} notes are named {name!r}; exactly one is required.")
         self.notes = self._session.call("PUT", f"{self._path()}/notes", {"notes": kept})["notes"]
 
     def _patch(self, changes: Json) -> None:
@@ -106,7 +106,7 @@ class Workspace:
         self, session: Session, workspace_id: Optional[int] = None, workspace_name: Optional[str] = None
     ) -> None:
         if (workspace_id is None) == (workspace_name is None):
-            raise ValueError("A workspace is named by its id or by its name, by one of them alone.")
+            raise ValueError("Give either the id or the name of a workspace, not both.")
         self._session = session
         self.name = workspace_name
         if workspace_id is None:

@@ -37,13 +37,16 @@ def main(arguments: List[str]) -> int:
     """Exit code 0 whenever an answer was given, an error sentence included; 2 for a call nobody should make."""
     if not arguments or arguments[0] not in (*VERBS, "serve"):
         sys.stderr.write(
-            f"There is no verb {' '.join(arguments)!r}; known are {', '.join(VERBS)} and serve.\n"
+            f"There is no verb {' '.join(arguments)!r}; allowed: {', '.join(VERBS)} and serve.\n"
         )
         return 2
     if sys.version_info < (3, 8):
         found = ".".join(map(str, sys.version_info[:3]))
         return _answer(
-            {"error": "old_python", "message": f"{sys.executable} is Python {found}; 3.8 or newer is needed."}
+            {
+                "error": "old_python",
+                "message": f"{sys.executable} is Python {found}; 3.8 or newer is required.",
+            }
         )
     if arguments[0] == "launch":  # without this line the server knows for certain that nothing was begun
         _answer({"begun": 1})
@@ -84,7 +87,7 @@ def _run(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:
     from trainmaster.paths import Workdir
 
     if verb not in VERBS:
-        raise VerbError("bad_request", f"There is no verb {verb!r}; known are {', '.join(VERBS)}.")
+        raise VerbError("bad_request", f"There is no verb {verb!r}; allowed: {', '.join(VERBS)}.")
     workdir = Workdir(folder)
     line = stream.readline() if verb != "probe" or not stream.isatty() else b""
     try:

@@ -68,9 +68,7 @@ def in_account(entry: pwd.struct_passwd, work: Callable[[], Dict[str, Any]]) -> 
         text = pipe.read()
     os.waitpid(child, 0)
     if not text:
-        raise VerbError(
-            "account", f"The work under the account {entry.pw_name!r} broke off without an answer."
-        )
+        raise VerbError("account", f"The work under the account {entry.pw_name!r} ended without an answer.")
     return _answer(bounded_json.loads(text))
 
 
@@ -110,8 +108,8 @@ def by_sudo(
     if shutil.which("sudo") is None:
         raise VerbError(
             "no_sudo",
-            f"The run belongs to {entry.pw_name!r}, and this login may not become that account: there is no sudo. "
-            "Log in as root, or install sudo with a rule for it.",
+            f"The run belongs to {entry.pw_name!r}, and this login cannot switch to that account: "
+            "sudo is not installed. Log in as root, or install sudo with a rule for it.",
         )
     command = ["sudo", "-n", "-u", entry.pw_name, "--", sys.executable, str(HOST_PROGRAM), verb]
     child = subprocess.Popen(
@@ -137,7 +135,7 @@ def by_sudo(
     lines = output.decode("utf-8", "replace").splitlines()
     if child.returncode != 0 or not lines:
         reason = errors.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit {child.returncode}"]
-        raise VerbError("sudo", f"This login may not become {entry.pw_name!r}: {reason[0]}")
+        raise VerbError("sudo", f"This login cannot switch to {entry.pw_name!r}: {reason[0]}")
     return _answer(bounded_json.loads(lines[-1]))
 
 

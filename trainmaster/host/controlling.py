@@ -251,7 +251,7 @@ def _check_removable(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any
         elif request["force"]:
             _end_own_processes(paths)
         elif state and not read_shipped(paths)["finished"]:
-            message = f"The run {key} has output that the server does not have yet. Use force to lose it."
+            message = f"The run {key} has output that the server does not have yet. Use force to discard it."
         return {"removed": False, "message": message} if message else {"removed": True}
 
     return _each(request, check)

@@ -65,7 +65,7 @@ def _remove(folder: Path, name: str, paths: Optional[List[str]]) -> None:
     for path in sorted(paths, reverse=True):  # what is inside a folder goes before it
         parts = path.rstrip("/").split("/")
         if any(part in ("", ".", "..") for part in parts):
-            raise VerbError("bad_request", f"The path {path!r} does not lie in its checkpoint.")
+            raise VerbError("bad_request", f"The path {path!r} is not inside its checkpoint.")
         with contextlib.suppress(FileNotFoundError):
             place = checkpoint.joinpath(*parts)
             place.rmdir() if path.endswith("/") else place.unlink()
@@ -90,7 +90,7 @@ def _by_the_jobs_python(request: Dict[str, Any]) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise VerbError("storage", f"The storage did not answer within {_SECONDS:.0f} s.") from error
+        raise VerbError("storage", f"The storage did not respond within {_SECONDS:.0f} s.") from error
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no word"]
         raise VerbError("storage", said[0][-_SAID_BYTES:])

@@ -100,7 +100,7 @@ def _outcome(spec: Spec, workdir: Workdir, started: bool) -> Dict[str, Any]:
         return {"run_key": key, "state": "starting"}
     raise VerbError(
         "launcher",
-        f"The launcher of {key} ended before it began: {under(user, lambda: _log(paths))['log']}",
+        f"The launcher of {key} ended before it started the run: {under(user, lambda: _log(paths))['log']}",
     )
 
 
@@ -110,7 +110,9 @@ def _state_of(paths: RunPaths, user: Optional[str]) -> Dict[str, Any]:
 
 def _refuse_revoked(paths: RunPaths) -> None:
     if paths.revoked.exists():
-        raise VerbError("revoked", f"The server has given up the launch of {paths.key}; nothing was started.")
+        raise VerbError(
+            "revoked", f"The server has abandoned the launch of {paths.key}; nothing was started."
+        )
 
 
 def make_workdir(workdir: Workdir) -> None:
@@ -145,7 +147,9 @@ def _naming_a_full_disk(workdir: Workdir, spec: Spec) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         where = place_of(workdir.runs, spec["host"]["name"])
-        sentence = f"The disk is full at {where}. Free space there, or move the workdir to a larger disk."
+        sentence = (
+            f"The disk is full at {where}. Free some space there, or move the workdir to a larger disk."
+        )
         raise VerbError("disk", sentence) from error
 
 
@@ -153,7 +157,9 @@ def _start(paths: RunPaths, lock: int) -> Dict[str, Any]:
     """Start the launcher unless one was ever started: state.json is the first thing it writes."""
     status = paths.root.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise VerbError("taken", f"{paths.root} is not a folder of this run's account. Remove it by hand.")
+        raise VerbError(
+            "taken", f"{paths.root} is not a folder owned by this run's account. Remove it manually."
+        )
     if paths.state.exists():
         return {"started": False}
     _refuse_revoked(paths)

@@ -76,7 +76,7 @@ class Meeting:
         """So long, or as long as the meeting still goes on. Raises ValueError once it is over."""
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise ValueError("the time was up")
+            raise ValueError("the time limit was reached")
         return min(seconds, left)
 
     # --- the side that is dialled ---------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Meeting:
         except OSError as error:
             listening.close()
             if error.errno == errno.EADDRINUSE:
-                raise VerbError("taken", f"Another program listens on port {self._port}.") from error
+                raise VerbError("taken", f"Another program is listening on port {self._port}.") from error
             raise
         return listening
 
@@ -197,7 +197,7 @@ class Meeting:
         except (ValueError, KeyError, TypeError):
             proof = ""
         if not hmac.compare_digest(proof, self._proof("listen", self._peer, random)):
-            raise ValueError("another program answers there")
+            raise ValueError("another program is answering there")
 
     def _measure(self, row: Dict[str, Any], connection: socket.socket) -> None:
         with connection:
@@ -206,7 +206,7 @@ class Meeting:
                 row["round_trip_ms"] = round(1000 * min(_ping(connection) for _ in range(_PINGS)), 3)
                 row["mb_per_second"] = round(_throughput(connection) / 1e6, 1)
             except (OSError, ValueError) as error:
-                row.update(ok=False, error=f"broke off while measuring: {_reason(error)}")
+                row.update(ok=False, error=f"interrupted while measuring: {_reason(error)}")
 
     def _say_done(self, addresses: List[str]) -> None:
         for address in addresses:
@@ -233,7 +233,7 @@ def _message(content: Dict[str, Any]) -> bytes:
 def _line(stream: IO[bytes]) -> bytes:
     line = stream.readline(_LINE_BYTES)
     if not line.endswith(b"\n"):
-        raise ValueError("the line broke off")
+        raise ValueError("the connection was interrupted")
     return line
 
 
@@ -251,7 +251,7 @@ def _ping(connection: socket.socket) -> float:
     began = time.perf_counter()
     connection.sendall(_PING)
     if connection.recv(1) != _PING:
-        raise ValueError("the echo did not come")
+        raise ValueError("no echo was received")
     return time.perf_counter() - began
 
 
@@ -266,7 +266,7 @@ def _throughput(connection: socket.socket) -> float:
     connection.shutdown(socket.SHUT_WR)
     counted = int(json.loads(_line(connection.makefile("rb")))["bytes"])
     if counted != sent:
-        raise ValueError(f"of {sent} bytes {counted} arrived")
+        raise ValueError(f"{counted} of {sent} bytes arrived")
     return sent / (time.perf_counter() - began)
 
 

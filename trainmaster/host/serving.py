@@ -44,7 +44,7 @@ class Call:
         try:
             answer: Answer = bounded_json.loads(bytes(self.said))
         except ValueError:
-            message = f"The verb {self.verb} broke off without an answer (wait status {status})."
+            message = f"The verb {self.verb} ended without an answer (wait status {status})."
             answer = {"error": "broke", "message": message}
         return answer
 

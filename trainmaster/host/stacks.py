@@ -143,17 +143,18 @@ class Asked:
     def _why_not(self, now: Seen) -> str:
         if now.state in _STOPPED:
             return (
-                f"Process {now.pid} is stopped (state {now.state}): it can answer once it goes on (SIGCONT). "
-                "With py-spy on the host its stack could be read as it is."
+                f"Process {now.pid} is stopped (state {now.state}): it can answer once it continues (SIGCONT). "
+                "If py-spy is installed on the host, its stack can be read as it is."
             )
         if self._file is None:
             return (
-                f"Process {now.pid} has no handler that shows its stack: it is no Python program, or was started "
-                "without the run's environment (python -I, -E or -S). With py-spy on the host its stack could be read."
+                f"Process {now.pid} has no handler that shows its stack: it is not a Python program, or it was started "
+                "without the run's environment (python -I, -E or -S). If py-spy is installed on the host, "
+                "its stack can be read."
             )
         return (
-            f"Process {now.pid} did not answer within {ANSWER_SECONDS:.0f} s (state {now.state}): it waits in the "
-            "kernel, or blocks all signals."
+            f"Process {now.pid} did not answer within {ANSWER_SECONDS:.0f} s (state {now.state}): it is blocked in the "
+            "kernel, or it blocks all signals."
         )
 
 

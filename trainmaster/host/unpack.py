@@ -26,7 +26,8 @@ class Limited:
         self.left -= len(data)
         if wanted and not data:
             raise VerbError(
-                "incomplete", f"The archive of the context folder broke off {self.left} bytes before its end."
+                "incomplete",
+                f"The archive of the context folder is truncated: {self.left} bytes are missing.",
             )
         self.moved()
         return data
@@ -68,7 +69,7 @@ def _unpack_member(
     if not parts:  # the folder itself
         return
     if any(parts[:depth] in links for depth in range(1, len(parts) + 1)):
-        _refuse(member, "is written through a link that the archive made before")
+        _refuse(member, "is written through a link that the archive created")
     target = folder.joinpath(*parts)
     target.parent.mkdir(parents=True, exist_ok=True)
     if member.isdir():
@@ -121,7 +122,7 @@ def _copy_hard_link(member: tarfile.TarInfo, folder: Path, target: Path, links: 
         _refuse(member, f"is a hard link to {member.linkname!r}, which leaves the context folder")
     source = folder.joinpath(*parts)
     if not source.is_file():
-        _refuse(member, f"is a hard link to {member.linkname!r}, which the archive does not hold")
+        _refuse(member, f"is a hard link to {member.linkname!r}, which is not in the archive")
     shutil.copy2(source, target)
 
 
@@ -133,5 +134,5 @@ def _write(source: IO[bytes], target: Path, mode: int) -> None:
 
 def _refuse(member: tarfile.TarInfo, why: str) -> None:
     raise VerbError(
-        "unsafe_archive", f"The context folder's archive is refused: its member {member.name!r} {why}."
+        "unsafe_archive", f"The context folder's archive is rejected: its member {member.name!r} {why}."
     )

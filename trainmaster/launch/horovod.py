@@ -66,7 +66,7 @@ def override_variables(overrides: Sequence[str]) -> Dict[str, str]:
         option, _, value = words.pop(0).partition("=")
         if option not in _VARIABLES:
             raise UsageError(
-                f"{option} is no option across hosts, where horovodrun does not run; allowed: "
+                f"{option} is not available across hosts, where horovodrun is not used; allowed: "
                 f"{', '.join(sorted(_VARIABLES))}."
             )
         name, factor = _VARIABLES[option]
@@ -76,7 +76,7 @@ def override_variables(overrides: Sequence[str]) -> Dict[str, str]:
             value = words.pop(0)
         if factor > 1:
             if not value.isdigit():
-                raise UsageError(f"{option} is {value!r}, it must be a whole number.")
+                raise UsageError(f"{option} is {value!r}; it must be a whole number.")
             value = str(int(value) * factor)
         found[name] = value if factor else "gloo" if option == "--gloo" else "1"
     return found
@@ -110,7 +110,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         info = get_cluster_info()
         if script[:2] == ["-m", torch_distributed.TRIAL_MODULE]:
             print(
-                "A PyTorchTrial's ranks talk by torch.distributed, which starts them here instead of Horovod."
+                "The ranks of a PyTorchTrial use torch.distributed, which starts them here instead of Horovod."
             )
             return torch_distributed.main(["--trial", script[2]])
         several = info is not None and len(info.container_addrs) > 1

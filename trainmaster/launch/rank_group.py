@@ -62,8 +62,8 @@ def run(
 def without(title: str, package: str) -> str:
     """The sentence that this host's Python lacks what the launch module starts."""
     return (
-        f"{sys.executable} on {socket.gethostname()} has no {title}: give the host or its pool "
-        f"another `python` or `activate`, or install {package} there."
+        f"{sys.executable} on {socket.gethostname()} has no {title}: set for the host or its pool "
+        f"another `python` or `activate`, or install {package} on the host."
     )
 
 

@@ -50,7 +50,7 @@ def compared(gang: List[Told]) -> Optional[str]:
             continue
         if _release(other["torch"]) != _release(first["torch"]):
             found = both.format("torch", other["torch"], first["torch"])
-            return f"{found}. All hosts of a gang need the same release; give them or their pool the same `python`."
+            return f"{found}. All hosts of a gang need the same release; set the same `python` for them or their pool."
         for name, title in (("torch", "torch"), ("python", "Python")):
             if other[name] != first[name]:
                 found = both.format(title, other[name], first[name])

@@ -27,14 +27,14 @@ def parse(arguments: Sequence[str]) -> Tuple[Optional[int], List[str]]:
         text = words[0].partition("=")[2] if "=" in words[0] else "".join(words[1:2])
         words = words[1:] if "=" in words[0] else words[2:]
         if not text.isdigit() or not 0 < int(text) < 65536:
-            raise UsageError(f"--port is {text!r}, it must be a number from 1 to 65535.\n{USAGE}")
+            raise UsageError(f"--port is {text!r}; it must be a number from 1 to 65535.\n{USAGE}")
         port = int(text)
     if words[:1] == ["--"]:
         words = words[1:]
     if not words:
         raise UsageError(f"An empty script is not allowed.\n{USAGE}")
     if words[0].startswith("-") and words[0] != "-m":
-        raise UsageError(f"{words[0]} stands where the script is expected.\n{USAGE}")
+        raise UsageError(f"found {words[0]} instead of the script.\n{USAGE}")
     return port, words
 
 

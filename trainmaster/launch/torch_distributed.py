@@ -45,12 +45,12 @@ def parse(arguments: Sequence[str], usage: str = USAGE) -> Tuple[List[str], List
     if script[0] == "--trial":
         if len(script) != 2:
             raise UsageError(
-                "--trial takes one MODULE:CLASS and no further arguments; give a script or a trial, not both."
+                "--trial takes one MODULE:CLASS and no further arguments; give either a script or a trial."
             )
         return overrides, ["-m", TRIAL_MODULE, script[1]]
     if script[0].startswith("-") and script[0] != "-m":
         raise UsageError(
-            f"{script[0]} stands where the script is expected; options for the launcher end with `--`.\n{usage}"
+            f"found {script[0]} instead of the script; options for the launcher end with `--`.\n{usage}"
         )
     return overrides, script
 

@@ -53,10 +53,10 @@ def resolve_rank(text: str, environment: "os._Environ[str] | dict[str, str]") ->
         value = environment.get(name.strip())
         if value is not None:
             if not value.isdigit():
-                raise ValueError(f"{name.strip()} is {value!r}, it must be the rank, a number from 0.")
+                raise ValueError(f"{name.strip()} is {value!r}; it must be the rank, a number from 0.")
             return int(value)
     raise ValueError(
-        f"RANK is {text!r}: it must be a number from 0, or name environment variables of which one is set."
+        f"RANK is {text!r}; it must be a number from 0, or names of environment variables, one of which is set."
     )
 
 
@@ -211,7 +211,7 @@ class _Rank:
             os.write(descriptor, line.encode())
             os.close(descriptor)
         except OSError as error:
-            print(f"rank {self.rank}: its end cannot be recorded: {error}.", file=sys.stderr)
+            print(f"The end of rank {self.rank} cannot be recorded: {error}.", file=sys.stderr)
 
     def _forget_earlier_end(self) -> None:
         """A launcher may start a rank again (torchrun's --max_restarts): it lives, whatever became of the first."""

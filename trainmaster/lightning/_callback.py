@@ -63,7 +63,7 @@ class DetCallback(Callback):
         self._stepped = trainer.global_step
         if self._fetched is None:
             return
-        logger.info("The trial goes on at step %d.", trainer.global_step)
+        logger.info("The trial continues at step %d.", trainer.global_step)
         self._saved_at = trainer.global_step
         self._remove(self._fetched)
         if self._random_states is not None and len(self._random_states) == self._ranks.size:
@@ -138,7 +138,7 @@ class DetCallback(Callback):
         trainer.limit_val_batches = 0
         trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
         trainer.should_stop = True
-        logger.info("The trial makes room at step %d; its state is saved.", trainer.global_step)
+        logger.info("The trial stops at step %d to free its slots; its state is saved.", trainer.global_step)
 
     def _save(self, trainer: Trainer) -> None:
         """Store a checkpoint of all ranks, unless this step has one."""

@@ -79,7 +79,7 @@ class Callbacks:
         for name, callback in callbacks.items():
             if not isinstance(callback, PyTorchCallback):
                 raise TypeError(
-                    f"build_callbacks() gave {type(callback).__name__} as {name!r}; it must be a PyTorchCallback."
+                    f"build_callbacks() returned {type(callback).__name__} as {name!r}; it must be a PyTorchCallback."
                 )
         self._callbacks = callbacks
         self._profiler = profiler

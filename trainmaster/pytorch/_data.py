@@ -61,9 +61,9 @@ class DataLoader:
                 "context.experimental.disable_dataset_reproducibility_checks()."
             )
         if sampler is not None and shuffle:
-            raise ValueError("Give a sampler or shuffle=True, not both.")
+            raise ValueError("Give either a sampler or shuffle=True, not both.")
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
-            raise ValueError("Beside a batch_sampler give no batch_size, shuffle, sampler or drop_last.")
+            raise ValueError("With a batch_sampler, do not give batch_size, shuffle, sampler or drop_last.")
         self.dataset = dataset
         self.batch_size = batch_size
         self.num_workers = num_workers
@@ -247,7 +247,8 @@ def to_device(data: Any, device: Any, warned_types: Optional[Set[type]] = None) 
         if kind not in warned:
             warned.add(kind)
             logger.warning(
-                "%s in a batch is not moved to the device: it is neither tensor nor array.", kind.__name__
+                "%s in a batch is not moved to the device: it is neither a tensor nor an array.",
+                kind.__name__,
             )
 
     return _moved(data, device, unmoved)
@@ -283,7 +284,7 @@ def batch_length(batch: Any) -> int:
     found = _length(batch)
     if found is None:
         raise TypeError(
-            f"How many samples a batch of type {type(batch).__name__} has cannot be seen; "
+            f"The number of samples in a batch of type {type(batch).__name__} is unknown; "
             "define get_batch_length(self, batch) in the trial."
         )
     return found

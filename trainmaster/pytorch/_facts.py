@@ -40,7 +40,7 @@ def optimizations_of(config: Dict[str, Any], aggregation_frequency: Optional[int
     found = Optimizations(**known)
     frequency = found.aggregation_frequency
     if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 1:
-        raise ValueError(f"aggregation_frequency is {frequency!r}, it must be a whole number from 1.")
+        raise ValueError(f"aggregation_frequency is {frequency!r}; it must be a whole number, 1 or more.")
     return found
 
 
@@ -105,7 +105,7 @@ class TrialFacts:
         """One hyperparameter; ValueError names those that there are."""
         if name not in self._hparams:
             known = ", ".join(sorted(map(str, self._hparams))) or "none"
-            raise ValueError(f"There is no hyperparameter {name!r}; there are: {known}.")
+            raise ValueError(f"There is no hyperparameter {name!r}; available: {known}.")
         return self._hparams[name]
 
     def get_global_batch_size(self) -> int:

@@ -19,9 +19,9 @@ class LRScheduler:
 
     def __init__(self, scheduler: Any, step_mode: LRScheduler.StepMode, frequency: int = 1) -> None:
         if not isinstance(step_mode, LRScheduler.StepMode):
-            raise TypeError(f"step_mode is {step_mode!r}, it must be one of LRScheduler.StepMode.")
+            raise TypeError(f"step_mode is {step_mode!r}; it must be one of LRScheduler.StepMode.")
         if isinstance(frequency, bool) or not isinstance(frequency, int) or frequency < 1:
-            raise ValueError(f"frequency is {frequency!r}, it must be a whole number from 1.")
+            raise ValueError(f"frequency is {frequency!r}; it must be a whole number, 1 or more.")
         self._scheduler = scheduler
         self._step_mode = step_mode
         self._frequency = frequency

@@ -19,7 +19,7 @@ def held(metrics: Any) -> Dict[str, Any]:
         metrics = {"loss": metrics}
     if not isinstance(metrics, dict):
         raise TypeError(
-            "train_batch() must return a dict of metrics (an empty one will do) or the loss as a tensor, "
+            "train_batch() must return a dict of metrics (it may be empty) or the loss as a tensor, "
             f"not {type(metrics).__name__}."
         )
     kept: Dict[str, Any] = {}
@@ -64,7 +64,7 @@ def _left_out(name: str, value: Any) -> None:
     if name not in _complained:
         _complained.add(name)
         logger.warning(
-            "The metric %r is of the type %s, not one number, and is left out.", name, type(value).__name__
+            "The metric %r is of type %s, not a single number, and is skipped.", name, type(value).__name__
         )
 
 

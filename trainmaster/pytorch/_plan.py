@@ -62,5 +62,5 @@ def checked_unit(value: Any, name: str, default: Optional[TrainUnit] = None) -> 
 def checked_policy(policy: str) -> str:
     """ValueError for what is no policy."""
     if policy not in POLICIES:
-        raise ValueError(f"checkpoint_policy is {policy!r}, it must be one of {', '.join(POLICIES)}.")
+        raise ValueError(f"checkpoint_policy is {policy!r}; it must be one of {', '.join(POLICIES)}.")
     return policy

@@ -52,6 +52,6 @@ class ReducerContext:
             found = kept.named(kept.reducer.cross_slot_reduce([part[place] for part in parts]))
             twice = sorted(set(found) & set(metrics))
             if twice:
-                raise ValueError(f"Two reducers give the metric {twice[0]!r}.")
+                raise ValueError(f"Two reducers return the metric {twice[0]!r}.")
             metrics.update(found)
         return metrics

@@ -112,8 +112,8 @@ def join(distributed: Optional[DistributedContext]) -> Optional[DistributedConte
     if distributed is not None and (launched or distributed.size > 1) and not joined():
         if not launched:
             raise ValueError(
-                f"There are {distributed.size} ranks, and torch.distributed is not initialised: start the program "
-                "with `python3 -m determined.launch.torch_distributed`, or call init_process_group() before."
+                f"There are {distributed.size} ranks, but torch.distributed is not initialized: start the program "
+                "with `python3 -m determined.launch.torch_distributed`, or call init_process_group() first."
             )
         if torch.cuda.is_available():
             torch.cuda.set_device(distributed.local_rank % torch.cuda.device_count())

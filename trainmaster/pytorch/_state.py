@@ -51,8 +51,8 @@ def restore(context: PyTorchTrialContext, state: State) -> None:
         states = state[f"{name}_state_dict"]
         if len(states) != len(targets):
             raise ValueError(
-                f"The checkpoint has {len(states)} {name} and the trial has wrapped {len(targets)}: "
-                "wrap as many, in the same order."
+                f"The checkpoint has {len(states)} {name}, but the trial has wrapped {len(targets)}: "
+                "wrap the same number, in the same order."
             )
         for target, kept in zip(targets, states):  # noqa: B905  (Python 3.8)
             target.load_state_dict(kept)
@@ -80,7 +80,7 @@ def read(folder: Path, **options: Any) -> State:
     """
     path = folder / STATE_FILE
     if not path.is_file():
-        raise FileNotFoundError(f"{folder} is no checkpoint of a PyTorchTrial: it has no {STATE_FILE}.")
+        raise FileNotFoundError(f"{folder} is not a checkpoint of a PyTorchTrial: it has no {STATE_FILE}.")
     if "weights_only" in inspect.signature(torch.load).parameters:
         options.setdefault("weights_only", False)
     state: State = torch.load(path, **{"map_location": "cpu", **options})

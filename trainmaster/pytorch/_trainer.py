@@ -113,7 +113,7 @@ class Trainer:
         """
         if test_mode and self._context._trial is not None:
             raise ValueError(
-                "fit(test_mode=True) is for programs off the cluster; set a small max_length here."
+                "fit(test_mode=True) is for programs outside the cluster; set a small max_length here."
             )
         if profiling_enabled:
             self.configure_profiler()
@@ -144,7 +144,7 @@ class Trainer:
                 training.resume(state)
                 whose = "" if own else "of another trial "
                 logger.info(
-                    "The training goes on after batch %d, from checkpoint %s%s.", first, whose, checkpoint
+                    "The training continues after batch %d, from checkpoint %s%s.", first, whose, checkpoint
                 )
             del state
             training.run()
@@ -163,7 +163,7 @@ class Trainer:
             raise ValueError(
                 f"{type(trial).__name__} has wrapped {len(context.models)} models and {len(context.optimizers)} "
                 "optimizers: pass each to context.wrap_model() and context.wrap_optimizer(), and use what they return. "
-                "What is not wrapped is in no checkpoint, and ranks would train it apart."
+                "What is not wrapped is not saved in checkpoints, and each rank would train its own copy."
             )
         evaluation = Evaluation(
             trial, context, callbacks, self._validation_loader(), most_batches=1 if plan.test_mode else None
@@ -215,7 +215,7 @@ class Trainer:
         if self._context.experimental._data_checks:
             raise TypeError(
                 f"build_{kind}_data_loader() returned {type(data).__name__}; return a pytorch.DataLoader, or call "
-                "context.experimental.disable_dataset_reproducibility_checks() and share the data among ranks yourself."
+                "context.experimental.disable_dataset_reproducibility_checks() and split the data among ranks yourself."
             )
         return ForeignLoader(data)
 
@@ -224,7 +224,7 @@ class Trainer:
         length = checked_unit(given, "max_length") or unit_of(searcher.get("max_length"))
         if length is None:
             raise ValueError(
-                "How long to train is not known: call fit(max_length=pytorch.Epoch(n)), or set searcher.max_length."
+                "The training length is unknown: call fit(max_length=pytorch.Epoch(n)), or set searcher.max_length."
             )
         return length
 

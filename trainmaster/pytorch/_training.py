@@ -75,7 +75,7 @@ class Training:
         if kept["per_epoch"] != position.per_epoch:
             position.batch_in_epoch = position.batch_in_epoch * position.per_epoch // kept["per_epoch"]
             logger.warning(
-                "An epoch had %d batches and has %d now: the trial goes on at batch %d of epoch %d.",
+                "An epoch had %d batches and now has %d: the trial continues at batch %d of epoch %d.",
                 kept["per_epoch"],
                 position.per_epoch,
                 position.batch_in_epoch,
@@ -210,10 +210,12 @@ class Training:
         if not self._chief:
             return
         if why is Leave.STOP_REQUESTED:
-            logger.info("The trial asked for its end at batch %d.", self._position.batches)
+            logger.info("The trial requested to stop at batch %d.", self._position.batches)
             self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
         else:
-            logger.info("The trial makes room at batch %d; its state is saved.", self._position.batches)
+            logger.info(
+                "The trial stops at batch %d to free its slots; its state is saved.", self._position.batches
+            )
 
     def _report(self) -> None:
         """The metrics of the window's batches, averaged over them, and over the ranks unless that is switched off."""
@@ -262,7 +264,7 @@ class Training:
         if isinstance(value, float):
             return value
         logger.warning(
-            "The searcher's metric %r is %s the validation metrics (%s): no checkpoint is the best by it.",
+            "The searcher's metric %r is %s the validation metrics (%s): no checkpoint can be the best by it.",
             name,
             "no number among" if name in metrics else "not among",
             ", ".join(sorted(map(str, metrics))) or "there are none",

@@ -98,7 +98,7 @@ class PyTorchTrialContext(TrialFacts, ReducerContext):
     ) -> LRScheduler:
         """Keep the scheduler in checkpoints, and step it every `frequency`-th time of `step_mode`."""
         if isinstance(lr_scheduler, LRScheduler):
-            raise TypeError("wrap_lr_scheduler() takes a PyTorch scheduler, and this one is wrapped already.")
+            raise TypeError("wrap_lr_scheduler() takes a PyTorch scheduler, but this one is already wrapped.")
         wrapped = LRScheduler(lr_scheduler, step_mode, frequency)
         self.lr_schedulers.append(wrapped)
         return wrapped
@@ -106,7 +106,7 @@ class PyTorchTrialContext(TrialFacts, ReducerContext):
     def wrap_scaler(self, scaler: Any) -> Any:
         """Keep a gradient scaler of torch.amp in checkpoints, and return it; there can be one (ValueError)."""
         if self._scaler is not None:
-            raise ValueError("A gradient scaler was wrapped before, and a trial can have one.")
+            raise ValueError("A gradient scaler is already wrapped; a trial can have only one.")
         self._scaler = scaler
         return scaler
 
@@ -186,7 +186,7 @@ class PyTorchTrialContext(TrialFacts, ReducerContext):
     def set_stop_requested(self, stop_requested: bool) -> None:
         """Ask for the end of the training, on any rank: it saves a checkpoint after some batch and ends well."""
         if not isinstance(stop_requested, bool):
-            raise TypeError(f"stop_requested is {stop_requested!r}, it must be True or False.")
+            raise TypeError(f"stop_requested is {stop_requested!r}; it must be True or False.")
         self._stop_requested = stop_requested
 
     def autocast_forward_pass(self, model: Any) -> Any:
@@ -226,13 +226,13 @@ class PyTorchTrialContext(TrialFacts, ReducerContext):
         """Metrics are shown by Trainmaster itself; programs may ask this before they write files of their own."""
         if not isinstance(enable_tensorboard_logging, bool):
             raise TypeError(
-                f"enable_tensorboard_logging is {enable_tensorboard_logging!r}, not True or False."
+                f"enable_tensorboard_logging is {enable_tensorboard_logging!r}; it must be True or False."
             )
         self._tensorboard = enable_tensorboard_logging
 
     def _now(self) -> Position:
         if self._position is None:
-            raise RuntimeError("This is known while a Trainer trains, and none does.")
+            raise RuntimeError("This is only known while a Trainer is training.")
         return self._position
 
     def _exchanges(self) -> bool:

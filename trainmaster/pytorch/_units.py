@@ -38,7 +38,7 @@ class TrainUnit:
 
     def __init__(self, value: int) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{type(self).__name__}({value!r}): it must be a whole number from 1.")
+            raise ValueError(f"{type(self).__name__}({value!r}): it must be a whole number, 1 or more.")
         self.value = value
 
     def __eq__(self, other: object) -> bool:

@@ -130,13 +130,13 @@ def torch_batch_process(
 def _options(given: Optional[Dict[str, Any]], batch_size: Optional[int], interval: int) -> Dict[str, Any]:
     options = dict(given or {})
     if (batch_size is None) == (options.get("batch_size") is None):
-        raise ValueError("Give batch_size, or batch_size among dataloader_kwargs, and not both.")
+        raise ValueError("Give either batch_size or batch_size in dataloader_kwargs, not both.")
     if options.get("shuffle") or "sampler" in options or "batch_sampler" in options:
         raise ValueError(
-            "dataloader_kwargs cannot have shuffle, sampler or batch_sampler: batches come in order."
+            "dataloader_kwargs cannot have shuffle, sampler or batch_sampler: batches are read in order."
         )
     if isinstance(interval, bool) or not isinstance(interval, int) or interval < 1:
-        raise ValueError(f"checkpoint_interval is {interval!r}, it must be a whole number from 1.")
+        raise ValueError(f"checkpoint_interval is {interval!r}; it must be a whole number, 1 or more.")
     if batch_size is not None:
         options["batch_size"] = batch_size
     return options
@@ -174,7 +174,7 @@ class _Process:
                 self._save()
                 if self._core.preempt.should_preempt():
                     self._report()
-                    logger.info("Makes room after %d batches of each rank.", context._rounds)
+                    logger.info("Stopping after %d batches of each rank to free the slots.", context._rounds)
                     return
         self._report()
         self._processor.on_finish()

@@ -18,7 +18,7 @@ from trainmaster.pytorch._units import Batch, unit_of
 logger = logging.getLogger("trainmaster.pytorch")
 
 _ELSEWHERE = (
-    "Only a PyTorchTrial runs here; with `environment: {sdk: installed}` in the config the host's own Determined "
+    "Only a PyTorchTrial can run here; with `environment: {sdk: installed}` in the config the host's own Determined "
     "package runs other kinds of trial."
 )
 
@@ -31,14 +31,14 @@ def trial_class(spec: str) -> Type[PyTorchTrial]:
     """The class that MODULE:CLASS names; NoTrial says what is wrong with it."""
     module_name, colon, name = spec.partition(":")
     if not (module_name and colon and name):
-        raise NoTrial(f"{spec!r} is no MODULE:CLASS, such as model_def:MyTrial.")
+        raise NoTrial(f"{spec!r} is not a MODULE:CLASS, such as model_def:MyTrial.")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name + ".").startswith(error.name + "."):
             raise  # something that the module itself imports
         raise NoTrial(
-            f"There is no module {module_name!r} in the experiment's folder or among the host's."
+            f"There is no module {module_name!r} in the experiment's folder or on the host."
         ) from error
     found: Any = module
     for part in name.split("."):
@@ -46,7 +46,7 @@ def trial_class(spec: str) -> Type[PyTorchTrial]:
     if found is None:
         raise NoTrial(f"{module_name} has no class {name!r}.")
     if not (isinstance(found, type) and issubclass(found, PyTorchTrial)):
-        raise NoTrial(f"{spec} is no PyTorchTrial. {_ELSEWHERE}")
+        raise NoTrial(f"{spec} is not a PyTorchTrial. {_ELSEWHERE}")
     return found
 
 
@@ -55,14 +55,14 @@ def run(spec: str) -> None:
     info = get_cluster_info()
     if info is None:
         raise NoTrial(
-            f"--trial {spec} runs in a trial, whose config says how; "
-            "off the cluster, write a script with pytorch.Trainer."
+            f"--trial {spec} runs only in a trial, which has a config; "
+            "outside the cluster, write a script with pytorch.Trainer."
         )
     config: Dict[str, Any] = info.trial._config
     with init() as context:  # seeds, and so comes before the trial's own code
         if context.distributed.rank == 0:
             size = context.distributed.size
-            ranks = "1 rank" if size == 1 else f"{size} ranks by torch.distributed"
+            ranks = "1 rank" if size == 1 else f"{size} ranks with torch.distributed"
             logger.info("%s trains on %s.", spec, ranks)
         trial = trial_class(spec)(context)
         Trainer(trial, context).fit(

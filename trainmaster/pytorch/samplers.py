@@ -34,7 +34,7 @@ class _Repeating:
 class _Sharing:
     def __init__(self, base: Any, num_workers: int, rank: int) -> None:
         if not 0 <= rank < num_workers:
-            raise ValueError(f"rank is {rank}, it must be from 0 to {num_workers - 1}.")
+            raise ValueError(f"rank is {rank}; it must be from 0 to {num_workers - 1}.")
         self._base = base
         self._num_workers = num_workers
         self._rank = rank
@@ -49,7 +49,7 @@ class _Sharing:
 class _Skipping:
     def __init__(self, base: Any, skip: int) -> None:
         if skip < 0:
-            raise ValueError(f"skip is {skip}, it must be 0 or more.")
+            raise ValueError(f"skip is {skip}; it must be 0 or more.")
         self._base = base
         self._skip = skip
 

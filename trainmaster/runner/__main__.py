@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
 
         carry_out(folder)
     else:
-        sys.stderr.write(f"There is no {verb!r} here; known are keep, ship, detached and stop.\n")
+        sys.stderr.write(f"There is no verb {verb!r}; allowed: keep, ship, detached and stop.\n")
         return 2
     return 0
 

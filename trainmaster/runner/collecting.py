@@ -175,9 +175,7 @@ class Collector:
         if source.name in self._told_of:
             return
         self._told_of.add(source.name)
-        sentence = (
-            f"A record in {source.name} cannot be read and is left out: {error}. Others are only counted."
-        )
+        sentence = f"A record in {source.name} cannot be read and is skipped: {error}. Further ones are only counted."
         round_.add(own_line(time.time(), "ERROR", sentence))
 
     def _close_gap(self, source: Source, round_: _Round) -> None:

@@ -39,7 +39,7 @@ class Progress:
 
     def fault(self) -> str:
         """The last words, for a pull that failed."""
-        return " / ".join(self._last) or "it said nothing"
+        return " / ".join(self._last) or "it printed nothing"
 
     def _docker(self, layer: str, what: str) -> Optional[str]:
         self._layers.add(layer)

@@ -128,7 +128,9 @@ class DetachedRunner(Runner):
         """Nobody but this process remembers the run on this machine, so it does not try for ever."""
         super()._upkeep()
         if self.outbox.exited and time.time() - self.paths.outbox.stat().st_mtime > GIVE_UP_SECONDS:
-            say(f"The server was away for too long. What {self.paths.key} has left stays here.")
+            say(
+                f"The server was unreachable for too long. The unsent output of {self.paths.key} stays on this machine."
+            )
             os._exit(0)
 
     def _stop_refused(self, refusal: str) -> None:
@@ -136,7 +138,7 @@ class DetachedRunner(Runner):
 
         What they write is still moved into the outbox, which keeps the disk from filling.
         """
-        say(f"The server refused the token of {self.paths.key} ({refusal}). Nothing more is sent.")
+        say(f"The server refused the token of {self.paths.key} ({refusal}). Nothing more will be sent.")
         self.ended.set()
         self.shipper.ended.set()
         self.uploads.ended.set()

@@ -91,7 +91,7 @@ class EventFiles:
             except Answered as error:
                 if isinstance(error, (Later, Refused)):
                     raise
-                say(f"{path} is not brought to the server: {error}")
+                say(f"{path} was not uploaded to the server: {error}")
                 self._given_up.add(name)
 
     def _files(self) -> Iterator[Tuple[str, Path]]:

@@ -63,7 +63,7 @@ class FileUpload:
                 end = position + len(part)
                 is_last = end >= self._size
                 if not part and not is_last:
-                    raise OSError(f"{self._path} has become shorter while it was uploaded.")
+                    raise OSError(f"{self._path} became shorter while it was being uploaded.")
                 self._moved(max(0, min(there, end) - position))
                 while there < end or is_last:
                     if there < position:
@@ -116,7 +116,9 @@ class FileUpload:
                 file.seek(int(part["offset"]))
                 self._put(str(part["url"]), file.read(int(part["bytes"])))
         if self._ask(address, wanted):
-            raise Answered(_WRONG_DIGEST, {"message": f"S3 does not keep what was sent of {self._name}."}, "")
+            raise Answered(
+                _WRONG_DIGEST, {"message": f"S3 did not keep the uploaded parts of {self._name}."}, ""
+            )
 
     def _ask(self, address: str, wanted: Dict[str, Any]) -> List[Dict[str, Any]]:
         answer = expect_object(

@@ -47,8 +47,8 @@ class FullDisk:
         where, self.where = self.where, None
         seconds = time.monotonic() - self._since
         return (
-            f"trainmaster: the disk was full at {where} for {seconds:.0f} s. What was written meanwhile is lost; "
-            "free space there, or move the workdir to a larger disk."
+            f"trainmaster: the disk was full at {where} for {seconds:.0f} s. Output from that time is lost; "
+            "free some space there, or move the workdir to a larger disk."
         )
 
     def _begin(self) -> None:

@@ -19,7 +19,7 @@ def lacking(spec: Spec) -> List[str]:
         return []
     sentence = (
         f"host {spec['host']['name']} has no network interface {wanted!r}, which dtrain_network_interface of its "
-        f"config or network_interface of its pool names (it has {', '.join(names)}): its gang reaches it at "
-        f"{gang['addresses'][spec['member']]}, and NCCL and gloo, which are told that name, may not find it"
+        f"config or network_interface of its pool selects (it has {', '.join(names)}): its gang reaches it at "
+        f"{gang['addresses'][spec['member']]}, but NCCL and gloo, which use that name, may not find it"
     )
     return [sentence]

@@ -23,7 +23,7 @@ EXIT_TIMED_OUT = 124  # as timeout(1) has it
 #: for the post hook: the exit code of the entrypoint, as a shell gives it; empty when nobody knows it
 EXIT_CODE = "TRAINMASTER_EXIT_CODE"
 _GRACE_SECONDS = 5.0
-_AFTERWARDS = {"pre": "the entrypoint was not started", "post": "the end of the run is the entrypoint's"}
+_AFTERWARDS = {"pre": "the entrypoint was not started", "post": "the result of the run is the entrypoint's"}
 
 
 def command_of(which: str, seconds: Optional[float] = None) -> List[str]:
@@ -50,7 +50,7 @@ def has(spec: Spec, which: str) -> bool:
 def run(which: str, command: Union[str, List[str]], seconds: float) -> int:
     """Run one hook to its end; its exit code."""
     began = time.monotonic()
-    _say("INFO", f"the {which} hook begins")
+    _say("INFO", f"the {which} hook starts")
     try:
         words = ["sh", "-c", command] if isinstance(command, str) else command
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -62,11 +62,11 @@ def run(which: str, command: Union[str, List[str]], seconds: float) -> int:
         code = child.wait(seconds)
     except subprocess.TimeoutExpired:
         _end(child)
-        return _failed(which, f"took longer than {seconds:g} s and was ended", EXIT_TIMED_OUT)
+        return _failed(which, f"took longer than {seconds:g} s and was stopped", EXIT_TIMED_OUT)
     if code != 0:
         code = code if code > 0 else 128 - code
         return _failed(which, f"ended with exit code {code}", code)
-    _say("INFO", f"the {which} hook is done after {time.monotonic() - began:.1f} s")
+    _say("INFO", f"the {which} hook finished after {time.monotonic() - began:.1f} s")
     return 0
 
 

@@ -77,7 +77,7 @@ def why_not_started(paths: RunPaths, container: Container, code: Optional[int]) 
         return sentence
     if code in (EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE):
         return (
-            f"a command could not be started in image {image}; the lines above say why. An image needs sh, and "
+            f"a command could not be started in image {image}; see the lines above. An image needs sh, and "
             "python3 (3.8 or newer) where the entrypoint or a launch module uses it"
         )
     return None
@@ -87,7 +87,7 @@ def main(words: Sequence[str]) -> None:
     """Does not return."""
     paths = RunPaths.from_environment()
     if paths is None:
-        raise RuntimeError("This is the entrypoint of a run, and there is none.")
+        raise RuntimeError("This is the entrypoint of a run, but there is no run.")
     spec = read_spec(paths)
     container = of_spec(spec)
     if container is None:
@@ -117,7 +117,7 @@ def _runtime(paths: RunPaths, container: Container, spec: Spec, gpus: bool) -> R
     if gpus and not cdi and chosen["name"] == "podman":
         _leave(
             paths,
-            f"podman on host {host} cannot give GPUs to containers, for no CDI specification names them: run "
+            f"podman on host {host} cannot give GPUs to containers, because no CDI specification lists them: run "
             "`nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` there",
         )
     return chosen
@@ -176,7 +176,7 @@ def _pull(runtime: Runtime, container: Container, paths: RunPaths, into: str) ->
         shutil.rmtree(paths.registry_login, ignore_errors=True)
     if code != 0:
         _leave(paths, f"image {image} could not be pulled: {progress.fault()}")
-    _say("INFO", f"image {image} is there")
+    _say("INFO", f"image {image} is available")
 
 
 def _inside(spec: Spec, paths: RunPaths, gpus: List[str]) -> commands.Inside:

@@ -25,11 +25,11 @@ _CLONE_NEWNS, _CLONE_NEWUSER = 0x00020000, 0x10000000
 _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
 _PRIVATE_BYTES = "size=16m,mode=0755"
 _REFUSED = (
-    "environment.sdk: installed needs a mount namespace of the run's own, which this host does not allow: {}. "
-    "Allow unprivileged user namespaces there, let the job's account be root, or leave the field out"
+    "environment.sdk: installed needs a separate mount namespace for the run, which this host does not allow: {}. "
+    "Allow unprivileged user namespaces there, run the job as root, or omit the field"
 )
 _MISSING = (
-    "environment.sdk is installed, and {} has no package determined: install it there, or leave the field out"
+    "environment.sdk is installed, and {} has no package determined: install it there, or omit the field"
 )
 
 
@@ -125,7 +125,7 @@ def main() -> None:
     """Does not return; SystemExit with a sentence where the package cannot run."""
     info = get_cluster_info()
     if info is None:
-        raise RuntimeError("This is the entrypoint of a run, and there is none.")
+        raise RuntimeError("This is the entrypoint of a run, but there is no run.")
     if importlib.machinery.PathFinder.find_spec("determined") is None:
         _leave(_MISSING.format(sys.executable))
     try:

@@ -103,7 +103,8 @@ class Keeper:
         port = leased_ports.taken(self.spec)
         if port is not None:
             _say(
-                self.paths, f"port {port} of this run is in use by another program; the run gets other ports"
+                self.paths,
+                f"port {port} of this run is in use by another program; the run will get other ports",
             )
             self._ended(None, None, port_in_use=port)
             return
@@ -142,7 +143,7 @@ class Keeper:
             if seconds is None or seconds > _SHORTEST_HOOK_SECONDS:
                 self.post_hook = _start_post_hook(self.paths, self.spec, code, seconds)
             else:
-                _say(self.paths, "the grace is over, so the post hook was not started", "WARNING")
+                _say(self.paths, "the grace period is over, so the post hook was not started", "WARNING")
         if self.post_hook is None:
             self._ended(code, number)
 

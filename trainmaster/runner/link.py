@@ -64,7 +64,7 @@ class Weather:
                 self.refusal, self.refusal_status = f"{error.status}: {error}", error.status
                 self._changed.notify_all()
         if self.refusal is None:
-            self.note(f"The server refuses this run's token ({error}). The run continues.")
+            self.note(f"The server rejected this run's token ({error}). The run continues.")
 
     def drains(self) -> None:
         """The entrypoint has ended by itself. "It is over" counts from now on: the rest of a stream is welcome longer.
@@ -160,7 +160,7 @@ class Link:
                 self._weather.good()
                 return reply
         self._weather.bad()
-        raise failure or Unreachable("server.json names no URL of the server yet.")
+        raise failure or Unreachable("server.json does not contain a server URL yet.")
 
     def _addresses(self) -> List[Tuple[str, Optional[str]]]:
         """The URL in use, then those that server.json names now (read only if the first fails)."""

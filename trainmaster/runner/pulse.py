@@ -131,7 +131,7 @@ class Pulse:
                 self.look(time.monotonic())
             except Exception as error:
                 if not self._complained:
-                    say(f"The pulse of {self._paths.key} cannot be taken: {error!r}. It is tried again.")
+                    say(f"The pulse of {self._paths.key} cannot be taken: {error!r}. Retrying.")
                 self._complained = True
 
     def look(self, now: float) -> None:

@@ -220,7 +220,7 @@ class Runner:
 
     def _stop_refused(self, refusal: str) -> None:
         """The server will not hear of this run any more: its ranks end before anything else happens."""
-        say(f"The server refused the token of {self.paths.key} ({refusal}). The ranks are stopped.")
+        say(f"The server refused the token of {self.paths.key} ({refusal}). Stopping the ranks.")
         begin_stop(
             self.paths,
             {"grace_seconds": _REFUSED_GRACE_SECONDS, "reason": f"refused by the server, {refusal}"},
@@ -236,7 +236,7 @@ class Runner:
             return
         self._upkeep_at = now
         if not self.paths.spec.exists():
-            say(f"The folder of {self.paths.key} is gone, and with it all work of its runner.")
+            say(f"The folder of {self.paths.key} is gone, so its runner has nothing left to do.")
             os._exit(0)
         if not self.outbox.exited:
             self._say_in_log(self.full_disk.look())
@@ -248,7 +248,7 @@ class Runner:
             try:
                 self.outbox.free(shipped)
             except OSError as error:
-                say(f"The shipped part of the spool cannot be freed: {error}.")
+                say(f"The sent part of the spool cannot be freed: {error}.")
 
     def _save_shipped(self, finished: bool) -> None:
         record: ShippedFile = {
@@ -287,7 +287,7 @@ def _guarded(body: Callable[[], None]) -> None:
     try:
         body()
     except BaseException as error:
-        say(f"A thread of the runner broke: {error!r}.")
+        say(f"A thread of the runner failed: {error!r}.")
         import traceback
 
         traceback.print_exc()

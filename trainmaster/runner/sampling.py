@@ -64,9 +64,7 @@ class Sampler:
                 values.update(read(now))
             except Exception as error:
                 if not self._complained.get(name):
-                    say(
-                        f"Samples of the {name} of {self._key} cannot be taken: {error!r}. They are tried again."
-                    )
+                    say(f"Samples of the {name} of {self._key} cannot be taken: {error!r}. Retrying.")
                 self._complained[name] = True
         return values
 

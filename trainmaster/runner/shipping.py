@@ -95,7 +95,7 @@ class Shipper:
         except Answered as answered:
             if answered.status == _TOO_LARGE:
                 self._batch_bytes = max(_SMALLEST_BATCH, self._batch_bytes // 2)
-            say(f"The server would not take {len(batch)} bytes from {offset}: {answered}")
+            say(f"The server did not accept {len(batch)} bytes from {offset}: {answered}")
             return self._backoff.seconds()
         except HttpError:
             return self._backoff.seconds()
@@ -106,7 +106,7 @@ class Shipper:
     def _seek(self, offset: Optional[int]) -> Optional[float]:
         if offset is None or offset == self.offset:  # no news: it is busy with a batch of ours, or confused
             return self._backoff.seconds()
-        say(f"The server stands at {offset}, this runner believed {self.offset}.")
+        say(f"The server is at {offset}; this runner expected {self.offset}.")
         self._advance(offset)
         return None
 

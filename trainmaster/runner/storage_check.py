@@ -49,7 +49,7 @@ def by_launcher(spec: Spec) -> Optional[str]:
 
     text = _bounded(attempt)
     if text is None:
-        late = OSError(errno.ETIMEDOUT, f"nothing came back within {LIMIT_SECONDS:g} s")
+        late = OSError(errno.ETIMEDOUT, f"there was no response within {LIMIT_SECONDS:g} s")
         return str(folder_fault(str(folder), host, late))
     return text or None
 
@@ -114,7 +114,7 @@ def require_mark(paths: RunPaths, host: str, first_host: str) -> None:
     while not mark.exists():
         if time.monotonic() > until:
             fault = (
-                f"checkpoint storage {mark.parent} on host {host} is not the folder that {first_host} has under that "
+                f"checkpoint storage {mark.parent} on host {host} is not the same folder as on {first_host} under that "
                 "name: mount the same one on all hosts, or change checkpoint_storage"
             )
             note_fault(paths, fault)
@@ -151,7 +151,7 @@ def _write_and_read(probe: Path, content: bytes) -> None:
         file.write(content)
         os.fsync(file.fileno())  # a full disk may say so only now
         if os.pread(file.fileno(), len(content) + 1, 0) != content:
-            raise OSError(errno.EIO, "another content comes back than was written")
+            raise OSError(errno.EIO, "the content read back differs from what was written")
 
 
 def is_for_the_job(spec: Spec) -> bool:

@@ -128,7 +128,9 @@ class Uploads:
                 uuid, None
             )  # the server is away: its checkpoint waits as long as it takes
         elif now - self._refused_since.setdefault(uuid, now) > _GIVE_UP_SECONDS:
-            given_up = f"checkpoint {uuid[:8]} is given up; its files stay on this host: {error}"
+            given_up = (
+                f"the upload of checkpoint {uuid[:8]} was abandoned; its files stay on this host: {error}"
+            )
             say(given_up)
             self._tell(given_up, "ERROR")
             self._finish(upload)
@@ -169,7 +171,7 @@ class Uploads:
 
     def _put(self, upload: Upload, base: str, folder: Path, path: str, progress: Progress) -> None:
         if path.startswith("/") or ".." in PurePosixPath(path).parts:
-            raise OSError(f"The checkpoint names the file {path!r}, which lies outside of it.")
+            raise OSError(f"The checkpoint contains the file {path!r}, which is outside it.")
         file = FileUpload(self._link, base, folder, path, functools.partial(self._moved, progress))
         if upload.get("to") == "s3":
             file.to_bucket()

@@ -111,7 +111,7 @@ async def _takes_connections(opener: Opener) -> bool:
 def main(words: List[str]) -> int:
     paths = RunPaths.from_environment()
     if paths is None or not words:
-        print("trainmaster.serving runs inside a task; it is started by the server.", file=sys.stderr)
+        print("trainmaster.serving runs inside a task and is started by the server.", file=sys.stderr)
         return 2
     task = Task(paths)
     try:

@@ -40,5 +40,5 @@ def _has(module: str) -> bool:
 def _lacking(what: str, package: str) -> NotInstalled:
     return NotInstalled(
         f"{what} is not installed for {sys.executable} on {socket.gethostname()}. Install it there "
-        f"({sys.executable} -m pip install {package}), or name a Python that has it in environment.python"
+        f"({sys.executable} -m pip install {package}), or set environment.python to a Python that has it"
     )

@@ -51,8 +51,8 @@ def find_sshd() -> str:
     found = shutil.which("sshd", path=path)
     if found is None:
         raise NoSshd(
-            f"{socket.gethostname()} has no sshd on PATH or in /usr/sbin, which a shell needs. "
-            "Install OpenSSH's server there (package openssh-server); it need not be running"
+            f"{socket.gethostname()} has no sshd on PATH or in /usr/sbin, but a shell needs one. "
+            "Install the OpenSSH server there (package openssh-server); it does not have to be running"
         )
     return str(Path(found).resolve())
 

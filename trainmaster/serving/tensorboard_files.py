@@ -40,7 +40,8 @@ class Files:
                 if str(error) != told:
                     told = str(error)
                     print(
-                        f"WARNING: trainmaster: files for TensorBoard did not come: {error}", file=sys.stderr
+                        f"WARNING: trainmaster: TensorBoard files could not be fetched: {error}",
+                        file=sys.stderr,
                     )
             time.sleep(_ROUND_SECONDS)
 
@@ -87,5 +88,5 @@ class _Known:
 def _safe(path: str) -> List[str]:
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts):
-        raise OSError(f"the server named a file {path!r}, which would lie outside the folder")
+        raise OSError(f"the server listed a file {path!r}, which would be outside the folder")
     return parts

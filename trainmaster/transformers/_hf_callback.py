@@ -61,7 +61,7 @@ class DetCallback(transformers.TrainerCallback):
         if newest is None:
             return
         if getattr(args, "overwrite_output_dir", False):  # an argument until transformers 5
-            logger.info("overwrite_output_dir is set: the trial begins anew, without checkpoint %s.", newest)
+            logger.info("overwrite_output_dir is set: the trial starts over, without checkpoint %s.", newest)
             return
         self.core_context.checkpoint.download(newest, args.output_dir)
         metadata: Dict[str, Any] = {}
@@ -70,10 +70,10 @@ class DetCallback(transformers.TrainerCallback):
         steps = self.core_context.distributed.broadcast(metadata)["steps_completed"]
         folder = Path(args.output_dir, f"checkpoint-{steps}")
         if not folder.is_dir():
-            raise ValueError(f"Checkpoint {newest} has no {folder.name}: it is not one of a Trainer.")
+            raise ValueError(f"Checkpoint {newest} has no {folder.name}: it was not written by a Trainer.")
         self.last_save = steps
         args.resume_from_checkpoint = str(folder)
-        logger.info("The trial goes on from checkpoint %s at step %s.", newest, steps)
+        logger.info("The trial continues from checkpoint %s at step %s.", newest, steps)
 
     def on_log(
         self,
@@ -207,7 +207,7 @@ def overwrite_arguments(
     unknown = sorted(name for name in nested if not hasattr(args, name))
     if unknown:
         raise ValueError(
-            f"training_arguments has {', '.join(unknown)}, of which TrainingArguments knows nothing."
+            f"training_arguments has {', '.join(unknown)}, which TrainingArguments does not support."
         )
     for name, value in {**hparams, **nested}.items():
         if hasattr(args, name):

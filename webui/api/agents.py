@@ -31,7 +31,7 @@ from webui.api.views import ApiView
 
 
 class ContainerRecord(Answer):
-    """What runs on a slot: a member of an allocation (`parent`), or somebody outside the queue."""
+    """What runs on a slot: a member of an allocation (`parent`), or work outside the queue."""
 
     id: str
     parent: Maybe[str] = None
@@ -40,7 +40,7 @@ class ContainerRecord(Answer):
 
 
 class OutsiderRecord(Answer):
-    """Who computes on a GPU without the queue, as far as the host's kernel tells."""
+    """Who uses a GPU outside the queue, as reported by the host's kernel."""
 
     user: str | None
     pid: int | None
@@ -48,9 +48,9 @@ class OutsiderRecord(Answer):
 
 
 class AgentSlotRecord(Answer):
-    """`container`, and what of it is ours: `heldBy` by work of the queue, `outside` by that of others.
+    """`container`, and which work holds the slot: `heldBy` for work of the queue, `outside` for other work.
 
-    `cleaning`: by processes of a run that is over.
+    `cleaning`: processes left by an ended run.
     """
 
     id: str
@@ -65,7 +65,7 @@ class AgentSlotRecord(Answer):
 
 
 class AgentRecord(Answer):
-    """`slots` by index and `containers` by id, unless they are excluded."""
+    """`slots` by index and `containers` by id, unless excluded."""
 
     id: str
     registered_time: Time
@@ -207,7 +207,7 @@ class DrainBody(serializers.Serializer[Any]):
 
 
 class AgentEnable(ApiView):
-    """Let new work be placed on a host again."""
+    """Allow new work on a host again."""
 
     admin_methods = frozenset({"POST"})
     bodies = {"POST": DrainBody}
@@ -218,7 +218,7 @@ class AgentEnable(ApiView):
 
 
 class AgentDisable(ApiView):
-    """Place nothing new on a host; without `drain` what runs there is stopped."""
+    """Place no new work on a host; without `drain`, running work is stopped."""
 
     admin_methods = frozenset({"POST"})
     bodies = {"POST": DrainBody}
@@ -257,7 +257,7 @@ def _slot(name: str, index: str) -> Slot:
 
 
 class SlotEnable(ApiView):
-    """Let new work be placed on a slot again."""
+    """Allow new work on a slot again."""
 
     admin_methods = frozenset({"POST"})
     answers = {"POST": AgentSlotAnswer}
@@ -268,7 +268,7 @@ class SlotEnable(ApiView):
 
 
 class SlotDisable(ApiView):
-    """Place nothing new on a slot; without `drain` what runs there is stopped and tried again elsewhere."""
+    """Place no new work on a slot; without `drain`, running work is stopped and retried elsewhere."""
 
     admin_methods = frozenset({"POST"})
     bodies = {"POST": DrainBody}

@@ -34,13 +34,13 @@ T = TypeVar("T")
 
 
 class PreemptionAnswer(Answer):
-    """Whether the run should save and leave."""
+    """Whether the run should save a checkpoint and exit."""
 
     preempt: bool
 
 
 class RendezvousRecord(Answer):
-    """The gang, member by member in order of their ranks, and the caller's among these."""
+    """The members of the gang in rank order, and the caller's index among them."""
 
     addresses: list[str]
     rank: int
@@ -52,7 +52,7 @@ class RendezvousAnswer(Answer):
 
 
 class GatherBody(Body):
-    """What a peer gives. The same request twice, by its name, is one."""
+    """A peer's data. Requests with the same UUID count once."""
 
     num_peers: Annotated[int, Field(ge=1, le=MAX_PEERS)]
     request_uuid: Annotated[str, Field(min_length=1, max_length=64)]
@@ -60,7 +60,7 @@ class GatherBody(Body):
 
 
 class GatheredAnswer(Answer):
-    """What each peer gave."""
+    """The data of each peer."""
 
     data: list[Any]
 
@@ -90,7 +90,7 @@ async def poll(topic: str, seconds: float, look: Callable[[], Awaitable[T | None
 
 @async_view("GET", answer=PreemptionAnswer)
 async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
-    """Whether the run should save and leave; answers early when it should. `timeoutSeconds` up to 600."""
+    """Whether the run should save a checkpoint and exit; answers as soon as it should. `timeoutSeconds`: up to 600."""
     await reading(own_allocation, who, allocation_id, changes=False)
     # the published client writes it in its own way, and would else ask without a pause
     names = ("timeoutSeconds", "timeout_seconds")
@@ -108,13 +108,13 @@ async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -
 def _must_leave(allocation_id: str) -> bool:
     row = Allocation.objects.filter(pk=allocation_id).values_list("state", "stop_kind").first()
     if row is None or row[0] == AllocationState.TERMINATED:
-        raise Missing(f"allocation {allocation_id} is over")
+        raise Missing(f"allocation {allocation_id} has ended")
     return bool(row[1] != StopKind.NONE)
 
 
 @async_view("POST", answer=Nothing)
 async def ack_preemption(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
-    """The run has seen the signal: its exit with code 0 means that it saved, not that it is done."""
+    """The run has received the signal: its exit with code 0 means that it saved, not that it is done."""
     await reading(own_allocation, who, allocation_id, changes=True)
     await reading(transitions.preempt_acknowledged, allocation_id)
     return JsonResponse({})
@@ -124,7 +124,7 @@ async def ack_preemption(request: HttpRequest, who: Principal, allocation_id: st
 async def rendezvous(
     request: HttpRequest, who: Principal, allocation_id: str, resources_id: str
 ) -> HttpResponseBase:
-    """Addresses of the gang and the caller's rank in it, once every member has been launched."""
+    """Addresses of the gang and the caller's rank in it, when every member has been launched."""
     await reading(own_allocation, who, allocation_id, changes=False)
 
     async def look() -> RendezvousRecord | None:
@@ -132,9 +132,7 @@ async def rendezvous(
 
     found = await poll(f"allocation:{allocation_id}", GANG_WAIT_SECONDS, look)
     if found is None:
-        raise Conflict(
-            f"some members of {allocation_id} have not been launched within {GANG_WAIT_SECONDS:.0f} s."
-        )
+        raise Conflict(f"some members of {allocation_id} were not launched within {GANG_WAIT_SECONDS:.0f} s.")
     return json_answer(RendezvousAnswer(rendezvous_info=found))
 
 
@@ -148,7 +146,7 @@ def _rendezvous(allocation_id: str, resources_id: str) -> RendezvousRecord | Non
     if not ranks:
         raise Missing(f"allocation {allocation_id} has no resources {resources_id}")
     if any(member.state == MemberState.ENDED for member in members):
-        raise Conflict(f"a member of {allocation_id} has ended already; the gang cannot meet.")
+        raise Conflict(f"a member of {allocation_id} has already ended; the gang cannot meet.")
     if any(member.state == MemberState.ASSIGNED for member in members):
         return None
     interface = members[0].allocation.pool.network_interface
@@ -161,7 +159,7 @@ def _rendezvous(allocation_id: str, resources_id: str) -> RendezvousRecord | Non
 
 @async_view("POST", body=GatherBody, answer=GatheredAnswer)
 async def all_gather(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
-    """What every peer of the gang has given, once all have."""
+    """The data of every peer of the gang, when all have sent theirs."""
     body = json_body(request)
     return await _gather(who, allocation_id, "all_gather", body)
 
@@ -170,7 +168,7 @@ async def all_gather(request: HttpRequest, who: Principal, allocation_id: str) -
 async def notify_container_running(
     request: HttpRequest, who: Principal, allocation_id: str
 ) -> HttpResponseBase:
-    """The same, for the announcement of each peer's host name."""
+    """As allgather, for each peer's host name."""
     body = json_body(request)
     return await _gather(who, allocation_id, "containers", body)
 
@@ -185,7 +183,7 @@ async def _gather(who: Principal, allocation_id: str, purpose: str, body: dict[s
     data = await poll(f"gather:{allocation_id}", GANG_WAIT_SECONDS, look)
     if data is None:
         raise Conflict(
-            f"not all {part.peers} peers of {allocation_id} have come within {GANG_WAIT_SECONDS:.0f} s."
+            f"not all {part.peers} peers of {allocation_id} connected within {GANG_WAIT_SECONDS:.0f} s."
         )
     return json_answer(GatheredAnswer(data=data))
 
@@ -194,9 +192,9 @@ async def _gather(who: Principal, allocation_id: str, purpose: str, body: dict[s
 def _give(allocation_id: str, purpose: str, body: dict[str, Any]) -> GatherPart:
     peers, request_uuid = body.get("numPeers"), str(body.get("requestUuid") or "")
     if not isinstance(peers, int) or not 1 <= peers <= MAX_PEERS:
-        raise BadRequest(f"numPeers: found {peers}; a number of 1 or more is needed.")
+        raise BadRequest(f"numPeers: found {peers}; allowed: 1 or more.")
     if not 1 <= len(request_uuid) <= 64:
-        raise BadRequest("requestUuid: a name of this request is needed, at most 64 characters.")
+        raise BadRequest("requestUuid: required, at most 64 characters.")
     part, _ = GatherPart.objects.get_or_create(
         allocation_id=allocation_id,
         request_uuid=request_uuid,
@@ -215,5 +213,5 @@ def _round(part: GatherPart) -> list[Any] | None:
     if len(rows) == part.peers:
         return rows
     if Allocation.objects.filter(pk=part.allocation_id, state=AllocationState.TERMINATED).exists():
-        raise Missing(f"allocation {part.allocation_id} is over")
+        raise Missing(f"allocation {part.allocation_id} has ended")
     return None

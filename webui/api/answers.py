@@ -70,7 +70,7 @@ Stored = Annotated[T | Any, _AsStored()]
 Time = Annotated[
     datetime, PlainSerializer(time_text, return_type=str), Field(json_schema_extra={"format": "date-time"})
 ]
-Number64 = Annotated[str, Field(description="a whole number of 64 bits, as text", pattern=r"^-?\d+$")]
+Number64 = Annotated[str, Field(description="a 64-bit integer, as text", pattern=r"^-?\d+$")]
 
 
 class _Object(BaseModel):
@@ -102,11 +102,11 @@ _MOST_FAULTS = 5
 
 
 class Nothing(Answer):
-    """An object without fields: it was done."""
+    """An empty object: the request succeeded."""
 
 
 class Pagination(Answer):
-    """Which rows of all a page has."""
+    """Which rows the page has."""
 
     offset: int
     limit: int
@@ -161,7 +161,7 @@ def content(answer: Any) -> dict[str, Json]:
     if isinstance(answer, JsonLines):
         line = {
             "type": "object",
-            "description": "One line of the stream. A line with `error` instead is the last.",
+            "description": "One line of the stream. A line with `error` is the last one.",
             "properties": {"result": _schema(answer.record)},
         }
         return {"application/json": line}

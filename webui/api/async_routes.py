@@ -125,7 +125,7 @@ def _operation(route: str, view: Any, method: str) -> Json:
         "responses": {
             "200": _success(view.answers.get(method)),
             "default": {
-                "description": "An error, with its sentence.",
+                "description": "An error, with a message.",
                 "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}},
             },
         },
@@ -133,7 +133,7 @@ def _operation(route: str, view: Any, method: str) -> Json:
 
 
 def _success(answer: Any) -> Json:
-    described: Json = {"description": "What was asked for."}
+    described: Json = {"description": "The requested data."}
     if answer is not None:
         described["content"] = _content(answer)
     return described

@@ -49,7 +49,7 @@ def async_view(*methods: str, body: Any = None, answer: Any = None) -> Callable[
             try:
                 who = await authenticate(request)
                 if who is None:
-                    unknown = "The token is unknown or has expired; log in again."
+                    unknown = "The token is invalid or has expired; log in again."
                     nobody = "Not logged in: send a login token, or log in first."
                     return json_error(401, unknown if bearer_tokens(request) else nobody)
                 if isinstance(who, User):

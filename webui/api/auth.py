@@ -33,7 +33,7 @@ class LoginAnswer(Answer):
 
 
 class Login(ApiView):
-    """A token for a name and a password. 403 means that they do not belong together."""
+    """Get a token for a user name and password. 403 means that they do not match."""
 
     authentication_classes = []
     open_to_all = True
@@ -51,13 +51,13 @@ class Login(ApiView):
             attempts.failed(body["username"])
             raise Forbidden("invalid credentials")
         if not user.is_active:
-            raise Forbidden(f"user {user.username} is not active; an admin can activate it again")
+            raise Forbidden(f"user {user.username} is deactivated; an admin can activate it again")
         User.objects.filter(pk=user.pk).update(last_login=timezone.now())
         return Response(LoginAnswer(token=LoginToken.issue(user), user=encode_user(user)))
 
 
 class Logout(ApiView):
-    """The token that asks is forgotten."""
+    """Revoke the token of this request."""
 
     viewer_methods = frozenset({"POST"})
     answers = {"POST": Nothing}
@@ -69,7 +69,7 @@ class Logout(ApiView):
 
 
 class Me(ApiView):
-    """The user that asks."""
+    """The user of this request."""
 
     answers = {"GET": UserAnswer}
 

@@ -21,7 +21,7 @@ from jobs.states import AllocationState
 #: A process inside a task names itself by this header, in addition to `Authorization` or instead of it.
 RUN_TOKEN_HEADER = "Grpc-Metadata-x-allocation-token"
 _SCHEME = "bearer "
-_UNKNOWN = "The token is unknown or has expired; log in again."
+_UNKNOWN = "The token is invalid or has expired; log in again."
 
 
 @dataclass(frozen=True)

@@ -59,17 +59,17 @@ class Losing(Answer):
     steps_completed: int
     state: CheckpointStateName
     size_bytes: Number64
-    losses: Annotated[list[str], Field(description="sentences: what it is the last or the best of")]
+    losses: Annotated[list[str], Field(description="sentences: what it is the latest or the best of")]
 
 
 class PreviewAnswer(Answer):
     checkpoints: list[Losing]
-    refusals: Annotated[list[str], Field(description="sentences: what stands against it")]
+    refusals: Annotated[list[str], Field(description="sentences: why it cannot be deleted")]
     size_bytes: Number64
 
 
 class DeletionPreview(ApiView):
-    """What would be lost with these checkpoints, and what stands against it. Changes nothing."""
+    """What deleting these checkpoints would lose, and why they cannot be deleted. Changes nothing."""
 
     viewer_methods = frozenset({"POST"})
     bodies = {"POST": ChosenCheckpoints}
@@ -104,7 +104,7 @@ class FilesLeft(serializers.Serializer[Any]):
 
 
 class PatchedCheckpoint(serializers.Serializer[Any]):
-    """`resources` has the files that are left, path -> bytes; none: the checkpoint is deleted. Without it, nothing."""
+    """`resources`: the remaining files, path -> bytes; empty deletes the checkpoint, absent changes nothing."""
 
     uuid = serializers.UUIDField()
     resources = FilesLeft(required=False, allow_null=True)
@@ -136,7 +136,7 @@ class RemovedAnswer(Answer):
 
 
 class RemoveFiles(ApiView):
-    """Remove files that match globs from checkpoints; without globs, read anew which files there are."""
+    """Remove files that match globs from checkpoints; without globs, list the existing files again."""
 
     bodies = {"POST": ChosenFiles}
     answers = {"POST": RemovedAnswer | Nothing}
@@ -163,13 +163,13 @@ def _refresh(row: Checkpoint) -> None:
         raise Conflict(str(error)) from error
     if not there:
         raise Conflict(
-            f"None of the files of checkpoint {row.pk} is in its storage; its record stays as it is."
+            f"None of the files of checkpoint {row.pk} is in its storage; its record is unchanged."
         )
     checkpoint_deletion.found_there(row.pk, there)
 
 
 class GcPolicy(serializers.Serializer[Any]):
-    """Numbers that are not given stay as they are."""
+    """Numbers that are not given stay unchanged."""
 
     save_experiment_best = serializers.IntegerField(required=False, min_value=0)
     save_trial_best = serializers.IntegerField(required=False, min_value=0)
@@ -177,7 +177,7 @@ class GcPolicy(serializers.Serializer[Any]):
 
 
 class GcRow(Answer):
-    """A checkpoint that would go, in the old client's own capitals."""
+    """A checkpoint that would be deleted, with the old client's capitalized names."""
 
     uuid: Annotated[str, Field(alias="UUID")]
     trial_id: Annotated[int, Field(alias="TrialID")]
@@ -187,7 +187,7 @@ class GcRow(Answer):
     resources: Annotated[dict[str, int], Field(alias="Resources", description="path of a file -> its bytes")]
     size: Annotated[int, Field(alias="Size", description="bytes")]
     validation_metrics: Annotated[Json, Field(alias="ValidationMetrics")]
-    step: Annotated[Json, Field(description="by which the client counts those with a validation")]
+    step: Annotated[Json, Field(description="used by the client to count checkpoints with a validation")]
 
 
 class GcAnswer(Answer):
@@ -197,7 +197,7 @@ class GcAnswer(Answer):
 
 
 class PreviewGc(ApiView):
-    """The checkpoints that a policy would delete, in the form that the published client asks for. Changes nothing."""
+    """The checkpoints that a policy would delete, in the published client's format. Changes nothing."""
 
     queries = {"GET": GcPolicy}
     answers = {"GET": GcAnswer}
@@ -253,7 +253,7 @@ class StartedTrial(Answer):
 
 
 class DescribedCheckpoint(CheckpointRecord):
-    kept_because: Annotated[list[str], Field(description="why the policy keeps it; empty where it does not")]
+    kept_because: Annotated[list[str], Field(description="why the policy keeps it; empty if it does not")]
     started_trials: list[StartedTrial]
 
 

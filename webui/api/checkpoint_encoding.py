@@ -39,7 +39,7 @@ _STATES = {
 
 
 class CheckpointTraining(Answer):
-    """What it was trained by, and what was reported at its step."""
+    """The trial that saved it, and the metrics reported at its step."""
 
     trial_id: int
     experiment_id: int
@@ -61,9 +61,11 @@ class CheckpointRecord(Answer):
     resources: Annotated[dict[str, Number64], Field(description="path of a file -> its bytes")]
     size_bytes: Number64
     metadata: Json
-    storage: Annotated[str, Field(description="kind of its storage, such as server or s3")]
+    storage: Annotated[str, Field(description="storage type, such as server or s3")]
     host: Maybe[Annotated[str, Field(description="where it was saved")]] = None
-    deletion_waits_for: Maybe[Annotated[str, Field(description="why its files are still there")]] = None
+    deletion_waits_for: Maybe[
+        Annotated[str, Field(description="why its files have not been removed yet")]
+    ] = None
     training: CheckpointTraining
 
 

@@ -38,7 +38,7 @@ _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 
 class StorageAway(APIException):
-    """The storage does not answer now."""
+    """The storage is not responding."""
 
     status_code = status.HTTP_503_SERVICE_UNAVAILABLE
 
@@ -56,9 +56,9 @@ class StoredFilesAnswer(Answer):
 
 @async_view("GET", answer=StoredFilesAnswer)
 async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID) -> HttpResponseBase:
-    """Its files: path, size in bytes, SHA-256 where it is known, and an address of the storage's own where it has one.
+    """The checkpoint's files: path, size in bytes, SHA-256 if known, and its address in the storage, if any.
 
-    409 with a sentence where the server cannot reach them: it says where they are.
+    409 if the server cannot reach them; the message says where they are.
     """
     checkpoint = await reading(_find, who, checkpoint_uuid)
     files, urls = await _asked(checkpoint, lambda: _with_urls(checkpoint))
@@ -74,7 +74,7 @@ async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UU
 async def file(
     request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID, path: str
 ) -> HttpResponseBase:
-    """One file, whole or by Range; where its storage hands it out itself, the answer leads there."""
+    """One file, whole or by Range; redirects to the storage if it serves the file itself."""
     checkpoint = await reading(_find, who, checkpoint_uuid)
     files = await _asked(checkpoint, lambda: stored_files.listing(checkpoint))
     if path not in files:
@@ -83,7 +83,7 @@ async def file(
         return HttpResponseRedirect(url, headers={"Cache-Control": "no-store"})
     part = _part(request, files[path])
     if part is None:
-        answer = JsonResponse({"message": "The file ends before that."}, status=416)
+        answer = JsonResponse({"message": "The range starts after the end of the file."}, status=416)
         answer["Content-Range"] = f"bytes */{files[path]}"
         return answer
     return _streamed(checkpoint, path, part)
@@ -91,7 +91,7 @@ async def file(
 
 @async_view("GET", answer=Media(*FORMATS.values()))
 async def whole(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID) -> HttpResponseBase:
-    """All its files as one archive: `?format=tar.gz` (default), `tar` or `zip`, or by the Accept header."""
+    """All its files as an archive: `?format=tar.gz` (default), `tar` or `zip`, or by the Accept header."""
     kind = _format(request)
     checkpoint = await reading(_find, who, checkpoint_uuid)
     files = await _asked(checkpoint, lambda: stored_files.listing(checkpoint))
@@ -111,7 +111,7 @@ def _find(who: Principal, checkpoint_uuid: uuid.UUID) -> Checkpoint:
         raise Missing(f"checkpoint {checkpoint_uuid} not found")
     if checkpoint.state not in USABLE:
         state = {
-            CheckpointState.PARTIAL: "still being uploaded; try again once it is complete",
+            CheckpointState.PARTIAL: "still being uploaded; try again when the upload is complete",
             CheckpointState.ERROR: "incomplete: its files were never uploaded in full",
         }.get(CheckpointState(checkpoint.state), "deleted")
         raise Conflict(f"Checkpoint {checkpoint_uuid} is {state}.")

@@ -37,7 +37,7 @@ class SourceAnswer(Answer):
 
 
 class TrialSource(ApiView):
-    """Say that a trial works with a checkpoint, as `core_context.experimental` does."""
+    """Record that a trial uses a checkpoint, as `core_context.experimental` does."""
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": SourceBody}
@@ -65,7 +65,7 @@ class ReportsAnswer(Answer):
 
 
 class CheckpointMetrics(ApiView):
-    """All that trials have reported which work with this checkpoint."""
+    """All metrics reported by trials that use this checkpoint."""
 
     queries = {"GET": MetricsQuery}
     answers = {"GET": ReportsAnswer}

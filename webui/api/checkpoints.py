@@ -59,7 +59,7 @@ class OneCheckpoint(ApiView):
         if not isinstance(who, Run):
             return Response({"checkpoint": described(_find(checkpoint_uuid))})
         if who.trial is None:
-            raise Missing("This run is of no trial, so it has no checkpoints.")
+            raise Missing("This run does not belong to a trial, so it has no checkpoints.")
         return Response(
             {"checkpoint": encode_checkpoint(_find(checkpoint_uuid, checkpoints.open_to(who.trial)))}
         )
@@ -74,7 +74,7 @@ class NewMetadata(serializers.Serializer[Any]):
 
 
 class CheckpointMetadata(ApiView):
-    """Replace what is written about a checkpoint. Its step stays."""
+    """Replace a checkpoint's metadata. Its step stays the same."""
 
     bodies = {"POST": NewMetadata}
     answers = {"POST": CheckpointAnswer}
@@ -101,8 +101,8 @@ class ReportedCheckpoint(serializers.Serializer[Any]):
 
 
 class Checkpoints(ApiView):
-    """A run reports a checkpoint that it has put into its storage itself, or which files it has removed from some;
-    people delete some, or say the same."""
+    """A run reports a checkpoint that it stored itself, or the files that it removed from checkpoints;
+    users delete checkpoints, or report the same."""
 
     run_methods = frozenset({"POST", "PATCH"})
     bodies = {"POST": ReportedCheckpoint, "PATCH": PatchCheckpoints, "DELETE": ChosenCheckpoints}
@@ -152,11 +152,11 @@ def _reporting(request: Request, body: Json) -> tuple[Trial, Member]:
     else:
         trial = trials.filter(task_id=body.get("taskId") or "", experiment__unmanaged=True).first()
         if trial is None:
-            raise Forbidden("Only a run may report a checkpoint; its token was not sent.")
+            raise Forbidden("Only a run can report a checkpoint; send the run's token.")
         require_owner(person(request), trial.experiment)
         detached.sign_of_life(trial)
         members = Member.objects.filter(allocation__task_id=trial.task_id).order_by("-allocation__number")
     member = members.filter(index=0).first()
     if trial is None or member is None:
-        raise Missing("the checkpoint is of no trial, or of one that was never started")
+        raise Missing("the checkpoint does not belong to a trial, or its trial was never started")
     return trial, member

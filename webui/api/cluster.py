@@ -40,7 +40,8 @@ def health(request: HttpRequest) -> JsonResponse:
     except DatabaseError:
         connection.close()
         return json_error(
-            503, "PostgreSQL does not answer; running jobs go on, and so does the server once it is back."
+            503,
+            "PostgreSQL is not responding. Running jobs continue, and the server recovers when PostgreSQL is back.",
         )
     return JsonResponse({"status": "ok", "postgresql": "ok", "redis": _redis_state()})
 
@@ -76,7 +77,7 @@ class MasterRecord(Answer):
 
 
 class MasterConfigAnswer(Answer):
-    """`config`: settings by name, in small letters."""
+    """`config`: settings by name, in lower case."""
 
     config: Json
 
@@ -94,7 +95,7 @@ def encode_master() -> MasterRecord:
 
 
 class Master(ApiView):
-    """The installation: name, version, what it can do. Open, because the login page shows it."""
+    """The installation: name, version and capabilities. No login is needed, because the login page shows it."""
 
     open_to_all = True
     answers = {"GET": MasterRecord}
@@ -114,7 +115,7 @@ _SHOWN = (
 
 
 class MasterConfig(ApiView):
-    """The settings that this server runs with."""
+    """The settings of this server."""
 
     admin_methods = frozenset({"GET"})
     answers = {"GET": MasterConfigAnswer}

@@ -22,14 +22,14 @@ LONGEST = 250
 class ClusterMessageBody(serializers.Serializer[Any]):
     message = serializers.CharField(max_length=LONGEST)
     startTime = serializers.DateTimeField(required=False, allow_null=True, help_text="default: now")
-    endTime = serializers.DateTimeField(required=False, allow_null=True, help_text="default: it stays")
+    endTime = serializers.DateTimeField(required=False, allow_null=True, help_text="default: no end")
     duration = serializers.CharField(
         required=False, allow_null=True, max_length=32, help_text="instead of endTime, such as 2h or 30m"
     )
 
 
 class ClusterMessageRecord(Answer):
-    """`endTime` is absent where it stays."""
+    """`endTime` is absent if the message has no end."""
 
     message: str
     start_time: Time
@@ -53,7 +53,7 @@ def encode() -> ClusterMessageRecord | None:
 
 
 class ClusterMessage(ApiView):
-    """A line that everybody sees on every page."""
+    """A message shown to all users on every page."""
 
     admin_methods = frozenset({"PUT", "DELETE"})
     bodies = {"PUT": ClusterMessageBody}
@@ -83,13 +83,11 @@ def _end(body: Json, begin: datetime, now: datetime) -> datetime | None:
     end: datetime | None = body.get("endTime")
     if body.get("duration"):
         if end is not None:
-            raise BadRequest("duration: endTime is given too; give one of them.")
+            raise BadRequest("duration: endTime is also given; give only one of them.")
         try:
             end = begin + timedelta(days=days_of(body["duration"]) or 0)
         except OverflowError as error:
-            raise BadRequest(
-                f"duration: {body['duration']} from then on is beyond every calendar."
-            ) from error
+            raise BadRequest(f"duration: {body['duration']} is too long.") from error
     if end is not None and end <= max(begin, now):
-        raise BadRequest("endTime: the message would be over before it is shown.")
+        raise BadRequest("endTime: the message would end before it starts.")
     return end

@@ -60,7 +60,7 @@ class CommandsQuery(encoding.PageQuery):
 
 
 class NewCommand(serializers.Serializer[Any]):
-    """`config` is an object, or YAML as text. The published client writes template_name."""
+    """`config` is an object, or YAML as text. The published client sends template_name."""
 
     config = serializers.JSONField()
     # not a serializer per file: a folder has thousands, and submissions.contexts checks each anyway
@@ -89,7 +89,7 @@ def find(command_id: str, kind: Job.Kind = Job.Kind.COMMAND) -> Any:
     if not found:
         raise Missing(f"{noun} {command_id} not found")
     if len(found) > 1:
-        raise BadRequest(f"{noun} {command_id} is not unique: several begin so; give more characters")
+        raise BadRequest(f"{noun} {command_id} is ambiguous: several ids start with it; give more characters")
     return found[0]
 
 
@@ -101,7 +101,7 @@ def effective_config(command: Command) -> Json:
 
 
 class CommandRecord(Answer):
-    """Determined's command, and beside it the slots, the hosts, and how it ended."""
+    """Determined's command record, extended by slots, hosts and how it ended."""
 
     id: str
     description: str
@@ -125,7 +125,7 @@ class CommandRecord(Answer):
 
 
 class LaunchedAnswer(Answer):
-    """What a submission of any kind answers beside the record: the config in force, and what one should know."""
+    """Added to the record in the answer to any submission: the effective config, and warnings."""
 
     config: Json
     warnings: list[str]
@@ -150,7 +150,7 @@ class CommandAndConfigAnswer(CommandAnswer):
 
 
 def encode_command(command: Any) -> CommandRecord:
-    """One row of `with_parts`: Determined's command, and beside it the slots, the hosts, and how it ended."""
+    """One row of `with_parts`: Determined's command record, extended by slots, hosts and how it ended."""
     phase = phases.of(command)
     attempt = next(iter(command.task.allocations.all()), None)
     running = attempt is not None and attempt.state != AllocationState.TERMINATED
@@ -195,7 +195,7 @@ class OfKind:
 
 
 class Commands(OfKind, ApiView):
-    """All commands, the newest first unless asked otherwise; a new one."""
+    """List all commands, newest first by default; or create one."""
 
     bodies = {"POST": NewCommand}
     queries = {"GET": CommandsQuery}
@@ -269,7 +269,7 @@ def _config(body: Json, kind: Job.Kind) -> CommandConfig:
     if isinstance(given, str):
         return parse(given, template=template, kind=kind)
     if not isinstance(given, dict):
-        raise BadRequest("config: a map is needed, or YAML as text.")
+        raise BadRequest("config: must be a map, or YAML as text.")
     return check(given, template=template, kind=kind)
 
 
@@ -300,7 +300,7 @@ class OneCommand(OfKind, ApiView):
 
 
 class CommandKill(OfKind, ApiView):
-    """End a command at once. One that has ended is left as it is."""
+    """Kill a command immediately. An ended one is left unchanged."""
 
     answers: ClassVar[Mapping[str, Any]] = {"POST": CommandAnswer}
 

@@ -40,7 +40,7 @@ class SearcherEvents(Answer):
 
 @async_view("GET", answer=SearcherEvents)
 async def searcher_events(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
-    """What the program has not answered; waits up to a minute until there is something."""
+    """Events that the program has not answered; waits up to a minute for one."""
     await reading(_own, who, experiment_id, changes=False)
 
     async def look() -> list[dict[str, Any]] | None:
@@ -63,17 +63,19 @@ class OperationsBody(Body):
 
 @async_view("POST", body=OperationsBody, answer=Nothing)
 async def searcher_operations(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
-    """Operations in answer to an event (`triggeredByEvent`), which is forgotten with all before it.
+    """Operations in answer to an event (`triggeredByEvent`), which is removed with all earlier ones.
 
-    The same answer twice does nothing the second time.
+    Repeating an answer has no effect.
     """
     await reading(_own, who, experiment_id, changes=True)
     body = json_body(request)
     event, operations = body.get("triggeredByEvent"), body.get("searcherOperations") or []
     if not isinstance(event, dict) or not isinstance(event.get("id"), int):
-        raise BadRequest("triggeredByEvent.id: the id of the event that this answers, a whole number.")
+        raise BadRequest(
+            "triggeredByEvent.id: must be the id of the event that this answers, a whole number."
+        )
     if not isinstance(operations, list) or len(operations) > MOST_OPERATIONS:
-        raise BadRequest(f"searcherOperations: a list of {MOST_OPERATIONS:,} operations at most.")
+        raise BadRequest(f"searcherOperations: must be a list of at most {MOST_OPERATIONS:,} operations.")
     wanted = [_wanted(each, index) for index, each in enumerate(operations)]
     await reading(_operate, experiment_id, wanted, event["id"], _actor(who))
     return JsonResponse({})
@@ -117,11 +119,11 @@ def _wanted(operation: Any, index: int) -> Wanted:
     )
     name, content = next(iter(given.items()), ("", None))
     if len(given) != 1 or name not in _READ or not isinstance(content, dict):
-        raise BadRequest(f"{where}: one of {', '.join(_READ)} with its fields.")
+        raise BadRequest(f"{where}: must be one of {', '.join(_READ)} with its fields.")
     try:
         return _READ[name](content)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise BadRequest(f"{where}.{name}: {error!r} is missing or not what it should be.") from error
+        raise BadRequest(f"{where}.{name}: {error!r} is missing or invalid.") from error
 
 
 def _create(content: dict[str, Any]) -> Wanted:

@@ -49,7 +49,7 @@ class NamedTrial(serializers.Serializer[Any]):
 
 
 class Trials(ApiView):
-    """A new trial of an unmanaged experiment; with PUT the one of this external id, made if there is none."""
+    """Create a trial of an unmanaged experiment; with PUT, get the one with this external id, created if necessary."""
 
     bodies = {"POST": NewTrial, "PUT": NamedTrial}
     answers = dict.fromkeys(("POST", "PUT"), TrialAnswer)
@@ -79,12 +79,12 @@ def _unmanaged(request: Request, experiment_id: int) -> Experiment:
     experiment = lock(experiment_id)
     require_owner(person(request), experiment)
     if not experiment.unmanaged:
-        raise BadRequest(f"experiment {experiment_id} is run by the queue: its searcher makes its trials.")
+        raise BadRequest(f"experiment {experiment_id} is run by the queue: its searcher creates its trials.")
     return experiment
 
 
 class TrialByExternalId(ApiView):
-    """The trial that its user calls so, of the experiment that its user calls so."""
+    """The trial with this external id, in the experiment with this external id."""
 
     answers = {"GET": TrialAnswer}
 
@@ -93,7 +93,7 @@ class TrialByExternalId(ApiView):
             shown_trials.with_numbers().filter(experiment__external_id=experiment, external_id=trial).first()
         )
         if row is None:
-            raise Missing(f"no trial {trial} of an experiment {experiment} found")
+            raise Missing(f"trial {trial} of experiment {experiment} not found")
         return Response(TrialAnswer(trial=encode_trial(row)))
 
 
@@ -111,12 +111,12 @@ class ClusterName(Answer):
     name: str
     proof_key: Annotated[
         str,
-        Field(alias="proof_key", description="by which the server proves to this attempt that it is itself"),
+        Field(alias="proof_key", description="used by the server to prove its identity to this attempt"),
     ]
 
 
 class DetachedRun(Answer):
-    """What the runners of its members must know; `token` is shown here alone."""
+    """What the runners of its members need to know; `token` is shown only here."""
 
     allocation_id: str
     task_id: str
@@ -127,12 +127,12 @@ class DetachedRun(Answer):
     trial_seed: int
     token: str
     members: int
-    hosts: Annotated[list[str], Field(description="a name per member")]
+    hosts: Annotated[list[str], Field(description="one name per member")]
     cluster: ClusterName
     hparams: Json
     config: Json
     checkpoint_storage: Json
-    limits: Annotated[Mapping[str, object], Field(description="seconds and bytes that a runner keeps to")]
+    limits: Annotated[Mapping[str, object], Field(description="limits of the runner, in seconds and bytes")]
 
 
 class StartedAttempt(Answer):
@@ -143,7 +143,7 @@ class StartedAttempt(Answer):
 
 
 class TrialStart(ApiView):
-    """A new attempt of a detached trial. With `members` the answer has what their runners need, the run token too."""
+    """Start an attempt of a trial. With `members`, the answer has what their runners need, and the run token."""
 
     bodies = {"POST": StartBody}
     answers = {"POST": StartedAttempt}
@@ -167,7 +167,7 @@ def _machines(body: Json) -> list[str]:
     """A name per member. Raises BadRequest."""
     count, names = body.get("members") or 1, [name.strip() for name in body.get("hosts") or []]
     if len(names) > count:
-        raise BadRequest(f"hosts: {len(names)} names for {count} members; send at most one for each.")
+        raise BadRequest(f"hosts: {len(names)} names for {count} members; send at most one per member.")
     return names + [""] * (count - len(names))
 
 
@@ -205,7 +205,7 @@ class PrepareBody(serializers.Serializer[Any]):
 
 
 class RunPrepare(ApiView):
-    """Before it reports, a run of Determined's client says where it stores; the config says so here already."""
+    """Determined's client sends a run's storage before it reports; here the config already has it."""
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": PrepareBody}
@@ -226,7 +226,7 @@ class MetadataAnswer(Answer):
 
 
 class RunMetadata(ApiView):
-    """What training code wants to be kept of its trial; a run of the dialect is a trial here."""
+    """Metadata that training code stores about its trial; what Determined calls a run is a trial here."""
 
     run_methods = frozenset({"GET", "POST"})
     bodies = {"POST": MetadataBody}
@@ -243,7 +243,7 @@ class RunMetadata(ApiView):
 
 
 class ShippedLine(Body):
-    """`log` may hold several lines. The published client writes a few fields more, which say nothing new."""
+    """`log` may hold several lines. The published client sends a few more fields, which are ignored."""
 
     task_id: Annotated[str, Field(alias="task_id")]
     log: str
@@ -255,7 +255,7 @@ class ShippedLine(Body):
 class TaskLogs(ApiView):
     """Lines of detached runs, as Determined's client ships them: [{"task_id", "rank", "log", "level"?, "stdtype"?}].
 
-    Its `timestamp` is that of its start, for every line alike, so a line has the time at which it came.
+    Its `timestamp` is that of the run's start for every line, so each line gets the time at which it arrived.
     """
 
     described_bodies = {"POST": list[ShippedLine]}

@@ -63,17 +63,17 @@ def describe(error: Exception) -> tuple[int, str]:
     if isinstance(error, PermissionDenied):
         return HTTPStatus.FORBIDDEN, str(error) or "permission denied"
     if isinstance(error, (DataError, UnicodeEncodeError)):
-        log.warning("the database takes no such value: %s", error)
-        why = "a number is none or too large, or text has characters that are none, such as U+0000"
+        log.warning("the database rejected a value: %s", error)
+        why = "a number is invalid or too large, or text contains invalid characters such as U+0000"
         return HTTPStatus.BAD_REQUEST, f"A value in the request cannot be stored: {why}."
     if sentence := full_disk.sentence_of(error):
         log.warning("%s (%s)", sentence, error)
         return HTTPStatus.INSUFFICIENT_STORAGE, sentence
     if isinstance(error, (OperationalError, InterfaceError)):
-        log.warning("the database did not answer: %s", error)
-        return HTTPStatus.SERVICE_UNAVAILABLE, "The database does not answer; try again in a moment."
-    log.exception("unforeseen error in a view", exc_info=error)
-    return HTTPStatus.INTERNAL_SERVER_ERROR, "The server failed on this request; its log says why."
+        log.warning("the database is not responding: %s", error)
+        return HTTPStatus.SERVICE_UNAVAILABLE, "The database is not responding. Try again in a moment."
+    log.exception("unexpected error in a view", exc_info=error)
+    return HTTPStatus.INTERNAL_SERVER_ERROR, "Internal server error. The server's log has the details."
 
 
 def _sentences(detail: Any, path: str = "") -> list[str]:

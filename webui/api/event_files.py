@@ -15,7 +15,7 @@ from webui.api.views import ApiView
 
 
 class EventFiles(ApiView):
-    """Delete those that the server keeps of an experiment that has ended. Its metrics stay."""
+    """Delete the event files that the server keeps for an ended experiment. Its metrics are kept."""
 
     answers = {"DELETE": Nothing}
 
@@ -26,7 +26,7 @@ class EventFiles(ApiView):
         require_owner(person(request), experiment)
         if experiment.state not in EXPERIMENT_END_STATES:
             raise Conflict(
-                f"experiment {experiment_id} is {experiment.state}: its trials may bring files yet; delete them once "
+                f"experiment {experiment_id} is {experiment.state}: its trials may still add files; delete them after "
                 "it has ended."
             )
         event_files.delete(experiment_id)

@@ -43,7 +43,7 @@ def _step(name: str, who: str) -> Step:
 
 
 class ExperimentAction(ApiView):
-    """One step of one experiment. An ended one is cancelled or killed without effect."""
+    """Apply an action to an experiment. Canceling or killing an ended one has no effect."""
 
     action: ClassVar[str] = ""
     answers = {"POST": Nothing}
@@ -67,11 +67,11 @@ class ContinueBody(serializers.Serializer[Any]):
 
 class ContinuedExperiment(Answer):
     experiment: ExperimentRecord
-    notices: Annotated[list[str], Field(description="a sentence for each trial that begins anew")]
+    notices: Annotated[list[str], Field(description="a sentence for each trial that starts from step 0")]
 
 
 class ExperimentContinue(ApiView):
-    """An experiment that has ended goes on from the latest checkpoints of its trials; the config may be changed."""
+    """Continue an ended experiment from the latest checkpoints of its trials, optionally with config changes."""
 
     bodies = {"POST": ContinueBody}
     answers = {"POST": ContinuedExperiment}
@@ -80,7 +80,7 @@ class ExperimentContinue(ApiView):
         body, user = self.body(request), person(request)
         require_owner(user, find(body["id"]))
         anew = go_on(body["id"], body.get("overrideConfig") or "", who=actor(request), role=user.acting_role)
-        notices = [f"Trial {pk} has no checkpoint of its own and begins anew, from step 0." for pk in anew]
+        notices = [f"Trial {pk} has no checkpoint and starts again from step 0." for pk in anew]
         return Response(
             ContinuedExperiment(
                 experiment=encode_experiment(find(body["id"]), full=True),
@@ -111,7 +111,7 @@ def _destination(project_id: int) -> Project:
 
 
 class ExperimentMove(ApiView):
-    """Put an experiment into another project."""
+    """Move an experiment to another project."""
 
     bodies = {"POST": MoveBody}
     answers = {"POST": Nothing}
@@ -123,7 +123,7 @@ class ExperimentMove(ApiView):
 
 
 class BulkBody(serializers.Serializer[Any]):
-    """Which experiments: by id, or all of the project that fit the filters."""
+    """The experiments: by id, or all in the project that match the filters."""
 
     experimentIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
     filters = Filters(required=False, allow_null=True)
@@ -132,7 +132,7 @@ class BulkBody(serializers.Serializer[Any]):
 
 class BulkResult(Answer):
     id: int
-    error: Annotated[str, Field(description="why it could not take the step; empty where it did")]
+    error: Annotated[str, Field(description="why the action failed; empty if it succeeded")]
 
 
 class BulkAnswer(Answer):
@@ -140,7 +140,7 @@ class BulkAnswer(Answer):
 
 
 class BulkAction(ApiView):
-    """One step of many experiments; the answer has a sentence for each that could not take it."""
+    """Apply an action to many experiments; the answer says why it failed for each."""
 
     action: ClassVar[str] = ""
     bodies = {"POST": BulkBody, "DELETE": BulkBody}

@@ -23,13 +23,15 @@ STATES = [
 
 
 class ExperimentDraft(Answer):
-    """What `validateOnly` answers: nothing of it has an id."""
+    """The answer to `validateOnly`: the experiment has no id."""
 
     id: int
     name: str
     state: Annotated[str, one_of("STATE_UNSPECIFIED", *STATES)]
     archived: bool
-    config: Annotated[Json, Field(description="in force: as submitted, with what queue edits have changed")]
+    config: Annotated[
+        Json, Field(description="the effective config: as submitted, with changes from queue edits")
+    ]
     original_config: Annotated[str, Field(description="the submitted YAML; empty in lists")]
     start_time: Time
     num_trials: int
@@ -37,7 +39,7 @@ class ExperimentDraft(Answer):
     username: str
     job_id: str
     project_id: int
-    project_owner_id: Annotated[int, Field(description="0: nobody owns it")]
+    project_owner_id: Annotated[int, Field(description="0: no owner")]
 
 
 class ExperimentRecord(ExperimentDraft):
@@ -49,7 +51,7 @@ class ExperimentRecord(ExperimentDraft):
     log_labels: Annotated[list[str], Field(description="names of the log policies that its logs matched")]
     template_name: str
     end_time: Maybe[Time] = None
-    duration: Annotated[int, Field(description="seconds, until now while it goes on")]
+    duration: Annotated[int, Field(description="seconds, until now if it has not ended")]
     progress: Maybe[Annotated[float, Field(description="from 0 to 1")]] = None
     trial_ids: Maybe[Annotated[list[int], Field(description="not in lists")]] = None
     searcher_metric: Maybe[str] = None
@@ -60,14 +62,14 @@ class ExperimentRecord(ExperimentDraft):
     checkpoint_size: Number64
     display_name: str
     user_id: int
-    resource_pool: Annotated[str, Field(description="empty where it is unmanaged")]
+    resource_pool: Annotated[str, Field(description="empty if it is unmanaged")]
     forked_from: Maybe[int] = None
     unmanaged: bool
     external_experiment_id: Maybe[str] = None
     project_name: str
     workspace_id: int
     workspace_name: str
-    parent_archived: Annotated[bool, Field(description="whether its project or workspace is")]
+    parent_archived: Annotated[bool, Field(description="whether its project or workspace is archived")]
 
 
 def encode_experiment(experiment: Any, *, full: bool = False) -> ExperimentRecord:

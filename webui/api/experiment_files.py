@@ -31,12 +31,12 @@ class ModelDefAnswer(Answer):
 
 
 class FileNode(Answer):
-    """A file, or a folder with what is in it."""
+    """A file, or a folder with its contents."""
 
     path: str
     name: str
     is_dir: bool
-    content_length: Annotated[int, Field(description="bytes; 0 of a folder")]
+    content_length: Annotated[int, Field(description="bytes; 0 for a folder")]
     content_type: Maybe[str] = None
     modified_time: Maybe[Time] = None
     files: list[FileNode]
@@ -51,7 +51,7 @@ class FileAnswer(Answer):
 
 
 class ModelDef(ApiView):
-    """The whole folder as tar.gz, in base64."""
+    """The context folder as tar.gz, in base64."""
 
     answers = {"GET": ModelDefAnswer}
 
@@ -109,7 +109,7 @@ class FileBody(serializers.Serializer[Any]):
 
 
 class File(ApiView):
-    """Content of one file, in base64. A POST that changes nothing, so viewers may send it."""
+    """Content of one file, in base64. This POST changes nothing, so viewers may use it."""
 
     viewer_methods = frozenset({"POST"})
     bodies = {"POST": FileBody}

@@ -64,7 +64,7 @@ class SampledTrial(Answer):
 
 
 class TrialsSample(Answer):
-    """`promotedTrials` came among the best since the line before, `demotedTrials` left them."""
+    """`promotedTrials` joined the best trials since the previous line, `demotedTrials` left them."""
 
     trials: list[SampledTrial]
     promoted_trials: list[int]

@@ -65,7 +65,7 @@ class HistoryAnswer(Answer):
 
 
 class ValidationHistory(ApiView):
-    """Each validation that was better than all before it."""
+    """Each validation that was better than all earlier ones."""
 
     answers = {"GET": HistoryAnswer}
 
@@ -116,7 +116,7 @@ class LabelsAnswer(Answer):
 
 
 class AllLabels(ApiView):
-    """Every label in use, the most used first."""
+    """All labels in use, most used first."""
 
     answers = {"GET": LabelsAnswer}
 
@@ -128,7 +128,7 @@ class AllLabels(ApiView):
 
 
 class ExperimentLabel(ApiView):
-    """Add a label to an experiment, or take it off."""
+    """Add a label to an experiment, or remove it."""
 
     answers = dict.fromkeys(("PUT", "DELETE"), LabelsAnswer)
 

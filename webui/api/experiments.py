@@ -80,7 +80,7 @@ class ExperimentsAnswer(Answer):
 class ExperimentAnswer(Answer):
     experiment: ExperimentRecord
     config: Json
-    job_summary: Maybe[Annotated[JobSummary, Field(description="while it stands in a queue")]] = None
+    job_summary: Maybe[Annotated[JobSummary, Field(description="while it is in a queue")]] = None
 
 
 class ChangedExperiment(Answer):
@@ -88,7 +88,7 @@ class ChangedExperiment(Answer):
 
 
 class SubmittedExperiment(ChangedExperiment):
-    """`notices`: sentences about the config, and why it cannot start as its pool stands now."""
+    """`notices`: sentences about the config, and why it cannot start in its pool now."""
 
     config: Json
     warnings: list[str]
@@ -96,7 +96,7 @@ class SubmittedExperiment(ChangedExperiment):
 
 
 class ValidatedExperiment(Answer):
-    """Of `validateOnly`: it could be submitted; nothing was kept."""
+    """The answer to `validateOnly`: the config is valid; nothing was stored."""
 
     experiment: ExperimentDraft
     config: Json
@@ -113,7 +113,7 @@ def find(experiment_id: int) -> Any:
 
 
 class Experiments(ApiView):
-    """All experiments, newest last unless asked otherwise; a new one."""
+    """List all experiments, newest last by default; or create one."""
 
     bodies = {"POST": NewExperiment}
     queries = {"GET": ExperimentsQuery}
@@ -139,7 +139,7 @@ class Experiments(ApiView):
 
 
 class ExperimentByExternalId(ApiView):
-    """The unmanaged experiment that its user calls so; made if there is none."""
+    """The unmanaged experiment with this external id, created if necessary."""
 
     bodies = {"PUT": NewExperiment}
     answers = {"PUT": SubmittedExperiment | ExperimentAnswer}
@@ -223,7 +223,7 @@ def _parent(parent_id: int | None) -> Experiment | None:
         return None
     parent = Experiment.objects.select_related("context").filter(pk=parent_id).first()
     if parent is None:
-        raise Missing(f"experiment {parent_id} not found: nothing to fork from")
+        raise Missing(f"experiment {parent_id} not found; it cannot be forked")
     if parent.unmanaged:  # before its config is looked at, which has no entrypoint
         raise BadRequest(submit.unmanaged_parent(parent))
     return parent

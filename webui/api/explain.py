@@ -24,7 +24,7 @@ MOST_EDITS = 200
 
 
 class WaitRecord(Answer):
-    """One task: what the last pass told of it, and while it waits all that blocks it as of now."""
+    """One task: its reason in the last pass and, while it waits, everything that blocks it now."""
 
     task_id: str
     name: str
@@ -38,7 +38,7 @@ class WaitRecord(Answer):
 
 
 class EditRecord(Answer):
-    """`change` is a sentence; `undo` is there when it took another edit back."""
+    """`change` is a sentence; `undo` is present if it undid another edit."""
 
     at: Time
     user: str
@@ -51,7 +51,7 @@ class EditsAnswer(Answer):
 
 
 class ExplainAnswer(Answer):
-    """`summary` is there while the job stands in the queue. `plannedAt`: the last pass; null before the first."""
+    """`summary` is present while the job is in the queue. `plannedAt`: time of the last pass; null before the first."""
 
     job_id: str
     state: str
@@ -85,7 +85,7 @@ def found_job(job_id: str) -> Job:
 
 
 class Explain(ApiView):
-    """The place of a job in its queue, for each task that waits the reasons, and the last edits of the job."""
+    """A job's place in its queue, the reasons why each waiting task waits, and the job's last edits."""
 
     answers = {"GET": ExplainAnswer}
 
@@ -111,7 +111,7 @@ class Explain(ApiView):
 
 
 class JobEdits(ApiView):
-    """Who changed what of a job in the queue, and when; the newest first."""
+    """Who changed what about a job in the queue, and when; newest first."""
 
     answers = {"GET": EditsAnswer}
 

@@ -18,7 +18,7 @@ KeyState = Literal["unknown", "pinned", "changed"]
 
 
 class KeyRecord(Answer):
-    """Fingerprints of the pinned key, and of the one that is offered instead with the key itself."""
+    """Fingerprint of the pinned key; fingerprint and full key of the one offered instead."""
 
     state: KeyState
     fingerprint: str | None
@@ -34,7 +34,7 @@ class JumpRecord(Answer):
 
 
 class InterpreterRecord(Answer):
-    """A Python of the host; null: it has no torch, or torch no CUDA."""
+    """A Python on the host; null: no torch, or torch without CUDA."""
 
     path: str
     kind: Literal["path", "conda", "pyenv", "opt", "venv"]
@@ -66,14 +66,14 @@ class CheckRecord(Answer):
 
 
 class DoctorRecord(Answer):
-    """What the doctor found, null: not yet."""
+    """The doctor's findings; null: not checked yet."""
 
     checks: list[CheckRecord]
     at: Time | None
 
 
 class HostRecord(Answer):
-    """Nothing in it is secret: keys are public ones."""
+    """A host. It contains no secrets: its keys are public keys."""
 
     id: str
     name: str
@@ -113,7 +113,7 @@ class HostsAnswer(Answer):
 
 
 def encode_host(host: Host, holds: Holds) -> HostRecord:
-    """The whole record. Nothing in it is secret: keys are public ones."""
+    """The whole record. A host. It contains no secrets: its keys are public keys."""
     return HostRecord.of(
         host,
         id=str(host.pk),

@@ -28,7 +28,7 @@ from webui.api.views import ApiView, Json
 
 
 class Jump(serializers.Serializer[Any]):
-    """A jump host on the way, nearest to the server first."""
+    """A jump host on the way; the one nearest to the server comes first."""
 
     address = serializers.CharField(max_length=255)
     port = serializers.IntegerField(required=False, default=22)
@@ -59,7 +59,7 @@ class NewHost(serializers.Serializer[Any]):
 
 
 class Hosts(ApiView):
-    """All hosts; adding one answers at once, and its state tells how the admission goes on."""
+    """List all hosts, or add one. Adding returns immediately; the host's state shows the progress."""
 
     admin_methods = frozenset({"POST"})
     bodies = {"POST": NewHost}
@@ -112,7 +112,7 @@ def _key(line: str) -> str:
             fingerprint(line)
         except ValueError as error:
             raise BadRequest(
-                f"hostKey: {line[:40]} is not a public key in OpenSSH's form (`ssh-ed25519 AAAA…`)."
+                f"hostKey: {line[:40]} is not a public key in OpenSSH format (`ssh-ed25519 AAAA…`)."
             ) from error
     return line
 
@@ -142,7 +142,7 @@ def _answer(name: str) -> HostAnswer:
 
 
 class HostPatch(serializers.Serializer[Any]):
-    """The interpreter of the host's next runs, by path or by a script that is sourced; the pool of an idle host."""
+    """The interpreter of the host's next runs, by path or by a script to source; the pool of an idle host."""
 
     python = serializers.CharField(required=False, allow_blank=True, max_length=255)
     activate = serializers.CharField(required=False, allow_blank=True, max_length=4096)
@@ -150,7 +150,7 @@ class HostPatch(serializers.Serializer[Any]):
 
 
 class OneHost(ApiView):
-    """One host. Removing is refused while something runs there."""
+    """One host. It cannot be removed while anything runs on it."""
 
     admin_methods = frozenset({"PATCH", "DELETE"})
     bodies = {"PATCH": HostPatch}
@@ -178,7 +178,7 @@ Step = Callable[[uuid.UUID, str], Any]
 
 
 class HostStep(ApiView):
-    """One decision about a host: enable, disable (stops its work), drain, doctor (look again), lost."""
+    """An action on a host: enable, disable (stops its work), drain, doctor (check again), lost."""
 
     admin_methods = frozenset({"POST"})
     answers = {"POST": HostAnswer}
@@ -202,7 +202,7 @@ STEPS_THAT_TAKE_TIME = {"doctor": {"POST": status.HTTP_202_ACCEPTED}}
 
 
 class KeyBody(serializers.Serializer[Any]):
-    """The offered key itself, or its fingerprint, so that nobody accepts one that he has not seen."""
+    """The offered key, or its fingerprint, so that only a key that was seen is accepted."""
 
     key = serializers.CharField(required=False, allow_blank=True, default="", max_length=8192)
     fingerprint = serializers.CharField(required=False, allow_blank=True, default="", max_length=128)

@@ -64,7 +64,7 @@ class JobsAnswer(Answer):
 
 
 class QueueEditsAnswer(Answer):
-    """A sentence for each change, and whether the caller can take them back."""
+    """A sentence for each change, and whether the caller can undo them."""
 
     changes: list[str]
     undo: bool
@@ -97,7 +97,7 @@ class JobQueueV2(ApiView):
 
 
 class JobQueue(JobQueueV2):
-    """The same for older clients, not wrapped; edits of the queue."""
+    """The queue for older clients, without the wrapping; and edits of the queue."""
 
     bodies = {"POST": JobUpdates}
     answers = {"GET": JobsAnswer, "POST": QueueEditsAnswer}
@@ -106,7 +106,7 @@ class JobQueue(JobQueueV2):
         return Response(self._page(request, encode_row))
 
     def post(self, request: Request) -> Response:
-        """All edits are made, or none; the answer says what changed, and whether it can be undone."""
+        """Apply all edits or none; the answer says what changed, and whether it can be undone."""
         updates = updates_of(self.body(request))
         with refused_as(Code.INVALID):
             changes = queue_edits.apply(updates, actor=actor(request), role=person(request).acting_role)
@@ -119,7 +119,7 @@ class QueueCounts(Answer):
 
 
 class WaitOfDay(Answer):
-    """Mean time in the queue, of the jobs that were submitted on a day."""
+    """Mean time in the queue of the jobs submitted on a day."""
 
     period_start: str
     seconds: float
@@ -140,7 +140,7 @@ class StatsQuery(serializers.Serializer[Any]):
 
 
 class JobQueueStats(ApiView):
-    """How many jobs wait and run in each pool, and how long jobs of the last 30 days waited, by day."""
+    """How many jobs wait and run in each pool, and how long jobs waited, by day, in the last 30 days."""
 
     queries = {"GET": StatsQuery}
     answers = {"GET": QueueStatsAnswer}

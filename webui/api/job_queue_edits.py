@@ -19,9 +19,9 @@ from webui.api.views import ApiView, Json
 
 
 class JobUpdate(serializers.Serializer[Any]):
-    """What to change of one job; several fields are applied in the order pool, priority, weight, place.
+    """Changes to one job; several fields are applied in the order pool, priority, weight, position.
 
-    One place at most: `aheadOf`, `behindOf`, `toTop` or `position` (1 is the first).
+    At most one of `aheadOf`, `behindOf`, `toTop` and `position` (1 is the first).
     """
 
     jobId = serializers.CharField()
@@ -56,7 +56,7 @@ def updates_of(body: Json) -> list[queue_edits.Update]:
 
 
 class PlaceRecord(Answer):
-    """A job's place in the new order, from 0; `was` is absent where it stood in none there."""
+    """A job's place in the new order, from 0; `was` is absent if it was not in this queue."""
 
     job_id: str
     name: str
@@ -65,7 +65,7 @@ class PlaceRecord(Answer):
 
 
 class StopRecord(Answer):
-    """A job that would save and leave slots. `neverSaved`: all since `startedAt` would be lost."""
+    """A job that would save and free slots. `neverSaved`: everything since `startedAt` would be lost."""
 
     job_id: str
     name: str
@@ -79,7 +79,7 @@ class StopRecord(Answer):
 
 
 class StartRecord(Answer):
-    """When an edited job that waits would start: `now`, or a forecast, or why there is none."""
+    """When a waiting edited job would start: `now`, a forecast, or why there is none."""
 
     job_id: str
     now: bool
@@ -89,7 +89,7 @@ class StartRecord(Answer):
 
 
 class QueuePreviewAnswer(Answer):
-    """`movedJobs`: how many change place, of which `order` has the first."""
+    """`movedJobs`: how many jobs move; `order` has the first of them."""
 
     changes: list[str]
     order: list[PlaceRecord]
@@ -106,9 +106,9 @@ class ChangesAnswer(Answer):
 
 
 class JobQueuePreview(ApiView):
-    """What these edits would do: the new order, who would be stopped, when the edited jobs would start.
+    """Preview edits: the new order, which jobs would be stopped, when the edited jobs would start.
 
-    Nothing is changed. An edit that would be refused is refused here with the same sentence.
+    Changes nothing. Edits that would be refused are refused here with the same message.
     """
 
     bodies = {"POST": JobUpdates}
@@ -124,7 +124,7 @@ class JobQueuePreview(ApiView):
 
 
 class JobQueueUndo(ApiView):
-    """Takes back the caller's last edit, or says why not."""
+    """Undo the caller's last edit, or say why that is not possible."""
 
     answers = {"POST": ChangesAnswer}
 

@@ -25,7 +25,7 @@ STATES = {
 
 class JobSummary(Answer):
     state: Annotated[str, one_of(*STATES.values())]
-    jobs_ahead: Annotated[int, Field(description="-1 where the pool keeps no order")]
+    jobs_ahead: Annotated[int, Field(description="-1 if jobs in the pool have no positions")]
 
 
 def _summary(pool: ResourcePool, state: str, place: int) -> JobSummary:
@@ -47,7 +47,7 @@ def summary_of(job: Job) -> JobSummary | None:
 
 
 class ReasonRecord(Answer):
-    """Why something waits: a code, the sentence for people, and the numbers in it."""
+    """Why something waits: a code, a sentence, and the numbers in it."""
 
     code: str
     sentence: str
@@ -59,7 +59,7 @@ Forecast = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
 class JobRecord(Answer):
-    """Determined's job, and beside it what it never told: the place, the reason, the expected start."""
+    """Determined's job record, extended by the place, the reason and the expected start."""
 
     job_id: str
     entity_id: str
@@ -88,7 +88,7 @@ class JobRecord(Answer):
 
 
 def encode_row(row: Row) -> Json:
-    """Determined's job, and beside it what it never told: the place, the reason, the expected start."""
+    """Determined's job record, extended by the place, the reason and the expected start."""
     job, ahead, leaving = row.job, row.ahead, row.leaving
     return encoding.without_none(
         {

@@ -33,13 +33,13 @@ async def task_logs_raw(request: HttpRequest, who: Principal, task_id: str) -> H
 
 @async_view("GET", answer=Media("application/zip"))
 async def trial_logs_archive(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
-    """The same bytes as a zip archive with a file for each rank and stream."""
+    """The chosen lines as a zip archive with a file for each rank and stream."""
     return await _archive(request, await reading(task_of_trial, who, trial_id), f"trial_{trial_id}_logs")
 
 
 @async_view("GET", answer=Media("application/zip"))
 async def task_logs_archive(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
-    """The same bytes as a zip archive with a file for each rank and stream."""
+    """The chosen lines as a zip archive with a file for each rank and stream."""
     return await _archive(request, await reading(own_task, who, task_id), f"task_{task_id}_logs")
 
 

@@ -85,7 +85,7 @@ def stream_query(query: QueryDict, task_id: str) -> LogQuery:
         raise BadRequest(f"orderBy is {order!r}; allowed: ORDER_BY_ASC, ORDER_BY_DESC.")
     newest_first = order == "ORDER_BY_DESC"
     if newest_first and follow:
-        raise BadRequest("orderBy cannot be ORDER_BY_DESC when following: new lines come last.")
+        raise BadRequest("orderBy cannot be ORDER_BY_DESC when following, because new lines come last.")
     return LogQuery(
         task_id, limit or None, follow, newest_first, whole(query, "after") or 0, *_filtered(query, task_id)
     )
@@ -167,4 +167,4 @@ def _ranks(query: QueryDict) -> tuple[Expression, ...]:
             parse_ranks("none" if text.strip() == "-1" else text) for text in query.getlist("rankIds")
         )
     except Refusal as error:
-        raise BadRequest(f"rankIds: {error} -1 stands for lines without a rank.") from error
+        raise BadRequest(f"rankIds: {error} -1 means lines without a rank.") from error

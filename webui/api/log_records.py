@@ -20,19 +20,19 @@ from webui.api.log_query import SERVER_SOURCE, TASK_SOURCE
 Runs = dict[int, tuple[str, str]]
 
 
-Continues = Annotated[bool, Field(description="the rank's next record goes on with this line")]
+Continues = Annotated[bool, Field(description="the rank's next record continues this line")]
 
 
 class LogRecord(Answer):
-    """A line of a trial's or a task's log."""
+    """A line of the log of a trial or task."""
 
     trial_id: Maybe[int] = None
     task_id: Maybe[str] = None
-    id: Annotated[str, Field(description="its number; `after` takes it")]
+    id: Annotated[str, Field(description="the line's number, for use in `after`")]
     timestamp: Time
     level: Annotated[str, one_of(*(level.determined for level in Level))]
-    message: Annotated[str, Field(description="the line as command lines print it")]
-    log: Annotated[str, Field(description="the text alone")]
+    message: Annotated[str, Field(description="the line as the CLI prints it")]
+    log: Annotated[str, Field(description="the text only")]
     source: Annotated[str, one_of(SERVER_SOURCE, TASK_SOURCE)]
     stdtype: Annotated[str, one_of("stdout", "stderr")]
     continues: Maybe[Continues] = None
@@ -43,7 +43,7 @@ class LogRecord(Answer):
 
 
 class LogFields(Answer):
-    """What a filter may choose from by now."""
+    """The values that filters can currently use."""
 
     agent_ids: list[str]
     container_ids: list[str]

@@ -35,7 +35,7 @@ def _days(**options: Any) -> serializers.IntegerField:
 
 
 class RetainBody(serializers.Serializer[Any]):
-    """Days after the end, -1 for ever; null gives the choice back to the config or the server."""
+    """Days after the end, -1 for forever; null uses the config's or the server's setting."""
 
     numDays = _days(allow_null=True)
     trialId = serializers.IntegerField(required=False)
@@ -43,7 +43,7 @@ class RetainBody(serializers.Serializer[Any]):
 
 
 class TrialRetainLogs(ApiView):
-    """Keep the log of one trial so long."""
+    """Set how long to keep the log of a trial."""
 
     bodies = {"PUT": RetainBody}
     answers = {"PUT": Nothing}
@@ -56,11 +56,11 @@ class TrialRetainLogs(ApiView):
 
 
 class RemainingDays(Answer):
-    remaining_days: Annotated[int, Field(description="-1: for ever")]
+    remaining_days: Annotated[int, Field(description="-1: forever")]
 
 
 class TrialRemainingDays(ApiView):
-    """Whole days until the log of a trial may be removed; -1: it is kept for ever."""
+    """Whole days until the log of a trial may be removed; -1: it is kept forever."""
 
     run_methods = frozenset({"GET"})
     answers = {"GET": RemainingDays}
@@ -71,7 +71,7 @@ class TrialRemainingDays(ApiView):
 
 
 class TaskRetainLogs(ApiView):
-    """The same for any task, such as a command's."""
+    """Set how long to keep the log of any task, such as a command."""
 
     bodies = {"PUT": RetainBody}
     answers = {"PUT": Nothing}
@@ -92,7 +92,7 @@ def _keep(days: int | None) -> Step:
 
 
 class ExperimentRetainLogs(ApiView):
-    """Keep the logs of all trials of an experiment so long, those to come too."""
+    """Set how long to keep the logs of all trials of an experiment, including future ones."""
 
     bodies = {"PUT": RetainBody}
     answers = {"PUT": Nothing}
@@ -108,7 +108,7 @@ class BulkRetainBody(BulkBody):
 
 
 class BulkRetainLogs(BulkAction):
-    """The same for many experiments."""
+    """Set how long to keep the logs of many experiments."""
 
     bodies = {"PUT": BulkRetainBody}
     http_method_names = ["put", "options"]
@@ -121,7 +121,7 @@ class BulkRetainLogs(BulkAction):
 
 
 class DryRunQuery(serializers.Serializer[Any]):
-    """`defaultDays`: as if the server's setting were this."""
+    """`defaultDays`: use this instead of the server's setting."""
 
     defaultDays = _days(required=False)
 
@@ -129,7 +129,7 @@ class DryRunQuery(serializers.Serializer[Any]):
 class HeldLogs(Answer):
     lines: Number64
     text_bytes: Number64
-    stored_bytes: Annotated[Number64, Field(description="as compressed")]
+    stored_bytes: Annotated[Number64, Field(description="compressed size")]
 
 
 class SumOfLogs(HeldLogs):
@@ -155,7 +155,7 @@ class RetentionAnswer(Answer):
 
 
 class LogRetention(ApiView):
-    """What all logs hold, how long they are kept, and what the next cleanup would remove. Removes nothing."""
+    """The size of all logs, how long they are kept, and what the next cleanup would remove. Removes nothing."""
 
     queries = {"GET": DryRunQuery}
     answers = {"GET": RetentionAnswer}
@@ -191,11 +191,11 @@ def _described(each: Due, held: Held) -> DueLog:
 class CleanupAnswer(Answer):
     removed_count: Annotated[Number64, Field(description="lines")]
     removed_logs: int
-    more: Annotated[bool, Field(description="others are being removed behind this answer")]
+    more: Annotated[bool, Field(description="more logs are being removed in the background")]
 
 
 class CleanupLogs(ApiView):
-    """Remove logs that have been kept long enough, now. What takes longer than a request is gone on with behind it."""
+    """Remove expired logs now. Work that takes longer than a request continues in the background."""
 
     admin_methods = frozenset({"POST"})
     answers = {"POST": CleanupAnswer}

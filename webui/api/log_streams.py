@@ -42,26 +42,26 @@ log = logging.getLogger(__name__)
 
 @async_view("GET", answer=JsonLines(LogRecord))
 async def trial_logs(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
-    """Lines of a trial's log, one record a line, of all its attempts."""
+    """Lines of a trial's log, of all its attempts, one record per line."""
     task_id = await reading(task_of_trial, who, trial_id)
     return await _lines(request, task_id, {"trialId": trial_id})
 
 
 @async_view("GET", answer=JsonLines(LogRecord))
 async def task_logs(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
-    """Lines of a task's log, one record a line."""
+    """Lines of a task's log, one record per line."""
     return await _lines(request, await reading(own_task, who, task_id), {"taskId": task_id})
 
 
 @async_view("GET", answer=JsonLines(LogFields))
 async def trial_logs_fields(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
-    """What the filters of a trial's log may choose from; with `follow` again every 5 s until the end."""
+    """The values that filters of a trial's log can use; with `follow`, again every 5 s until the end."""
     return _fields(request, await reading(task_of_trial, who, trial_id), with_allocations=False)
 
 
 @async_view("GET", answer=JsonLines(LogFields))
 async def task_logs_fields(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
-    """What the filters of a task's log may choose from; with `follow` again every 5 s until the end."""
+    """The values that filters of a task's log can use; with `follow`, again every 5 s until the end."""
     return _fields(request, await reading(own_task, who, task_id), with_allocations=True)
 
 
@@ -182,7 +182,7 @@ async def _read_on(tail: Tail, query: LogQuery, after: int, encoder: Encoder) ->
         page = await tail.next_lines(after, filters, LINES_PER_READ)
         return page, await reading(encoder.ndjson, page.lines) if page.lines else b""
     except Error as error:
-        log.info("a followed log is not read: %s", error)
+        log.info("cannot read a followed log: %s", error)
         return read.Page([], after, True), b""
 
 

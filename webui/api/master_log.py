@@ -36,9 +36,9 @@ class MasterLogLine(Answer):
 
 @async_view("GET", answer=JsonLines(MasterLogLine))
 async def entries(request: HttpRequest, who: Principal) -> HttpResponseBase:
-    """Each change of state with its reason, oldest first; those of accounts to admins alone."""
+    """Each state change with its reason, oldest first; changes of accounts only for admins."""
     if not isinstance(who, User):
-        raise Forbidden("A run reads no log of the server.")
+        raise Forbidden("Runs cannot read the server's log.")
     offset = whole(request.GET, "offset", least=-LARGEST_INTEGER) or 0
     limit = max(0, whole(request.GET, "limit", least=-1) or 0) or LARGEST_INTEGER
     follow, everything = flag(request.GET, "follow"), who.is_admin

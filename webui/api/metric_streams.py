@@ -40,16 +40,16 @@ _GROUPS = {"METRIC_TYPE_TRAINING": "training", "METRIC_TYPE_VALIDATION": "valida
 
 @async_view("GET", answer=JsonLines(MetricNames))
 async def names(request: HttpRequest, who: Principal) -> HttpResponseBase:
-    """The searcher's metrics of some experiments, and all that their trials have reported."""
+    """The searcher metrics of some experiments, and all metrics that their trials have reported."""
     ids = wholes(request.GET, "ids")
     if not ids:
-        raise BadRequest("ids: missing; name one experiment or more.")
+        raise BadRequest("ids: missing; give at least one experiment.")
     return await _repeated(request, ids, lambda: metric_names(ids))
 
 
 @async_view("GET", answer=JsonLines(Batches))
 async def steps(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
-    """The steps at which a metric was reported by any trial, at most 1,000 of each; then those that are new."""
+    """The steps at which any trial reported a metric, at most 1,000 of each kind; then new ones."""
     asked, told = _asked(request.GET, experiment_id), set[int]()
     return await _repeated(request, [experiment_id], lambda: batches(asked, told))
 
@@ -68,7 +68,7 @@ async def trials_snapshot(request: HttpRequest, who: Principal, experiment_id: i
 
 @async_view("GET", answer=JsonLines(TrialsSample))
 async def trials_sample(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
-    """The curves of the best trials; then what is new of them, and which trials came among the best or left them."""
+    """The curves of the best trials; then new points, and which trials joined or left the best."""
     sample = Sample(
         asked=_asked(request.GET, experiment_id),
         most_trials=whole(request.GET, "maxTrials") or MOST_TRIALS,
@@ -88,7 +88,7 @@ def _asked(query: QueryDict, experiment_id: int) -> Asked:
             "metricName and group (or metricType METRIC_TYPE_TRAINING or _VALIDATION) are both needed."
         )
     if "\x00" in metric + group:
-        raise BadRequest("metricName and group hold no NUL character.")
+        raise BadRequest("metricName and group must not contain NUL characters.")
     return Asked(experiment_id, group, metric)
 
 

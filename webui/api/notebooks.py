@@ -37,7 +37,7 @@ class OfNotebooks(OfServiceKind):
 
 
 class Notebooks(OfNotebooks, commands.Commands):
-    """All notebooks, the newest first; a new one. With `preview` only its whole config is answered."""
+    """List all notebooks, newest first; or create one. With `preview`, only the full config is returned."""
 
     bodies = {"POST": NewService}
     answers = {"GET": NotebooksAnswer, "POST": NewNotebookAnswer}
@@ -50,7 +50,7 @@ class OneNotebook(OfNotebooks, commands.OneCommand):
 
 
 class NotebookKill(OfNotebooks, commands.CommandKill):
-    """End a notebook at once. One that has ended is left as it is."""
+    """Kill a notebook immediately. An ended one is left unchanged."""
 
     answers = {"POST": NotebookAnswer}
 
@@ -66,7 +66,7 @@ class Idle(serializers.Serializer[Any]):
 
 
 class NotebookIdle(OfNotebooks, ApiView):
-    """A notebook's own word on whether it is idle. The server asks the notebook itself, so nothing follows from it."""
+    """A notebook's report of whether it is idle. It has no effect, because the server asks the notebook itself."""
 
     bodies = {"PUT": Idle}
     answers = {"PUT": Nothing}

@@ -15,16 +15,16 @@ from webui.api import answers
 
 
 class ErrorDetail(serializers.Serializer[Any]):
-    code = serializers.IntegerField(help_text="the status again")
+    code = serializers.IntegerField(help_text="the HTTP status")
     reason = serializers.CharField(help_text="the status in words")
     error = serializers.CharField(help_text="what was found, what is allowed, what to do")
 
 
 class ErrorAnswer(serializers.Serializer[Any]):
-    """Every answer that is no success."""
+    """The body of every error response."""
 
     error = ErrorDetail()
-    message = serializers.CharField(help_text="the sentence again")
+    message = serializers.CharField(help_text="the error message")
 
 
 class DialectSchema(AutoSchema):
@@ -50,10 +50,10 @@ class DialectSchema(AutoSchema):
         answer = getattr(self.view, "answers", {}).get(self.method, dict[str, Any])
         return {
             **{
-                (status, media): OpenApiResponse(schema, "What was asked for.")
+                (status, media): OpenApiResponse(schema, "The requested data.")
                 for media, schema in answers.content(answer).items()
             },
-            "default": OpenApiResponse(ErrorAnswer, "An error, with its sentence."),
+            "default": OpenApiResponse(ErrorAnswer, "An error, with a message."),
         }
 
     def get_override_parameters(self) -> list[Any]:
@@ -69,7 +69,7 @@ class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-c
         return {
             "type": "http",
             "scheme": "bearer",
-            "description": "The token that POST /api/v1/auth/login gives, or a run's own.",
+            "description": "The token from POST /api/v1/auth/login, or a run's own token.",
         }
 
 

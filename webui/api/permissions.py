@@ -30,7 +30,7 @@ class RolePermission(BasePermission):
         if isinstance(who, Run):
             if method in getattr(view, "run_methods", ()):
                 return True
-            raise Forbidden("The token of a run may only be used for that run's own reports.")
+            raise Forbidden("A run's token can only be used for that run's own reports.")
         if not isinstance(who, User):
             raise NotAuthenticated("Not logged in: send a login token, or log in first.")
         writes = method not in SAFE_METHODS
@@ -46,7 +46,7 @@ def person(request: Request) -> User:
     """The logged-in user; a run's token is no person."""
     who: Any = request.user
     if not isinstance(who, User):
-        raise Forbidden("The token of a run may not be used here.")
+        raise Forbidden("A run's token cannot be used here.")
     return who
 
 

@@ -16,7 +16,7 @@ from webui.api.views import ApiView
 
 
 class PairRecord(Answer):
-    """Two hosts of the pool, by name in their order; what was not measured is null."""
+    """Two hosts of the pool, in order of name; values that were not measured are null."""
 
     first: str
     second: str
@@ -35,7 +35,7 @@ class UntestedRecord(Answer):
 
 
 class NetworkRecord(Answer):
-    """A network on which hosts meet: `hosts` by name, each with its interface; rates are those of the slowest."""
+    """A network that connects hosts: `hosts` by name, each with its interface; rates are those of the slowest."""
 
     network: str
     interface: str
@@ -47,7 +47,7 @@ class NetworkRecord(Answer):
 
 
 class PairsAnswer(Answer):
-    """The pairs that were tested, of `all`; the times and `askedBy` are null where nobody has asked yet."""
+    """The tested pairs, of `all`; the times and `askedBy` are null if no test was requested yet."""
 
     running: bool
     done: int
@@ -94,7 +94,7 @@ def _network(network: pair_networks.Network) -> NetworkRecord:
 
 
 class PoolDoctor(ApiView):
-    """What is known of the pairs; POST tests all pairs of ready hosts anew, which takes seconds for each."""
+    """Results for the pairs; POST tests all pairs of ready hosts again, which takes seconds per pair."""
 
     admin_methods = frozenset({"POST"})
     statuses = {"POST": status.HTTP_202_ACCEPTED}
@@ -104,7 +104,7 @@ class PoolDoctor(ApiView):
         return Response(encode(pool_named(name)))
 
     def post(self, request: Request, name: str) -> Response:
-        """A test under way is not begun again."""
+        """A running test is not started again."""
         pool = pool_named(name)
         pair_checks.begin(pool, actor=actor(request))
         return Response(encode(pool), status=status.HTTP_202_ACCEPTED)

@@ -16,7 +16,7 @@ from webui.api.views import ApiView
 
 
 class UserShareRecord(Answer):
-    """In slots; `entitled` in fair-share pools only."""
+    """In slots; `entitled` only in fair-share pools."""
 
     username: str
     user_id: int
@@ -26,7 +26,7 @@ class UserShareRecord(Answer):
 
 
 class JobShareRecord(Answer):
-    """In slots; `entitled` in fair-share pools only."""
+    """In slots; `entitled` only in fair-share pools."""
 
     job_id: str
     name: str
@@ -50,9 +50,9 @@ class PoolSharesAnswer(Answer):
 
 
 class PoolShares(ApiView):
-    """All users of the pool that hold or want slots, and its jobs page by page; `entitled` in fair-share pools only.
+    """All users of the pool that hold or want slots, and its jobs in pages; `entitled` only in fair-share pools.
 
-    In slots; what jobs are entitled to is as of the last pass, at `planTime`.
+    In slots; `entitled` is as of the last pass, at `planTime`.
     """
 
     queries = {"GET": encoding.PageQuery}

@@ -55,7 +55,7 @@ class ProfilerBatch(serializers.Serializer[Any]):
         counts = {name: len(attrs[name]) for name in ("values", "batches", "timestamps")}
         if len(set(counts.values())) > 1:
             found = ", ".join(f"{count} {name}" for name, count in counts.items())
-            raise serializers.ValidationError(f"{found}: there must be equally many of them.")
+            raise serializers.ValidationError(f"{found}: their numbers must be equal.")
         return attrs
 
 
@@ -64,7 +64,7 @@ class ProfilerBatches(serializers.Serializer[Any]):
 
 
 class ProfilerMetrics(ApiView):
-    """A run of an older client reports what its profiler measured; samples and timings of its trial take it in."""
+    """An older client's run reports its profiler's measurements; they become samples and timings of its trial."""
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": ProfilerBatches}
@@ -108,7 +108,7 @@ class AvailableSeries(Answer):
 
 
 class SeriesBatch(Answer):
-    """Equally many of `values`, `batches` (steps) and `timestamps`."""
+    """`values`, `batches` (steps) and `timestamps` have the same length."""
 
     labels: SeriesLabels
     values: Stored[list[float]]
@@ -122,7 +122,7 @@ class SeriesValues(Answer):
 
 @async_view("GET", answer=JsonLines(AvailableSeries))
 async def available_series(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
-    """Labels of all series of a trial; with `follow` all of them again when there are more, until the trial ends."""
+    """Labels of all series of a trial; with `follow`, the full list again when it grows, until the trial ends."""
     task_id = await reading(task_of_trial, who, trial_id)
     told: list[Labels] = []
 
@@ -138,7 +138,7 @@ async def available_series(request: HttpRequest, who: Principal, trial_id: int) 
 
 @async_view("GET", answer=JsonLines(SeriesValues))
 async def metrics(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
-    """Values of the series with these `labels.…`, any where one is left out; with `follow` until the trial ends."""
+    """Values of the series with these `labels.…` (omitted labels match any); with `follow`, until the trial ends."""
     task_id = await reading(task_of_trial, who, trial_id)
     asked = request.GET
     wanted = Labels(

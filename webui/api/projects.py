@@ -31,7 +31,7 @@ class NoteRecord(Answer):
 
 
 class ProjectRecord(Answer):
-    """`archived`: it or its workspace is. `userId` 0: nobody owns it."""
+    """`archived`: the project or its workspace is archived. `userId` 0: no owner."""
 
     id: int
     name: str
@@ -116,7 +116,7 @@ class ProjectsQuery(encoding.PageQuery):
 
 
 class WorkspaceProjects(ApiView):
-    """The projects of a workspace (0: of all); a new one."""
+    """List the projects of a workspace (0: of all); or create one."""
 
     bodies = {"POST": ProjectBody}
     queries = {"GET": ProjectsQuery}
@@ -148,7 +148,7 @@ class WorkspaceProjects(ApiView):
 
 
 class OneProject(ApiView):
-    """One project; only an empty one can be deleted."""
+    """One project; it can be deleted only if it is empty."""
 
     bodies = {"PATCH": ProjectPatch}
     answers = {"GET": ProjectAnswer, "PATCH": ProjectAnswer, "DELETE": workspaces.CompletedAnswer}
@@ -179,7 +179,7 @@ class ProjectByKey(ApiView):
 
 
 class ProjectArchive(ApiView):
-    """Archive a project, or bring it back."""
+    """Archive or unarchive a project."""
 
     answers = {"POST": Nothing}
     archived = True
@@ -190,7 +190,7 @@ class ProjectArchive(ApiView):
 
 
 class ProjectMove(ApiView):
-    """Put a project, with all that is in it, into another workspace."""
+    """Move a project with its contents to another workspace."""
 
     bodies = {"POST": ProjectMoveBody}
     answers = {"POST": Nothing}
@@ -202,7 +202,7 @@ class ProjectMove(ApiView):
 
 
 class ProjectNotes(ApiView):
-    """The pages of notes of a project: add one, or put all."""
+    """A project's pages of notes: add one, or replace all."""
 
     bodies = {"POST": Note, "PUT": NotesBody}
     answers = {"POST": NotesAnswer, "PUT": NotesAnswer}

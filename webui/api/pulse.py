@@ -23,7 +23,7 @@ _LARGEST_RANK = 2**31 - 1
 
 
 class PulseRecord(Answer):
-    """One rank. `mark`: the sentence of one that the others wait for; `stepAgeSeconds`: of its last sign of life."""
+    """One rank. `mark`: why the others wait for it, if they do; `stepAgeSeconds`: age of its last report."""
 
     rank: int
     host: str
@@ -42,7 +42,7 @@ class PulseAnswer(Answer):
 
 
 class StackRecord(Answer):
-    """`text`, or the `message` why nobody can tell."""
+    """`text`, or a `message` why it is not available."""
 
     rank: int
     text: Maybe[str] = None
@@ -50,7 +50,7 @@ class StackRecord(Answer):
 
 
 class StacksBody(Body):
-    """Which ranks; without a list those that are marked."""
+    """The ranks to ask; by default those that are marked."""
 
     ranks: list[int] | None = None
 
@@ -60,12 +60,12 @@ class StacksAnswer(Answer):
 
 
 class TaskPulse(ApiView):
-    """The ranks of the task's running attempt: where each stands, and the ones that their peers wait for."""
+    """The ranks of the task's running attempt: where each one is, and which ones the others wait for."""
 
     answers = {"GET": PulseAnswer}
 
     def get(self, request: Request, task_id: str) -> Response:
-        """`mark` is the sentence of a rank that the others wait for; `stepAgeSeconds` that of its last sign of life."""
+        """`mark` says why the others wait for a rank, if they do; `stepAgeSeconds` is the age of its last report."""
         own_task(person(request), task_id)
         return Response(PulseAnswer(ranks=[_encoded(one) for one in pulse.of_task(task_id)]))
 
@@ -81,14 +81,14 @@ def _encoded(one: Pulse) -> PulseRecord:
 
 @async_view("POST", answer=StackRecord)
 async def stack_of_rank(request: HttpRequest, who: Principal, task_id: str, rank: int) -> HttpResponseBase:
-    """What a rank is doing now: {"rank", "text"}, or {"rank", "message"} with the sentence why nobody can tell."""
+    """What a rank is doing now: {"rank", "text"}, or {"rank", "message"} if that is not available."""
     (answer,) = await _asked(who, task_id, [rank])
     return json_answer(answer)
 
 
 @async_view("POST", body=StacksBody, answer=StacksAnswer)
 async def stacks_of_ranks(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
-    """The same for several ranks, {"ranks": [number…]} or {} for those that are marked: {"stacks": […]}."""
+    """What several ranks are doing now: {"ranks": [number…]}, or {} for those marked, gives {"stacks": […]}."""
     named = json_body(request).get("ranks")
     if named is None:
         named = [one.rank for one in await reading(pulse.of_task, task_id) if one.mark]
@@ -100,10 +100,10 @@ async def stacks_of_ranks(request: HttpRequest, who: Principal, task_id: str) ->
 async def _asked(who: Principal, task_id: str, ranks: list[int]) -> list[StackRecord]:
     """Raises Forbidden for a viewer (asking interrupts the rank's processes for a moment), Missing for no rank."""
     if not isinstance(who, User):
-        raise Forbidden("The token of a run may not be used here.")
+        raise Forbidden("A run's token cannot be used here.")
     rights.require_editor(who)
     if len(ranks) > RANKS_AT_ONCE or not all(0 <= rank <= _LARGEST_RANK for rank in ranks):
-        raise BadRequest(f"ranks must be at most {RANKS_AT_ONCE} numbers from 0.")
+        raise BadRequest(f"ranks must be at most {RANKS_AT_ONCE} numbers of 0 or more.")
     await reading(own_task, who, task_id)
     await release_thread()
     return [StackRecord(**one) for one in await stacks_of(task_id, ranks, by=f"user:{who.username}")]

@@ -40,7 +40,7 @@ class SchedulerDetails(Answer):
 
 
 class PoolRecord(Answer):
-    """Determined's pool, and beside it the rules that PATCH takes. What is of clouds and containers is empty."""
+    """Determined's pool record, extended by the rules that PATCH accepts. Cloud and container fields are empty."""
 
     name: str
     description: str
@@ -58,7 +58,7 @@ class PoolRecord(Answer):
     aux_containers_running: int
     default_compute_pool: bool
     default_aux_pool: bool
-    preemptible: Annotated[bool, Field(description="of the machines, as with spot instances")] = False
+    preemptible: Annotated[bool, Field(description="the machines', as with spot instances")] = False
     scheduler_type: str
     scheduler_fitting_policy: str
     max_idle_agent_period: float = 0.0
@@ -145,18 +145,16 @@ _FIELDS = {to_camel(field): field for field in pool_edits.CHECKS}
 
 
 class PoolRules(serializers.Serializer[Any]):
-    """The rules of a pool; those that are not sent stay as they are. What is allowed is said by a refusal."""
+    """The rules of a pool; those that are not sent stay unchanged. Error messages say what is allowed."""
 
     def get_fields(self) -> dict[str, Any]:
         return {name: serializers.JSONField(required=False, allow_null=True) for name in _FIELDS}
 
     def to_internal_value(self, data: Any) -> Any:
         if not isinstance(data, dict):
-            raise BadRequest("The body must be an object of the pool's fields.")
+            raise BadRequest("The body must be an object with the pool's fields.")
         if unknown := [name for name in data if name not in self.fields]:
-            raise BadRequest(
-                f"{', '.join(unknown)}: a pool has no such field. It has {', '.join(self.fields)}."
-            )
+            raise BadRequest(f"{', '.join(unknown)}: unknown pool field; allowed: {', '.join(self.fields)}.")
         return dict(data)
 
 
@@ -168,7 +166,7 @@ class NewPool(PoolRules):
 
 
 class ResourcePools(ApiView):
-    """All resource pools; admins make new ones."""
+    """List all resource pools; or create one (admins)."""
 
     admin_methods = frozenset({"POST"})
     queries = {"GET": encoding.PageQuery}
@@ -188,7 +186,7 @@ class ResourcePools(ApiView):
 
 
 class OneResourcePool(ApiView):
-    """One resource pool. Removing is refused while hosts or unfinished jobs are in it."""
+    """One resource pool. It cannot be removed while it has hosts or unfinished jobs."""
 
     admin_methods = frozenset({"PATCH", "DELETE"})
     bodies = {"PATCH": PoolRules}
@@ -198,7 +196,7 @@ class OneResourcePool(ApiView):
         return Response(PoolAnswer(resource_pool=encode_pool(pool_named(name))))
 
     def patch(self, request: Request, name: str) -> Response:
-        """The rules as they are then, and the names of those that have changed; the next pass follows them."""
+        """Returns the new rules and the names of the changed ones; the next pass uses them."""
         values = _values(self.body(request))
         pool_named(name)
         changed = _granted(lambda: pool_edits.edit(name, values, actor=actor(request)))

@@ -61,7 +61,7 @@ def periods_of(query: Json) -> Periods:
 
 
 class HeldRecord(Answer):
-    """What a member of an attempt held; `seconds` of it within the time that was asked for."""
+    """Slots held by a member of an attempt; `seconds` are those within the requested period."""
 
     kind: str
     start_time: Time
@@ -96,7 +96,7 @@ class UsageAnswer(Answer):
 
 
 class RawAllocation(ApiView):
-    """What each member of an attempt held in a time, the earliest start first; `seconds` are those within it."""
+    """Slots held by each member of an attempt in a period, earliest start first; `seconds` are those in the period."""
 
     queries = {"GET": RawQuery}
     answers = {"GET": HeldAnswer}
@@ -106,7 +106,7 @@ class RawAllocation(ApiView):
         found = usage.held(after, before, limit=MOST_ENTRIES + 1)
         if len(found) > MOST_ENTRIES:
             raise BadRequest(
-                f"Found more than {MOST_ENTRIES:,} entries, which is the most that one answer has. Ask for a shorter "
+                f"Found more than {MOST_ENTRIES:,} entries, the limit for one answer. Request a shorter "
                 "time, or for CSV at /resources/allocation/raw, which is streamed."
             )
         return Response(HeldAnswer(resource_entries=[_entry(each) for each in found]))
@@ -123,7 +123,7 @@ def _entry(each: usage.Held) -> HeldRecord:
 
 
 class AggregatedAllocation(ApiView):
-    """Slot-seconds by day or month: in all, and by user, label of the experiment and resource pool."""
+    """Slot-seconds by day or month: in total, and by user, experiment label and resource pool."""
 
     queries = {"GET": AggregatedQuery}
     answers = {"GET": UsageAnswer}

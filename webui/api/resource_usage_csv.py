@@ -33,14 +33,14 @@ _SUMS = ["aggregation_type", "aggregation_key", "date", "seconds"]
 
 @async_view("GET", answer=Media("text/csv"))
 async def raw(request: HttpRequest, who: Principal) -> HttpResponseBase:
-    """A line for what each member of an attempt held; `timestamp_after`, `timestamp_before`."""
+    """One line per member of an attempt, with the slots it held; `timestamp_after`, `timestamp_before`."""
     after, before = times_of(_query(request, who, RawQuery))
     return _streamed(_blocks(after, before, _RAW, _raw_rows))
 
 
 @async_view("GET", answer=Media("text/csv"))
 async def attempts(request: HttpRequest, who: Principal) -> HttpResponseBase:
-    """A line for each attempt, with its whole time; `timestamp_after`, `timestamp_before`."""
+    """One line per attempt, with its total time; `timestamp_after`, `timestamp_before`."""
     after, before = times_of(_query(request, who, RawQuery))
     return _streamed(_blocks(after, before, _ATTEMPTS, _attempt_rows))
 
@@ -56,7 +56,7 @@ async def aggregated(request: HttpRequest, who: Principal) -> HttpResponseBase:
 
 def _query(request: HttpRequest, who: Principal, kind: type[serializers.Serializer[Any]]) -> Json:
     if isinstance(who, Allocation):
-        raise Forbidden("The token of a run opens no history of usage; log in as a person.")
+        raise Forbidden("A run's token cannot read usage history; log in as a user.")
     serializer = kind(data=request.GET)
     serializer.is_valid(raise_exception=True)
     return dict(serializer.validated_data)

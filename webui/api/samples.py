@@ -53,7 +53,7 @@ class TaskSamplesQuery(SamplesQuery):
 
 
 class SampleColumns(Answer):
-    """A series of one host: each point is of a span of time, in which it was between `low` and `high`."""
+    """A series of one host: each point covers a span of time, in which values were between `low` and `high`."""
 
     host: str
     name: str
@@ -61,7 +61,7 @@ class SampleColumns(Answer):
     title: str
     unit: str
     group: Annotated[str, one_of(*GROUPS)]
-    total: Annotated[int, Field(description="points that it had before it was reduced")]
+    total: Annotated[int, Field(description="points in the series before reduction")]
     times: Annotated[Stored[list[float]], Field(description="seconds since the epoch")]
     low: Stored[list[float]]
     high: Stored[list[float]]
@@ -73,7 +73,7 @@ class SamplesAnswer(Answer):
 
 
 class TaskSamples(ApiView):
-    """What the hosts of a task measured, as columns; see the trial's."""
+    """Hardware samples from a task's hosts, as columns, in the same format as a trial's."""
 
     queries = {"GET": TaskSamplesQuery}
     answers = {"GET": SamplesAnswer}
@@ -84,10 +84,10 @@ class TaskSamples(ApiView):
 
 
 class TrialSamples(ApiView):
-    """What the hosts of a trial measured while it ran, as columns.
+    """Hardware samples from a trial's hosts while it ran, as columns.
 
-    A series has at most `points` points, each for a span of time: `low`, `high` and `mean` of what was measured in it.
-    `times` are epoch seconds, `part` is a GPU's UUID or a rank, `total` counts what the series had before.
+    A series has at most `points` points, each with the `low`, `high` and `mean` of the samples in a span of time.
+    `times` are epoch seconds, `part` is a GPU's UUID or a rank, `total` is the number of points before reduction.
     """
 
     run_methods = frozenset({"GET"})
@@ -100,7 +100,7 @@ class TrialSamples(ApiView):
 
 
 class HostSamples(ApiView):
-    """What was measured on a host, whatever ran there: of the last hour, unless `from` says otherwise."""
+    """Hardware samples from a host, whatever ran there; by default for the last hour."""
 
     queries = {"GET": SamplesQuery}
     answers = {"GET": SamplesAnswer}
@@ -135,9 +135,7 @@ def _of_task(task_id: str, query: Json) -> SamplesAnswer:
 def _window(query: Json) -> tuple[float | None, float | None]:
     first, last = query.get("from"), query.get("to")
     if first is not None and last is not None and first > last:
-        raise BadRequest(
-            f"from is {first:.3f}, after to, which is {last:.3f}; give the earlier time as from."
-        )
+        raise BadRequest(f"from ({first:.3f}) is after to ({last:.3f}); swap them.")
     return first, last
 
 

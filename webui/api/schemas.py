@@ -50,7 +50,7 @@ class SchemasAnswer(Answer):
 
 
 class Schemas(ApiView):
-    """The names of the schemas of configs."""
+    """The names of the config schemas."""
 
     open_to_all = True
     answers = {"GET": SchemasAnswer}

@@ -24,7 +24,7 @@ class PreviewBody(serializers.Serializer[Any]):
 class Length(Answer):
     name: Annotated[str, Field(description="batches, records, epochs, units, or the name of the time metric")]
     value: int
-    max_length: Annotated[bool, Field(description="the trial ends when it likes; `value` is 0")]
+    max_length: Annotated[bool, Field(description="the trial decides when it ends; `value` is 0")]
 
 
 class TrialsOfLength(Answer):
@@ -33,7 +33,7 @@ class TrialsOfLength(Answer):
 
 
 class Rung(Answer):
-    """How many trials came to this length, and how many of them went on."""
+    """How many trials reached this length, and how many of them were promoted."""
 
     units: int
     trials: int
@@ -45,17 +45,17 @@ class Bracket(Answer):
 
 
 class SearchSummary(Answer):
-    config: Annotated[Json, Field(description="the searcher's section in force")]
+    config: Annotated[Json, Field(description="the effective searcher section")]
     trials: list[TrialsOfLength]
     brackets: list[Bracket]
     unit: str
     total_trials: int
     total_units: Annotated[
         int | None,
-        Field(description="of one run with results drawn by chance; null where a length is unknown"),
+        Field(description="from one simulated run with random results; null if a length is unknown"),
     ]
     expected_units: Annotated[
-        int | None, Field(description="if each rung keeps just its share; null where a length is unknown")
+        int | None, Field(description="if each rung keeps exactly its share; null if a length is unknown")
     ]
     span_units: Annotated[
         int | None, Field(description="from the first start to the last end, at trialsAtOnce")
@@ -90,7 +90,7 @@ def encode(preview: search_preview.Preview) -> SearchSummary:
 
 
 class PreviewSearch(ApiView):
-    """Simulates a search: how many trials train how long. Nothing is stored."""
+    """Simulate a search: how many trials train for how long. Nothing is stored."""
 
     bodies = {"POST": PreviewBody}
     answers = {"POST": SearchPreview}
@@ -99,7 +99,7 @@ class PreviewSearch(ApiView):
     def post(self, request: Request) -> Response:
         body = self.body(request)
         if not isinstance(body["config"], dict):
-            raise BadRequest("config: an experiment config is a map.")
+            raise BadRequest("config: an experiment config must be a map.")
         try:
             preview = search_preview.of(body["config"], body.get("seed") or 0)
         except BadSearch as error:

@@ -21,7 +21,7 @@ class NewService(NewCommand):
 
 
 class ServiceRecord(CommandRecord):
-    """A command's record, and where it is used: `serviceAddress` is a path of this server."""
+    """A command's record with its address: `serviceAddress` is a path on this server."""
 
     service_address: Maybe[str] = None
     ready: Maybe[bool] = None
@@ -37,7 +37,7 @@ class OfServiceKind(OfKind):
 
 
 def encode_service(command: Command) -> CommandRecord:
-    """A command's record, and where it is used: `serviceAddress` is a path of this server."""
+    """A command's record with its address: `serviceAddress` is a path on this server."""
     service: Service | None = getattr(command, "service", None)
     if service is None:
         return encode_command(command)

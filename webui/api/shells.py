@@ -20,13 +20,13 @@ from webui.proxy.access import may_use
 
 
 class LoginAccount(Answer):
-    """The Unix account that a login names; empty where hosts differ and it has none yet."""
+    """The Unix account to log in as; empty if hosts differ and none is assigned yet."""
 
     user: str
 
 
 class ShellRecord(ServiceRecord):
-    """A service's record with its keys; the private one, which opens it, to those who may use it."""
+    """A service's record with its keys; the private key, needed to log in, only for users who may use it."""
 
     public_key: str
     host_key: str
@@ -79,20 +79,20 @@ def account_of(command: Command) -> str:
 
 
 class Shells(OfShells, commands.Commands):
-    """All shells, the newest first; a new one."""
+    """List all shells, newest first; or create one."""
 
     bodies = {"POST": NewService}
     answers = {"GET": ShellsAnswer, "POST": NewShellAnswer}
 
 
 class OneShell(OfShells, commands.OneCommand):
-    """One shell with its config and, for its owner, the key that opens it."""
+    """One shell with its config and, for its owner, the key for logging in."""
 
     answers = {"GET": ShellAndConfigAnswer}
 
 
 class ShellKill(OfShells, commands.CommandKill):
-    """End a shell and all that runs in it. One that has ended is left as it is."""
+    """Kill a shell and everything that runs in it. An ended one is left unchanged."""
 
     answers = {"POST": ShellAnswer}
 

@@ -15,7 +15,7 @@ from webui.api.views import Json
 
 
 class HolderRecord(Answer):
-    """What holds a slot. `idleSince`: since when the GPU has stood idle in its hands; null while it works."""
+    """What holds a slot. `idleSince`: since when the GPU has been idle; null if it is in use."""
 
     allocation_id: str
     task_id: str
@@ -26,7 +26,7 @@ class HolderRecord(Answer):
 
 
 class RemainRecord(Answer):
-    """A process that is left of a run; `state` is the kernel's letter (`D`: it waits in the kernel)."""
+    """A process left by a run; `state` is the kernel's letter (`D`: waiting in the kernel)."""
 
     pid: int
     user: Maybe[str] = None
@@ -35,9 +35,9 @@ class RemainRecord(Answer):
 
 
 class CleaningRecord(Answer):
-    """The run that is over and of which processes may live on the slot.
+    """An ended run whose processes may still be on the slot.
 
-    `failedAt`: since when they are known to survive SIGKILL, so that the host was drained.
+    `failedAt`: since when they are known to have survived SIGKILL, so that the host was drained.
     """
 
     allocation_id: str
@@ -58,7 +58,7 @@ class DeviceRecord(Answer):
 
 
 class SlotCounts(Answer):
-    """`states`: state of a container -> how many slots are held by such."""
+    """`states`: container state -> number of slots held by containers in that state."""
 
     states: dict[str, int]
     disabled: int

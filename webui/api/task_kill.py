@@ -25,7 +25,7 @@ class KillBody(serializers.Serializer[Any]):
 
 
 class TaskKill(ApiView):
-    """End a task at once, by its id or the beginning of it. One that has ended is left as it is."""
+    """Kill a task immediately, by its id or the beginning of its id. An ended one is left unchanged."""
 
     bodies = {"POST": KillBody}
     answers = {"POST": Nothing}
@@ -39,7 +39,7 @@ class TaskKill(ApiView):
             return Response({})
         command = Command.objects.select_related("owner").filter(task=task).first()
         if command is None:
-            raise BadRequest(f"task {task.pk} is the server's own and ends by itself.")
+            raise BadRequest(f"task {task.pk} belongs to the server and ends by itself.")
         require_owner(user, command)
         command_steps.kill(command.pk, actor=who)
         return Response({})

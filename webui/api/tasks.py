@@ -29,7 +29,7 @@ _NAMED = 5
 
 
 class AllocationRecord(Answer):
-    """One attempt. `isReady`: it runs, and what people use of it takes connections."""
+    """One attempt. `isReady`: it is running, and its service accepts connections."""
 
     allocation_id: str
     task_id: str
@@ -44,7 +44,7 @@ class AllocationRecord(Answer):
 
 
 class TaskRecord(Answer):
-    """`allocations`: its attempts, the newest first."""
+    """`allocations`: its attempts, newest first."""
 
     task_id: str
     task_type: str
@@ -143,7 +143,7 @@ def _resources(member: Member) -> ResourcesRecord:
 
 
 class Tasks(ApiView):
-    """What runs on hosts of pools now, by allocation. Detached runs hold nothing, and their trials show them."""
+    """What is running on pool hosts now, by allocation. Detached runs are not included; see their trials."""
 
     answers = {"GET": TasksAnswer}
 
@@ -172,12 +172,12 @@ def find(beginning: str) -> Task:
         raise Missing(f"task {beginning} not found")
     if len(found) > 1:
         named = ", ".join(one.pk for one in found[:_NAMED]) + (" or another" if len(found) > _NAMED else "")
-        raise BadRequest(f"task {beginning} is not unique: it may be {named}; give more characters")
+        raise BadRequest(f"task {beginning} is ambiguous: it can be {named}; give more characters")
     return found[0]
 
 
 class OneTask(ApiView):
-    """One task with all its attempts; its id may be shortened to any unique beginning."""
+    """One task with all its attempts; its id may be shortened to any unique prefix."""
 
     answers = {"GET": TaskAnswer}
 

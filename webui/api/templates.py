@@ -25,7 +25,7 @@ class TemplateRecord(Answer):
     config: Json
     workspace_id: int
     changed_at: Time
-    changed_by: Annotated[str, Field(description="who wrote it last; empty where nobody knows")]
+    changed_by: Annotated[str, Field(description="who last changed it; empty if unknown")]
 
 
 class TemplateAnswer(Answer):
@@ -60,7 +60,7 @@ class TemplatesQuery(encoding.PageQuery):
 
 def _text(config: Any) -> str:
     if not isinstance(config, dict):
-        raise BadRequest("config: a template is a map, like an experiment's config.")
+        raise BadRequest("config: a template must be a map, like an experiment's config.")
     return yamltext.dump(config)
 
 
@@ -96,7 +96,7 @@ class Templates(ApiView):
 
 
 class OneTemplate(ApiView):
-    """One template: POST makes it, PUT makes or replaces it, PATCH replaces its config."""
+    """One template: POST creates it, PUT creates or replaces it, PATCH replaces its config."""
 
     bodies = {"POST": TemplateBody, "PUT": TemplateBody}
     described_bodies = {"PATCH": Json}
@@ -135,7 +135,7 @@ class RenameBody(serializers.Serializer[Any]):
 
 
 class TemplateRename(ApiView):
-    """Give a template another name."""
+    """Rename a template."""
 
     bodies = {"PATCH": RenameBody}
     answers = {"PATCH": TemplateAnswer}

@@ -29,7 +29,7 @@ async def of_trial(request: HttpRequest, who: Principal, trial_id: int) -> HttpR
 
 @async_view("GET", answer=Media("application/zip"))
 async def of_experiment(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
-    """The event files of all its trials."""
+    """The event files of all trials of an experiment."""
     trials = await reading(_trials_of, who, experiment_id)
     name = f"experiment_{experiment_id}_tensorboard.zip"
     return as_file(archive(trials, "tensorboard"), name, "application/zip")

@@ -58,7 +58,7 @@ class OfTensorboards(OfServiceKind):
 
 
 class Tensorboards(OfTensorboards, commands.Commands):
-    """All TensorBoards, the newest first; a new one."""
+    """List all TensorBoards, newest first; or create one."""
 
     bodies = {"POST": NewTensorboard}
     answers = {"GET": TensorboardsAnswer, "POST": NewTensorboardAnswer}
@@ -70,7 +70,7 @@ class Tensorboards(OfTensorboards, commands.Commands):
 def shown_of(experiment_ids: list[int], trial_ids: list[int]) -> submit.Shown:
     """Raises BadRequest where nothing is named, Missing where one is not there."""
     if not experiment_ids and not trial_ids:
-        raise BadRequest("nothing to show was named; send experimentIds or trialIds.")
+        raise BadRequest("nothing to show; send experimentIds or trialIds.")
     for model, ids in ((Experiment, experiment_ids), (Trial, trial_ids)):
         there = set(model.objects.filter(pk__in=ids).values_list("pk", flat=True))
         if gone := [each for each in ids if each not in there]:
@@ -85,7 +85,7 @@ class OneTensorboard(OfTensorboards, commands.OneCommand):
 
 
 class TensorboardKill(OfTensorboards, commands.CommandKill):
-    """End a TensorBoard at once. One that has ended is left as it is."""
+    """Kill a TensorBoard immediately. An ended one is left unchanged."""
 
     answers = {"POST": TensorboardAnswer}
 

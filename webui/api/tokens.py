@@ -29,7 +29,7 @@ _DURATION = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
 
 
 class TokenRecord(Answer):
-    """What is known of a token; the token itself is shown once, where it is made."""
+    """A token's record; the token itself is shown only once, when it is created."""
 
     id: int
     user_id: int
@@ -89,7 +89,7 @@ class NewToken(serializers.Serializer[Any]):
         allow_null=True,
         allow_blank=True,
         max_length=32,
-        help_text="such as 240h; -1: for ever",
+        help_text="such as 240h; -1: never expires",
     )
     description = serializers.CharField(
         required=False, allow_null=True, allow_blank=True, max_length=tokens.DESCRIPTION_CHARACTERS
@@ -113,7 +113,7 @@ class TokensQuery(encoding.PageQuery):
 
 
 class Tokens(ApiView):
-    """One's access tokens, and as admin everybody's. POST makes one, and shows it this once."""
+    """List active access tokens (admins: everyone's). POST creates one and shows it only this once."""
 
     viewer_methods = frozenset({"POST"})
     full_scope_methods = frozenset({"POST"})
@@ -156,7 +156,7 @@ def _user(asking: User, user_id: int | None) -> User:
 
 
 class OneToken(ApiView):
-    """One access token: describe it otherwise, or revoke it for good."""
+    """One access token: change its description, or revoke it permanently."""
 
     viewer_methods = frozenset({"PATCH"})
     full_scope_methods = frozenset({"PATCH"})

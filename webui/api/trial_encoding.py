@@ -56,7 +56,7 @@ class Validation(Answer):
 
 
 class CheckpointWorkload(Answer):
-    """A checkpoint as a part of a trial's work."""
+    """A checkpoint in a trial's workloads."""
 
     uuid: str
     state: CheckpointStateName
@@ -67,12 +67,12 @@ class CheckpointWorkload(Answer):
 
 
 class FailureRecord(Answer):
-    """The newest failure: which rank failed first, how, and what it said last."""
+    """The latest failure: which rank failed first, how, and its last output."""
 
     attempt: int
     sentence: str
     lines: list[str]
-    rank: Annotated[int | None, Field(description="null where none is known, as of a lost host")]
+    rank: Annotated[int | None, Field(description="null if unknown, as for a lost host")]
     host: str
     code: int | None
 
@@ -87,7 +87,7 @@ class TrialRecord(Answer):
     state: Annotated[str, one_of(*STATES)]
     start_time: Time
     end_time: Maybe[Time] = None
-    wall_clock_time: Annotated[float, Field(description="seconds, until now while it goes on")]
+    wall_clock_time: Annotated[float, Field(description="seconds, until now if it has not ended")]
     hparams: Json
     restarts: int
     total_batches_processed: int
@@ -105,7 +105,7 @@ class TrialRecord(Answer):
     external_trial_id: Maybe[str] = None
     log_policy_matched: Maybe[Annotated[str, Field(description="the newest of logLabels")]] = None
     log_labels: Annotated[list[str], Field(description="names of the log policies that its log matched")]
-    log_retention_days: Maybe[Annotated[int, Field(description="-1: for ever")]] = None
+    log_retention_days: Maybe[Annotated[int, Field(description="-1: forever")]] = None
     failure: Maybe[FailureRecord] = None
 
 

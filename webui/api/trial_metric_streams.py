@@ -25,7 +25,7 @@ from webui.waiting.threads import reading, release_thread
 class ReportRecord(Answer):
     """One report of a trial."""
 
-    id: Annotated[int, Field(description="its place in this answer")]
+    id: Annotated[int, Field(description="its index in this answer")]
     trial_id: int
     trial_run_id: int
     group: str
@@ -46,7 +46,9 @@ async def trial_metrics(request: HttpRequest, who: Principal) -> HttpResponseBas
     """Reports of one group."""
     group = request.GET.get("group", "")
     if not group or "\x00" in group:
-        raise BadRequest(f"group: {'is missing' if not group else 'is no name'}; name one, such as training.")
+        raise BadRequest(
+            f"group: {'is missing' if not group else 'is invalid'}; give a group, such as training."
+        )
     return await _stream(request, who, group)
 
 
@@ -84,7 +86,7 @@ def _read(trial_id: int, group: str, window: tuple[int, int]) -> list[Reported]:
 def _check(who: Principal, ids: Sequence[int]) -> None:
     """Raises BadRequest and Missing: each trial must exist, and be the run's own where a run asks."""
     if not ids:
-        raise BadRequest("trialIds: missing; name one trial or more.")
+        raise BadRequest("trialIds: missing; give at least one trial.")
     tasks = dict(Trial.objects.filter(pk__in=ids).values_list("pk", "task_id"))
     for trial_id in ids:
         if trial_id not in tasks or (isinstance(who, Allocation) and tasks[trial_id] != who.task_id):

@@ -41,7 +41,7 @@ class RankOnHost(Answer):
 
 
 class TimingSummary(Answer):
-    """A timing over all ranks and steps that were asked for, in seconds."""
+    """A timing over all requested ranks and steps, in seconds."""
 
     name: str
     count: int
@@ -49,7 +49,7 @@ class TimingSummary(Answer):
     mean: float
     p50: float
     p95: float
-    share: Annotated[float | None, Field(description="of all steps' time; null where no step is marked")]
+    share: Annotated[float | None, Field(description="share of all steps' time; null if no step is marked")]
 
 
 class Throughput(Answer):
@@ -58,24 +58,24 @@ class Throughput(Answer):
 
 
 class StepWork(Answer):
-    """Seconds of a step's own work: a row per rank, a column from `firstSteps` to `lastSteps`, both included."""
+    """Seconds of work per step: one row per rank, each column from `firstSteps` to `lastSteps`, inclusive."""
 
     ranks: Whole
     first_steps: Whole
     last_steps: Whole
-    seconds: Annotated[Stored[list[list[float | None]]], Field(description="null where the rank has no step")]
+    seconds: Annotated[Stored[list[list[float | None]]], Field(description="null if the rank has no steps")]
 
 
 class SlowRank(Answer):
-    """The rank with most work a step, and its price."""
+    """The rank with the most work per step, and what it costs."""
 
     rank: int
     host: str
-    is_slow: Annotated[bool, Field(description="the difference is worth a word")]
+    is_slow: Annotated[bool, Field(description="the difference is significant")]
     work: Annotated[float, Field(description="mean seconds of a step")]
-    median_work: Annotated[float, Field(description="the same of the median rank")]
+    median_work: Annotated[float, Field(description="mean seconds of a step of the median rank")]
     lost_seconds: float
-    lost_share: Annotated[float, Field(description="of all steps' time")]
+    lost_share: Annotated[float, Field(description="share of all steps' time")]
     lost: Annotated[Numbers, Field(description="seconds, by column of `work`")]
 
 
@@ -84,7 +84,7 @@ class TimingColumns(Answer):
 
     rank: int
     name: str
-    total: Annotated[int, Field(description="points that it had before it was reduced")]
+    total: Annotated[int, Field(description="points in the series before reduction")]
     first_steps: Whole
     steps: Whole
     times: Annotated[Numbers, Field(description="seconds since the epoch")]
@@ -100,7 +100,7 @@ class TimingColumns(Answer):
 class CountColumns(Answer):
     rank: int
     name: str
-    total: Annotated[int, Field(description="points that it had before it was reduced")]
+    total: Annotated[int, Field(description="points in the series before reduction")]
     steps: Whole
     times: Annotated[Numbers, Field(description="seconds since the epoch")]
     per_second: Numbers
@@ -119,9 +119,9 @@ class TimingsAnswer(Answer):
 class TrialTimings(ApiView):
     """Timings of a trial by rank, as columns; all times are seconds.
 
-    `series` and `counts` have at most `points` points each, of `names` and `ranks` alone where those are given; with
-    `points=0` there are none. `summary`, `throughput`, `work` (a step's own work by rank and steps, null where a rank
-    has none) and `straggler` (absent where steps are not marked) are of all names and ranks between both steps.
+    `series` and `counts` have at most `points` points each, only for `names` and `ranks` if those are given; with
+    `points=0` there are none. `summary`, `throughput`, `work` (work per step, by rank and steps; null if a rank
+    has none) and `straggler` (absent if steps are not marked) cover all names and ranks between both steps.
     """
 
     run_methods = frozenset({"GET"})

@@ -58,7 +58,7 @@ class Metrics(Validation):
 
 
 class Workload(Answer):
-    """One of these; metrics of groups of one's own stand under training."""
+    """One of these; metrics of custom groups are under training."""
 
     training: Maybe[Metrics] = None
     validation: Maybe[Metrics] = None
@@ -71,7 +71,7 @@ class WorkloadsAnswer(Answer):
 
 
 class TrialWorkloads(ApiView):
-    """Reports and checkpoints of a trial, in order of their step."""
+    """Reports and checkpoints of a trial, in order of step."""
 
     run_methods = frozenset({"GET"})
     queries = {"GET": WorkloadsQuery}
@@ -166,7 +166,7 @@ class TimeSeriesAnswer(Answer):
 
 
 class TimeSeries(ApiView):
-    """Curves of metrics of several trials, at most maxDatapoints points each, their extremes among them."""
+    """Metric curves of several trials, each with at most maxDatapoints points, including the extremes."""
 
     queries = {"GET": SeriesQuery}
     answers = {"GET": TimeSeriesAnswer}

@@ -54,7 +54,7 @@ class TrialAnswer(Answer):
 
 
 class OneTrial(ApiView):
-    """One trial. Of a detached one its user says by PATCH that it lives (no state), runs or has ended."""
+    """One trial. For a detached trial, PATCH reports that it is alive (no state), running or ended."""
 
     run_methods = frozenset({"GET"})
     bodies = {"PATCH": TrialPatch}
@@ -67,7 +67,7 @@ class OneTrial(ApiView):
         state = (self.body(request).get("state") or "").removeprefix("STATE_")
         trial = find_to_report(request, trial_id)
         if not trial.experiment.unmanaged:
-            raise BadRequest(f"trial {trial_id} is run by the queue, which alone says how it stands.")
+            raise BadRequest(f"trial {trial_id} is run by the queue, so its state cannot be set.")
         if state in {"RUNNING", "ACTIVE"}:
             detached.set_running(trial_id)
         elif state in {"COMPLETED", "ERROR"}:
@@ -78,7 +78,7 @@ class OneTrial(ApiView):
 
 
 class TrialKill(ApiView):
-    """End one trial now. One that has ended is left as it is."""
+    """Kill a trial. An ended one is left unchanged."""
 
     answers = {"POST": Nothing}
 
@@ -129,7 +129,7 @@ class TrialMetrics(ApiView):
 
 
 class TrialMetricsOfGroup(ApiView):
-    """The same for older clients, whose path names the group."""
+    """A run of an older client reports metrics; the path has the group."""
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": Report}
@@ -186,7 +186,7 @@ class ProgressBody(serializers.Serializer[Any]):
 
 
 class TrialProgress(ApiView):
-    """A run says how far it is, from 0 to 1; what is raw (batches) is left to the searcher's length."""
+    """A run reports its progress, from 0 to 1; raw progress (batches) is divided by the searcher's length."""
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": ProgressBody}
@@ -210,7 +210,7 @@ class EarlyExitBody(serializers.Serializer[Any]):
 
 
 class EarlyExit(ApiView):
-    """A run says why it ends early. The first reason stands."""
+    """A run reports why it ends early. The first reason is kept."""
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": EarlyExitBody}
@@ -222,7 +222,7 @@ class EarlyExit(ApiView):
             self.body(request)["reason"].removeprefix("EXITED_REASON_").removeprefix("EARLY_EXIT_REASON_")
         )
         if not Trial.objects.filter(pk=trial_id, early_exit="").update(early_exit=reason[:32]):
-            raise BadRequest(f"trial {trial_id} has already said why it ends: {trial.early_exit}")
+            raise BadRequest(f"trial {trial_id} has already reported why it ends: {trial.early_exit}")
         return Response({})
 
 
@@ -231,7 +231,7 @@ class RunnerStateBody(serializers.Serializer[Any]):
 
 
 class RunnerMetadata(ApiView):
-    """What a run is doing, as a word or two for the pages."""
+    """What a run is doing, in a word or two, shown on pages."""
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": RunnerStateBody}

@@ -72,14 +72,12 @@ def _at(route: str, view: type[ApiView], **options: Any) -> URLPattern:
 
 @csrf_exempt
 def nothing(request: HttpRequest) -> JsonResponse:
-    return json_error(404, f"There is nothing at {request.path}; /api/v1/docs lists what there is.")
+    return json_error(404, f"There is nothing at {request.path}; see /api/v1/docs for all paths.")
 
 
 @csrf_exempt
 def no_checkpoint(request: HttpRequest, name: str) -> JsonResponse:
-    return json_error(
-        404, f"There is no checkpoint {name!r}; a checkpoint is called by its UUID, all 36 characters of it."
-    )
+    return json_error(404, f"There is no checkpoint {name!r}; give the full UUID of 36 characters.")
 
 
 _people = [

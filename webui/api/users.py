@@ -109,7 +109,7 @@ class UserFields(serializers.Serializer[Any]):
         required=False,
         allow_blank=True,
         max_length=254,
-        help_text="by which single sign-on finds the account",
+        help_text="used by single sign-on to find the account",
     )
 
 
@@ -133,7 +133,7 @@ class UsersQuery(encoding.PageQuery):
 
 
 class Users(ApiView):
-    """All users; a new one."""
+    """List all users; or create one."""
 
     admin_methods = frozenset({"POST"})
     bodies = {"POST": NewUser}
@@ -170,7 +170,7 @@ class Users(ApiView):
                 user.save(force_insert=True)
                 record(Event.Kind.USER, user.pk, to_state=user.role, reason="created", actor=actor(request))
         except IntegrityError as error:
-            raise Conflict(f"user already exists: there is a user {user.username}.") from error
+            raise Conflict(f"user already exists: {user.username}.") from error
         return Response(UserAnswer(user=encode_user(user)))
 
 
@@ -195,12 +195,12 @@ def _apply(user: User, fields: Json) -> None:
         user.unix_group = group.get("agentGroup") or ""
         user.unix_gid = group.get("agentGid")
         if user.unix_user == "root" or user.unix_uid == 0:
-            raise BadRequest("agentUserGroup: jobs may not run as root; link an ordinary account.")
+            raise BadRequest("agentUserGroup: jobs cannot run as root; link an ordinary account.")
 
 
 def _set_password(user: User, password: str, is_hashed: bool) -> None:
     if not password:
-        raise BadRequest("password: an empty password is not accepted.")
+        raise BadRequest("password: must not be empty.")
     if not is_hashed and (sentence := weakness(password)):
         raise BadRequest(sentence)
     set_password(user, password, is_hashed=is_hashed)
@@ -243,7 +243,7 @@ class OneUser(ApiView):
             with transaction.atomic():
                 user.save()
         except IntegrityError as error:
-            raise Conflict(f"there is already a user {user.username}.") from error
+            raise Conflict(f"a user {user.username} already exists.") from error
         if not user.is_active:
             LoginToken.objects.filter(user=user).delete()
             tokens.revoke_all(user)
@@ -261,7 +261,7 @@ def _refuse_last_admin(user: User) -> None:
     others = User.objects.filter(role=User.Role.ADMIN, is_active=True).exclude(pk=user.pk)
     was_admin = User.objects.filter(pk=user.pk, role=User.Role.ADMIN, is_active=True).exists()
     if was_admin and not others.exists():
-        raise BadRequest(f"{user.username} is the only active admin; make another one first.")
+        raise BadRequest(f"{user.username} is the only active admin; make another user an admin first.")
 
 
 class UserByName(ApiView):
@@ -298,7 +298,7 @@ class SettingsBody(serializers.Serializer[Any]):
 
 
 class UserSettings(ApiView):
-    """What a page keeps for its user: columns, filters, the theme."""
+    """A user's page settings: columns, filters, theme."""
 
     viewer_methods = frozenset({"POST"})
     bodies = {"POST": SettingsBody}
@@ -322,7 +322,7 @@ class UserSettings(ApiView):
 
 
 class UserSettingsReset(ApiView):
-    """Forget all settings of the user that asks."""
+    """Reset all settings of the requesting user."""
 
     viewer_methods = frozenset({"POST"})
     answers = {"POST": Nothing}

@@ -39,7 +39,7 @@ class TriggerRecord(Answer):
 
 
 class WebhookRecord(Answer):
-    """`url` is masked, since most carry a key."""
+    """`url` is masked, because most URLs contain a key."""
 
     id: int
     name: str
@@ -57,7 +57,7 @@ class WebhookRecord(Answer):
 
 
 class DeliveryRecord(Answer):
-    """`test`: somebody pressed the button. `nextAt`: of one that waits to be sent."""
+    """`test`: sent by the test button. `nextAt`: when a waiting delivery will be sent."""
 
     id: str
     webhook_id: int
@@ -85,13 +85,13 @@ class SigningKeyAnswer(Answer):
 
 
 class NewWebhookAnswer(WebhookAnswer):
-    """`signingKey` is shown this once, and where messages are signed."""
+    """`signingKey` is shown only this once, and only if messages are signed."""
 
     signing_key: Maybe[str] = None
 
 
 class WebhookTestAnswer(Answer):
-    """`status`: of HTTP, 0: nobody answered."""
+    """`status`: the HTTP status; 0: no answer."""
 
     completed: bool
     status: int
@@ -144,15 +144,15 @@ class TriggerBody(serializers.Serializer[Any]):
     condition = serializers.DictField(
         required=False,
         allow_null=True,
-        help_text="; ".join(f"of {kind}: {' or '.join(names)}" for kind, names in CONDITIONS.items()),
+        help_text="; ".join(f"for {kind}: {' or '.join(names)}" for kind, names in CONDITIONS.items()),
     )
 
 
 class WebhookFields(serializers.Serializer[Any]):
-    """What PATCH may change."""
+    """The fields that PATCH can change."""
 
     name = serializers.CharField(max_length=rules.NAME_CHARACTERS, required=False)
-    url = serializers.CharField(max_length=2000, required=False, help_text="of mail: its addresses")
+    url = serializers.CharField(max_length=2000, required=False, help_text="for mail: its addresses")
     webhookType = serializers.ChoiceField(choices=list(_TYPES), required=False)
     mode = serializers.ChoiceField(choices=["WEBHOOK_MODE_UNSPECIFIED", *_MODES], required=False)
     triggers = serializers.ListField(child=TriggerBody(), required=False, max_length=20)
@@ -163,7 +163,7 @@ class WebhookFields(serializers.Serializer[Any]):
         max_length=text.TEMPLATE_CHARACTERS,
         required=False,
         allow_blank=True,
-        help_text=f"text with {{{{ names }}}}, of: {', '.join(text.NAMES)}",
+        help_text=f"text with {{{{ names }}}} from: {', '.join(text.NAMES)}",
     )
     paused = serializers.BooleanField(required=False)
 
@@ -171,7 +171,7 @@ class WebhookFields(serializers.Serializer[Any]):
 class NewWebhook(WebhookFields):
     id = serializers.IntegerField(required=False, allow_null=True)
     name = serializers.CharField(max_length=rules.NAME_CHARACTERS)
-    url = serializers.CharField(max_length=2000, help_text="of mail: its addresses, separated by commas")
+    url = serializers.CharField(max_length=2000, help_text="for mail: its addresses, separated by commas")
     webhookType = serializers.ChoiceField(choices=list(_TYPES))
     triggers = serializers.ListField(child=TriggerBody(), min_length=1, max_length=20)
 
@@ -210,7 +210,7 @@ def find(request: Request, rule_id: int) -> Rule:
 
 
 class Webhooks(ApiView):
-    """The webhooks that one may see: one's own, and as admin all. POST makes one; its signing key is shown once."""
+    """List your webhooks (admins: all). POST creates one; its signing key is shown only once."""
 
     bodies = {"POST": NewWebhook}
     answers = {"GET": WebhooksAnswer, "POST": NewWebhookAnswer}
@@ -227,7 +227,7 @@ class Webhooks(ApiView):
 
 
 class OneWebhook(ApiView):
-    """One webhook: change it, pause it, remove it."""
+    """One webhook: change, pause or delete it."""
 
     bodies = {"PATCH": WebhookFields}
     answers = {"GET": WebhookAnswer, "PATCH": WebhookAnswer, "DELETE": Nothing}
@@ -250,9 +250,9 @@ class OneWebhook(ApiView):
 
 
 class WebhookTest(ApiView):
-    """Send an example now. `completed` says whether the receiver took it, `answer` what it said.
+    """Send an example now. `completed`: whether the receiver accepted it; `answer`: its answer.
 
-    It is listed among the deliveries.
+    It is listed with the deliveries.
     """
 
     answers = {"POST": WebhookTestAnswer}
@@ -263,7 +263,7 @@ class WebhookTest(ApiView):
 
 
 class WebhookKey(ApiView):
-    """Another key for the signatures; the one before counts no more. Shown once."""
+    """Replace the signing key; the previous one is revoked. The new key is shown only once."""
 
     answers = {"POST": SigningKeyAnswer}
 
@@ -275,7 +275,7 @@ class WebhookKey(ApiView):
 
 
 class WebhookDeliveries(ApiView):
-    """What was sent, the newest first, with what the receiver answered."""
+    """Deliveries, newest first, with the receiver's answers."""
 
     queries = {"GET": encoding.PageQuery}
     answers = {"GET": DeliveriesAnswer}
@@ -286,7 +286,7 @@ class WebhookDeliveries(ApiView):
 
 
 class DeliveryRetry(ApiView):
-    """Send a delivery that failed or waits once more, now."""
+    """Send a failed or waiting delivery again now."""
 
     answers = {"POST": DeliveryAnswer}
 
@@ -312,7 +312,7 @@ class CustomBody(serializers.Serializer[Any]):
 
 
 class WebhookCustom(ApiView):
-    """Tell the receivers of CUSTOM something about an experiment. It stands in the experiment's timeline, too."""
+    """Send a message about an experiment to the receivers of CUSTOM. It also appears in the experiment's timeline."""
 
     bodies = {"POST": CustomBody}
     answers = {"POST": Nothing}

@@ -36,21 +36,21 @@ class StoppedBy(Answer):
 
 class WhyStoppedAnswer(Answer):
     attempt: Maybe[int] = None
-    sentences: Annotated[list[str], Field(description="empty while the attempt goes on")]
+    sentences: Annotated[list[str], Field(description="empty while the attempt is running")]
     rank: Maybe[Annotated[int, Field(description="which failed first")]] = None
     host: Maybe[str] = None
     exit_code: Maybe[int] = None
     signal: Maybe[int] = None
     meaning: Maybe[Annotated[str, Field(description="the exit code in words")]] = None
-    lines: Annotated[list[LastLine], Field(description="what the process said last")]
+    lines: Annotated[list[LastLine], Field(description="the last output of the process")]
     traceback: bool
     stopped_by: Maybe[StoppedBy] = None
     labels: Annotated[list[str], Field(description="names of the log policies that matched")]
-    failed: Annotated[bool, Field(description="nobody wanted this end")]
+    failed: Annotated[bool, Field(description="the end was not requested")]
 
 
 def encode_story(story: Story) -> WhyStoppedAnswer:
-    """`sentences` is empty while the attempt goes on; rank, host and the like are left out where none is known."""
+    """`sentences` is empty while the attempt is running; rank, host and the like are left out where none is known."""
     return WhyStoppedAnswer.of(
         story,
         host=story.host or None,
@@ -62,7 +62,7 @@ def encode_story(story: Story) -> WhyStoppedAnswer:
 
 
 class TaskWhyStopped(ApiView):
-    """Why an attempt of a task stopped: the newest, or the one whose number is `attempt`."""
+    """Why an attempt of a task stopped: the latest, or the one with the number `attempt`."""
 
     queries = {"GET": WhyQuery}
     answers = {"GET": WhyStoppedAnswer}
@@ -75,7 +75,7 @@ class TaskWhyStopped(ApiView):
 
 
 class TrialWhyStopped(ApiView):
-    """The same of a trial."""
+    """Why an attempt of a trial stopped: the latest, or the one with the number `attempt`."""
 
     queries = {"GET": WhyQuery}
     answers = {"GET": WhyStoppedAnswer}

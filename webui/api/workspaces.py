@@ -21,7 +21,7 @@ _SORT = {"SORT_BY_NAME": "name", "SORT_BY_ID": "id"}
 
 
 class WorkspaceRecord(Answer):
-    """`userId` 0: nobody owns it."""
+    """`userId` 0: no owner."""
 
     id: int
     name: str
@@ -47,7 +47,7 @@ class WorkspaceAnswer(Answer):
 
 class NewWorkspaceAnswer(WorkspaceAnswer):
     # the client iterates over this
-    namespace_bindings: Annotated[Json, Field(description="of Kubernetes; always empty")] = {}
+    namespace_bindings: Annotated[Json, Field(description="for Kubernetes; always empty")] = {}
 
 
 class CompletedAnswer(Answer):
@@ -84,7 +84,7 @@ class WorkspaceBody(serializers.Serializer[Any]):
 
 
 class Workspaces(ApiView):
-    """All workspaces; a new one."""
+    """List all workspaces; or create one."""
 
     bodies = {"POST": WorkspaceBody}
     queries = {"GET": WorkspacesQuery}
@@ -110,7 +110,7 @@ class Workspaces(ApiView):
 
 
 class OneWorkspace(ApiView):
-    """One workspace; only an empty one can be deleted."""
+    """One workspace; it can be deleted only if it is empty."""
 
     bodies = {"PATCH": WorkspaceBody}
     answers = {"GET": WorkspaceAnswer, "PATCH": WorkspaceAnswer, "DELETE": CompletedAnswer}
@@ -128,7 +128,7 @@ class OneWorkspace(ApiView):
 
 
 class WorkspaceArchive(ApiView):
-    """Archive a workspace, or bring it back."""
+    """Archive or unarchive a workspace."""
 
     answers = {"POST": Nothing}
     archived = True
@@ -139,7 +139,7 @@ class WorkspaceArchive(ApiView):
 
 
 class AvailablePools(ApiView):
-    """Every workspace may use every pool."""
+    """The pools that a workspace can use: always all pools."""
 
     answers = {"GET": PoolNamesAnswer}
 

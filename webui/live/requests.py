@@ -54,10 +54,10 @@ def _number(frame: dict[str, Any], name: str) -> int:
 def _filters(frame: dict[str, Any]) -> Filters:
     ranks = _list(frame, "ranks", int)
     if not all(-1 <= rank < 2**31 for rank in ranks):
-        raise Refusal("ranks must be -1 (no rank) or more.")
+        raise Refusal("ranks must be -1 (no rank) or greater.")
     hosts = _list(frame, "hosts", str)
     if not all(host.isprintable() for host in hosts):
-        raise Refusal("hosts must be names of hosts.")
+        raise Refusal("hosts must be host names.")
     search = frame.get("search", "")
     if not isinstance(search, str):
         raise Refusal("search must be text.")

@@ -83,7 +83,7 @@ class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no t
         except Error as error:
             if not self._checked_at:
                 raise
-            log.info("the login of a socket is not checked: %s", error)
+            log.info("cannot check the login of a socket: %s", error)
             return
         if user is None:
             raise Closed(NOT_LOGGED_IN)

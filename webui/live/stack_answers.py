@@ -35,6 +35,6 @@ def _encoded(rank: int, row: RankStack | None) -> dict[str, Any]:
     if row is None:
         return {
             "rank": rank,
-            "message": f"Rank {rank} has not answered within {WAIT_SECONDS:.0f} s; ask again.",
+            "message": f"Rank {rank} did not answer within {WAIT_SECONDS:.0f} s; try again.",
         }
     return {"rank": rank, "text" if row.found else "message": row.text}

@@ -72,9 +72,9 @@ class Tail:
                 try:
                     await self._look()
                 except Error as error:  # viewers see how old their news is; the next look may succeed
-                    log.info("the log of %s is not looked at: %s", self.task_id, error)
+                    log.info("cannot read the log of %s: %s", self.task_id, error)
                 except Exception:  # nobody else would look again
-                    log.exception("a look at the log of %s failed", self.task_id)
+                    log.exception("reading the log of %s failed", self.task_id)
                 gather = GATHER_SECONDS_MIN + GATHER_SECONDS_PER_VIEWER * len(self._nudges)
                 await asyncio.sleep(min(GATHER_SECONDS_MAX, gather))
                 await watch.wait(LOOK_AGAIN_SECONDS)

@@ -20,7 +20,7 @@ from events.record import record
 from webui.pages.frame import actor, page, show, user_of
 
 #: choices of how long a token counts, in days
-_LIFETIMES = [(7, "a week"), (30, "30 days"), (90, "90 days"), (365, "a year"), (-1, "until it is revoked")]
+_LIFETIMES = [(7, "in a week"), (30, "in 30 days"), (90, "in 90 days"), (365, "in a year"), (-1, "never")]
 NAME_CHARACTERS = 150
 
 
@@ -54,12 +54,12 @@ def profile(request: HttpRequest) -> HttpResponse:
     user, name = user_of(request), request.POST.get("display_name", "").strip()
     if len(name) > NAME_CHARACTERS or not name.isprintable():
         return _show(
-            request, errors={"display_name": f"Allowed: {NAME_CHARACTERS} printable characters at most."}
+            request, errors={"display_name": f"At most {NAME_CHARACTERS} printable characters are allowed."}
         )
     user.display_name = name
     user.save(update_fields=["display_name", "modified_at"])
     _record(request, {"changed": ["displayName"]})
-    messages.success(request, "The name is saved.")
+    messages.success(request, "Name saved.")
     return redirect("/settings")
 
 
@@ -75,13 +75,13 @@ def password(request: HttpRequest) -> HttpResponse:
             user, request.POST.get("old", ""), is_hashed=False
         ):
             attempts.failed(user.username)
-            errors["old"] = "This is not the password that counts now."
+            errors["old"] = "This is not your current password."
     except Refusal as error:
         errors["old"] = str(error)
     if weak := weakness(new):
         errors["new"] = weak
     elif new != request.POST.get("again", ""):
-        errors["again"] = "The two are not the same."
+        errors["again"] = "The passwords do not match."
     if errors:
         return _show(request, errors=errors)
     set_password(user, new, is_hashed=False)
@@ -89,7 +89,7 @@ def password(request: HttpRequest) -> HttpResponse:
     LoginToken.objects.filter(user=user).delete()
     update_session_auth_hash(request, user)
     _record(request, {"changed": ["password"]})
-    messages.success(request, "The password is changed. Logins elsewhere have ended; access tokens count on.")
+    messages.success(request, "Password changed. Logins elsewhere have ended; access tokens stay valid.")
     return redirect("/settings")
 
 
@@ -108,7 +108,7 @@ def make_token(request: HttpRequest) -> HttpResponse:
         days = float(request.POST.get("days", ""))
         scope = Scope(request.POST.get("scope", ""))
     except ValueError:
-        return _show(request, errors={"token": "Choose how long the token counts, and what it may do."})
+        return _show(request, errors={"token": "Choose when the token expires, and its scope."})
     try:
         made, token = tokens.create(
             user_of(request),
@@ -129,5 +129,5 @@ def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
     if row is None:
         raise Http404(f"You have no access token {token_id}.")
     tokens.revoke(row, actor=actor(request))
-    messages.success(request, f"Token {token_id} counts no more.")
+    messages.success(request, f"Token {token_id} has been revoked.")
     return redirect("/settings#tokens")

@@ -94,10 +94,10 @@ def idle() -> list[Idle]:
 def idle_rule() -> str:
     """When a GPU is flagged, in words."""
     if settings.IDLE_GPU_SECONDS <= 0:
-        return "GPUs that are held and do nothing are not looked for (TRAINMASTER_IDLE_GPU_SECONDS is 0)."
+        return "Idle GPUs are not detected (TRAINMASTER_IDLE_GPU_SECONDS is 0)."
     return (
-        f"Held by a run, and under {settings.IDLE_GPU_PERCENT:g} % for"
-        f" {duration(settings.IDLE_GPU_SECONDS)}; looked at once a minute."
+        f"Idle: held by a run, and under {settings.IDLE_GPU_PERCENT:g} % for"
+        f" {duration(settings.IDLE_GPU_SECONDS)}; checked once a minute."
     )
 
 

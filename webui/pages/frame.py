@@ -40,7 +40,7 @@ def page(view: View) -> View:
         except Refusal as refusal:
             return refused(request, refusal)
         except DataError:
-            return refused(request, Refusal("The database takes no such value."))
+            return refused(request, Refusal("Invalid value."))
 
     return cast(View, login_required(guarded))
 

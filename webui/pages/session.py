@@ -40,7 +40,7 @@ def login(request: HttpRequest) -> HttpResponse:
     user = User.objects.filter(username=username, is_active=True).first()
     if user is None or not check_password(user, request.POST.get("password", ""), is_hashed=False):
         attempts.failed(username)
-        context["error"] = "The user name or the password is wrong."
+        context["error"] = "The username or password is wrong."
         return render(request, "pages/login.html", context, status=403)
     start_session(request, user, backend="django.contrib.auth.backends.ModelBackend")
     safe = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, request.is_secure())

@@ -58,7 +58,7 @@ class NoLonger(Exception):
     """Whoever opened a stream may use the task no more."""
 
     def __init__(self, visit: Visit) -> None:
-        super().__init__(f"{visit.answer} any more")
+        super().__init__(str(visit.answer))
         self.visit = visit
 
 
@@ -123,7 +123,7 @@ async def until_it_may_not(visitor: Visitor) -> None:
         try:
             seen = await reading(look, visitor)
         except Error as error:
-            log.info("the login of a stream to task %s is not checked: %s", visitor.service_id, error)
+            log.info("cannot check the login of a stream to task %s: %s", visitor.service_id, error)
             continue
         if seen.answer not in {Answer.OPEN, Answer.WAITING}:
             raise NoLonger(seen)

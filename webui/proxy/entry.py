@@ -33,14 +33,16 @@ PREFIX = "/proxy/"
 ENTRANCE = "/proxy/+enter"
 _SENTENCES = {
     Answer.NOT_LOGGED_IN: (401, "Not logged in: log in first."),
-    Answer.FORBIDDEN: (403, "This task belongs to somebody else; only its owner and admins may use it."),
-    Answer.NOT_FOUND: (404, "There is no task of this id that could be used through the server."),
+    Answer.FORBIDDEN: (403, "This task belongs to another user; only its owner and admins can use it."),
+    Answer.NOT_FOUND: (404, "No task with this id can be used through the server."),
     Answer.WAITING: (503, "The task is not ready yet; try again in a moment."),
     Answer.ENDED: (410, "The task has ended."),
 }
-_ENTER_ANEW = "Not logged in to this task any more: open it from the console."
-_ELSEWHERE = "Browsers use this task at {}; open its address anew."
-_UNKNOWN_HOST = "The console has no such name; use another, or have TRAINMASTER_ALLOWED_HOSTS name it."
+_ENTER_ANEW = "No longer logged in to this task: open it from the console."
+_ELSEWHERE = "Use this task at {}; open its address again."
+_UNKNOWN_HOST = (
+    "The console cannot be used at this host name. Use another, or add it to TRAINMASTER_ALLOWED_HOSTS."
+)
 #: of answers with a ticket or a login in them
 _UNKEPT = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
@@ -91,7 +93,7 @@ def before(application: ASGIApp) -> ASGIApp:
             await application(scope, receive, send)
         elif scope["type"] == "http":
             nothing = JSONResponse(
-                {"message": "Here are tasks alone; the console is at another address."}, 404
+                {"message": "This address serves only tasks; the console is at another address."}, 404
             )
             await nothing(scope, receive, send)
         else:
@@ -112,8 +114,8 @@ async def serve(scope: Scope, receive: Receive, send: Send) -> None:
     try:
         answer = await _answer(asked, scope, receive, send)
     except Error as error:
-        log.warning("the database is away or busy: %s", error)
-        answer = JSONResponse({"message": "The database is away or busy; try again."}, 503)
+        log.warning("the database is unavailable or busy: %s", error)
+        answer = JSONResponse({"message": "The database is unavailable or busy; try again."}, 503)
     if answer is not None:
         # in a frame of the task's pages it must be as bound as they are
         answer.raw_headers += guards(asked.base, asked.origin, asked.apart)
@@ -189,7 +191,7 @@ async def _carry(
             raise  # the answer breaks off, which the browser sees
         return JSONResponse({"message": str(error)}, 502)
     except NoLonger as error:
-        log.info("a stream of task %s is ended: %s", visit.task_id, error)
+        log.info("a stream of task %s was closed: %s", visit.task_id, error)
         return None if begun else _refusal(error.visit, asked, scope["method"])
     return None
 

@@ -105,9 +105,11 @@ class Exchange:
                 async for block in _blocks(answer):
                     await send({"type": "http.response.body", "body": block, "more_body": True})
         except (httpcore.ConnectError, httpcore.PoolTimeout) as error:
-            raise Unanswered(str(error) or "Too many requests to this task are under way.") from error
+            raise Unanswered(str(error) or "Too many concurrent requests to this task.") from error
         except (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException) as error:
-            raise Unanswered(f"The task's program broke off: {error or type(error).__name__}.") from error
+            raise Unanswered(
+                f"The task's program closed the connection: {error or type(error).__name__}."
+            ) from error
         await send({"type": "http.response.body", "body": b""})
 
     async def _body(self) -> AsyncIterator[bytes]:

@@ -60,7 +60,7 @@ class Tunnelled:
         try:
             visit = await self._visit()
         except Error as error:
-            log.warning("the database is away or busy: %s", error)
+            log.warning("the database is unavailable or busy: %s", error)
             await self._refuse()
             return
         if visit.answer != Answer.OPEN or visit.door is None:
@@ -69,7 +69,7 @@ class Tunnelled:
         try:
             connected = await doors.connect(visit.door)
         except doors.RemoteError as error:
-            log.info("task %s is not reached: %s", self._visitor.service_id, error)
+            log.info("cannot reach task %s: %s", self._visitor.service_id, error)
             await self._refuse()
             return
         if visit.tunnel:
@@ -112,7 +112,7 @@ class Tunnelled:
             # ValueError: a redirection, which has nowhere to lead to
             if not isinstance(error, (WebSocketException, OSError, EOFError, ValueError)):
                 raise
-            log.info("a WebSocket to task %s is refused: %s", self._visitor.service_id, error)
+            log.info("a WebSocket to task %s was refused: %s", self._visitor.service_id, error)
             await self._refuse()
             return
         await self._send({"type": "websocket.accept", "subprotocol": upstream.subprotocol})
@@ -179,7 +179,7 @@ class Tunnelled:
         try:
             await self._visit()
         except Error as error:
-            log.info("the use of task %s is not noted: %s", self._visitor.service_id, error)
+            log.info("cannot record the use of task %s: %s", self._visitor.service_id, error)
 
     async def _visit(self) -> Visit:
         return await reading(access.visit, self._visitor)

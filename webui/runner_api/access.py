@@ -34,7 +34,7 @@ def token_of(request: Request) -> str:
     """The bearer token. Raises Refused (401) when there is none."""
     authorization = request.headers.get("authorization", "")
     if not authorization.lower().startswith(_SCHEME):
-        raise Refused(401, "The request carries no run token: send Authorization: Bearer <run token>.")
+        raise Refused(401, "The request has no run token: send Authorization: Bearer <run token>.")
     return authorization[len(_SCHEME) :].strip()
 
 
@@ -69,10 +69,10 @@ def sender_of(token: str, allocation_id: str, index: int) -> Sender:
         .first()
     )
     if row is None and _is_replaced(allocation_id):
-        raise Over(f"Allocation {allocation_id} is over: a later attempt has taken its place.")
+        raise Over(f"Allocation {allocation_id} has ended: a later attempt has replaced it.")
     if row is None or not row[1] or not hmac.compare_digest(row[1], token_hash(token)):
         if row is not None and row[3] == AllocationState.TERMINATED:
-            raise Over(f"Allocation {allocation_id} is over.")
+            raise Over(f"Allocation {allocation_id} has ended.")
         raise _unknown_token()
     if len(_known) >= _KNOWN_MAX:
         _known.clear()
@@ -100,7 +100,7 @@ def run_of(token: str, *, over_too: bool = False) -> Run:
     if row is None:
         raise _unknown_token()
     if row[2] == AllocationState.TERMINATED and not over_too:
-        raise Over(f"Allocation {row[0]} is over.")
+        raise Over(f"Allocation {row[0]} has ended.")
     return Run(row[0], row[1])
 
 
@@ -108,12 +108,12 @@ def storage_of(run: Run) -> tuple[Run, dict[str, Any]]:
     """The run and the `checkpoint_storage` of its experiment, keys and all. Raises Refused (404)."""
     trial = Trial.objects.filter(task_id=run.task_id).select_related("experiment").first()
     if trial is None:
-        raise Refused(404, "This run is of no trial, so it has no checkpoints.")
+        raise Refused(404, "This run does not belong to a trial, so it has no checkpoints.")
     return run, trial.experiment.config.get("checkpoint_storage") or {}
 
 
 def _unknown_token() -> Refused:
-    return Refused(401, "The run token is refused: this server does not know it.")
+    return Refused(401, "The run token was rejected: it is unknown to this server.")
 
 
 def _checkpoints() -> QuerySet[Checkpoint]:
@@ -133,8 +133,8 @@ def checkpoint_to_read(run: Run, checkpoint_uuid: uuid.UUID) -> Checkpoint:
     """One of the run's own experiment, or the one that its trial resumes from or began with. Raises Refused (404)."""
     trial = Trial.objects.filter(task_id=run.task_id).first()
     if trial is None:
-        raise Refused(404, "This run is of no trial, so it has no checkpoints.")
+        raise Refused(404, "This run does not belong to a trial, so it has no checkpoints.")
     checkpoint = _checkpoints().filter(checkpoints.open_to(trial), pk=checkpoint_uuid).first()
     if checkpoint is None:
-        raise Refused(404, f"There is no checkpoint {checkpoint_uuid} that this run may read.")
+        raise Refused(404, f"There is no checkpoint {checkpoint_uuid} that this run can read.")
     return checkpoint

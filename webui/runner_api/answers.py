@@ -81,13 +81,13 @@ def _answer_to(error: Exception) -> Response:
         case Refusal():
             return _error(STATUS[error.code], str(error))
         case OperationalError() | InterfaceError():
-            log.warning("the database is away or busy: %s", error)
-            sentence = "The database is away or busy; try again."
+            log.warning("the database is unavailable or busy: %s", error)
+            sentence = "The database is unavailable or busy; try again."
             return _error(503, sentence, limits.UNAVAILABLE_RETRY_AFTER_SECONDS)
         case ClientDisconnect():
-            return _error(400, "The request broke off.")
+            return _error(400, "The request was interrupted.")
     log.error("the runner's request failed", exc_info=error)
-    return _error(500, "The server failed on this request; its log says why.")
+    return _error(500, "Internal server error. The server's log has the details.")
 
 
 def _error(
@@ -116,7 +116,7 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
 
 
 def too_large(limit_bytes: int) -> Refused:
-    return Refused(413, f"The body is larger than {limit_bytes:,} bytes; send less at once.")
+    return Refused(413, f"The body is larger than {limit_bytes:,} bytes; send less at a time.")
 
 
 async def read_object(request: Request, limit_bytes: int) -> dict[str, Any]:

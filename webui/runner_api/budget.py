@@ -78,11 +78,11 @@ class Budgets:
             raise Refused(
                 429,
                 f"This job ships more than {limits.LOG_BYTES_PER_SECOND:,.0f} bytes per second; "
-                "what comes next waits on its host.",
+                "further data waits on its host.",
                 retry_after=math.ceil(debt),
             )
         if share.waiting >= limits.JOB_PENDING_BATCHES:
-            sentence = "The server has many batches of this job to store; send this one later."
+            sentence = "The server is still storing many batches of this job; send this one later."
             raise Refused(429, sentence, retry_after=limits.RETRY_AFTER_SECONDS)
         return share
 

@@ -43,19 +43,19 @@ async def put_file(request: Request) -> Response:
 
 
 def check_open(checkpoint: Checkpoint) -> None:
-    """Raises Refused (409) once its files do not change any more."""
+    """Raises Refused (409) once its files can no longer change."""
     if checkpoint.state != CheckpointState.PARTIAL:
         raise Refused(
-            409, f"Checkpoint {checkpoint.pk} is {checkpoint.state}; its files do not change any more."
+            409, f"Checkpoint {checkpoint.pk} is {checkpoint.state}; its files can no longer change."
         )
     if checkpoint.storage.get("type", "server") != "server":
-        raise Refused(409, f"Checkpoint {checkpoint.pk} is not kept in the server's own store.")
+        raise Refused(409, f"Checkpoint {checkpoint.pk} is not in the server's own storage.")
 
 
 async def check_room(size: int) -> None:
     """Raises Refused (507)."""
     if size > await on_files(files.room_left):
-        raise Refused(507, f"The server's disk has no room for {size:,} bytes.", retry_after=60)
+        raise Refused(507, f"The server's disk does not have {size:,} bytes of free space.", retry_after=60)
 
 
 def named(request: Request) -> tuple[uuid.UUID, str]:
@@ -65,7 +65,7 @@ def named(request: Request) -> tuple[uuid.UUID, str]:
 def length(request: Request) -> int:
     text = request.headers.get("content-length", "")
     if not text.isdecimal():
-        raise Refused(411, "A file needs its Content-Length.")
+        raise Refused(411, "A file needs a Content-Length.")
     return int(text)
 
 
@@ -76,7 +76,7 @@ def check_wanted(checkpoint: Checkpoint, path: str, size: int) -> None:
         raise Refused(404, f"Checkpoint {checkpoint.pk} was reported without a file {path!r}.")
     if wanted is not None and int(wanted) != size:
         raise Refused(
-            400, f"The file {path!r} was reported with {int(wanted):,} bytes, this one has {size:,}."
+            400, f"The file {path!r} was reported with {int(wanted):,} bytes, but this one has {size:,}."
         )
 
 
@@ -103,7 +103,7 @@ async def receive(request: Request, write: Callable[[bytes], None], size: int) -
             arrived += len(part)
             if arrived > size:
                 block.clear()
-                raise Refused(400, f"More than the announced {size:,} bytes came.")
+                raise Refused(400, f"Received more than the announced {size:,} bytes.")
             block += part
             if len(block) >= limits.FILE_BLOCK_BYTES:
                 await on_files(write, bytes(block))
@@ -112,7 +112,7 @@ async def receive(request: Request, write: Callable[[bytes], None], size: int) -
         if block:
             await asyncio.shield(on_files(write, bytes(block)))
     if arrived != size:
-        raise Refused(400, f"{arrived:,} of {size:,} bytes came; send the rest again.")
+        raise Refused(400, f"Received {arrived:,} of {size:,} bytes; send the rest again.")
 
 
 async def _next_part(stream: object) -> bytes:
@@ -124,7 +124,7 @@ async def _next_part(stream: object) -> bytes:
                     return b""
             return bytes(part)
     except TimeoutError as error:
-        raise Refused(408, f"No byte of the file came for {limits.BODY_SECONDS:g} s.") from error
+        raise Refused(408, f"Received no data of the file for {limits.BODY_SECONDS:g} s.") from error
 
 
 @endpoint

@@ -44,7 +44,7 @@ async def put(request: Request) -> Response:
     block = await read_body(request, limits.EVENT_FILE_PART_BYTES)
     place = await reading(_place, token)
     if replace and not place.is_current:
-        raise Refused(410, "This attempt is over; it replaces no file of the one that runs now.")
+        raise Refused(410, "This attempt has ended; it cannot replace files of the current one.")
     return JSONResponse({"offset": await on_files(_append, place.folder, path, int(offset), block, replace)})
 
 
@@ -52,7 +52,9 @@ def _place(token: str) -> _Place:
     run = access.run_of(token, over_too=True)
     trial = Trial.objects.select_related("experiment", "task").filter(task_id=run.task_id).first()
     if trial is None or trial.experiment.state in _GOING:
-        raise Refused(404, "This run is of no trial (any more) that keeps files for TensorBoard.")
+        raise Refused(
+            404, "This run does not belong (or no longer belongs) to a trial that stores TensorBoard files."
+        )
     current = Allocation.objects.filter(pk=run.allocation_id, number=trial.task.run_count).exists()
     return _Place(event_files.folder_of_trial(trial.experiment_id, trial.pk), current)
 
@@ -69,7 +71,7 @@ def _append(folder: Path, path: str, offset: int, block: bytes, replace: bool) -
             os.ftruncate(descriptor, 0)
         size = os.fstat(descriptor).st_size
         if size != offset:
-            sentence = f"{path!r} has {size:,} bytes here, not {offset:,}."
+            sentence = f"{path!r} has {size:,} bytes on the server, not {offset:,}."
             raise Refused(409, sentence, offset=size, sha256=_digest(target))
         view = memoryview(block)
         while view:
@@ -84,12 +86,12 @@ def _refuse_too_much(folder: Path, target: Path, coming: int) -> None:
     if sum(sizes) + coming > limits.EVENT_FILES_BYTES_PER_TRIAL:
         allowed = limits.EVENT_FILES_BYTES_PER_TRIAL
         raise Refused(
-            413, f"A trial may keep {allowed:,} bytes of files for TensorBoard, and has {sum(sizes):,}."
+            413, f"A trial may store {allowed:,} bytes of TensorBoard files; this one has {sum(sizes):,}."
         )
     if len(sizes) >= limits.EVENT_FILES_PER_TRIAL and not target.exists():
-        raise Refused(413, f"A trial may keep {limits.EVENT_FILES_PER_TRIAL:,} files for TensorBoard.")
+        raise Refused(413, f"A trial may store at most {limits.EVENT_FILES_PER_TRIAL:,} TensorBoard files.")
     if coming > files.room_left():
-        raise Refused(507, f"The server's disk has no room for {coming:,} bytes.", retry_after=60)
+        raise Refused(507, f"The server's disk does not have {coming:,} bytes of free space.", retry_after=60)
 
 
 def _digest(path: Path) -> str:

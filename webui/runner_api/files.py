@@ -35,7 +35,7 @@ def names_of(path: str) -> list[str]:
     if not sound or "\0" in path or len(os.fsencode(path)) > limits.PATH_BYTES_MAX:
         raise Refused(
             400,
-            f"The file name {path!r} is refused: it must be relative, of names other than '.' and '..'.",
+            f"The file name {path!r} is not allowed: it must be relative, without '.' and '..'.",
         )
     return parts
 

@@ -25,7 +25,7 @@ class WrongDigest(Exception):
     """What has arrived is not what was sent; `found` is its SHA-256. It has been thrown away."""
 
     def __init__(self, found: str) -> None:
-        super().__init__(f"The file has the SHA-256 {found} here.")
+        super().__init__(f"The file has the SHA-256 {found} on the server.")
         self.found = found
 
 
@@ -67,7 +67,9 @@ class GrowingFile:
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         if not self._is_ours():
             os.close(self._descriptor)
-            raise Refused(503, "A part of this file is still arriving by another connection.", retry_after=1)
+            raise Refused(
+                503, "A part of this file is still arriving over another connection.", retry_after=1
+            )
         self.size = os.fstat(self._descriptor).st_size
         self._kept = False
         self._hashed = _hashes.take(self._path, self.size) if self.size else hashlib.sha256()

@@ -35,7 +35,8 @@ async def put_part(request: Request) -> Response:
     is_last = offset + coming == size
     if offset + coming > size or (is_last and not _SHA256.fullmatch(sha256)):
         raise Refused(
-            400, "A part ends within its file, and the last one brings the file's sha256 (64 hex digits)."
+            400,
+            "A part must end within its file, and the last part must have the file's sha256 (64 hex digits).",
         )
     target = files.place(checkpoint.pk, path)
     if await on_files(files.has, target, size) and (not is_last or checkpoint.digests.get(path) == sha256):
@@ -46,14 +47,14 @@ async def put_part(request: Request) -> Response:
     try:
         if offset != file.size:
             raise Refused(
-                409, f"{file.size:,} bytes of this file are here, not {offset:,}.", offset=file.size
+                409, f"The server has {file.size:,} bytes of this file, not {offset:,}.", offset=file.size
             )
         await receive(request, file.write, coming)
         if is_last:
             await on_files(file.keep, target, sha256)
             await storing(checkpoints.note_digest, checkpoint.pk, path, sha256)
     except WrongDigest as wrong:
-        sentence = f"{path!r} came with the SHA-256 {wrong.found}, announced was {sha256}; send it again."
+        sentence = f"{path!r} has the SHA-256 {wrong.found}, but {sha256} was announced; send it again."
         raise Refused(422, sentence, sha256=wrong.found, offset=0) from wrong
     finally:
         await asyncio.shield(on_files(file.close))
@@ -88,7 +89,7 @@ async def sign(request: Request) -> Response:
         raise Refused(400, "sha256 must be 64 hex digits.")
     if checkpoint.state != CheckpointState.PARTIAL:
         raise Refused(
-            409, f"Checkpoint {checkpoint_uuid} is {checkpoint.state}; its files do not change any more."
+            409, f"Checkpoint {checkpoint_uuid} is {checkpoint.state}; its files can no longer change."
         )
     try:
         standing = await on_clouds(signed_uploads.go_on, checkpoint, path, size, sha256)

@@ -49,7 +49,7 @@ class Changes:
             try:
                 now = await reading(_states, list(self._watched))
             except Error as error:
-                log.info("orders are not looked at: %s", error)
+                log.info("cannot check for orders: %s", error)
                 continue
             for allocation_id in self._watched:
                 if self._seen.get(allocation_id) != now.get(allocation_id, _GONE):

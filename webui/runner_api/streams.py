@@ -32,7 +32,7 @@ class Pending:
     @contextmanager
     def one(self, size: int) -> Iterator[None]:
         if self.batches >= limits.PENDING_BATCHES or self.bytes + size > limits.PENDING_BYTES:
-            sentence = "The server has many batches to store; send this one later."
+            sentence = "The server is still storing many batches; send this one later."
             raise Refused(429, sentence, retry_after=limits.RETRY_AFTER_SECONDS)
         self.batches += 1
         self.bytes += size

@@ -75,7 +75,7 @@ def _part(token: str, path: str, offset: int, after: str) -> _Part:
     folder, _, rest = path.partition("/")
     trial = next((each for each in _trials(token) if folder == f"trial-{each.pk}"), None)
     if trial is None:
-        raise Refused(404, f"This TensorBoard shows no file {path!r}.")
+        raise Refused(404, f"This TensorBoard has no file {path!r}.")
     own, _, name = rest.partition("/")
     if own == "files":
         known = dict(event_files.of_trial(trial.experiment_id, trial.pk))
@@ -84,7 +84,7 @@ def _part(token: str, path: str, offset: int, after: str) -> _Part:
     for group, its in folders(tensorboard.groups(trial.pk)).items():
         if its == own:
             return _made(trial, group, after if after.isdecimal() else "")
-    raise Refused(404, f"This TensorBoard shows no file {path!r}.")
+    raise Refused(404, f"This TensorBoard has no file {path!r}.")
 
 
 def _written(path: Path, offset: int) -> _Part:
@@ -116,7 +116,7 @@ def _trials(token: str) -> list[Trial]:
     run = access.run_of(token)
     service = Service.objects.filter(command__task_id=run.task_id).first()
     if service is None or not (service.experiment_ids or service.trial_ids):
-        raise Refused(404, "This run is no TensorBoard.")
+        raise Refused(404, "This run is not a TensorBoard.")
     shown = Q(pk__in=service.trial_ids)
     for experiment_id in service.experiment_ids:
         first = Trial.objects.filter(experiment_id=experiment_id).order_by("pk").values_list("pk", flat=True)

@@ -45,7 +45,7 @@ def host_lamp(code: str) -> SafeString:
 @register.filter
 def route(code: str) -> str:
     """How a host reaches the server."""
-    return words.ROUTES.get(code, "not known yet")
+    return words.ROUTES.get(code, "Not known yet")
 
 
 @register.filter

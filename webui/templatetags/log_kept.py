@@ -17,10 +17,10 @@ OFFERED = (7, 30, 90, 365, FOR_EVER)
 
 @register.simple_tag
 def log_kept(task_id: str) -> str:
-    """`kept for ever`, `kept for 30 days after the end`, `removed in 12 days`, `removed at the next cleanup`."""
+    """`kept forever`, `kept for 30 days after the end`, `removed in 12 days`, `removed at the next cleanup`."""
     kept = log_retention.kept(task_id)
     if kept.days == FOR_EVER:
-        return "kept for ever"
+        return "kept forever"
     if kept.ended_at is None:
         return f"kept for {_days(kept.days)} after the end" if kept.days else "removed when the job has ended"
     left = kept.remaining_days(timezone.now())
@@ -36,5 +36,5 @@ def keep_choices(task_id: str) -> list[tuple[str, str, bool]]:
     """What somebody may choose for a log: (value of the form, words, whether it is so now)."""
     now = Retention.objects.filter(pk=task_id).values_list("days", flat=True).first()
     days = [*OFFERED] if now is None or now in OFFERED else [now, *OFFERED]
-    words = {each: "for ever" if each == FOR_EVER else f"{_days(each)} after the end" for each in days}
+    words = {each: "forever" if each == FOR_EVER else f"{_days(each)} after the end" for each in days}
     return [("", "as configured", now is None), *((str(each), words[each], each == now) for each in days)]

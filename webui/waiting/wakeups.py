@@ -94,7 +94,7 @@ class Wakeups:
                 await self._read()
             except (RedisError, OSError) as error:
                 level = logging.WARNING if self.connected or failures == 0 else logging.DEBUG
-                log.log(level, "wake-ups are not heard, looking every second instead: %s", error)
+                log.log(level, "cannot receive wake-ups; polling every second instead: %s", error)
             self.connected = False
             failures = 0 if time.monotonic() - started > RECONNECT_SECONDS_MAX else failures + 1
             longest = min(RECONNECT_SECONDS_MAX, RECONNECT_SECONDS_MIN * 2.0 ** min(failures, 10))
@@ -115,7 +115,7 @@ class Wakeups:
                 heard = time.monotonic()
                 if message["type"] == "pmessage":
                     self.wake(message["channel"].decode().removeprefix(CHANNEL_PREFIX))
-            raise OSError(f"Redis has said nothing for {SILENT_AFTER_SECONDS} s")
+            raise OSError(f"no message from Redis for {SILENT_AFTER_SECONDS} s")
 
 
 _by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Wakeups] = weakref.WeakKeyDictionary()

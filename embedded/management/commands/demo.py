@@ -15,13 +15,13 @@ from trainmaster.http import HttpError
 
 
 class Command(BaseCommand):
-    help = "Serve, add two hosts of the demo's own, train on both, and go on serving until Ctrl-C."
+    help = "Serve, add two demo hosts, train on both, and keep serving until Ctrl-C."
     requires_system_checks = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         up.add_arguments(parser)
         parser.add_argument(
-            "--once", action="store_true", help="end with the experiment; 0 when it completed"
+            "--once", action="store_true", help="exit when the experiment ends; exit code 0 if it completed"
         )
 
     def handle(self, *_: Any, **given: Any) -> None:
@@ -34,7 +34,7 @@ class Command(BaseCommand):
                 up.announce(self, options, server)
                 code = self._play(demo, server, given["once"])
         except Stop:
-            self.stdout.write("The demo has ended. Its data is kept; `make demo` starts again from it.")
+            self.stdout.write("The demo has stopped. Its data is kept; `make demo` starts again from it.")
         except (lock.Held, CannotStart, ImproperlyConfigured, HttpError) as error:
             raise CommandError(str(error)) from error
         sys.exit(code)

@@ -11,11 +11,11 @@ from embedded import restore
 
 
 class Command(BaseCommand):
-    help = "Restore what `backup` has written into an empty data folder (and the empty database of DATABASE_URL)."
+    help = "Restore a backup into an empty data folder (and the empty database of DATABASE_URL)."
     requires_system_checks = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("file", type=Path, help="what `backup` has written")
+        parser.add_argument("file", type=Path, help="the file written by `backup`")
         parser.add_argument(
             "--data", type=Path, default=settings.DATA_DIR, metavar="DIR", help="the data folder"
         )
@@ -27,6 +27,6 @@ class Command(BaseCommand):
         except (restore.CannotRestore, OSError) as error:
             raise CommandError(str(error)) from error
         self.stdout.write(
-            f"Restored into {data}: {about['cluster']}, as it was at {about['made_at']} (version {about['version']}). "
-            f"Start the server at its old address, with the same --data and --port; runs on hosts are found again."
+            f"Restored into {data}: {about['cluster']}, as of {about['made_at']} (version {about['version']}). "
+            f"Start the server at its old address, with the same --data and --port; it finds the runs on hosts again."
         )

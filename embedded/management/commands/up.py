@@ -18,8 +18,8 @@ from trainmaster.host import own_scope
 
 DEFAULT_PORT = 8080  # where the command line looks
 INSECURE = (
-    "WARNING: --insecure-http: passwords, tokens and code travel unencrypted. "
-    "Anybody on the network between may read and change them."
+    "WARNING: --insecure-http: passwords, tokens and code are sent unencrypted. "
+    "Anyone on the network between can read and change them."
 )
 
 
@@ -38,7 +38,9 @@ class Command(BaseCommand):
                 announce(self, options, server)
                 server.supervisor.serve()
         except Stop:
-            self.stdout.write("Trainmaster has ended. Runs on hosts go on and are adopted at the next start.")
+            self.stdout.write(
+                "Trainmaster has stopped. Runs on hosts continue and are adopted at the next start."
+            )
         except (lock.Held, CannotStart, ImproperlyConfigured) as error:
             raise CommandError(str(error)) from error
 
@@ -51,34 +53,36 @@ def show_lines_at_once() -> None:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help="port of the pages and the API; 0: any free one"
+        "--port", type=int, default=DEFAULT_PORT, help="port of the pages and the API; 0: any free port"
     )
     parser.add_argument(
         "--listen",
         default=ports.LOOPBACK,
         metavar="ADDR",
-        help="address to serve on besides loopback, 0.0.0.0 for all; turns TLS on",
+        help="address to serve on in addition to loopback, 0.0.0.0 for all; enables TLS",
     )
-    parser.add_argument("--cert", type=Path, help="PEM certificate instead of the one made at first start")
-    parser.add_argument("--key", type=Path, help="its PEM key")
     parser.add_argument(
-        "--insecure-http", action="store_true", help="plain HTTP beyond loopback, with a banner"
+        "--cert", type=Path, help="PEM certificate to use instead of the one created at first start"
+    )
+    parser.add_argument("--key", type=Path, help="PEM key of the certificate")
+    parser.add_argument(
+        "--insecure-http", action="store_true", help="serve plain HTTP beyond loopback, with a warning banner"
     )
     parser.add_argument(
         "--proxy-origin",
         default=settings.PROXY_ORIGIN,
         metavar="URL",
-        help="where pages of notebooks and other tasks come from, apart from the console's: another name of this "
-        "server, such as https://tasks.example.com, or https://*.tasks.example.com for one of each task",
+        help="origin of the pages of notebooks and other tasks, separate from the console: another name of this "
+        "server, such as https://tasks.example.com, or https://*.tasks.example.com for a separate one per task",
     )
     parser.add_argument(
-        "--proxy-port", type=int, default=0, metavar="N", help="listen on this port, too, for such an address"
+        "--proxy-port", type=int, default=0, metavar="N", help="also listen on this port, for such an origin"
     )
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="number of web processes")
     parser.add_argument(
         "--dev",
         action="store_true",
-        help="for developers, on loopback only: restart when a source file changes, and show debug pages",
+        help="for developers, on loopback only: restart when a source file changes and show debug pages",
     )
     parser.add_argument("--data", type=Path, default=settings.DATA_DIR, metavar="DIR", help="the data folder")
 

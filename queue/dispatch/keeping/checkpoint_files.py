@@ -57,7 +57,7 @@ def _remove(checkpoint: Checkpoint) -> None:
     try:
         stored_files.delete(checkpoint, paths)
     except OSError as error:  # a sentence of the storage: it does not answer, or is not the server's to reach
-        log.warning("files of checkpoint %s are still there: %s", checkpoint.pk, error)
+        log.warning("files of checkpoint %s could not be removed yet: %s", checkpoint.pk, error)
         checkpoint_deletion.waits(checkpoint, str(error))
         return
     checkpoint_deletion.gone(checkpoint, paths)

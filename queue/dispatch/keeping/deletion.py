@@ -27,7 +27,7 @@ def delete(experiment_id: int) -> bool:
     if experiment is None:
         return False
     if cleaning.under_way().filter(allocation__task__trial__experiment=experiment).exists():
-        log.info("experiment %s is deleted once nothing of it is left on its hosts", experiment_id)
+        log.info("experiment %s will be deleted when its hosts have removed everything of it", experiment_id)
         return False
     try:
         stored = Checkpoint.objects.filter(trial__experiment=experiment).exclude(
@@ -37,7 +37,7 @@ def delete(experiment_id: int) -> bool:
             _remove(checkpoint, experiment)
         event_files.delete(experiment.pk)
     except OSError as error:
-        log.error("experiment %s is not deleted: %s", experiment_id, error)
+        log.error("experiment %s was not deleted: %s", experiment_id, error)
         _failed(experiment_id)
         return False
     _rows(experiment)
@@ -51,7 +51,7 @@ def _remove(checkpoint: Checkpoint, experiment: Experiment) -> None:
     except NotHere as error:
         if not experiment.unmanaged:
             raise
-        log.info("files of checkpoint %s of a detached run stay where they are: %s", checkpoint.pk, error)
+        log.info("files of checkpoint %s of a detached run are left in place: %s", checkpoint.pk, error)
 
 
 @transaction.atomic

@@ -132,7 +132,9 @@ def remove_due(seconds: float) -> Removed:
                 return Removed(logs, removed, True)
             logs += 1
     if logs:
-        log.info("removed %d logs: %d lines, %d bytes as stored", logs, removed.lines, removed.stored_bytes)
+        log.info(
+            "removed %d logs: %d lines, %d bytes (stored size)", logs, removed.lines, removed.stored_bytes
+        )
     return Removed(logs, removed, False)
 
 
@@ -155,5 +157,5 @@ def go_on() -> None:
 
 def notice(kept: Kept) -> str:
     """What stands in the log instead of its lines."""
-    after = {0: "at its end", 1: "after 1 day"}.get(kept.days, f"after {kept.days} days")
+    after = {0: "when its job ended", 1: "after 1 day"}.get(kept.days, f"after {kept.days} days")
     return f"The log was removed {after} ({_POLICIES[kept.policy]})."

@@ -29,7 +29,7 @@ def delete(checkpoint: Checkpoint, paths: Collection[str] | None = None) -> None
         allocation = Allocation.objects.select_related("pool").filter(pk=checkpoint.allocation_id).first()
         hosts = _hosts(checkpoint, allocation) if allocation else []
         if allocation is None or not hosts:
-            raise NotHere(f"{error} No host that reaches them answers now.") from error
+            raise NotHere(f"{error} No host that can reach them is responding.") from error
     request = _request(checkpoint, allocation, paths)
     if checkpoint.storage.get("type") == "directory":  # each host has its own
         for host in hosts:

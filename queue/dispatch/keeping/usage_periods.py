@@ -60,12 +60,12 @@ def between(unit: Unit, first: str, last: str, *, most: int) -> Periods:
     read: Callable[[str], date] = _day if unit == "day" else _month
     periods = Periods(unit, read(first), read(last))
     if periods.first > periods.last:
-        raise Refusal(f"The first {unit} {first} is after the last, {last}; exchange them.")
+        raise Refusal(f"The first {unit}, {first}, is after the last, {last}; swap them.")
     if periods.last.year == date.max.year:  # what ends then has no end
         raise Refusal(f"Found {last!r}, allowed: a {unit} before the year {date.max.year}.")
     count = _count(periods)
     if count > most:
-        raise Refusal(f"Found {count} {unit}s, allowed: at most {most}. Ask for a shorter time.")
+        raise Refusal(f"Found {count} {unit}s, allowed: at most {most}. Request a shorter period.")
     return periods
 
 
@@ -115,5 +115,5 @@ def times(after: str, before: str) -> tuple[datetime, datetime]:
     """Two exact times in order. Raises Refusal."""
     first, last = moment(after), moment(before)
     if first > last:
-        raise Refusal(f"The first time {after} is after the last, {before}; exchange them.")
+        raise Refusal(f"The first time, {after}, is after the last, {before}; swap them.")
     return first, last

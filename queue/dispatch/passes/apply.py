@@ -79,7 +79,7 @@ def _start(starts: Sequence[Start]) -> int:
         if len(wanted) == 1:
             log.exception("task %s could not be started", wanted[0].task_id)
             return 0
-        log.info("%s starts are made one by one: %s", len(wanted), error)
+        log.info("a batch of %s starts failed, so they are tried one by one: %s", len(wanted), error)
     return sum(_start([item]) for item in starts)
 
 

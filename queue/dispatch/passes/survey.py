@@ -178,5 +178,5 @@ def _blocked(blocked_by: str, not_before: float | None, now: float) -> str | Non
     if blocked_by == Reason.WAITS_FOR_UPLOAD:
         return "its newest checkpoint is still being uploaded"
     if not_before and not_before > now:
-        return f"could not be started; tried again in {max(1, round(not_before - now))} s"
+        return f"could not be started; retrying in {max(1, round(not_before - now))} s"
     return Reason(blocked_by).label if blocked_by else None

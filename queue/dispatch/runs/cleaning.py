@@ -53,7 +53,7 @@ def clean(host: Host) -> None:
     try:
         answer = remote.verb(host, "clean", {"runs": orders}, timeout_seconds=_TIMEOUT_SECONDS)
     except remote.RemoteError as error:
-        log.info("what is left on %s is not known: %s", host.name, error)
+        log.info("cannot tell what is left on %s: %s", host.name, error)
         return
     take_in(host.pk, members, answer["runs"])
 
@@ -102,7 +102,7 @@ def _sentence(member: Member, left: list[dict[str, Any]]) -> str:
     label = label_of(job.kind, job.entity_id)
     return (
         f"Cleanup after {label} of {job.owner.username} failed on {member.host.name}: {shown}{more} survived SIGKILL. "
-        "The host is drained and the slots stay held until nothing is left; restart the host if that does not happen."
+        "The host is drained and its slots stay held until these processes are gone; restart the host if they stay."
     )
 
 

@@ -47,7 +47,7 @@ def start(trial_id: int, machines: Sequence[str], *, resume: bool, actor: str) -
     open_one = _open_attempt(trial)
     if open_one is not None and not resume:
         raise Refusal(
-            f"Trial {trial_id} runs already, as run {open_one.number}: end that first, or start with resume, "
+            f"Trial {trial_id} is already running as run {open_one.number}: end that first, or start with resume, "
             "which replaces it.",
             Code.CONFLICT,
         )
@@ -152,7 +152,7 @@ def give_up_silent() -> None:
         .filter(heard__lt=before)
     )
     for allocation_id in list(silent.values_list("pk", flat=True)):
-        with going_on(f"the end of {allocation_id}, which gave no sign of life"):
+        with going_on(f"the end of {allocation_id}, which stopped reporting"):
             _give_up(allocation_id)
     never_started = Q(started_at__lt=before) & Q(experiment__unmanaged=True, state=TrialState.ACTIVE)
     for trial_id in list(Trial.objects.filter(never_started, run_id=0).values_list("pk", flat=True)):
@@ -212,7 +212,7 @@ def _locked(trial_id: int) -> tuple[Experiment, Trial]:
     experiment = lock(Trial.objects.values_list("experiment_id", flat=True).get(pk=trial_id))
     if not experiment.unmanaged:
         raise Refusal(
-            f"Trial {trial_id} is run by the queue; only trials of unmanaged experiments are run by their user.",
+            f"Trial {trial_id} is run by the queue; only trials of unmanaged experiments can be run by their users.",
             Code.CONFLICT,
         )
     trial = Trial.objects.select_related("latest_checkpoint", "task").get(pk=trial_id)
@@ -239,7 +239,7 @@ def _end(allocation: Allocation, reason: Reason, code: int | None = None) -> Non
         detail = {
             "rank": None,
             "silent_seconds": seconds,
-            "sentence": f"nothing was heard for {duration(seconds)}",
+            "sentence": f"no report for {duration(seconds)}",
         }
     elif reason == Reason.REPORTED_FAILURE:
         detail = {"rank": None}

@@ -156,7 +156,7 @@ def give_up(member: Member, reason: Reason, sentence: str = "", fault: Fault = F
         try:
             answer = remote.verb(member.host, "revoke", request)
         except remote.RemoteError as error:
-            log.info("whether %s was started on %s is not known: %s", member.run_key, member.host.name, error)
+            log.info("cannot tell whether %s was started on %s: %s", member.run_key, member.host.name, error)
             _awaited(member, sentence or str(error))
             return
         if answer["state"] == "begun":

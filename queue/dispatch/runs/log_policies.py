@@ -40,7 +40,11 @@ def look(member_id: int, blocks: Sequence[Block]) -> Found | None:
         try:
             hit = _first(policy, blocks)
         except TimeoutError:
-            log.warning("the log policy %r takes too long on a log of member %s", policy.pattern, member_id)
+            log.warning(
+                "the pattern of log policy %r takes too long on the log of member %s",
+                policy.pattern,
+                member_id,
+            )
             _forget(member_id, policy)
             found.given_up.append(policy)
             continue

@@ -128,7 +128,7 @@ def _settle(member: Member, run: dict[str, Any], boot_id: str, asked: Any) -> No
         _settle_unkillable(member, run, boot_id)
     elif state == "running":
         if transitions.member_running(member.pk):
-            log.info("%s runs; its record had not come", member.run_key)
+            log.info("%s is running; its start record was missing", member.run_key)
         if member.allocation.stop_kind:
             stop.stop(member.allocation_id)
     elif state == "ended":
@@ -245,7 +245,7 @@ def _was_forgotten(member: Member, run: dict[str, Any]) -> bool:
     stored = streams.stored(member.pk)
     if not run.get("finished") or run.get("refused") or stored >= int(run.get("outbox_bytes") or 0):
         return False
-    log.info("%s has brought more than the %d bytes that are stored: once more", member.run_key, stored)
+    log.info("%s has sent more than the %d stored bytes; checking again", member.run_key, stored)
     try:
         remote.verb(member.host, "status", {"runs": [member.run_key], "stored": {member.run_key: stored}})
     except remote.RemoteError as error:
@@ -294,7 +294,7 @@ def declare_lost_hosts() -> None:
         silent = list(pool.map(_is_silent, suspects))
     for row, is_silent in zip(suspects, silent, strict=True):
         if is_silent and registry.declare_lost_by_rule(row.pk):
-            log.warning("%s is declared lost by the rule of its pool", row.name)
+            log.warning("%s was declared lost by its pool's rule", row.name)
 
 
 def _is_silent(row: Host) -> bool:
@@ -306,7 +306,7 @@ def _is_silent(row: Host) -> bool:
     except remote.Unreachable:
         return True
     except remote.RemoteError as error:
-        log.info("%s is not declared lost, it is there: %s", row.name, error)
+        log.info("%s is not declared lost because it answered: %s", row.name, error)
     finally:
         connection.close()  # this thread ends with the round
     return False
@@ -360,7 +360,7 @@ def remove_folders(host_id: uuid.UUID) -> None:
     try:
         answer = remote.verb(row, "remove", {"runs": sorted(members), "force": True, "bundles": True})
     except remote.RemoteError as error:
-        log.info("run folders of %s stay for now: %s", row.name, error)
+        log.info("run folders of %s could not be removed yet: %s", row.name, error)
         return
     removed = [member.pk for key, member in members.items() if answer["runs"].get(key, {}).get("removed")]
     Member.objects.filter(pk__in=removed).update(removed_at=timezone.now())

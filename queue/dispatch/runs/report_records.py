@@ -105,7 +105,7 @@ class Reporting:
         except (OperationalError, InterfaceError):
             raise
         except Exception:
-            log.exception("metrics of %s could not be taken in together", self._member.run_key)
+            log.exception("metrics of %s could not be stored together", self._member.run_key)
             self._undone()
             return False
         return True

@@ -70,14 +70,14 @@ def _image_not_used(run: Run, members: list[Member]) -> str | None:
     """A sentence why the run's image is not used, for its log: a gang is in it on all of its hosts or on none."""
     if run.container is None:
         return None
-    start = f"the attempt runs on its hosts directly, without image {run.container['image']}:"
+    start = f"the attempt runs directly on its hosts, without the image {run.container['image']}:"
     if not settings.RUN_IMAGES:
-        return f"{start} this server uses none (TRAINMASTER_RUN_IMAGES is false)"
+        return f"{start} images are disabled on this server (TRAINMASTER_RUN_IMAGES is false)"
     hosts = {peer.host.name: peer.host.facts for peer in members}
     unable = [name for name, facts in hosts.items() if not doctor_checks.usable_runtimes(facts)]
     if not unable:
         return None
-    return f"{start} no podman, docker or apptainer works on {', '.join(unable)} (see its doctor)"
+    return f"{start} no usable podman, docker or apptainer on {', '.join(unable)} (see its doctor)"
 
 
 def limits(sample_seconds: float | None, grace_seconds: float | None = None) -> Limits:

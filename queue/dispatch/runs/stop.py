@@ -74,7 +74,7 @@ def escalate() -> int:
             leaving.start_countdown(allocation_id)
     stopped = 0
     for allocation in leaving.overdue():
-        with going_on(f"the stop of {allocation.pk}, which did not leave in time"):
+        with going_on(f"the stop of {allocation.pk}, which did not end in time"):
             stopped += transitions.request_stop(
                 allocation.pk,
                 StopKind.STOP,

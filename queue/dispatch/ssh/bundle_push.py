@@ -35,7 +35,7 @@ def push(host: Host, python: str, shell: Callable[..., Answer]) -> str:
     answer = shell(host, line, bundle.archive, timeout_seconds=PUSH_TIMEOUT_SECONDS)
     if answer.code == 0:
         return bundle.sha256
-    said = (answer.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+    said = (answer.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
     if answer.code in {126, 127}:
         raise NoPython(f"{host.name} cannot run {python} (exit code {answer.code}): {said}.")
     raise VerbFailed("bundle", f"The bundle could not be unpacked in {host.workdir} on {host.name}: {said}.")

@@ -121,7 +121,7 @@ class Pool:
                 link.sessions.refused()
                 if time.monotonic() > give_up_at:
                     raise SshBusy(
-                        f"{endpoint} opens no further session ({error.reason}): its sshd is at its MaxSessions."
+                        f"{endpoint} refused another session ({error.reason}): its sshd has reached MaxSessions."
                     ) from error
             except (asyncssh.Error, OSError) as error:
                 raise Unreachable(
@@ -207,7 +207,7 @@ class Pool:
             listener = await link.connection.forward_remote_port("127.0.0.1", remote_port, address, port)
         except asyncssh.ChannelListenError as error:
             raise ForwardRefused(
-                f"{endpoint} does not forward port {remote_port or 'any'}: it is taken, "
+                f"{endpoint} does not forward port {remote_port or 'any'}: it is in use, "
                 "or its sshd does not allow it (AllowTcpForwarding yes or remote)."
             ) from error
         except (asyncssh.Error, OSError) as error:
@@ -339,7 +339,7 @@ def _ask(work: Callable[[Pool], Coroutine[object, object, _Result]], timeout_sec
     except TimeoutError:
         future.cancel()
         raise NotAsked(
-            f"The SSH thread gave no answer within {timeout_seconds:g} s.", delivered=True
+            f"The SSH thread did not answer within {timeout_seconds:g} s.", delivered=True
         ) from None
 
 

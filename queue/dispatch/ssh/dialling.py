@@ -115,14 +115,14 @@ def _explain(endpoint: Endpoint, client: _Client, error: Exception) -> RemoteErr
     hop = endpoint.target
     if isinstance(error, asyncssh.PermissionDenied):
         return LoginRefused(
-            f"{hop} refused the server's key. Put this line into ~{hop.user}/.ssh/authorized_keys there: {public_key()}"
+            f"{hop} refused the server's key. Add this line to ~{hop.user}/.ssh/authorized_keys there: {public_key()}"
         )
     if (
         isinstance(error, asyncssh.ConnectionLost | ConnectionResetError | BrokenPipeError)
         and not client.spoke
     ):
         return SshBusy(
-            f"{hop} took the connection and closed it without a word: its sshd is at its MaxStartups, "
+            f"{hop} accepted the connection and closed it without answering: its sshd has reached MaxStartups, "
             "or something other than sshd listens on this port."
         )
     kind = NotAsked if _is_own_fault(error) else Unreachable
@@ -140,13 +140,13 @@ def _key_refused(endpoint: Endpoint, offered: str) -> RemoteError:
     hop, number = endpoint.target, len(endpoint.hops) - 1
     if not hop.host_key:
         return HostKeyUnknown(
-            f"{hop} shows the key {fingerprint(offered)}, which nobody has accepted yet.",
+            f"{hop} offers the key {fingerprint(offered)}, which nobody has accepted yet.",
             offered=offered,
             hop=number,
         )
     return HostKeyChanged(
-        f"{hop} shows the key {fingerprint(offered)}, but {fingerprint(hop.host_key)} is pinned: it was reinstalled, "
-        "or it is another machine. Nothing is sent to it until somebody accepts the new key.",
+        f"{hop} offers the key {fingerprint(offered)}, but {fingerprint(hop.host_key)} is pinned: it was reinstalled, "
+        "or it is another machine. Nothing is sent to it until an admin accepts the new key.",
         offered=offered,
         hop=number,
     )
@@ -162,17 +162,15 @@ def _why_unreachable(endpoint: Endpoint, client: _Client, error: Exception) -> s
             f"The name {hop.address!r} is unknown ({error.strerror}). Check its spelling, or give an address."
         )
     if isinstance(error, ConnectionRefusedError):
-        return f"{hop.address} refuses connections on port {hop.port}: no sshd listens there. Check the port."
+        return f"{hop.address} refuses connections on port {hop.port}: no sshd is listening there. Check the port."
     if isinstance(error, TimeoutError):
         seconds = f"{settings.SSH_CONNECT_TIMEOUT_SECONDS:g} s"
         if client.spoke:
-            return f"{hop} took longer than {seconds} to let the server log in."
+            return f"Logging in to {hop} took longer than {seconds}."
         where = f"{hop.address} port {hop.port}"
-        return (
-            f"{where} did not answer as an sshd within {seconds}: it is down, cut off, or behind a firewall."
-        )
+        return f"No sshd answered at {where} within {seconds}: the host is down, disconnected or behind a firewall."
     if isinstance(error, asyncssh.KeyExchangeFailed | asyncssh.ProtocolError | asyncssh.ProtocolNotSupported):
-        return f"{hop.address} port {hop.port} does not speak an SSH that the server understands: {error}."
+        return f"{hop.address} port {hop.port} does not speak a version of SSH that the server supports: {error}."
     if isinstance(error, OSError):
         return f"{hop.address} port {hop.port} cannot be reached: {error.strerror or error}."
     return f"{hop} closed the connection: {error}."

@@ -70,14 +70,16 @@ async def connect(door: Door) -> socket.socket:
             while len(said) < handshake.ANSWER_BYTES:
                 block = await loop.sock_recv(connected, handshake.ANSWER_BYTES - len(said))
                 if not block:
-                    raise Unreachable(f"The program on {door.host} takes no connection now.")
+                    raise Unreachable(f"The program on {door.host} is not accepting connections.")
                 said += block
         if said != expected:
-            raise Unreachable(f"On port {door.port} of {door.host} listens another program than the task's.")
+            raise Unreachable(
+                f"Another program than the task's is listening on port {door.port} of {door.host}."
+            )
     except BaseException as error:
         connected.close()
         if isinstance(error, (OSError, TimeoutError)):
-            raise Unreachable(f"The task on {door.host} did not answer: {error or 'in time'}.") from error
+            raise Unreachable(f"The task on {door.host} did not answer: {error or 'timed out'}.") from error
         raise
     return connected
 

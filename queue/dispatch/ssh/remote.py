@@ -55,7 +55,7 @@ def verb(
     A host that lacks the current bundle gets it first. Raises RemoteError (one of the types above).
     """
     if host.transport == Host.Transport.NONE:
-        raise RemoteError(f"{host.name} is the machine of a detached run, which the server never speaks to.")
+        raise RemoteError(f"{host.name} is the machine of a detached run; the server never contacts it.")
     try:
         answer = _verb(host, name, payload, body, timeout_seconds)
     except HostKeyChanged as error:
@@ -165,14 +165,14 @@ def _parse(host: Host, name: str, answer: Answer) -> dict[str, Any]:
     except (IndexError, ValueError):
         raise VerbFailed(
             "broke",
-            f"The verb {name} broke on {host.name} with exit code {answer.code}: {said or 'it said nothing'}.",
+            f"The verb {name} failed on {host.name} with exit code {answer.code}: {said or 'no output'}.",
             delivered=begun,
         ) from None
     found = _checked(host, name, parsed)
     if answer.code != 0:
         raise VerbFailed(
             "broke",
-            f"The verb {name} broke on {host.name} with exit code {answer.code}: {said}.",
+            f"The verb {name} failed on {host.name} with exit code {answer.code}: {said}.",
             delivered=begun,
         )
     return found
@@ -183,7 +183,7 @@ def _checked(host: Host, name: str, parsed: object) -> dict[str, Any]:
     if not isinstance(parsed, dict):
         raise VerbFailed(
             "broke",
-            f"The verb {name} on {host.name} answered with something that is not a JSON object.",
+            f"The answer of the verb {name} on {host.name} is not a JSON object.",
             delivered=True,
         )
     if "error" in parsed:

@@ -40,13 +40,13 @@ def find(host: Host) -> Route | NoRoute:
     """The first direct way that answers. Raises RemoteError if the host itself does not."""
     candidates = _candidates(host)
     if not candidates:
-        return NoRoute("The server listens on its own machine only.")
+        return NoRoute("The server listens only on its own machine.")
     answers = _ask(host, [url for _, url in candidates])
     for kind, url in candidates:
         if answers[url] == "":
             return Route(kind, url, f"Runs there reach the server at {url}.")
     tried = "; ".join(f"{url}: {answers[url]}" for _, url in candidates)
-    return NoRoute(f"The host does not reach the server ({tried}).")
+    return NoRoute(f"The host cannot reach the server ({tried}).")
 
 
 def answers_at(host: Host, url: str) -> str:
@@ -81,7 +81,7 @@ def _judge(answer: dict[str, object], nonce: str) -> str:
     try:
         given = str(json.loads(str(answer.get("answer")))["hmac"])
     except (ValueError, KeyError, TypeError):
-        return "something answers, but not as a Trainmaster server"
+        return "something other than a Trainmaster server answers there"
     if not hmac.compare_digest(given, expected):
         return "another Trainmaster server answers there"
     return ""

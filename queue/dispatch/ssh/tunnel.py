@@ -156,7 +156,7 @@ class Tunnels:
             try:
                 self.close(host_id)
             except (remote.RemoteError, DatabaseError) as error:
-                log.info("tunnel of host %s is left to its lease: %s", host_id, error)
+                log.info("the tunnel of host %s stays open until its lease expires: %s", host_id, error)
 
 
 def _end_of_lease() -> CombinedExpression:
@@ -191,7 +191,7 @@ def open_for(host: Host) -> str:
     lease = TunnelLease.objects.filter(host_id=host.pk).first()
     if lease is None or lease.remote_port is None:
         raise remote.Unreachable(
-            f"Another worker is about to open the tunnel of {host.name}. Try again in a moment."
+            f"Another worker is opening the tunnel of {host.name}. Try again in a moment."
         )
     return _url(lease.remote_port)
 

@@ -70,7 +70,7 @@ class VerbChannel:
     async def call(self, verb: str, stdin: bytes) -> dict[str, Any]:
         """The answer of the verb. Raises Unreachable (delivered) when the channel breaks before it comes."""
         if self.closed:
-            raise Unreachable("The process that does the verbs there has ended.", delivered=False)
+            raise Unreachable("The process that serves verbs on the host has ended.", delivered=False)
         self._last += 1
         number = self._last
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -106,7 +106,7 @@ class VerbChannel:
             self.closed = True
             for waiting in self._waiting.values():
                 if not waiting.done():
-                    sentence = "The process that does the verbs there ended before it had answered."
+                    sentence = "The process that serves verbs on the host ended before it answered."
                     waiting.set_exception(Unreachable(sentence, delivered=True))
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ async def open_channel(opener: Opener) -> VerbChannel:
         async with asyncio.timeout(OPENING_SECONDS):
             return await _opened(opener)
     except (asyncssh.Error, OSError) as error:
-        why = str(error) or f"it said nothing for {OPENING_SECONDS:g} s"
+        why = str(error) or f"no answer for {OPENING_SECONDS:g} s"
         raise NotServed(f"No process that serves verbs could be started: {why}.") from error
 
 
@@ -131,7 +131,7 @@ async def _opened(opener: Opener) -> VerbChannel:
     try:
         line = await reader.readline()
         if not line.startswith(b'{"serving"'):
-            raise NotServed("What was started there does not serve verbs.")
+            raise NotServed("The program that was started on the host does not serve verbs.")
     except BaseException:
         with suppress(asyncssh.Error, OSError):
             writer.close()
@@ -152,7 +152,7 @@ class Channels:
         opening = self._opened.get(command)
         if opening is None or _is_over(opening):
             if time.monotonic() < self._not_before.get(command, 0.0):
-                raise NotServed("It was tried a moment ago.")
+                raise NotServed("The last try was a moment ago.")
             self._not_before[command] = time.monotonic() + _AGAIN_SECONDS
             self._opened.pop(command, None)
             self.close_idle(_MOST_CHANNELS - 1)

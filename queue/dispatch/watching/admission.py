@@ -63,7 +63,7 @@ def admit(host_id: uuid.UUID) -> None:
         admitting.failed(host_id, str(error))
     except Exception:
         admitting.failed(
-            host_id, "The admission broke inside the server; its log has the details. Try again."
+            host_id, "Adding the host failed with an internal error. See the server's log, then try again."
         )
         raise
 
@@ -108,7 +108,7 @@ def _find_python(host: Host) -> str:
         if answer.code == 0:
             return _last_line(answer.stdout)
         said = _last_line(answer.stderr) or f"exit code {answer.code}"
-        raise remote.NoPython(f"{host.python} on {host.name} is no Python from 3.8 on: {said}.")
+        raise remote.NoPython(f"{host.python} on {host.name} is not Python 3.8 or later: {said}.")
     if host.transport == Host.Transport.LOCAL:  # its environment need not be on PATH
         return local.python()
     answer = remote.shell(host, f"/bin/sh -c {shlex.quote(_FIND_PYTHON)}")
@@ -118,7 +118,7 @@ def _find_python(host: Host) -> str:
     too_old = [line for line in answer.stderr.decode(errors="replace").splitlines() if " is Python " in line]
     found = f" ({'; '.join(too_old)})" if too_old else ""
     raise remote.NoPython(
-        f"{host.name} has no Python from 3.8 on{found}. Install one, or say where it is with --python PATH."
+        f"{host.name} has no Python 3.8 or later{found}. Install one, or give its location with --python PATH."
     )
 
 
@@ -138,7 +138,7 @@ def _find_workdir(host: Host) -> str:
         return path
     said = _last_line(answer.stderr) or f"exit code {answer.code}"
     wanted = host.workdir or f"{SYSTEM_WORKDIR} or ~/.trainmaster"
-    raise remote.VerbFailed("workdir", f"No folder could be made at {wanted} on {host.name}: {said}.")
+    raise remote.VerbFailed("workdir", f"No folder could be created at {wanted} on {host.name}: {said}.")
 
 
 def _last_line(output: bytes) -> str:

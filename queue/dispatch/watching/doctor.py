@@ -61,7 +61,9 @@ def _machine(host: Host) -> list[Check]:
     if twin := identity.same_gpus(host):
         if host.wanted_slots is None:
             return [check("machine", "fail", twin.refusal(host.name))]
-        sentence = f"Its GPUs are slots of {twin.name}; here are the {host.wanted_slots} CPU slots asked for."
+        sentence = (
+            f"Its GPUs are slots of {twin.name}, so it has only the requested {host.wanted_slots} CPU slots."
+        )
         return [check("machine", "warn", sentence)]
     if twin := identity.same_machine(host):
         return [check("machine", "warn", twin.warning(host.name))]
@@ -74,7 +76,9 @@ def examine(host: Host) -> list[Check]:
     report = examine_facts(host.facts, host.python, host.activate, skew)
     report.append(_find_route(host))
     report += _ways(host) + _machine(host)
-    report.append(check("bundle", "ok", f"The host part {host.bundle_sha256[:12]} is in {host.workdir}."))
+    report.append(
+        check("bundle", "ok", f"Host bundle {host.bundle_sha256[:12]} is installed in {host.workdir}.")
+    )
     admitting.examined(host, report, skew_seconds=skew)
     return report
 
@@ -95,8 +99,8 @@ def _ways(host: Host) -> list[Check]:
             check(
                 "forwarding",
                 "warn",
-                f"{refusal} Until then shells, notebooks, TensorBoards and ports of commands cannot be used here; "
-                "other jobs can.",
+                f"{refusal} Until this is fixed, shells, notebooks, TensorBoards and ports of commands do not work "
+                "here; other jobs do.",
             )
         ]
     return [check("forwarding", "ok", "Shells and notebooks can be reached through SSH.")]
@@ -113,8 +117,10 @@ def _find_route(host: Host) -> Check:
     try:
         url = tunnel.open_for(host)
     except remote.RemoteError as error:
-        return check("route", "fail", f"{found.sentence} A tunnel cannot be had either: {error}")
+        return check("route", "fail", f"{found.sentence} A tunnel cannot be opened either: {error}")
     host.server_route, host.server_url = "tunnel", url
     if problem := server_route.answers_at(host, url):
-        return check("route", "fail", f"{found.sentence} Nor through the tunnel at {url}: {problem}.")
-    return check("route", "ok", f"{found.sentence} A tunnel through SSH leads to it at {url}.")
+        return check(
+            "route", "fail", f"{found.sentence} The tunnel at {url} does not work either: {problem}."
+        )
+    return check("route", "ok", f"{found.sentence} It uses an SSH tunnel at {url}.")

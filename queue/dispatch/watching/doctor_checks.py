@@ -87,10 +87,10 @@ def _python(facts: Facts, python: str) -> Check:
 
 def _torch(facts: Facts, python: str, activate: str) -> Check:
     if activate:
-        return check("torch", "ok", "Jobs activate an environment of their own; its torch is not looked at.")
+        return check("torch", "ok", "Jobs activate their own environment; its torch is not checked.")
     chosen = _chosen(facts, python) or {}
     if chosen.get("torch"):
-        cuda = f"for CUDA {chosen['cuda']}" if chosen.get("cuda") else "for CPUs only"
+        cuda = f"for CUDA {chosen['cuda']}" if chosen.get("cuda") else "CPU-only"
         if facts.get("gpus") and not chosen.get("cuda"):
             return check(
                 "torch", "warn", f"torch {chosen['torch']} at {python} is {cuda}, but this host has GPUs."
@@ -102,7 +102,7 @@ def _torch(facts: Facts, python: str, activate: str) -> Check:
     hint = (
         f"These have it: {', '.join(others)}."
         if others
-        else "No interpreter here has it: install torch, or name one by --python."
+        else "No interpreter here has it: install torch, or choose another with --python."
     )
     return check("torch", "warn", f"{python} has no torch, so PyTorch jobs fail here. {hint}")
 
@@ -110,11 +110,11 @@ def _torch(facts: Facts, python: str, activate: str) -> Check:
 def _gpu(facts: Facts) -> Check:
     gpus = facts.get("gpus", [])
     if not gpus:
-        return check("gpu", "ok", f"No GPU was found; {facts['cpus']['usable']} CPU cores may be slots.")
+        return check("gpu", "ok", f"No GPUs found; {facts['cpus']['usable']} CPU cores can be used as slots.")
     names = sorted({f"{gpu['name']} with {gpu['memory_mib']} MiB" for gpu in gpus})
     driver = gpus[0].get("driver") or "unknown"
     return check(
-        "gpu", "ok", f"{len(gpus)} GPUs by {facts['gpu_source']}: {', '.join(names)}; driver {driver}."
+        "gpu", "ok", f"{len(gpus)} GPUs found by {facts['gpu_source']}: {', '.join(names)}; driver {driver}."
     )
 
 
@@ -122,16 +122,16 @@ def _disk(facts: Facts) -> Check:
     disk = facts["disk"]
     free = f"{disk['free_bytes'] / _GIB:.1f} GiB are free in {disk['path']}"
     if not disk["writable"]:
-        return check("disk", "fail", f"{disk['path']} is not writable for {facts['account']['name']}.")
+        return check("disk", "fail", f"{disk['path']} is not writable by {facts['account']['name']}.")
     if disk["free_bytes"] < _DISK_FAIL_BYTES:
-        return check("disk", "fail", f"Only {free}: logs and checkpoints have no room.")
+        return check("disk", "fail", f"Only {free}: not enough space for logs and checkpoints.")
     if disk["free_bytes"] < _DISK_WARN_BYTES:
         return check("disk", "warn", f"Only {free}.")
     if disk["network"]:
         return check(
             "disk",
             "warn",
-            f"{free}, but that is a network disk ({disk['filesystem']}); name a local --workdir.",
+            f"{free}, but that is a network disk ({disk['filesystem']}); choose a local --workdir.",
         )
     return check("disk", "ok", f"{free} ({disk['filesystem']}).")
 
@@ -140,7 +140,9 @@ def _home(facts: Facts) -> Check:
     home = facts["home"]
     if home["network"]:
         return check(
-            "home", "ok", f"The home folder is shared ({home['filesystem']}); hosts keep apart by their ids."
+            "home",
+            "ok",
+            f"The home folder is shared ({home['filesystem']}); host ids keep the hosts' files separate.",
         )
     return check("home", "ok", f"The home folder is local ({home['filesystem']}).")
 
@@ -150,7 +152,7 @@ def _clock(skew_seconds: float | None) -> Check:
         return check("clock", "warn", "The clock could not be compared.")
     ahead = "ahead of" if skew_seconds > 0 else "behind"
     if abs(skew_seconds) < _SKEW_WARN_SECONDS:
-        return check("clock", "ok", f"The clock agrees with the server's to {abs(skew_seconds):.2f} s.")
+        return check("clock", "ok", f"The clock is within {abs(skew_seconds):.2f} s of the server's.")
     return check(
         "clock",
         "warn",
@@ -161,18 +163,18 @@ def _clock(skew_seconds: float | None) -> Check:
 def _isolation(facts: Facts) -> Check:
     account, found = facts["account"], facts["isolation"]
     limits = (
-        "cgroup v2 with systemd can bound memory and CPU"
+        "memory and CPU can be limited by cgroup v2 with systemd"
         if found["cgroup_v2"] and found["systemd"]
-        else "nothing bounds a run's memory and CPU"
+        else "a run's memory and CPU cannot be limited"
     )
     if account["switch"] == "none":
         return check(
             "isolation", "warn",
-            f"{account['name']} cannot become other accounts, so all jobs here share it; {limits}. "
+            f"{account['name']} cannot switch to other accounts, so all jobs here share it; {limits}. "
             "Log in as root, or give it a sudo rule.",
         )  # fmt: skip
     way = "root" if account["switch"] == "root" else "sudo"
-    return check("isolation", "ok", f"Jobs run under their users' accounts by {way}; {limits}.")
+    return check("isolation", "ok", f"Jobs run under their users' accounts through {way}; {limits}.")
 
 
 def usable_runtimes(facts: Facts) -> list[Facts]:
@@ -186,28 +188,31 @@ def _containers(facts: Facts) -> Check:
     broken = [one for one in found.get("runtimes") or [] if one["problem"] is not None]
     reasons = "".join(f" {one['name']} cannot be used: {one['problem'].rstrip('.?')}." for one in broken)
     if not usable:
-        return check("containers", "ok", f"Jobs that name an image run on the host without it.{reasons}")
+        return check(
+            "containers", "ok", f"Jobs that set an image run directly on the host, without it.{reasons}"
+        )
     names = ", ".join(f"{one['name']} {one['version']}" for one in usable)
     if facts.get("gpus") and not found.get("cdi") and [one["name"] for one in usable] == ["podman"]:
         return check(
             "containers", "warn",
-            f"{names} has no GPUs for containers: run `nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml` there.",
+            f"{names} cannot give GPUs to containers: run `nvidia-ctk cdi generate "
+            "--output=/etc/cdi/nvidia.yaml` on the host.",
         )  # fmt: skip
-    return check("containers", "ok", f"Images are run by the first that fits of: {names}.{reasons}")
+    return check("containers", "ok", f"Images run with the first suitable runtime of: {names}.{reasons}")
 
 
 def _logind(facts: Facts) -> Check:
     logind, name = facts["logind"], facts["account"]["name"]
     if logind["detached_runs_survive"]:
-        return check("logind", "ok", "Runs outlive the SSH session.")
+        return check("logind", "ok", "Runs survive the end of the SSH session.")
     if facts.get("service", {}).get("leaves"):
         return check(
-            "logind", "ok", "Runs leave the SSH session for a scope of their own, which outlives it."
+            "logind", "ok", "Runs move to their own scope, which survives the end of the SSH session."
         )
     return check(
         "logind",
         "fail",
-        f"systemd-logind ends all processes of {name} at logout (KillUserProcesses=yes), runs among them. "
+        f"systemd-logind ends all processes of {name} at logout (KillUserProcesses=yes), including runs. "
         f"Run `loginctl enable-linger {name}` on the host, or set KillUserProcesses=no.",
     )
 
@@ -219,18 +224,16 @@ def service(facts: Facts) -> list[Check]:
     if not unit.endswith(".service"):
         return []
     if not service["ends_runs"]:
-        return [check("service", "ok", f"Runs outlive a restart of {unit}.")]
+        return [check("service", "ok", f"Runs survive a restart of {unit}.")]
     if service["leaves"]:
         return [
-            check(
-                "service", "ok", f"Runs leave {unit} for a scope of their own, so they outlive its restart."
-            )
+            check("service", "ok", f"Runs move from {unit} to their own scope, so they survive its restart.")
         ]
     return [
         check(
             "service",
             "fail",
-            f"systemd ends all processes of {unit} when it stops or restarts (KillMode={service['kill_mode']}), runs "
-            "among them. Set KillMode=process in the unit and run `systemctl daemon-reload`.",
+            f"systemd ends all processes of {unit} when it stops or restarts (KillMode={service['kill_mode']}), "
+            "including runs. Set KillMode=process in the unit and run `systemctl daemon-reload`.",
         )
     ]

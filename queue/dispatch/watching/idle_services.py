@@ -58,7 +58,7 @@ def stop_unused() -> None:
 
 def _settle(service: Service, answer: datetime | Unanswered | None) -> None:
     if isinstance(answer, Unanswered):
-        log.info("notebook %s is not asked whether it is idle: %s", service.command_id, answer)
+        log.info("cannot check whether notebook %s is idle: %s", service.command_id, answer)
     elif answer is None or not services.was_used(service, answer):
         services.stop_unused(service.command, actor=_ACTOR)
 
@@ -75,7 +75,7 @@ async def _ask_all(
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     return await _active_at(door, command)
             except TimeoutError:
-                return Unanswered(f"it gave no answer within {_ANSWER_SECONDS:g} s")
+                return Unanswered(f"no answer within {_ANSWER_SECONDS:g} s")
             except (doors.RemoteError, OSError, httpcore.NetworkError, httpcore.ProtocolError) as error:
                 return Unanswered(str(error) or type(error).__name__)
             except Unanswered as error:
@@ -83,7 +83,7 @@ async def _ask_all(
             except (
                 Exception
             ) as error:  # the task's owner can answer what he likes, and it must not reach the others
-                return Unanswered(f"its answer is none of a notebook's: {error!r}")
+                return Unanswered(f"the answer is not a notebook's: {error!r}")
 
     found = await asyncio.gather(*(ask(door, command) for door, command in asked.values()))
     return dict(zip(asked, found, strict=True))

@@ -71,13 +71,15 @@ def advice(networks: Sequence[Network], pool: str, interface: str) -> str:
         return ""
     best, *others = networks
     if not best.everywhere:
-        return f"No network joins all pairs of pool {pool}; the fastest, {best.network}, joins {best.pairs}."
+        return f"No network connects all pairs of pool {pool}; the fastest, {best.network}, connects {best.pairs}."
     names = sorted(best.interfaces)
     who = " and ".join(names) if len(names) < _NAMED_HOSTS else f"All {len(names)} hosts"
     slower = "".join(f"; on {one.network} ({one.interface}) {one.rate}" for one in others if one.everywhere)
-    said = f"{who} meet on {best.network} ({best.interface}, {best.rate}){slower}."
+    said = f"{who} connect over {best.network} ({best.interface}, {best.rate}){slower}."
     if len(set(best.interfaces.values())) > 1:
-        return f"{said} Its interfaces differ in name: gangs use it if the hosts' gang addresses lie there."
+        return (
+            f"{said} Its interfaces have different names: gangs use it only if the gang addresses are on it."
+        )
     if interface == best.interface or not others:
         return said
-    return f"{said} Gangs use it after `trainmaster pool edit {pool} --network-interface {best.interface}`."
+    return f"{said} To use it for gangs, run `trainmaster pool edit {pool} --network-interface {best.interface}`."

@@ -28,7 +28,7 @@ class Side:
 
     def way_to(self, address: str) -> Json:
         """What was measured to an address of the other, which was not reached if nothing was."""
-        missing = {"ok": False, "error": "it was not tried"}
+        missing = {"ok": False, "error": "it was not tested"}
         return next((row for row in self.reached if row["address"] == address), missing)
 
     def interface_at(self, address: str | None) -> str:
@@ -85,13 +85,13 @@ def judge(first: Side, second: Side, interface: str) -> Found:
     shared = networks(first, second)
     named = [row for row in shared if set(row["interfaces"].values()) == {interface}]
     faults = [
-        f"{here.name} does not reach {there.name} at {there.address}: {way['error']}"
+        f"{here.name} cannot reach {there.name} at {there.address}: {way['error']}"
         for here, there in ((first, second), (second, first))
         if not (way := here.way_to(there.address))["ok"]
     ]
     if not faults and interface and not named:
         faults.append(
-            f"{first.name} and {second.name} do not reach each other on {interface}, which the pool names for gangs"
+            f"{first.name} and {second.name} cannot reach each other on {interface}, the pool's interface for gangs"
         )
     if faults:
         sentence = f"{'; '.join(faults)}.{_hint(shared)}"
@@ -99,7 +99,7 @@ def judge(first: Side, second: Side, interface: str) -> Found:
     best = (named or shared or [_routed(first, second)])[0]
     return Found(
         True,
-        f"They meet on {best['network']} ({interfaces_of(best)}): {best['round_trip_ms']:.2g} ms, "
+        f"They connect over {best['network']} ({interfaces_of(best)}): {best['round_trip_ms']:.2g} ms, "
         f"{speed(best['mb_per_second'])}.",
         interface=best["interfaces"][first.name],
         round_trip_ms=best["round_trip_ms"],
@@ -113,9 +113,7 @@ def _hint(shared: list[Json]) -> str:
         return ""
     best = shared[0]
     where = " and ".join(best["addresses"].values())
-    return (
-        f" They do meet on {best['network']} ({interfaces_of(best)}): name {where} as their gang addresses."
-    )
+    return f" They do connect over {best['network']} ({interfaces_of(best)}): set {where} as their gang addresses."
 
 
 def _stored(shared: list[Json]) -> list[Json]:
@@ -156,7 +154,7 @@ def with_all_reduce(found: Found, answers: dict[str, Json]) -> Found:
         return without_all_reduce(found, "; ".join(untried).rstrip("."))
     failed = [f"{name}: {said['message']}" for name, said in answers.items() if said["state"] != "done"]
     if failed:
-        sentence = f"They reach each other, but an all-reduce fails: {'; '.join(failed).rstrip('.')}."
+        sentence = f"They can reach each other, but an all-reduce fails: {'; '.join(failed).rstrip('.')}."
         return replace(found, ok=False, sentence=sentence)
     rate = min(said["mb_per_second"] for said in answers.values())
     sentence = f"{found.sentence.removesuffix('.')}; all-reduce {speed(rate)}."
@@ -164,7 +162,7 @@ def with_all_reduce(found: Found, answers: dict[str, Json]) -> Found:
 
 
 def without_all_reduce(found: Found, why: str) -> Found:
-    return replace(found, sentence=f"{found.sentence} No all-reduce was run: {why}.")
+    return replace(found, sentence=f"{found.sentence} The all-reduce test was not run: {why}.")
 
 
 def interfaces_of(row: Json) -> str:

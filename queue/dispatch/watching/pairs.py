@@ -75,7 +75,10 @@ def _examine(first: Host, second: Host, interface: str) -> Json | None:
         return {"hosts": [first.name, second.name], "sentence": str(error)}
     except Exception:  # the other pairs are tested all the same
         log.exception("%s and %s could not be tested", first.name, second.name)
-        return {"hosts": [first.name, second.name], "sentence": "The test broke; the worker's log says how."}
+        return {
+            "hosts": [first.name, second.name],
+            "sentence": "The test failed with an internal error; see the worker's log.",
+        }
     finally:
         connection.close()  # this thread ends with the batch
     return None
@@ -130,7 +133,7 @@ def _measured(first: Host, second: Host, one: Side, other: Side, numbers: list[i
 
 def _reduced(first: Host, second: Host, found: Found, link: pair_verdict.Link, port: int) -> Found:
     if without := [host.name for host in (first, second) if not has_torch(host)]:
-        return pair_verdict.without_all_reduce(found, f"there is no torch on {' and '.join(without)}")
+        return pair_verdict.without_all_reduce(found, f"torch is not installed on {' and '.join(without)}")
 
     def ask(host: Host) -> Json:
         rank = 0 if host is first else 1

@@ -32,7 +32,7 @@ def collect(task_id: str, ranks: Sequence[int]) -> None:
     if not members:
         stacks.answer(
             task_id,
-            dict.fromkeys(ranks, (False, f"Task {task_id} runs nowhere now: there is nobody to ask.")),
+            dict.fromkeys(ranks, (False, f"Task {task_id} is not running, so it has no stacks to show.")),
         )
         return
     asked = _by_member(members, ranks)
@@ -69,7 +69,7 @@ def _ask(member: Member, ranks: list[int]) -> Answers:
     finally:
         connection.close()  # this thread ends with the question
     if "ranks" not in run:
-        sentence = str(run.get("message") or f"{host.name} gave no answer.")
+        sentence = str(run.get("message") or f"{host.name} did not answer.")
         return dict.fromkeys(ranks, (False, sentence))
     return {
         rank: _words(rank, host.name, run["ranks"][str(rank)]) for rank in ranks if str(rank) in run["ranks"]
@@ -79,9 +79,9 @@ def _ask(member: Member, ranks: list[int]) -> Answers:
 def _words(rank: int, host: str, said: dict[str, Any]) -> tuple[bool, str]:
     """The answer with a head that says what it is about."""
     if "text" not in said:
-        return False, str(said.get("message") or f"{host} knows nothing of rank {rank}.")
-    place = f", waits in {said['waits_in']}" if said.get("waits_in") else ""
+        return False, str(said.get("message") or f"{host} does not know rank {rank}.")
+    place = f", waiting in {said['waits_in']}" if said.get("waits_in") else ""
     others = int(said.get("others") or 0)
-    more = f"; {others} more of its processes were not asked" if others else ""
+    more = f"; {others} more of its processes are not shown" if others else ""
     head = f"rank {rank} on {host}: process {said.get('pid')}, state {said.get('state')}{place}{more}"
     return True, f"{head}\n\n{said['text']}\n"

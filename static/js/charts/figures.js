@@ -66,7 +66,7 @@ function place(name) {
 // `loss: training loss 0.12 at step 190, validation loss 0.15 at step 180`
 function described(figure) {
   if (figure.described) return figure.described;
-  const last = (y) => (Number.isFinite(y.at(-1)) ? y.at(-1).toPrecision(4) : "no number");
+  const last = (y) => (Number.isFinite(y.at(-1)) ? y.at(-1).toPrecision(4) : "not a number");
   const ends = figure.data.map(({ name, x, y }) => `${name} ${last(y)} at step ${x.at(-1)}`);
   return `${figure.name}: ${ends.join(", ")}`;
 }

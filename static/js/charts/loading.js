@@ -41,7 +41,7 @@ export function loader({ section, state, panels, show, bring, bringDetail, lacks
       else await bringDetail(details, window, mine.signal);
     } catch (error) {
       if (mine.signal.aborted) return;
-      for (const panel of bases) { panel.isBehind = true; if (!panel.base) panel.points.textContent = `${error.message} Asking again.`; }
+      for (const panel of bases) { panel.isBehind = true; if (!panel.base) panel.points.textContent = `${error.message} Retrying.`; }
       setTimeout(() => { if (asking === mine) { asking = null; load(); } }, AGAIN_MS);
       return;
     }

@@ -108,12 +108,12 @@ function send(body) {
   request.responseType = "json";
   progress("Sending", 0);
   request.upload.onprogress = ({ loaded, total }) => progress(`Sending ${mib(loaded)} of ${mib(total)}`, total ? loaded / total : 0);
-  request.upload.onload = () => progress("Sent; the server unpacks and checks it", 1);
-  request.onerror = () => fail("The server could not be reached; nothing is known to be submitted. Submit again: it is made once.");
+  request.upload.onload = () => progress("Sent. The server is unpacking and checking it", 1);
+  request.onerror = () => fail("The server could not be reached, so the submission may or may not have arrived. Submit again: it is created only once.");
   request.onload = () => {
     if (request.response?.href) { location.assign(request.response.href); return; }
-    if (request.response?.checked) { showChecked(request.response.checked); fail("Nothing was submitted; what is wrong stands beside the config."); return; }
-    fail(request.status === 413 ? "Nothing was submitted: that is more than the server takes." : `Nothing was submitted: the server answered ${request.status}.`);
+    if (request.response?.checked) { showChecked(request.response.checked); fail("Nothing was submitted. The errors are listed next to the config."); return; }
+    fail(request.status === 413 ? "Nothing was submitted: that is more than the server accepts." : `Nothing was submitted: the server answered ${request.status}.`);
   };
   request.send(body);
 }

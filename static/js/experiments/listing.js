@@ -12,12 +12,12 @@ function show() {
   const all = boxes();
   const ticked = all.filter((box) => box.checked).length;
   bar.hidden = ticked === 0;
-  const words = ticked ? `${ticked} ticked` : "";
+  const words = ticked ? `${ticked} selected` : "";
   if (count.textContent !== words) count.textContent = words;
   const allEnded = ticked > 0 && all.every((box) => !box.checked || "ended" in box.closest("tr").dataset);
   for (const button of bar.querySelectorAll("button[data-for-live]")) {
     button.disabled = allEnded;
-    button.title = allEnded ? "All that are ticked have ended" : "";
+    button.title = allEnded ? "All selected experiments have ended" : "";
   }
   const every = document.getElementById("tick-all");
   if (!every) return;

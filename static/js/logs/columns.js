@@ -67,7 +67,7 @@ function without(rank) {
 
 // What is left out, and which of the shown ranks stand.
 function sayNote() {
-  const tooMany = filter.ranks.length > MOST_COLUMNS ? [`The first ${MOST_COLUMNS} of ${filter.ranks.length} ranks; a choice of fewer shows others.`] : [];
+  const tooMany = filter.ranks.length > MOST_COLUMNS ? [`The first ${MOST_COLUMNS} of ${filter.ranks.length} ranks are shown; select fewer to see others.`] : [];
   const marks = columns.map((rank) => entries.get(rank)?.mark).filter(Boolean).map(sentence);
   note.hidden = !tooMany.length && !marks.length;
   note.classList.toggle("failed-text", marks.length > 0);
@@ -200,7 +200,7 @@ function draw() {
   list.replaceChildren(...rows.slice(first, last).map((row) => rowElement(row, cursor)));
   root.toggleAttribute("data-at-start", log.atStart);
   nothing.hidden = rows.length > 0 || log.loading;
-  if (!nothing.hidden) write(nothing, columns.length ? "These ranks have no line that fits." : entries.size ? "No rank is chosen." : "No rank has written yet.");
+  if (!nothing.hidden) write(nothing, columns.length ? "These ranks have no matching lines." : entries.size ? "No rank is selected." : "No rank has written yet.");
   paused.hidden = log.following;
   if (!log.following) write(paused, `View paused at ${log.pausedAt} UTC · ${log.unseen} new line${log.unseen === 1 ? "" : "s"} · jump to end`);
 }

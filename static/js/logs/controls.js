@@ -48,7 +48,7 @@ field("times-form").addEventListener("submit", (event) => {
   for (const name of ["from", "to"]) {
     const text = field(name).value.trim();
     part[name] = text ? readTime(text, zone(), part.from ?? near()) : null;
-    if (text && part[name] === null) { complain(`“${text}” is no time; write 10:41, 10:41:05 or 2026-11-21 10:41.`); return; }
+    if (text && part[name] === null) { complain(`“${text}” is not a time. Write 10:41, 10:41:05 or 2026-11-21 10:41.`); return; }
   }
   if (part.from !== null && part.to !== null && part.to < part.from) { complain("The range ends before it begins."); return; }
   complain("");

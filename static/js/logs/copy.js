@@ -45,7 +45,7 @@ export function start(view, button, say) {
   async function copyPointed() {
     try {
       await navigator.clipboard.writeText(await pointedAt());
-      say(place.line === place.last ? "The line is copied." : "The lines are copied.");
-    } catch { say("They could not be copied: mark them with the mouse instead."); }
+      say(place.line === place.last ? "Line copied." : "Lines copied.");
+    } catch { say("The lines could not be copied. Select them with the mouse instead."); }
   }
 }

@@ -30,8 +30,8 @@ export function showPulse(ranks, isMany) {
 
 function summary(ranks, isMany) {
   const marked = ranks.filter(({ mark }) => mark).length;
-  const look = marked ? `${marked} rank${marked === 1 ? " holds its gang up" : "s hold their gang up"}` : "";
-  const how = isMany ? "darker: further behind its peers · dashed: no progress known · pale: ended · dot: silent" : "progress, and lines per second of the last 5 minutes on this page";
+  const look = marked ? `${marked} rank${marked === 1 ? " is holding up its gang" : "s are holding up their gang"}` : "";
+  const how = isMany ? "darker: further behind its peers · dashed: no progress known · pale: ended · dot: silent" : "progress, and lines per second over the last 5 minutes on this page";
   return [look, how].filter(Boolean).join(" · ");
 }
 
@@ -100,6 +100,6 @@ function drawRow({ row, path, stands, rates, entry }) {
   // a bar's height is the root of its rate, so that a flood leaves the others visible
   path.setAttribute("d", rates.map((rate, at) => (rate ? `M${start + at} ${HEIGHT}v-${(Math.sqrt(rate / most) * HEIGHT).toFixed(1)}` : "")).join(""));
   row.classList.toggle("marked", Boolean(entry.mark));
-  write(stands, `${progress(entry) || "no progress known"}${entry.mark ? " · holds its gang up" : ""}`);
+  write(stands, `${progress(entry) || "no progress known"}${entry.mark ? " · holding up its gang" : ""}`);
   if (row.title !== describe(entry)) row.title = describe(entry);
 }

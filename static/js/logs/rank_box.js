@@ -44,7 +44,7 @@ async function ask(expression) {
   try {
     const answer = await fetch(`${at}/ranks?${new URLSearchParams({ ranks: expression })}`, { headers: { Accept: "application/json" } });
     if (answer.redirected) { toLogin(); return; }
-    data = answer.ok ? await answer.json() : { fault: "The server could not say just now." };
+    data = answer.ok ? await answer.json() : { fault: "The server did not answer. Try again." };
   } catch { // the server is away
     setTimeout(() => { if (asked === expression) ask(expression); }, RETRY_MS);
     return;

@@ -31,7 +31,7 @@ export function progress({ step, stepAge, active, ended }) {
 export function describe(entry) {
   const { rank, host, lines, age, mark } = entry;
   const wrote = lines ? `${number(lines)} line${lines === 1 ? "" : "s"}, the last ${ago(age)} ago` : "no line yet";
-  if (rank < 0) return `Outside any rank: ${wrote}.`;
+  if (rank < 0) return `No rank: ${wrote}.`;
   const stands = progress(entry);
   return `Rank ${rank} on ${host}: ${stands ? `${stands}; ` : ""}${wrote}.${mark ? ` ${sentence(mark)}` : ""}`;
 }

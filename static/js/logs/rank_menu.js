@@ -35,7 +35,7 @@ function items({ rank, host }) {
   return [
     ["What is it doing?", () => whatIsItDoing({ rank, host })],
     ["Only this rank", () => { if (!(isChosen(rank) && filter.ranks.length === 1)) only(rank); }],
-    [filter.ranks.length && isChosen(rank) ? "Take it away" : "Add it", () => toggle(rank)],
+    [filter.ranks.length && isChosen(rank) ? "Remove from view" : "Add to view", () => toggle(rank)],
     ["All but this rank", () => express(`!${rank}`)],
     [`All of ${host}`, () => express(`host:${host}`)],
     [beside.length > 1 ? `Side by side: ${beside.join(", ")}` : "Side by side with the next", () => besides(beside)],
@@ -127,8 +127,8 @@ async function stackOf(rank) {
     if (answer.redirected) toLogin();
     const data = await answer.json();
     if (answer.ok && data.text !== undefined) return { text: data.text };
-    return { message: data.message ?? "The server gave no stack." };
+    return { message: data.message ?? "The server returned no stack." };
   } catch {
-    return { message: "The server could not be asked just now. Ask again." };
+    return { message: "The server could not be reached. Ask again." };
   }
 }

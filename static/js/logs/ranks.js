@@ -49,7 +49,7 @@ function showChip(entry) {
   write(chip.count, short(entry.lines));
   write(chip.age, entry.mark ? ["holds up", ago(entry.stepAge)].filter(Boolean).join(" ") : state.ended ? "" : ago(entry.age));
   chip.whole.classList.toggle("marked", Boolean(entry.mark));
-  const says = `${describe(entry)} Click: only this rank; with Ctrl or Shift it is added.`;
+  const says = `${describe(entry)} Click to show only this rank; Ctrl or Shift adds it.`;
   if (chip.button.title !== says) chip.button.title = says;
 }
 
@@ -100,7 +100,7 @@ function linkBeside() {
 function showMarks(marked) {
   marks.hidden = !marked.length;
   const news = marked.filter(({ rank }) => !known.has(rank));
-  if (news.length) say(news.length === 1 ? sentence(news[0].mark) : `${news.length} ranks hold their gang up.`);
+  if (news.length) say(news.length === 1 ? sentence(news[0].mark) : `${news.length} ranks are holding up their gang.`);
   known = new Set(marked.map(({ rank }) => rank));
   const said = marked.slice(0, 3).map(({ mark }) => sentence(mark)).join(" ");
   write(marks, marked.length > 3 ? `${said} And ${marked.length - 3} more.` : said);

@@ -124,7 +124,7 @@ export class Reader {
     this.list.show(index);
     const isThere = this.source.isWhole || this.source.at(index)?.[0] === line;
     if (line > answer.upto) complain("place", `There is no line ${line.toLocaleString("en")} yet; the log has ${answer.upto.toLocaleString("en")}.`);
-    else if (line !== null && place.line === line && !isThere) complain("place", `Line ${line.toLocaleString("en")} does not fit the filter.`);
+    else if (line !== null && place.line === line && !isThere) complain("place", `Line ${line.toLocaleString("en")} does not match the filter.`);
   }
 
   // --- moving ---

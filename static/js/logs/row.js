@@ -66,7 +66,7 @@ function fill(cell, line, spans) {
   }
   cell.replaceChildren(...dressed(parts, marks));
   if (isLong) cell.append(note("button", "more-text", `… ${(whole.length - MOST_CHARACTERS).toLocaleString("en")} more characters`));
-  if (line[CUT]) cell.append(note("span", "cut", "goes on in the next line of this rank"));
+  if (line[CUT]) cell.append(note("span", "cut", "continues in the next line of this rank"));
 }
 
 function note(tag, name, text) {

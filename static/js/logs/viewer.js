@@ -98,7 +98,7 @@ function goTo(text) {
   const time = line ? null : readTime(text, look.times === "local" ? "local" : "utc", timeNear());
   if (line) { point({ line, last: line }); reader.goTo(line); }
   else if (time !== null) point({ at: time });
-  else { complain("place", `“${text}” is neither a line's number nor a time such as 10:41 or 2026-11-21 10:41:05.`); return; }
+  else { complain("place", `“${text}” is neither a line number nor a time such as 10:41 or 2026-11-21 10:41:05.`); return; }
   view.focus();
 }
 

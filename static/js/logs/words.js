@@ -42,7 +42,7 @@ function showAwaited({ isAwaited }) {
 }
 
 function searching(looked) {
-  return state.newest ? `Searching … ${number(looked)} of ${number(Math.max(looked, state.newest))} lines looked through` : "Searching …";
+  return state.newest ? `Searching … ${number(looked)} of ${number(Math.max(looked, state.newest))} lines searched` : "Searching …";
 }
 
 function paused({ unseen, pausedAt }) {
@@ -56,13 +56,13 @@ function where({ source, seen, topTime }) {
   if (source.isWhole) return `Lines ${number(source.numberAt(seen.first))} to ${number(source.numberAt(seen.last))} of ${number(source.count)}${when}`;
   const more = [source.atStart ? "" : "before", source.atEnd ? "" : "after"].filter(Boolean).join(" and ");
   const count = source.context ? source.matches.size : source.count;
-  const fit = `${number(count)} line${count === 1 ? " that fits" : "s that fit"}`;
+  const fit = `${number(count)} matching line${count === 1 ? "" : "s"}`;
   if (source.looked !== null) return `${fit} so far. ${searching(source.looked)}`;
-  return `${fit}, of ${number(Math.max(source.upto, state.newest))}${more ? `; more may stand ${more} them` : ""}${when}`;
+  return `${fit}, of ${number(Math.max(source.upto, state.newest))}${more ? `; there may be more ${more} them` : ""}${when}`;
 }
 
 function whyNothing(source) {
   if (!source.atStart || !source.atEnd) return searching(source.looked ?? 0);
-  if (isFiltered()) return "No line fits this filter.";
-  return state.ended ? "It ended without a line." : "No line yet. The first ones stand here as soon as a rank writes.";
+  if (isFiltered()) return "No lines match this filter.";
+  return state.ended ? "It ended without writing a line." : "No lines yet. They appear here as soon as a rank writes.";
 }

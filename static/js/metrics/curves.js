@@ -29,7 +29,7 @@ export function csvOf(at, series) {
 async function fetched(address, signal) {
   const answer = await fetch(address, { headers: { Accept: "application/json" }, signal });
   const found = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(found.message ?? `The server answers ${answer.status}.`);
+  if (!answer.ok) throw new Error(found.message ?? `The server answered ${answer.status}.`);
   return found;
 }
 

@@ -6,7 +6,7 @@ import { axisTitle, isAcrossGaps } from "./plot.js";
 import { state } from "./state.js";
 
 const ROWS = 50;
-const short = (value) => (value === null || value === undefined ? "no number" : Number(value.toPrecision(6)).toString());
+const short = (value) => (value === null || value === undefined ? "not a number" : Number(value.toPrecision(6)).toString());
 
 /** A place on the axis as people read it. */
 function spelled(x) {
@@ -38,7 +38,7 @@ export function tableOf(curves) {
   const places = [...new Set(columns.flatMap((column) => [...column.keys()]))].sort((one, other) => one - other);
   const stride = Math.ceil(places.length / ROWS) || 1;
   const rows = places.filter((_, index) => (places.length - 1 - index) % stride === 0);
-  const caption = `${rows.length} of ${places.length.toLocaleString("en")} places drawn; all points are in the CSV`;
+  const caption = `${rows.length} of ${places.length.toLocaleString("en")} rows shown; all points are in the CSV`;
   const heads = [axisTitle(), ...curves.map(({ group, name }) => `${group} ${name}`)];
   return table(caption, heads, rows.map((place) => [
     spelled(place), ...columns.map((column) => (column.has(place) ? short(column.get(place)) : "")),

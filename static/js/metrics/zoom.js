@@ -35,8 +35,8 @@ export function showWindow() {
 
 function read() {
   const [first, last] = [typed(fromField), typed(toField)];
-  fromField.setCustomValidity(first === undefined ? "This is no place on the axis." : "");
-  toField.setCustomValidity(last === undefined || (first !== null && last !== null && last < first) ? "This must be a place on the axis, not before the first one." : "");
+  fromField.setCustomValidity(first === undefined ? "This is not a value on the axis." : "");
+  toField.setCustomValidity(last === undefined || (first !== null && last !== null && last < first) ? "This must be a value on the axis, not less than the first one." : "");
   if (fromField.reportValidity() && toField.reportValidity()) choose(first, last);
 }
 

@@ -55,12 +55,12 @@ export class SamplesPanel extends ChartPanel {
     const all = lines.map((line) => inside(line));
     const heads = [timeTitle(), ...lines.map(({ label }) => `${label} (${unit})`)];
     const words = (points, of) => (points.length ? short(of(points) / factor) : "");
-    const sums = ["at the end", "mean", "lowest", "highest"].map((word, index) => [word, ...all.map((points) => words(points, (each) => summary(each)[index]))]);
+    const sums = ["last", "mean", "min", "max"].map((word, index) => [word, ...all.map((points) => words(points, (each) => summary(each)[index]))]);
     const times = [...new Set(all.flat().map(({ x }) => x))].sort((one, other) => one - other);
     const stride = Math.ceil(times.length / ROWS) || 1;
     const columns = all.map((points) => new Map(points.map(({ x, mean }) => [x, mean])));
     const rows = times.filter((_, index) => (times.length - 1 - index) % stride === 0);
-    return tableOf(`Of what stands in the window; then ${rows.length} of ${times.length.toLocaleString("en")} times drawn. All points are in the CSV.`, heads, [
+    return tableOf(`Summary of the visible range; then ${rows.length} of ${times.length.toLocaleString("en")} rows shown. All points are in the CSV.`, heads, [
       ...sums,
       ...rows.map((x) => [spelledTime(x), ...columns.map((column) => (column.has(x) ? short(column.get(x) / factor) : ""))]),
     ]);

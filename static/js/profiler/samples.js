@@ -10,7 +10,7 @@ const SLACK_S = 900; // a line that ended so long before the others has ended
 async function fetched(address, signal) {
   const answer = await fetch(address, { headers: { Accept: "application/json" }, signal });
   const found = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(found.message ?? `The server answers ${answer.status}.`);
+  if (!answer.ok) throw new Error(found.message ?? `The server answered ${answer.status}.`);
   return found;
 }
 

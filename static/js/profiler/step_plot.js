@@ -84,15 +84,15 @@ function stackOf({ parts, overlaps }, columns, span, whose) {
   const whole = means.reduce((sum, value) => sum + value, 0);
   const shares = parts.map(({ name }, index) => `${name} ${short(means[index])} ${unit} (${Math.round((100 * means[index]) / (whole || 1))} %)`);
   return {
-    id: "steps", name: "Where a step goes", isWide: true, section: "step", ...table(columns, parts.map(({ name }) => `${name} (${unit})`), values),
-    note: overlaps ? "What was timed is longer than the steps: some of it ran outside of them, or at the same time." : "",
-    sentence: `Where a step goes, ${whose}: ${shares.join(", ")}; ${short(whole)} ${unit} together`,
+    id: "steps", name: "Step breakdown", isWide: true, section: "step", ...table(columns, parts.map(({ name }) => `${name} (${unit})`), values),
+    note: overlaps ? "The timings add up to more than the steps: some ran outside of them, or at the same time." : "",
+    sentence: `Step breakdown, ${whose}: ${shares.join(", ")}; ${short(whole)} ${unit} in total`,
     traces: () => parts.map(({ name }, place) => {
       const rest = name === REST;
       const pattern = rest ? { shape: ".", size: 4, solidity: 0.15 } : { shape: ["", "/", "x"][Math.floor(place / 8) % 3], solidity: 0.3 };
       return { type: "bar", name, x: columns.middles, width: columns.widths, y: values[place], marker: { color: rest ? colours().line : lookOf(place).color, line: { width: 0 }, pattern }, hovertemplate: `%{y:.3~g} ${unit}` };
     }),
-    layout: (place) => layout(place, span, `${unit} a step`, parts.map(({ name }) => name)),
+    layout: (place) => layout(place, span, `${unit} per step`, parts.map(({ name }) => name)),
   };
 }
 
@@ -104,13 +104,13 @@ function mapOf(slow, span) {
   const names = slow.rows.map(({ rank, host }) => literal(`rank ${rank}, ${host}`));
   const narrow = (place) => place.clientWidth < NARROW_PX;
   const namesFor = (place) => (narrow(place) ? slow.rows.map(({ rank }) => `rank ${rank}`) : names);
-  const told = percent.map((row, place) => row.map((value, index) => (value === null ? "" : `<b>${names[place]}</b><br>steps ${columns.words[index]}<br>${short(slow.seconds[place][index] / factor)} ${unit} of own work a step<br>${value >= 0 ? "+" : "−"}${Math.abs(value).toFixed(0)} % against the median rank`)));
+  const told = percent.map((row, place) => row.map((value, index) => (value === null ? "" : `<b>${names[place]}</b><br>steps ${columns.words[index]}<br>${short(slow.seconds[place][index] / factor)} ${unit} of work per step<br>${value >= 0 ? "+" : "−"}${Math.abs(value).toFixed(0)} % against the median rank`)));
   const height = Math.min(MAP_PX[1], Math.max(MAP_PX[0], names.length * Math.min(ROW_PX[1], Math.max(ROW_PX[0], 360 / names.length))));
   return {
-    id: "ranks", name: "Own work of each rank", isWide: true, section: "slow", height: height + 62,
-    caption: "The slowest ranks", heads: ["rank", "host", "own work a step", "against the median"],
+    id: "ranks", name: "Work of each rank", isWide: true, section: "slow", height: height + 62,
+    caption: "The slowest ranks", heads: ["rank", "host", "work per step", "against the median"],
     rows: slow.worst.map(({ rank, host, work, over }) => [`${rank}`, host, `${short(work / factor)} ${unit}`, over === null ? "" : `${over >= 0 ? "+" : "−"}${Math.abs(over * 100).toFixed(0)} %`]),
-    sentence: slow.sentences.join(" "), note: names.length > 32 ? "The slowest rank stands first." : "",
+    sentence: slow.sentences.join(" "), note: names.length > 32 ? "The slowest rank is first." : "",
     traces: (place) => {
       const { line } = colours();
       return [{
@@ -131,14 +131,14 @@ function lostOf(slow, span) {
   return {
     id: "lost", name: "Lost to the slowest rank", section: "slow", isWide: true, height: 170, ...table(columns, [`lost (${unit})`], [values]), sentence: `Lost to the slowest rank over steps: ${slow.sentences[1]}`,
     traces: () => [{ type: "bar", name: "lost", x: columns.middles, width: columns.widths, y: values, marker: { color: "#b4552d", line: { width: 0 } }, hovertemplate: `%{y:.3~g} ${unit}` }],
-    layout: (place) => layout(place, span, `${unit} an interval`, []),
+    layout: (place) => layout(place, span, `${unit} per interval`, []),
   };
 }
 
 function rateOf({ name, values }, columns, span, whose) {
   return {
     id: `rate-${name}`, name: `${name} per second`, section: "rates", isWide: true, height: 190, ...table(columns, [`${name}/s`], [values]),
-    sentence: `${name} per second over steps, ${whose === "mean of all ranks" ? "all ranks together" : whose}: mean ${short(mean(values, columns.widths))}, least ${short(Math.min(...values.filter((value) => value !== null)))}, most ${short(mostOf(values))}`,
+    sentence: `${name} per second over steps, ${whose === "mean of all ranks" ? "all ranks together" : whose}: mean ${short(mean(values, columns.widths))}, min ${short(Math.min(...values.filter((value) => value !== null)))}, max ${short(mostOf(values))}`,
     traces: () => [{ type: "scatter", name, mode: columns.middles.length > 1 ? "lines" : "markers", x: columns.middles, y: values, connectgaps: false, line: { ...lookOf(2), width: 2 }, hovertemplate: `%{y:.4~g} ${literal(name)}/s` }],
     layout: (place) => layout(place, span, `${name}/s`, []),
   };

@@ -101,12 +101,12 @@ async function load() {
   try {
     const answer = await fetch(`${section.dataset.at}/timings?${query}`, { headers: { Accept: "application/json" }, signal: mine.signal });
     const found = await answer.json();
-    if (!answer.ok) throw new Error(found.message ?? `The server answers ${answer.status}.`);
+    if (!answer.ok) throw new Error(found.message ?? `The server answered ${answer.status}.`);
     shown = found;
   } catch (error) {
     if (mine.signal.aborted) return;
     isBehind = true;
-    if (!shown) document.getElementById("steps-told").textContent = `${error.message} Asking again.`;
+    if (!shown) document.getElementById("steps-told").textContent = `${error.message} Retrying.`;
     asking = null;
     due = Date.now() + AGAIN_MS;
     schedule();

@@ -23,7 +23,7 @@ export async function openFor(job, at, from) {
   const back = encodeURIComponent(location.pathname + location.search);
   let answer;
   try { answer = await fetch(`/jobs/menu/${job}?back=${back}`, { headers: { "HX-Request": "true" } }); } catch { answer = null; }
-  if (!answer?.ok) { say("The menu could not be read; is the job still there?"); return; }
+  if (!answer?.ok) { say("The menu could not be loaded. The job may no longer exist."); return; }
   const holder = document.createElement("template");
   holder.innerHTML = await answer.text();
   const part = holder.content.querySelector("[data-what=menu]");

@@ -45,7 +45,7 @@ async function fetchPart(pages) {
   const seen = bodies().flatMap(rowsOf).map((row) => row.dataset.version).join(" ");
   const response = await fetch(addressOf(pages), { headers: { "X-Seen-Rows": seen, "HX-Request": "true" } });
   if (new URL(response.url).pathname === "/login") { location.reload(); return null; }
-  if (!response.ok) throw new Error(`the queue answers ${response.status}`);
+  if (!response.ok) throw new Error(`the queue answered ${response.status}`);
   const place = document.createElement("template");
   place.innerHTML = await response.text();
   return place.content;

@@ -104,7 +104,7 @@ async function load() {
     told.textContent = "";
   } catch (error) {
     if (mine.signal.aborted) return;
-    told.textContent = `${error.message} Asking again.`;
+    told.textContent = `${error.message} Retrying.`;
     soon(AGAIN_MS);
   }
 }

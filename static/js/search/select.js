@@ -13,13 +13,13 @@ function show() {
   const ids = ticked().map((box) => box.value);
   const kill = form.querySelector("button.danger");
   const count = ids.length === 1 ? "1 trial" : `${ids.length} trials`;
-  document.getElementById("ticked").textContent = ids.length ? `${count} ticked` : "None ticked";
-  document.getElementById("tick-all").textContent = ids.length && ids.length === boxes().length ? "Tick none" : "Tick all of this page";
+  document.getElementById("ticked").textContent = ids.length ? `${count} selected` : "None selected";
+  document.getElementById("tick-all").textContent = ids.length && ids.length === boxes().length ? "Clear selection" : "Select all on this page";
   kill.disabled = !ids.length;
-  kill.textContent = ids.length ? `Kill ${count}` : "Kill ticked";
+  kill.textContent = ids.length ? `Kill ${count}` : "Kill selected";
   const named = `${ids.slice(0, NAMED).join(", ")}${ids.length > NAMED ? " and others" : ""}`;
-  kill.dataset.confirm = `${count} (${named}) ${ids.length === 1 ? "is" : "are"} stopped at once: what was not saved is lost, checkpoints stay. `
-    + "The search makes others in their place while it has any left to make.";
+  kill.dataset.confirm = `${count} (${named}) ${ids.length === 1 ? "is" : "are"} stopped immediately. Anything not saved is lost; checkpoints are kept. `
+    + "The search creates others in their place while it has any left to create.";
 }
 
 table.addEventListener("change", show);

@@ -66,13 +66,13 @@ def test_steps_that_are_wrong_are_named_where_they_stand() -> None:
         ("resource_pool: a", "did you mean resources.resource_pool?"),
         ("environment: {hook: {}}", "did you mean hooks?"),
         ("checkpoint_policy: bets", "did you mean best?"),
-        ("environment: {activate: source ~/venv/bin/activate}", "the script that is sourced"),
+        ("environment: {activate: source ~/venv/bin/activate}", "a script to source"),
         ("profiling: {enable: true}", "did you mean enabled?"),
         ("resources: {shm_size: 1 gi}", "a memory size"),
-        ("log_policies: [{pattern: x}]", "a name, or, in the older form"),
+        ("log_policies: [{pattern: x}]", "a name or, in the older form"),
         (
             "checkpoint_storage: {type: azure, container: c, connection_string: s, credential: k}",
-            "one of connection_string and credential",
+            "either connection_string or credential",
         ),
     ],
 )
@@ -132,7 +132,7 @@ def test_what_only_a_container_has_needs_an_image_of_ones_own() -> None:
     mounts = "resources: {shm_size: 4g}\nbind_mounts: [/data:/in]\n"
     without = parse(GOOD + mounts).remarks()
     assert [remark.partition(" has")[0] for remark in without] == ["bind_mounts", "resources.shm_size"]
-    assert "without an environment.image of its own" in without[0] and "at its host_path" in without[0]
+    assert "unless environment.image names your own image" in without[0] and "at its host_path" in without[0]
     [of_image] = parse(f"{GOOD}{mounts}environment: {{image: team/train:1}}").remarks()
     assert of_image.startswith("environment.image has no effect on hosts without podman, docker or apptainer")
     determined = parse(f"{GOOD}{mounts}environment: {{image: determinedai/x:1}}").remarks()
@@ -158,6 +158,6 @@ def test_hooks_are_one_value_each() -> None:
 
 
 def test_the_older_name_of_a_kind_of_slot_does_not_stand_beside_the_newer() -> None:
-    assert "cuda, or gpu, which is its older name, not both" in faults(
+    assert "either cuda or gpu (its older name), not both" in faults(
         GOOD + "environment: {image: {cuda: a, gpu: b}}"
     )

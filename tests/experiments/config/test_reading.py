@@ -70,12 +70,12 @@ environment: {python: a, activate: b}
     assert problems_of(text) == {
         "<config>.name": ("3", "text"),
         "<config>.resources.slots_per_trial": ("-1", "0 or more"),
-        "<config>.resources.priority": ("100", "1 to 99, a whole number; 1 is the highest"),
-        "<config>.resources.weight": ("0", "a number above 0"),
+        "<config>.resources.priority": ("100", "a whole number from 1 (highest) to 99"),
+        "<config>.resources.weight": ("0", "a number greater than 0"),
         "<config>.resources.slots": ("-2", "0 or more"),
-        "<config>.searcher.metric": ("nothing", "a value, the field is required"),
+        "<config>.searcher.metric": ("nothing", "a value"),
         "<config>.entrypoint": ("nothing", "a command that starts the training, such as python3 train.py"),
-        "<config>.environment": ("python and activate", "one of python and activate, not both"),
+        "<config>.environment": ("python and activate", "either python or activate, not both"),
     }
 
 
@@ -179,7 +179,7 @@ def test_an_ended_searcher_says_that_it_has_ended(name: str) -> None:
     allowed = problems_of(f"entrypoint: x\nsearcher: {{name: {name}, metric: m}}")["<config>.searcher.name"][
         1
     ]
-    assert "ended" in allowed
+    assert "was removed" in allowed
 
 
 def test_a_grid_needs_a_count_for_each_range_at_any_depth() -> None:

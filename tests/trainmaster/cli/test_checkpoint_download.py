@@ -84,5 +84,5 @@ def test_what_the_server_cannot_reach_is_said_in_its_words(server: ScriptedServe
     server.on("GET", BASE, status(409, {"message": "The files lie on the hosts, in /mnt/team."}))
     with pytest.raises(CliError, match="in /mnt/team"):
         download(server, tmp_path)
-    with pytest.raises(CliError, match="no folder that hosts share"):
+    with pytest.raises(CliError, match="is not in a shared folder"):
         download(server, tmp_path, mode="direct")

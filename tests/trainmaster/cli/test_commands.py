@@ -100,13 +100,13 @@ def test_a_host_that_is_disabled_without_a_question_says_what_it_stopped(local_h
 
 def test_wrong_command_lines_get_a_sentence(local_host: CommandLine) -> None:
     nothing = local_host("command", "run")
-    assert (nothing.returncode, "nothing to run was given" in nothing.stderr) == (2, True)
+    assert (nothing.returncode, "no command given" in nothing.stderr) == (2, True)
     field = local_host("command", "run", "--config", "resources.slotz=1", "true")
     assert (field.returncode, "did you mean slots?" in field.stderr) == (1, True)
     unknown = local_host("command", "describe", "ffffffff")
     assert (unknown.returncode, "command ffffffff not found" in unknown.stderr) == (1, True)
     waits = local_host("command", "run", "-d", "--slots", "9", "true")
-    assert "asks 9 on one host" in waits.stderr
+    assert "needs 9 slots on one host" in waits.stderr
     short = waits.stdout[:8]
     assert "between 1 and 99" in local_host("command", "set", "priority", short, "0").stderr
     assert local_host("command", "set", "priority", short, "7").returncode == 0

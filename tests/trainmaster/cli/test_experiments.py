@@ -101,13 +101,13 @@ def test_a_follower_is_told_what_it_waits_for_and_which_script_is_missing(
     command = local_host.command("e", "create", config(tmp_path, "3"), str(code), "-f", "--config", WIDE)
     with out.open("w") as file:
         following = subprocess.Popen(command, stdout=file, stderr=file, env=local_host.environment)
-    assert pace.wait_until(lambda: "It waits: asks 9" in out.read_text(), 60), out.read_text()
+    assert pace.wait_until(lambda: "It waits: needs 9 slots" in out.read_text(), 60), out.read_text()
     following.send_signal(signal.SIGINT)
     assert following.wait(60) == 3
     said = out.read_text()
     assert "the entrypoint names train.py, which is not among these files" in said
     explained = local_host("job", "explain", said.split("trainmaster job explain ")[1].split()[0])
-    assert "asks 9" in explained.stdout
+    assert "needs 9 slots" in explained.stdout
     assert local_host("e", "kill", said.split("Created experiment ")[1].split()[0]).returncode == 0
 
 
@@ -178,7 +178,7 @@ def test_jobs_are_listed_in_order_moved_and_changed_by_prefix(
         why = local_host("job", "explain", ids[0][:8])
         assert why.returncode == 0, why.stderr
         assert re.match(
-            rf"Job {ids[0][:8]} in pool default: active(, (pausing|saving|stopping))?, 1 ahead of it",
+            rf"Job {ids[0][:8]} in pool default: active(, (pausing|saving|stopping))?, 1 job ahead",
             why.stdout,
         )
         refused = local_host("job", "update", ids[0], "--priority", "100")
@@ -253,7 +253,7 @@ def test_a_login_is_remembered_and_forgotten(tm: CommandLine, tmp_path: Path) ->
         nobody = {"TRAINMASTER_TOKEN": "", "DET_USER_TOKEN": "", "XDG_CONFIG_HOME": str(tmp_path)}
         return tm(*words, environment={**nobody, **more})
 
-    assert "nobody is logged in" in run("e", "list").stderr
+    assert "you are not logged in" in run("e", "list").stderr
     wrong = run("user", "login", "admin", DET_USER="admin", DET_PASS="wrong")
     assert wrong.returncode == 1
     assert "refused the login of admin" in wrong.stderr
@@ -261,4 +261,4 @@ def test_a_login_is_remembered_and_forgotten(tm: CommandLine, tmp_path: Path) ->
     assert run("user", "whoami").stdout == "You are logged in as user 'admin'\n"
     assert tm.server.password not in (tmp_path / "trainmaster" / "auth.json").read_text()
     assert run("user", "logout").returncode == 0
-    assert "nobody is logged in" in run("user", "whoami").stderr
+    assert "you are not logged in" in run("user", "whoami").stderr

@@ -14,7 +14,7 @@ def test_every_blocker_has_a_line_and_cannot_move_the_cursor() -> None:
         "tasks": [
             {
                 "taskId": "7.a", "slots": 4, "state": "WAITING",
-                "blockers": [{"sentence": "2 jobs stand before it"}, {"sentence": "gpu\x1b[2J is disabled"}],
+                "blockers": [{"sentence": "2 jobs ahead"}, {"sentence": "gpu\x1b[2J is disabled"}],
                 "forecast": [0.0, 60.0],
             },
             {"taskId": "7.b", "slots": 1, "state": "WAITING", "blockers": []},
@@ -28,19 +28,19 @@ def test_every_blocker_has_a_line_and_cannot_move_the_cursor() -> None:
     }  # fmt: skip
     lines = _explained(answer)
     assert lines[:4] == [
-        "Job 01234567 in pool default: active, 2 ahead of it",
+        "Job 01234567 in pool default: active, 2 jobs ahead",
         "7.a (4 slots): waiting",
-        "  - 2 jobs stand before it",
+        "  - 2 jobs ahead",
         "  - gpu [2J is disabled",
     ]
     assert lines[4].startswith("  starts between ")
     assert lines[5:-1] == [
         "7.b (1 slot): waiting",
-        "  - starts with the next pass",
+        "  - starts on the next pass",
         "7.c (1 slot): running",
         "7.d (1 slot): waiting",
         "  - no slot is free",
-        "  start not known: exp 3 has no known end",
+        "  start time unknown: exp 3 has no known end",
         "Edits:",
     ]
     assert lines[-1].endswith("ada: priority 42 to 7 (undo)")

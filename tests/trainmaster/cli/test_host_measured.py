@@ -35,4 +35,4 @@ def test_host_show_has_the_last_sample_of_each_gpu_and_of_the_host(
     assert "97 %, 61.2 of 79.6 GiB, 64 °C" in shown and "train (ada), idle since 2026-11-21" in shown
     assert ": CPU 12 %, 1544.0 GiB of memory available\n" in shown and "Measured 1" in shown
     show_host(HOST, [])
-    assert "Nothing was measured in the last 120 s." in capsys.readouterr().out
+    assert "No measurements in the last 120 s." in capsys.readouterr().out

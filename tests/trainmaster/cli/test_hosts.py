@@ -66,7 +66,7 @@ def test_a_name_of_the_ssh_config_becomes_a_ready_host(
     terminal = on_terminal(tm, people, "host", "add", "gpu1", "--slots", "2", "--python", "/usr/bin/python3")
     terminal.answer("using your own ssh? [Y/n]", "")
     terminal.expect("The host key of")
-    terminal.answer("Is it the right one? [y/N]", "y")
+    terminal.answer("Accept this host key? [y/N]", "y")
     assert terminal.wait() == 0, terminal.said
     assert "Added host gpu1 to the pool default: 2 slots" in terminal.said
     host = shown(tm, "gpu1")
@@ -81,7 +81,7 @@ def test_a_host_key_that_is_not_the_right_one_leaves_nothing_behind(
 ) -> None:
     terminal = on_terminal(tm, people, "host", "add", "gpu2")
     terminal.answer("using your own ssh? [Y/n]", "y")
-    terminal.answer("Is it the right one? [y/N]", "n")
+    terminal.answer("Accept this host key? [y/N]", "n")
     assert terminal.wait() == 1
     assert "was not accepted" in terminal.said
     assert tm("host", "show", "gpu2").returncode == 1
@@ -93,7 +93,7 @@ def test_a_host_behind_a_jump_host_is_reached_by_way_of_it(
     added.append("far")
     done = tm("host", "add", "far", "--slots", "1", "--yes", environment=people)
     assert done.returncode == 0, done.stderr + done.stdout
-    assert f"by way of {hosts[0].logins[0]}@{hosts[0].address}" in done.stderr
+    assert f"via {hosts[0].logins[0]}@{hosts[0].address}" in done.stderr
     host = shown(tm, "far")
     assert host["state"] == "ready"
     assert [jump["address"] for jump in host["jumps"]] == [hosts[0].address]

@@ -45,14 +45,14 @@ def test_a_preview_is_readable_text() -> None:
     assert lines == [
         "With this edit:",
         "  Job 73853c5c: it now has priority 1.",
-        "The order then:",
+        "New order:",
         "   # | was | ID       | Job Name",
         "  ---+-----+----------+------------",
         "   0 |   1 | 73853c5c | second_job",
         "   1 |   0 | 0d714127 | first_job",
         "It stops:",
         "  job 0d714127 first_job (1 slot, of bob): it last saved 4 min ago",
-        "Job 73853c5c: start not known: 1 being freed by exp 1.",
+        "Job 73853c5c: start time unknown: 1 being freed by exp 1.",
     ]
 
 
@@ -69,7 +69,7 @@ def test_what_would_be_lost_is_said_and_cannot_move_the_cursor() -> None:
     assert said[-2:] == [
         "  job 0d714127 a [2Jb (1 slot, of bob): it has never saved and would lose 12 min of work",
         "  2 runs of job 0d714127 first_job (4 slots, yours): it has not saved in 4 h; "
-        "it saves when it is asked to stop",
+        "it will save when asked to stop",
     ]
 
 
@@ -80,17 +80,17 @@ def test_a_start_is_at_once_in_a_range_or_not_known() -> None:
         {"jobId": MINE, "now": False, "forecastUnknown": "nothing is known of exp 1"},
     ]
     said = previewed(answer(starts=starts), NOW)
-    assert said[2:4] == ["It stops nothing.", "Job 73853c5c starts at once."]
+    assert said[2:4] == ["It stops nothing.", "Job 73853c5c starts immediately."]
     assert said[4].startswith("Job 73853c5c starts between 2001-09-") and said[4].endswith(
         ": no slot is free."
     )
-    assert said[5:] == ["Job 73853c5c: start not known: nothing is known of exp 1."]
+    assert said[5:] == ["Job 73853c5c: start time unknown: nothing is known of exp 1."]
 
 
 def test_a_long_order_shows_its_first_places_and_an_idle_edit_says_so() -> None:
     order = [{"jobId": MINE, "name": "job", "place": place, "was": place + 1} for place in range(100)]
     said = previewed(answer(order=order, movedJobs=9000), NOW)
-    assert "  and 8988 more that change place" in said
+    assert "  and 8988 more jobs that move" in said
     assert previewed(answer(changes=[]), NOW) == ["Nothing would change."]
 
 

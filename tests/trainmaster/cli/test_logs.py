@@ -110,15 +110,15 @@ def test_a_rank_that_never_wrote_is_named_and_is_no_success(local_host: CommandL
     for words in (["--rank", "9"], ["--rank", "9", "-f"]):
         ran = local_host("trial", "logs", str(done), *words)
         assert ran.returncode == 1 and ran.stdout == ""
-        assert f"Trial {done} has no line of --rank 9; ranks 0-3 have written." in ran.stderr
+        assert f"Trial {done} has no log lines from --rank 9; ranks 0-3 have log lines." in ran.stderr
     for words in (["--host", "nope"], ["--host", "nope", "-f"]):
         ran = local_host("trial", "logs", str(done), *words)
         assert ran.returncode == 1 and ran.stdout == ""
-        assert f"Trial {done} has no line of --host nope; host local has written." in ran.stderr
+        assert f"Trial {done} has no log lines from --host nope; host local has log lines." in ran.stderr
     ran = local_host("trial", "logs", str(done), "--host", "nope", "--rank", "1", "--level", "ERROR")
-    assert "--rank 1 --host nope that fits the other options; ranks 0-3 of host local have" in ran.stderr
+    assert "--rank 1 --host nope that match the other options; ranks 0-3 on host local have" in ran.stderr
     refused = local_host("trial", "logs", str(done), "--rank", "²")
-    assert refused.returncode == 1 and "chooses no ranks; allowed:" in refused.stderr
+    assert refused.returncode == 1 and "is not a rank expression; allowed:" in refused.stderr
 
 
 def test_a_task_that_has_ended_is_known_by_the_beginning_of_its_id(
@@ -199,7 +199,7 @@ def test_a_job_that_waits_says_why(local_host: CommandLine, submit: Submit) -> N
 
     def says_why() -> bool:
         shown = local_host("trial", "logs", str(trial), "--stream", "stdout")
-        return shown.returncode == 0 and "It waits: asks 9" in shown.stderr
+        return shown.returncode == 0 and "It waits: needs 9 slots" in shown.stderr
 
     assert pace.wait_until(says_why, 60)
     following = subprocess.Popen(
@@ -207,7 +207,7 @@ def test_a_job_that_waits_says_why(local_host: CommandLine, submit: Submit) -> N
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=local_host.environment,
     )  # fmt: skip
     assert following.stderr is not None
-    assert "It waits: asks 9" in following.stderr.readline()
+    assert "It waits: needs 9 slots" in following.stderr.readline()
     local_host("e", "kill", experiment_of(local_host, trial))
     assert following.wait(60) == 1
 
@@ -239,7 +239,7 @@ def test_one_of_several_trials_is_chosen(local_host: CommandLine, submit: Submit
     ]
     first = local_host("e", "logs", experiment, "--json", "--head", "1")
     assert json.loads(first.stdout)["trialId"] == trials[0]
-    assert f"has 2 trials; this is the first, trial {trials[0]}" in first.stderr
+    assert f"has 2 trials; showing the first, trial {trials[0]}" in first.stderr
     latest = local_host("e", "logs", experiment, "--trial", "latest", "--json", "--head", "1")
     assert json.loads(latest.stdout)["trialId"] == trials[1] and latest.stderr == ""
     refused = local_host("e", "logs", experiment, "--trial", "999999")
@@ -266,8 +266,8 @@ def test_a_follower_outlives_a_restart_of_the_server(own_server: Server, tmp_pat
     assert following.wait(120) == 1, complaints.read_text()
     ticks = [int(line.split()[1]) for line in out.read_text().splitlines() if line.startswith("tick")]
     assert ticks == list(range(1, len(ticks) + 1)), "no gap and no repeat"
-    assert complaints.read_text().count("Taking up the log again") >= 1
-    assert "The log goes on behind its last line." in complaints.read_text()
+    assert complaints.read_text().count("Reconnecting to the log") >= 1
+    assert "The log continues after the last line shown." in complaints.read_text()
 
 
 def test_log_retention_is_set_shown_tried_and_done(local_host: CommandLine, done: int) -> None:
@@ -277,17 +277,17 @@ def test_log_retention_is_set_shown_tried_and_done(local_host: CommandLine, done
         in local_host("e", "set", "log-retention", experiment_of(local_host, done), "--forever").stdout
     )
     shown = local_host("log-retention", "show")
-    assert shown.returncode == 0 and re.search(r"Logs hold [\d,]+ lines of [\d,]+ logs?", shown.stdout), (
+    assert shown.returncode == 0 and re.search(r"Logs stored: [\d,]+ lines of [\d,]+ logs?", shown.stdout), (
         shown.stderr
     )
-    assert "By default they are kept for ever." in shown.stdout
+    assert "By default, logs are kept forever." in shown.stdout
     assert "The next cleanup removes nothing." in local_host("task", "cleanup-logs", "--dry-run").stdout
     local_host("t", "set", "log-retention", str(done), "--days", "0")
     dry = local_host("log-retention", "cleanup", "--dry-run").stdout
     assert re.search(rf"^ +{done} \|", dry, re.M) and "of 1 log," in dry
     refused = local_host("log-retention", "cleanup")
-    assert refused.returncode == 2 and "--yes to agree" in refused.stderr
+    assert refused.returncode == 2 and "--yes to confirm" in refused.stderr
     removed = local_host("task", "cleanup-logs", "--yes")
     assert removed.returncode == 0 and re.match(r"Removed \d\d lines of 1 logs\.", removed.stdout), removed
     left = local_host("trial", "logs", str(done), "--no-prefix").stdout
-    assert left == "The log was removed at its end (set for this log).\n"
+    assert left == "The log was removed when its job ended (set for this log).\n"

@@ -127,7 +127,7 @@ def test_hosts_and_slots_are_listed_drained_disabled_and_enabled(tm: CommandLine
 
     before = held(tm)
     asked = Terminal(tm.command("slot", "disable", "cpu1", "0"), tm.environment)
-    asked.answer("stops 1 running task, which waits for a slot again (commands end)", "n")
+    asked.answer("stops 1 running task, which goes back to the queue (commands end for good)", "n")
     assert asked.wait() == 1 and "Nothing was changed." in asked.said
     assert held(tm) == before
     stopped = tm("slot", "disable", "cpu1", "0")

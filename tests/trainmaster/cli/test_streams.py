@@ -61,7 +61,7 @@ def test_a_stream_that_ends_early_goes_on_until_the_trial_is_over(server: Script
 
 def test_a_stream_that_stays_broken_is_a_failure(server: ScriptedServer) -> None:
     server.on("GET", LOGS, lines(record(1), complete=False))
-    with pytest.raises(CliError, match="the log stream broke off"):
+    with pytest.raises(CliError, match="the log stream was interrupted"):
         followed(server, patience_seconds=1.5)
 
 

@@ -42,8 +42,9 @@ def test_a_reason_is_said_again_when_it_changes_and_not_before(
 ) -> None:
     server.on("GET", EXPLAIN, because("no slot is free"), because("no slot is free"), because("1 job ahead"))
     assert said(server, 4, 60.0, capsys) == [
-        "It waits: no slot is free. Ctrl-C leaves it in the queue. All reasons: trainmaster job explain 01234567",
-        "It still waits: 1 job ahead. Ctrl-C leaves it in the queue.",
+        "Waiting: no slot is free. Press Ctrl-C to leave it in the queue. "
+        "All reasons: trainmaster job explain 01234567",
+        "Still waiting: 1 job ahead. Press Ctrl-C to leave it in the queue.",
     ]
 
 
@@ -52,7 +53,7 @@ def test_a_reason_that_stays_is_repeated_after_a_while(
 ) -> None:
     server.on("GET", EXPLAIN, because("no slot is free"))
     lines = said(server, 3, 0.5, capsys)
-    assert lines[1:] == ["It still waits: no slot is free. Ctrl-C leaves it in the queue."] * 2
+    assert lines[1:] == ["Still waiting: no slot is free. Press Ctrl-C to leave it in the queue."] * 2
 
 
 def test_a_job_that_starts_or_is_not_known_to_wait_is_silent(

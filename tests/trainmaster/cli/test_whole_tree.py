@@ -80,7 +80,7 @@ def test_every_noun_and_verb_says_what_it_does_in_a_sentence() -> None:
 def test_help_is_a_verb_and_tells_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help"]) == 0
     said = capsys.readouterr().out
-    assert "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 interrupted." in said
+    assert "Exit codes: 0 success, 1 failure, 2 invalid usage, 3 interrupted." in said
     assert main(["w", "help"]) == 0
     assert "list-projects" in capsys.readouterr().out
 
@@ -129,5 +129,7 @@ def test_a_folder_to_begin_with_is_written_once(tmp_path: Path, capsys: pytest.C
     assert "batch 100: loss 0.0000" in ran.stdout
     (folder / "train.py").write_text("mine")
     assert main(["init", str(folder)]) == 1
-    assert "config.yaml, train.py, .detignore already; nothing was written" in capsys.readouterr().err
+    assert (
+        "already contains config.yaml, train.py, .detignore; nothing was written" in capsys.readouterr().err
+    )
     assert (folder / "train.py").read_text() == "mine"

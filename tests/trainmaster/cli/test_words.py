@@ -241,13 +241,13 @@ def test_what_the_server_refuses_is_said_with_what_to_do(monkeypatch: pytest.Mon
     def said(status: int, message: str) -> str:
         return answered(Answered(status, {"message": message}, ""))
 
-    assert said(404, "template x not found").endswith("; those there are: trainmaster template list")
+    assert said(404, "template x not found").endswith(". To list what exists, run: trainmaster template list")
     several = said(400, "invalid experiment configuration: <config>.a: found 1; <config>.b.c: found 2; or 3")
-    assert several == "invalid experiment configuration, 2 faults:\n  a: found 1\n  b.c: found 2; or 3"
+    assert several == "invalid experiment configuration, 2 errors:\n  a: found 1\n  b.c: found 2; or 3"
     assert said(400, "invalid: <config>.a: found 1") == "invalid: <config>.a: found 1"
     assert "run: trainmaster user login NAME" in said(401, "The token has expired.")
     monkeypatch.setenv("TRAINMASTER_TOKEN", "x")
-    assert "the one in TRAINMASTER_TOKEN" in said(401, "The token has expired; log in again.")
+    assert "It was read from TRAINMASTER_TOKEN" in said(401, "The token has expired; log in again.")
     assert "web.log" in answered(Answered(500, None, "<!doctype html>"))
     assert "http://host:port" in unreachable(Unreachable("x: [SSL: WRONG_VERSION_NUMBER] wrong version."))
     assert unreachable(Unreachable("x: [Errno 111] Connection refused.")).startswith("x: Connection refused.")
@@ -285,7 +285,7 @@ def test_a_checkpoint_has_no_shorter_name_than_its_uuid(capsys: pytest.CaptureFi
     for words in (["describe"], ["download"], ["delete", "-y"], ["rm", "-y"]):
         with pytest.raises(SystemExit, match="2"):
             main(["checkpoint", *words, "6fdb7848"])
-        assert "found '6fdb7848', allowed: a checkpoint's whole UUID" in capsys.readouterr().err
+        assert "found '6fdb7848', allowed: the full UUID of a checkpoint" in capsys.readouterr().err
 
 
 def test_ssh_takes_names_of_files_as_they_are_whatever_is_in_them(tmp_path: Path) -> None:

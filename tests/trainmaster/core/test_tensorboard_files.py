@@ -77,7 +77,7 @@ def test_a_storage_that_cannot_be_written_costs_a_warning(
     (tmp_path / "nfs/team").write_text("a file where the folder should be")
     with caplog.at_level(logging.WARNING), core.init(checkpoint_storage=storage) as context:
         (context.train.get_tensorboard_path() / "events.out.tfevents.1").write_text("1")
-    assert "Files for TensorBoard cannot be copied" in caplog.text
+    assert "TensorBoard files cannot be copied" in caplog.text
 
 
 def test_without_a_folder_that_all_share_they_stay_where_they_are(run: Path) -> None:

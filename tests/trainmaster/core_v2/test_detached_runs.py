@@ -203,7 +203,7 @@ while not os.path.exists(sys.argv[0] + ".go"):
     wait_until(lambda: read_shipped(script.paths)["refused"], 60)
     (scripts.folder / "0" / "train.py.go").touch()
     code, _, said = script.result()
-    assert code == 0 and "did not take the rest of this run" in said, said
+    assert code == 0 and "did not accept the rest of this run" in said, said
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ def test_a_host_without_horovod_says_so_across_hosts_too(tmp_path: Path) -> None
     run = make_run(tmp_path / "run", members=2)
     for words, code, sentence in (
         (["train.py"], 1, "has no Horovod"),
-        (["--mpi", "--", "train.py"], 2, "--mpi is no option across hosts"),
+        (["--mpi", "--", "train.py"], 2, "--mpi is not available across hosts"),
     ):
         command = [sys.executable, "-m", "determined.launch.horovod", *words]
         done = subprocess.run(

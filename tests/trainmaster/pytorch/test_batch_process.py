@@ -85,7 +85,7 @@ def test_ranks_process_everything_once_across_a_pause(
 def test_one_batch_size_and_an_order_that_nobody_changes() -> None:
     data = TensorDataset(torch.arange(4))
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({}, "Give batch_size"),
+        ({}, "Give either batch_size"),
         ({"batch_size": 2, "dataloader_kwargs": {"batch_size": 2}}, "not both"),
         ({"batch_size": 2, "dataloader_kwargs": {"shuffle": True}}, "in order"),
         ({"batch_size": 2, "checkpoint_interval": 0}, "from 1"),

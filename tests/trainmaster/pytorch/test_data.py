@@ -98,4 +98,4 @@ def test_metrics_that_are_no_numbers_are_left_out_with_a_word(caplog: pytest.Log
     assert to_numbers(kept) == {"loss": 2.0, "ok": 3.0}
     arrays = to_arrays({"a": weight.bfloat16(), "b": torch.eye(2).to_sparse(), "c": "text"})
     assert (arrays["a"].dtype, arrays["b"].tolist(), arrays["c"]) == (np.float32, [[1, 0], [0, 1]], "text")
-    assert "'outputs' is of the type Tensor" in caplog.text and "'name' is of the type str" in caplog.text
+    assert "'outputs' is of type Tensor" in caplog.text and "'name' is of type str" in caplog.text

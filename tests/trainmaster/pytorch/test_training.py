@@ -264,11 +264,11 @@ def test_what_is_wrong_is_said_in_a_sentence(runs: Runs) -> None:
         ):
             with pytest.raises((ValueError, TypeError), match=sentence):
                 trainer.fit(**wrong)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="there are: global_batch_size, lr"):
+        with pytest.raises(ValueError, match="available: global_batch_size, lr"):
             context.get_hparam("momentum")
         with pytest.raises(RuntimeError, match="use_amp"):
             context.configure_apex_amp()
-        with pytest.raises(RuntimeError, match="while a Trainer trains"):
+        with pytest.raises(RuntimeError, match="while a Trainer is training"):
             context.is_epoch_start()
     with runs.attempt() as context:
         trial = Wrong(context)

@@ -14,7 +14,11 @@ PERIOD = "resources/allocation/aggregated?period=RESOURCE_ALLOCATION_AGGREGATION
 @pytest.mark.parametrize(
     "path, body, sentence",
     [
-        ("commands", {"config": {"entrypoint": "a\0b"}}, "<config>.entrypoint: found text with U+0000"),
+        (
+            "commands",
+            {"config": {"entrypoint": "a\0b"}},
+            "<config>.entrypoint: found text that contains U+0000",
+        ),
         ("commands", {"config": {"entrypoint": ["a", "\ud800"]}}, "<config>.entrypoint[1]: found text with"),
         (
             "commands",

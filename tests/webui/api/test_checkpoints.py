@@ -66,7 +66,7 @@ def test_one_says_why_it_is_kept_and_who_began_with_it(cast: Cast, trial: Trial,
     began = Trial.objects.get(experiment_id=fork["id"])
     found = cast.vic.get(f"checkpoints/{source.pk}")["checkpoint"]
     assert found["startedTrials"] == [{"trialId": began.pk, "experimentId": fork["id"]}]
-    assert found["keptBecause"] == [f"trial {began.pk} began with it"]
+    assert found["keptBecause"] == [f"trial {began.pk} started from it"]
     assert found["training"]["searcherMetric"] == 0.4
     assert found["sizeBytes"] == "7"
     assert cast.vic.get(f"checkpoints/{at(trial, 20).pk}")["checkpoint"]["keptBecause"] == [
@@ -90,14 +90,14 @@ def test_a_source_that_nothing_can_begin_with_is_refused(cast: Cast, trial: Tria
     Checkpoint.objects.filter(pk=at(trial, 40).pk).update(
         storage={"type": "directory", "container_path": "/d"}
     )
-    assert "set checkpoint_storage to where" in refused(f"source_trial_id: {trial.pk}")
+    assert "set checkpoint_storage to the" in refused(f"source_trial_id: {trial.pk}")
 
 
 def test_deletion_says_what_is_lost_and_asks_for_rights(cast: Cast, trial: Trial) -> None:
     first, latest = str(at(trial, 20).pk), str(at(trial, 40).pk)
     previewed = cast.vic.post("checkpoints/deletion-preview", {"checkpointUuids": [first, latest]})
     assert previewed["checkpoints"][0]["losses"] == ["It is the best of its trial."]
-    assert "goes on from it" in previewed["refusals"][0]
+    assert "is training from it" in previewed["refusals"][0]
     assert previewed["sizeBytes"] == "14"
     assert cast.bob.refused("DELETE", "checkpoints", {"checkpointUuids": [first]})[0] == 403
     assert cast.ada.refused("DELETE", "checkpoints", {"checkpointUuids": [first, latest]})[0] == 409
@@ -111,7 +111,7 @@ def test_deletion_says_what_is_lost_and_asks_for_rights(cast: Cast, trial: Trial
         "POST", "checkpoints/rm", {"checkpointUuids": [str(at(trial, 30).pk)]}
     )
     assert (status, "None of the files" in sentence) == (409, True)
-    assert "called by its UUID" in cast.vic.refused("GET", "checkpoints/nope")[1]
+    assert "give the full UUID" in cast.vic.refused("GET", "checkpoints/nope")[1]
 
 
 def test_who_has_removed_files_says_which_are_left(cast: Cast, trial: Trial) -> None:
@@ -125,7 +125,7 @@ def test_who_has_removed_files_says_which_are_left(cast: Cast, trial: Trial) -> 
     assert cast.bob.refused("PATCH", "checkpoints", some)[0] == 403
     both = {"checkpoints": [left(second), left(latest)]}
     status, sentence = cast.ada.refused("PATCH", "checkpoints", both)
-    assert (status, "goes on from it" in sentence) == (409, True)
+    assert (status, "is training from it" in sentence) == (409, True)
     assert at(trial, 20).state == "COMPLETED", "all or none"
     cast.ada.patch("checkpoints", some)
     first = at(trial, 10)
@@ -257,7 +257,7 @@ def test_code_deletes_checkpoints_of_its_own_experiment_but_the_one_it_goes_on_f
 
     delete(10, trial)
     assert at(trial, 10).state == "DELETING"
-    with pytest.raises(Refusal, match="goes on from it"):
+    with pytest.raises(Refusal, match="is training from it"):
         delete(40, trial)
     with pytest.raises(ValueError, match="has no checkpoint"):
         delete(20, running[0])

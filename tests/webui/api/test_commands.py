@@ -76,7 +76,7 @@ def test_a_template_serves_commands_with_the_fields_that_they_have(cast: Cast, p
         ({}, "entrypoint: found nothing"),
         ({"entrypoint": []}, "a command, or a list of its words"),
         ({"entrypoint": "x", "slots": 1}, "slots: found an unknown field"),
-        ({"entrypoint": "x", "resources": {"slots_per_trial": 1}}, "the field is slots"),
+        ({"entrypoint": "x", "resources": {"slots_per_trial": 1}}, "use slots"),
         ({"entrypoint": "x", "resources": {"slots": -1}}, "resources.slots: found -1"),
         ({"entrypoint": "x", "resources": {"priority": 100}}, "resources.priority: found 100"),
         ({"entrypoint": "x", "resources": {"max_time": "soon"}}, "1h30m"),
@@ -143,7 +143,7 @@ def test_a_waiting_command_is_killed_at_once_and_only_by_its_owner(cast: Cast, p
     record = run(cast.ada, "sleep", "100")
     path = f"commands/{record['id']}/kill"
     assert cast.bob.refused("POST", path) == (
-        403, f"command {record['id']} belongs to ada; only its owner or an admin may change it."
+        403, f"command {record['id']} belongs to ada; only its owner or an admin can change it."
     )  # fmt: skip
     killed = cast.ada.post(path)["command"]
     assert (killed["state"], killed["phase"]) == ("STATE_TERMINATED", "CANCELED")

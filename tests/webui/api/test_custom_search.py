@@ -90,7 +90,7 @@ def test_a_program_makes_trials_trains_them_further_and_ends_the_search(cast: Ca
     status, answer = program.api.send(
         "POST", f"{program.path}/searcher_operations", {"triggeredByEvent": over, "searcherOperations": []}
     )
-    assert status == 409 and "its search is over" in str(answer)
+    assert status == 409 and "its search has ended" in str(answer)
 
 
 def test_what_a_program_cannot_ask_for(cast: Cast, submit: Submit) -> None:

@@ -198,7 +198,7 @@ def test_an_open_run_is_replaced_by_a_resume_and_by_nothing_else(cast: Cast, tri
     assert state(cast, trial) == ("STARTING", "STARTING")
     ended = Allocation.objects.get(pk=first["allocationId"])
     assert ended.exit_reason == "replaced" and second["run"]["token"] != first["token"]
-    assert why_stopped.of_attempt(ended).sentences[-1] == "The next run has taken its place."
+    assert why_stopped.of_attempt(ended).sentences[-1] == "It was replaced by the next run."
 
 
 def test_external_ids_find_both_again_and_resume_what_has_ended(cast: Cast, pool: ResourcePool) -> None:
@@ -235,14 +235,14 @@ def test_silence_ends_a_run_and_the_next_sign_of_life_goes_on_with_it(
     assert state(cast, trial) == ("RUNNING", "RUNNING")
     silent(trial, settings)
     assert state(cast, trial) == ("ERROR", "ERROR")
-    assert "Run 1 is given up: no sign of life for 5 min." in log(trial)
+    assert "Run 1 was given up: no sign of life for 5 min." in log(trial)
     story = why_stopped.of_task(Task.objects.get(pk=trial["taskId"]))
-    assert story.failed and "nothing was heard for 5 min" in story.sentences[0]
+    assert story.failed and "no report for 5 min" in story.sentences[0]
     member = Member.objects.get(allocation_id=run["allocationId"], index=0)
     assert detached.reopen(member.pk)
     assert ship(run, 0, end, {"k": "gap", "bytes": 0}) > end
     assert state(cast, trial) == ("RUNNING", "RUNNING")
-    assert "Run 1 was heard again and goes on." in log(trial)
+    assert "Run 1 responded again and continues." in log(trial)
     silent(trial, settings)
     cast.ada.patch(f"trials/{trial['id']}", {"trialId": trial["id"]})  # as Determined's client beats
     assert state(cast, trial) == ("RUNNING", "RUNNING")

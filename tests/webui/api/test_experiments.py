@@ -79,8 +79,8 @@ def test_a_wrong_config_is_refused_with_its_field_and_leaves_nothing(
         (uploaded("../x.py", "1"), "leads out"),
         (uploaded("a/../../x.py", "1"), "leads out"),
         (uploaded("/etc/passwd", "1"), "absolute"),
-        (uploaded("link", "/etc/passwd", type=50), "outside the folder"),
-        (uploaded("a/link", "../../x", type=50), "outside the folder"),
+        (uploaded("link", "/etc/passwd", type=50), "outside the submitted folder"),
+        (uploaded("a/link", "../../x", type=50), "outside the submitted folder"),
         (uploaded("x", "", type=49), "type 49"),
         ({"path": "x", "content": "!!"}, "not base64"),
     ],
@@ -123,7 +123,7 @@ def test_slots_that_the_pool_can_never_give_are_told_at_submit(cast: Cast, host:
     for only in (True, False):
         answer = cast.ada.post("experiments", {"config": config, "validateOnly": only})
         assert answer["warnings"] == ["LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"]
-        assert "asks 3; hosts here have 2" in answer["notices"][0]
+        assert "needs 3 slots; hosts here have 2" in answer["notices"][0]
 
 
 def test_a_template_is_merged_and_an_unknown_one_is_404(cast: Cast, pool: ResourcePool) -> None:

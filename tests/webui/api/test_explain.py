@@ -27,7 +27,7 @@ def test_a_job_that_never_fits_has_that_one_reason_even_before_a_pass(
     for index in range(2, 8):
         Slot.objects.create(host=host, index=index, kind="cuda")
     job = submit(config=asking(12))["jobId"]
-    never = "asks 12; hosts here have 8: 8 or fewer, or a multiple of 8"
+    never = "needs 12 slots; hosts here have 8: ask for 8 or fewer, or a multiple of 8"
     assert explained(cast, job) == ([never], None)
     pool_pass.run(default_pool().pk)
     assert explained(cast, job) == ([never], never)
@@ -42,7 +42,7 @@ def test_a_job_behind_another_is_told_who_holds_the_slots_and_its_place(
     pool_pass.run(default_pool().pk)
     sentences, reason = explained(cast, second)
     assert sentences[0] == reason
-    assert "1 job stands before it" in sentences
+    assert "1 job ahead" in sentences
     assert any(
         sentence.startswith("gpu1: 0 free, 2 needed") and f"exp {first['id']}" in sentence
         for sentence in sentences

@@ -189,7 +189,7 @@ def test_a_pool_bounds_the_priorities_that_a_role_may_give(cast: Cast, submit: S
     top, mine = submit(by=cast.admin)["jobId"], submit()["jobId"]
     cast.admin.post("job-queues", {"updates": [{"jobId": top, "priority": 5}]})
     ResourcePool.objects.update(priority_floor={"editor": 10})
-    sentence = "an editor may give no higher priority than 10 in resource pool default. Found: 5."
+    sentence = "an editor cannot set a priority higher than 10 in resource pool default. Found: 5."
     for change in ({"priority": 5}, {"aheadOf": top}, {"toTop": True}, {"position": 1}):
         assert cast.ada.refused("POST", "job-queues", {"updates": [{"jobId": mine, **change}]}) == (
             400,
@@ -254,10 +254,10 @@ def test_an_edit_is_previewed_made_and_undone(cast: Cast, submit: Submit, host: 
     assert cast.ada.post("job-queues", body) == {"changes": found["changes"], "undo": True}
     assert [row["jobId"] for row in queue(cast.ada)] == [second, first]
     undone = cast.ada.post("job-queues/undo")["changes"]
-    assert undone == [f"Job {second[:8]}: it has its former place."]
+    assert undone == [f"Job {second[:8]}: it has its former position."]
     assert [row["jobId"] for row in queue(cast.ada)] == [first, second]
     assert cast.ada.refused("POST", "job-queues/undo") == (
-        400, "you have made no edit in the last 15 minutes that could be undone",
+        400, "you have made no edit that can be undone in the last 15 minutes",
     )  # fmt: skip
     edits = cast.vic.get(f"job-queues/{second}/edits")["edits"]
     assert [(edit["user"], edit["change"], edit.get("undo")) for edit in edits] == [
@@ -286,7 +286,7 @@ def test_viewers_and_runs_neither_preview_nor_undo(cast: Cast, submit: Submit) -
     job = submit()["jobId"]
     for path in ("job-queues", "job-queues/preview", "job-queues/undo"):
         body = {"updates": [{"jobId": job, "priority": 1}]}
-        assert cast.vic.refused("POST", path, body) == (403, "vic is a viewer and may not change anything.")
+        assert cast.vic.refused("POST", path, body) == (403, "vic is a viewer and cannot change anything.")
 
 
 REFUSED = [
@@ -294,7 +294,7 @@ REFUSED = [
     ({"priority": 100}, "priority must be between 1 and 99; 1 is the highest. Found: 100."),
     ({"priority": 1.5}, "priority must be between 1 and 99; 1 is the highest. Found: 1.5."),
     ({"priority": "x"}, "priority must be between 1 and 99; 1 is the highest. Found: x."),
-    ({"weight": 2.0}, "weight has no meaning in resource pool default, whose scheduler is priority; set priority"),
+    ({"weight": 2.0}, "weight has no effect in resource pool default, whose scheduler is priority; set priority"),
     ({"weight": 0}, "weight must be greater than 0. Found: 0."),
     ({"weight": 10**309}, f"weight must be greater than 0. Found: {10**309}."),
     ({"position": 0}, "position must be a whole number between 1 and 2; 1 is the first. Found: 0."),
@@ -303,21 +303,27 @@ REFUSED = [
     ({"resourcePool": "moon"}, "invalid resource pool name moon; the pools are: default, fair"),
     ({"resourcePool": "default"}, "resource pool is unchanged (default == default)"),
     ({"aheadOf": "ffffffff-ffff"}, "job ffffffff-ffff not found"),
-    ({"toTop": True, "position": 1}, "a job is moved ahead of one job, behind one, to the top or to a position: "
-     "give one of them"),
-    ({}, "nothing to change was given for job {mine}"),
+    ({"toTop": True, "position": 1}, "a job can be moved ahead of a job, behind a job, to the top or to a position: "
+     "give only one of these"),
+    ({}, "no change was given for job {mine}"),
     ({"aheadOf": "{fair}"}, "job {fair:.8} is in resource pool fair, job {mine:.8} in default"),
 ]  # fmt: skip
 REFUSED_IN_FAIR_SHARE = [
-    ({"position": 1}, "unable to perform operation on resource pool with fair_share: it keeps no order"),
-    ({"toTop": True}, "unable to perform operation on resource pool with fair_share: it keeps no order"),
+    (
+        {"position": 1},
+        "unable to perform operation on resource pool with fair_share: its jobs have no positions",
+    ),
+    (
+        {"toTop": True},
+        "unable to perform operation on resource pool with fair_share: its jobs have no positions",
+    ),
     (
         {"aheadOf": "{fair}"},
-        "unable to perform operation on resource pool with fair_share: it keeps no order",
+        "unable to perform operation on resource pool with fair_share: its jobs have no positions",
     ),
     (
         {"priority": 3},
-        "priority has no meaning in resource pool fair, whose scheduler is fair_share; set weight",
+        "priority has no effect in resource pool fair, whose scheduler is fair_share; set weight",
     ),
     ({"weight": 0}, "weight must be greater than 0. Found: 0."),
 ]

@@ -17,7 +17,7 @@ def test_all_pairs_are_asked_for_once_and_shown_with_the_bad_ones_first(
     one, other, third = (make_host(name, 1, pool) for name in ("gpu1", "gpu2", "gpu3"))
     met = {**NETWORK, "interfaces": {"gpu1": "eth0", "gpu2": "eth0"}}
     pair_checks.note(one, other, Found(True, "They meet.", "eth0", 0.1, 900.0, 400.0, [met]))
-    pair_checks.note(third, other, Found(False, "gpu2 does not reach gpu3 at 10.0.0.3: timed out."))
+    pair_checks.note(third, other, Found(False, "gpu2 cannot reach gpu3 at 10.0.0.3: timed out."))
     asked = cast.admin.post("resource-pools/default/doctor")
     assert (asked["running"], asked["done"], asked["all"]) == (True, 0, 3)
     shown = cast.vic.get("resource-pools/default/doctor")
@@ -41,5 +41,5 @@ def test_pairs_are_tested_by_admins_alone(cast: Cast, pool: ResourcePool, who: s
 def test_a_pool_of_one_host_and_an_unknown_one_are_refused(cast: Cast, pool: ResourcePool) -> None:
     make_host("gpu1", 1, pool)
     status, sentence = cast.admin.refused("POST", "resource-pools/default/doctor")
-    assert (status, sentence) == (409, "Pool default has one ready host; a pair takes two.")
+    assert (status, sentence) == (409, "Pool default has one ready host; a pair needs two.")
     assert cast.admin.refused("GET", "resource-pools/nothing/doctor")[0] == 404

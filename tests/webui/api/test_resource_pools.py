@@ -40,7 +40,7 @@ def test_pools_are_changed_by_admins_alone(cast: Cast, pool: ResourcePool, who: 
         ({"name": "default"}, 409, "already"),
         ({"name": "x", "scheduler": "round_robin"}, 400, "scheduler: Found 'round_robin'"),
         ({"name": "x", "defaultPriority": 0}, 400, "allowed: a whole number from 1 to 99"),
-        ({"name": "x", "colour": "blue"}, 400, "colour: a pool has no such field"),
+        ({"name": "x", "colour": "blue"}, 400, "colour: unknown pool field"),
         (
             {"name": "x", "defaultMaxTimeSeconds": 9, "longestMaxTimeSeconds": 5},
             400,

@@ -48,7 +48,7 @@ def test_a_wrong_question_gets_a_sentence(cast: Cast, running: Any) -> None:
     for query, said in [
         ("names=temper", "names"),
         ("points=1", "points"),
-        ("from=20&to=10", "give the earlier time as from"),
+        ("from=20&to=10", "from (20.000) is after to (10.000); swap them"),
         ("from=x", "from"),
     ]:
         status, answer = cast.vic.send("GET", f"trials/{trial.pk}/samples?{query}")

@@ -36,8 +36,8 @@ def test_a_search_that_cannot_be_previewed_says_why(cast: Cast) -> None:
     for body, sentence in (
         ({"config": []}, "a map"),
         ({"config": {"searcher": {"name": "pbt"}}}, "pbt has ended"),
-        ({"config": grid}, "grid searcher is in use"),
-        (asked(max_length=8, max_trials=20_000), "20,000 trials; a preview makes 10,000 at most"),
+        ({"config": grid}, "required by the grid searcher"),
+        (asked(max_length=8, max_trials=20_000), "20,000 trials; a preview can simulate at most 10,000"),
     ):
         status, answer = cast.vic.send("POST", "preview-hp-search", body)
         assert status == 400 and sentence in str(answer), body

@@ -28,7 +28,7 @@ def test_a_task_is_found_by_any_beginning_that_is_its_alone(cast: Cast, member: 
         assert cast.vic.get(f"tasks/{given}")["task"]["taskId"] == task_id
     another(member, f"{task_id}9")
     assert find(task_id).pk == task_id, "a whole id is no beginning"
-    with pytest.raises(Refusal, match=f"is not unique: it may be {task_id}, {task_id}9; give more"):
+    with pytest.raises(Refusal, match=f"is ambiguous: it can be {task_id}, {task_id}9; give more"):
         find(task_id[:8])
     for number in range(10, 20):
         another(member, f"{task_id}{number}")

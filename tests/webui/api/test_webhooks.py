@@ -56,7 +56,7 @@ def test_a_webhook_is_made_tested_told_changed_and_removed(
         delivery, _ = cast.ada.get(f"webhooks/{pk}/deliveries")["deliveries"]
         assert delivery["test"] is False
         assert (delivery["state"], delivery["answer"]) == ("sent", "200 OK: done")
-        assert "says: Look" in delivery["sentence"]
+        assert "raised an alert: Look" in delivery["sentence"]
         assert receiver.got[-1].content["event_data"]["custom"]["level"] == "ERROR"
         assert (
             cast.ada.post(f"webhooks/{pk}/deliveries/{delivery['id']}/retry")["delivery"]["state"]

@@ -74,6 +74,8 @@ def test_what_cannot_be_had_says_why(web: Web, person: httpx.Client, checkpoint:
 
     status, sentence = refused(storage={"type": "shared_fs", "host_path": "/mnt/team"})
     assert (status, "/mnt/team" in sentence) == (409, True)
-    assert refused(state="PARTIAL")[1].endswith("is still being uploaded; try again once it is complete.")
+    assert refused(state="PARTIAL")[1].endswith(
+        "is still being uploaded; try again when the upload is complete."
+    )
     assert refused(state="DELETING")[1].endswith("is deleted.")
     assert httpx.get(f"{web.url}/api/v1/checkpoints/{checkpoint.pk}/files").status_code == 401

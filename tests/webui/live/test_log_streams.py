@@ -100,7 +100,7 @@ def test_limits_orders_and_filters(api: httpx.Client, gang: list[Member]) -> Non
     [
         ({"limit": 5, "follow": "true"}, "Limit cannot be specified when following"),
         ({"limit": -1}, "limit is '-1'"),
-        ({"rankIds": "x"}, "-1 stands for lines without a rank"),
+        ({"rankIds": "x"}, "-1 means lines without a rank"),
         ({"levels": "LOUD"}, "allowed: UNSPECIFIED"),
         ({"orderBy": "SIDEWAYS"}, "allowed: ORDER_BY_ASC"),
         ({"timestampAfter": "yesterday"}, "RFC 3339"),

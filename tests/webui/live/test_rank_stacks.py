@@ -94,13 +94,13 @@ def test_a_rank_that_no_gang_has_is_refused_with_those_that_there_are(
     RankSeen.objects.create(
         task_id=task_id, rank=9, host="h", last_time=1.0
     )  # its lines are from an attempt before
-    sentence = f"Task {task_id} has no rank 7-8, 2147483647; known are 0-3, 9."
+    sentence = f"Task {task_id} has no rank 7-8, 2147483647; it has 0-3, 9."
     answer = api.post("/stacks", json={"ranks": [1, 7, 8, 2**31 - 1]})
     assert (answer.status_code, answer.json()["message"]) == (404, sentence)
     assert api.post("/ranks/7/stack").status_code == 404
     with logged_in(web, user(User.Role.EDITOR)) as page:
         answer = page.post(f"/tasks/{task_id}/ranks/4/stack", headers=token_of(page))
-        assert answer.status_code == 404 and "has no rank 4; known are 0-3, 9." in answer.json()["message"]
+        assert answer.status_code == 404 and "has no rank 4; it has 0-3, 9." in answer.json()["message"]
     assert not RankStack.objects.exists()
 
 

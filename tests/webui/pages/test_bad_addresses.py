@@ -35,13 +35,13 @@ def test_a_filter_takes_singular_and_plural_and_names_what_it_does_not_know() ->
     for address in ("/tasks?type=shell", "/tasks?type=shells"):
         said = client.get(address).content.decode()
         assert 'aria-current="true">shells' in said
-        assert "as without it" not in said
+        assert "Filter ignored" not in said
     allowed = "type=pod, allowed: notebooks, shells, TensorBoards, commands."
     assert allowed in client.get("/tasks?type=pod").content.decode()
     for place in ("tasks", "experiments", "jobs"):
         assert "found state=broken, allowed: " in client.get(f"/{place}?state=broken").content.decode()
         known = "Queued" if place == "jobs" else "Failed"
-        assert "as without it" not in client.get(f"/{place}?state={known}").content.decode()
+        assert "Filter ignored" not in client.get(f"/{place}?state={known}").content.decode()
     allowed = "found show=his, allowed: silent, draining, disabled, outsiders, free, not ready."
     assert allowed in client.get("/hosts?show=his").content.decode()
     allowed = "found show=his, allowed: for-you, all, mine, mine-waiting, never-fits, being-stopped."

@@ -65,16 +65,16 @@ def test_the_tables_mark_the_best_and_the_latest_and_say_what_is_kept(client: Cl
         ]
         assert re.findall(r'class="mark">(\w+)<', page) == ["latest", "best"]
         assert "latest of its trial, trial" in page and "best of its trial" in page
-        assert "goes at the end" in page
-    assert "None is in this state" in text(client, f"/trials/{trial.pk}/checkpoints?state=deleted")
+        assert "deleted when the experiment ends" in page
+    assert "No checkpoints in this state" in text(client, f"/trials/{trial.pk}/checkpoints?state=deleted")
     unknown = text(client, f"/trials/{trial.pk}/checkpoints?state=lost&sort=luck")
-    assert "found state=lost, allowed: stored, failed, deleted, all. The page is as without it." in unknown
+    assert "Filter ignored: found state=lost, allowed: stored, failed, deleted, all." in unknown
     assert "found sort=luck, allowed: newest, steps, metric, size." in unknown
 
 
 def test_what_was_measured_is_shown_of_deleted_checkpoints_too(client: Client, trial: Trial) -> None:
     trial.checkpoints.update(state="DELETED")
-    assert "None is stored" in text(client, f"/trials/{trial.pk}/checkpoints")
+    assert "No stored checkpoints" in text(client, f"/trials/{trial.pk}/checkpoints")
     table = text(client, f"/trials/{trial.pk}/checkpoints?state=all")
     assert table.count('<span class="hint">none</span>') == 1  # of step 30, without a validation
     page = text(client, f"/trials/{trial.pk}/checkpoints/{at(trial, 10).pk}")
@@ -88,7 +88,7 @@ def test_checkpoints_of_a_detached_run_stay_and_its_unnamed_metric_is_not_shown(
     config = {**trial.experiment.config, "searcher": searcher}
     Experiment.objects.filter(pk=trial.experiment_id).update(unmanaged=True, state="COMPLETED", config=config)
     table = text(client, f"/trials/{trial.pk}/checkpoints")
-    assert "until it is deleted" in table and "superfluous" not in table
+    assert "until it is deleted" in table and "to be removed by retention policy" not in table
     assert '<th class="number">Metric</th>' in table
     assert "names no metric" in text(client, f"/experiments/{trial.experiment_id}")
 
@@ -96,7 +96,7 @@ def test_checkpoints_of_a_detached_run_stay_and_its_unnamed_metric_is_not_shown(
 def test_a_checkpoint_is_deleted_after_it_was_said_what_is_lost(client: Client, trial: Trial) -> None:
     best, latest = (f"/trials/{trial.pk}/checkpoints/{at(trial, step).pk}" for step in (20, 30))
     assert "It is the best of its trial." in text(client, best)
-    assert "goes on from it" in text(client, latest)
+    assert "is training from it" in text(client, latest)
     assert f'action="{latest}/delete"' not in text(client, latest)
     client.post(f"{latest}/delete")
     client.post(f"{best}/delete")
@@ -118,7 +118,7 @@ def test_a_fork_begins_with_the_checkpoint_and_a_wrong_config_says_why(client: C
     fork = Experiment.objects.get(name="fork")
     assert answer.headers["Location"] == f"/experiments/{fork.pk}"
     assert (fork.parent_id, trial_of(fork).source_checkpoint_id) == (trial.experiment_id, source.pk)
-    assert f"trial {trial_of(fork).pk} began with it" in text(
+    assert f"trial {trial_of(fork).pk} started from it" in text(
         client, f"/trials/{trial.pk}/checkpoints?sort=steps"
     )
 

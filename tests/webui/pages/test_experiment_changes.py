@@ -91,11 +91,11 @@ def test_the_config_in_force_says_what_the_queue_has_changed_and_keeps_what_was_
     for part in ("", "?part=config"):
         page = text(client, address + part)
         told = without_tags(client.get(address + part).content)
-        assert "priority was changed in the queue: now 7, at the submission 42; by ada" in told
-        assert "max_slots was changed in the queue: now 3, at the submission none; by eve" in told
-        assert "resource_pool was changed in the queue: now other, at the submission default; by ada" in told
+        assert "priority was changed in the queue: now 7, 42 at submission; by ada" in told
+        assert "max_slots was changed in the queue: now 3, none at submission; by eve" in told
+        assert "resource_pool was changed in the queue: now other, default at submission; by ada" in told
         assert '<div class="from queue"><span class="origin">queue</span><code> priority: 7</code>' in page
-        assert "instead of 42 at the submission" in page
+        assert "instead of 42 at submission" in page
     assert "priority: 42" in without_tags(client.get(address).content).partition("As submitted")[2]
     queue_edits.apply([Update(job, priority=42)], actor="user:ada", role=User.Role.EDITOR)
     assert "<code>priority</code> was changed" not in text(client, address)
@@ -105,7 +105,7 @@ def test_files_whose_comparison_would_take_long_are_named_without_their_lines() 
     many = [f"{number}\n".encode() for number in range(4000)]
     assert code_changes.of_file("a", b"".join(many), b"".join(many[1:])).removed == 1
     alike = code_changes.of_file("a", b"x\n" * 2000, b"x\n" * 1999)
-    assert "Too much differs" in alike.told and not alike.rows
+    assert "Too many differences" in alike.told and not alike.rows
 
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n and more").decode()
@@ -136,8 +136,8 @@ def test_a_notebook_is_shown_as_cells_and_its_text_is_a_link_away(client: Client
     page = text(client, address)
     for part in (
         "3 cells in python", "<h1>Look</h1>", "&lt;script&gt;", '<span class="kn">import</span>', ">[3]</a>", "100%",
-        f'<img src="data:image/png;base64,{PNG}"', "not the image/png that it says", "a &lt;b&gt;",
-        "its kind (text/html) is not shown here", '<pre class="output is-error" tabindex="0">E: v</pre>',
+        f'<img src="data:image/png;base64,{PNG}"', "not valid image/png", "a &lt;b&gt;",
+        "its type (text/html) is not shown here", '<pre class="output is-error" tabindex="0">E: v</pre>',
     ):  # fmt: skip
         assert part in page, part
     assert "<b>" not in page and "iframe" not in page and "10%\r" not in page and "Figure" not in page
@@ -175,7 +175,7 @@ def test_of_a_long_notebook_a_page_shows_the_beginning(client: Client) -> None:
     made = contexts.store_plain([PlainFile("broken.ipynb", 0o644, 0, b'{"cells": ')])
     Experiment.objects.filter(pk=experiment.pk).update(context=made)
     page = text(client, f"/experiments/{experiment.pk}/code?file=broken.ipynb")
-    assert "cannot be read as JSON" in page and "Its text is shown as it is." in page and "cells" in page
+    assert "cannot be read as JSON" in page and "Its raw text is shown instead." in page and "cells" in page
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_notes_are_kept_and_never_written_over_unseen(client: Client) -> None:
     assert client.post(address, {"notes": "**bold**", "seen": seen[1]}).status_code == 302
     assert "<strong>bold</strong>" in text(client, address)
     late = client.post(address, {"notes": "mine", "seen": seen[1]})
-    assert (late.status_code, b"meanwhile" in late.content) == (400, True)
+    assert (late.status_code, b"Someone else has changed the notes" in late.content) == (400, True)
     assert Experiment.objects.get().notes == "**bold**"
     assert client.post("/experiments/preview-notes", {"notes": "*x*"}).content == b"<p><em>x</em></p>\n"
     client.force_login(make_user("eve"))
@@ -244,13 +244,13 @@ def test_a_trials_page_offers_nothing_that_only_the_experiment_can_be(client: Cl
 def test_how_long_logs_are_kept_is_set_for_one_and_for_many(client: Client) -> None:
     experiment = submit_experiment()
     address = f"/experiments/{experiment.pk}/edit"
-    assert "for ever) or 0 to" in Html(client.post(address, {"logs": "-2"}).content)
+    assert "forever) or 0 to" in Html(client.post(address, {"logs": "-2"}).content)
     client.post(address, {"logs": "30"})
     assert "30 days after its end" in text(client, f"/trials/{trial_of(experiment).pk}")
     ticked = {"experiment": [experiment.pk], "back": "/experiments"}
     assert "Keep logs: 1 experiment" in Html(client.post("/experiments/chosen/keep-logs", ticked).content)
     client.post("/experiments/chosen/keep-logs", {**ticked, "sure": "yes", "days": "-1"})
-    assert "for ever" in text(client, f"/trials/{trial_of(experiment).pk}")
+    assert "forever" in text(client, f"/trials/{trial_of(experiment).pk}")
     board = client.post("/experiments/chosen/tensorboard", ticked).headers["Location"]
     assert board == f"/tasks/+new?type=tensorboard&experiments={experiment.pk}"
 
@@ -263,7 +263,7 @@ def test_before_a_deletion_it_is_said_what_goes(client: Client) -> None:
         storage={"type": "server"}, reported_at=experiment.started_at,
     )  # fmt: skip
     address = f"/experiments/{experiment.pk}/delete"
-    assert "deleted once it has ended" in text(client, address)
+    assert "Only ended experiments can be deleted" in text(client, address)
     transitions.kill(experiment.pk, actor="user:ada")
     assert f'href="{address}"' in text(client, f"/experiments/{experiment.pk}")
     assert "1, 2.0 KiB" in text(client, address)
@@ -282,8 +282,8 @@ def test_many_are_changed_at_once_each_by_itself(client: Client) -> None:
     page = said("pause")
     assert "1 experiment paused." in page
     whose = f"experiment {other.pk} belongs to {other.owner.username}"
-    assert f"1 not paused: {whose}; only its owner or an admin may change it." in page
-    assert "Name at least one label" in said("label", sure="yes", labels=" ")
+    assert f"1 not paused: {whose}; only its owner or an admin can change it." in page
+    assert "Enter at least one label" in said("label", sure="yes", labels=" ")
     said("label", sure="yes", labels="x, y")
     said("unlabel", sure="yes", labels="y")
     assert Experiment.objects.get(pk=mine.pk).labels == ["x"]

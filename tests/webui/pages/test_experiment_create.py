@@ -108,16 +108,16 @@ def test_what_a_search_would_do_is_said_before_it_is_submitted(client: Client) -
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page))
     assert (
         "6 train for 10 batches" in text
-        and "In all 60 batches" in text
+        and "In total 60 batches" in text
         and "That is 1 slot-hours, and 10 min with" in text
     )
     asha = CONFIG.replace("name: single", "name: adaptive_asha, max_trials: 8, max_rungs: 2, divisor: 2")
     page = Html(client.post("/experiments/check", {"config": asha}).content)
-    assert '<span class="came"' in page and "less than all trials to the end" in page
+    assert '<span class="came"' in page and "less than training all trials to the end" in page
     text = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page))
     assert (
         f"batches {SIMULATED}," in text
-        and f"batches {IF_KEPT}, as the Search page counts. {WHY_OTHERWISE}" in text
+        and f"batches {IF_KEPT}, as counted on the Search page. {WHY_OTHERWISE}" in text
     )
 
 
@@ -128,7 +128,7 @@ def test_a_folder_is_submitted_and_what_cannot_be_is_said(client: Client) -> Non
     assert (status, made.state, contexts.read_file(made.context, "train.py")) == (200, "PAUSED", b"abc")
     assert send(client, zip=SimpleUploadedFile("x.zip", b"nothing"))[0] == 400
     assert "is no zip" in send(client, zip=SimpleUploadedFile("x.zip", b"nothing"))[1]
-    assert "there is no template gone" in send(client, template="gone")[1]
+    assert "template gone no longer exists" in send(client, template="gone")[1]
     client.force_login(make_user("vic", User.Role.VIEWER))
-    assert "vic is a viewer and may not change anything" in send(client)[1]
+    assert "vic is a viewer and cannot change anything" in send(client)[1]
     assert Experiment.objects.count() == 1 and Template.objects.count() == 1

@@ -130,10 +130,10 @@ def test_without_validations_there_is_no_figure_and_of_many_trials_the_best_are_
 def test_files_for_tensorboard_are_offered_once_any_metric_was_reported(client: Client) -> None:
     experiment = submit_experiment(name="training alone")
     trial, at = trial_of(experiment), f"/experiments/{experiment.pk}"
-    assert "files for TensorBoard" not in Html(client.get(at).content)
+    assert "Download event files" not in Html(client.get(at).content)
     summary = {"training": {"accuracy": {"count": 1, "last": 0.5, "type": "number"}}}
     Trial.objects.filter(pk=trial.pk).update(summary_metrics=summary)
-    assert "files for TensorBoard" in Html(client.get(at).content)
+    assert "Download event files" in Html(client.get(at).content)
 
 
 def test_the_duration_says_how_long_several_attempts_ran(client: Client) -> None:
@@ -146,7 +146,7 @@ def test_the_duration_says_how_long_several_attempts_ran(client: Client) -> None
             started_at=now - timedelta(minutes=begin), ended_at=now - timedelta(minutes=end),
         )  # fmt: skip
     said = Html(client.get(f"/experiments/{experiment.pk}").content)
-    assert "ran 3 h of it, in 2 attempts" in said
+    assert "ran for 3 h, in 2 attempts" in said
 
 
 def test_a_failed_experiment_shows_how_its_first_failed_trial_ended(client: Client) -> None:

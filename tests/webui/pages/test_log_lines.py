@@ -123,11 +123,11 @@ def test_context_brings_the_lines_around_each_match(client: Client) -> None:
         ("after=-1", "after is '-1'; it must be"),
         ("limit=many", "limit is 'many'; it must be"),
         ("from=nan", "from is 'nan'; it must be"),
-        ("from=20&to=10", "The window ends before it begins: `to` must not be less than `from`."),
-        ("rank=a", "The ranks 'a' are none"),
-        ("rank=7-3", "The ranks '7-3' must run upwards"),
-        ("rank=0-9999,10000-19999", "More than 10,000 ranks are asked for"),
-        ("rank=0-9999&rank=10000", "More than 10,000 ranks are asked for"),
+        ("from=20&to=10", "The range ends before it begins: `to` must not be less than `from`."),
+        ("rank=a", "The ranks 'a' are invalid"),
+        ("rank=7-3", "The ranks '7-3' must be ascending and at most"),
+        ("rank=0-9999,10000-19999", "More than 10,000 ranks are requested"),
+        ("rank=0-9999&rank=10000", "More than 10,000 ranks are requested"),
         ("stream=stdlog", "The stream 'stdlog' is unknown; allowed: stdout, stderr, server."),
         ("level=LOUD", "The level 'LOUD' is unknown"),
         ("search=%28a&regex=1", "'(a' is not a regular expression"),
@@ -154,4 +154,4 @@ def test_a_pattern_that_explodes_gets_a_sentence(client: Client) -> None:
 def test_a_download_with_a_bad_filter_is_refused(client: Client) -> None:
     answer = client.get(f"/commands/{client.command.pk}/log.txt?rank=x")  # type: ignore[attr-defined]
     assert answer.status_code == 400
-    assert "The ranks 'x' are none" in answer.content.decode()
+    assert "The ranks 'x' are invalid" in answer.content.decode()

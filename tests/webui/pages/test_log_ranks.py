@@ -77,7 +77,7 @@ def test_an_expression_is_answered_with_its_ranks(
 
 def test_a_fault_is_answered_with_a_sentence(command: str, client: Client) -> None:
     answer = client.get(command, {"ranks": "0-7 quiet"}).json()
-    assert answer["fault"].startswith("'quiet' chooses no ranks; allowed: ")
+    assert answer["fault"].startswith("'quiet' is not a rank expression; allowed: ")
 
 
 def test_the_columns_are_a_page_of_commands_and_trials(command: str, client: Client) -> None:

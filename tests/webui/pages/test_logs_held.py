@@ -30,13 +30,13 @@ def meter() -> str:
 
 
 def test_the_meter_counts_what_logs_hold_and_what_goes_next(settings: Any) -> None:
-    assert "No job has written a line yet." in meter()
+    assert "No job has written a log yet." in meter()
     member = make_gang()[0]
     task = member.allocation.task_id
     lines = [NewLine(1.0, 0, "stdout", None, f"line {n}") for n in range(1500)]
     store.append(task, member, member.host.name, blocks_of(lines))
     assert "1,500 lines of 1 log hold" in meter()
-    assert "They are kept for ever unless" in meter() and "the next cleanup removes nothing." in meter()
+    assert "They are kept forever unless" in meter() and "the next cleanup removes nothing." in meter()
     Task.objects.filter(pk=task).update(state=TaskState.ENDED, ended_at=timezone.now() - timedelta(days=9))
     settings.LOG_RETENTION_DAYS = 7
     assert "kept for 7 days after the end" in meter() and "the next cleanup removes 1 log," in meter()
@@ -44,7 +44,7 @@ def test_the_meter_counts_what_logs_hold_and_what_goes_next(settings: Any) -> No
 
 def test_a_log_says_how_long_it_is_kept(settings: Any) -> None:
     task = make_gang()[0].allocation.task_id
-    assert log_kept(task) == "kept for ever"
+    assert log_kept(task) == "kept forever"
     settings.LOG_RETENTION_DAYS = 30
     assert log_kept(task) == "kept for 30 days after the end"
     retention.keep(task, 0)
@@ -63,7 +63,7 @@ def test_its_owner_says_beside_a_log_how_long_it_is_kept() -> None:
     owner.force_login(trial.experiment.owner)
     refused = stranger.post(keep, {"days": "7"}, follow=True).content.decode()
     assert f"experiment {trial.experiment_id} belongs to ada; only its owner or an admin" in refused
-    for days, shown in (("30", "30 days after the end"), ("-1", "for ever"), ("", "as configured")):
+    for days, shown in (("30", "30 days after the end"), ("-1", "forever"), ("", "as configured")):
         text = owner.post(keep, {"days": days}, follow=True).content.decode()
         assert f'<option value="{days}" selected>{shown}</option>' in text
     retention.keep(trial.task_id, 45)

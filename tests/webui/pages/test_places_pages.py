@@ -125,7 +125,7 @@ def test_metrics_of_the_best_trials_are_columns_that_sort_in_as_many_statements_
 
 def test_workspaces_and_projects_are_made_changed_archived_and_deleted(client: Client) -> None:
     at = client.post("/workspaces/+new", {"name": "lab"}).headers["Location"]
-    assert "already a workspace lab" in Html(client.post("/workspaces/+new", {"name": "lab"}).content)
+    assert "workspace lab already exists" in Html(client.post("/workspaces/+new", {"name": "lab"}).content)
     made = client.post(f"{at}/+project", {"name": "vision", "description": "<b>", "key": ""}).headers[
         "Location"
     ]
@@ -154,7 +154,7 @@ def test_workspaces_and_projects_are_made_changed_archived_and_deleted(client: C
     Experiment.objects.update(project_id=1)
     assert client.post(f"{made}/delete").headers["Location"] == "/workspaces/1"
     assert client.post(f"{at}/delete").headers["Location"] == "/workspaces"
-    assert client.post("/workspaces/1/delete", follow=True).content.count(b"came with the server") == 1
+    assert client.post("/workspaces/1/delete", follow=True).content.count(b"is built in") == 1
     client.force_login(make_user("eve", role=User.Role.VIEWER))
     assert client.post("/workspaces/+new", {"name": "mine"}).status_code == 403
     assert [client.get(f"/{kind}/99").status_code for kind in ("workspaces", "projects")] == [404, 404]
@@ -174,7 +174,7 @@ def test_notes_of_a_project_are_pages_that_are_never_written_over_unseen(client:
     page = text(client, f"{address}?note=1")
     assert "<strong>results</strong> &lt;script&gt;" in page and ">plan</a>" in page
     late = client.post(f"{address}?note=0", {"name": "plan", "notes": "mine", "seen": empty})
-    assert (late.status_code, b"meanwhile" in late.content) == (400, True)
+    assert (late.status_code, b"someone else has changed these notes" in late.content) == (400, True)
     client.post(f"{address}?note=0", {"name": "plan", "notes": "", "seen": seen("0"), "remove": "yes"})
     assert [note["name"] for note in Project.objects.get(pk=1).notes] == ["results"]
     for name in ("plan", "left over"):

@@ -32,7 +32,7 @@ def test_a_template_is_made_shown_and_copied_and_its_secrets_stay_hidden(client:
     made = Template.objects.get()
     assert (made.source, made.changed_by) == (TEXT, make_user())
     page = client.get("/templates/base").content.decode()
-    assert "No fault found" in page and "hunter2" not in page and "by ada" in page
+    assert "Config is valid" in page and "hunter2" not in page and "by ada" in page
     assert "environment, resources" in client.get("/templates").content.decode()
     shown = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.S)
     assert shown is not None
@@ -43,7 +43,7 @@ def test_a_template_is_made_shown_and_copied_and_its_secrets_stay_hidden(client:
     )
     assert (wrong.status_code, b"resources.slots" in wrong.content) == (400, True)
     taken = client.post("/templates/+new", {"name": "base", "config": "{}", "workspace": "1"})
-    assert (taken.status_code, b"already a template base" in taken.content) == (409, True)
+    assert (taken.status_code, b"template base already exists" in taken.content) == (409, True)
 
 
 def test_a_template_is_renamed_with_its_uses_and_nobody_writes_over_anothers_change(client: Client) -> None:
@@ -52,7 +52,7 @@ def test_a_template_is_renamed_with_its_uses_and_nobody_writes_over_anothers_cha
     saved = client.post("/templates/base", {"name": "base 2", "config": "max_restarts: 1", "seen": seen})
     assert saved.headers["Location"] == "/templates/base%202"
     page = client.get("/templates/base%202").content.decode()
-    assert "Submitted with it: 1" in page and "1 experiment was submitted with it" in page
+    assert "Experiments submitted with it: 1" in page and "1 experiment was submitted with it" in page
     late = client.post("/templates/base 2", {"name": "base 2", "config": "max_restarts: 2", "seen": seen})
     assert (late.status_code, b"meanwhile" in late.content) == (409, True)
     client.force_login(make_user("vic", User.Role.VIEWER))

@@ -175,13 +175,13 @@ def test_the_best_checkpoint_is_marked_on_every_axis(trial: Trial) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("", "`group` and `name` must be there"),
+        ("", "`group` and `name` are required"),
         ("group=training&name=a&x=hours", "x is 'hours'; allowed: step, relative, wall, epoch."),
-        ("group=training&name=a&from=9&to=1", "The window ends before it begins"),
+        ("group=training&name=a&from=9&to=1", "The range ends before it begins"),
         ("group=training&name=a&from=soon", "from is 'soon'; it must be a number"),
         ("group=training&name=a&smooth=1", "smooth is '1'; it must be a number from 0 to 0.999."),
         ("group=training&name=a&after=-1", "after is '-1'; it must be a step"),
-        ("group=training&name=a&x=epoch", "reported no metric 'epoch'"),
+        ("group=training&name=a&x=epoch", "has not reported a metric 'epoch'"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_sentence(trial: Trial, query: str, said: str) -> None:

@@ -107,7 +107,7 @@ def test_pages_warn_before_it_is_full(client: Client, settings: LazySettings, tm
     settings.DATA_DIR = tmp_path
     assert "nearly full" not in client.get("/settings").content.decode()
     settings.DISK_NEARLY_FULL_BYTES = 2**62
-    assert f"are left at {tmp_path}" in client.get("/settings").content.decode()
+    assert f"left in {tmp_path}" in client.get("/settings").content.decode()
 
 
 def test_rest_says_that_the_disk_is_full() -> None:

@@ -112,7 +112,7 @@ def init_context(
         )
     if unmanaged is False:
         raise ValueError(
-            "unmanaged is False, but this is no managed trial; submit it, or leave `unmanaged` out."
+            "unmanaged is False, but this is not a managed trial; submit it, or omit `unmanaged`."
         )
     return begin(
         config, defaults, old, client, distributed, checkpoint_storage, preempt_mode, tensorboard_mode

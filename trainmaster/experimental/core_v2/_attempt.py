@@ -18,7 +18,7 @@ Json = Dict[str, Any]
 Answer = TypeVar("Answer")
 
 NOWHERE = (
-    "This detached run knows no server. Set DET_MASTER (or TRAINMASTER_MASTER) to its address, for example "
+    "This detached run has no server address. Set DET_MASTER (or TRAINMASTER_MASTER) to its address, for example "
     "export DET_MASTER=http://gpu-server:8080, or pass client=Determined(master=...)."
 )
 NOBODY = (
@@ -41,7 +41,7 @@ def on_chief(distributed: DistributedContext, action: Callable[[], Answer]) -> A
     if distributed.rank != 0:
         problem, answer = distributed.broadcast(None)
         if problem is not None:
-            raise RuntimeError(f"Rank 0 could not begin the detached run: {problem}")
+            raise RuntimeError(f"Rank 0 could not start the detached run: {problem}")
         return answer  # type: ignore[no-any-return]  # it is what rank 0 has made
     try:
         answer = action()
@@ -80,7 +80,7 @@ def begin(session: Session, config: Config, document: Json, hosts: List[str]) ->
     run = answer.get("run")
     if run is None:
         raise RuntimeError(
-            f"The server at {session.master} is too old for detached runs; it must be of this version."
+            f"The server at {session.master} is too old for detached runs; it must have this version."
         )
     checkpoint = answer.get("latestCheckpoint")
     uuid = checkpoint.get("uuid") if isinstance(checkpoint, dict) else checkpoint

@@ -68,13 +68,13 @@ def merged(
         unknown = sorted(set(config) - set(known))
         if unknown:
             raise ValueError(
-                f"The config of a detached run has {', '.join(map(repr, unknown))}; known are {', '.join(known)}."
+                f"The config of a detached run has {', '.join(map(repr, unknown))}; allowed: {', '.join(known)}."
             )
         config = Config(**config)
     if config.external_trial_id is not None and config.external_experiment_id is None:
         raise ValueError(
             f"external_trial_id is {config.external_trial_id!r}, but external_experiment_id is not set: "
-            "a trial is resumed within its experiment, so give both."
+            "a trial is resumed within its experiment, so set both."
         )
     return config
 
@@ -111,8 +111,8 @@ def _constant(name: str, value: Any) -> Any:
         return value.get("val")
     if kind in ("int", "double", "log", "categorical"):
         raise ValueError(
-            f"The hyperparameter {name} is a range ({kind}); a detached run has one value for each. "
-            "Choose it in your script, or submit an experiment, whose searcher does."
+            f"The hyperparameter {name} is a range ({kind}); a detached run needs one value for each. "
+            "Choose it in your script, or submit an experiment, whose searcher chooses it."
         )
     if isinstance(value, dict):
         return {part: _constant(f"{name}.{part}", inner) for part, inner in value.items()}
@@ -137,4 +137,4 @@ def storage_section(storage: Storage) -> Dict[str, Any]:
 
 
 def _is_old(name: str) -> None:
-    warnings.warn(f"{name} is an older name: use core_v2.Config.", FutureWarning, stacklevel=3)
+    warnings.warn(f"{name} is an old name: use core_v2.Config.", FutureWarning, stacklevel=3)

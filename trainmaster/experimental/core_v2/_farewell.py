@@ -61,7 +61,9 @@ class Farewell:
                 self._say_progress(self.left())
         refusal = read_shipped(self._paths)["refused"]
         if refusal:
-            tell(f"The server did not take the rest of this run ({refusal}); it stays in {self._paths.root}.")
+            tell(
+                f"The server did not accept the rest of this run ({refusal}); it is kept in {self._paths.root}."
+            )
 
     def left(self) -> Left:
         known = (read_json(self._paths.ranks) or {}).get("ranks", {})
@@ -96,12 +98,12 @@ class Farewell:
         if left.ranks:
             tell(
                 f"The run ends when {ranks_in_words(left.ranks)} of this machine has ended too; a process in the "
-                "background goes on sending."
+                "background keeps sending."
             )
         else:
             tell(
-                f"Not sent yet: {left}. It lies in {self._paths.root}, and a process in the background "
-                "goes on sending it while this machine runs; a later detached run here does so too."
+                f"Not sent yet: {left}. It is stored in {self._paths.root}, and a process in the background "
+                "keeps sending it while this machine is up; a later detached run on this machine also sends it."
             )
 
 

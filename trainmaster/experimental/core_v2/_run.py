@@ -56,7 +56,7 @@ def begin_together(
             slot_counts = [machines[member][0] for member in sorted(machines)]
             paths = make_folder(attempt, distributed.cross_rank, cast(List[LocalRank], here), slot_counts)
         except OSError as error:
-            problem = f"The folder of the detached run cannot be made on {machine_name()}: {error}."
+            problem = f"The folder of the detached run cannot be created on {machine_name()}: {error}."
     paths, problem = distributed.broadcast_local((paths, problem))
     if paths is None:
         raise RuntimeError(problem)
@@ -92,7 +92,7 @@ class DetachedRun:
         try:
             write_json(self.paths.rank_end(self._rank), {"code": code, "t": time.time()})
         except OSError as error:  # then it counts as killed once the process has ended
-            logger.warning("The end of rank %d cannot be written to its run: %s", self._rank, error)
+            logger.warning("The end of rank %d cannot be recorded in its run: %s", self._rank, error)
         if self._leads:
             farewell = Farewell(self.paths)
             try:
@@ -114,7 +114,8 @@ class DetachedRun:
             self._runner = start_runner(self.paths)
         except OSError as error:
             logger.warning(
-                "The reports of this run wait on this machine: their sender cannot be started: %s", error
+                "The reports of this run stay on this machine, because their sender cannot be started: %s",
+                error,
             )
 
     def _tend_runner(self) -> None:
@@ -136,8 +137,8 @@ class DetachedRun:
         if refusal and not self._told_refusal:
             self._told_refusal = True
             logger.warning(
-                "The server takes no more reports of this run (%s). The training is not disturbed; another start of "
-                "the same external ids, or the removal of the experiment, is the usual reason.",
+                "The server accepts no more reports of this run (%s). The training is not affected; usually the same "
+                "external ids were started again, or the experiment was deleted.",
                 refusal,
             )
 

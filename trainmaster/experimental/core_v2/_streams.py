@@ -79,7 +79,7 @@ class KeptStreams:
         try:
             self._begin(paths, rank)
         except (OSError, ValueError) as error:
-            logger.warning("What this rank writes is not kept in the log of its run: %s", error)
+            logger.warning("The output of this rank is not kept in the log of its run: %s", error)
 
     def _begin(self, paths: RunPaths, rank: int) -> None:
         ends = {}

@@ -15,15 +15,15 @@ LENGTH = 20
 
 
 class Command(BaseCommand):
-    help = "Make an admin user with a generated password, printed once."
+    help = "Create an admin user with a generated password, which is printed once."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--username", default="admin")
+        parser.add_argument("--if-none", action="store_true", help="do nothing if an admin already exists")
         parser.add_argument(
-            "--if-none", action="store_true", help="do nothing when there is an admin already"
-        )
-        parser.add_argument(
-            "--reset", action="store_true", help="give the user a new password and end its logins"
+            "--reset",
+            action="store_true",
+            help="set a new password for the user and log the user out everywhere",
         )
 
     def handle(self, *_: Any, **options: Any) -> None:
@@ -32,14 +32,14 @@ class Command(BaseCommand):
             return
         user = User.objects.filter(username=name).first()
         if user is not None and not options["reset"]:
-            raise CommandError(f"There is a user {name} already; --reset gives it a new password.")
+            raise CommandError(f"The user {name} already exists; use --reset to set a new password.")
         user = user or User(username=name)
         user.role = User.Role.ADMIN
         password = _password()
         passwords.set_password(user, password, is_hashed=False)
         user.save()
         LoginToken.objects.filter(user=user).delete()
-        self.stdout.write(f"User {name}, password {password} (shown this once; change it after the login)")
+        self.stdout.write(f"User {name}, password {password} (shown only once; change it after you log in)")
 
 
 def _password() -> str:

@@ -9,7 +9,7 @@ from accounts.models import LoginToken, User
 
 
 class Command(BaseCommand):
-    help = "Print a new login token of a user, for TRAINMASTER_TOKEN."
+    help = "Print a new login token for a user, to use as TRAINMASTER_TOKEN."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("username")

@@ -18,11 +18,11 @@ MIGRATION_LIMIT_SECONDS = 1800.0
 
 
 class Command(BaseCommand):
-    help = "Migrate the database (one at a time), make the first admin, collect the static files."
+    help = "Migrate the database (one process at a time), create the first admin, collect the static files."
     requires_system_checks = []
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--no-static", action="store_true", help="leave the static files as they are")
+        parser.add_argument("--no-static", action="store_true", help="do not collect the static files")
 
     def handle(self, *_: Any, **options: Any) -> None:
         _wait_for_database()
@@ -45,7 +45,7 @@ def _lock(cursor: CursorWrapper) -> None:
     except OperationalError as error:
         raise CommandError(
             f"Another process has been preparing this database for {duration(MIGRATION_LIMIT_SECONDS)}. "
-            "Wait until it is done, or end it if it hangs, and start again."
+            "Wait until it is done, or stop it if it hangs, then start again."
         ) from error
     finally:
         cursor.execute("RESET lock_timeout")
@@ -59,5 +59,5 @@ def _wait_for_database() -> None:
             return
         except OperationalError as error:
             if time.monotonic() > limit:
-                raise CommandError(f"The database does not answer: {error}") from error
+                raise CommandError(f"The database did not respond: {error}") from error
             time.sleep(0.5)

@@ -34,7 +34,7 @@ def _text(document: dict[str, Any]) -> str:
 
 
 class Command(BaseCommand):
-    help = "Write the JSON Schemas of the CLI and the tables of docs/config.md anew, from the config models."
+    help = "Regenerate the JSON Schemas of the CLI and the tables of docs/config.md from the config models."
 
     def handle(self, *_: Any, **__: Any) -> None:
         for path, text in generated().items():

@@ -52,7 +52,7 @@ def links_of_trial(request: HttpRequest, trial: Trial) -> list[dict[str, str]]:
                 {
                     "label": "Continue in a new experiment",
                     "href": f"{fork}?hparams={trial.pk}&checkpoint={source}",
-                    "title": "With the hyperparameters of this trial, beginning with its latest checkpoint",
+                    "title": "With the hyperparameters of this trial, starting from its latest checkpoint",
                 }
             )
         found.append({"label": "Fork experiment", "href": fork})

@@ -60,7 +60,7 @@ def act(request: HttpRequest, action: str) -> HttpResponseBase:
     if chosen is None:
         raise Http404(f"There is no action {action}.")
     if not ids or len(ids) > MOST:
-        messages.error(request, f"Tick 1 to {MOST} experiments; {len(ids)} were ticked.")
+        messages.error(request, f"Select 1 to {MOST} experiments; {len(ids)} were selected.")
         return redirect(back)
     if (isinstance(chosen, Edit) or chosen.asks) and "sure" not in request.POST:
         return _ask(request, action, ids, back)
@@ -83,7 +83,7 @@ def _step(request: HttpRequest, action: str) -> Step:
     if action in {"label", "unlabel"}:
         labels = labels_of(request.POST.get("labels", ""))
         if not labels:
-            raise Refusal("Name at least one label.")
+            raise Refusal("Enter at least one label.")
         return partial(_label, labels=labels, adds=action == "label")
     return lambda each: ACTIONS[action].run(each.pk, actor=actor(request))
 
@@ -102,7 +102,7 @@ def _carry_out(request: HttpRequest, chosen: Action | Edit, ids: list[int], step
     for pk in ids:
         each = found.get(pk)
         if each is None:
-            refused.append(f"experiment {pk} is gone.")
+            refused.append(f"experiment {pk} no longer exists.")
             continue
         try:
             rights.require_owner(user_of(request), each)

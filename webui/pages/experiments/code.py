@@ -149,7 +149,7 @@ def _notebook(request: HttpRequest, path: str, content: bytes) -> dict[str, Any]
     try:
         return {"path": path, "notebook": notebook_cells.read(content)}
     except Refusal as error:
-        return {"no_cells": f"{error} Its text is shown as it is."}
+        return {"no_cells": f"{error} Its raw text is shown instead."}
 
 
 def _text(path: str, content: bytes) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _compared(found: Experiment, against: str) -> dict[str, Any]:
     """What differs from another experiment; the files that have changed are marked in the tree too."""
     number = as_whole(against)
     if number is None:
-        raise Http404(f"{against} is no number of an experiment.")
+        raise Http404(f"{against} is not the ID of an experiment.")
     other = find(number)
     texts = [_canonical(each.original_config) for each in (other, found)]
     changes = code_changes.between(other.context, found.context)

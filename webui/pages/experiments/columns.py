@@ -71,7 +71,7 @@ def _columns() -> Sequence[Column[Row]]:
         Column("checkpoints", "Checkpoints", lambda row: str(row.numbers.checkpoint_count or ""),
                F("checkpoint_count"), True, True),
         Column("size", "Stored", _stored, F("checkpoint_bytes"), True, True),
-        Column("external", "External id", lambda row: row.experiment.external_id or "", F("external_id"),
+        Column("external", "External ID", lambda row: row.experiment.external_id or "", F("external_id"),
                css="mono full"),
     )  # fmt: skip
 

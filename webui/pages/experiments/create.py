@@ -124,7 +124,7 @@ def _code(request: HttpRequest, parent: Experiment | None) -> Context:
         try:
             manifest = json.loads(request.POST.get("manifest", ""))
         except ValueError as error:
-            raise Refusal("The list of files is damaged; choose the folder again.", field="code") from error
+            raise Refusal("The list of files is invalid. Choose the folder again.", field="code") from error
         return contexts.store_plain(unpacking.from_folder(manifest, contents.file).files)
     if isinstance(archive, UploadedFile) and archive.file is not None:
         return contexts.store_plain(unpacking.from_zip(archive.file).files)

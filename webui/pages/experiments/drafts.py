@@ -105,7 +105,7 @@ def _take_template(draft: Draft, name: str, parent: Experiment | None) -> None:
     try:
         draft.template = templates.used(name)
     except Refusal:
-        draft.refuse("template", f"there is no template {name} any more; choose another.")
+        draft.refuse("template", f"template {name} no longer exists; choose another.")
 
 
 def _choose(values: dict[str, Any], given: Mapping[str, str]) -> None:
@@ -161,7 +161,7 @@ def _project(draft: Draft, effective: dict[str, Any], chosen: str) -> Project | 
     rows = Project.objects.select_related("workspace")
     name, workspace = effective.get("project"), effective.get("workspace")
     if bool(name) != bool(workspace):
-        draft.refuse("workspace", "workspace and project are set both or neither.")
+        draft.refuse("workspace", "set both workspace and project, or neither.")
         return None
     if name:
         project = rows.filter(name=name, workspace__name=workspace).first()

@@ -78,7 +78,7 @@ def days_of(text: str) -> int | None:
     days = as_whole(text.strip(), LOG_DAYS_MOST, least=LOG_DAYS_LEAST)
     if days is None:
         raise Refusal(
-            f"Logs are kept {LOG_DAYS_LEAST} (for ever) or 0 to {LOG_DAYS_MOST} days after the end; found: {text[:40]}."
+            f"Logs are kept {LOG_DAYS_LEAST} (forever) or 0 to {LOG_DAYS_MOST} days after the end; found: {text[:40]}."
         )
     return days
 

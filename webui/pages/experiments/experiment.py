@@ -122,7 +122,7 @@ def act(request: HttpRequest, experiment_id: int, action: str) -> HttpResponse:
         ACTIONS[action].run(experiment_id, actor=actor(request))
         if action == "delete":  # the others are seen on the page that follows
             messages.success(
-                request, f"Experiment {experiment_id} is being deleted, with what is stored of it."
+                request, f"Experiment {experiment_id} and everything stored for it are being deleted."
             )
     except Refusal as refusal:
         messages.error(request, str(refusal))

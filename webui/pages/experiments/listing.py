@@ -196,7 +196,7 @@ def _offered(rows: QuerySet[Experiment], shown: list[str]) -> dict[str, list[tup
     metrics = dict.fromkeys(
         [*(key for key in shown if key not in COLUMNS), *(f"{METRIC}{each}" for each in reported)]
     )
-    offered = {"Besides ID and name": [*COLUMNS], "Latest of the best trial": [*metrics]}
+    offered = {"In addition to ID and name": [*COLUMNS], "Latest of the best trial": [*metrics]}
     return {
         group: [(key, each.title, key in shown) for key in keys if (each := experiment_columns.column(key))]
         for group, keys in offered.items()

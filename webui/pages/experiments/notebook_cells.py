@@ -81,7 +81,7 @@ def read(content: bytes) -> Notebook:
     whole = _loaded(content)
     found = whole.get("cells")
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise Refusal("This file has no list of cells, as notebooks of format 4 have.")
+        raise Refusal("This file has no list of cells, which notebooks of format 4 have.")
     language = _language(whole.get("metadata"))
     left, cells = _Budget(), []
     for each in found:
@@ -97,11 +97,11 @@ def _loaded(content: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Refusal(f"This notebook cannot be read as JSON: {error}.") from error
     if not isinstance(whole, dict):
-        raise Refusal("This file is JSON, but no notebook: a notebook is a map.")
+        raise Refusal("This file is JSON but not a notebook: a notebook is a map.")
     told = whole.get("nbformat")
     if told != 4:
-        form = f"of format {told}" if isinstance(told, int) else "of no format that it says (nbformat)"
-        raise Refusal(f"This notebook is {form}; those of format 4 are shown as cells.")
+        form = f"of format {told}" if isinstance(told, int) else "of an unknown format (it has no nbformat)"
+        raise Refusal(f"This notebook is {form}; only those of format 4 are shown as cells.")
     return whole
 
 
@@ -117,7 +117,7 @@ def _cell(cell: dict[str, Any], language: str, left: _Budget) -> Cell:
     text = _text(cell.get("source"))
     source = left.take(text)
     if source != text:
-        told = "The rest of this cell is left out: the page would be too long."
+        told = "The rest of this cell is left out because the page would be too long."
         return Cell("raw", source, outputs=[Output(left_out=told)])
     if cell.get("cell_type") == "markdown" and len(source) <= MOST_OF_MARKDOWN:
         left.characters -= (_MARKDOWN - 1) * len(source)
@@ -135,7 +135,8 @@ def _outputs(found: Any, left: _Budget) -> Iterator[Output]:
         if left.is_spent:
             count = len(outputs) - place
             yield Output(
-                left_out=f"{count:,} output{'s are' if count > 1 else ' is'} left out: the page would be too long."
+                left_out=f"{count:,} output{'s are' if count > 1 else ' is'} left out because the page would "
+                "be too long."
             )
             return
         yield from _of_output(each, left)
@@ -164,7 +165,7 @@ def _of_data(data: dict[str, Any], left: _Budget) -> Iterator[Output]:
     elif data:
         left.take("")
         kinds = ", ".join(_sound(str(kind))[:60] for kind in list(data)[:3])
-        yield Output(left_out=f"An output is left out: its kind ({kinds}) is not shown here.")
+        yield Output(left_out=f"An output is left out because its type ({kinds}) is not shown here.")
 
 
 def _image(kind: str, data: Any, left: _Budget) -> Output:
@@ -174,14 +175,14 @@ def _image(kind: str, data: Any, left: _Budget) -> Output:
     except (binascii.Error, ValueError):
         content = b""
     if not content.startswith(_IMAGES[kind]):
-        return Output(left_out=f"An image is left out: it is not the {kind} that it says.")
+        return Output(left_out=f"An image is left out because it is not valid {kind}.")
     return Output(image=f"data:{kind};base64,{base64.b64encode(content).decode()}")
 
 
 def _of_text(text: str, left: _Budget, *, is_error: bool = False) -> Iterator[Output]:
     if text := plain(text).rstrip("\n"):
         shown = left.take(text)
-        cut = "" if shown == text else "\n… the rest is left out: the page would be too long."
+        cut = "" if shown == text else "\n… the rest is left out because the page would be too long."
         yield Output(text=shown + cut, is_error=is_error)
 
 

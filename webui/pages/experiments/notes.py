@@ -60,11 +60,11 @@ def preview(request: HttpRequest) -> HttpResponse:
 def _keep(request: HttpRequest, found: Experiment, text: str) -> None:
     rights.require_owner(user_of(request), found)
     if len(text) > MOST_CHARACTERS:
-        raise Refusal(f"The notes have {len(text):,} characters; allowed are {MOST_CHARACTERS:,}.")
+        raise Refusal(f"The notes have {len(text):,} characters; at most {MOST_CHARACTERS:,} are allowed.")
     with transaction.atomic():
         if request.POST.get("seen") != stamp(lock(found.pk).notes):
             raise Refusal(
-                "Somebody has changed the notes meanwhile. Open them in another tab, and put both changes together.",
+                "Someone else has changed the notes. Open them in another tab, and merge both changes.",
                 Code.CONFLICT,
             )
         edits.edit(found.pk, notes=text)

@@ -70,7 +70,7 @@ def new(request: HttpRequest) -> HttpResponseBase:
         made = templates.create(name, text, workspace=workspace, user=user, copy_of=copied)
     except Refusal as error:
         return _form(request, None, text, name=name, copied=copied, problem=_sentence(error))
-    messages.success(request, f"Template {made.name} was made.")
+    messages.success(request, f"Template {made.name} was created.")
     return redirect(_address(made.name))
 
 

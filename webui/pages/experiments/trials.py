@@ -24,7 +24,7 @@ from webui.pages.trials.columns import TRIAL, USUAL, Row
 
 PER_PAGE = 100
 #: why a trial of a running search is paused, though nobody paused it
-PARKED = "parked by the search until it is chosen to go on"
+PARKED = "parked by the search until it is promoted"
 
 
 @dataclass(frozen=True)

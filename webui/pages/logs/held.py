@@ -62,6 +62,6 @@ def _days(text: str) -> int | None:
     days = as_whole(text, retention.DAYS_MAX, least=retention.FOR_EVER)
     if days is None:
         raise Refusal(
-            f"A log is kept for 0 to {retention.DAYS_MAX} days after the end, or -1: for ever. Found: {text!r}."
+            f"A log can be kept for 0 to {retention.DAYS_MAX} days after the end, or -1: forever. Found: {text!r}."
         )
     return days

@@ -31,7 +31,7 @@ async def of_rank(request: HttpRequest, task_id: str, rank: int) -> HttpResponse
             or "\0" in task_id
             or not await reading(Task.objects.filter(pk=task_id).exists)
         ):
-            raise Refusal(f"There is no rank {rank} of a task {task_id}.", Code.NOT_FOUND)
+            raise Refusal(f"Task {task_id} has no rank {rank}.", Code.NOT_FOUND)
         await release_thread()
         (answer,) = await stacks_of(task_id, [rank], by=f"user:{user.username}")
     except Refusal as refusal:

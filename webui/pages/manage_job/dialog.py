@@ -34,7 +34,7 @@ def manage(request: HttpRequest, job_id: UUID) -> HttpResponse:
     if form.errors:
         return _dialog(request, facts, form, look, status=400)
     if look is None or update is None:
-        return done(request, [f"Nothing was changed of {facts.job.name}."], undo=False)
+        return done(request, [f"Nothing was changed for {facts.job.name}."], undo=False)
     if "preview" in request.POST or not look.was_seen(request.POST.get("seen", "")):
         return _dialog(request, facts, form, look, unseen="seen" in request.POST)
     try:

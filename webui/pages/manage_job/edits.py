@@ -57,7 +57,7 @@ def _chosen(ids: Sequence[str]) -> list[Job]:
     if unknown := next((text for text in ids if whole.get(text) not in found), None):
         raise Refusal(f"job {unknown} not found")
     if not found:
-        raise Refusal("no job was chosen: mark some rows first")
+        raise Refusal("no job is selected: select some rows first")
     return sorted(found.values(), key=lambda job: (job.priority, job.position, job.pk))
 
 
@@ -116,7 +116,7 @@ def _updates(do: str, value: str, jobs: list[Job]) -> list[Update]:
     if do == "pool":
         moving = [job for job in jobs if len(jobs) == 1 or job.pool.name != value]
         if not moving:
-            raise Refusal(f"all of them are in resource pool {value} already")
+            raise Refusal(f"all of them are already in resource pool {value}")
         return [Update(str(job.pk), pool=value) for job in moving]
     if do == "ahead":
         return [Update(str(job.pk), ahead_of=value) for job in jobs]
@@ -124,7 +124,7 @@ def _updates(do: str, value: str, jobs: list[Job]) -> list[Update]:
         return [Update(str(job.pk), behind_of=value) for job in reversed(jobs)]
     if do in {"up", "down"}:
         return [_step(job, do == "up") for job in jobs[:1]]
-    raise Refusal(f"there is no edit {do!r}; there are {', '.join([*LABELS, *OF_JOBS])}")
+    raise Refusal(f"there is no edit {do!r}; allowed: {', '.join([*LABELS, *OF_JOBS])}")
 
 
 def _step(job: Job, up: bool) -> Update:
@@ -133,6 +133,6 @@ def _step(job: Job, up: bool) -> Update:
     others = queue_order.listed(job.pool).exclude(pk=job.pk)
     neighbour = others.filter(before).last() if up else others.exclude(before).first()
     if neighbour is None:
-        raise Refusal(f"job {queue_edits.short(job.pk)} is the {'first' if up else 'last'} already")
+        raise Refusal(f"job {queue_edits.short(job.pk)} is already the {'first' if up else 'last'}")
     anchor = str(neighbour.pk)
     return Update(str(job.pk), ahead_of=anchor) if up else Update(str(job.pk), behind_of=anchor)

@@ -49,7 +49,7 @@ def logs(request: HttpRequest, job_id: UUID) -> HttpResponse:
     facts = facts_of(job_or_404(job_id))
     where = _logs(facts)
     if not where:
-        messages.info(request, f"{facts.job.name} has not run yet: there is no log.")
+        messages.info(request, f"{facts.job.name} has not run yet, so it has no log.")
     return redirect(where or "/jobs")
 
 

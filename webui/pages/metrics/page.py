@@ -130,9 +130,7 @@ def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     if view.axis == Axis.EPOCH:
         clock = curves.clock(found.pk, _ordered(series.groups(found.pk)))
         if clock is None:
-            raise Refusal(
-                f"The trial has reported no metric {curves.EPOCH!r}, so there is no axis of epochs."
-            )
+            raise Refusal(f"The trial has not reported a metric {curves.EPOCH!r}, so there is no epoch axis.")
     is_tail = not view.needs_all and request.GET.get("run") == str(found.run_id)
     answer = [_as_json(each) for each in _read(found.pk, wanted, view, clock, is_tail=is_tail)]
     checkpoint = shown_trials.best_checkpoint(found)

@@ -35,7 +35,7 @@ def put(user: User, project_id: int, name: str, *, is_pinned: bool) -> None:
         if is_pinned:
             names.append(name)
         if len(names) > MOST:
-            raise Refusal(f"{MOST} metrics are pinned, which is the most; take a pin off first.")
+            raise Refusal(f"{MOST} metrics are pinned, which is the maximum. Unpin one first.")
         UserSetting.objects.filter(pk=row.pk).update(value=json.dumps(names))
 
 

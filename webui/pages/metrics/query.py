@@ -66,9 +66,11 @@ def wanted(query: QueryDict) -> list[Wanted]:
     """`group`, `name` and optionally `after`, each once per curve. Raises Refusal."""
     groups, names, after = query.getlist("group"), query.getlist("name"), query.getlist("after")
     if not groups or len(groups) != len(names) or len(after) not in {0, len(names)}:
-        raise Refusal("`group` and `name` must be there, and `group`, `name` and `after` equally often.")
+        raise Refusal(
+            "`group` and `name` are required, and `group`, `name` and `after` must be given equally often."
+        )
     if len(groups) > CURVES_MAX:
-        raise Refusal(f"{len(groups)} curves are asked for; at most {CURVES_MAX} may be at once.")
+        raise Refusal(f"{len(groups)} curves are requested; at most {CURVES_MAX} are allowed at once.")
     steps = [_step(text) for text in after] or [None] * len(groups)
     return [Wanted(*each) for each in zip(groups, names, steps, strict=True)]
 

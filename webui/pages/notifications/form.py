@@ -21,18 +21,21 @@ from shown.words import STATES
 
 Json = dict[str, Any]
 _PLAIN = [
-    (Trigger.PREEMPTED, "A job is stopped for another that stands before it"),
-    (Trigger.IDLE_GPU, "A job holds GPUs that do nothing"),
-    (Trigger.HOST_SILENT, "A host is silent, that runs a job of these or, in rules about everything, any"),
+    (Trigger.PREEMPTED, "A job is preempted by another job"),
+    (Trigger.IDLE_GPU, "A job holds idle GPUs"),
+    (
+        Trigger.HOST_SILENT,
+        "A host running one of these jobs stops responding (rules for everything: any host)",
+    ),
     (
         Trigger.HOST_FAILS_STARTS,
-        "A host is drained because it cannot start jobs (one that runs a job of these; rules for everything: any host)",
+        "A host running one of these jobs is drained because it cannot start jobs (rules for everything: any host)",
     ),
 ]
 FORMS = [
-    (Rule.Form.WEBHOOK, "JSON by POST, signed"),
+    (Rule.Form.WEBHOOK, "Webhook (signed JSON by POST)"),
     (Rule.Form.SLACK, "Slack (an incoming webhook)"),
-    (Rule.Form.MAIL, "Mail"),
+    (Rule.Form.MAIL, "Email"),
 ]
 
 
@@ -155,7 +158,7 @@ def in_words(rule: Rule) -> Json:
         Rule.Scope.WORKSPACE: f"workspace {rule.workspace.name if rule.workspace else ''}",
     }[Rule.Scope(rule.scope)]
     if rule.named_only:
-        of += ", where a config names it"
+        of += ", if the config names this rule"
     return {"of": of, "when": list(dict.fromkeys(_when(each) for each in rule.triggers))}
 
 
@@ -165,13 +168,13 @@ def _when(trigger: Json) -> str:
         case Trigger.EXPERIMENT_STATE_CHANGE | Trigger.COMMAND_STATE_CHANGE:
             subject = "experiment" if trigger["type"] == Trigger.EXPERIMENT_STATE_CHANGE else "command"
             state = condition.get("state")
-            return f"{subject} {_word(state).lower()}" if state else f"{subject} changes its state"
+            return f"{subject} {_word(state).lower()}" if state else f"{subject} changes state"
         case Trigger.LONG_WAIT:
             return f"waits {condition['minutes']} min"
         case Trigger.TASK_LOG:
             return f"log matches {condition.get('policy') or condition.get('regex')}"
         case Trigger.CUSTOM:
-            return f"alert from {condition.get('level', 'DEBUG').lower()} on"
+            return f"alert at {condition.get('level', 'DEBUG').lower()} or above"
         case Trigger.PREEMPTED:
             return "preempted"
         case Trigger.IDLE_GPU:

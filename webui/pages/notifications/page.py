@@ -53,7 +53,7 @@ def new(request: HttpRequest) -> HttpResponse:
         rule, key = rules.create(user, form.values(request))
     except FieldRefusals as refusal:
         return _form(request, form.draft(request, Rule(owner=user)), refusal.errors)
-    banners.success(request, "The rule is made.")
+    banners.success(request, "Rule created.")
     return _to_rule_with(request, rule, key)
 
 
@@ -92,7 +92,7 @@ def edit(request: HttpRequest, rule_id: int) -> HttpResponse:
         rules.edit(rule, user_of(request), form.values(request))
     except FieldRefusals as refusal:
         return _form(request, form.draft(request, rule), refusal.errors)
-    banners.success(request, "The rule is saved.")
+    banners.success(request, "Rule saved.")
     return redirect(f"/settings/notifications/{rule.pk}")
 
 
@@ -134,19 +134,19 @@ def act(request: HttpRequest, rule_id: int, action: str) -> HttpResponse:
     match action:
         case "test":
             answer = sending.send_test(rule)
-            word = "The receiver took it" if answer.good else "The receiver did not take it"
+            word = "The receiver accepted it" if answer.good else "The receiver did not accept it"
             (banners.success if answer.good else banners.error)(request, f"{word}. {answer.words}")
         case "pause" | "resume":
             rules.set_paused(rule, user, action == "pause")
         case "key" if rule.form == Rule.Form.WEBHOOK:
-            banners.success(request, "The key before counts no more.")
+            banners.success(request, "The previous key is no longer valid.")
             return _to_rule_with(request, rule, rules.new_key(rule, user))
         case "remove":
             rules.remove(rule, user)
-            banners.success(request, f"The rule {rule.name} is removed.")
+            banners.success(request, f"Rule {rule.name} removed.")
             return redirect("/settings/notifications")
         case _:
-            raise Http404(f"Nothing called {action} can be done to a rule.")
+            raise Http404(f"There is no action {action} for rules.")
     return redirect(f"/settings/notifications/{rule_id}")
 
 
@@ -158,7 +158,7 @@ def retry(request: HttpRequest, rule_id: int, delivery_id: uuid.UUID) -> HttpRes
     if delivery is None:
         raise Http404(f"There is no delivery {delivery_id}.")
     sending.retry(delivery)
-    banners.success(request, "It is sent again within seconds.")
+    banners.success(request, "It will be sent again within seconds.")
     return redirect(f"/settings/notifications/{rule_id}")
 
 

@@ -24,11 +24,11 @@ from webui.pages.places.page import ROOM, find_project, find_workspace
 
 
 def _key(more_help: str = "", *, required: bool = True) -> forms.RegexField:
-    wrong = "A key has one to five letters and digits"
+    wrong = "A key must have one to five letters and digits"
     return forms.RegexField(
         rf"\A{places.KEY.pattern}\Z",
         label="Key",
-        help_text=f"One to five letters and digits that no other project has{more_help}.",
+        help_text=f"One to five letters and digits, not used by another project{more_help}.",
         required=required,
         strip=True,
         error_messages={"required": f"{wrong}; found: nothing.", "invalid": f"{wrong}."},
@@ -47,7 +47,7 @@ class PlaceForm(Form):
 
 class NewProjectForm(PlaceForm):
     description = forms.CharField(label="Description", required=False, widget=forms.Textarea({"rows": 3}))
-    key = _key("; empty takes a free one", required=False)
+    key = _key("; leave empty to generate one", required=False)
 
 
 class ProjectForm(NewProjectForm):

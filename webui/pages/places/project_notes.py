@@ -81,7 +81,7 @@ def _kept(request: HttpRequest, found: Project, place: int | None, note: Note) -
     before = pages[place : place + 1] if place is not None else [_NEW]
     if [request.POST.get("seen")] != [_stamp(each) for each in before]:
         raise Refusal(
-            "somebody has changed these notes meanwhile; open them in another tab, and put both changes together."
+            "someone else has changed these notes; open them in another tab, and merge both changes."
         )
     if "remove" in request.POST and place is not None:
         pages.pop(place)
@@ -89,10 +89,10 @@ def _kept(request: HttpRequest, found: Project, place: int | None, note: Note) -
         messages.success(request, f"The page {before[0]['name']} was removed.")
         return address
     if not 0 < len(note["name"]) <= NAME_CHARACTERS:
-        raise Refusal(f"a page of notes has a name of 1 to {NAME_CHARACTERS} characters.")
+        raise Refusal(f"the name of a page must have 1 to {NAME_CHARACTERS} characters.")
     if len(note["contents"]) > MOST_CHARACTERS:
         raise Refusal(
-            f"the notes have {len(note['contents']):,} characters; allowed are {MOST_CHARACTERS:,}."
+            f"the notes have {len(note['contents']):,} characters; at most {MOST_CHARACTERS:,} are allowed."
         )
     if place is None:
         place = len(pages)

@@ -104,71 +104,74 @@ class Floors(forms.Field):
         return {role: _whole_or_text(floor) for role, floor in value.items() if floor}
 
     def words(self, value: Mapping[str, object]) -> str:
-        return ", ".join(f"{role} {floor}" for role, floor in value.items()) or "1 for everybody"
+        return ", ".join(f"{role} {floor}" for role, floor in value.items()) or "1 for everyone"
 
 
 class PoolForm(Form):
     scheduler = Choice(
         "Scheduler",
-        "Who goes first. A change holds from the next pass on, for what runs too.",
+        "Which job goes first. A change applies from the next pass on, also to running work.",
         dict(policies.DESCRIPTIONS),
     )
     preemption = Switch(
-        "Preemption", "In a priority pool: running work of a lower priority may be stopped for a higher one."
+        "Preemption", "In a priority pool: running work may be stopped for work of a higher priority."
     )
     fitting = Choice(
         "Fit",
-        "Where a request for a part of a host goes.",
+        "Where a request for part of a host is placed.",
         {"best": "best: the fullest host that still fits", "worst": "worst: the emptiest host"},
     )
     allow_heterogeneous_fits = Switch(
-        "Gangs over hosts of unequal size", "Otherwise all hosts of a gang give the same number of slots."
+        "Gangs on hosts of unequal size", "If off, all hosts of a gang provide the same number of slots."
     )
-    default_priority = Number("Default priority", "Of jobs that name none: 1 to 99, 1 is the highest.")
-    priority_floor = Floors("Highest priority by role", "Nobody of the role goes above it; empty: 1.")
-    strict = Switch("Strict", "Only its owner and admins may change a job here.")
+    default_priority = Number("Default priority", "For jobs that name none: 1 to 99; 1 is highest.")
+    priority_floor = Floors("Highest priority by role", "Users with the role cannot go above it. Empty: 1.")
+    strict = Switch("Strict", "Only the owner of a job and admins can change it.")
     default_max_time_seconds = Number(
         "Default time limit",
-        "Of a trial or command whose config gives none.",
+        "For trials and commands whose config sets none.",
         none="no limit",
         is_seconds=True,
     )
     longest_max_time_seconds = Number(
-        "Longest time limit", "The most that a config may ask for.", none="no limit", is_seconds=True
+        "Longest time limit", "The maximum that a config can request.", none="no limit", is_seconds=True
     )
     unpreemptible_slots = Number(
         "Slots for work that is not preemptible",
-        "Held together at most by work with preemptible: false.",
-        none="all of them",
+        "The maximum held in total by work with preemptible: false.",
+        none="all slots",
     )
-    aux_per_host = Number("Runs without slots per host", "So many zero-slot runs at once on one host.")
+    aux_per_host = Number(
+        "Runs without slots per host", "The maximum number of zero-slot runs at once on one host."
+    )
     host_lost_after_seconds = Number(
         "Silent hosts are lost after",
         "Their runs then start elsewhere. Needs several failed contacts while another host answers; "
-        "time in which this server was away does not count. Empty: only a person declares a host lost.",
-        none="never by itself",
+        "time when this server was down does not count. Empty: only a user can declare a host lost.",
+        none="never automatically",
         is_seconds=True,
     )
     network_interface = Rule(
         "Network interface",
-        "The one that gangs meet and talk over; empty: each run finds it.",
-        none="found by each run",
+        "The one that gangs use to communicate. Empty: each run detects it.",
+        none="detected by each run",
     )
     shared_account = Switch(
-        "Shared account", "Jobs run as the login account of the host: they are not isolated from each other."
+        "Shared account",
+        "Jobs run as the login account of the host, so they are not isolated from each other.",
     )
     default_compute = Switch(
         "Default compute pool",
-        "For work with slots that names no pool. The pool that was it hands it over.",
+        "For work with slots that names no pool. Replaces the current default pool.",
     )
     default_aux = Switch(
-        "Default aux pool", "For work without slots that names no pool. The pool that was it hands it over."
+        "Default aux pool", "For work without slots that names no pool. Replaces the current default pool."
     )
-    description = Rule("Description", "For people.")
+    description = Rule("Description", "Shown to users.")
 
     SECTIONS = {
         "Scheduling": ("scheduler", "preemption", "fitting", "allow_heterogeneous_fits", "default_priority"),
-        "Who may do what": ("priority_floor", "strict"),
+        "Permissions": ("priority_floor", "strict"),
         "Limits": (
             "default_max_time_seconds", "longest_max_time_seconds", "unpreemptible_slots", "aux_per_host",
             "host_lost_after_seconds",
@@ -195,5 +198,5 @@ class PoolForm(Form):
 
 
 class NewPoolForm(PoolForm):
-    name = Rule("Name", "Letters, digits, '.', '_' and '-'. Configs name it, so it stays as it is.",
+    name = Rule("Name", "Letters, digits, '.', '_' and '-'. It cannot be changed later, because configs use it.",
                 widget=forms.TextInput({"maxlength": 64, "required": True, "autofocus": True}))  # fmt: skip

@@ -60,7 +60,7 @@ def _kept(request: HttpRequest, pool: ResourcePool | None, values: dict[str, Any
         return redirect(f"/pools/{pool.name}/configuration")
     name = values.pop("name")
     pool_edits.create(name, values, actor=actor(request))
-    messages.success(request, f"Pool {name} is made. Add hosts to it, or move some here.")
+    messages.success(request, f"Pool {name} created. Add hosts to it, or move some here.")
     return redirect(f"/pools/{name}")
 
 
@@ -74,5 +74,5 @@ def remove(request: HttpRequest, name: str) -> HttpResponse:
     except Refusal as refusal:
         messages.error(request, str(refusal))
         return redirect(f"/pools/{name}")
-    messages.success(request, f"Pool {name} is removed.")
+    messages.success(request, f"Pool {name} removed.")
     return redirect("/pools")

@@ -97,8 +97,8 @@ def _only_batches(found: Trial) -> str:
         return ""
     begin, end = profiling.get("begin_on_batch") or 0, profiling.get("end_after_batch")
     if end is not None:
-        return f"the batches {begin} to {end}"
-    return f"the batches from {begin} on" if begin else ""
+        return f"batches {begin} to {end}"
+    return f"batch {begin} and later" if begin else ""
 
 
 def _indices(columns: list[Column]) -> dict[tuple[str, str], int]:

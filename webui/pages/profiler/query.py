@@ -47,7 +47,7 @@ def charts(query: QueryDict) -> list[str]:
     """The charts of samples that `chart` lists. Raises Refusal."""
     asked = list(dict.fromkeys(query.getlist("chart")))
     if not 0 < len(asked) <= CHARTS_MAX:
-        raise Refusal(f"{len(asked)} charts are asked for by `chart`; allowed: 1 to {CHARTS_MAX}.")
+        raise Refusal(f"{len(asked)} charts are requested by `chart`; allowed: 1 to {CHARTS_MAX}.")
     try:
         for each in asked:
             sample_charts.parse(each)

@@ -134,12 +134,12 @@ def _sentences(slow: Straggler, hosts: dict[int, str]) -> list[str]:
     who = f"rank {slow.rank} on {hosts[slow.rank]}"
     if slow.is_slow and slow.median_work > 0:
         more = f"{_percent(slow.work / slow.median_work - 1)} more than the median rank's {median}"
-        first = f"{who.capitalize()} is the slowest: {work} of own work a step, {more}."
+        first = f"{who.capitalize()} is the slowest: {work} of work per step, {more}."
     else:
-        first = f"No rank is slow: most work has {who}, {work} a step, and the median rank {median}."
+        first = f"No rank is slow: {who} has the most work, {work} per step; the median rank has {median}."
     lost = (
-        f"The gang has lost {spelled(slow.lost_seconds)} to the slowest rank of each interval: "
-        f"{_percent(slow.lost_share)} of its steps' time."
+        f"The slowest rank of each interval cost the gang {spelled(slow.lost_seconds)}, "
+        f"{_percent(slow.lost_share)} of its step time."
     )
     return [first, lost]
 
@@ -161,11 +161,11 @@ def spelled(seconds: float) -> str:
 def _why_not(read: TaskTimings, matrix: StepMatrix | None) -> str:
     if matrix is None:
         return (
-            "Slow ranks are found by their steps, and no step is marked. "
-            "Put `with core_context.profiler.step(steps_completed):` around each."
+            "Slow ranks are found by comparing steps, and the code marks no steps. "
+            "Wrap each step in `with core_context.profiler.step(steps_completed):`."
         )
     if len(read.hosts) < 2:
-        return "One rank alone waits for nobody."
+        return "A single rank waits for no other."
     return "No two ranks have reported the same steps yet."
 
 

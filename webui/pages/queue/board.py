@@ -30,7 +30,7 @@ from webui.pages.table_columns import Sort
 
 #: names under the table; more are a number
 MOST_PAUSED = 50
-GROUPS = ("Yours", "Next departures", "What yours wait for")
+GROUPS = ("Yours", "Starting next", "Ahead of yours")
 
 
 @dataclass

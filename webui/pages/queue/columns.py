@@ -30,8 +30,8 @@ _LOCK = (
     'fill="currentColor"/></svg>'
 )
 _BACKFILLED = (
-    '<br><span class="hint" title="Started on sufferance ahead of its turn; stopped when that completes the one '
-    'before it">backfilled</span>'
+    '<br><span class="hint" title="Started ahead of its turn on reserved slots; stopped when that lets '
+    'the job ahead of it start">backfilled</span>'
 )
 
 
@@ -111,12 +111,14 @@ def _name(line: Line) -> SafeString:
     more = ""
     if row.alike > 1:
         more = (
-            f' <a class="fold" href="{escape(line.unfolded)}" aria-label="{row.alike} alike, show each">'
+            f' <a class="fold" href="{escape(line.unfolded)}" aria-label="{row.alike} similar jobs, show each">'
             f"&times;{row.alike}</a>"
         )
     elif row.tasks > 1:
         trials = (
-            f"{row.tasks_running} of {row.tasks} trials run" if row.tasks_running else f"{row.tasks} trials"
+            f"{row.tasks_running} of {row.tasks} trials running"
+            if row.tasks_running
+            else f"{row.tasks} trials"
         )
         more = f'<br><span class="hint">{trials}</span>'
     return mark_safe(

@@ -200,13 +200,13 @@ def _where(hosts: list[str], stopped: list[rows.Run], needed: int) -> str:
     else:
         place = ", ".join(hosts)
     if hosts and not needed:
-        place += "; needs no slot"
+        place += "; needs no slots"
     return "; ".join(filter(None, [place, *sorted(stops)]))
 
 
 def _note_wait(row: Row, shown: rows.Row, now: datetime) -> None:
     wait = shown.wait
-    row.why = str(wait["sentence"]) if wait else "looked at in the next pass"
+    row.why = str(wait["sentence"]) if wait else "considered in the next scheduler pass"
     row.never = wait is not None and wait.get("code") in NEVER
     row.coming_free = _coming_free(wait)
     if row.never:

@@ -47,18 +47,18 @@ _OF_VALUES = frozenset({"take", "hp"})
 WAYS = {
     "curves": Way(
         "Learning curves",
-        "The best trials over steps. A click on a curve opens its trial.",
+        "The best trials over steps. Click a curve to open its trial.",
         frozenset({"top", "scale"}),
     ),
     "parallel": Way(
         "Parallel coordinates",
-        "A line is a trial: blue the best ninth, amber the worst. Drag along an axis to keep what passes through "
-        "there, click an axis to let go of it; the fields below do the same.",
+        "Each line is a trial: the best ninth is blue, the worst amber. Drag along an axis to filter by it, click the "
+        "axis to clear that filter; the fields below do the same.",
         _OF_VALUES | {"scale", "bounds"},
     ),
     "scatter": Way(
         "Scatter plots",
-        "A point is a trial, the star the best of them. A click on a point opens its trial.",
+        "Each point is a trial, and the star is the best one. Click a point to open its trial.",
         _OF_VALUES | {"scale"},
     ),
     "heat-maps": Way(
@@ -68,10 +68,10 @@ WAYS = {
     ),
     "importance": Way(
         "Importance",
-        "Epsilon squared of Kruskal and Wallis: the share of the differences in rank between trials that a "
-        "hyperparameter's value by itself explains, less what chance would; 0 is none, 1 is all. Numbers count by "
-        "five equally full parts of their range, so an optimum in the middle shows. Spearman's rho, in the table, "
-        "says whether the metric grows with the value. What two do only together shows in heat maps.",
+        "Kruskal-Wallis epsilon squared: the share of the rank differences between trials that the value of one "
+        "hyperparameter explains, corrected for chance; 0 is none, 1 is all. Numbers are split into five equally "
+        "filled bins, so an optimum in the middle shows. Spearman's rho, in the table, shows whether the metric grows "
+        "with the value. Effects of two hyperparameters together show only in heat maps.",
         frozenset({"take"}),
     ),
 }

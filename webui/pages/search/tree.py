@@ -27,8 +27,8 @@ PER_PAGE = 100
 LATEST = 12
 #: outcome -> its word and its lamp (components.css)
 WORDS = {
-    Outcome.PROMOTED: ("went on", "hollow"),
-    Outcome.RUNNING: ("on the way", "running"),
+    Outcome.PROMOTED: ("promoted", "hollow"),
+    Outcome.RUNNING: ("in progress", "running"),
     Outcome.WAITING: ("waiting", "waiting"),
     Outcome.STOPPED: ("stopped", "rest"),
     Outcome.FINISHED: ("finished", "rest"),
@@ -159,7 +159,7 @@ def _part(number: int, bracket: Bracket, folded: set[int], known: Known) -> Part
 def _level(bracket: int, number: int, rung: Rung, known: Known) -> Level:
     counts = Counter(map(known.word, rung.entries))
     shown = rung.entries[:FIRST_ENTRIES]
-    keeps = f"best 1 in {1 / rung.share:.3g} go on" if rung.share else "the end"
+    keeps = f"best 1 in {1 / rung.share:.3g} promoted" if rung.share else "final rung"
     return Level(
         key=f"{bracket}.{number}",
         number=number,

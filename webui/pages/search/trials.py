@@ -123,7 +123,7 @@ def kill(request: HttpRequest, experiment_id: int) -> HttpResponse:
     try:
         rights.require_owner(user_of(request), experiment)
         if not asked:
-            raise Refusal("No trial was ticked.")
+            raise Refusal("No trials were selected.")
         _kill(request, experiment, asked)
     except Refusal as refusal:
         messages.error(request, str(refusal))
@@ -145,6 +145,6 @@ def _kill(request: HttpRequest, experiment: Experiment, asked: list[int]) -> Non
     left = len(asked) - killed
     words = f"{killed} trial{'s are' if killed != 1 else ' is'} being killed."
     if left:
-        words += f" {left} {'were' if left != 1 else 'was'} left as {'they are' if left != 1 else 'it is'}: "
-        words += refusal or "ended before, or no trial of this experiment."
+        words += f" {left} {'were' if left != 1 else 'was'} not killed: "
+        words += refusal or "already ended, or not a trial of this experiment."
     (messages.error if refusal else messages.success)(request, words)

@@ -106,7 +106,7 @@ def _start(request: HttpRequest, kind: Job.Kind) -> Command:
     if chosen := given.get("template"):
         row = Template.objects.filter(name=chosen).first()
         if row is None:
-            raise Refusal(f"There is no template {chosen} any more; choose another.")
+            raise Refusal(f"Template {chosen} no longer exists; choose another.")
         template = row.config
     shown = submit.Shown()
     if kind == Job.Kind.TENSORBOARD:
@@ -131,12 +131,12 @@ def _config(text: str) -> dict[str, Any]:
     if found is None:
         return {}
     if not isinstance(found, dict):
-        raise Refusal("The config is no map of fields, such as idle_timeout: 2h.")
+        raise Refusal("The config is not a map of fields, such as idle_timeout: 2h.")
     return dict(found)
 
 
 def _numbers(request: HttpRequest, name: str) -> list[int]:
     words = request.POST.get(name, "").replace(",", " ").split()
     if wrong := [word for word in words if as_whole(word) is None]:
-        raise Refusal(f"{wrong[0]!r} is no id; give numbers with commas between.")
+        raise Refusal(f"{wrong[0]!r} is not an ID. Enter comma-separated numbers.")
     return as_ids(words)

@@ -147,16 +147,18 @@ def _row(row: Checkpoint, experiment: Experiment, facts: Standing, best: Any, ho
 def fate(row: Checkpoint, experiment: Experiment, facts: Standing) -> str:
     """Why it stays or goes, in words."""
     if row.state == CheckpointState.DELETING:
-        return f"its files go: {row.deletion_waits_for}" if row.deletion_waits_for else "its files go"
+        return f"being deleted: {row.deletion_waits_for}" if row.deletion_waits_for else "being deleted"
     if row.state == CheckpointState.DELETED:
         return ""
     if row.state == CheckpointState.PARTIAL:
-        return "still being uploaded"
+        return "still uploading"
     if words := facts.kept.get(row.pk):
         return ", ".join(words)
     if experiment.unmanaged:
-        return "until it is deleted"  # no end of a detached run collects (experiments.transitions)
-    return "superfluous" if experiment.state in EXPERIMENT_END_STATES else "goes at the end"
+        return "kept until it is deleted"  # no end of a detached run collects (experiments.transitions)
+    if experiment.state in EXPERIMENT_END_STATES:
+        return "to be removed by retention policy"
+    return "deleted when the experiment ends"
 
 
 def find(trial_id: int, checkpoint_uuid: uuid.UUID) -> Checkpoint:

@@ -96,7 +96,7 @@ def read(query: QueryDict) -> View:
     """The trials in the order of the address, each once, and the metrics; at most MOST_TRIALS and MOST_METRICS."""
     words = [word.strip() for word in query.get("trials", "").split(",") if word.strip()]
     numbers = as_ids(words)
-    refusals = [f"{word!r} is no number of a trial." for word in words if as_whole(word) is None][:3]
+    refusals = [f"{word!r} is not the ID of a trial." for word in words if as_whole(word) is None][:3]
     found = Trial.objects.select_related("experiment").in_bulk(numbers[: 5 * MOST_TRIALS])
     trials = [found[number] for number in numbers if number in found]
     refusals += [
@@ -104,11 +104,11 @@ def read(query: QueryDict) -> View:
     ][:3]
     if len(trials) > MOST_TRIALS:
         refusals.append(
-            f"{len(trials)} trials were named, and at most {MOST_TRIALS} are compared: these are the first of them."
+            f"{len(trials)} trials were requested, and at most {MOST_TRIALS} are compared: these are the first ones."
         )
     metrics = [Metric.parse(text) for text in dict.fromkeys(query.getlist("metric"))]
     if len(metrics) > MOST_METRICS:
-        refusals.append(f"{len(metrics)} metrics were named, and at most {MOST_METRICS} are drawn.")
+        refusals.append(f"{len(metrics)} metrics were requested, and at most {MOST_METRICS} are shown.")
     return View(trials[:MOST_TRIALS], [each for each in metrics if each][:MOST_METRICS], refusals)
 
 
