@@ -26,7 +26,7 @@ def main(
     if latest_checkpoint is not None:
         with core_context.checkpoint.restore_path(latest_checkpoint) as folder:
             x, start = load_state(trial_id, folder)
-        logging.info(f"going on from batch {start}, x is {x}")
+        logging.info(f"continuing from batch {start}, x is {x}")
 
     for batch in range(start, 100):
         x += increment_by

@@ -27,7 +27,7 @@ def main(study):
             context.train.report_training_metrics(steps_completed=steps, metrics={"value": value})
         with context.checkpoint.store_path({"steps_completed": steps}) as (path, _uuid):
             (path / "state").write_text(f"{steps} {value!r}")
-        print(f"steps {steps}, value {value:.6f}; start this script again to go on from here")
+        print(f"steps {steps}, value {value:.6f}; start this script again to continue from here")
 
 
 def restored(context):

@@ -171,7 +171,7 @@ def main() -> None:
         if latest is not None:
             with core_context.checkpoint.restore_path(latest) as folder:
                 training.restore(folder)
-            print(f"rank {distributed.rank} goes on from step {training.steps}", flush=True)
+            print(f"rank {distributed.rank} continues from step {training.steps}", flush=True)
         training.run()
     dist.destroy_process_group()
 

@@ -64,7 +64,7 @@ def test_a_trial_of_the_published_package_is_paused_and_goes_on_to_its_end(
     lines = [record["log"] for record in stack.records(stack.trial(experiment)["id"])]
     assert ended == "STATE_COMPLETED", lines[-40:]
     assert training_steps(stack, experiment) == list(range(10, 101, 10))
-    assert before[-1] < 100 and any(f"going on from batch {before[-1]}, " in line for line in lines)
+    assert before[-1] < 100 and any(f"continuing from batch {before[-1]}, " in line for line in lines)
     assert sum("site-packages/determined/" in line for line in lines if line.startswith("uses")) == 2
     assert any("cluster.json" in line for line in lines if line.startswith("at the end"))
     assert not Path("/run/determined/info").exists(), "nothing of it is seen outside"

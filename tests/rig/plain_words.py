@@ -1,20 +1,21 @@
-"""Finds wordings in the documentation that must not come back: `python -m tests.rig.plain_words`, from `make lint`.
+"""Finds wordings that must not come back in what people read: `python -m tests.rig.plain_words`, from `make lint`.
 
-A wording is here because readers stumbled over it. Code, in fences or backticks, is not read.
+A wording is here because readers stumbled over it. Read are the documentation without its code (fences, backticks), the
+text of templates, and the sentences in Python and JavaScript: string literals with a space that are not docstrings.
 """
 
 from __future__ import annotations
 
+import ast
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-#: What is checked. Folders with pages and messages of the product can be added, with the suffix of their files.
-PLACES = ("*.md", "*/README.md", "examples/*/README.md", "docs/*.md", "docs/decisions/*.md")
-#: Written by a program from texts elsewhere.
-GENERATED = frozenset({"docs/survive.md"})
+#: Not the product's own words: written by a program from texts elsewhere, or no prose for users.
+LEFT_OUT = re.compile(r"docs/survive\.md|(?:tests|benchmarks)/|.*/migrations/")
 #: A pattern, and what to write in its place. Case does not matter.
 WORDINGS = {
     r"\banew\b|\bonce more\b": "again",
@@ -42,26 +43,67 @@ WORDINGS = {
 _PATTERNS = [(re.compile(pattern, re.IGNORECASE), better) for pattern, better in WORDINGS.items()]
 _FENCE = re.compile(r"^ *```")
 _CODE = re.compile(r"`[^`]*`|<!--.*?-->|\]\([^)]*\)")
+_TAG = re.compile(
+    r"{[%{].*?[%}]}|<(?:code|kbd)[^>]*>[^<]*</(?:code|kbd)>|\b(?!title|aria-label|placeholder)[\w-]+=\"[^\"]*\""
+)
+_COMMENT = re.compile(r"{#.*?#}|<!--.*?-->|/\*.*?\*/|(?m:(?:^|(?<=\s))//[^\n]*)", re.DOTALL)
+_VALUE = re.compile(r"\$\{[^}]*\}")
+_LITERAL = re.compile(r"\"[^\"]*\"|'[^']*'|`[^`]*`")
 #: Tables that `manage.py write_reference` fills from texts of the product.
 _TABLES = re.compile(r"^<!-- (fields of|end of) ")
 
 
-def found(text: str) -> Iterator[tuple[int, str, str]]:
+def found(name: str, text: str) -> Iterator[tuple[int, str, str]]:
     """Line number, the wording, and what to write in its place."""
+    for number, prose in _PROSE[Path(name).suffix](text):
+        for pattern, better in _PATTERNS:
+            yield from ((number, match[0].strip(), better) for match in pattern.finditer(prose))
+
+
+def _markdown(text: str) -> Iterator[tuple[int, str]]:
     skipping = False
     for number, line in enumerate(text.splitlines(), 1):
         if _FENCE.match(line) or _TABLES.match(line):
             skipping = not skipping
         elif not skipping:
-            prose = _CODE.sub("", line)
-            for pattern, better in _PATTERNS:
-                yield from ((number, match[0].strip(), better) for match in pattern.finditer(prose))
+            yield number, _CODE.sub("", line)
+
+
+def _template(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(_lines_kept(_COMMENT, text).splitlines(), 1):
+        yield number, _TAG.sub("", line)
+
+
+def _script(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(_lines_kept(_COMMENT, text).splitlines(), 1):
+        sentences = (_VALUE.sub("", literal[0]) for literal in _LITERAL.finditer(line))
+        yield from ((number, sentence) for sentence in sentences if " " in sentence)
+
+
+def _python(text: str) -> Iterator[tuple[int, str]]:
+    tree = ast.parse(text)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    literals = (
+        node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings
+    )
+    for literal in literals:
+        if isinstance(literal.value, str) and " " in literal.value:
+            yield literal.lineno, _CODE.sub("", literal.value)
+
+
+def _lines_kept(pattern: re.Pattern[str], text: str) -> str:
+    """The text without what matches, and with as many lines."""
+    return pattern.sub(lambda match: "\n" * match[0].count("\n"), text)
+
+
+_PROSE = {".md": _markdown, ".html": _template, ".txt": _template, ".js": _script, ".py": _python}
 
 
 def files() -> list[Path]:
-    """The files to check, in order."""
-    paths = {path for place in PLACES for path in ROOT.glob(place)}
-    return sorted(path for path in paths if path.relative_to(ROOT).as_posix() not in GENERATED)
+    """The files to check, in order: those that git tracks."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    names = sorted(name for name in listed.splitlines() if not LEFT_OUT.match(name))
+    return [ROOT / name for name in names if Path(name).suffix in _PROSE]
 
 
 def main() -> int:
@@ -69,7 +111,7 @@ def main() -> int:
     lines = [
         f'{path.relative_to(ROOT)}:{number}: "{wording}". Write: {better}'
         for path in files()
-        for number, wording, better in found(path.read_text(encoding="utf-8"))
+        for number, wording, better in found(path.name, path.read_text(encoding="utf-8"))
     ]
     print(*lines, sep="\n", end="\n" if lines else "")
     return 1 if lines else 0

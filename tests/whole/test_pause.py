@@ -182,7 +182,7 @@ def test_a_paused_training_goes_on_elsewhere_with_its_checkpoint(stack: Stack) -
         lines = stack.lines_by_rank(experiment)[0]
     finally:
         stack.post(f"/api/v1/hosts/{first}/enable")
-    assert [line for line in lines if "goes on from step" in line] == [f"rank 0 goes on from step {step}"]
+    assert [line for line in lines if "continues from step" in line] == [f"rank 0 continues from step {step}"]
     printed = [int(found[1]) for line in lines if (found := re.match(r"rank \d+ step (\d+) ", line))]
     assert printed == list(range(5, printed[-1] + 1, 5))
     steps = training_steps(stack, experiment)
