@@ -43,8 +43,8 @@ def _whole(value: Any) -> Any:
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
+#: the largest value of an integer column of the database
 LARGEST = 2**31 - 1
-"""Of the database's integers."""
 NotNegative = Annotated[int, Field(ge=0, le=LARGEST), BeforeValidator(_whole)]
 Positive = Annotated[int, Field(ge=1, le=LARGEST), BeforeValidator(_whole)]
 Name = Annotated[str, Field(min_length=1)]

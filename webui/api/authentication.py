@@ -63,7 +63,7 @@ def by_token(request: HttpRequest) -> User | Allocation | None:
 
 
 async def authenticate(request: HttpRequest) -> User | Allocation | None:
-    """The same for async views. A browser's session counts for reading only: there is no CSRF check here."""
+    """Who calls an async view. A browser's session counts for reading only: there is no CSRF check here."""
     if bearer_tokens(request):
         return await sync_to_async(by_token)(request)
     if request.method not in {"GET", "HEAD"}:

@@ -41,7 +41,7 @@ def body(code: int, sentence: str) -> dict[str, Any]:
 
 
 def json_error(code: int, sentence: str) -> JsonResponse:
-    """The same for views outside DRF."""
+    """The answer of a view outside DRF that refuses."""
     answer = JsonResponse(body(code, sentence), status=code)
     if code in _LATER:
         answer["Retry-After"] = str(RETRY_AFTER_SECONDS)

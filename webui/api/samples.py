@@ -140,7 +140,7 @@ def _window(query: Json) -> tuple[float | None, float | None]:
 
 
 def _names(query: Json) -> Collection[str] | None:
-    """Of the names and groups asked for; None means all."""
+    """The names of the samples asked for, by name or by group; None means all."""
     asked, groups = query.get("names") or [], query.get("groups") or []
     if not asked and not groups:
         return None
