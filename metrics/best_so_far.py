@@ -9,15 +9,27 @@ from typing import Any
 import numpy as np
 
 from metrics import series
-from metrics.charts import Figure, plain
-from metrics.comparisons import MOST_IN_LEGEND, MOST_TRIALS, look
 from metrics.packing import Floats, Integers
 from metrics.series import Series
+from metrics.traces import (
+    BLUE,
+    LEGEND,
+    MOST_IN_LEGEND,
+    MOST_TRIALS,
+    Figure,
+    Trace,
+    curve,
+    look,
+    marked,
+    plain,
+    reduced,
+    title,
+)
 from metrics.units import of_span
 
 GROUP = "validation"
 POINTS_PER_TRIAL = 300
-_BEST = "#2f6fd0"
+_BEST = BLUE
 
 
 @dataclass(frozen=True)
@@ -64,7 +76,7 @@ def running_best(found: Mapping[int, Series], *, is_smaller_better: bool) -> Bes
 
 
 def _over_time(best: Best, metric: str, begin: float) -> Figure:
-    seconds, name = of_span(best.end - begin)
+    seconds, unit = of_span(best.end - begin)
     at = (np.append(best.times, best.end) - begin) / seconds
     last = best.values[-1]
     trace = {
@@ -79,12 +91,12 @@ def _over_time(best: Best, metric: str, begin: float) -> Figure:
         + [f"still trial {best.trials[-1]}"],
         "hovertemplate": "%{y:.6~g}, %{text}<extra></extra>",
     }
-    title = f"best {metric} so far"
+    name = f"best {metric} so far"
     return {
-        "name": title,
-        "described": f"{title}: {last:.4g} by trial {best.trials[-1]} at step {best.steps[-1]:,.0f}",
+        "name": name,
+        "described": f"{name}: {last:.4g} by trial {best.trials[-1]} at step {best.steps[-1]:,.0f}",
         "data": [trace],
-        "layout": _layout(title, metric, f"time since submission ({name})", legend=False),
+        "layout": _layout(name, metric, f"time since submission ({unit})", legend=False),
     }
 
 
@@ -100,16 +112,16 @@ def _by_step(
         _trace(pk, found[pk], places[pk], is_best=False) for pk in trial_ids if pk in drawn and pk != best
     ]
     data += [_trace(best, found[best], places[best], is_best=True), _star(found[best], reached[best])]
-    title = (
+    name = (
         f"{metric} of each trial"
         if len(found) <= MOST_TRIALS
         else f"{metric} of the best {MOST_TRIALS} trials"
     )
     return {
-        "name": title,
-        "described": f"{title}: {len(drawn)} of {len(found)} trials, the best is trial {best} with {reached[best]:.4g}",
+        "name": name,
+        "described": f"{name}: {len(drawn)} of {len(found)} trials, the best is trial {best} with {reached[best]:.4g}",
         "data": data,
-        "layout": _layout(title, metric, "steps completed", legend=len(drawn) <= MOST_IN_LEGEND),
+        "layout": _layout(name, metric, "steps completed", legend=len(drawn) <= MOST_IN_LEGEND),
     }
 
 
@@ -117,21 +129,15 @@ def _finite(values: Floats) -> Floats:
     return np.where(np.isfinite(values), values, np.nan)
 
 
-def _trace(pk: int, each: Series, place: int, *, is_best: bool) -> dict[str, Any]:
+def _trace(pk: int, each: Series, place: int, *, is_best: bool) -> Trace:
     style = look(place)
-    few = len(each.steps) <= 50
-    reduced = f" ({len(each.steps):,} of {each.total:,} points)" if each.is_reduced else ""
-    return {
-        "type": "scatter",
-        "name": f"trial {pk}{' (best)' if is_best else ''}{reduced}",
-        "x": plain(each.steps),
-        "y": plain(each.values),
-        "connectgaps": False,
-        "mode": "lines+markers" if few else "lines",
-        "opacity": 1 if is_best else 0.75,
-        "line": {"color": style.colour, "width": 3 if is_best else 1.5, "dash": style.dash},
-        **({"marker": {"size": 5 if is_best else 4}} if few else {}),
-    }
+    return curve(
+        f"trial {pk}{' (best)' if is_best else ''}{reduced(each)}",
+        each,
+        {"color": style.color, "width": 3 if is_best else 1.5, "dash": style.dash},
+        marker=marked(each, 5 if is_best else 4),
+        opacity=1 if is_best else 0.75,
+    )
 
 
 def _star(each: Series, reached: float) -> dict[str, Any]:
@@ -148,13 +154,13 @@ def _star(each: Series, reached: float) -> dict[str, Any]:
     }
 
 
-def _layout(title: str, metric: str, axis: str, *, legend: bool) -> dict[str, Any]:
+def _layout(name: str, metric: str, axis: str, *, legend: bool) -> dict[str, Any]:
     return {
-        "title": {"text": title, "font": {"size": 13}},
+        "title": title(name),
         "showlegend": legend,
-        "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "font": {"size": 11}},
+        "legend": LEGEND,
         "hovermode": "closest",
         "xaxis": {"title": {"text": axis}, "rangemode": "tozero"},
         "yaxis": {"title": {"text": metric}, "automargin": True},
-        "uirevision": title,  # zoom and hidden curves stay when new points come
+        "uirevision": name,  # zoom and hidden curves stay when new points come
     }

@@ -1,32 +1,24 @@
-"""Plotly figures as plain dicts. The page gives them its colours, fonts and theme; here are data and axes."""
+"""The figures of one trial: a chart for each metric, a line for each of its groups."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-import numpy as np
-
 from metrics import series
-from metrics.packing import Floats
 from metrics.series import Series
+from metrics.traces import AMBER, BLUE, GRAY, LEGEND, Figure, curve, reduced, title
 
 #: Groups first in the list of a trial's figures; the user's own follow by name.
 FIRST_GROUPS = ["training", "validation"]
 
 _PREFIX = re.compile(r"^(t|train|training|v|val|validation)[_/.](?=.)")
-#: Curves differ by line and mark, not by colour alone; both read on light and dark paper.
-_STYLES: dict[str, dict[str, Any]] = {
-    "training": {"line": {"color": "#7d858c", "width": 1.5}, "mode": "lines"},
-    "validation": {"line": {"color": "#2f6fd0", "width": 2}, "mode": "lines+markers", "marker": {"size": 6}},
+#: group -> its line, and the size of its marks
+_STYLES: dict[str, tuple[dict[str, Any], int | None]] = {
+    "training": ({"color": GRAY, "width": 1.5}, None),
+    "validation": ({"color": BLUE, "width": 2}, 6),
 }
-_OTHER: dict[str, Any] = {
-    "line": {"color": "#c98a06", "width": 1.5, "dash": "dot"},
-    "mode": "lines+markers",
-    "marker": {"size": 4},
-}
-
-Figure = dict[str, Any]
+_OTHER = ({"color": AMBER, "width": 1.5, "dash": "dot"}, 4)
 
 
 def stem(name: str) -> str:
@@ -76,10 +68,10 @@ def metric_figure(name: str, groups: list[tuple[str, Series]], *, is_highlighted
         "total": total,
         "data": [_trace(group, each) for group, each in groups],
         "layout": {
-            "title": {"text": name, "font": {"size": 13}},
+            "title": title(name),
             "height": 320,
             "showlegend": True,
-            "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "font": {"size": 11}},
+            "legend": LEGEND,
             "hovermode": "x unified",
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
@@ -92,25 +84,7 @@ def metric_figure(name: str, groups: list[tuple[str, Series]], *, is_highlighted
 
 
 def _trace(group: str, each: Series) -> dict[str, Any]:
-    label = f"{group} {each.name}"
-    if each.is_reduced:
-        label += f" ({len(each.steps):,} of {each.total:,} points)"
-    style = _STYLES.get(group, _OTHER)
-    alone = {"mode": "lines+markers", "marker": {"size": 4}} if len(each.steps) == 1 else {}
-    return {
-        "type": "scatter",
-        "name": label,
-        "x": plain(each.steps),
-        "y": plain(each.values),
-        "connectgaps": False,
-        **style,
-        **alone,
-    }
-
-
-def plain(values: Floats) -> list[float | int | None]:
-    """For JSON, which has neither NaN nor infinities: those become gaps. Whole numbers lose their `.0`."""
-    return [
-        None if not np.isfinite(value) else int(value) if value.is_integer() and abs(value) < 2**53 else value
-        for value in values.tolist()
-    ]
+    line, marker = _STYLES.get(group, _OTHER)
+    return curve(
+        f"{group} {each.name}{reduced(each)}", each, line, marker=4 if len(each.steps) == 1 else marker
+    )

@@ -1,16 +1,16 @@
-"""Plotly figures of the cluster over time. The page gives them its colours of paper and ink, as to metrics.charts."""
+"""Figures of the cluster over time: slots in use by pool, and the queue."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from metrics.charts import Figure
+import numpy as np
+
+from metrics.packing import Floats
+from metrics.traces import AMBER, BLUE, GRAY, LEGEND, PATTERNS, Figure, Trace, band, bars, over_time
 from metrics.units import time_axis
 
-#: Pools differ by pattern, not by colour alone; each reads on light and dark paper.
-_STYLES = (("#2f6fd0", ""), ("#c98a06", "/"), ("#7d858c", "."), ("#8a5fb8", "\\"), ("#2f6fd0", "x"))
 #: lengths of time that are drawn as one, and how many of them at most
 _SPANS = (60, 300, 1800, 3600, 21_600, 86_400)
 _MOST_SPANS = 340
@@ -57,18 +57,19 @@ def figures(
     by_pool: dict[str, list[PoolSpan]] = {}
     for each in pools:
         by_pool.setdefault(each.pool, []).append(each)
-    bars = [
-        _bars(pool, found, size, *_STYLES[index % len(_STYLES)])
+    stacks = [
+        _stack(pool, found, size, *PATTERNS[index % len(PATTERNS)])
         for index, (pool, found) in enumerate(by_pool.items())
     ]
-    usable = [(each.at, each.usable) for each in totals]
-    limit = _line("usable slots", usable, size, "slots", {"color": "#7d858c", "width": 1.5, "dash": "dash"})
+    limit = _line(
+        "usable slots", totals, size, "usable", "slots", {"color": GRAY, "width": 1.5, "dash": "dash"}
+    )
     window = (first_time, last_time)
     newest = totals[-1]
     in_use = sum(each.used for each in pools if each.at == newest.at)
     said = f"{in_use:.3g} of {newest.usable:.3g} usable"
     return [
-        _figure("Slots in use", said, [*bars, limit], "slots", window),
+        _figure("Slots in use", said, [*stacks, limit], "slots", window),
         _figure("Queue", _queue_in_words(totals), _queue(totals, size), "tasks, slots", window),
     ]
 
@@ -79,12 +80,13 @@ def _queue_in_words(totals: Sequence[TotalSpan]) -> str:
 
 
 def _queue(totals: Sequence[TotalSpan], size: int) -> list[dict[str, Any]]:
-    waiting = [(each.at, each.waiting) for each in totals]
-    wanted = [(each.at, each.wanted) for each in totals]
+    least, most = (_field(totals, name) for name in ("least_waiting", "most_waiting"))
     return [
-        _band(totals, size),
-        _line("waiting tasks", waiting, size, "tasks", {"color": "#c98a06", "width": 2}),
-        _line("slots they need", wanted, size, "slots", {"color": "#2f6fd0", "width": 1.5, "dash": "dot"}),
+        band("min to max", _middles(totals, size), least, most, AMBER, gap_seconds=2 * size),
+        _line("waiting tasks", totals, size, "waiting", "tasks", {"color": AMBER, "width": 2}),
+        _line(
+            "slots they need", totals, size, "wanted", "slots", {"color": BLUE, "width": 1.5, "dash": "dot"}
+        ),
     ]
 
 
@@ -98,7 +100,7 @@ def _figure(
         "layout": {
             "barmode": "stack",
             "bargap": 0,
-            "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "font": {"size": 11}},
+            "legend": LEGEND,
             "hovermode": "x unified",
             "xaxis": time_axis(*window),
             "yaxis": {"automargin": True, "rangemode": "tozero", "title": {"text": unit}},
@@ -107,77 +109,32 @@ def _figure(
     }
 
 
-def _bars(pool: str, found: Sequence[PoolSpan], size: int, colour: str, pattern: str) -> dict[str, Any]:
-    return {
-        "type": "bar",
-        "name": pool,
-        "x": [_milliseconds(each.at) for each in found],
-        "y": [round(each.used, 2) for each in found],
-        "width": size * 1000,
-        "offset": 0,
-        "customdata": [round(each.most_used, 2) for each in found],
-        "hovertemplate": "%{y:.4~g} slots, peak %{customdata:.4~g}",
-        "marker": {
-            "color": colour,
-            "line": {"width": 0},
-            "pattern": {"shape": pattern, "fillmode": "overlay", "fgcolor": "#ffffff", "fgopacity": 0.55},
-        },
-    }
+def _stack(pool: str, found: Sequence[PoolSpan], size: int, color: str, pattern: str) -> Trace:
+    trace = bars(
+        pool,
+        [round(each.at * 1000) for each in found],
+        [round(each.used, 2) for each in found],
+        color,
+        pattern=pattern,
+        width=size * 1000,
+        offset=0,
+        customdata=[round(each.most_used, 2) for each in found],
+        hovertemplate="%{y:.4~g} slots, peak %{customdata:.4~g}",
+    )
+    trace["marker"]["line"] = {"width": 0}
+    return trace
 
 
 def _line(
-    name: str, points: Sequence[tuple[float, float]], size: int, unit: str, line: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Points (time, value) in the middle of their spans."""
-    x: list[int | None] = []
-    y: list[float | None] = []
-    for first, last in _stretches([at for at, _ in points], size):
-        x += [None] * bool(x) + [_milliseconds(at + size / 2) for at, _ in points[first:last]]
-        y += [None] * bool(y) + [round(value, 2) for _, value in points[first:last]]
-    return {
-        "type": "scatter",
-        "mode": "lines" if len(points) > 1 else "markers",
-        "name": name,
-        "x": x,
-        "y": y,
-        "connectgaps": False,
-        "line": dict(line),
-        "hovertemplate": f"%{{y:.4~g}} {unit}",
-    }
+    name: str, totals: Sequence[TotalSpan], size: int, of: str, unit: str, line: dict[str, Any]
+) -> Trace:
+    """One field of the spans; one that is missing may be a tick that came late."""
+    return over_time(name, _middles(totals, size), _field(totals, of), unit, line, gap_seconds=2 * size)
 
 
-def _band(totals: Sequence[TotalSpan], size: int) -> dict[str, Any]:
-    """Between the least and the most tasks of each span."""
-    x: list[int | None] = []
-    y: list[float | None] = []
-    for first, last in _stretches([each.at for each in totals], size):
-        stretch = totals[first:last]
-        at = [_milliseconds(each.at + size / 2) for each in stretch]
-        x += [*at, *reversed(at), None]
-        y += [
-            *(each.least_waiting for each in stretch),
-            *(each.most_waiting for each in reversed(stretch)),
-            None,
-        ]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "line": {"width": 0},
-        "fill": "toself",
-        "fillcolor": "rgba(201,138,6,0.16)",
-        "name": "min to max",
-        "showlegend": False,
-        "hoverinfo": "skip",
-        "x": x,
-        "y": y,
-    }
+def _field(totals: Sequence[TotalSpan], name: str) -> Floats:
+    return np.array([getattr(each, name) for each in totals])
 
 
-def _stretches(times: Sequence[float], size: int) -> list[tuple[int, int]]:
-    """(first, last + 1) of spans that follow each other; one that is missing may be a tick that came late."""
-    cuts = [place for place in range(1, len(times)) if times[place] - times[place - 1] > 2 * size]
-    return list(pairwise([0, *cuts, len(times)]))
-
-
-def _milliseconds(at: float) -> int:
-    return round(at * 1000)
+def _middles(totals: Sequence[TotalSpan], size: int) -> Floats:
+    return np.array([each.at + size / 2 for each in totals])

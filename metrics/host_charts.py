@@ -1,7 +1,4 @@
-"""Plotly figures of what one host measured: a line per GPU or direction, its envelope behind it, gaps left open.
-
-The page gives them its colours of paper and ink, fonts and theme, as to metrics.charts.
-"""
+"""Figures of what one host measured: a line per GPU or direction, its envelope behind it, gaps left open."""
 
 from __future__ import annotations
 
@@ -11,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from metrics.charts import Figure
 from metrics.sample_chunks import Floats
 from metrics.samples import SampleSeries
+from metrics.traces import AMBER, BLUE, GRAY, LEGEND, PURPLE, Figure, band, over_time
 from metrics.units import scaled, time_axis
 
-#: Lines differ by dash as well as by colour; each reads on light and dark paper.
-_COLOURS = ("#2f6fd0", "#c98a06", "#7d858c", "#8a5fb8")
+_COLORS = (BLUE, AMBER, GRAY, PURPLE)
 _DASHES = ("solid", "dot", "dash", "dashdot")
-_GREY = "#7d858c"
 #: of more lines than these, one envelope around all of them is drawn
 _MOST_BANDS = 2
 
@@ -89,25 +84,30 @@ def _figure(
     gap_seconds: float,
 ) -> Figure:
     factor, unit = scaled(lines[0][1].metric.unit, max(float(each.high.max()) for _, each in lines))
-    several = len(lines) > _MOST_BANDS
-    data = _bands(
-        [("all", *_around([each for _, each in lines]))]
-        if several
+    envelopes = (
+        [("all", GRAY, *_around([each for _, each in lines]))]
+        if len(lines) > _MOST_BANDS
         else [
-            (name, each.times, each.low, each.high) for name, each in lines if (each.high > each.low).any()
-        ],
-        gap_seconds,
-        factor,
-        several,
+            (name, _COLORS[index], each.times, each.low, each.high)
+            for index, (name, each) in enumerate(lines)
+            if (each.high > each.low).any()
+        ]
     )
-    data += [_line(name, each, index, factor, unit, gap_seconds) for index, (name, each) in enumerate(lines)]
+    data = [
+        band(f"min to max, {name}", times, low / factor, high / factor, color, gap_seconds=gap_seconds)
+        for name, color, times, low, high in envelopes
+    ]
+    data += [
+        over_time(name, each.times, each.mean / factor, unit, _look(index), gap_seconds=gap_seconds)
+        for index, (name, each) in enumerate(lines)
+    ]
     return {
         "name": chart.title,
         "described": _described(chart.title, lines, factor, unit),
         "data": data,
         "layout": {
             "showlegend": len(lines) > 1,
-            "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "font": {"size": 11}},
+            "legend": LEGEND,
             "hovermode": "x unified",
             "xaxis": time_axis(*window),
             "yaxis": {
@@ -130,24 +130,9 @@ def _described(title: str, lines: list[tuple[str, SampleSeries]], factor: float,
     return f"{title}: {'; '.join(ends)}"
 
 
-def _line(
-    name: str, each: SampleSeries, index: int, factor: float, unit: str, gap_seconds: float
-) -> dict[str, Any]:
-    breaks = _breaks(each.times, gap_seconds)
-    return {
-        "type": "scatter",
-        "mode": "lines" if len(each.times) > 1 else "markers",
-        "name": name,
-        "x": _split(each.times * 1000, breaks, 0),
-        "y": _split(each.mean / factor, breaks, 3),
-        "connectgaps": False,
-        "line": {
-            "color": _COLOURS[index % len(_COLOURS)],
-            "width": 1.5,
-            "dash": _DASHES[index // len(_COLOURS) % len(_DASHES)],
-        },
-        "hovertemplate": f"%{{y:.4~g}} {unit}",
-    }
+def _look(index: int) -> dict[str, Any]:
+    dash = _DASHES[index // len(_COLORS) % len(_DASHES)]
+    return {"color": _COLORS[index % len(_COLORS)], "width": 1.5, "dash": dash}
 
 
 def _around(lines: Sequence[SampleSeries]) -> tuple[Floats, Floats, Floats]:
@@ -157,63 +142,3 @@ def _around(lines: Sequence[SampleSeries]) -> tuple[Floats, Floats, Floats]:
     np.minimum.at(low, places, np.concatenate([each.low for each in lines]))
     np.maximum.at(high, places, np.concatenate([each.high for each in lines]))
     return times, low, high
-
-
-def _bands(
-    envelopes: Sequence[tuple[str, Floats, Floats, Floats]],
-    gap_seconds: float,
-    factor: float,
-    several: bool,
-) -> list[dict[str, Any]]:
-    """What lies between the lowest and the highest value of each span, as one closed shape per stretch."""
-    found = []
-    for index, (name, times, low, high) in enumerate(envelopes):
-        x: list[float | None] = []
-        y: list[float | None] = []
-        breaks = _breaks(times, gap_seconds)
-        for piece in zip(*(np.split(values, breaks) for values in (times, low, high)), strict=True):
-            at = [_milliseconds(float(time)) for time in piece[0]]
-            x += [*at, *reversed(at), None]
-            y += [*_rounded(piece[1] / factor), *reversed(_rounded(piece[2] / factor)), None]
-        colour = _GREY if several else _COLOURS[index % len(_COLOURS)]
-        found.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "line": {"width": 0},
-                "fill": "toself",
-                "fillcolor": _pale(colour),
-                "name": f"min to max, {name}",
-                "showlegend": False,
-                "hoverinfo": "skip",
-                "x": x,
-                "y": y,
-            }
-        )
-    return found
-
-
-def _breaks(times: Floats, gap_seconds: float) -> np.ndarray[Any, Any]:
-    return np.flatnonzero(np.diff(times) > gap_seconds) + 1
-
-
-def _pale(colour: str) -> str:
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.16)"
-
-
-def _split(values: Floats, breaks: np.ndarray[Any, Any], digits: int) -> list[float | int | None]:
-    """With a None before each break, at which Plotly lifts its pen."""
-    found: list[float | int | None] = []
-    for piece in np.split(values, breaks):
-        found += [None] if found else []
-        found += [int(value) for value in piece] if digits == 0 else _rounded(piece)
-    return found
-
-
-def _rounded(values: Floats) -> list[float]:
-    return list(np.round(values, 3).tolist())
-
-
-def _milliseconds(at: float) -> int:
-    return round(at * 1000)

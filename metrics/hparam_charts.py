@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from metrics.charts import Figure, plain
 from metrics.hparam_axes import Axis, Kind
 from metrics.packing import Floats, Integers
-from metrics.sweep import COLOURS, Sweep, table_of
+from metrics.sweep import COLORS, Sweep, table_of
+from metrics.traces import BLUE, GRAY, Figure, plain
 
 #: cells of a map along an axis of numbers: as many as leave some trials for each, on average
 LEAST_CELLS, MOST_CELLS = 3, 8
-_BEST = "#2f6fd0"
-_POINT = "#7d858c"
+_BEST, _POINT = BLUE, GRAY
 _FEW = 300
 
 
@@ -96,7 +95,7 @@ Cells = tuple[Integers, list[str]]
 
 
 def heat_maps(of: Sweep, axes: Sequence[Axis]) -> list[Figure]:
-    """A map of each pair of axes: the median of the trials in each cell, on one scale of colours for all."""
+    """A map of each pair of axes: the median of the trials in each cell, on one scale of colors for all."""
     ends = np.quantile(of.values, [0.0, 0.9] if of.is_smaller_better else [0.1, 1.0])
     cells = [(axis, _cells(axis, of)) for axis in axes]
     return [_heat_map(of, first, second, ends) for first, second in combinations(cells, 2)]
@@ -123,7 +122,7 @@ def _heat_map(of: Sweep, one: tuple[Axis, Cells], other: tuple[Axis, Cells], end
     for (row, column), values in cells.items():
         medians[row][column], counts[row][column] = float(np.median(values)), len(values)
     name = f"{up.name} by {across.name}"
-    colours = COLOURS if of.is_smaller_better else COLOURS[::-1]
+    colors = COLORS if of.is_smaller_better else COLORS[::-1]
     extreme = np.min if of.is_smaller_better else np.max
     pick = min if of.is_smaller_better else max
     best = pick(cells, key=lambda cell: extreme(cells[cell])) if cells else None
@@ -140,7 +139,7 @@ def _heat_map(of: Sweep, one: tuple[Axis, Cells], other: tuple[Axis, Cells], end
         "name": name,
         "note": f"{len(of):,} of {of.total:,} trials",
         "described": f"median {of.metric} over {name}{told}",
-        "data": [_heat(medians, counts, ends, colours)],
+        "data": [_heat(medians, counts, ends, colors)],
         "layout": {
             "showlegend": False,
             "xaxis": {
@@ -167,9 +166,9 @@ def _heat_map(of: Sweep, one: tuple[Axis, Cells], other: tuple[Axis, Cells], end
 
 
 def _heat(
-    medians: list[list[float | None]], counts: list[list[int]], ends: Floats, colours: Sequence[str]
+    medians: list[list[float | None]], counts: list[list[int]], ends: Floats, colors: Sequence[str]
 ) -> dict[str, Any]:
-    """The cells, row by row from below; `ends`: where the scale of colours begins and ends, for all maps the same."""
+    """The cells, row by row from below; `ends`: where the scale of colors begins and ends, for all maps the same."""
     low, high = float(ends[0]), float(ends[1])
     return {
         "type": "heatmap",
@@ -180,7 +179,7 @@ def _heat(
         "hoverongaps": False,
         "zmin": low,
         "zmax": high if high > low else low + 1e-9,
-        "colorscale": [[place / (len(colours) - 1), each] for place, each in enumerate(colours)],
+        "colorscale": [[place / (len(colors) - 1), each] for place, each in enumerate(colors)],
         "hovertemplate": "median %{z:.6~g} of %{customdata} trials<extra></extra>",
         "colorbar": {"thickness": 10, "outlinewidth": 0, "tickfont": {"size": 10}, "nticks": 4},
         "xgap": 1,

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from metrics.charts import Figure
 from metrics.hparam_axes import Axis, Kind
 from metrics.packing import Floats, Integers
 from metrics.sweep import Sweep
+from metrics.traces import BLUE, Figure
 
 #: numbers are parted into so many groups at most, each with at least LEAST_OF_A_GROUP trials
 MOST_GROUPS = 5
 LEAST_OF_A_GROUP = 4
 #: of fewer trials nothing is said
 LEAST_TRIALS = 10
-_BAR = "#2f6fd0"
+_BAR = BLUE
 
 
 @dataclass(frozen=True)

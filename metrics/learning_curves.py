@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from metrics import series
-from metrics.charts import Figure, plain
-from metrics.comparisons import MOST_IN_LEGEND, MOST_TRIALS, Metric, look
+from metrics.comparisons import Metric
 from metrics.series import Series
-from metrics.sweep import COLOURS, Sweep, table_of
+from metrics.sweep import COLORS, Sweep, table_of
+from metrics.traces import LEGEND, MOST_IN_LEGEND, MOST_TRIALS, Figure, Trace, curve, look, marked
 
 #: choices of how many (features.md 4.5)
 TOPS = (1, 10, 20, 50, 100)
@@ -21,7 +19,7 @@ POINTS = 5000
 def figure(best: Sweep, metric: Metric, names: list[str], *, is_log: bool) -> Figure | None:
     """A curve for each of these trials, the best drawn last; None where none has reported the metric.
 
-    Up to MOST_TRIALS differ by colour and dash; of more, the colour says the rank.
+    Up to MOST_TRIALS differ by color and dash; of more, the color says the rank.
     """
     points = max(50, POINTS // max(1, len(best)))
     found = series.of_trials(best.trials.tolist(), metric.group, metric.name, points=points)
@@ -46,7 +44,7 @@ def figure(best: Sweep, metric: Metric, names: list[str], *, is_log: bool) -> Fi
         ],
         "layout": {
             "showlegend": 1 < len(ranked) <= MOST_IN_LEGEND,
-            "legend": {"orientation": "h", "y": 1, "yanchor": "bottom", "font": {"size": 11}, "traceorder": "reversed"},
+            "legend": {**LEGEND, "traceorder": "reversed"},
             "hovermode": "closest",
             "xaxis": {"title": {"text": "steps completed"}, "rangemode": "tozero"},
             "yaxis": {
@@ -60,25 +58,19 @@ def figure(best: Sweep, metric: Metric, names: list[str], *, is_log: bool) -> Fi
     }  # fmt: skip
 
 
-def _trace(pk: int, each: Series, place: int, count: int) -> dict[str, Any]:
+def _trace(pk: int, each: Series, place: int, count: int) -> Trace:
     style = look(place)
     is_many = count > MOST_TRIALS
-    colour = COLOURS[place * len(COLOURS) // count] if is_many else style.colour
-    few = len(each.steps) <= 50 and not is_many
-    return {
-        "type": "scatter",
-        "name": f"trial {pk}{' (best)' if place == 0 else ''}",
-        "x": plain(each.steps),
-        "y": plain(each.values),
-        "meta": pk,
-        "hovertemplate": f"trial {pk} at step %{{x}}: %{{y:.6~g}}<extra></extra>",
-        "connectgaps": False,
-        "mode": "lines+markers" if few else "lines",
-        "opacity": 1 if place == 0 else 0.55 if is_many else 0.8,
-        "line": {
-            "color": colour,
+    return curve(
+        f"trial {pk}{' (best)' if place == 0 else ''}",
+        each,
+        {
+            "color": COLORS[place * len(COLORS) // count] if is_many else style.color,
             "width": 3 if place == 0 else 1.5,
             "dash": "solid" if is_many else style.dash,
         },
-        **({"marker": {"size": 4}} if few else {}),
-    }
+        marker=None if is_many else marked(each, 4),
+        meta=pk,
+        hovertemplate=f"trial {pk} at step %{{x}}: %{{y:.6~g}}<extra></extra>",
+        opacity=1 if place == 0 else 0.55 if is_many else 0.8,
+    )

@@ -1,4 +1,4 @@
-"""Parallel coordinates: a line per trial through its hyperparameters to its metric, coloured by how good it is.
+"""Parallel coordinates: a line per trial through its hyperparameters to its metric, colored by how good it is.
 
 Drawn as plain lines: Plotly's own kind needs WebGL and code made at run time, which the pages' policy forbids.
 """
@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from metrics.charts import Figure
 from metrics.hparam_axes import Axis, Bounds, Kind
 from metrics.packing import Floats
-from metrics.sweep import COLOURS, Sweep, table_of
+from metrics.sweep import COLORS, Sweep, table_of
+from metrics.traces import Figure
 
 _FAINT = "#8a877f"
 _AXIS = "#8a877f"
@@ -118,27 +118,25 @@ def holding(of: Sweep, brushed: Mapping[str, Bounds]) -> Any:
 
 
 def _lines(of: Sweep, heights: Floats, chosen: Any) -> list[dict[str, Any]]:
-    """One trace per colour, the best on top: a trace per trial would take Plotly seconds."""
-    colours = of.colours()
+    """One trace per color, the best on top: a trace per trial would take Plotly seconds."""
+    colors = of.colors()
     many = len(of) > 200
     found = []
     if not chosen.all():
         found.append(_trace(of, heights, np.flatnonzero(~chosen), _FAINT, 0.12 if many else 0.25, 1.0))
-    for colour in range(len(COLOURS) - 1, -1, -1):
-        rows = np.flatnonzero(chosen & (colours == colour))
+    for color in range(len(COLORS) - 1, -1, -1):
+        rows = np.flatnonzero(chosen & (colors == color))
         if len(rows):
             found.append(
-                _trace(of, heights, rows[::-1], COLOURS[colour], 0.45 if many else 0.85, 1.0 if many else 1.5)
+                _trace(of, heights, rows[::-1], COLORS[color], 0.45 if many else 0.85, 1.0 if many else 1.5)
             )
     best = np.flatnonzero(chosen)[:1]
     if len(best):
-        found.append(_trace(of, heights, best, COLOURS[0], 1.0, 3.0))
+        found.append(_trace(of, heights, best, COLORS[0], 1.0, 3.0))
     return found
 
 
-def _trace(
-    of: Sweep, heights: Floats, rows: Any, colour: str, opacity: float, width: float
-) -> dict[str, Any]:
+def _trace(of: Sweep, heights: Floats, rows: Any, color: str, opacity: float, width: float) -> dict[str, Any]:
     """The lines of these trials, with a gap between two."""
     count = heights.shape[1]
     gap = np.full((len(rows), 1), np.nan)
@@ -153,7 +151,7 @@ def _trace(
         "hovertemplate": "trial %{customdata}<extra></extra>",
         "connectgaps": False,
         "opacity": opacity,
-        "line": {"color": colour, "width": width},
+        "line": {"color": color, "width": width},
     }
 
 

@@ -1,9 +1,9 @@
-"""Plotly figures about the queue. The page gives them its colours, fonts and theme, as to metrics.charts."""
+"""Figures about the queue: how long jobs waited."""
 
 from __future__ import annotations
 
 from jobs.queued_time import Day
-from metrics.charts import Figure
+from metrics.traces import BLUE, Figure, bars, title
 from metrics.units import of_span
 
 
@@ -17,18 +17,17 @@ def queued_time_figure(days: list[Day]) -> Figure:
         "name": "Average time in the queue",
         "described": f"Average time in the queue by day, {len(days)} days: {mean} on average",
         "data": [
-            {
-                "type": "bar",
-                "name": f"{unit} in the queue",
-                "x": [day.day.isoformat() for day in days],
-                "y": [None if day.seconds is None else day.seconds / size for day in days],
-                "customdata": [day.jobs for day in days],
-                "hovertemplate": f"%{{y:.3g}} {unit}, %{{customdata}} jobs<extra></extra>",
-                "marker": {"color": "#2f6fd0"},
-            }
+            bars(
+                f"{unit} in the queue",
+                [day.day.isoformat() for day in days],
+                [None if day.seconds is None else day.seconds / size for day in days],
+                BLUE,
+                customdata=[day.jobs for day in days],
+                hovertemplate=f"%{{y:.3g}} {unit}, %{{customdata}} jobs<extra></extra>",
+            )
         ],
         "layout": {
-            "title": {"text": "Average time in the queue", "font": {"size": 13}},
+            "title": title("Average time in the queue"),
             "showlegend": False,
             "hovermode": "x unified",
             "margin": {"l": 52, "r": 12, "t": 34, "b": 40},

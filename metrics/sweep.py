@@ -19,7 +19,7 @@ MOST_DRAWN = 3000
 #: rows of a chart's table
 MOST_ROWS = 1000
 #: best to worst; both ends and the middle read on light and dark paper
-COLOURS = (
+COLORS = (
     "#2f6fd0", "#4b7fc4", "#6790b8", "#8399a6", "#94968c", "#a2946c", "#b0914c", "#bd8d29", "#c98a06",
 )  # fmt: skip
 
@@ -52,9 +52,9 @@ class Sweep:
     def drawn(self) -> Sweep:
         return self if len(self) <= MOST_DRAWN else self.taken(np.arange(MOST_DRAWN))
 
-    def colours(self) -> npt.NDArray[np.intp]:
-        """Return each trial's place in COLOURS, by rank: by value, one outlier would make all others look alike."""
-        return np.arange(len(self)) * len(COLOURS) // max(1, len(self))
+    def colors(self) -> npt.NDArray[np.intp]:
+        """Return each trial's place in COLORS, by rank: by value, one outlier would make all others look alike."""
+        return np.arange(len(self)) * len(COLORS) // max(1, len(self))
 
     @property
     def note(self) -> str:

@@ -21,7 +21,7 @@ SIGNATURE_HEADER = "X-Determined-AI-Signature"
 TIMESTAMP_HEADER = "X-Determined-AI-Signature-Timestamp"
 DELIVERY_HEADER = "X-Trainmaster-Delivery"
 SUBJECT_CHARACTERS = 150
-_COLOURS = {"ERROR": "#B42318", "COMPLETED": "#27864B", "WARNING": "#B26B00"}
+_COLORS = {"ERROR": "#B42318", "COMPLETED": "#27864B", "WARNING": "#B26B00"}
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,10 @@ def _data(trigger: str, facts: Json) -> Json:
 def slack(delivery: Delivery, template: str) -> Message:
     """An incoming webhook's body; Slack reads <, > and & as markup."""
     text = filled(template, delivery.facts, _slack_escaped)
-    colour = _COLOURS.get(str(delivery.facts.get("state") or delivery.facts.get("level")), "#8A8F98")
+    color = _COLORS.get(str(delivery.facts.get("state") or delivery.facts.get("level")), "#8A8F98")
     content = {
         "text": text.split("\n")[0],
-        "attachments": [{"color": colour, "text": text, "fallback": text}],
+        "attachments": [{"color": color, "text": text, "fallback": text}],
     }
     body = json.dumps(content, ensure_ascii=False).encode()
     return Message(body, {"Content-Type": "application/json", DELIVERY_HEADER: str(delivery.pk)})

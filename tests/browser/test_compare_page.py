@@ -78,16 +78,16 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         window.wait(lambda: window.driver.current_url.endswith(compared(0, 1, 2)), "the page")
         window.wait(lambda: len(window.all("#charts .main-svg")) >= 3, "the charts")
         assert window.texts(".compared th")[:3] == ["Trial", "lr", "optimizer.name"]
-        colours = "return [...document.querySelector('.chart').data].map((trace) => trace.line.color)"
+        colors = "return [...document.querySelector('.chart').data].map((trace) => trace.line.color)"
         marks = window.attributes(".compared line", "stroke")
-        window.wait(lambda: window.run(colours) == marks, "each trial in the colour of its mark")
+        window.wait(lambda: window.run(colors) == marks, "each trial in the color of its mark")
         wrong += look_at(window, compared(0, 1, 2), {})
         wrong += look_at(window, f"{compared(*range(8))}&metric=training/loss", {})
         window.keep("compare-eight", height=1500)
         window.open(compared(0, 1, 2))
         window.wait(lambda: len(window.all("#charts .main-svg")) >= 3, "the charts")
         window.keep("compare-three", height=1500)
-        window.one(f"a[aria-label='Leave trial {trials[1]} out']").send_keys(Keys.ENTER)
+        window.one(f"a[aria-label='Remove trial {trials[1]}']").send_keys(Keys.ENTER)
         window.wait(lambda: window.driver.current_url.endswith(compared(0, 2)), "the others")
         window.one("#more").send_keys(trials[4], Keys.ENTER)
         window.wait(lambda: window.driver.current_url.endswith(compared(0, 2, 4)), "the added one")

@@ -1,4 +1,4 @@
-"""The log viewer in a real browser: long logs, links, search, filters, colours, wrapping, copying, lines that come."""
+"""The log viewer in a real browser: long logs, links, search, filters, colors, wrapping, copying, lines that come."""
 
 import re
 from collections.abc import Iterator
@@ -239,14 +239,14 @@ def test_filters_are_links_and_going_back_undoes_them(browser: Browser, log: str
 
 
 @pytest.mark.survive(29)
-def test_terminal_colours_are_shown_and_nothing_of_a_line_acts(browser: Browser, log: str) -> None:
+def test_terminal_colors_are_shown_and_nothing_of_a_line_acts(browser: Browser, log: str) -> None:
     browser.open(f"{log}#L71")
     shows(browser, 70)
     row = '.log-row[data-number="70"] .text'
     words = "red orange paper ^G <script>window.hurt = 1</script>"
     browser.wait(lambda: text_of(browser, 70) == words, "the text of the line")
-    for colours in (".ink-red.t-bold", ".ink-own", ".paper-own"):
-        assert browser.all(f"{row} {colours}"), colours
+    for colors in (".ink-red.t-bold", ".ink-own", ".paper-own"):
+        assert browser.all(f"{row} {colors}"), colors
     assert browser.run("return window.hurt") is None
     assert "\u202e" not in text_of(browser, 73)
     browser.wait(lambda: len(text_of(browser, 72)) == 4_000, "the beginning of the long line")

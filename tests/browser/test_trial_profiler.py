@@ -104,7 +104,7 @@ def test_hosts_and_gpus_are_chosen_and_one_window_is_for_all_charts_of_time(
     window.click("#profiler-reset")
     window.wait(lambda: "from=" not in window.run("return location.search"), "the whole range")
     window.click('[id="chart-gpu_util@gpu1"] [aria-label^="Values"]')
-    window.wait(lambda: "highest" in window.text('[id="chart-gpu_util@gpu1"] .values'), "the values")
+    window.wait(lambda: "max" in window.text('[id="chart-gpu_util@gpu1"] .values'), "the values")
     heads = '[id="chart-gpu_util@gpu1"] .values thead'
     window.wait(lambda: "GPU 1 (%)" in window.text(heads), "what they measure")
 

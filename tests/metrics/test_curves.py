@@ -86,7 +86,7 @@ def test_epochs_are_read_off_the_metric_of_that_name_also_for_other_groups() -> 
     (found,) = curves.read(1, "validation", ["loss"], View(Axis.EPOCH, 0.0, 1.0), clock=clock)
     assert (found.x.tolist(), found.y.tolist()) == ([0.75], [7.0])
     assert curves.clock(2, ["training"]) is None
-    with pytest.raises(ValueError, match="no metric 'epoch'"):
+    with pytest.raises(ValueError, match="has not reported the metric 'epoch'"):
         curves.read(1, "training", ["loss"], View(Axis.EPOCH))
 
 

@@ -29,12 +29,12 @@ from metrics import (
     queue_charts,
     usage_charts,
 )
-from metrics.charts import Figure
 from metrics.cluster_charts import PoolSpan, TotalSpan
 from metrics.comparisons import Metric
 from metrics.hparam_axes import Bounds, axes
 from metrics.samples import SampleSeries
 from metrics.series import Series
+from metrics.traces import Figure
 from tests.metrics.test_sweep import SPECS, drawn, judged
 
 AT = 1_790_000_000.0

@@ -104,8 +104,8 @@ def test_what_is_brushed_keeps_the_trials_inside_and_leaves_the_others_faint() -
     figure = parallel_chart.figure(of, along, brushed, is_log=False)
     assert len(figure["table"]["rows"]) == len(kept) > 0
     assert figure["note"] == f"{len(kept)} of 60 trials selected"
-    faint, *coloured, best = figure["data"]
-    lines = [len(trace["x"]) // (len(along) + 2) for trace in (faint, *coloured)]
+    faint, *colored, best = figure["data"]
+    lines = [len(trace["x"]) // (len(along) + 2) for trace in (faint, *colored)]
     assert lines[0] == 60 - len(kept) and sum(lines[1:]) == len(kept)
     assert set(best["customdata"]) == {figure["table"]["rows"][0][0]}
     heights = [y for trace in figure["data"] for y in trace["y"] if y is not None]

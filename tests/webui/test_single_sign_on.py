@@ -105,7 +105,7 @@ def test_strangers_come_in_and_known_people_are_recognised(server: Server, provi
 
     server.request("PATCH", f"/api/v1/users/{ada['id']}", {"active": False}, admin)
     refused = came_in({"sub": "4", "preferred_username": "a.l"})
-    assert "is not active" in refused.last.text  # type: ignore[attr-defined]
+    assert "is deactivated" in refused.last.text  # type: ignore[attr-defined]
     visitor = httpx.Client(base_url=server.url, follow_redirects=True, timeout=30)
     answer = visitor.get("/sso/oidc/oidc/login/callback/", params={"code": "code-1", "state": "made-up"})
     assert "did not confirm the login" in answer.text

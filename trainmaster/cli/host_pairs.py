@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from trainmaster.cli import output
 from trainmaster.cli.errors import FAILED, OK, CliError
-from trainmaster.cli.output import clean, coloured, say
+from trainmaster.cli.output import clean, colored, say
 from trainmaster.client import Client
 
 Json = Dict[str, Any]
@@ -83,8 +83,8 @@ def show(answer: Json) -> None:
         print(f"\n{clean(answer['advice'])}")
 
 
-def _problem(what: str, sentence: str, colour: str) -> None:
-    print(coloured(clean(f"{what}: {sentence}"), colour, sys.stdout))
+def _problem(what: str, sentence: str, color: str) -> None:
+    print(colored(clean(f"{what}: {sentence}"), color, sys.stdout))
 
 
 def _cell(pair: Json) -> str:

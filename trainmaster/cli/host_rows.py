@@ -6,7 +6,7 @@ import sys
 from typing import Any, Dict, List
 
 from trainmaster.cli import host_measured, output
-from trainmaster.cli.output import Column, clean, coloured, local_time
+from trainmaster.cli.output import Column, clean, colored, local_time
 
 Json = Dict[str, Any]
 _MARKS = {"ok": ("ok", "green"), "warn": ("warning", "yellow"), "fail": ("failed", "red")}
@@ -97,8 +97,8 @@ def show_doctor(host: Json) -> None:
     width = max(len(check["name"]) for check in checks)
     order = list(_MARKS)
     for check in sorted(checks, key=lambda one: order.index(one["state"]) if one["state"] in order else 0):
-        mark, colour = _MARKS.get(check["state"], (check["state"], "yellow"))
-        shown = coloured(f"{mark:<8}", colour, sys.stdout)
+        mark, color = _MARKS.get(check["state"], (check["state"], "yellow"))
+        shown = colored(f"{mark:<8}", color, sys.stdout)
         print(f" {shown} {clean(check['name']):<{width}}  {clean(check['sentence'])}")
 
 

@@ -12,16 +12,16 @@ from typing import Any, Dict, TextIO
 
 Json = Dict[str, Any]
 
-#: Colours of ranks, of the 256 that terminals have; they can be read on black and on white.
-_RANK_COLOURS = [33, 166, 37, 168, 64, 98, 172, 31, 125, 71, 62, 130, 38, 161, 28, 134]
+#: Colors of ranks, of the 256 that terminals have; they can be read on black and on white.
+_RANK_COLORS = [33, 166, 37, 168, 64, 98, 172, 31, 125, 71, 62, 130, 38, 161, 28, 134]
 _OF_LEVEL = {"WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 _FAINT, _END = "\033[2m", "\033[0m"
-_SGR = re.compile(r"(\033\[[0-9;:]{0,32}m)")  # colours; all else that steers a terminal stays out of it
+_SGR = re.compile(r"(\033\[[0-9;:]{0,32}m)")  # colors; all else that steers a terminal stays out of it
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Printer:
-    """Prints records one a line. On a terminal, ranks have colours (unless NO_COLOR is set)."""
+    """Prints records one a line. On a terminal, ranks have colors (unless NO_COLOR is set)."""
 
     def __init__(self, args: argparse.Namespace, stream: TextIO) -> None:
         self._json = bool(args.json)
@@ -29,7 +29,7 @@ class Printer:
         self._times = str(args.timestamps)
         self._stream = stream
         self._is_terminal = stream.isatty()
-        self._is_coloured = (
+        self._is_colored = (
             self._is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         )
         self._flushes = self._is_terminal or bool(args.follow)
@@ -55,12 +55,12 @@ class Printer:
         rank = record.get("rankId")
         named = f"{record.get('agentId') or 'server'} " + (f"[rank={rank}] " if rank is not None else "")
         time = self._time(str(record.get("timestamp", "")))
-        if not self._is_coloured:
+        if not self._is_colored:
             return f"{time}{named}|| {text}"
         if level in _OF_LEVEL:
             text = f"\033[{_OF_LEVEL[level]}m{text}{_END}"
-        colour = f"\033[38;5;{_RANK_COLOURS[rank % len(_RANK_COLOURS)]}m" if isinstance(rank, int) else _FAINT
-        return f"{_FAINT}{time}{_END}{colour}{named}||{_END} {text}"
+        color = f"\033[38;5;{_RANK_COLORS[rank % len(_RANK_COLORS)]}m" if isinstance(rank, int) else _FAINT
+        return f"{_FAINT}{time}{_END}{color}{named}||{_END} {text}"
 
     def _time(self, text: str) -> str:
         if self._times == "none":
@@ -74,7 +74,7 @@ class Printer:
         return f"[{text}] "
 
     def _safe(self, text: str) -> str:
-        """The text as it is for a pipe; a terminal is coloured by it at most, never steered."""
+        """The text as it is for a pipe; a terminal is colored by it at most, never steered."""
         text = text.encode("utf-8", "replace").decode()
         if not self._is_terminal:
             return text
@@ -82,9 +82,9 @@ class Printer:
         kept = [
             part if index % 2 else _STEERING.sub("\ufffd", part)
             for index, part in enumerate(parts)
-            if not index % 2 or self._is_coloured
+            if not index % 2 or self._is_colored
         ]
-        return "".join(kept) + (_END if len(parts) > 1 and self._is_coloured else "")
+        return "".join(kept) + (_END if len(parts) > 1 and self._is_colored else "")
 
 
 def plain() -> Printer:

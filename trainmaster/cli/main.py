@@ -45,7 +45,7 @@ from trainmaster.cli import (
 )
 from trainmaster.cli.arguments import Parser
 from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, UsageError
-from trainmaster.cli.output import clean, coloured, say
+from trainmaster.cli.output import clean, colored, say
 from trainmaster.cli.sentences import answered, unreachable
 from trainmaster.cli.session import log_in
 from trainmaster.credentials import UnreadableCredentials
@@ -164,7 +164,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _failed(args: argparse.Namespace, sentence: str, code: int) -> int:
     lines: List[str] = [clean(line) for line in sentence.splitlines()] or ["no reason given."]
-    say(coloured(f"Failed to {args.action}: " + "\n".join(lines), "red", sys.stderr))
+    say(colored(f"Failed to {args.action}: " + "\n".join(lines), "red", sys.stderr))
     return code
 
 

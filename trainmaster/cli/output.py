@@ -19,7 +19,7 @@ from trainmaster.cli.errors import CliError
 
 Json = Dict[str, Any]
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_COLOURS = {"red": "31", "green": "32", "yellow": "33"}
+_COLORS = {"red": "31", "green": "32", "yellow": "33"}
 #: forms that print whole records
 STRUCTURED = ("json", "yaml")
 _BAR_FROM_BYTES = 1024 * 1024
@@ -34,20 +34,20 @@ class Column(NamedTuple):
     short: Optional[Callable[[Any], str]] = None
 
 
-def coloured(text: str, colour: str, stream: TextIO) -> str:
+def colored(text: str, color: str, stream: TextIO) -> str:
     if not stream.isatty() or os.environ.get("NO_COLOR"):
         return text
-    return f"\033[{_COLOURS[colour]}m{text}\033[0m"
+    return f"\033[{_COLORS[color]}m{text}\033[0m"
 
 
-def say(text: str, colour: Optional[str] = None) -> None:
+def say(text: str, color: Optional[str] = None) -> None:
     """A message about the work, on stderr."""
-    print(coloured(text, colour, sys.stderr) if colour else text, file=sys.stderr, flush=True)
+    print(colored(text, color, sys.stderr) if color else text, file=sys.stderr, flush=True)
 
 
 def done(text: str) -> None:
     """The result of a command, in green on stdout."""
-    print(coloured(text, "green", sys.stdout), flush=True)
+    print(colored(text, "green", sys.stdout), flush=True)
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import List
 
-#: leave at once what fits, keep colours, and leave the text on the screen, unless the person has a choice of his own
+#: leave at once what fits, keep colors, and leave the text on the screen, unless the person has a choice of his own
 _LESS = "FRX"
 _DEFAULT = "less"
 

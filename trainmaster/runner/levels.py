@@ -25,7 +25,7 @@ _LEVELS = {
     b"F": "CRITICAL",
 }
 
-_SPACE = rb"(?:\x1b\[[\d;]*m|[ \t])*"  # with the colours of a terminal
+_SPACE = rb"(?:\x1b\[[\d;]*m|[ \t])*"  # with the colors of a terminal
 #: `[rank0]:`, `[default1]:`, `[1,0]<stderr>:`, `(Worker pid=7)`: what launchers put before a line
 _TAG = rb"(?:\[[\w,. :=-]{1,60}\](?:<\w+>)?:?|\([\w,. :=-]{1,80}\))"
 _DATE = rb"(?:\d{4}[-/.]\d\d?[-/.]\d\d?|\d\d?[-/.]\d\d?(?:[-/.]\d{2,4})?|(?:[A-Z][a-z]{2},? )?[A-Z][a-z]{2} {1,2}\d\d?)"

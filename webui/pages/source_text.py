@@ -1,4 +1,4 @@
-"""Source with syntax colours, notes in Markdown: text of users as HTML that can do nothing."""
+"""Source with syntax colors, notes in Markdown: text of users as HTML that can do nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TAGS = {
 }  # fmt: skip
 
 
-def coloured(text: str, name: str) -> SafeString:
+def colored(text: str, name: str) -> SafeString:
     """Source as HTML with syntax classes (static/css/code.css), line by line; the text is escaped by the formatter."""
     try:
         if name.endswith((".yaml", ".yml")):
@@ -36,7 +36,7 @@ def coloured(text: str, name: str) -> SafeString:
     return _highlighted(text, lexer)
 
 
-def coloured_as(text: str, language: str) -> SafeString:
+def colored_as(text: str, language: str) -> SafeString:
     """Return source in a language (`python`, `julia`) as HTML with syntax classes; plain text if it is not known."""
     try:
         lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)

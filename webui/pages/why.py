@@ -16,7 +16,7 @@ from logs.lines import shown
 from logs.why_stopped import Story
 from webui.query import LARGEST_INTEGER, as_whole
 
-#: colours and other words to a terminal, which a page shows in its log alone
+#: colors and other words to a terminal, which a page shows in its log alone
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 
 

@@ -1,6 +1,6 @@
 // Plotly as the pages of charts use it: loaded behind the page, drawing into places, and giving them back.
 
-import { colours, named } from "./theme.js";
+import { colors, named } from "./theme.js";
 
 const OF_TOUCH = matchMedia("(pointer: coarse)");
 
@@ -25,7 +25,7 @@ export async function erase(place) { (await plotly).purge(place); }
 
 /** Save the chart as it stands, on the page's paper, as a file of this name: `trial-7-loss`. */
 export async function savePicture(place, file) {
-  const { panel } = colours();
+  const { panel } = colors();
   const figure = { data: place.data, layout: { ...place.layout, paper_bgcolor: panel, plot_bgcolor: panel, autosize: false } };
   const size = { width: place.clientWidth, height: place.clientHeight, scale: 2 };
   return (await plotly).downloadImage(figure, { format: "png", filename: file.replace(/[^\w.-]+/g, "_"), ...size });

@@ -1,7 +1,7 @@
-// Colours of the page for charts, and its axes in them.
+// Colors of the page for charts, and its axes in them.
 
 /** {ink, ink2, line, panel} as they are now; they follow the theme. */
-export function colours() {
+export function colors() {
   const style = getComputedStyle(document.documentElement);
   const get = (name) => style.getPropertyValue(name).trim();
   return { ink: get("--ink"), ink2: get("--ink-2"), line: get("--line"), panel: get("--panel") };
@@ -24,7 +24,7 @@ export function legendHeight(names, place) {
 
 /** What all charts share of their layout: nothing of their own paper, ink for letters, hairlines for the grid; titles are literal. */
 export function themed(layout) {
-  const { ink, ink2, line, panel } = colours();
+  const { ink, ink2, line, panel } = colors();
   const axis = { gridcolor: line, linecolor: line, zerolinecolor: line, tickfont: { color: ink2 } };
   const titled = (own) => ({ ...axis, ...own, title: { ...own?.title, text: literal(own?.title?.text ?? ""), font: { size: 12, color: ink2 } } });
   return {

@@ -12,7 +12,7 @@ const CUBE = [0, 95, 135, 175, 215, 255];
 /** The text as one sees it. */
 export const plain = (text) => (ODD.test(text) ? text.replace(SEQUENCE, "").replace(ODD_ALL, picture) : text);
 
-/** [{text, classes, ink, paper}…]: `ink` and `paper` are colours beyond the sixteen that the theme names, or null. */
+/** [{text, classes, ink, paper}…]: `ink` and `paper` are colors beyond the sixteen that the theme names, or null. */
 export function pieces(text) {
   if (!ODD.test(text)) return [{ text, classes: "", ink: null, paper: null }];
   const found = [];
@@ -38,7 +38,7 @@ function picture(character) {
 
 function apply(before, text) {
   const style = { ...before };
-  // a colour is written 38;5;n or 38:5:n, 38;2;r;g;b or 38:2::r:g:b
+  // a color is written 38;5;n or 38:5:n, 38;2;r;g;b or 38:2::r:g:b
   const codes = text.split(";").flatMap((part) => (part.includes(":") ? [part.split(":").map(Number)] : [Number(part)]));
   for (let index = 0; index < codes.length; index += 1) {
     const code = codes[index];
@@ -75,7 +75,7 @@ function simple(style, code) {
   else if (code === 49) style.paper = null;
 }
 
-/** A colour of the 256: one of the theme's, of the cube or of the greys. */
+/** A color of the 256: one of the theme's, of the cube or of the greys. */
 function indexed(number) {
   if (!(number >= 0 && number <= 255)) return null;
   if (number < 16) return NAMES[number % 8];

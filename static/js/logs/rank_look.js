@@ -4,7 +4,7 @@ import { spell } from "../live.js";
 
 const HUES = 16;
 
-/** Class with the rank's colour (static/css/ranks.css); none outside ranks. Its number always stands beside it. */
+/** Class with the rank's color (static/css/ranks.css); none outside ranks. Its number always stands beside it. */
 export const hueOf = (rank) => (rank === null || rank < 0 ? "" : `hue-${rank % HUES}`);
 
 /** Seconds as "0.1 s", "14 s", "3 min"; empty where nobody knows, as before a rank's first line. */

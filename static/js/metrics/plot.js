@@ -1,20 +1,20 @@
 // One chart of curves as Plotly draws it: lines, axes with their names and units, window, mark of the best checkpoint.
 
 import { dragmode, put } from "../charts/plot.js";
-import { colours, legendHeight, themed } from "../charts/theme.js";
+import { colors, legendHeight, themed } from "../charts/theme.js";
+import { dashOf } from "../charts/traces.js";
 import { inWindow } from "./curves.js";
 import { state } from "./state.js";
 
 const MARKED_UP_TO = 60; // points that have marks of their own; more of them would be a band
 const FAINT = 0.28;
 const TICK_WIDTH = 56; // pixels, of a time of day
-// Lines differ by dash and mark, not by colour alone; both read on light and dark paper.
+// Beside their color, groups differ by their marks, and the lines of a group by their dash.
 const STYLES = {
   training: { line: { color: "#7d858c", width: 1.5 } },
   validation: { line: { color: "#2f6fd0", width: 2 }, marker: { size: 6, symbol: "diamond" } },
 };
 const OTHERS = ["#c98a06", "#1f8a55", "#9a6bd0", "#b5607a"];
-const DASHES = ["solid", "dash", "dot", "dashdot"];
 
 const unit = () => Number(document.getElementById("charts").dataset.unit);
 /** A place on the axis as Plotly has it: dates in milliseconds, relative time in the page's unit. */
@@ -39,7 +39,7 @@ function traces(curves) {
     const nth = seen[curve.group] = (seen[curve.group] ?? -1) + 1;
     const style = STYLES[curve.group] ?? { line: { color: OTHERS[others.indexOf(curve.group) % OTHERS.length], width: 1.5 } };
     const mode = curve.x.length <= MARKED_UP_TO ? "lines+markers" : "lines";
-    const common = { type: "scatter", mode, connectgaps: false, hovertemplate: "%{y:.6~g}", marker: { size: 4 }, ...style, line: { ...style.line, dash: DASHES[nth % DASHES.length] } };
+    const common = { type: "scatter", mode, connectgaps: false, hovertemplate: "%{y:.6~g}", marker: { size: 4 }, ...style, line: { ...style.line, dash: dashOf(nth) } };
     const raw = { ...common, name: `${curve.group} ${curve.name}`, x: curve.x.map(toPlot), y: curve.y };
     if (!curve.smooth) return [raw];
     const line = { ...common, mode: "lines", name: labelOf(curve), x: curve.smooth.x.map(toPlot), y: curve.smooth.y };
@@ -65,7 +65,7 @@ function spanOf(curves) {
 }
 
 function layout(place, name, curves, best) {
-  const { ink2 } = colours();
+  const { ink2 } = colors();
   const hasWindow = state.from !== null || state.to !== null;
   const all = curves.filter(({ x }) => x.length);
   const ends = [Math.min(...all.map(({ x }) => x[0])), Math.max(...all.map(({ x }) => x.at(-1)))];

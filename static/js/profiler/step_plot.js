@@ -3,15 +3,15 @@
 // A figure is {id, name, section, traces(place), layout(place), sentence, caption, heads, rows, note, height, isWide}; `rows` are the same in words.
 
 import { dragmode } from "../charts/plot.js";
-import { colours, literal, themed } from "../charts/theme.js";
-import { legendHeight, lookOf } from "./plot.js";
+import { colors, legendHeight, literal, themed } from "../charts/theme.js";
+import { band, line, lookOf } from "../charts/traces.js";
 import { state } from "./state.js";
 
 const REST = "not timed"; // metrics.step_charts.REST
 const ROW_PX = [13, 30]; // of a rank in the heat map, least and most
 const MAP_PX = [150, 700];
 const NARROW_PX = 560; // a heat map so wide has no room for the names of hosts
-const STRONG_LEAST = 10; // per cent at which the heat map's colours are full, at least and at most
+const STRONG_LEAST = 10; // per cent at which the heat map's colors are full, at least and at most
 const STRONG_MOST = 100;
 const TABLE_ROWS = 40;
 const short = (value) => (value === null || value === undefined ? "" : Number(value.toPrecision(3)).toString());
@@ -90,7 +90,7 @@ function stackOf({ parts, overlaps }, columns, span, whose) {
     traces: () => parts.map(({ name }, place) => {
       const rest = name === REST;
       const pattern = rest ? { shape: ".", size: 4, solidity: 0.15 } : { shape: ["", "/", "x"][Math.floor(place / 8) % 3], solidity: 0.3 };
-      return { type: "bar", name, x: columns.middles, width: columns.widths, y: values[place], marker: { color: rest ? colours().line : lookOf(place).color, line: { width: 0 }, pattern }, hovertemplate: `%{y:.3~g} ${unit}` };
+      return { type: "bar", name, x: columns.middles, width: columns.widths, y: values[place], marker: { color: rest ? colors().line : lookOf(place).color, line: { width: 0 }, pattern }, hovertemplate: `%{y:.3~g} ${unit}` };
     }),
     layout: (place) => layout(place, span, `${unit} per step`, parts.map(({ name }) => name)),
   };
@@ -112,7 +112,7 @@ function mapOf(slow, span) {
     rows: slow.worst.map(({ rank, host, work, over }) => [`${rank}`, host, `${short(work / factor)} ${unit}`, over === null ? "" : `${over >= 0 ? "+" : "−"}${Math.abs(over * 100).toFixed(0)} %`]),
     sentence: slow.sentences.join(" "), note: names.length > 32 ? "The slowest rank is first." : "",
     traces: (place) => {
-      const { line } = colours();
+      const { line } = colors();
       return [{
         type: "heatmap", x: slow.edges.map((edge) => edge - 0.5), y: namesFor(place), z: percent, text: told, hovertemplate: "%{text}<extra></extra>", hoverongaps: false,
         zmin: -strong, zmax: strong, xgap: 0, ygap: names.length > 100 ? 0 : 1,
@@ -120,7 +120,7 @@ function mapOf(slow, span) {
         colorbar: { title: { text: narrow(place) ? "" : "against the median", side: "right", font: { size: 11 } }, thickness: narrow(place) ? 6 : 10, len: 1, outlinewidth: 0, tickfont: { size: 11 }, ticksuffix: " %" },
       }];
     },
-    layout: (place) => layout(place, span, "", [], { layout: { hovermode: "closest" }, yaxis: { autorange: "reversed", type: "category", tickfont: { size: 11, color: colours().ink2 }, tickmode: names.length > 40 ? "auto" : "linear", nticks: 36 } }),
+    layout: (place) => layout(place, span, "", [], { layout: { hovermode: "closest" }, yaxis: { autorange: "reversed", type: "category", tickfont: { size: 11, color: colors().ink2 }, tickmode: names.length > 40 ? "auto" : "linear", nticks: 36 } }),
   };
 }
 
@@ -139,7 +139,7 @@ function rateOf({ name, values }, columns, span, whose) {
   return {
     id: `rate-${name}`, name: `${name} per second`, section: "rates", isWide: true, height: 190, ...table(columns, [`${name}/s`], [values]),
     sentence: `${name} per second over steps, ${whose === "mean of all ranks" ? "all ranks together" : whose}: mean ${short(mean(values, columns.widths))}, min ${short(Math.min(...values.filter((value) => value !== null)))}, max ${short(mostOf(values))}`,
-    traces: () => [{ type: "scatter", name, mode: columns.middles.length > 1 ? "lines" : "markers", x: columns.middles, y: values, connectgaps: false, line: { ...lookOf(2), width: 2 }, hovertemplate: `%{y:.4~g} ${literal(name)}/s` }],
+    traces: () => [line(name, columns.middles, values, { ...lookOf(2), width: 2 }, { hovertemplate: `%{y:.4~g} ${literal(name)}/s` })],
     layout: (place) => layout(place, span, `${name}/s`, []),
   };
 }
@@ -148,29 +148,16 @@ function timingOf({ name, p50, p95, low, high }, columns, span, whose) {
   const { factor, unit } = timeScale(mostOf(high));
   const [half, most, least, longest] = [p50, p95, low, high].map((values) => scaled(values, factor));
   const { color } = lookOf(0);
-  const line = (label, y, look) => ({ type: "scatter", name: label, mode: columns.middles.length > 1 ? "lines" : "markers", x: columns.middles, y, connectgaps: false, hovertemplate: `%{y:.3~g} ${unit}`, ...look });
+  const timing = (label, y, look, more) => line(label, columns.middles, y, look, { hovertemplate: `%{y:.3~g} ${unit}`, ...more });
   return {
     id: `timing-${name}`, name, section: "timings", ...table(columns, ["p50", "p95", "shortest", "longest"].map((word) => `${word} (${unit})`), [half, most, least, longest]),
     sentence: `${name} over steps, ${whose}: median ${short(mean(half, columns.widths))} ${unit}, 95th percentile ${short(mean(most, columns.widths))} ${unit}, ${short(Math.min(...least.filter((value) => value !== null)))} to ${short(mostOf(longest))} ${unit}`,
     traces: () => [
-      { ...band(columns.middles, half, most), fillcolor: `${color}2e`, legendgroup: "p95" },
-      line("longest", longest, { line: { color: colours().ink2, width: 1, dash: "dot" } }),
-      line("p95", most, { legendgroup: "p95", line: { color, width: 1, dash: "dash" } }),
-      line("p50", half, { line: { color, width: 2 } }),
+      { ...band(columns.middles, half, most, color, 0.18), legendgroup: "p95" },
+      timing("longest", longest, { color: colors().ink2, width: 1, dash: "dot" }),
+      timing("p95", most, { color, width: 1, dash: "dash" }, { legendgroup: "p95" }),
+      timing("p50", half, { color, width: 2 }),
     ],
     layout: (place) => layout(place, span, unit, ["longest", "p95", "p50"]),
   };
-}
-
-function band(x, low, high) {
-  const [xs, ys] = [[], []];
-  for (let first = 0; first < x.length; first += 1) {
-    if (low[first] === null) continue;
-    let end = first;
-    while (end < x.length && low[end] !== null) end += 1;
-    xs.push(...x.slice(first, end), ...x.slice(first, end).toReversed(), null);
-    ys.push(...low.slice(first, end), ...high.slice(first, end).toReversed(), null);
-    first = end;
-  }
-  return { type: "scatter", mode: "lines", line: { width: 0 }, fill: "toself", x: xs, y: ys, showlegend: false, hoverinfo: "skip" };
 }

@@ -2,7 +2,7 @@
 
 import { ChartPanel, made, watched } from "../charts/panel.js";
 import { put } from "../charts/plot.js";
-import { colours, literal, themed } from "../charts/theme.js";
+import { colors, literal, themed } from "../charts/theme.js";
 import { brushed, brushing, wasBrushed } from "./brush.js";
 
 const AGAIN_MS = 3_000;
@@ -22,7 +22,7 @@ function laidOut({ layout }) {
     margin: { l: 56, r: 12, t: 10, b: 44 },
     dragmode: false,
     ...themed({ ...layout, xaxis: words(layout.xaxis), yaxis: words(layout.yaxis) }),
-    annotations: layout.annotations?.map((each) => ({ ...each, text: literal(each.text), bgcolor: colours().panel, borderpad: 1 })),
+    annotations: layout.annotations?.map((each) => ({ ...each, text: literal(each.text), bgcolor: colors().panel, borderpad: 1 })),
   };
 }
 

@@ -51,6 +51,6 @@ def test_the_pulse_is_a_table_and_a_stack_says_what_a_rank_is_doing(
         local_host("command", "kill", command_id)
     assert pace.wait_until(lambda: not beats(), 60)
     over = local_host("task", "stack", task_id, "--rank", "0")
-    assert over.returncode != 0 and "runs nowhere now" in over.stderr
+    assert over.returncode != 0 and "is not running" in over.stderr
     nobody = local_host("task", "stack", task_id, "--all")
     assert nobody.returncode != 0 and "No rank is running now" in nobody.stderr

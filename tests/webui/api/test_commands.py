@@ -83,7 +83,7 @@ def test_a_template_serves_commands_with_the_fields_that_they_have(cast: Cast, p
         ({"entrypoint": "x", "resources": {"resource_pool": "nowhere"}}, "nowhere does not exist"),
         ({"entrypoint": "x", "environment": {"python": "/p", "activate": "/a"}}, "not both"),
         ("entrypoint: [", "YAML"),
-        (3, "a map is needed"),
+        (3, "must be a map"),
     ],
 )
 def test_a_wrong_config_is_refused_with_its_field_and_leaves_nothing(

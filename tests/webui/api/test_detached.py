@@ -172,7 +172,7 @@ def test_a_failed_member_stops_its_peers_and_ends_in_error_without_a_restart(cas
 def test_an_open_run_is_replaced_by_a_resume_and_by_nothing_else(cast: Cast, trial: Json) -> None:
     first = start(cast, trial, members=1)["run"]
     status, sentence = cast.ada.refused("POST", f"trials/{trial['id']}/start", {"members": 1})
-    assert status == 409 and "runs already" in sentence
+    assert status == 409 and "is already running" in sentence
     checkpoint = {
         "type": "checkpoint",
         "uuid": str(uuid.uuid4()),

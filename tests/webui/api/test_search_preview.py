@@ -35,7 +35,7 @@ def test_a_search_that_cannot_be_previewed_says_why(cast: Cast) -> None:
     grid = {**ADAPTIVE, "searcher": {"name": "grid", "metric": "loss"}}
     for body, sentence in (
         ({"config": []}, "a map"),
-        ({"config": {"searcher": {"name": "pbt"}}}, "pbt has ended"),
+        ({"config": {"searcher": {"name": "pbt"}}}, "pbt was removed"),
         ({"config": grid}, "required by the grid searcher"),
         (asked(max_length=8, max_trials=20_000), "20,000 trials; a preview can simulate at most 10,000"),
     ):

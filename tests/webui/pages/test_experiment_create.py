@@ -127,7 +127,7 @@ def test_a_folder_is_submitted_and_what_cannot_be_is_said(client: Client) -> Non
     made = Experiment.objects.get()
     assert (status, made.state, contexts.read_file(made.context, "train.py")) == (200, "PAUSED", b"abc")
     assert send(client, zip=SimpleUploadedFile("x.zip", b"nothing"))[0] == 400
-    assert "is no zip" in send(client, zip=SimpleUploadedFile("x.zip", b"nothing"))[1]
+    assert "is not a zip file" in send(client, zip=SimpleUploadedFile("x.zip", b"nothing"))[1]
     assert "template gone no longer exists" in send(client, template="gone")[1]
     client.force_login(make_user("vic", User.Role.VIEWER))
     assert "vic is a viewer and cannot change anything" in send(client)[1]

@@ -23,7 +23,7 @@ from trainmaster import yamltext
 from webui.pages.experiments import experiment, notebook_cells
 from webui.pages.experiments.access import find
 from webui.pages.frame import page, show
-from webui.pages.source_text import coloured
+from webui.pages.source_text import colored
 from webui.query import as_whole
 
 MOST_SHOWN_BYTES = 512 * 1024
@@ -58,7 +58,7 @@ def config(request: HttpRequest, experiment_id: int) -> HttpResponse:
     context = experiment.head(request, found, "config")
     if part != "head":
         context |= _in_force(found)
-        context["original"] = coloured(masked_text(found.original_config), "config.yaml")
+        context["original"] = colored(masked_text(found.original_config), "config.yaml")
     fragment = "config_in_force" if part == "config" else "experiment"
     return show(request, "experiment_config", context, room="Experiments", fragment=fragment)
 
@@ -156,7 +156,7 @@ def _text(path: str, content: bytes) -> dict[str, Any]:
     text = content[:MOST_SHOWN_BYTES].decode("utf-8", "replace")
     return {
         "path": path,
-        "content": coloured(text, path),
+        "content": colored(text, path),
         "line_numbers": "\n".join(str(number) for number in range(1, _lines(text) + 1)),
         "cut": len(content) > MOST_SHOWN_BYTES,
         "file_bytes": len(content),

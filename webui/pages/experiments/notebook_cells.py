@@ -1,4 +1,4 @@
-"""A Jupyter notebook (nbformat 4) as cells that can do nothing: Markdown, coloured code, text and images."""
+"""A Jupyter notebook (nbformat 4) as cells that can do nothing: Markdown, colored code, text and images."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 from django.utils.safestring import SafeString
 
 from accounts.refusals import Refusal
-from webui.pages.source_text import coloured_as, markdown
+from webui.pages.source_text import colored_as, markdown
 from webui.pages.why import plain
 
 MOST_BYTES = 8 * 1024 * 1024
-#: of all sources and outputs without images: colouring as much code takes about two seconds
+#: of all sources and outputs without images: coloring as much code takes about two seconds
 MOST_CHARACTERS = 512 * 1024
 #: Markdown takes so many times as long
 _MARKDOWN = 4
@@ -126,7 +126,7 @@ def _cell(cell: dict[str, Any], language: str, left: _Budget) -> Cell:
         return Cell("raw", source)
     ran = cell.get("execution_count")
     outputs = list(_outputs(cell.get("outputs"), left))
-    return Cell("code", coloured_as(source, language), ran if isinstance(ran, int) else None, outputs)
+    return Cell("code", colored_as(source, language), ran if isinstance(ran, int) else None, outputs)
 
 
 def _outputs(found: Any, left: _Budget) -> Iterator[Output]:

@@ -18,8 +18,9 @@ from django.views.decorators.http import require_POST
 from accounts.refusals import Refusal
 from experiments.models import Checkpoint, Trial
 from metrics import curves, series
-from metrics.charts import FIRST_GROUPS, plain
+from metrics.charts import FIRST_GROUPS
 from metrics.curves import Axis, Clock, Curve, View
+from metrics.traces import plain
 from metrics.units import of_span
 from shown import trials as shown_trials
 from webui.downloads.logs import stepped

@@ -13,10 +13,10 @@ from django.http.response import HttpResponseBase
 from experiments.models import Trial
 from hosts.models import Slot
 from metrics import sample_charts, samples
-from metrics.charts import plain
 from metrics.names import GPU, RANK
 from metrics.packing import Floats
 from metrics.sample_charts import Chart, Column, Line
+from metrics.traces import plain
 from webui.pages.frame import page, refusing, show
 from webui.pages.metrics.page import begin_of, unit_of
 from webui.pages.profiler import query

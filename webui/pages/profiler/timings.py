@@ -10,11 +10,11 @@ from django.http.response import HttpResponseBase
 
 from experiments.models import Trial
 from metrics import step_charts, stragglers, timings
-from metrics.charts import plain
 from metrics.packing import Floats
 from metrics.step_charts import Spread
 from metrics.stragglers import StepMatrix, Straggler
 from metrics.timings import TaskTimings
+from metrics.traces import plain
 from trainmaster.quantities import duration
 from webui.pages.frame import page, refusing
 from webui.pages.profiler import query

@@ -14,10 +14,10 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
 from experiments.models import Experiment
 from metrics import hparam_charts, importance, learning_curves, parallel_chart, series
-from metrics.charts import Figure
 from metrics.comparisons import Metric, metrics_of
 from metrics.hparam_axes import Axis, Bounds, Kind, axes
 from metrics.sweep import Sweep
+from metrics.traces import Figure
 from webui.pages.experiments import experiment as experiment_page
 from webui.pages.experiments.access import find
 from webui.pages.frame import page, show

@@ -27,7 +27,7 @@ from shown import timeline, verdicts
 from trainmaster import yamltext
 from webui.pages import why
 from webui.pages.frame import actor, page, show, user_of
-from webui.pages.source_text import coloured
+from webui.pages.source_text import colored
 
 ROOM = "Tasks"
 PER_PAGE = 50
@@ -98,7 +98,7 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         "follow": f"trainmaster {command.kind.value.lower()} logs -f {command.short_id}",
     }
     if tab == "config":
-        context["config"] = coloured(yamltext.dump(shown(command.config)), "config.yaml")
+        context["config"] = colored(yamltext.dump(shown(command.config)), "config.yaml")
     elif tab == "timeline":
         context["entries"] = timeline.of(Event.objects.filter(task_id=command.task_id))
     return show(request, "command", context, room=ROOM, fragment="command")

@@ -17,7 +17,8 @@ from django.utils import timezone
 from experiments import phases
 from experiments.models import Experiment, Trial
 from metrics import comparisons
-from metrics.comparisons import MOST_TRIALS, Look, Metric
+from metrics.comparisons import Metric
+from metrics.traces import MOST_TRIALS, Look, look
 from shown.hparams import Table, table_of
 from webui.pages.frame import page, show
 from webui.query import as_ids, as_whole
@@ -145,7 +146,7 @@ def _rows(view: View, hparams: Table) -> list[Row]:
     return [
         Row(
             trial=trial,
-            look=comparisons.look(place),
+            look=look(place),
             phase=words[trial.pk],
             metric=_searcher(trial)[0],
             best=values[place],
