@@ -146,7 +146,7 @@ def test_a_time_is_a_place_too(browser: Browser, log: str) -> None:
         assert f"T{at}Z" in address(browser)
     browser.one("#log-go").fill("soon", Keys.ENTER)
     browser.wait(
-        lambda: "“soon” is neither a line's number nor a time" in browser.text("#log-error"), "a sentence"
+        lambda: "“soon” is neither a line number nor a time" in browser.text("#log-error"), "a sentence"
     )
     browser.one("#log-go").fill("77,000", Keys.ENTER)
     shows(browser, 77_000)

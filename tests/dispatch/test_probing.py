@@ -97,7 +97,7 @@ def test_a_cut_cable_is_silence_and_the_host_comes_back_by_itself(
     observe.note_silence(asked)
     states = dict(Host.objects.values_list("name", "contact"))
     assert states == {cut.name: "silent", other.name: "reachable"}
-    assert "did not answer" in Host.objects.get(name=cut.name).contact_error
+    assert "No sshd answered" in Host.objects.get(name=cut.name).contact_error
     cut.restore()
 
     def back() -> bool:

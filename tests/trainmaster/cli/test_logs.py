@@ -199,7 +199,7 @@ def test_a_job_that_waits_says_why(local_host: CommandLine, submit: Submit) -> N
 
     def says_why() -> bool:
         shown = local_host("trial", "logs", str(trial), "--stream", "stdout")
-        return shown.returncode == 0 and "It waits: needs 9 slots" in shown.stderr
+        return shown.returncode == 0 and "Waiting: needs 9 slots" in shown.stderr
 
     assert pace.wait_until(says_why, 60)
     following = subprocess.Popen(
@@ -207,7 +207,7 @@ def test_a_job_that_waits_says_why(local_host: CommandLine, submit: Submit) -> N
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=local_host.environment,
     )  # fmt: skip
     assert following.stderr is not None
-    assert "It waits: needs 9 slots" in following.stderr.readline()
+    assert "Waiting: needs 9 slots" in following.stderr.readline()
     local_host("e", "kill", experiment_of(local_host, trial))
     assert following.wait(60) == 1
 

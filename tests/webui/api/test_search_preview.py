@@ -51,4 +51,4 @@ def test_the_terminal_shows_bars_and_the_cost(cast: Cast) -> None:
     assert "async_halving: 8 trials" in text and "Rung at epochs" in text and "█" in text
     assert f"{summary['totalUnits']} epochs {preview_search.SIMULATED}" in text
     assert f"≈ 28 epochs {preview_search.IF_KEPT}. {preview_search.WHY_OTHERWISE}" in text
-    assert f"Cost: {summary['totalUnits']:,.1f} slot-hours at 2 slots a trial" in text
+    assert f"Cost: {summary['totalUnits']:,.1f} slot-hours at 2 slots per trial" in text
