@@ -223,7 +223,9 @@ def test_512_ranks_have_a_box_and_a_heat_map(browser: Browser) -> None:
     box.fill(f"0-127,!5 host:{members[0].host.name}", Keys.ENTER)
     shows(browser, 0, 1, 2, 3, 4, 6, 7)
     box.send_keys(" quiet", Keys.ENTER)
-    browser.wait(lambda: "'quiet' is not a rank expression" in browser.text("#rank-says"), "the fault in words")
+    browser.wait(
+        lambda: "'quiet' is not a rank expression" in browser.text("#rank-says"), "the fault in words"
+    )
     shows(browser, 0, 1, 2, 3, 4, 6, 7)
 
     cell = browser.one('.cell[data-rank="10"]')
