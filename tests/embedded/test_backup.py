@@ -97,7 +97,7 @@ def test_what_is_backed_up_is_restored_into_another_database(
         (settings.DATA_DIR / name).write_text(name)
     saved = tmp_path / "saved"
     assert backup.write(saved).files == 2
-    with pytest.raises(backup.CannotBackUp, match="is there already"):
+    with pytest.raises(backup.CannotBackUp, match="already exists"):
         backup.write(saved)
 
     postgres.create_database("restored")

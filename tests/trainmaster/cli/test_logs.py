@@ -273,7 +273,7 @@ def test_a_follower_outlives_a_restart_of_the_server(own_server: Server, tmp_pat
 def test_log_retention_is_set_shown_tried_and_done(local_host: CommandLine, done: int) -> None:
     assert "for 40 days" in local_host("t", "set", "log-retention", str(done), "--days", "40").stdout
     assert (
-        "for ever"
+        "forever"
         in local_host("e", "set", "log-retention", experiment_of(local_host, done), "--forever").stdout
     )
     shown = local_host("log-retention", "show")

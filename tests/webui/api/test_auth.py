@@ -47,7 +47,7 @@ def test_an_inactive_user_is_told_so_and_loses_the_tokens(cast: Cast) -> None:
     assert cast.ada.refused("GET", "me")[0] == 401
     status, sentence = cast.stranger.refused("POST", "auth/login", {"username": "ada", "password": PASSWORD})
     assert status == 403
-    assert "not active" in sentence
+    assert "deactivated" in sentence
 
 
 def test_logout_forgets_this_token_alone(cast: Cast) -> None:

@@ -19,7 +19,11 @@ PERIOD = "resources/allocation/aggregated?period=RESOURCE_ALLOCATION_AGGREGATION
             {"config": {"entrypoint": "a\0b"}},
             "<config>.entrypoint: found text that contains U+0000",
         ),
-        ("commands", {"config": {"entrypoint": ["a", "\ud800"]}}, "<config>.entrypoint[1]: found text with"),
+        (
+            "commands",
+            {"config": {"entrypoint": ["a", "\ud800"]}},
+            "<config>.entrypoint[1]: found text that contains",
+        ),
         (
             "commands",
             {"config": {"entrypoint": "a", "resources": {"slots": 10**12}}},

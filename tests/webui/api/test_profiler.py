@@ -57,5 +57,5 @@ def test_what_is_no_name_of_a_host_is_refused_with_a_sentence(running: Running, 
     trial, _, run = running
     body = report("cpu", {"gpu1": {"cpu_util_simple": 1.0}, name: {"cpu_util_simple": 1.0}})
     status, answer = run.refused("POST", f"trials/{trial.pk}/metrics", body)
-    assert status == 400 and "no host's name" in str(answer)
+    assert status == 400 and "not a host name" in str(answer)
     assert samples.of_task(trial.task_id) == []

@@ -246,7 +246,7 @@ def test_how_long_logs_are_kept_is_set_for_one_and_for_many(client: Client) -> N
     address = f"/experiments/{experiment.pk}/edit"
     assert "forever) or 0 to" in Html(client.post(address, {"logs": "-2"}).content)
     client.post(address, {"logs": "30"})
-    assert "30 days after its end" in text(client, f"/trials/{trial_of(experiment).pk}")
+    assert "30 days after the end" in text(client, f"/trials/{trial_of(experiment).pk}")
     ticked = {"experiment": [experiment.pk], "back": "/experiments"}
     assert "Keep logs: 1 experiment" in Html(client.post("/experiments/chosen/keep-logs", ticked).content)
     client.post("/experiments/chosen/keep-logs", {**ticked, "sure": "yes", "days": "-1"})
