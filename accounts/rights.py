@@ -39,7 +39,7 @@ def require_admin(user: User) -> None:
         return
     if user.role == User.Role.ADMIN:
         raise _forbidden(
-            f"Only admins can do this, and only with an access token of the scope full; this one has {user.scope}."
+            f"Only admins can do this, with an access token of the scope full; this one has the scope {user.scope}."
         )
     raise _forbidden(f"Only admins can do this; the role of {user.username} is {user.role}.")
 
