@@ -50,8 +50,7 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
             "run_key": run_key,
             "state": CheckpointState.PARTIAL,
             "steps_completed": int(data.get("steps_completed") or 0),
-            "resources": resources,
-            "size_bytes": sum(resources.values()),
+            **with_files(resources),
             "metadata": metadata if isinstance(metadata, dict) else {},
             "storage": storage,
             "reported_at": timezone.now(),
@@ -67,6 +66,11 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
         Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=checkpoint)
         trial.latest_checkpoint = checkpoint
     return checkpoint
+
+
+def with_files(files: Mapping[str, int]) -> dict[str, Any]:
+    """The columns of a checkpoint that has these files: path -> bytes."""
+    return {"resources": files, "size_bytes": sum(files.values())}
 
 
 def used(trial: Trial, checkpoint_uuid: object) -> Checkpoint:
@@ -127,7 +131,7 @@ def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int], there: Mapp
     missing = [path for path in files if there.get(path) != expected[path]]
     if missing:
         raise MissingFiles(missing)
-    Checkpoint.objects.filter(pk=checkpoint.pk).update(resources=expected, size_bytes=sum(expected.values()))
+    Checkpoint.objects.filter(pk=checkpoint.pk).update(**with_files(expected))
     set_checkpoint_state(
         checkpoint, CheckpointState.COMPLETED, reason="uploaded", actor=f"run:{checkpoint.run_key}"
     )
