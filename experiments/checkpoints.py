@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db import connection, transaction
@@ -16,7 +16,7 @@ from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import USABLE, CheckpointState
 from experiments.transitions import lock, set_checkpoint_state, upload_block
 from jobs import transitions as jobs
-from jobs.models import Allocation, Member
+from jobs.models import Allocation
 from jobs.states import Reason
 
 
@@ -80,12 +80,6 @@ def used(trial: Trial, checkpoint_uuid: object) -> Checkpoint:
         raise ValueError(f"there is no checkpoint {checkpoint_uuid}")
     checkpoint.used_by.add(trial)
     return checkpoint
-
-
-def hosts_of(rows: Iterable[Checkpoint]) -> dict[str, str]:
-    """Run key -> the host whose rank reported a checkpoint first; runs that are forgotten are left out."""
-    members = Member.objects.filter(allocation_id__in={row.allocation_id for row in rows})
-    return {member.run_key: member.host.name for member in members.select_related("host")}
 
 
 def open_to(trial: Trial) -> Q:
