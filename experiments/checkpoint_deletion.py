@@ -18,6 +18,7 @@ from django.db.models import Q, QuerySet
 from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
 from experiments import borrowers, checkpoint_metrics
+from experiments.checkpoints import with_files
 from experiments.keeping import Candidate, Policy, reasons
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import GONE, TRIAL_END_STATES, USABLE, CheckpointState
@@ -34,6 +35,7 @@ class Standing:
     kept: dict[uuid.UUID, list[str]]
     superfluous: list[uuid.UUID]
     metrics: dict[tuple[int, int], float]  # (trial, step) -> the searcher's
+    candidates: list[Candidate]  # those that a trial can start from
 
     def to_go(self) -> QuerySet[Checkpoint]:
         """The superfluous ones, by trial and time."""
@@ -62,7 +64,7 @@ def standing(experiment: Experiment, policy: Policy | None = None) -> Standing:
     for pk, words in _needed(experiment).items():
         kept.setdefault(pk, []).append(words)
     superfluous = [pk for pk, *_ in rows if not kept.get(pk)]
-    return Standing({pk: words for pk, words in kept.items() if words}, superfluous, metrics)
+    return Standing({pk: words for pk, words in kept.items() if words}, superfluous, metrics, candidates)
 
 
 def _needed(experiment: Experiment) -> dict[uuid.UUID, str]:
@@ -124,13 +126,11 @@ def collect(experiment_id: int) -> int:
 def delete(uuids: Collection[uuid.UUID], *, actor: str) -> list[Checkpoint]:
     """Delete all of these, or none: raises Refusal. Those that are gone already are passed over."""
     chosen = _locked(uuids)
-    if problems := list(objections(chosen)):
-        raise Refusal(" ".join(problems), Code.CONFLICT)
-    doomed = [checkpoint for checkpoint in chosen if checkpoint.state not in GONE]
-    for checkpoint in doomed:
+    _require_deletable(chosen)
+    for checkpoint in chosen:
         _doom(checkpoint, actor=actor, reason="deleted")
     wake(REMOVE)
-    return doomed
+    return chosen
 
 
 @transaction.atomic
@@ -139,11 +139,10 @@ def remove_files(uuids: Collection[uuid.UUID], globs: Sequence[str], *, actor: s
 
     One that loses all its files is deleted. Raises Refusal.
     """
-    chosen = [row for row in _locked(uuids) if row.state not in GONE]
+    chosen = _locked(uuids)
     matching = {row.pk: [path for path in row.resources if matches(path, globs)] for row in chosen}
     losing = [row for row in chosen if matching[row.pk]]
-    if problems := list(objections(losing)):
-        raise Refusal(" ".join(problems), Code.CONFLICT)
+    _require_deletable(losing)
     for row in losing:
         _take(row, matching[row.pk], actor=actor)
     wake(REMOVE)
@@ -157,14 +156,13 @@ def left_there(left: Mapping[uuid.UUID, Collection[str]], *, actor: str) -> None
     What is not named any more is removed here too, as by `remove_files`: a record never says gone of what still lies
     somewhere. Paths that a checkpoint never had are passed over.
     """
-    chosen = [row for row in _locked(left) if row.state not in GONE]
+    chosen = _locked(left)
     going = {
         row.pk: [path for path in row.resources if not path.endswith("/") and path not in left[row.pk]]
         for row in chosen
     }
     losing = [row for row in chosen if going[row.pk] or not left[row.pk]]
-    if problems := list(objections(losing)):
-        raise Refusal(" ".join(problems), Code.CONFLICT)
+    _require_deletable(losing)
     for row in losing:
         _take(row, going[row.pk], actor=actor)
     wake(REMOVE)
@@ -177,9 +175,7 @@ def _take(row: Checkpoint, going: Collection[str], *, actor: str) -> None:
         _doom(row, actor=actor, reason="deleted")
         return
     doomed = sorted({*(row.doomed or []), *going})
-    Checkpoint.objects.filter(pk=row.pk).update(
-        doomed=doomed, resources=rest, size_bytes=sum(map(int, rest.values()))
-    )
+    Checkpoint.objects.filter(pk=row.pk).update(doomed=doomed, **with_files(rest))
     if row.state != CheckpointState.PARTIALLY_DELETED:
         set_checkpoint_state(row, CheckpointState.PARTIALLY_DELETED, reason="files removed", actor=actor)
 
@@ -190,7 +186,7 @@ def found_there(checkpoint_uuid: uuid.UUID, files: Mapping[str, int]) -> None:
     for row in _locked([checkpoint_uuid]):
         if row.state in USABLE:
             left = {path: size for path, size in files.items() if path not in (row.doomed or [])}
-            Checkpoint.objects.filter(pk=row.pk).update(resources=left, size_bytes=sum(left.values()))
+            Checkpoint.objects.filter(pk=row.pk).update(**with_files(left))
 
 
 def matches(path: str, globs: Sequence[str]) -> bool:
@@ -209,9 +205,10 @@ def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def objections(chosen: Collection[Checkpoint]) -> Iterator[str]:
-    """A sentence for each that may not go now."""
-    goes_on, begin = borrowers.of({row.pk for row in chosen})
-    for row in chosen:
+    """A sentence for each that may not go now; those that are gone already are passed over."""
+    there = [row for row in chosen if row.state not in GONE]
+    goes_on, begin = borrowers.of({row.pk for row in there})
+    for row in there:
         if row.state == CheckpointState.PARTIAL:
             yield f"Checkpoint {row.pk} is still being uploaded; delete it when the upload is complete."
         elif trial_id := goes_on.get(row.pk):
@@ -226,15 +223,21 @@ def objections(chosen: Collection[Checkpoint]) -> Iterator[str]:
             )
 
 
+def _require_deletable(chosen: Collection[Checkpoint]) -> None:
+    if problems := list(objections(chosen)):
+        raise Refusal(" ".join(problems), Code.CONFLICT)
+
+
 def _locked(uuids: Collection[uuid.UUID]) -> list[Checkpoint]:
-    """The checkpoints, their experiments locked in order. Raises Refusal for one that does not exist."""
+    """The checkpoints that are not gone, their experiments locked in order. Raises Refusal for one that does not
+    exist."""
     rows = Checkpoint.objects.filter(pk__in=uuids)
     for experiment_id in sorted(set(rows.values_list("trial__experiment_id", flat=True))):
         lock(experiment_id)
     found = list(rows.select_related("trial__experiment").order_by("reported_at"))
     if missing := set(uuids) - {row.pk for row in found}:
         raise Refusal(f"checkpoint {min(map(str, missing))} not found; nothing was deleted.", Code.CONFLICT)
-    return found
+    return [row for row in found if row.state not in GONE]
 
 
 def _doom(checkpoint: Checkpoint, *, actor: str, reason: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db import connection, transaction
@@ -16,7 +16,7 @@ from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import USABLE, CheckpointState
 from experiments.transitions import lock, set_checkpoint_state, upload_block
 from jobs import transitions as jobs
-from jobs.models import Allocation, Member
+from jobs.models import Allocation
 from jobs.states import Reason
 
 
@@ -50,8 +50,7 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
             "run_key": run_key,
             "state": CheckpointState.PARTIAL,
             "steps_completed": int(data.get("steps_completed") or 0),
-            "resources": resources,
-            "size_bytes": sum(resources.values()),
+            **with_files(resources),
             "metadata": metadata if isinstance(metadata, dict) else {},
             "storage": storage,
             "reported_at": timezone.now(),
@@ -69,6 +68,11 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
     return checkpoint
 
 
+def with_files(files: Mapping[str, int]) -> dict[str, Any]:
+    """The columns of a checkpoint that has these files: path -> bytes."""
+    return {"resources": files, "size_bytes": sum(files.values())}
+
+
 def used(trial: Trial, checkpoint_uuid: object) -> Checkpoint:
     """The trial works with this checkpoint. ValueError for one that is not known."""
     checkpoint = Checkpoint.objects.filter(pk=uuid.UUID(str(checkpoint_uuid))).first()
@@ -76,12 +80,6 @@ def used(trial: Trial, checkpoint_uuid: object) -> Checkpoint:
         raise ValueError(f"there is no checkpoint {checkpoint_uuid}")
     checkpoint.used_by.add(trial)
     return checkpoint
-
-
-def hosts_of(rows: Iterable[Checkpoint]) -> dict[str, str]:
-    """Run key -> the host whose rank reported a checkpoint first; runs that are forgotten are left out."""
-    members = Member.objects.filter(allocation_id__in={row.allocation_id for row in rows})
-    return {member.run_key: member.host.name for member in members.select_related("host")}
 
 
 def open_to(trial: Trial) -> Q:
@@ -127,7 +125,7 @@ def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int], there: Mapp
     missing = [path for path in files if there.get(path) != expected[path]]
     if missing:
         raise MissingFiles(missing)
-    Checkpoint.objects.filter(pk=checkpoint.pk).update(resources=expected, size_bytes=sum(expected.values()))
+    Checkpoint.objects.filter(pk=checkpoint.pk).update(**with_files(expected))
     set_checkpoint_state(
         checkpoint, CheckpointState.COMPLETED, reason="uploaded", actor=f"run:{checkpoint.run_key}"
     )

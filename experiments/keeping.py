@@ -61,8 +61,7 @@ def reasons(
 ) -> dict[uuid.UUID, list[str]]:
     """In words, why each is kept; nothing for one that is superfluous."""
     found: dict[uuid.UUID, list[str]] = {each.uuid: [] for each in candidates}
-    measured = [each for each in candidates if each.metric is not None and math.isfinite(each.metric)]
-    best = _best_first(measured, smaller_is_better)
+    best = best_first(candidates, smaller_is_better)
     _keep(found, best[: policy.experiment_best], lambda place: f"{_nth(place, 'best')} of the experiment")
     for own in _by_trial(best).values():
         _keep(found, own[: policy.trial_best], lambda place: f"{_nth(place, 'best')} of its trial")
@@ -72,8 +71,10 @@ def reasons(
     return found
 
 
-def _best_first(measured: Iterable[Candidate], smaller_is_better: bool) -> list[Candidate]:
+def best_first(candidates: Iterable[Candidate], smaller_is_better: bool) -> list[Candidate]:
+    """Those with a metric, the best first."""
     sign = 1 if smaller_is_better else -1
+    measured = [each for each in candidates if each.metric is not None and math.isfinite(each.metric)]
     return sorted(measured, key=lambda each: (sign * (each.metric or 0.0), each.reported_at, each.uuid))
 
 

@@ -5,34 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import BigIntegerField, Count, F, IntegerField, OuterRef, QuerySet, Subquery, Sum
+from django.db.models import Count, F, IntegerField, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from dispatch.passes import last_plan
 from experiments import phases
 from experiments.config import shown
-from experiments.models import Checkpoint, Experiment, Trial
-from experiments.states import GONE
+from experiments.models import Experiment, Trial
+from shown import checkpoints
 
 
 def with_numbers() -> QuerySet[Experiment]:
     """Experiments with num_trials, checkpoint_count, checkpoint_bytes and their phase beside their columns."""
-    kept = Checkpoint.objects.filter(trial__experiment=OuterRef("pk")).exclude(state__in=GONE)
     trials = Trial.objects.filter(experiment=OuterRef("pk"))
     rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace")
     return phases.annotated(rows).annotate(
         log_labels=ArraySubquery(trials.exclude(log_labels=[]).order_by().values("log_labels").distinct()),
-        num_trials=_number(trials, "experiment", Count("pk"), IntegerField()),
-        checkpoint_count=_number(kept, "trial__experiment", Count("pk"), IntegerField()),
-        checkpoint_bytes=_number(kept, "trial__experiment", Sum("size_bytes"), BigIntegerField()),
         username=F("owner__username"),
         pool_name=F("job__pool__name"),
+        **numbers(),
     )
 
 
-def _number(rows: QuerySet[Any], by: str, what: Any, field: Any) -> Coalesce:
-    grouped = rows.order_by().values(by).annotate(n=what).values("n")
-    return Coalesce(Subquery(grouped, output_field=field), 0, output_field=field)
+def numbers() -> dict[str, Coalesce]:
+    """Annotations num_trials, checkpoint_count and checkpoint_bytes."""
+    trials = Trial.objects.filter(experiment=OuterRef("pk")).order_by().values("experiment")
+    counted = Subquery(trials.annotate(n=Count("pk")).values("n"), output_field=IntegerField())
+    return {"num_trials": Coalesce(counted, 0), **checkpoints.stored_numbers("trial__experiment")}
 
 
 def effective_config(experiment: Experiment) -> dict[str, Any]:

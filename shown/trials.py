@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from django.db.models import BigIntegerField, Count, IntegerField, OuterRef, Q, QuerySet, Subquery, Sum
-from django.db.models.functions import Coalesce
+from django.db.models import QuerySet
 
 from experiments import phases
 from experiments.models import Checkpoint, Trial
-from experiments.states import GONE, USABLE
+from experiments.states import USABLE
 from jobs.models import Member
+from shown import checkpoints
 
 
 def with_numbers() -> QuerySet[Trial]:
@@ -22,30 +22,16 @@ def with_numbers() -> QuerySet[Trial]:
 @cache
 def _with_numbers() -> QuerySet[Trial]:
     """Resolving the subqueries takes Django 4 ms, as long as all the rest of a short request."""
-    kept = Checkpoint.objects.filter(trial=OuterRef("pk")).exclude(state__in=GONE).order_by()
-    per_trial = kept.values("trial")
     # the state of a search may be megabytes
     rows = Trial.objects.select_related("experiment").defer("experiment__search")
-    return phases.annotated(rows).annotate(
-        checkpoint_count=Coalesce(
-            Subquery(per_trial.annotate(n=Count("pk")).values("n"), output_field=IntegerField()), 0
-        ),
-        checkpoint_bytes=Coalesce(
-            Subquery(per_trial.annotate(n=Sum("size_bytes")).values("n"), output_field=BigIntegerField()),
-            0,
-            output_field=BigIntegerField(),
-        ),
-    )
+    return phases.annotated(rows).annotate(**checkpoints.stored_numbers("trial"))
 
 
 def in_states(rows: QuerySet[Trial], states: list[str] | None) -> QuerySet[Trial]:
     """Those in any of these states or phases, in our words or the dialect's; all rows for none."""
     if not states:
         return rows
-    wanted = Q(pk=None)
-    for name in states:
-        wanted |= phases.where(name.removeprefix("STATE_"))
-    return rows.filter(wanted)
+    return rows.filter(phases.where(*(name.removeprefix("STATE_") for name in states)))
 
 
 def best_checkpoint(trial: Trial) -> Checkpoint | None:

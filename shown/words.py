@@ -18,6 +18,7 @@ STATES = {
     "ASSIGNED": Word("Assigned", "preparing"),
     "LAUNCHED": Word("Launched", "preparing"),
     "RUNNING": Word("Running", "running"),
+    "READY": Word("Ready", "running"),
     "STOPPING": Word("Stopping", "preparing"),
     "PAUSING": Word("Pausing", "preparing"),
     "SAVING": Word("Saving", "preparing"),

@@ -32,11 +32,14 @@ def of(row: Any) -> str:
     return RUNNING if row.running else STARTING if row.starting else QUEUED
 
 
-def where(word: str) -> Q:
-    """Which rows with `beside` have this state in words; ACTIVE itself means all three phases."""
+def where(*words: str) -> Q:
+    """Which rows with `beside` have one of these states in words; ACTIVE itself means all three phases."""
     shares = {
         QUEUED: Q(running=False, starting=False),
         STARTING: Q(running=False, starting=True),
         RUNNING: Q(running=True),
     }
-    return Q(state=_ACTIVE) & shares[word] if word in shares else Q(state=word)
+    found = Q()
+    for word in words:
+        found |= Q(state=_ACTIVE) & shares[word] if word in shares else Q(state=word)
+    return found

@@ -152,6 +152,14 @@ def test_what_trials_still_begin_with_stays_and_so_does_its_experiment(trial: Tr
     assert transitions.delete(trial.experiment_id, actor="user:ada").state == ExperimentState.DELETING
 
 
+def test_one_that_is_gone_already_keeps_no_other_from_being_deleted(trial: Trial) -> None:
+    gone, there = (trial.checkpoints.get(steps_completed=step) for step in (10, 20))
+    checkpoint_deletion.delete([gone.pk], actor="user:ada")
+    resumed = trial_rows.add("resumed", "ACTIVE")
+    Trial.objects.filter(pk=resumed.pk).update(source_checkpoint=gone)
+    assert checkpoint_deletion.delete([gone.pk, there.pk], actor="user:ada") == [there]
+
+
 @pytest.mark.django_db(transaction=True)
 def test_nobody_deletes_what_somebody_is_about_to_begin_with(trial: Trial) -> None:
     source = trial.checkpoints.get(steps_completed=10)

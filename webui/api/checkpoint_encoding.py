@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import math
+import uuid
 from typing import Annotated, Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from pydantic import Field
 from rest_framework import serializers
 
-from experiments import checkpoint_metrics, checkpoints
+from experiments import checkpoint_metrics
 from experiments.config import masked
 from experiments.models import Checkpoint, Experiment
-from experiments.states import CheckpointState
 from metrics import reported
 from metrics.values import number
+from shown import checkpoints
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Number64, Pagination, Time
-from webui.api.trial_encoding import AverageMetrics, CheckpointStateName, checkpoint_state
+from webui.api.errors import Missing
+from webui.api.trial_encoding import (
+    CHECKPOINT_STATES,
+    AverageMetrics,
+    CheckpointStateName,
+    checkpoint_state,
+)
 from webui.api.views import Json
 
 CHECKPOINT_SORT = {
@@ -28,14 +35,6 @@ CHECKPOINT_SORT = {
     "SORT_BY_STATE": "state",
 }
 BY_SEARCHER_METRIC = "SORT_BY_SEARCHER_METRIC"
-#: states of the dialect -> ours; it has none for what is being uploaded or is about to go
-_STATES = {
-    "STATE_ACTIVE": [CheckpointState.PARTIAL],
-    "STATE_COMPLETED": [CheckpointState.COMPLETED],
-    "STATE_ERROR": [CheckpointState.ERROR],
-    "STATE_DELETED": [CheckpointState.DELETING, CheckpointState.DELETED],
-    "STATE_PARTIALLY_DELETED": [CheckpointState.PARTIALLY_DELETED],
-}
 
 
 class CheckpointTraining(Answer):
@@ -79,7 +78,17 @@ class CheckpointsQuery(encoding.PageQuery):
         required=False, choices=["SORT_BY_UNSPECIFIED", *CHECKPOINT_SORT, BY_SEARCHER_METRIC]
     )
     sortByMetric = serializers.CharField(required=False)
-    states = serializers.ListField(child=serializers.ChoiceField(choices=list(_STATES)), required=False)
+    states = serializers.ListField(
+        child=serializers.ChoiceField(choices=list(CHECKPOINT_STATES)), required=False
+    )
+
+
+def find(checkpoint_uuid: uuid.UUID, *among: Q) -> Checkpoint:
+    rows = Checkpoint.objects.select_related("trial__experiment")
+    checkpoint = rows.filter(*among, pk=checkpoint_uuid).first()
+    if checkpoint is None:
+        raise Missing(f"checkpoint {checkpoint_uuid} not found")
+    return checkpoint
 
 
 def page_of(rows: QuerySet[Checkpoint], experiment: Experiment, query: Json) -> CheckpointsAnswer:
@@ -88,7 +97,7 @@ def page_of(rows: QuerySet[Checkpoint], experiment: Experiment, query: Json) -> 
     By a metric, the better one stands first unless an order was asked for, and those without the metric last.
     """
     if states := query.get("states"):
-        rows = rows.filter(state__in=[ours for state in states for ours in _STATES[state]])
+        rows = rows.filter(state__in=[ours for state in states for ours in CHECKPOINT_STATES[state]])
     rows = rows.select_related("trial__experiment")
     searcher = experiment.config.get("searcher") or {}
     metric = query.get("sortByMetric")

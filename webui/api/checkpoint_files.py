@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from django.db.models import Q
 from django.http import (
     HttpRequest,
     HttpResponseBase,
@@ -27,6 +28,7 @@ from experiments.states import USABLE, CheckpointState
 from jobs.models import Allocation
 from webui.api.answers import Answer, Maybe, Media, Number64, json_answer
 from webui.api.async_views import Principal, async_view
+from webui.api.checkpoint_encoding import find
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.log_files import as_file
 from webui.downloads.checkpoints import FORMATS, archive, one_file
@@ -102,13 +104,11 @@ async def whole(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID
 
 def _find(who: Principal, checkpoint_uuid: uuid.UUID) -> Checkpoint:
     """The checkpoint, which must be complete; a run sees those of its experiment and what it began with."""
-    rows = Checkpoint.objects.select_related("trial__experiment").filter(pk=checkpoint_uuid)
+    among = Q()
     if isinstance(who, Allocation):
         trial = Trial.objects.filter(task_id=who.task_id).first()
-        rows = rows.filter(checkpoints.open_to(trial)) if trial else rows.none()
-    checkpoint = rows.first()
-    if checkpoint is None:
-        raise Missing(f"checkpoint {checkpoint_uuid} not found")
+        among = checkpoints.open_to(trial) if trial else Q(pk=None)
+    checkpoint = find(checkpoint_uuid, among)
     if checkpoint.state not in USABLE:
         state = {
             CheckpointState.PARTIAL: "still being uploaded; try again when the upload is complete",

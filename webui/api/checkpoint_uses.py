@@ -11,12 +11,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from experiments import checkpoints
-from experiments.models import Checkpoint
 from metrics import reported
 from webui.api import trials
 from webui.api.answers import Answer, Stored
 from webui.api.authentication import Run
-from webui.api.errors import BadRequest, Missing
+from webui.api.checkpoint_encoding import find
+from webui.api.errors import BadRequest
 from webui.api.permissions import person, require_owner
 from webui.api.trial_metric_streams import ReportRecord, encode_report
 from webui.api.views import ApiView
@@ -71,10 +71,7 @@ class CheckpointMetrics(ApiView):
     answers = {"GET": ReportsAnswer}
 
     def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
-        checkpoint = Checkpoint.objects.filter(pk=checkpoint_uuid).first()
-        if checkpoint is None:
-            raise Missing(f"checkpoint {checkpoint_uuid} not found")
-        using = sorted(checkpoint.used_by.values_list("pk", flat=True))
+        using = sorted(find(checkpoint_uuid).used_by.values_list("pk", flat=True))
         group = self.query(request).get("metricGroup")
         found = reported.read(using, [group] if group else None) if using else []
         return Response(

@@ -6,7 +6,6 @@ import uuid
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,7 +13,7 @@ from rest_framework.response import Response
 from dispatch.runs import detached
 from events.announce import announce
 from experiments import checkpoints, transitions
-from experiments.models import Checkpoint, Trial
+from experiments.models import Trial
 from jobs.models import Member
 from webui.api.answers import Answer, Nothing
 from webui.api.authentication import Run
@@ -26,18 +25,10 @@ from webui.api.checkpoint_deletion import (
     described,
     patch_all,
 )
-from webui.api.checkpoint_encoding import CheckpointRecord, encode_checkpoint
+from webui.api.checkpoint_encoding import CheckpointRecord, encode_checkpoint, find
 from webui.api.errors import BadRequest, Forbidden, Missing
 from webui.api.permissions import person, require_owner
 from webui.api.views import ApiView, Json
-
-
-def _find(checkpoint_uuid: uuid.UUID, *among: Q) -> Checkpoint:
-    rows = Checkpoint.objects.select_related("trial__experiment")
-    checkpoint = rows.filter(*among, pk=checkpoint_uuid).first()
-    if checkpoint is None:
-        raise Missing(f"checkpoint {checkpoint_uuid} not found")
-    return checkpoint
 
 
 class CheckpointAnswer(Answer):
@@ -57,11 +48,11 @@ class OneCheckpoint(ApiView):
     def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
         who: Any = request.user
         if not isinstance(who, Run):
-            return Response({"checkpoint": described(_find(checkpoint_uuid))})
+            return Response({"checkpoint": described(find(checkpoint_uuid))})
         if who.trial is None:
             raise Missing("This run does not belong to a trial, so it has no checkpoints.")
         return Response(
-            {"checkpoint": encode_checkpoint(_find(checkpoint_uuid, checkpoints.open_to(who.trial)))}
+            {"checkpoint": encode_checkpoint(find(checkpoint_uuid, checkpoints.open_to(who.trial)))}
         )
 
 
@@ -80,7 +71,7 @@ class CheckpointMetadata(ApiView):
     answers = {"POST": CheckpointAnswer}
 
     def post(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
-        checkpoint = _find(checkpoint_uuid)
+        checkpoint = find(checkpoint_uuid)
         require_owner(person(request), checkpoint.trial.experiment)
         checkpoint.metadata = self.body(request)["checkpoint"]["metadata"]
         checkpoint.save(update_fields=["metadata"])

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import uuid
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.db.models import Q, QuerySet, TextField
+from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
+from pydantic import create_model
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from accounts.models import User
 from accounts.refusals import Code, refused_as
 from commands import submit, transitions
 from commands.config import CommandConfig, check, parse, shown
-from commands.listing import with_parts
 from commands.models import Command
 from experiments import places, templates
 from experiments.models import Workspace
 from jobs import phases, queue_edits
 from jobs.models import Job
-from jobs.states import AllocationState
+from shown import tasks
+from shown.tasks import TaskRow
 from submissions import contexts
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.errors import BadRequest, Missing
 from webui.api.launch_warnings import warnings_for
-from webui.api.permissions import actor, person, require_owner
+from webui.api.permissions import actor, idempotency_key, person, require_owner
 from webui.api.views import ApiView, Json
 
 SORT = {
@@ -75,10 +74,10 @@ class NewPriority(serializers.Serializer[Any]):
     priority = serializers.JSONField()
 
 
-def find(command_id: str, kind: Job.Kind = Job.Kind.COMMAND) -> Any:
-    """The command, with its parts, whose id is the text or alone begins with it. Raises Missing, BadRequest."""
+def find(command_id: str, kind: Job.Kind) -> TaskRow:
+    """The one of this kind whose id is the text or alone begins with it. Raises Missing, BadRequest."""
     wanted, noun = command_id.strip().lower(), kind.value.lower()
-    rows = with_parts().filter(job__kind=kind)
+    rows = tasks.with_parts().filter(job__kind=kind)
     try:
         rows = rows.filter(pk=uuid.UUID(wanted))
     except ValueError:
@@ -90,14 +89,7 @@ def find(command_id: str, kind: Job.Kind = Job.Kind.COMMAND) -> Any:
         raise Missing(f"{noun} {command_id} not found")
     if len(found) > 1:
         raise BadRequest(f"{noun} {command_id} is ambiguous: several ids start with it; give more characters")
-    return found[0]
-
-
-def effective_config(command: Command) -> Json:
-    """The config in force: what was submitted, with what queue edits have changed since. Secrets are masked."""
-    job = command.job
-    edited = {"priority": job.priority, "weight": job.weight, "resource_pool": job.pool.name}
-    return shown({**command.config, "resources": {**command.config["resources"], **edited}})
+    return tasks.row(found[0])
 
 
 class CommandRecord(Answer):
@@ -132,32 +124,36 @@ class LaunchedAnswer(Answer):
     notices: list[str]
 
 
-class CommandsAnswer(Answer):
-    commands: list[CommandRecord]
-    pagination: Pagination
+class KindAnswers(NamedTuple):
+    """HTTP method -> answer of the views of a kind: of its list, of one, and of what changes one."""
+
+    many: Mapping[str, Any]
+    one: Mapping[str, Any]
+    changed: Mapping[str, Any]
 
 
-class NewCommandAnswer(LaunchedAnswer):
-    command: CommandRecord | None
+def answers_of(kind: Job.Kind, record: Any) -> KindAnswers:
+    """For shells: ShellsAnswer, NewShellAnswer, ShellAndConfigAnswer and ShellAnswer, with records of this type."""
+    name, noun = kind.value.capitalize(), kind.value.lower()
+    rows: Json = {f"{noun}s": list[record], "pagination": Pagination}
+    created: Json = {noun: record | None}
+    changed = create_model(f"{name}Answer", __base__=Answer, **{noun: record})
+    return KindAnswers(
+        {
+            "GET": create_model(f"{name}sAnswer", __base__=Answer, **rows),
+            "POST": create_model(f"New{name}Answer", __base__=LaunchedAnswer, **created),
+        },
+        {"GET": create_model(f"{name}AndConfigAnswer", __base__=changed, config=Json)},
+        {"POST": changed},
+    )
 
 
-class CommandAnswer(Answer):
-    command: CommandRecord
-
-
-class CommandAndConfigAnswer(CommandAnswer):
-    config: Json
-
-
-def encode_command(command: Any) -> CommandRecord:
-    """One row of `with_parts`: Determined's command record, extended by slots, hosts and how it ended."""
-    phase = phases.of(command)
-    attempt = next(iter(command.task.allocations.all()), None)
-    running = attempt is not None and attempt.state != AllocationState.TERMINATED
+def encode_command(row: TaskRow) -> CommandRecord:
+    command = row.command
     return CommandRecord.of(
         command,
         id=str(command.pk),
-        state=_DIALECT.get(phase, "STATE_TERMINATED"),
+        state=_DIALECT.get(row.phase, "STATE_TERMINATED"),
         start_time=command.submitted_at,
         end_time=command.ended_at,
         username=command.owner.username,
@@ -167,13 +163,16 @@ def encode_command(command: Any) -> CommandRecord:
         job_id=str(command.job_id),
         workspace_id=command.workspace_number,
         exit_status=command.ending or None,
-        phase=phase,
+        phase=row.phase,
         slots=command.task.slots,
         priority=command.job.priority,
-        hosts=[member.host.name for member in attempt.members.all()] if attempt else [],
-        allocation_id=attempt.pk if attempt and running else None,
-        run_start_time=attempt.started_at if attempt else None,
+        hosts=row.hosts,
+        allocation_id=row.current.pk if row.current else None,
+        run_start_time=row.attempt.started_at if row.attempt else None,
     )
+
+
+ANSWERS = answers_of(Job.Kind.COMMAND, CommandRecord)
 
 
 class OfKind:
@@ -186,12 +185,12 @@ class OfKind:
         """As the answers' one object is called."""
         return self.kind.value.lower()
 
-    def find(self, command_id: str) -> Any:
+    def find(self, command_id: str) -> TaskRow:
         return find(command_id, self.kind)
 
-    def encoded(self, command: Any, request: Request) -> CommandRecord:
+    def encoded(self, row: TaskRow, request: Request) -> CommandRecord:
         """One row, as whoever asks may see it."""
-        return encode_command(command)
+        return encode_command(row)
 
 
 class Commands(OfKind, ApiView):
@@ -199,7 +198,7 @@ class Commands(OfKind, ApiView):
 
     bodies = {"POST": NewCommand}
     queries = {"GET": CommandsQuery}
-    answers: ClassVar[Mapping[str, Any]] = {"GET": CommandsAnswer, "POST": NewCommandAnswer}
+    answers = ANSWERS.many
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
@@ -207,7 +206,7 @@ class Commands(OfKind, ApiView):
             query["orderBy"] = "ORDER_BY_DESC"  # Determined's client asks for no page and no order
         rows = _chosen(query, self.kind).order_by(*encoding.ordering(query, SORT, "submitted_at"))
         return Response(
-            encoding.page(self.answers["GET"], rows, query, lambda row: self.encoded(row, request))
+            encoding.page(self.answers["GET"], rows, query, lambda one: self.encoded(tasks.row(one), request))
         )
 
     def post(self, request: Request) -> Response:
@@ -224,7 +223,7 @@ class Commands(OfKind, ApiView):
                 config=config,
                 context=contexts.store(body.get("files") or []),
                 workspace_number=workspace,
-                idempotency_key=_idempotency_key(request, user),
+                idempotency_key=idempotency_key(request, user),
                 actor=actor(request),
                 kind=self.kind,
                 shown=self.shown(body),
@@ -237,17 +236,17 @@ class Commands(OfKind, ApiView):
 
     def _created(self, command: Command, config: CommandConfig, body: Json, request: Request) -> Json:
         fresh = self.find(str(command.pk))
-        warnings, notices = warnings_for(fresh.job.pool, fresh.task)
+        warnings, notices = warnings_for(fresh.command.job.pool, fresh.command.task)
         if body.get("data"):
             notices.append(f"data has no effect on a {self.noun}; send files.")
         return {
-            self.noun: self.encoded(fresh, request), "config": effective_config(fresh), "warnings": warnings,
+            self.noun: self.encoded(fresh, request), "config": fresh.effective_config, "warnings": warnings,
             "notices": notices + config.remarks(),
         }  # fmt: skip
 
 
 def _chosen(query: Json, kind: Job.Kind) -> QuerySet[Command]:
-    rows = with_parts().filter(job__kind=kind)
+    rows = tasks.with_parts().filter(job__kind=kind)
     if query.get("users"):
         rows = rows.filter(owner__username__in=query["users"])
     if query.get("userIds"):
@@ -255,10 +254,7 @@ def _chosen(query: Json, kind: Job.Kind) -> QuerySet[Command]:
     if query.get("workspaceId"):
         rows = rows.filter(workspace_number=query["workspaceId"])
     if query.get("phases"):
-        wanted = Q()
-        for word in query["phases"]:
-            wanted |= phases.where(word)
-        rows = rows.filter(wanted)
+        rows = rows.filter(phases.where(*query["phases"]))
     return rows
 
 
@@ -283,29 +279,23 @@ def _workspace(number: int | None) -> int:
     return number
 
 
-def _idempotency_key(request: Request, user: User) -> str | None:
-    """The header's key, kept apart per user: nobody learns of another's command by guessing."""
-    key = request.headers.get("Idempotency-Key")
-    return hashlib.sha256(f"{user.pk}:{key}".encode()).hexdigest() if key else None
-
-
 class OneCommand(OfKind, ApiView):
     """One command with its config."""
 
-    answers: ClassVar[Mapping[str, Any]] = {"GET": CommandAndConfigAnswer}
+    answers = ANSWERS.one
 
     def get(self, request: Request, command_id: str) -> Response:
-        command = self.find(command_id)
-        return Response({self.noun: self.encoded(command, request), "config": effective_config(command)})
+        row = self.find(command_id)
+        return Response({self.noun: self.encoded(row, request), "config": row.effective_config})
 
 
 class CommandKill(OfKind, ApiView):
     """Kill a command immediately. An ended one is left unchanged."""
 
-    answers: ClassVar[Mapping[str, Any]] = {"POST": CommandAnswer}
+    answers = ANSWERS.changed
 
     def post(self, request: Request, command_id: str) -> Response:
-        command = self.find(command_id)
+        command = self.find(command_id).command
         require_owner(person(request), command)
         transitions.kill(command.pk, actor=actor(request))
         return Response({self.noun: self.encoded(self.find(str(command.pk)), request)})
@@ -315,11 +305,11 @@ class CommandPriority(OfKind, ApiView):
     """Set the priority of a command that has not ended."""
 
     bodies = {"POST": NewPriority}
-    answers: ClassVar[Mapping[str, Any]] = {"POST": CommandAnswer}
+    answers = ANSWERS.changed
 
     def post(self, request: Request, command_id: str) -> Response:
         priority = self.body(request)["priority"]
-        command = self.find(command_id)
+        command = self.find(command_id).command
         update = queue_edits.Update(str(command.job_id), priority=priority)
         with refused_as(Code.INVALID):
             queue_edits.apply([update], actor=actor(request), role=person(request).acting_role)

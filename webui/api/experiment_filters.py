@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import QueryDict
 from rest_framework import serializers
 
@@ -96,7 +96,7 @@ def _summed(rows: QuerySet[Rows], filters: Json) -> QuerySet[Rows]:
     if filters.get("archived") is not None:
         rows = rows.filter(archived=filters["archived"])
     if filters.get("states"):
-        rows = rows.filter(_states(filters["states"]))
+        rows = rows.filter(phases.where(*(name.removeprefix("STATE_") for name in filters["states"])))
     if filters.get("users"):
         rows = rows.filter(owner__username__in=filters["users"])
     if filters.get("userIds"):
@@ -104,13 +104,6 @@ def _summed(rows: QuerySet[Rows], filters: Json) -> QuerySet[Rows]:
     if filters.get("projectId"):
         rows = rows.filter(project_id=filters["projectId"])
     return rows
-
-
-def _states(names: list[str]) -> Q:
-    wanted = Q(pk=None)
-    for name in names:
-        wanted |= phases.where(name.removeprefix("STATE_"))
-    return wanted
 
 
 def by_id(rows: QuerySet[Experiment], params: QueryDict) -> QuerySet[Experiment]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -34,7 +33,7 @@ from webui.api.experiment_encoding import ExperimentDraft, ExperimentRecord, enc
 from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, chosen, total
 from webui.api.job_queue_rows import JobSummary, summary_of
 from webui.api.launch_warnings import warnings_for
-from webui.api.permissions import actor, person, require_owner
+from webui.api.permissions import actor, idempotency_key, person, require_owner
 from webui.api.views import ApiView, Json
 
 
@@ -285,7 +284,7 @@ def _create(
             project=project,
             parent=parent,
             activate=body.get("activate") is not False,
-            idempotency_key=_idempotency_key(request, user),
+            idempotency_key=idempotency_key(request, user),
             actor=actor(request),
             unmanaged=bool(body.get("unmanaged")),
             external_id=external_id,
@@ -298,12 +297,6 @@ def _create(
     return SubmittedExperiment(
         experiment=encoded, config=encoded.config, warnings=warnings, notices=notices + config.remarks()
     )
-
-
-def _idempotency_key(request: Request, user: User) -> str | None:
-    """The header's key, kept apart per user: nobody learns of another's experiment by guessing."""
-    key = request.headers.get("Idempotency-Key")
-    return hashlib.sha256(f"{user.pk}:{key}".encode()).hexdigest() if key else None
 
 
 class OneExperiment(ApiView):

@@ -10,26 +10,11 @@ from rest_framework.response import Response
 
 from jobs.models import Job
 from webui.api import commands
-from webui.api.answers import Answer, Nothing, Pagination
+from webui.api.answers import Nothing
 from webui.api.services import NewService, OfServiceKind, ServiceRecord
-from webui.api.views import ApiView, Json
+from webui.api.views import ApiView
 
-
-class NotebooksAnswer(Answer):
-    notebooks: list[ServiceRecord]
-    pagination: Pagination
-
-
-class NewNotebookAnswer(commands.LaunchedAnswer):
-    notebook: ServiceRecord | None
-
-
-class NotebookAnswer(Answer):
-    notebook: ServiceRecord
-
-
-class NotebookAndConfigAnswer(NotebookAnswer):
-    config: Json
+ANSWERS = commands.answers_of(Job.Kind.NOTEBOOK, ServiceRecord)
 
 
 class OfNotebooks(OfServiceKind):
@@ -40,25 +25,25 @@ class Notebooks(OfNotebooks, commands.Commands):
     """List all notebooks, newest first; or create one. With `preview`, only the full config is returned."""
 
     bodies = {"POST": NewService}
-    answers = {"GET": NotebooksAnswer, "POST": NewNotebookAnswer}
+    answers = ANSWERS.many
 
 
 class OneNotebook(OfNotebooks, commands.OneCommand):
     """One notebook with its config."""
 
-    answers = {"GET": NotebookAndConfigAnswer}
+    answers = ANSWERS.one
 
 
 class NotebookKill(OfNotebooks, commands.CommandKill):
     """Kill a notebook immediately. An ended one is left unchanged."""
 
-    answers = {"POST": NotebookAnswer}
+    answers = ANSWERS.changed
 
 
 class NotebookPriority(OfNotebooks, commands.CommandPriority):
     """Set the priority of a notebook that has not ended."""
 
-    answers = {"POST": NotebookAnswer}
+    answers = ANSWERS.changed
 
 
 class Idle(serializers.Serializer[Any]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any
 
 from rest_framework.exceptions import NotAuthenticated
@@ -54,3 +55,9 @@ def actor(request: Request) -> str:
     """How event rows name whoever asks."""
     who: Any = request.user
     return f"run:{who.allocation.pk}" if isinstance(who, Run) else f"user:{who.username}"
+
+
+def idempotency_key(request: Request, user: User) -> str | None:
+    """The header's key, kept apart per user: nobody learns of another's job by guessing."""
+    key = request.headers.get("Idempotency-Key")
+    return hashlib.sha256(f"{user.pk}:{key}".encode()).hexdigest() if key else None

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from commands.models import Command, Service
-from jobs import phases
+from commands.models import Service
+from shown.tasks import TaskRow
 from webui.api.answers import Maybe, Time
 from webui.api.commands import CommandRecord, NewCommand, OfKind, encode_command
 
@@ -32,19 +30,12 @@ class ServiceRecord(CommandRecord):
 class OfServiceKind(OfKind):
     """A kind whose program people use through the server."""
 
-    def encoded(self, command: Any, request: Request) -> CommandRecord:
-        return encode_service(command)
-
-
-def encode_service(command: Command) -> CommandRecord:
-    """A command's record with its address: `serviceAddress` is a path on this server."""
-    service: Service | None = getattr(command, "service", None)
-    if service is None:
-        return encode_command(command)
-    return ServiceRecord.of(
-        encode_command(command),
-        service_address=f"/proxy/{command.pk}/",
-        ready=service.ready_at is not None and phases.of(command) == phases.RUNNING,
-        last_used=service.used_at,
-        idle_timeout_seconds=service.idle_timeout_seconds,
-    )
+    def encoded(self, row: TaskRow, request: Request) -> ServiceRecord:
+        service: Service = row.command.service
+        return ServiceRecord.of(
+            encode_command(row),
+            service_address=f"/proxy/{row.command.pk}/",
+            ready=row.is_ready,
+            last_used=service.used_at,
+            idle_timeout_seconds=service.idle_timeout_seconds,
+        )

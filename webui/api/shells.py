@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-from typing import Any
 
 from rest_framework.request import Request
 
@@ -12,8 +11,9 @@ from commands import shell_keys
 from commands.models import Command
 from hosts.models import Host
 from jobs.models import Job
+from shown.tasks import TaskRow
 from webui.api import commands
-from webui.api.answers import Answer, Maybe, Pagination
+from webui.api.answers import Answer, Maybe
 from webui.api.services import NewService, OfServiceKind, ServiceRecord
 from webui.api.views import Json
 from webui.proxy.access import may_use
@@ -35,31 +35,18 @@ class ShellRecord(ServiceRecord):
     private_key: Maybe[str] = None
 
 
-class ShellsAnswer(Answer):
-    shells: list[ShellRecord]
-    pagination: Pagination
-
-
-class NewShellAnswer(commands.LaunchedAnswer):
-    shell: ShellRecord | None
-
-
-class ShellAnswer(Answer):
-    shell: ShellRecord
-
-
-class ShellAndConfigAnswer(ShellAnswer):
-    config: Json
+ANSWERS = commands.answers_of(Job.Kind.SHELL, ShellRecord)
 
 
 class OfShells(OfServiceKind):
     kind = Job.Kind.SHELL
 
-    def encoded(self, command: Any, request: Request) -> ShellRecord:
+    def encoded(self, row: TaskRow, request: Request) -> ShellRecord:
         """The private key is told to those who may use the shell: it opens it."""
-        user, keys = request.user, shell_keys.of_user(command.pk)
+        user, command = request.user, row.command
+        keys = shell_keys.of_user(command.pk)
         return ShellRecord.of(
-            super().encoded(command, request),
+            super().encoded(row, request),
             public_key=keys.public,
             host_key=shell_keys.of_host(command.pk).public,
             agent_user_group=LoginAccount(user=account_of(command)),
@@ -72,7 +59,7 @@ def account_of(command: Command) -> str:
     pool = command.job.pool
     if command.owner.unix_user and not pool.shared_account:
         return str(command.owner.unix_user)
-    attempts = command.task.allocations.all()  # as commands.listing has read them
+    attempts = command.task.allocations.all()  # as shown.tasks has read them
     hosts = [member.host for attempt in attempts for member in attempt.members.all()]
     names = {host.login_user or getpass.getuser() for host in hosts or Host.objects.filter(pool=pool)}
     return names.pop() if len(names) == 1 else ""
@@ -82,22 +69,22 @@ class Shells(OfShells, commands.Commands):
     """List all shells, newest first; or create one."""
 
     bodies = {"POST": NewService}
-    answers = {"GET": ShellsAnswer, "POST": NewShellAnswer}
+    answers = ANSWERS.many
 
 
 class OneShell(OfShells, commands.OneCommand):
     """One shell with its config and, for its owner, the key for logging in."""
 
-    answers = {"GET": ShellAndConfigAnswer}
+    answers = ANSWERS.one
 
 
 class ShellKill(OfShells, commands.CommandKill):
     """Kill a shell and everything that runs in it. An ended one is left unchanged."""
 
-    answers = {"POST": ShellAnswer}
+    answers = ANSWERS.changed
 
 
 class ShellPriority(OfShells, commands.CommandPriority):
     """Set the priority of a shell that has not ended."""
 
-    answers = {"POST": ShellAnswer}
+    answers = ANSWERS.changed

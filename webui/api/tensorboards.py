@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -11,8 +9,8 @@ from commands import submit
 from commands.models import Service
 from experiments.models import Experiment, Trial
 from jobs.models import Job
+from shown.tasks import TaskRow
 from webui.api import commands
-from webui.api.answers import Answer, Pagination
 from webui.api.errors import BadRequest, Missing
 from webui.api.services import NewService, OfServiceKind, ServiceRecord
 from webui.api.views import Json
@@ -30,30 +28,16 @@ class TensorboardRecord(ServiceRecord):
     trial_ids: list[int]
 
 
-class TensorboardsAnswer(Answer):
-    tensorboards: list[TensorboardRecord]
-    pagination: Pagination
-
-
-class NewTensorboardAnswer(commands.LaunchedAnswer):
-    tensorboard: TensorboardRecord | None
-
-
-class TensorboardAnswer(Answer):
-    tensorboard: TensorboardRecord
-
-
-class TensorboardAndConfigAnswer(TensorboardAnswer):
-    config: Json
+ANSWERS = commands.answers_of(Job.Kind.TENSORBOARD, TensorboardRecord)
 
 
 class OfTensorboards(OfServiceKind):
     kind = Job.Kind.TENSORBOARD
 
-    def encoded(self, command: Any, request: Request) -> TensorboardRecord:
-        shown: Service = command.service
+    def encoded(self, row: TaskRow, request: Request) -> TensorboardRecord:
+        shown: Service = row.command.service
         return TensorboardRecord.of(
-            super().encoded(command, request), experiment_ids=shown.experiment_ids, trial_ids=shown.trial_ids
+            super().encoded(row, request), experiment_ids=shown.experiment_ids, trial_ids=shown.trial_ids
         )
 
 
@@ -61,7 +45,7 @@ class Tensorboards(OfTensorboards, commands.Commands):
     """List all TensorBoards, newest first; or create one."""
 
     bodies = {"POST": NewTensorboard}
-    answers = {"GET": TensorboardsAnswer, "POST": NewTensorboardAnswer}
+    answers = ANSWERS.many
 
     def shown(self, body: Json) -> submit.Shown:
         return shown_of(body.get("experimentIds") or [], body.get("trialIds") or [])
@@ -81,16 +65,16 @@ def shown_of(experiment_ids: list[int], trial_ids: list[int]) -> submit.Shown:
 class OneTensorboard(OfTensorboards, commands.OneCommand):
     """One TensorBoard with its config."""
 
-    answers = {"GET": TensorboardAndConfigAnswer}
+    answers = ANSWERS.one
 
 
 class TensorboardKill(OfTensorboards, commands.CommandKill):
     """Kill a TensorBoard immediately. An ended one is left unchanged."""
 
-    answers = {"POST": TensorboardAnswer}
+    answers = ANSWERS.changed
 
 
 class TensorboardPriority(OfTensorboards, commands.CommandPriority):
     """Set the priority of a TensorBoard that has not ended."""
 
-    answers = {"POST": TensorboardAnswer}
+    answers = ANSWERS.changed

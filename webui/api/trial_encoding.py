@@ -37,11 +37,15 @@ STATES = [
     for word in (phases.QUEUED, phases.STARTING, phases.RUNNING, *TrialState.values)
     if word != TrialState.ACTIVE
 ]
-#: of checkpoints
-CheckpointStateName = Annotated[
-    str,
-    one_of(*("STATE_ACTIVE", "STATE_COMPLETED", "STATE_PARTIALLY_DELETED", "STATE_DELETED", "STATE_ERROR")),
-]
+#: states of checkpoints in the dialect -> ours; it has none for what is being uploaded or is about to go
+CHECKPOINT_STATES = {
+    "STATE_ACTIVE": [CheckpointState.PARTIAL],
+    "STATE_COMPLETED": [CheckpointState.COMPLETED],
+    "STATE_PARTIALLY_DELETED": [CheckpointState.PARTIALLY_DELETED],
+    "STATE_DELETED": [CheckpointState.DELETING, CheckpointState.DELETED],
+    "STATE_ERROR": [CheckpointState.ERROR],
+}
+CheckpointStateName = Annotated[str, one_of(*CHECKPOINT_STATES)]
 
 
 class AverageMetrics(Answer):
@@ -137,9 +141,7 @@ def checkpoint_workload(checkpoint: Checkpoint) -> CheckpointWorkload:
 
 
 def checkpoint_state(checkpoint: Checkpoint) -> str:
-    """The client knows neither PARTIAL nor DELETING: what is being uploaded is ACTIVE to it, what is to go DELETED."""
-    told = {CheckpointState.PARTIAL: "ACTIVE", CheckpointState.DELETING: "DELETED"}
-    return f"STATE_{told.get(CheckpointState(checkpoint.state), checkpoint.state)}"
+    return next(name for name, ours in CHECKPOINT_STATES.items() if checkpoint.state in ours)
 
 
 def _failure(trial: Trial) -> FailureRecord | None:

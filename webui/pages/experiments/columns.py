@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import BigIntegerField, Count, F, IntegerField, OuterRef, QuerySet, Subquery, Sum
+from django.db.models import F, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce, Now
 from django.http import QueryDict
 from django.utils import timezone
@@ -15,10 +15,10 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from accounts.models import User
-from experiments.models import Checkpoint, Experiment, Project, Trial
-from experiments.states import GONE
+from experiments.models import Experiment, Project, Trial
 from metrics.comparisons import Metric
 from metrics.values import text
+from shown import experiments
 from webui.models import UserSetting
 from webui.pages.search.rows import summarised
 from webui.pages.table_columns import Column
@@ -96,18 +96,9 @@ def _of_the_best(value: Any) -> Subquery:
 
 def annotated(rows: QuerySet[Experiment], keys: Sequence[str]) -> QuerySet[Experiment]:
     """The rows with the numbers that these columns need."""
-    kept = Checkpoint.objects.filter(trial__experiment=OuterRef("pk")).exclude(state__in=GONE).order_by()
-    of_each = kept.values("trial__experiment")
-    trials = Trial.objects.filter(experiment=OuterRef("pk")).order_by().values("experiment")
-    numbers: dict[str, Any] = {
-        "trials": ("num_trials", trials.annotate(n=Count("pk")), IntegerField()),
-        "checkpoints": ("checkpoint_count", of_each.annotate(n=Count("pk")), IntegerField()),
-        "size": ("checkpoint_bytes", of_each.annotate(n=Sum("size_bytes")), BigIntegerField()),
-    }
-    for key, (name, counted, kind) in numbers.items():
-        if key in keys:
-            rows = rows.annotate(**{name: Coalesce(Subquery(counted.values("n"), output_field=kind), 0)})
-    return rows
+    names = {"trials": "num_trials", "checkpoints": "checkpoint_count", "size": "checkpoint_bytes"}
+    numbers = experiments.numbers()
+    return rows.annotate(**{name: numbers[name] for key, name in names.items() if key in keys})
 
 
 def chosen(user: User, query: QueryDict) -> list[str]:

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
 from commands import transitions
 from commands.config import shown
-from commands.listing import with_parts
-from commands.models import Command, Service
+from commands.models import Command
 from commands.states import CommandState
 from events.models import Event
 from jobs import phases
-from jobs.models import Allocation
-from jobs.states import AllocationState
-from shown import timeline, verdicts
+from shown import tasks, timeline, verdicts
 from trainmaster import yamltext
 from webui.pages import why
 from webui.pages.frame import actor, page, show, user_of
@@ -42,17 +37,12 @@ CHIPS: dict[str, list[str]] = {
 }
 
 
-def find(command_id: uuid.UUID) -> Any:
+def find(command_id: uuid.UUID) -> Command:
     """The command or 404."""
-    found = with_parts().filter(pk=command_id).first()
+    found = tasks.with_parts().filter(pk=command_id).first()
     if found is None:
         raise Http404(f"There is no command {command_id}.")
     return found
-
-
-def attempt_of(command: Command) -> Allocation | None:
-    """Its only attempt, once it has slots."""
-    return next(iter(command.task.allocations.all()), None)
 
 
 def listing(request: HttpRequest) -> HttpResponse:
@@ -62,34 +52,21 @@ def listing(request: HttpRequest) -> HttpResponse:
     return redirect(f"/tasks?{wanted.urlencode()}")
 
 
-def ran_seconds(command: Command, attempt: Allocation | None) -> float | None:
-    """How long it has run."""
-    if attempt is None or attempt.started_at is None:
-        return None
-    return ((attempt.ended_at or timezone.now()) - attempt.started_at).total_seconds()
-
-
 @page
 def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> HttpResponse:
     command = find(command_id)
     if tab not in TABS:
         raise Http404(f"A command has no page {tab}; it has {', '.join(TABS)}.")
-    attempt = attempt_of(command)
-    current = attempt if attempt and attempt.state != AllocationState.TERMINATED else None
+    row = tasks.row(command)
     context = {
         "command": command,
-        "phase": phases.of(command),
+        "row": row,
         "tab": tab,
         "tabs": TABS,
-        "kind": command.kind.label,
-        "is_service": Service.objects.filter(pk=command.pk).exists(),
         "words": _words(command.config["entrypoint"]),
-        "attempt": attempt,
-        "current": current,
-        "parts": verdicts.parts(attempt),
-        "seconds": ran_seconds(command, attempt),
-        "waiting": verdicts.waiting(command.task, command.job.pool),
-        "silent": verdicts.silent_hosts(current),
+        "parts": verdicts.parts(row.attempt),
+        "waiting": row.waiting,
+        "silent": verdicts.silent_hosts(row.current),
         "missing_bytes": verdicts.missing_bytes(command.task_id),
         "may_kill": rights.may_change(user_of(request), command) and command.state == CommandState.ACTIVE,
         "log_at": f"/commands/{command.pk}",

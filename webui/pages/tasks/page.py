@@ -11,12 +11,11 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from commands.listing import with_parts
-from commands.models import Command, Service
+from commands.models import Command
 from commands.states import CommandState
 from jobs import phases
 from jobs.models import Job
-from shown import verdicts
+from shown import tasks
 from webui.pages.frame import page, show, user_of
 from webui.pages.tasks import commands
 from webui.proxy.access import may_use
@@ -43,17 +42,16 @@ def listing(request: HttpRequest) -> HttpResponse:
     chosen, wrong = choices(request.GET, {"type": KINDS, "state": commands.CHIPS})
     chosen_kind = KINDS.get(chosen.get("type", ""))
     current = Paginator(_filtered(request, chosen), commands.PER_PAGE).get_page(request.GET.get("page"))
-    found = list(current.object_list)
-    services = Service.objects.in_bulk([each.pk for each in found])
+    rows = [_row(request, each) for each in current.object_list]
     context = {
         "page": current,
-        "rows": [_row(request, each, services.get(each.pk)) for each in found],
+        "rows": rows,
         "kinds": list(KINDS),
         "chips": list(commands.CHIPS),
         "chosen": chosen,
         "wrong": wrong,
         "filters": [(name, chosen.get(name, "")) for name in ("type", "state", "user")],
-        "nothing_at_all": not found and not _of_kind(Command.objects.all(), chosen_kind).exists(),
+        "nothing_at_all": not rows and not _of_kind(Command.objects.all(), chosen_kind).exists(),
         "beginnings": [BEGINNINGS[chosen_kind]] if chosen_kind else BEGINNINGS.values(),
         "may_edit": user_of(request).may_edit,
     }
@@ -65,13 +63,9 @@ def _of_kind(rows: QuerySet[Command], kind: Job.Kind | None) -> QuerySet[Command
 
 
 def _filtered(request: HttpRequest, wanted: QueryDict) -> QuerySet[Command]:
-    rows = with_parts().select_related("job__pool", "owner", "task")
-    rows = _of_kind(rows, KINDS.get(wanted.get("type", "")))
+    rows = _of_kind(tasks.with_parts(), KINDS.get(wanted.get("type", "")))
     if words := commands.CHIPS.get(wanted.get("state", "")):
-        found = Q()
-        for word in words:
-            found |= phases.where(word)
-        rows = rows.filter(found)
+        rows = rows.filter(phases.where(*words))
     if owner := wanted.get("user"):
         rows = rows.filter(owner=user_of(request)) if owner == "me" else rows.filter(owner__username=owner)
     if text := wanted.get("q", "").strip():
@@ -79,23 +73,12 @@ def _filtered(request: HttpRequest, wanted: QueryDict) -> QuerySet[Command]:
     return rows.order_by("-submitted_at", "-pk")
 
 
-def _row(request: HttpRequest, command: Command, service: Service | None) -> dict[str, Any]:
-    phase = phases.of(command)
-    attempt = commands.attempt_of(command)
-    ready = service is not None and service.ready_at is not None and phase == phases.RUNNING
+def _row(request: HttpRequest, command: Command) -> dict[str, Any]:
     mine = may_use(user_of(request), command)
     return {
-        "command": command,
-        "phase": phase,
-        "kind": command.kind.label,
-        "is_command": command.kind == Job.Kind.COMMAND,
-        "hosts": [member.host.name for member in attempt.members.all()] if attempt else [],
-        "seconds": commands.ran_seconds(command, attempt),
-        "open_at": f"/tasks/{command.pk}" if service and mine and not command.has_ended else "",
-        "ready": ready,
-        "used_at": service.used_at if ready and service else None,
+        "task": tasks.row(command),
+        "may_use": mine,
         "may_kill": mine and user_of(request).may_edit and command.state == CommandState.ACTIVE,
-        "why": verdicts.waiting(command.task, command.job.pool) if phase == phases.QUEUED else command.ending,
     }
 
 
@@ -103,27 +86,21 @@ def _row(request: HttpRequest, command: Command, service: Service | None) -> dic
 def waiting(request: HttpRequest, task_id: uuid.UUID) -> HttpResponseBase:
     """Where the task stands; once it can be used, this page gives way to it. Of a shell: how to log in."""
     command = commands.find(task_id)
-    service = Service.objects.filter(pk=command.pk).first()
-    if service is None:
+    row = tasks.row(command)
+    if row.service is None:
         return redirect(f"/commands/{command.pk}")
-    phase, attempt = phases.of(command), commands.attempt_of(command)
     allowed = may_use(user_of(request), command)
-    ready = service.ready_at is not None and phase == phases.RUNNING
     is_shell = command.kind == Job.Kind.SHELL
-    opened = f"/proxy/{command.pk}/" if ready and allowed and not is_shell else ""
+    opened = f"/proxy/{command.pk}/" if row.is_ready and allowed and not is_shell else ""
     if opened and "part" not in request.GET:
         return redirect(opened)
     context = {
         "command": command,
-        "service": service,
-        "kind": command.kind.label,
+        "row": row,
         "is_shell": is_shell,
-        "phase": phase,
-        "ready": ready,
         "allowed": allowed,
         "open_at": opened,
-        "hosts": [member.host.name for member in attempt.members.all()] if attempt else [],
-        "waits": verdicts.waiting(command.task, command.job.pool),
+        "waits": row.waiting,
         "shell_command": f"trainmaster shell open {command.short_id}",
         "ssh_command": f"trainmaster shell show-ssh-command {command.short_id}",
         "ssh_config": f"trainmaster shell ssh-config {command.short_id}",

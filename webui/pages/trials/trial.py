@@ -13,10 +13,11 @@ from events.models import Event
 from experiments import phases
 from experiments.models import Trial
 from experiments.search_preview import unit_of
-from experiments.states import GONE, TRIAL_END_STATES
+from experiments.states import TRIAL_END_STATES
 from jobs import idle_slots
 from jobs.states import AllocationState
 from metrics import charts
+from shown import checkpoints as shown_checkpoints
 from shown import timeline, verdicts
 from shown.hparams import named
 from webui.pages import why
@@ -53,7 +54,11 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
         raise Http404(f"A trial has no page {tab}; it has {', '.join(TABS)}.")
     context = context_of(request, trial, tab)
     if tab == "overview":
-        context |= {"stored": _stored(trial), "log_kept": log_retention.kept(trial.task_id)}
+        stored = shown_checkpoints.stored(trial=trial)
+        context |= {
+            "stored": stored.aggregate(count=Count("pk"), size=Sum("size_bytes")),
+            "log_kept": log_retention.kept(trial.task_id),
+        }
     elif tab == "checkpoints":
         context["table"] = checkpoints.table(trial.experiment, request.GET, trial)
     elif tab == "timeline":
@@ -100,13 +105,6 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
         "follow": f"trainmaster trial logs {trial.pk} --follow",
         "max_restarts": trial.experiment.config.get("max_restarts", 5),
     }
-
-
-def _stored(trial: Trial) -> dict[str, int]:
-    """`count` of its checkpoints and their `size` in bytes."""
-    kept = trial.checkpoints.exclude(state__in=GONE).order_by()
-    found = kept.aggregate(count=Count("pk"), size=Sum("size_bytes"))
-    return {"count": found["count"], "size": found["size"] or 0}
 
 
 def _words(entrypoint: str | list[str]) -> str:

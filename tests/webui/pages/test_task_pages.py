@@ -1,0 +1,74 @@
+"""Pages of commands, shells and TensorBoards: the state, host and reason of each, and what one of them offers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from commands import services, submit
+from commands.config import check
+from commands.models import Command
+from dispatch.passes import pool_pass
+from hosts.pools import default_pool
+from jobs import transitions
+from jobs.models import Job, Member
+from submissions import contexts
+from tests.rig.world import make_host, make_user
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def client() -> Client:
+    make_host("gpu1", slots=1)
+    client = Client()
+    client.force_login(make_user())
+    return client
+
+
+def made(kind: Job.Kind, **config: object) -> Command:
+    return submit.create(
+        owner=make_user(), config=check(dict(config), kind=kind), context=contexts.empty(), workspace_number=1,
+        idempotency_key=None, actor="user:ada", kind=kind, shown=submit.Shown([7], []),
+    )  # fmt: skip
+
+
+def run(command: Command) -> None:
+    pool_pass.run(default_pool().pk)
+    member = Member.objects.get(allocation__task=command.task)
+    transitions.member_launched(member.pk, boot_id="b")
+    transitions.member_running(member.pk)
+
+
+def text(client: Client, address: str) -> str:
+    answer = client.get(address)
+    assert answer.status_code == 200, answer
+    return re.sub(r"\s+", " ", answer.content.decode())
+
+
+def test_a_service_is_ready_once_it_accepts_connections(client: Client) -> None:
+    shell = made(Job.Kind.SHELL)
+    assert "Queued" in text(client, "/tasks?part")
+    run(shell)
+    assert "Running" in text(client, "/tasks?part")
+    assert "It is starting on gpu1." in text(client, f"/tasks/{shell.pk}?part")
+    services.reported(shell.task_id, {"type": "ready", "port": 20_001})
+    listed, waited = text(client, "/tasks?part"), text(client, f"/tasks/{shell.pk}?part")
+    ready = '<span class="state"><span class="lamp running"></span>Ready</span>'
+    assert ready in listed and '<a href="/hosts/gpu1">gpu1</a>' in listed
+    assert f'href="/tasks/{shell.pk}"' in listed and f'action="/commands/{shell.pk}/kill"' in listed
+    assert ready in waited and "It is ready on gpu1. Log in from a terminal:" in waited
+    assert f"Shell {shell.short_id}: Running" in text(client, f"/commands/{shell.pk}?part")
+
+
+def test_a_command_is_listed_with_why_it_waits_and_is_not_opened(client: Client) -> None:
+    command = made(Job.Kind.COMMAND, entrypoint="nvidia-smi", resources={"slots": 2})
+    pool_pass.run(default_pool().pk)
+    listed = text(client, "/tasks?type=commands&state=queued&part")
+    assert 'class="name mono"' in listed and "needs 2 slots on one host" in listed
+    assert f'href="/tasks/{command.pk}"' not in listed and "Last used" not in listed
+    assert "needs 2 slots on one host" in text(client, f"/commands/{command.pk}?part")
+    assert client.get(f"/tasks/{command.pk}")["Location"] == f"/commands/{command.pk}"
+    assert "No tasks match this filter" in text(client, "/tasks?type=commands&state=running&part")
