@@ -54,7 +54,7 @@ def test_a_template_is_renamed_with_its_uses_and_nobody_writes_over_anothers_cha
     page = client.get("/templates/base%202").content.decode()
     assert "Experiments submitted with it: 1" in page and "1 experiment was submitted with it" in page
     late = client.post("/templates/base 2", {"name": "base 2", "config": "max_restarts: 2", "seen": seen})
-    assert (late.status_code, b"meanwhile" in late.content) == (409, True)
+    assert (late.status_code, b"while you were editing it" in late.content) == (409, True)
     client.force_login(make_user("vic", User.Role.VIEWER))
     assert client.post("/templates/base 2/remove").status_code == 403
     client.force_login(make_user())
