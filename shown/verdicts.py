@@ -66,7 +66,7 @@ def silent_hosts(allocation: Allocation | None) -> str:
 
 
 def _silent_for(host: Host) -> str:
-    heard = max(filter(None, [host.last_seen_at, host.last_heartbeat_at]), default=None)
+    heard = host.heard_at
     return f"for {duration((timezone.now() - heard).total_seconds())}" if heard else ""
 
 

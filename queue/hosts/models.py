@@ -8,6 +8,7 @@ hosts.transitions writes for both. Nothing else writes these rows.
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import Any
 
 from django.db import models
@@ -200,6 +201,24 @@ class Host(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def state(self) -> str:
+        """One word for people: what stands in the way of using the host first, "ready" when nothing does."""
+        if self.admission != self.Admission.READY:
+            return str(self.admission)
+        if self.contact == self.Contact.SILENT:
+            return "silent"
+        if not self.enabled:
+            return "disabled"
+        if self.draining:
+            return "draining"
+        return "ready" if self.contact == self.Contact.REACHABLE else "unknown"
+
+    @property
+    def heard_at(self) -> datetime | None:
+        """The last contact: an answer over SSH, or a word of a runner there."""
+        return max(filter(None, [self.last_seen_at, self.last_heartbeat_at]), default=None)
 
     @property
     def why_not_used(self) -> str:

@@ -170,14 +170,3 @@ def keep_offered(host: Host, offered: str, hop: int) -> None:
         host.jumps[hop]["offered_host_key"] = offered
     else:
         host.offered_host_key = offered
-
-
-def state_of(host: Host) -> str:
-    """One word for people: what stands in the way of using the host first, "ready" when nothing does."""
-    if host.admission != Host.Admission.READY:
-        return str(host.admission)
-    if host.contact == Host.Contact.SILENT:
-        return "silent"
-    if not host.enabled:
-        return "disabled"
-    return "draining" if host.draining else "ready"

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
@@ -52,6 +52,11 @@ def forget(host_id: uuid.UUID) -> None:
     PairCheck.objects.filter(Q(first=host_id) | Q(second=host_id)).delete()
 
 
+def ready(pool_id: int) -> QuerySet[Host]:
+    """The hosts of the pool whose pairs can be tested, by name."""
+    return Host.objects.filter(pool_id=pool_id, admission=Host.Admission.READY).order_by("name")
+
+
 def of_pool(pool: ResourcePool) -> list[PairCheck]:
     """The checks of pairs that are both in the pool now, bad ones first."""
     inside = Host.objects.filter(pool=pool).exclude(admission=Host.Admission.REMOVED)
@@ -73,11 +78,10 @@ def begin(pool: ResourcePool, *, actor: str) -> PairSearch:
     ResourcePool.objects.select_for_update().get(pk=pool.pk)
     running = PairSearch.objects.filter(pool=pool, ended_at=None).first()
     if running is None:
-        hosts = Host.objects.filter(pool=pool, admission=Host.Admission.READY)
-        ids = [str(pk) for pk in hosts.order_by("name").values_list("pk", flat=True)]
+        ids = [str(pk) for pk in ready(pool.pk).values_list("pk", flat=True)]
         if len(ids) < 2:
-            ready = "no ready host" if not ids else "one ready host"
-            raise Refusal(f"Pool {pool.name} has {ready}; a pair needs two.", Code.CONFLICT)
+            there = "no ready host" if not ids else "one ready host"
+            raise Refusal(f"Pool {pool.name} has {there}; a pair needs two.", Code.CONFLICT)
         PairSearch.objects.filter(pool=pool).delete()
         running = PairSearch.objects.create(
             pool=pool,
@@ -122,8 +126,7 @@ def next_batch(search: PairSearch) -> list[tuple[Host, Host]]:
         return []
     pairs = [(search.hosts[one], search.hosts[other]) for one, other in batches[search.batch]]
     wanted = [host_id for pair in pairs for host_id in pair]
-    ready = Host.objects.filter(pk__in=wanted, pool_id=search.pool_id, admission=Host.Admission.READY)
-    hosts = {str(host.pk): host for host in ready}
+    hosts = {str(host.pk): host for host in ready(search.pool_id).filter(pk__in=wanted)}
     return [(hosts[one], hosts[other]) for one, other in pairs if one in hosts and other in hosts]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +57,11 @@ class NewHost:
 def present() -> QuerySet[Host]:
     """All hosts but the removed ones."""
     return Host.objects.exclude(admission=Host.Admission.REMOVED)
+
+
+def present_slots() -> QuerySet[Slot]:
+    """The slots of those hosts, but for what the doctor no longer finds."""
+    return Slot.objects.filter(host__in=present(), missing=False)
 
 
 def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
@@ -382,3 +388,9 @@ def switch_slot(slot_id: int, *, enabled: bool, draining: bool = False, actor: s
         )
         _changed(slot.host, reason, actor, detail={"slot": slot.index})
     return slot
+
+
+#: what is done to a host as it is, by the word for it in addresses
+STEPS: dict[str, Callable[..., object]] = {
+    "enable": enable, "disable": disable, "drain": drain, "doctor": examine, "lost": declare_lost,
+}  # fmt: skip

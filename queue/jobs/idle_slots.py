@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 from django.db.models import F, QuerySet
 
-from hosts.models import Host
 from jobs.models import SlotHold
 
 
@@ -20,12 +18,6 @@ def held() -> QuerySet[SlotHold]:
     """The holds of idle slots: `is_idle`, as a query."""
     held = SlotHold.objects.filter(released_at=None, member__cleaning_since=None)
     return held.filter(slot__idle_since__gte=F("member__started_at"))
-
-
-def of_hosts(hosts: Iterable[Host]) -> dict[int, datetime]:
-    """Slot id -> since when it has been idle."""
-    rows = held().filter(slot__host__in=list(hosts))
-    return {slot_id: since for slot_id, since in rows.values_list("slot_id", "slot__idle_since") if since}
 
 
 def of_task(task_id: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import Count, QuerySet, Sum
 
 from accounts.models import User
-from hosts.models import PoolPlan, ResourcePool
+from hosts.models import ResourcePool
 from jobs.models import Job, SlotHold, Task
 from jobs.states import JobState, TaskState
 
@@ -37,13 +37,6 @@ class OfJob:
     held: int
     waiting: int
     entitled: float | None
-
-
-def entitled(pool: ResourcePool) -> Entitled:
-    """As the last pass had it; None where jobs have no shares."""
-    if not pool.policy.has_shares:
-        return None
-    return PoolPlan.objects.filter(pool=pool).values_list("document__shares", flat=True).first() or {}
 
 
 def by_user(pool: ResourcePool, shares: Entitled) -> list[OfUser]:

@@ -1,18 +1,16 @@
-"""What Manage Job says of one job and of the pools it may go to: a few counts, never the whole queue."""
+"""What Manage Job says of one job: a few counts, never the whole queue."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Exists, OuterRef, QuerySet, Sum
+from django.db.models import Sum
 
 from dispatch.passes import last_plan
 from experiments.models import Experiment
-from hosts import registry
-from hosts.models import ResourcePool, Slot
 from jobs import queue_order, run_words
-from jobs.models import Allocation, Job, SlotHold, Task
+from jobs.models import Allocation, Job, Task
 from jobs.states import AllocationState, JobState, TaskState
 
 #: of an edit of many jobs not every sentence is read
@@ -20,17 +18,6 @@ MOST_SENTENCES = 3
 #: rows shown above and below a job
 AROUND = 3
 TYPES = dict(Job.Kind.choices)
-
-
-@dataclass(frozen=True)
-class PoolNumbers:
-    """One pool as the dialog shows it: slots held and there, jobs with slots and without."""
-
-    name: str
-    used: int
-    slots: int
-    scheduled: int
-    queued: int
 
 
 @dataclass(frozen=True)
@@ -68,16 +55,12 @@ class Facts:
         return f"{self.ahead or 'no'} job{'' if self.ahead == 1 else 's'}"
 
 
-def _open() -> QuerySet[Allocation]:
-    return Allocation.objects.exclude(state=AllocationState.TERMINATED)
-
-
 def facts_of(job: Job) -> Facts:
     """Everything the dialog says of the job."""
     queue = queue_order.listed(job.pool)
     policy = job.pool.policy
     stands = queue.filter(pk=job.pk).exists()
-    attempts = list(_open().filter(task__job=job))
+    attempts = list(Allocation.objects.filter(task__job=job).exclude(state=AllocationState.TERMINATED))
     live = Task.objects.filter(job=job).exclude(state=TaskState.ENDED)
     experiment = None
     if job.kind == Job.Kind.EXPERIMENT:
@@ -129,19 +112,6 @@ def forecast_of(job_id: str) -> tuple[float, float] | None:
 def _waiting(job: Job) -> list[str]:
     tasks = Task.objects.filter(job=job, state=TaskState.WAITING)
     return list(tasks.order_by("created_at").values_list("pk", flat=True))
-
-
-def numbers_of(pool: ResourcePool) -> PoolNumbers:
-    """Used and all slots, scheduled and queued jobs of a pool, now."""
-    queue = queue_order.listed(pool)
-    with_slots = queue.filter(Exists(_open().filter(task__job=OuterRef("pk")))).count()
-    return PoolNumbers(
-        name=pool.name,
-        used=SlotHold.objects.filter(released_at=None, slot__host__pool=pool).count(),
-        slots=Slot.objects.filter(host__in=registry.present().filter(pool=pool), missing=False).count(),
-        scheduled=with_slots,
-        queued=queue.count() - with_slots,
-    )
 
 
 def told(sentences: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from events.models import Event
 from experiments import transitions as experiments
 from experiments.models import Experiment
 from experiments.states import ExperimentState, TrialState
-from hosts import observe, registry
+from hosts import registry
 from hosts.models import Host, Slot
 from jobs import cleaning as cleanings
 from jobs import shares, transitions
@@ -27,13 +27,12 @@ from jobs.models import Member, SlotHold
 from jobs.states import MemberState, Reason
 from logs import sentences
 from shown import timeline
-from shown.hosts import occupancy
+from shown.hosts import rows
 from tests.dispatch.test_probing import ready_host
 from tests.rig.clocks import clock_ahead
 from tests.rig.world import attempt_of, members_of, submit_experiment, trial_of
 from trainmaster.cli import host_rows
 from webui.api import agents
-from webui.api.slots import Holds
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("redis_server"), pytest.mark.survive(13)]
 
@@ -186,11 +185,11 @@ def test_processes_that_survive_sigkill_end_the_run_hold_its_slots_and_drain_the
     found = {member.run_key: {"left": left, "count": 1}}
     cleaning.take_in(machine.pk, [member], found)
     machine.refresh_from_db()
-    assert observe.state_of(machine) == "ready", "it has not been killed for long enough"
+    assert machine.state == "ready", "it has not been killed for long enough"
     Member.objects.update(cleaning_since=timezone.now() - timedelta(seconds=70))
     cleaning.take_in(machine.pk, [again(member)], found)
     machine.refresh_from_db()
-    assert observe.state_of(machine) == "draining" and held() == 1
+    assert machine.state == "draining" and held() == 1
     for part in (
         f"exp {experiment_of(member).pk}",
         "ada",
@@ -204,7 +203,7 @@ def test_processes_that_survive_sigkill_end_the_run_hold_its_slots_and_drain_the
     registry.enable(machine.pk, actor="user:admin")
     cleaning.take_in(machine.pk, [again(member)], found)
     machine.refresh_from_db()
-    assert observe.state_of(machine) == "ready" and not machine.drain_reason, "a person said otherwise"
+    assert machine.state == "ready" and not machine.drain_reason, "a person said otherwise"
 
 
 @pytest.mark.survive(10, 14)
@@ -269,14 +268,14 @@ def test_it_is_said_wherever_slots_are_shown_and_in_the_log(machine: Host) -> No
     left = [{"pid": 7, "user": "alice", "command": "python train.py", "state": "D"}]
     settle.member_exited(member.pk, code=0, signal=None, ended_at=None, first_failure=None, left=left)
     number = experiment_of(member).pk
-    [seen] = occupancy.of([machine])
-    assert seen.lamps[0].state == "cleaning" and seen.counts["free"] == 0 == seen.held
-    assert seen.lamps[0].word == f"being cleaned up after test (exp {number}, ada): pid 7"
-    holds = Holds.of([machine])
-    slot = agents.encode_slot(machine.slots.get(), holds).model_dump(mode="json")
+    [row] = rows.of([machine])
+    [shown] = row.slots
+    assert shown.state == "cleaning" and row.counts["free"] == 0 == row.held
+    assert shown.word == f"being cleaned up after test (exp {number}, ada): pid 7"
+    slot = agents.encode_slot(shown).model_dump(mode="json")
     assert slot["container"]["parent"] == member.allocation_id and "heldBy" not in slot
     assert slot["cleaning"]["remains"] == left and slot["cleaning"]["username"] == "ada"
-    assert holds.encode(machine.slots.get()) is None
+    assert shown.hold is None
     assert host_rows.used_by(slot).endswith("(ada): pid 7")
     cleaning.take_in(machine.pk, [again(member)], {member.run_key: {"left": [], "count": 0}})
     events = Event.objects.filter(kind=Event.Kind.MEMBER, subject=member.run_key).order_by("id")

@@ -10,7 +10,8 @@ from hosts.models import PoolPlan, ResourcePool
 from jobs import queue_order
 from jobs.models import Allocation, Job, Task
 from jobs.states import AllocationState, JobState, StopKind, TaskState
-from shown.queue import pools, standing
+from shown import pools
+from shown.queue import standing
 from tests.rig.api import Api
 
 pytestmark = pytest.mark.django_db
@@ -118,7 +119,7 @@ def test_all_readers_find_the_same_queue_in_the_same_order(seed: int, scheduler:
             row["requestedSlots"],
         )
         assert found == world.expected[row["jobId"]]
-    numbers = {each.pool: each for each in pools.switch([world.pool, world.other], world.pool, {})}
+    numbers = pools.numbers([world.pool, world.other])
     others = [world.expected[job][0] for job in world.order(world.other)]
-    assert numbers[world.other].queued == others.count("queued")
-    assert numbers[world.other].jobs == len(others)
+    assert numbers[world.other.pk].queued == others.count("queued")
+    assert numbers[world.other.pk].jobs == len(others)

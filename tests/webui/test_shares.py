@@ -11,6 +11,7 @@ from hosts.models import PoolChange, ResourcePool
 from hosts.pools import default_pool
 from jobs import shares
 from jobs.models import Job
+from shown import pools
 from tests.rig.api import Api
 from tests.rig.world import make_host, make_user, submit_experiment
 
@@ -42,14 +43,14 @@ def page(name: str, path: str) -> str:
 
 
 def numbers(pool: ResourcePool) -> list[tuple[str, int, int, float | None]]:
-    rows = shares.by_user(pool, shares.entitled(pool))
+    rows = shares.by_user(pool, pools.entitled(pool))
     return [(each.user.username, each.held, each.waiting, each.entitled) for each in rows]
 
 
 def test_a_fair_share_pool_tells_what_each_is_entitled_to(crowd: ResourcePool) -> None:
     pool = planned(crowd, scheduler="fair_share")
     assert numbers(pool) == [("ada", 4, 4, 4), ("bob", 4, 0, 4)]
-    total, jobs = shares.by_job(pool, shares.entitled(pool), 0, 2)
+    total, jobs = shares.by_job(pool, pools.entitled(pool), 0, 2)
     assert total == 3 and {each.job.name for each in jobs} == {"first", "second"}
     assert [(each.held, each.waiting, each.entitled) for each in jobs] == [(4, 0, 4)] * 2
 

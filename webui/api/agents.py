@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.db.models import QuerySet
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -13,6 +12,8 @@ from rest_framework.response import Response
 from hosts import registry
 from hosts.models import Host, Slot
 from jobs import slot_switch
+from shown.hosts import rows
+from shown.hosts.rows import HostRow, SlotRow
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Stored, Time
 from webui.api.errors import Missing
@@ -21,10 +22,11 @@ from webui.api.slots import (
     CleaningRecord,
     DeviceRecord,
     HolderRecord,
-    Holds,
     SlotStats,
     container_state,
     device,
+    encode_cleaning,
+    encode_holder,
     stats,
 )
 from webui.api.views import ApiView
@@ -96,50 +98,47 @@ class AgentSlotsAnswer(Answer):
     slots: list[AgentSlotRecord]
 
 
-def hosts_shown() -> QuerySet[Host]:
-    """Every host that has not been taken out."""
-    hosts = registry.present().select_related("pool")
-    return hosts.prefetch_related("slots").order_by("name")
-
-
 def host_named(name: str) -> Host:
     """The host of this name. Raises Missing."""
-    host = hosts_shown().filter(name=name).first()
+    host = rows.present().filter(name=name).first()
     if host is None:
         raise Missing(f"host {name} not found")
     return host
 
 
-def encode_slot(slot: Slot, holds: Holds) -> AgentSlotRecord:
-    cleaning = holds.encode_cleaning(slot)
+def row_named(name: str) -> HostRow:
+    """The host of this name with its slots. Raises Missing."""
+    return rows.of([host_named(name)], aux=False)[0]
+
+
+def encode_slot(row: SlotRow) -> AgentSlotRecord:
+    slot = row.slot
     return AgentSlotRecord(
         id=str(slot.index),
         device=device(slot),
         enabled=slot.enabled and not slot.missing,
         draining=slot.draining,
         missing=slot.missing,
-        container=_container(slot, holds, cleaning),
-        held_by=holds.encode(slot),
-        cleaning=cleaning,
-        outside=None if slot.pk in holds.by_slot or cleaning else slot.outside or None,
+        container=_container(row),
+        held_by=encode_holder(row),
+        cleaning=encode_cleaning(row),
+        outside=None if row.hold or row.cleaned else slot.outside or None,
     )
 
 
-def _container(slot: Slot, holds: Holds, cleaning: CleaningRecord | None) -> ContainerRecord | None:
+def _container(row: SlotRow) -> ContainerRecord | None:
     """The published client knows neither cleaning nor outsiders: to it they are containers."""
-    if hold := holds.by_slot.get(slot.pk):
-        key, parent, state = hold.member.run_key, hold.member.allocation_id, container_state(hold)
-    elif cleaning:
-        key, parent, state = (
-            f"being cleaned up after {cleaning.allocation_id}",
-            cleaning.allocation_id,
-            "STATE_RUNNING",
-        )
-    elif slot.outside:
-        key, parent, state = f"outside the queue: {outsider(slot)}", None, "STATE_RUNNING"
+    parent: str | None = None
+    state = "STATE_RUNNING"
+    if row.hold:
+        key, parent, state = row.hold.run_key, row.hold.allocation_id, container_state(row.hold)
+    elif row.cleaned:
+        key, parent = f"being cleaned up after {row.cleaned.allocation_id}", row.cleaned.allocation_id
+    elif row.slot.outside:
+        key = f"outside the queue: {outsider(row.slot)}"
     else:
         return None
-    return ContainerRecord(id=key, parent=parent, state=state, devices=[device(slot)])
+    return ContainerRecord(id=key, parent=parent, state=state, devices=[device(row.slot)])
 
 
 def outsider(slot: Slot) -> str:
@@ -148,9 +147,9 @@ def outsider(slot: Slot) -> str:
     return " ".join(filter(None, [str(user or "somebody"), f"pid {pid}" if pid else "", str(command or "")]))
 
 
-def encode_agent(host: Host, holds: Holds, *, with_slots: bool = True) -> AgentRecord:
-    slots = sorted(host.slots.all(), key=lambda slot: slot.index)
-    encoded = [encode_slot(slot, holds) for slot in slots] if with_slots else []
+def encode_agent(row: HostRow, *, with_slots: bool = True) -> AgentRecord:
+    host = row.host
+    encoded = [encode_slot(each) for each in row.all_slots] if with_slots else []
     held = [slot.container for slot in encoded if slot.held_by and slot.container]
     return AgentRecord.of(
         host,
@@ -159,7 +158,7 @@ def encode_agent(host: Host, holds: Holds, *, with_slots: bool = True) -> AgentR
         addresses=[host.address or "127.0.0.1"],
         resource_pools=[host.pool.name],
         version=settings.VERSION,
-        slot_stats=stats(slots, holds),
+        slot_stats=stats(row.all_slots),
         slots={slot.id: slot for slot in encoded} if with_slots else None,
         containers={container.id: container for container in held} if with_slots else None,
     )
@@ -179,14 +178,11 @@ class Agents(ApiView):
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
-        hosts = list(hosts_shown())
+        found = rows.of(rows.present(), aux=False)
         if query["orderBy"] == "ORDER_BY_DESC":
-            hosts.reverse()
-        holds = Holds.of(hosts)
+            found.reverse()
         with_slots = not query["excludeSlots"]
-        page = encoding.page(
-            AgentsAnswer, hosts, query, lambda host: encode_agent(host, holds, with_slots=with_slots)
-        )
+        page = encoding.page(AgentsAnswer, found, query, lambda row: encode_agent(row, with_slots=with_slots))
         return Response(page)
 
 
@@ -196,8 +192,7 @@ class OneAgent(ApiView):
     answers = {"GET": AgentAnswer}
 
     def get(self, request: Request, name: str) -> Response:
-        host = host_named(name)
-        return Response(AgentAnswer(agent=encode_agent(host, Holds.of([host]))))
+        return Response(AgentAnswer(agent=encode_agent(row_named(name))))
 
 
 class DrainBody(serializers.Serializer[Any]):
@@ -230,10 +225,8 @@ class AgentDisable(ApiView):
 
 
 def _change(name: str, step: Any) -> Response:
-    host = host_named(name)
-    step(host)
-    host = host_named(name)
-    return Response(AgentAnswer(agent=encode_agent(host, Holds.of([host]))))
+    step(host_named(name))
+    return Response(AgentAnswer(agent=encode_agent(row_named(name))))
 
 
 class AgentSlots(ApiView):
@@ -242,15 +235,12 @@ class AgentSlots(ApiView):
     answers = {"GET": AgentSlotsAnswer}
 
     def get(self, request: Request, name: str) -> Response:
-        host = host_named(name)
-        holds = Holds.of([host])
-        slots = sorted(host.slots.all(), key=lambda slot: slot.index)
-        return Response(AgentSlotsAnswer(slots=[encode_slot(slot, holds) for slot in slots]))
+        return Response(AgentSlotsAnswer(slots=[encode_slot(slot) for slot in row_named(name).all_slots]))
 
 
-def _slot(name: str, index: str) -> Slot:
-    host = host_named(name)
-    slot = host.slots.filter(index=int(index)).first() if index.isdecimal() else None
+def _slot(name: str, index: str) -> SlotRow:
+    wanted = int(index) if index.isdecimal() else None
+    slot = next((each for each in row_named(name).all_slots if each.slot.index == wanted), None)
     if slot is None:
         raise Missing(f"host {name} has no slot {index}")
     return slot
@@ -263,7 +253,7 @@ class SlotEnable(ApiView):
     answers = {"POST": AgentSlotAnswer}
 
     def post(self, request: Request, name: str, index: str) -> Response:
-        slot_switch.enable(_slot(name, index).pk, actor=actor(request))
+        slot_switch.enable(_slot(name, index).slot.pk, actor=actor(request))
         return _slot_answer(name, index)
 
 
@@ -276,13 +266,12 @@ class SlotDisable(ApiView):
 
     def post(self, request: Request, name: str, index: str) -> Response:
         drain = bool(self.body(request)["drain"])
-        slot_switch.disable(_slot(name, index).pk, drain=drain, actor=actor(request))
+        slot_switch.disable(_slot(name, index).slot.pk, drain=drain, actor=actor(request))
         return _slot_answer(name, index)
 
 
 def _slot_answer(name: str, index: str) -> Response:
-    slot = _slot(name, index)
-    return Response(AgentSlotAnswer(slot=encode_slot(slot, Holds.of([slot.host]))))
+    return Response(AgentSlotAnswer(slot=encode_slot(_slot(name, index))))
 
 
 class AgentSlot(ApiView):

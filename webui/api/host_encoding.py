@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from dispatch.ssh.server_key import fingerprint
-from hosts import observe
-from hosts.models import Host
+from shown.hosts.rows import HostRow, SlotRow
 from webui.api.agents import OutsiderRecord
 from webui.api.answers import Answer, Maybe, Pagination, Stored, Time
-from webui.api.slots import CleaningRecord, HolderRecord, Holds
+from webui.api.slots import CleaningRecord, HolderRecord, encode_cleaning, encode_holder
 from webui.api.views import Json
 
 KeyState = Literal["unknown", "pinned", "changed"]
@@ -112,19 +111,19 @@ class HostsAnswer(Answer):
     pagination: Pagination
 
 
-def encode_host(host: Host, holds: Holds) -> HostRecord:
-    """The whole record. A host. It contains no secrets: its keys are public keys."""
+def encode_host(row: HostRow) -> HostRecord:
+    """The whole record."""
+    host = row.host
     return HostRecord.of(
         host,
         id=str(host.pk),
-        state=observe.state_of(host),
         state_reason=host.why_not_used or host.contact_error,
         pool=host.pool.name,
         user=host.login_user,
         jumps=[_jump(jump) for jump in host.jumps],
         host_key=_key_state(host.host_key, host.offered_host_key),
         interpreters=host.facts.get("interpreters") or [],
-        slots=[_slot(slot, holds) for slot in sorted(host.slots.all(), key=lambda slot: slot.index)],
+        slots=[_slot(each) for each in row.all_slots],
         doctor=host.doctor or {"checks": [], "at": None},
     )
 
@@ -151,10 +150,10 @@ def _key_state(pinned: str, offered: str) -> KeyRecord:
     )
 
 
-def _slot(slot: Any, holds: Holds) -> HostSlotRecord:
+def _slot(row: SlotRow) -> HostSlotRecord:
     return HostSlotRecord.of(
-        slot,
-        held_by=holds.encode(slot),
-        cleaning=holds.encode_cleaning(slot),
-        outside=slot.outside or None,
+        row.slot,
+        held_by=encode_holder(row),
+        cleaning=encode_cleaning(row),
+        outside=row.slot.outside or None,
     )

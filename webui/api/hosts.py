@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -16,14 +15,14 @@ from dispatch.ssh.server_key import fingerprint, public_key
 from hosts import registry
 from hosts.models import Host
 from hosts.pools import default_pool
+from shown.hosts import rows
 from webui.api import encoding
-from webui.api.agents import host_named, hosts_shown
+from webui.api.agents import host_named, row_named
 from webui.api.answers import Answer, Nothing
 from webui.api.errors import BadRequest
 from webui.api.host_encoding import HostAnswer, HostsAnswer, encode_host
 from webui.api.job_queue import pool_named
 from webui.api.permissions import actor
-from webui.api.slots import Holds
 from webui.api.views import ApiView, Json
 
 
@@ -68,11 +67,8 @@ class Hosts(ApiView):
     answers = {"GET": HostsAnswer, "POST": HostAnswer}
 
     def get(self, request: Request) -> Response:
-        hosts = list(hosts_shown())
-        holds = Holds.of(hosts)
-        return Response(
-            encoding.page(HostsAnswer, hosts, self.query(request), lambda host: encode_host(host, holds))
-        )
+        found = rows.of(rows.present(), aux=False)
+        return Response(encoding.page(HostsAnswer, found, self.query(request), encode_host))
 
     def post(self, request: Request) -> Response:
         body = self.body(request)
@@ -137,8 +133,7 @@ def _granted(step: Callable[[], Any]) -> Any:
 
 
 def _answer(name: str) -> HostAnswer:
-    host = host_named(name)
-    return HostAnswer(host=encode_host(host, Holds.of([host])))
+    return HostAnswer(host=encode_host(row_named(name)))
 
 
 class HostPatch(serializers.Serializer[Any]):
@@ -174,9 +169,6 @@ class OneHost(ApiView):
         return Response({})
 
 
-Step = Callable[[uuid.UUID, str], Any]
-
-
 class HostStep(ApiView):
     """An action on a host: enable, disable (stops its work), drain, doctor (check again), lost."""
 
@@ -186,17 +178,10 @@ class HostStep(ApiView):
 
     def post(self, request: Request, name: str) -> Response:
         host = host_named(name)
-        _granted(lambda: STEPS[self.step](host.pk, actor(request)))
+        _granted(lambda: registry.STEPS[self.step](host.pk, actor=actor(request)))
         return Response(_answer(name), status=self.statuses.get("POST", status.HTTP_200_OK))
 
 
-STEPS: dict[str, Step] = {
-    "enable": lambda pk, who: registry.enable(pk, actor=who),
-    "disable": lambda pk, who: registry.disable(pk, actor=who),
-    "drain": lambda pk, who: registry.drain(pk, actor=who),
-    "doctor": lambda pk, who: registry.examine(pk, actor=who),
-    "lost": lambda pk, who: registry.declare_lost(pk, actor=who),
-}
 #: what goes on after the answer
 STEPS_THAT_TAKE_TIME = {"doctor": {"POST": status.HTTP_202_ACCEPTED}}
 

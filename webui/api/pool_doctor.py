@@ -6,9 +6,10 @@ from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from dispatch.watching import pair_networks
+from dispatch.watching.pair_networks import Network
 from hosts import pair_checks
-from hosts.models import Host, PairCheck, ResourcePool
+from hosts.models import PairCheck, ResourcePool
+from shown import pools
 from webui.api.answers import Answer, Time
 from webui.api.job_queue import pool_named
 from webui.api.permissions import actor
@@ -64,23 +65,20 @@ class PairsAnswer(Answer):
 
 def encode(pool: ResourcePool) -> PairsAnswer:
     """Bad pairs come first; `interfaces` are networks on which hosts meet, those of all pairs and the fastest first."""
-    search = pair_checks.search_of(pool)
-    checks = pair_checks.of_pool(pool)
-    hosts = Host.objects.filter(pool=pool, admission=Host.Admission.READY).order_by("name")
-    names = list(hosts.values_list("name", flat=True))
-    networks = pair_networks.common(checks)
+    found = pools.pairs(pool)
+    search = found.search
     return PairsAnswer(
-        running=search is not None and search.ended_at is None,
+        running=found.testing is not None,
         done=search.done if search else 0,
         all=search.pairs if search else 0,
         asked_by=search.asked_by if search else None,
         started_at=search.started_at if search else None,
         ended_at=search.ended_at if search else None,
-        hosts=names,
-        pairs=[_pair(check) for check in checks],
+        hosts=found.names,
+        pairs=[_pair(check) for check in found.checks],
         untested=search.untested if search else [],
-        interfaces=[_network(network) for network in networks],
-        advice=pair_networks.advice(networks, pool.name, pool.network_interface),
+        interfaces=[_network(network) for network in found.networks],
+        advice=found.advice,
     )
 
 
@@ -89,7 +87,7 @@ def _pair(check: PairCheck) -> PairRecord:
     return PairRecord.of(check, first=first, second=second)
 
 
-def _network(network: pair_networks.Network) -> NetworkRecord:
+def _network(network: Network) -> NetworkRecord:
     return NetworkRecord.of(network, hosts=network.interfaces)
 
 

@@ -6,9 +6,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from hosts import registry
-from hosts.models import Slot
 from jobs import shares
 from jobs.shares import OfJob, OfUser
+from shown import pools
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.job_queue import pool_named
@@ -61,11 +61,11 @@ class PoolShares(ApiView):
     def get(self, request: Request, name: str) -> Response:
         query = self.query(request)
         pool = pool_named(name)
-        entitled = shares.entitled(pool)
+        entitled = pools.entitled(pool)
         first = query["offset"]
         total, jobs = shares.by_job(pool, entitled, first, first + encoding.rows_asked(query))
         users = shares.by_user(pool, entitled)
-        slots = Slot.objects.filter(host__in=registry.present().filter(pool=pool), missing=False).count()
+        slots = registry.present_slots().filter(host__pool=pool).count()
         answer = PoolSharesAnswer(
             resource_pool=pool.name,
             scheduler_type=pool.policy.dialect,

@@ -17,15 +17,14 @@ from accounts.refusals import Code, FieldRefusals
 from hosts import pool_edits
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
-from jobs.models import Member
-from jobs.states import MemberState
+from shown import pools
+from shown.pools import PoolRow
 from webui.api import encoding
-from webui.api.agents import hosts_shown
 from webui.api.answers import Answer, Maybe, Nothing, Pagination
 from webui.api.errors import BadRequest
-from webui.api.job_queue import QueueCounts, pool_named, queue_counts
+from webui.api.job_queue import QueueCounts, pool_named
 from webui.api.permissions import actor
-from webui.api.slots import Holds, device_type
+from webui.api.slots import device_type
 from webui.api.views import ApiView, Json
 
 
@@ -110,33 +109,30 @@ class ChangedPoolAnswer(Answer):
     changed: list[str]
 
 
-def encode_pool(pool: ResourcePool) -> PoolRecord:
-    hosts = list(hosts_shown().filter(pool=pool))
-    found = {host.pk: [slot for slot in host.slots.all() if not slot.missing] for host in hosts}
-    slots = [slot for there in found.values() for slot in there]
+def encode_pool(row: PoolRow) -> PoolRecord:
+    pool = row.pool
+    slots = [each.slot for host in row.hosts for each in host.slots]
     kinds = Counter(slot.kind for slot in slots)
     brands = Counter(slot.brand for slot in slots if slot.brand)
-    sizes = [len(there) for there in found.values()]
-    zero_slot = Member.objects.filter(host__in=hosts, slots=0).exclude(state=MemberState.ENDED).count()
     priorities = PrioritySchedulerRecord.of(pool) if "priority" in pool.policy.knobs else None
     return PoolRecord.of(
         pool,
-        num_agents=len(hosts),
-        slots_available=len(slots),
-        slots_used=len(Holds.of(hosts).by_slot),
-        slots_per_agent=max(sizes, default=0),
+        num_agents=len(row.hosts),
+        slots_available=row.slots,
+        slots_used=row.held,
+        slots_per_agent=max((len(host.slots) for host in row.hosts), default=0),
         slot_type=device_type(kinds.most_common(1)[0][0] if kinds else "unspecified"),
         accelerator=brands.most_common(1)[0][0] if brands else "",
-        aux_container_capacity=pool.aux_per_host * len(hosts),
+        aux_container_capacity=pool.aux_per_host * len(row.hosts),
         aux_container_capacity_per_agent=pool.aux_per_host,
-        aux_containers_running=zero_slot,
+        aux_containers_running=row.aux_held,
         default_compute_pool=pool.default_compute,
         default_aux_pool=pool.default_aux,
         scheduler_type=pool.policy.dialect,
         scheduler_fitting_policy=f"FITTING_POLICY_{pool.fitting.upper()}",
         details=SchedulerDetails(priority_scheduler=priorities),
         cluster_name=settings.CLUSTER_NAME,
-        stats=queue_counts(pool),
+        stats=QueueCounts(queued_count=row.queued, scheduled_count=row.scheduled),
     )
 
 
@@ -175,14 +171,14 @@ class ResourcePools(ApiView):
 
     def get(self, request: Request) -> Response:
         default_pool()  # there is always one
-        page = encoding.page(PoolsAnswer, ResourcePool.objects.all(), self.query(request), encode_pool)
-        return Response(page)
+        found = pools.of(ResourcePool.objects.all())
+        return Response(encoding.page(PoolsAnswer, found, self.query(request), encode_pool))
 
     def post(self, request: Request) -> Response:
         body = self.body(request)
         name = str(body.pop("name", ""))
         pool = _granted(lambda: pool_edits.create(name, _values(body), actor=actor(request)))
-        return Response(PoolAnswer(resource_pool=encode_pool(pool)))
+        return Response(PoolAnswer(resource_pool=_encoded(pool)))
 
 
 class OneResourcePool(ApiView):
@@ -193,7 +189,7 @@ class OneResourcePool(ApiView):
     answers = {"GET": PoolAnswer, "PATCH": ChangedPoolAnswer, "DELETE": Nothing}
 
     def get(self, request: Request, name: str) -> Response:
-        return Response(PoolAnswer(resource_pool=encode_pool(pool_named(name))))
+        return Response(PoolAnswer(resource_pool=_encoded(pool_named(name))))
 
     def patch(self, request: Request, name: str) -> Response:
         """Returns the new rules and the names of the changed ones; the next pass uses them."""
@@ -201,12 +197,16 @@ class OneResourcePool(ApiView):
         pool_named(name)
         changed = _granted(lambda: pool_edits.edit(name, values, actor=actor(request)))
         names = [to_camel(field) for field in changed]
-        return Response(ChangedPoolAnswer(resource_pool=encode_pool(pool_named(name)), changed=names))
+        return Response(ChangedPoolAnswer(resource_pool=_encoded(pool_named(name)), changed=names))
 
     def delete(self, request: Request, name: str) -> Response:
         pool_named(name)
         pool_edits.remove(name, actor=actor(request))
         return Response({})
+
+
+def _encoded(pool: ResourcePool) -> PoolRecord:
+    return encode_pool(*pools.of([pool]))
 
 
 def _values(body: Json) -> Json:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
-from hosts.models import Host, Slot
-from jobs import idle_slots
-from jobs.models import SlotHold
+from hosts.models import Slot
 from jobs.states import AllocationState
+from shown.hosts.holders import Hold
+from shown.hosts.rows import SlotRow
 from webui.api.answers import Answer, Maybe, Stored, Time
 from webui.api.views import Json
 
@@ -71,47 +70,26 @@ class SlotStats(Answer):
     brand_stats: Stored[dict[str, SlotCounts]]
 
 
-@dataclass
-class Holds:
-    """What holds each slot now, by the slot's id; apart from it, after whom slots are cleaned up."""
-
-    by_slot: dict[int, SlotHold] = field(default_factory=dict)
-    cleaned: dict[int, SlotHold] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, hosts: Iterable[Host]) -> Holds:
-        held = SlotHold.objects.filter(slot__host__in=list(hosts), released_at=None)
-        rows = list(held.select_related("member__allocation__task__job__owner"))
-        by_slot = {row.slot_id: row for row in rows if row.member.cleaning_since is None}
-        return cls(by_slot, {row.slot_id: row for row in rows if row.slot_id not in by_slot})
-
-    def encode(self, slot: Slot) -> HolderRecord | None:
-        """Who holds the slot, in the words of the console; None when nobody does."""
-        hold = self.by_slot.get(slot.pk)
-        if hold is None:
-            return None
-        is_idle = idle_slots.is_idle(slot.idle_since, hold.member.started_at)
-        return HolderRecord(**_run(hold), idle_since=slot.idle_since if is_idle else None)
-
-    def encode_cleaning(self, slot: Slot) -> CleaningRecord | None:
-        """After whom the slot is being cleaned up, and what is left there; None when it is not."""
-        hold = self.cleaned.get(slot.pk)
-        if hold is None:
-            return None
-        member = hold.member
-        return CleaningRecord.of(
-            member, **_run(hold), since=member.cleaning_since, failed_at=member.cleaning_failed_at
-        )
+def encode_holder(row: SlotRow) -> HolderRecord | None:
+    """Who holds the slot, in the words of the console."""
+    return HolderRecord(**_run(row.hold), idle_since=row.idle_since) if row.hold else None
 
 
-def _run(hold: SlotHold) -> Json:
-    task = hold.member.allocation.task
+def encode_cleaning(row: SlotRow) -> CleaningRecord | None:
+    """After whom the slot is being cleaned up, and what is left there."""
+    hold = row.cleaned
+    if hold is None:
+        return None
+    return CleaningRecord.of(hold, **_run(hold), since=hold.cleaning_since, failed_at=hold.cleaning_failed_at)
+
+
+def _run(hold: Hold) -> Json:
     return {
-        "allocation_id": hold.member.allocation_id,
-        "task_id": task.pk,
-        "job_id": str(task.job_id),
-        "name": task.name,
-        "username": task.job.owner.username,
+        "allocation_id": hold.allocation_id,
+        "task_id": hold.holder.task_id,
+        "job_id": str(hold.job_id),
+        "name": hold.task_name,
+        "username": hold.holder.user,
     }
 
 
@@ -127,24 +105,25 @@ _CONTAINER_STATES = {
 }
 
 
-def container_state(hold: SlotHold) -> str:
-    return _CONTAINER_STATES.get(AllocationState(hold.member.allocation.state), "STATE_RUNNING")
+def container_state(hold: Hold) -> str:
+    return _CONTAINER_STATES.get(AllocationState(hold.holder.state), "STATE_RUNNING")
 
 
 def device(slot: Slot) -> DeviceRecord:
     return DeviceRecord(id=slot.index, brand=slot.brand, uuid=slot.uuid, type=device_type(slot.kind))
 
 
-def stats(slots: Iterable[Slot], holds: Holds) -> SlotStats:
+def stats(rows: Iterable[SlotRow]) -> SlotStats:
     """Determined's counts by type and by brand, which know no missing slot: it counts as disabled."""
     by_type: dict[str, Json] = {}
     by_brand: dict[str, Json] = {}
-    for slot in slots:
+    for each in rows:
+        slot = each.slot
         for table, name in ((by_type, device_type(slot.kind)), (by_brand, slot.brand or slot.kind)):
             row = table.setdefault(name, {"states": Counter(), "disabled": 0, "draining": 0, "total": 0})
             row["total"] += 1
             row["disabled"] += not slot.enabled or slot.missing
             row["draining"] += slot.draining
-            if hold := holds.by_slot.get(slot.pk):
-                row["states"][container_state(hold)] += 1
+            if each.hold:
+                row["states"][container_state(each.hold)] += 1
     return SlotStats(type_stats=by_type, brand_stats=by_brand)

@@ -9,6 +9,7 @@ from django.urls import URLPattern, path, re_path
 from django.views.decorators.csrf import csrf_exempt
 
 from experiments.actions import ACTIONS
+from hosts import registry
 from webui.api import (
     agents,
     async_routes,
@@ -127,7 +128,7 @@ _cluster = [
             step=step,
             statuses=hosts.STEPS_THAT_TAKE_TIME.get(step, {}),
         )
-        for step in hosts.STEPS
+        for step in registry.STEPS
     ),
     _at("resource-pools", resource_pools.ResourcePools),
     _at("resource-pools/<str:name>", resource_pools.OneResourcePool),

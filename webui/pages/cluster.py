@@ -15,11 +15,10 @@ from django.utils import timezone
 
 from dispatch.keeping import figures, pool_history, usage, usage_periods
 from dispatch.keeping.figures import PoolFigures
-from jobs import idle_slots
 from metrics import cluster_charts
 from metrics.cluster_charts import PoolSpan
 from shown import words
-from shown.hosts.occupancy import HOLDER_FIELDS, Holder, holder_of, slots_in_words
+from shown.hosts import holders
 from trainmaster.quantities import duration
 from webui.pages.frame import page, show
 from webui.pages.hosts import view as hosts_filter
@@ -47,21 +46,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Idle:
-    """GPUs of one host that a run holds and does not use, for as long as the first of them."""
-
-    host: str
-    slots: list[int]
-    since: datetime
-    holder: Holder
-
-    @property
-    def slots_in_words(self) -> str:
-        return slots_in_words(sorted(self.slots))
-
-
-@dataclass(frozen=True)
-class Line:
+class PoolLine:
     """One pool over the range, in words: the mean and the most of its slots in use and of what waited."""
 
     pool: str
@@ -76,19 +61,6 @@ def read(query: QueryDict) -> View:
     name = choice(query, "range", RANGES, "day")
     now = timezone.now()
     return View(name, now - RANGES[name], now)
-
-
-def idle() -> list[Idle]:
-    """The longest first."""
-    rows = idle_slots.held().order_by("slot__idle_since", "slot__host__name", "slot__index")
-    fields = [name.format("member__") for name in HOLDER_FIELDS]
-    found: dict[tuple[str, str], Idle] = {}
-    for host, slot, since, *rest in rows.values_list(
-        "slot__host__name", "slot__index", "slot__idle_since", *fields
-    ):
-        holder = holder_of(tuple(rest))
-        found.setdefault((host, holder.href), Idle(host, [], since, holder)).slots.append(slot)
-    return list(found.values())
 
 
 def idle_rule() -> str:
@@ -109,7 +81,7 @@ def by_state(pools: Sequence[PoolFigures]) -> list[tuple[str, str, int]]:
     return [(state, words.host_state(state).text, count) for state, count in found.items() if count]
 
 
-def lines(spans: Sequence[PoolSpan]) -> list[Line]:
+def lines(spans: Sequence[PoolSpan]) -> list[PoolLine]:
     """By pool."""
     by_pool: dict[str, list[PoolSpan]] = {}
     for each in spans:
@@ -117,8 +89,8 @@ def lines(spans: Sequence[PoolSpan]) -> list[Line]:
     return [_line(pool, rows) for pool, rows in by_pool.items()]
 
 
-def _line(pool: str, rows: Sequence[PoolSpan]) -> Line:
-    return Line(
+def _line(pool: str, rows: Sequence[PoolSpan]) -> PoolLine:
+    return PoolLine(
         pool,
         usable=rows[-1].usable,
         used_mean=fmean(row.used for row in rows),
@@ -145,7 +117,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 def _now() -> dict[str, Any]:
     pools = figures.pools()
-    stand_idle = idle()
+    stand_idle = holders.idle()
     today = usage.sums(usage_periods.latest("day", 1, timezone.now()))[0]
     return {
         "used": sum(pool.used_slots for pool in pools),

@@ -45,7 +45,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Line:
+class UsageLine:
     """One user, pool or label with its slot-hours, in all and of each period."""
 
     name: str
@@ -65,7 +65,7 @@ def read(query: QueryDict) -> View:
         return View(usual, group, str(error))
 
 
-def lines(view: View, sums: list[Sum]) -> list[Line]:
+def lines(view: View, sums: list[Sum]) -> list[UsageLine]:
     """Who used how much, the most first."""
     parts = [_parts(each, view.group) for each in sums]
     total = sum(each.seconds for each in sums)
@@ -73,7 +73,7 @@ def lines(view: View, sums: list[Sum]) -> list[Line]:
     for name in {name for part in parts for name in part}:
         by_period = [part.get(name, 0.0) / HOUR_SECONDS for part in parts]
         hours = sum(by_period)
-        found.append(Line(name, hours, by_period, 100 * HOUR_SECONDS * hours / total if total else 0.0))
+        found.append(UsageLine(name, hours, by_period, 100 * HOUR_SECONDS * hours / total if total else 0.0))
     return sorted(found, key=lambda line: (-line.hours, line.name))
 
 

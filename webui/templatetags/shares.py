@@ -8,22 +8,17 @@ from typing import Any
 from django import template
 
 from accounts.models import User
-from dispatch.passes import last_plan
 from hosts.models import ResourcePool
 from jobs import shares
+from shown import pools
 
 register = template.Library()
 #: jobs in the table of a pool; the others wait
 MOST_JOBS = 50
 
 
-def _entitled(pool: ResourcePool) -> shares.Entitled:
-    """From the plan that the queue's page has read already; None where jobs have no shares."""
-    return last_plan.of(pool).shares if pool.policy.has_shares else None
-
-
 @dataclass(frozen=True)
-class Line:
+class ShareLine:
     """Who holds so much, and which part of the pool that is."""
 
     of: shares.OfUser | shares.OfJob
@@ -33,7 +28,7 @@ class Line:
 @register.inclusion_tag("fragments/pool_shares.html", takes_context=True)
 def pool_shares(context: dict[str, Any], pool: ResourcePool, slots: int) -> dict[str, Any]:
     """The users of the pool with what they hold of its `slots`, want and are entitled to, and the jobs below."""
-    entitled = _entitled(pool)
+    entitled = pools.entitled(pool)
     total, jobs = shares.by_job(pool, entitled, 0, MOST_JOBS)
     return {
         "request": context["request"],
@@ -45,14 +40,14 @@ def pool_shares(context: dict[str, Any], pool: ResourcePool, slots: int) -> dict
     }
 
 
-def _line(each: shares.OfUser | shares.OfJob, slots: int) -> Line:
-    return Line(each, round(100 * each.held / slots) if slots else 0)
+def _line(each: shares.OfUser | shares.OfJob, slots: int) -> ShareLine:
+    return ShareLine(each, round(100 * each.held / slots) if slots else 0)
 
 
 @register.simple_tag
 def your_share(pool: ResourcePool, user: User, slots: int) -> str:
     """`You hold 6 of 8 slots; your fair share is 4.`; nothing for who neither holds nor wants any."""
-    mine = shares.of_user(pool, user, _entitled(pool))
+    mine = shares.of_user(pool, user, pools.entitled(pool))
     if not (mine.held or mine.waiting or mine.entitled):
         return ""
     waits = f"wait for {mine.waiting:,} more" if mine.waiting else ""

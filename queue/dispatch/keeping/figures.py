@@ -17,7 +17,7 @@ STATEMENT_SECONDS = 5
 
 #: where a live task stands, in the order of its life
 TASK_STATES = ("waiting", "assigned", "starting", "running", "terminating")
-#: of hosts; those that are not ready are named by how far they came with being added
+#: of hosts (`Host.state`)
 HOST_STATES = (
     "ready",
     "silent",
@@ -45,17 +45,14 @@ LEFT JOIN jobs_allocation attempt ON attempt.task_id = task.id AND attempt.state
 WHERE task.state IN ('WAITING', 'RUNNING') GROUP BY 1, 2
 """
 _HOSTS = """
-SELECT pool.name, CASE WHEN host.admission <> 'ready' THEN host.admission WHEN host.contact = 'silent' THEN 'silent'
-    WHEN NOT host.enabled THEN 'disabled' WHEN host.draining THEN 'draining'
-    WHEN host.contact = 'unknown' THEN 'unknown' ELSE 'ready' END,
-  count(*), coalesce(sum(slots.present), 0),
-  coalesce(sum(slots.usable), 0), coalesce(sum(slots.held), 0)
+SELECT pool.name, host.admission, host.contact, host.enabled, host.draining, count(*),
+  coalesce(sum(slots.present), 0), coalesce(sum(slots.usable), 0), coalesce(sum(slots.held), 0)
 FROM hosts_host host JOIN hosts_resourcepool pool ON pool.id = host.pool_id LEFT JOIN (
   SELECT slot.host_id, count(*) FILTER (WHERE NOT slot.missing) AS present, count(hold.id) AS held,
     count(*) FILTER (WHERE NOT slot.missing AND slot.enabled AND NOT slot.draining) AS usable
   FROM hosts_slot slot LEFT JOIN jobs_slothold hold ON hold.slot_id = slot.id AND hold.released_at IS NULL
   GROUP BY slot.host_id) slots ON slots.host_id = host.id
-WHERE host.admission <> %(removed)s GROUP BY 1, 2
+WHERE host.admission <> %(removed)s GROUP BY 1, 2, 3, 4, 5
 """
 _RUNS = """
 SELECT pool.name, count(*), extract(epoch FROM max(member.heartbeat_at))::float8,
@@ -156,7 +153,11 @@ def _pool(
 ) -> PoolFigures:
     name, passed_at, pass_seconds, changes = row
     of_tasks = {state: (count, slots) for pool, state, count, slots in tasks if pool == name}
-    of_hosts = {state: numbers for pool, state, *numbers in hosts if pool == name}
+    of_hosts: dict[str, list[int]] = {}
+    for pool, admission, contact, enabled, draining, *numbers in hosts:
+        if pool == name:
+            state = Host(admission=admission, contact=contact, enabled=enabled, draining=draining).state
+            of_hosts[state] = [sum(each) for each in zip(of_hosts.get(state, [0] * 4), numbers, strict=True)]
     running, newest, oldest, unshipped, shipped = runs.get(name, (0, None, None, 0, 0))
     return PoolFigures(
         name=name,

@@ -17,12 +17,11 @@ from dispatch.ssh.server_key import fingerprint
 from events.models import Event
 from hosts import registry
 from hosts.models import Host, ResourcePool, Slot
-from jobs import idle_slots, slot_switch
+from jobs import slot_switch
 from shown import timeline
-from shown.hosts import occupancy
+from shown.hosts import holders, rows
 from webui.pages.frame import actor, page, show, user_of
-from webui.pages.hosts import runs as host_runs
-from webui.pages.hosts import samples
+from webui.pages.hosts import lanes, samples
 from webui.pages.hosts import view as hosts_filter
 
 
@@ -52,14 +51,16 @@ def keys_to_accept(host: Host) -> list[Key]:
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """All hosts, as cells by pool or as a list."""
-    seen = occupancy.of(occupancy.present())
-    changed = [(each.host, key) for each in seen for key in keys_to_accept(each.host) if key.pinned]
-    context = hosts_filter.context(request, seen) | {
-        "total": len(seen),
-        "totals": (totals := occupancy.totals(seen)),
+    hosts = rows.of(rows.present())
+    changed = [(each.host, key) for each in hosts for key in keys_to_accept(each.host) if key.pinned]
+    pools = sorted({each.host.pool_id for each in hosts})
+    context = hosts_filter.context(request, hosts) | {
+        "total": len(hosts),
+        "totals": (totals := rows.totals(hosts)),
+        "held": rows.held_of(totals),
         "slots": totals.total(),
         "changed_keys": changed,
-        "topics": " ".join(["hosts", *(f"pool:{pk}" for pk in sorted({each.host.pool_id for each in seen}))]),
+        "topics": " ".join(["hosts", *(f"pool:{pk}" for pk in pools)]),
         "may_act": user_of(request).is_admin,
     }
     return show(request, "hosts", context, room="Hosts", fragment="hosts")
@@ -68,7 +69,7 @@ def listing(request: HttpRequest) -> HttpResponse:
 @page
 def detail(request: HttpRequest, name: str) -> HttpResponse:
     """One host."""
-    host = occupancy.present().filter(name=name).first()
+    host = rows.present().filter(name=name).first()
     if host is None:
         raise Http404(f"There is no host {name}.")
     context: dict[str, Any] = {"host": host, "may_act": user_of(request).is_admin}
@@ -85,15 +86,8 @@ def _fragment(request: HttpRequest) -> str:
 
 
 def _slots(host: Host, request: HttpRequest) -> dict[str, Any]:
-    [seen] = occupancy.of([host])
-    return {
-        "seen": seen,
-        "state": seen.state,
-        "keys": keys_to_accept(host),
-        "missing": Slot.objects.filter(host=host, missing=True),
-        "beside_slots": samples.beside_slots(host),
-        "idle": idle_slots.of_hosts([host]),
-    }
+    [row] = rows.of([host])
+    return {"row": row, "keys": keys_to_accept(host), "beside_slots": samples.beside_slots(host)}
 
 
 def _measured(host: Host, request: HttpRequest) -> dict[str, Any]:
@@ -107,13 +101,13 @@ def _measured(host: Host, request: HttpRequest) -> dict[str, Any]:
 
 def _runs(host: Host, request: HttpRequest) -> dict[str, Any]:
     view = samples.read(request.GET)
-    runs = host_runs.of(host, view.first_time, view.last_time)
-    slots = [slot.index for slot in host.slots.all()]
+    runs = holders.runs(host, view.first_time, view.last_time)
+    slots = [slot.index for slot in host.slots.all() if not slot.missing]
     return {
         "view": view,
         "runs": runs,
-        "lanes": host_runs.lanes(runs, slots, view.first_time, view.last_time),
-        "most_runs": host_runs.MOST,
+        "lanes": lanes.of(runs, slots, view.first_time, view.last_time),
+        "most_runs": holders.MOST_RUNS,
     }
 
 
@@ -141,12 +135,14 @@ def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
     host = registry.present().filter(name=name).first()
     if host is None:
         raise Http404(f"There is no host {name}.")
-    step = _STEPS.get(action)
-    if step is None:
+    if action not in _STEPS and action not in registry.STEPS:
         raise Http404(f"There is no action {action} for hosts.")
     try:
         rights.require_admin(user_of(request))
-        step(host, request)
+        if step := _STEPS.get(action):
+            step(host, request)
+        else:
+            registry.STEPS[action](host.pk, actor=actor(request))
     except Refusal as refusal:
         messages.error(request, str(refusal))
     gone = not registry.present().filter(name=name).exists()
@@ -167,16 +163,12 @@ def _move(host: Host, request: HttpRequest) -> None:
     messages.success(request, f"{host.name} is in pool {pool.name}.")
 
 
+#: besides `registry.STEPS`
 _STEPS: dict[str, Callable[[Host, HttpRequest], object]] = {
-    "enable": lambda host, request: registry.enable(host.pk, actor=actor(request)),
-    "disable": lambda host, request: registry.disable(host.pk, actor=actor(request)),
-    "drain": lambda host, request: registry.drain(host.pk, actor=actor(request)),
-    "lost": lambda host, request: registry.declare_lost(host.pk, actor=actor(request)),
     "remove": lambda host, request: registry.remove(host.pk, actor=actor(request)),
     "accept-key": lambda host, request: registry.accept_key(
         host.pk, actor=actor(request), key=request.POST.get("key", "")
     ),
-    "doctor": lambda host, request: registry.examine(host.pk, actor=actor(request)),
     "move": _move,
 }
 _SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {
@@ -190,8 +182,7 @@ _SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {
 @require_POST
 def act_on_slot(request: HttpRequest, name: str, index: int, action: str) -> HttpResponse:
     """Enable, drain or disable one slot."""
-    host = registry.present().filter(name=name).first()
-    slot = host.slots.filter(index=index).first() if host else None
+    slot = Slot.objects.filter(host__in=registry.present(), host__name=name, index=index).first()
     if slot is None or action not in _SLOT_STEPS:
         raise Http404(f"There is no action {action} for slot {index} of host {name}.")
     try:

@@ -49,7 +49,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Row:
+class MeasuredRow:
     """One series in words."""
 
     title: str
@@ -64,7 +64,7 @@ class Row:
 class Measured:
     """All series of the range; `newest_at` is when the last sample of all was taken, by the host's clock."""
 
-    rows: list[Row]
+    rows: list[MeasuredRow]
     newest_at: datetime | None
 
 
@@ -95,11 +95,11 @@ def _series(host: Host, view: View) -> list[SampleSeries]:
     )
 
 
-def _row(each: SampleSeries, gpus: Mapping[str, str]) -> Row:
+def _row(each: SampleSeries, gpus: Mapping[str, str]) -> MeasuredRow:
     unit = each.metric.unit
     values = (each.mean[-1], each.low.min(), each.mean.mean(), each.high.max())
     last, least, mean, most = (spelled(float(value), unit) for value in values)
-    return Row(each.metric.title, gpus.get(each.part, each.part), last, least, mean, most)
+    return MeasuredRow(each.metric.title, gpus.get(each.part, each.part), last, least, mean, most)
 
 
 def beside_slots(host: Host) -> dict[str, str]:

@@ -9,17 +9,17 @@ from typing import Any
 from django.http import HttpRequest, QueryDict
 
 from shown import words
-from shown.hosts.occupancy import Seen
+from shown.hosts.rows import HostRow
 from webui.query import choices
 
 #: the filters beside "all", each with what it lets through
-KINDS: dict[str, Callable[[Seen], bool]] = {
-    "silent": lambda seen: seen.state == "silent",
-    "draining": lambda seen: seen.state == "draining" or any(lamp.slot.draining for lamp in seen.lamps),
-    "disabled": lambda seen: seen.state == "disabled" or any(not lamp.slot.enabled for lamp in seen.lamps),
-    "outsiders": lambda seen: bool(seen.outsiders),
-    "free": lambda seen: seen.counts["free"] > 0,
-    "not ready": lambda seen: not seen.is_ready,
+KINDS: dict[str, Callable[[HostRow], bool]] = {
+    "silent": lambda row: row.state == "silent",
+    "draining": lambda row: row.state == "draining" or any(each.slot.draining for each in row.slots),
+    "disabled": lambda row: row.state == "disabled" or any(not each.slot.enabled for each in row.slots),
+    "outsiders": lambda row: row.outsiders,
+    "free": lambda row: row.counts["free"] > 0,
+    "not ready": lambda row: not row.is_ready,
 }
 _MARKS = {name: words.host_state(name).lamp for name in ("silent", "draining", "disabled")}
 #: from this many hosts on, cells come before the list
@@ -43,23 +43,23 @@ class HostFilter:
         get = wanted.get
         return cls(get("show", ""), get("model", ""), get("pool", ""), get("q", "").strip())
 
-    def matches(self, seen: Seen, *, but_kind: bool = False) -> bool:
+    def matches(self, row: HostRow, *, but_kind: bool = False) -> bool:
         """Whether the host is shown; with `but_kind` whether it would be without the filter by kind."""
         found = self.search.lower()
         return (
-            (but_kind or not self.kind or KINDS[self.kind](seen))
-            and (not self.model or self.model in seen.models)
-            and (not self.pool or self.pool == seen.host.pool.name)
-            and (not found or found in seen.host.name.lower() or found in seen.host.address.lower())
+            (but_kind or not self.kind or KINDS[self.kind](row))
+            and (not self.model or self.model in row.models)
+            and (not self.pool or self.pool == row.host.pool.name)
+            and (not found or found in row.host.name.lower() or found in row.host.address.lower())
         )
 
 
-def context(request: HttpRequest, seen: list[Seen]) -> dict[str, Any]:
+def context(request: HttpRequest, rows: list[HostRow]) -> dict[str, Any]:
     """What the page of all hosts shows: the hosts that fit, by pool, and the filters with their counts."""
     asked, wrong = choices(request.GET, {"show": KINDS, "view": VIEWS})
     chosen = HostFilter.of(asked)
-    fitting = [each for each in seen if chosen.matches(each)]
-    others = [each for each in seen if chosen.matches(each, but_kind=True)]
+    fitting = [each for each in rows if chosen.matches(each)]
+    others = [each for each in rows if chosen.matches(each, but_kind=True)]
     kinds = [(name, sum(1 for each in others if fits(each))) for name, fits in KINDS.items()]
     return {
         "wrong": wrong,
@@ -69,21 +69,21 @@ def context(request: HttpRequest, seen: list[Seen]) -> dict[str, Any]:
         "kinds": [
             (name, count, _MARKS.get(name, "")) for name, count in kinds if count or name == chosen.kind
         ],
-        "models": sorted({model for each in seen for model in each.models}),
-        "pools": sorted({each.host.pool.name for each in seen}),
+        "models": sorted({model for each in rows for model in each.models}),
+        "pools": sorted({each.host.pool.name for each in rows}),
         "by_pool": _by_pool(fitting),
         "dense": len(fitting) > MOST_WORDS,
-        "view": asked.get("view") or VIEWS[len(seen) < CELLS_FROM],
+        "view": asked.get("view") or VIEWS[len(rows) < CELLS_FROM],
         "views": VIEWS,
     }
 
 
-def _by_pool(seen: list[Seen]) -> list[tuple[str, list[Seen], int, int]]:
+def _by_pool(rows: list[HostRow]) -> list[tuple[str, list[HostRow], int, int]]:
     """(pool, its hosts, slots held, slots) by the pool's name."""
-    found: dict[str, list[Seen]] = {}
-    for each in seen:
+    found: dict[str, list[HostRow]] = {}
+    for each in rows:
         found.setdefault(each.host.pool.name, []).append(each)
     return [
-        (name, hosts, sum(each.held for each in hosts), sum(len(each.lamps) for each in hosts))
+        (name, hosts, sum(each.held for each in hosts), sum(len(each.slots) for each in hosts))
         for name, hosts in sorted(found.items())
     ]

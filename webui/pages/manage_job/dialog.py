@@ -13,9 +13,10 @@ from accounts.refusals import Refusal
 from hosts.models import ResourcePool
 from jobs import queue_edits, queue_rules
 from jobs.models import Job
+from shown import pools as shown_pools
 from shown.queue import edit_preview as previews
 from shown.queue.edit_rights import why_no_edit, why_no_pool
-from shown.queue.job_facts import Facts, around, facts_of, numbers_of, wait_of
+from shown.queue.job_facts import Facts, around, facts_of, wait_of
 from webui.pages.frame import actor, page, user_of
 from webui.pages.manage_job.answers import done, job_or_404, part, queue_of
 from webui.pages.manage_job.form import Form, read, shown, update_of
@@ -105,7 +106,7 @@ def _context(request: HttpRequest, facts: Facts, form: Form, look: previews.Look
         "pools": pools,
         "around": [] if look else around(facts),
         "wait": "" if look else wait_of(facts.job),
-        "numbers": numbers_of(chosen),
+        "numbers": shown_pools.numbers([chosen])[chosen.pk],
         "moves": chosen.pk != facts.job.pool_id,
         "floor": queue_rules.floor(facts.job.pool, user.role),
         "why_no_edit": why_no_edit(facts.job, user),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 
@@ -11,12 +9,8 @@ from events.models import Event
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import queued_time
-from jobs.models import Allocation, Job
-from jobs.states import AllocationState, JobState
 from metrics import queue_charts
-from shown import timeline
-from shown.hosts import occupancy
-from shown.hosts.occupancy import Seen, Usage
+from shown import pools, timeline
 from webui.pages.frame import page, show, user_of
 from webui.pages.hosts import view as hosts_filter
 from webui.pages.pools import pairs
@@ -29,36 +23,6 @@ PERIODS = [7, 30]
 MOST_BOXES = 48
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A pool with what stands in it."""
-
-    pool: ResourcePool
-    seen: list[Seen]
-    usage: Usage
-    #: active jobs that hold something, and that wait
-    scheduled: int
-    queued: int
-
-    @property
-    def badges(self) -> list[str]:
-        named = {
-            "default compute": self.pool.default_compute,
-            "default aux": self.pool.default_aux,
-            "shared account": self.pool.shared_account,
-            "strict": self.pool.strict,
-        }
-        return [name for name, wears in named.items() if wears]
-
-    @property
-    def models(self) -> list[str]:
-        return sorted({model for each in self.seen for model in each.models})
-
-    @property
-    def not_ready(self) -> int:
-        return sum(1 for each in self.seen if not each.is_ready)
-
-
 def find(name: str) -> ResourcePool:
     """The pool or 404."""
     pool = ResourcePool.objects.filter(name=name).first()
@@ -67,21 +31,11 @@ def find(name: str) -> ResourcePool:
     return pool
 
 
-def shown(pool: ResourcePool, seen: list[Seen]) -> Shown:
-    active = Job.objects.filter(pool=pool, state=JobState.ACTIVE)
-    holding = Allocation.objects.filter(task__job__in=active).exclude(state=AllocationState.TERMINATED)
-    scheduled = holding.values("task__job").distinct().count()
-    usage = occupancy.usage(seen, pool.aux_per_host)
-    return Shown(pool, seen, usage, scheduled, active.count() - scheduled)
-
-
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """All pools, the default one first."""
     default_pool()
-    seen = occupancy.of(occupancy.present())
-    pools = ResourcePool.objects.order_by("-default_compute", "name")
-    rows = [shown(pool, [each for each in seen if each.host.pool_id == pool.pk]) for pool in pools]
+    rows = pools.of(pools.every())
     context = {
         "pools": rows,
         "topics": " ".join(["pools", "hosts", *(f"pool:{row.pool.pk}" for row in rows)]),
@@ -96,14 +50,14 @@ def detail(request: HttpRequest, name: str, tab: str = "overview") -> HttpRespon
     if tab not in TABS:
         raise Http404(f"A pool has no page {tab}; it has {', '.join(TABS)}.")
     pool = find(name)
-    seen = occupancy.of(occupancy.present().filter(pool=pool))
+    [row] = pools.of([pool])
     context = {
-        "row": shown(pool, seen),
+        "row": row,
         "pool": pool,
         "tab": tab,
         "tabs": TABS,
-        "as_cells": len(seen) > MOST_BOXES,
-        "dense": len(seen) > hosts_filter.MOST_WORDS,
+        "as_cells": len(row.hosts) > MOST_BOXES,
+        "dense": len(row.hosts) > hosts_filter.MOST_WORDS,
         "may_act": user_of(request).is_admin,
     }
     if tab == "pairs":

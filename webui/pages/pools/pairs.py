@@ -12,10 +12,10 @@ from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
-from dispatch.watching import pair_networks
 from dispatch.watching.pair_verdict import speed
 from hosts import pair_checks
-from hosts.models import Host, PairCheck, PairSearch, ResourcePool
+from hosts.models import PairCheck, PairSearch, ResourcePool
+from shown import pools
 from webui.pages.frame import actor, page, user_of
 
 #: with more hosts the cells have no words; with even more there is no matrix, only what is wrong
@@ -35,15 +35,12 @@ class Cell:
 
 def of(pool: ResourcePool) -> dict[str, Any]:
     """What fragments/pool_pairs.html shows."""
-    hosts = Host.objects.filter(pool=pool, admission=Host.Admission.READY).order_by("name")
-    names = list(hosts.values_list("name", flat=True))
-    search = pair_checks.search_of(pool)
-    checks = pair_checks.of_pool(pool)
-    networks = pair_networks.common(checks)
+    found = pools.pairs(pool)
+    names, checks, search = found.names, found.checks, found.search
     return {
         "names": names,
         "search": search,
-        "testing": _testing(search),
+        "testing": found.testing,
         "good": sum(check.ok for check in checks),
         "bad": [check for check in checks if not check.ok],
         "matrix": _matrix(names, checks, search) if checks and len(names) <= MOST_IN_MATRIX else [],
@@ -52,14 +49,9 @@ def of(pool: ResourcePool) -> dict[str, Any]:
         "without": next(
             (check for check in checks if check.ok and check.all_reduce_mb_per_second is None), None
         ),
-        "networks": networks,
-        "advice": pair_networks.advice(networks, pool.name, pool.network_interface),
+        "networks": found.networks,
+        "advice": found.advice,
     }
-
-
-def _testing(search: PairSearch | None) -> int | None:
-    """The number of the first pair under test, from 1; None when nothing is tested."""
-    return min(search.done + 1, search.pairs) if search and search.ended_at is None else None
 
 
 def _matrix(

@@ -15,8 +15,8 @@ from dispatch.passes import last_plan
 from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.states import JobState
+from shown import pools as shown_pools
 from shown.queue import opening
-from shown.queue import pools as queue_pools
 from webui.pages.frame import page, show, user_of
 from webui.pages.queue import columns as queue_columns
 from webui.pages.queue import listing as queue_listing
@@ -28,6 +28,8 @@ from webui.pages.queue.rows import Row
 from webui.pages.queue.view import CHIPS, PER_PAGE, View
 from webui.pages.table_columns import Sort
 
+#: more pools than this are a list that can be searched
+MOST_PILLS = 6
 #: names under the table; more are a number
 MOST_PAUSED = 50
 GROUPS = ("Yours", "Starting next", "Ahead of yours")
@@ -49,7 +51,7 @@ def board(request: HttpRequest, pool_name: str = "") -> HttpResponse:
     """The queue of one pool."""
     if wanted := request.GET.get("pool"):
         return redirect(f"/jobs/{wanted}")
-    pools = queue_pools.every()
+    pools = shown_pools.every()
     pool = next((p for p in pools if p.name == pool_name), None) if pool_name else pools[0]
     if pool is None:
         raise Http404(f"There is no resource pool {pool_name}; there are {', '.join(p.name for p in pools)}.")
@@ -106,9 +108,10 @@ def _groups(pool: ResourcePool, listing: Listing) -> list[Part]:
 
 def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view: View) -> dict[str, Any]:
     """What stands above the table, and the sentence that is read out when it changes."""
-    switch = queue_pools.switch(pools, pool, listing.counts)
-    columns, sort = queue_columns.of(pool).values(), Sort(view.sort, None, view.descending, plain=PLACE)
     counts = listing.counts
+    here = (counts.get("scheduled", 0), counts.get("queued", 0))
+    numbers = shown_pools.numbers(pools, {pool.pk: here})
+    columns, sort = queue_columns.of(pool).values(), Sort(view.sort, None, view.descending, plain=PLACE)
     chips = [
         (name, word, counts.get(name))
         for name, word in CHIPS.items()
@@ -117,12 +120,12 @@ def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view:
     names = dict(User.objects.filter(pk__in=listing.owners).values_list("pk", "username"))
     owners = sorted((names.get(owner, "?"), jobs) for owner, jobs in listing.owners.items())
     return {
-        "switch": switch,
+        "switch": numbers.values(),
         "columns": columns,
         "heads": [sort.head(column) for column in columns],
         "is_sortable": view.show != queue_view.MINE_FIRST,
-        "many_pools": len(switch) > queue_pools.MOST_PILLS,
-        "numbers": next(each for each in switch if each.pool.pk == pool.pk),
+        "many_pools": len(pools) > MOST_PILLS,
+        "numbers": numbers[pool.pk],
         "backfilled": counts["backfilled"],
         "chips": chips,
         "owners": owners,

@@ -1,4 +1,4 @@
-"""Which jobs ran on a host when: spans with a link each, drawn on a lane per slot."""
+"""The runs of a host drawn on a lane per slot."""
 
 from __future__ import annotations
 
@@ -6,43 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.contrib.postgres.aggregates import ArrayAgg
-from django.db.models import F, Q
-from django.utils import timezone
+from shown.hosts.holders import HostRun
 
-from hosts.models import Host
-from jobs.models import Member
-from shown.hosts.occupancy import HOLDER_FIELDS, Holder, holder_of, slots_in_words
-
-#: the newest; a page of more would be none
-MOST = 200
 #: of the drawing, whose width is the range and which is stretched to the page
 WIDTH, LANE = 1000, 14
-
-
-@dataclass(frozen=True)
-class Run:
-    """One gang member. `ended_at` None: it goes on."""
-
-    holder: Holder
-    slots: list[int]
-    started_at: datetime
-    ended_at: datetime | None
-
-    @property
-    def where(self) -> str:
-        return slots_in_words(sorted(self.slots)) if self.slots else "no slot"
-
-    @property
-    def seconds(self) -> float:
-        return ((self.ended_at or timezone.now()) - self.started_at).total_seconds()
 
 
 @dataclass(frozen=True)
 class Bar:
     """A run on neighbouring slots, in units of the drawing."""
 
-    run: Run
+    run: HostRun
     x: float
     y: int
     width: float
@@ -61,24 +35,7 @@ class Lanes:
         return LANE * len(self.slots)
 
 
-def of(host: Host, first_time: float, last_time: float) -> list[Run]:
-    """What held slots of the host, or ran there without, between two times (epoch seconds); the newest first."""
-    first, last = (datetime.fromtimestamp(at, UTC) for at in (first_time, last_time))
-    rows = (
-        Member.objects.filter(Q(ended_at=None) | Q(ended_at__gte=first), host=host)
-        .filter(allocation__assigned_at__lte=last)
-        .annotate(held=ArrayAgg("holds__slot__index", filter=Q(holds__isnull=False), default=[]))
-        .annotate(began=F("allocation__assigned_at"))
-        .order_by("-began", "-pk")
-    )
-    fields = [name.format("") for name in HOLDER_FIELDS]
-    return [
-        Run(holder_of(tuple(rest)), list(held), began, ended)
-        for held, began, ended, *rest in rows.values_list("held", "began", "ended_at", *fields)[:MOST]
-    ]
-
-
-def lanes(runs: Sequence[Run], slots: Sequence[int], first_time: float, last_time: float) -> Lanes:
+def of(runs: Sequence[HostRun], slots: Sequence[int], first_time: float, last_time: float) -> Lanes:
     """The runs as bars over the range; what holds no slot is in words alone."""
     lane_of = {index: lane for lane, index in enumerate(sorted(slots))}
     scale = WIDTH / (last_time - first_time)
