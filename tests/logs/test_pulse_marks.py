@@ -35,7 +35,7 @@ def test_a_gang_in_step_has_no_mark() -> None:
 def test_a_rank_that_is_stopped_is_marked_alone_although_all_stand_still() -> None:
     stopped = but(waiting(), 3, state="T", pid=4711, state_seconds=12.0, waits=False)
     assert marks(stopped) == {
-        3: "rank 3 on gpu-0 has made no progress for 12 s:  its process 4711 is stopped (state T)."
+        3: "rank 3 on gpu-0 has made no progress for 12 s: its process 4711 is stopped (state T)."
     }
 
 

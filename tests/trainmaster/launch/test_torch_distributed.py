@@ -70,7 +70,7 @@ def test_overrides_end_with_two_dashes_and_a_script_is_needed() -> None:
         ([], "empty script"),
         (["--nnodes=2", "--"], "empty script"),
         (["--nnodes=2"], "end with `--`"),
-        (["--trial", "model_def:Trial", "x"], "not both"),
+        (["--trial", "model_def:Trial", "x"], "either a script or a trial"),
     ):
         with pytest.raises(UsageError, match=sentence):
             parse(wrong)

@@ -110,7 +110,7 @@ def test_off_the_cluster_a_bar_keeps_its_prefix_and_shows_its_last_state(tmp_pat
 def test_a_rank_is_a_number_or_the_first_variable_that_is_set() -> None:
     assert resolve_rank("12", {}) == 12
     assert resolve_rank("A,B", {"B": "3"}) == 3
-    with pytest.raises(ValueError, match="one is set"):
+    with pytest.raises(ValueError, match="one of which is set"):
         resolve_rank("A,B", {})
     with pytest.raises(ValueError, match="A is 'x'"):
         resolve_rank("A", {"A": "x"})

@@ -88,7 +88,7 @@ def test_one_batch_size_and_an_order_that_nobody_changes() -> None:
         ({}, "Give either batch_size"),
         ({"batch_size": 2, "dataloader_kwargs": {"batch_size": 2}}, "not both"),
         ({"batch_size": 2, "dataloader_kwargs": {"shuffle": True}}, "in order"),
-        ({"batch_size": 2, "checkpoint_interval": 0}, "from 1"),
+        ({"batch_size": 2, "checkpoint_interval": 0}, "1 or more"),
     ]
     for options, sentence in wrong:
         with pytest.raises(ValueError, match=sentence):

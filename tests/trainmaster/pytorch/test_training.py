@@ -256,7 +256,7 @@ def test_what_is_wrong_is_said_in_a_sentence(runs: Runs) -> None:
         for wrong, sentence in (
             ({"max_length": 5}, r"pytorch.Batch\(n\)"),
             ({"max_length": pytorch.Batch(1), "checkpoint_policy": "some"}, "best, all, none"),
-            ({"test_mode": True}, "off the cluster"),
+            ({"test_mode": True}, "outside the cluster"),
             (
                 {"max_length": pytorch.Batch(1), "checkpoint_period": pytorch.Record(1)},
                 "global_batch_size is 0",
