@@ -158,7 +158,7 @@ def test_pages_without_a_row_say_what_will_stand_there(empty_server: Server) -> 
         browser.login("admin", empty_server.password)
         for address, words in {
             "/experiments": "trainmaster e create",
-            "/jobs": "in the order",
+            "/jobs": "in start order",
             "/hosts": "host add",
             "/cluster": "host add",
         }.items():

@@ -126,7 +126,7 @@ def test_no_slots_are_no_wait_and_one_too_many_never_fits(stack: Stack) -> None:
     wait_for(stack, held, "RUNNING")
     assert wait_for(stack, free, "COMPLETED")["exitCode"] == 0
     never = run(stack, "true", slots=2)
-    assert "2 on one host" in reason(stack, command(stack, never)["jobId"])
+    assert "needs 2 slots on one host" in reason(stack, command(stack, never)["jobId"])
     for each in (never, held):
         stack.post(f"/api/v1/commands/{each}/kill")
         wait_for(stack, each, "CANCELED")
