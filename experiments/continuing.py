@@ -92,7 +92,7 @@ def _check_state(experiment: Experiment) -> None:
         raise Refusal(
             f"experiment {experiment.pk} is archived; unarchive it before continuing it.", Code.CONFLICT
         )
-    name = (experiment.config.get("searcher") or {}).get("name")
+    name = experiment.searcher.get("name")
     if name not in SEARCHERS:
         raise Refusal(
             f"Unsupported searcher type provided: '{name}'; only single, random and grid searches can be continued. "

@@ -48,7 +48,7 @@ def operate(experiment_id: int, wanted: list[custom.Wanted], event_id: int, *, a
 
 def _check(experiment: Experiment) -> None:
     if not custom.is_custom(experiment.search):
-        name = (experiment.config.get("searcher") or {}).get("name")
+        name = experiment.searcher.get("name")
         raise Refusal(
             f"experiment {experiment.pk} has a {name} search, which the server runs; you run only custom searches.",
             Code.CONFLICT,

@@ -17,7 +17,7 @@ from experiments.search import Validation
 from metrics import ingest
 from metrics.ingest import MOST_STEPS, Report, group_name
 from metrics.table import Table
-from metrics.values import number, storable
+from metrics.values import SUMMARY_GROUPS, number, storable
 
 VALIDATION = "validation"
 #: Times beyond these years are no clock's.
@@ -156,7 +156,7 @@ def summarised(summary: Mapping[str, Any], fresh: Mapping[str, Table]) -> dict[s
     """Running count, sum, min, max, last and its step per metric, under Determined's names of the groups."""
     found = dict(summary)
     for group, table in fresh.items():
-        name = {"training": "avg_metrics", VALIDATION: "validation_metrics"}.get(group, group)
+        name = SUMMARY_GROUPS.get(group, group)
         rows = found[name] = dict(found.get(name) or {})
         for metric, column in table.columns.items():
             finite = column.values[np.isfinite(column.values)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.conf import settings
 from django.contrib.postgres.indexes import GinIndex
@@ -84,6 +85,20 @@ class Experiment(models.Model):
     unmanaged = models.BooleanField(default=False)
     #: the user's own name for an unmanaged experiment, by which it is found again
     external_id = models.CharField(max_length=255, null=True, unique=True)
+
+    @property
+    def searcher(self) -> dict[str, Any]:
+        """The searcher's section of the config; an unmanaged experiment may have none."""
+        return self.config.get("searcher") or {}
+
+    @property
+    def searcher_metric(self) -> str:
+        return str(self.searcher.get("metric") or "")
+
+    @property
+    def smaller_is_better(self) -> bool:
+        """Whether a smaller value of the searcher's metric is the better one."""
+        return bool(self.searcher.get("smaller_is_better", True))
 
     class Meta:
         ordering = ["-id"]

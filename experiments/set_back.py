@@ -18,8 +18,7 @@ def to_checkpoint(trial_id: int, steps_completed: int) -> None:
     if not ingest.archive_after(trial_id, steps_completed):
         return
     trial = Trial.objects.select_related("experiment").get(pk=trial_id)
-    searcher = trial.experiment.config.get("searcher") or {}
-    metric, smaller = searcher.get("metric", ""), searcher.get("smaller_is_better", True)
+    metric, smaller = trial.experiment.searcher_metric, trial.experiment.smaller_is_better
     summary: dict[str, Any] = {}
     for group, table in reported.tables(trial_id):
         summary = summarised(summary, {group: table})

@@ -20,6 +20,8 @@ STREAM_LETTERS = {name: letter for letter, long in STREAM_NAMES.items() for name
 _BIT_OF_STREAM = {STDOUT: 1 << 8, STDERR: 1 << 9, SERVER: 1 << 10}
 
 _UNSAFE = re.compile("[\x00\ud800-\udfff]")
+#: colors and other words to a terminal
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 
 
 class Block(NamedTuple):
@@ -90,6 +92,11 @@ def shown(text: str) -> str:
     if text.isascii() and "\x00" not in text:  # nearly always, and much faster
         return text
     return _UNSAFE.sub("\ufffd", text)
+
+
+def plain(text: str) -> str:
+    """What a program wrote, without what only terminals understand."""
+    return _ESCAPES.sub("", shown(text))
 
 
 def raw(text: str) -> bytes:

@@ -16,10 +16,25 @@ from logs.lines import Line
 from logs.models import Chunk, TaskLog
 from logs.scan import Patience, chunks_before, chunks_behind
 
-__all__ = ["Filters", "Page", "backward", "forward", "last_number", "number_at", "pieces", "tail"]
+__all__ = [
+    "Filters",
+    "Page",
+    "Slice",
+    "backward",
+    "forward",
+    "last_number",
+    "number_at",
+    "pieces",
+    "slice_about",
+    "slice_after",
+    "slice_before",
+    "tail",
+]
 
 #: A read with a rare match gives up after this time and says how far it came, so that it can go on.
 SCAN_SECONDS = 0.5
+#: A slice ends before it grows over this, so that a log of very long lines is answered in pieces too.
+SLICE_CHARACTERS = 2 * 1024 * 1024
 
 
 class Page(NamedTuple):
@@ -32,6 +47,16 @@ class Page(NamedTuple):
     lines: list[Line]
     upto: int
     done: bool
+
+
+class Slice(NamedTuple):
+    """Lines in ascending order. All from `first` to `last` was looked at; nothing more lies before, behind."""
+
+    lines: list[Line]
+    first: int
+    last: int
+    at_start: bool
+    at_end: bool
 
 
 def last_number(task_id: str) -> int:
@@ -121,6 +146,41 @@ def tail(task_id: str, filters: Filters, count: int, *, until: float = math.inf)
         if page.done or time.monotonic() > until:
             break
     return _joined(parts)
+
+
+def slice_before(task_id: str, before: int, filters: Filters, limit: int, newest: int) -> Slice:
+    """The lines before number `before`."""
+    found = backward(task_id, before, filters, limit)
+    kept = len(found.lines) - _fitting([len(line.text) for line in reversed(found.lines)])
+    lines = found.lines[kept:]
+    first, at_start = (lines[0].number, False) if kept else (found.upto, found.done)
+    return Slice(lines, first, before - 1, at_start, before > newest)
+
+
+def slice_after(task_id: str, after: int, filters: Filters, limit: int, newest: int) -> Slice:
+    """The lines after number `after`."""
+    found = forward(task_id, after, filters, limit)
+    lines = found.lines[: _fitting([len(line.text) for line in found.lines])]
+    is_cut = len(lines) < len(found.lines)
+    last = lines[-1].number if is_cut else found.upto
+    return Slice(lines, after + 1, last, after < 1, not is_cut and last >= newest)
+
+
+def slice_about(task_id: str, middle: int, filters: Filters, limit: int, newest: int) -> Slice:
+    """The lines about a line: half of them before it."""
+    before = slice_before(task_id, middle, filters, limit // 2, newest)
+    after = slice_after(task_id, middle - 1, filters, max(1, limit - limit // 2), newest)
+    return Slice(before.lines + after.lines, before.first, after.last, before.at_start, after.at_end)
+
+
+def _fitting(sizes: list[int]) -> int:
+    """How many of the texts fit a slice; the first always does."""
+    total = 0
+    for index, size in enumerate(sizes):
+        total += size
+        if total > SLICE_CHARACTERS and index:
+            return index
+    return len(sizes)
 
 
 def pieces(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from metrics import series
@@ -44,7 +45,7 @@ def trial_figures(
     stems = {stem(name) for names in known.values() for name in names}
     chosen = sorted(stems, key=lambda name: (name != first, name))[:most]
     traces: dict[str, list[tuple[str, Series]]] = {}
-    for group in _ordered(list(known)):
+    for group in ordered(known):
         names = [name for name in known[group] if stem(name) in chosen]
         for each in series.read(trial_id, group, names, points=points):
             traces.setdefault(stem(each.name), []).append((group, each))
@@ -53,7 +54,8 @@ def trial_figures(
     ]
 
 
-def _ordered(groups: list[str]) -> list[str]:
+def ordered(groups: Iterable[str]) -> list[str]:
+    """Training and validation first."""
     return sorted(groups, key=lambda group: (group not in FIRST_GROUPS, group))
 
 

@@ -12,6 +12,7 @@ from metrics import series
 from metrics.packing import Floats
 from metrics.series import Series
 from metrics.smoothing import smoothed
+from metrics.traces import plain
 
 #: The metric that says how far a run is in epochs (features.md 4.6).
 EPOCH = "epoch"
@@ -59,6 +60,23 @@ class Curve:
     smooth_y: Floats
     total: int
     last_step: int
+
+    def record(self) -> dict[str, object]:
+        """As JSON has it."""
+        smooth = {"x": plain(self.smooth_x), "y": plain(self.smooth_y)} if len(self.smooth_x) else None
+        return {
+            "group": self.group, "name": self.name, "x": plain(self.x), "y": plain(self.y), "smooth": smooth,
+            "total": self.total, "last": self.last_step,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A metric of a group; `after` the last step that the asker has, or None for all of it."""
+
+    group: str
+    name: str
+    after: int | None
 
 
 @dataclass(frozen=True)
@@ -142,3 +160,17 @@ def _on_axis(each: Series, view: View, clock: Clock | None) -> Floats:
     if view.axis == Axis.EPOCH and clock is not None:
         return clock.at(each.steps)
     return each.steps
+
+
+def read_each(
+    trial_id: int, wanted: Sequence[Wanted], view: View, clock: Clock | None, *, is_tail: bool
+) -> list[Curve]:
+    """The curves that have points; metrics of a group that begin at one step are read together."""
+    together: dict[tuple[str, int | None], list[str]] = {}
+    for each in wanted:
+        together.setdefault((each.group, each.after if is_tail else None), []).append(each.name)
+    return [
+        curve
+        for (group, after), names in together.items()
+        for curve in read(trial_id, group, names, view, clock=clock, after_step=after)
+    ]

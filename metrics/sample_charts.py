@@ -6,16 +6,20 @@ with a line for each host. A chart's id is `<name>` or `<name>@<host>`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from hosts.models import Slot
 from metrics import samples
-from metrics.names import GPU, METRICS, Metric
+from metrics.names import GPU, METRICS, RANK, Metric
 from metrics.sample_chunks import Floats
 from metrics.samples import SampleSeries
+from metrics.traces import plain
 
 #: of each line, over the window that is drawn
 POINTS = 400
@@ -135,3 +139,89 @@ def _rounded(values: Floats) -> Floats:
     scale = 10.0 ** np.where(np.isfinite(exponent), _DIGITS - 1 - exponent, 0.0)
     found: npt.NDArray[np.float64] = np.round(values * scale) / scale
     return found
+
+
+def natural(host: str) -> list[tuple[bool, int, str]]:
+    """`gpu2` before `gpu10`."""
+    words = re.findall(r"\d+|\D+", host)
+    return [(not word.isdecimal(), int(word) if word.isdecimal() else 0, word) for word in words]
+
+
+def gpu_indices(columns: list[Column]) -> dict[tuple[str, str], int]:
+    """(host, UUID) -> the GPU's number on its host, of those that are still known."""
+    hosts = {host for host, _, _ in columns}
+    rows = Slot.objects.filter(host__name__in=hosts).exclude(uuid="")
+    return {(host, uuid): index for host, uuid, index in rows.values_list("host__name", "uuid", "index")}
+
+
+def gpu_chips(
+    columns: list[Column], chosen: Collection[str], indices: dict[tuple[str, str], int]
+) -> list[tuple[str, list[tuple[str, str, bool]]]]:
+    """Return the GPUs of each host: UUID, label, and whether it is chosen."""
+    found: dict[str, dict[str, None]] = {}
+    for host, name, part in columns:
+        if name.startswith(GPU):
+            found.setdefault(host, {})[part] = None
+    return [
+        (host, sorted(((uuid, _gpu(host, uuid, indices), uuid in chosen) for uuid in uuids), key=_order))
+        for host, uuids in found.items()
+    ]
+
+
+def _order(chip: tuple[str, str, bool]) -> tuple[bool, int, str]:
+    number = chip[1].rpartition(" ")[2]
+    return not number.isdigit(), int(number) if number.isdigit() else 0, chip[1]
+
+
+def _gpu(host: str, uuid: str, indices: dict[tuple[str, str], int]) -> str:
+    index = indices.get((host, uuid))
+    return f"GPU {index}" if index is not None else f"GPU {uuid.removeprefix('GPU-')[:8]}"
+
+
+def described(chart: Chart, indices: dict[tuple[str, str], int], *, several: bool) -> dict[str, Any]:
+    """A chart without its points. `each`: the host, where every host has its own; `lines` are {key, label}."""
+
+    def label(host: str, part: str) -> str:
+        if chart.metric.part_is == GPU:
+            return _gpu(host, part, indices)
+        return f"rank {part}" if chart.metric.part_is == RANK else host
+
+    lines = [{"key": f"{host}/{part}", "label": label(host, part)} for host, part in chart.lines]
+    if chart.metric.part_is == GPU:
+        lines.sort(key=lambda line: _order((line["key"], line["label"], False)))
+    name = f"{chart.metric.title}, {chart.host}" if chart.host and several else chart.metric.title
+    return {
+        "id": chart.id, "name": name, "title": chart.metric.title, "unit": chart.metric.unit,
+        "group": chart.metric.group, "each": chart.host, "lines": lines,
+    }  # fmt: skip
+
+
+def points(charts: Iterable[tuple[str, Iterable[Line]]], origin: float) -> dict[str, Any]:
+    """The points of some charts, by id.
+
+    {"origin": epoch seconds, "times": [[ms behind it]], "charts": {id: [{key, times: place in `times`, mean, low, high,
+    total, gap, last}]}}; null is a gap, and `low` and `high` are absent where each point stands for itself.
+    """
+    times: dict[bytes, int] = {}
+    columns: list[list[float | int | None]] = []
+
+    def place(at: Floats) -> int:
+        """Lines of one host mostly share their times, so those are sent once."""
+        key = at.tobytes()
+        if key not in times:
+            times[key] = len(columns)
+            columns.append(plain(np.round((at - origin) * 1000)))
+        return times[key]
+
+    found = {chart_id: [_points(each, place(each.times)) for each in lines] for chart_id, lines in charts}
+    return {"origin": origin, "times": columns, "charts": found}
+
+
+def _points(each: Line, place: int) -> dict[str, object]:
+    said: dict[str, object] = {
+        "key": f"{each.host}/{each.part}", "times": place, "mean": plain(each.mean),
+        "total": each.total, "gap": each.gap, "last": each.last,
+    }  # fmt: skip
+    if each.low is not None and each.high is not None:
+        said |= {"low": plain(each.low), "high": plain(each.high)}
+    return said

@@ -11,6 +11,8 @@ from typing import Any
 _UNSAFE = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL's text and JSON refuse them
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NUMBERS = {float, int}
+#: group -> its name in summaries, which is Determined's; other groups keep theirs
+SUMMARY_GROUPS = {"training": "avg_metrics", "validation": "validation_metrics"}
 
 
 def flat(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -54,6 +56,11 @@ def _kept(value: Any) -> Any:
 def name_of(value: float) -> str:
     """How JSON says a number that is none or infinite."""
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def number_or_name(value: float) -> float | str:
+    """The value if it is finite, else its name."""
+    return value if math.isfinite(value) else name_of(value)
 
 
 def text(value: str) -> str:

@@ -1,7 +1,8 @@
-"""Experiments as they are shown: the query with all their numbers, the config in force, and why they wait."""
+"""Experiments as they are shown: the query with all their numbers, their configs, and why they wait."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.postgres.expressions import ArraySubquery
@@ -10,9 +11,36 @@ from django.db.models.functions import Coalesce
 
 from dispatch.passes import last_plan
 from experiments import phases
-from experiments.config import shown
+from experiments.config import masked, shown
+from experiments.config.origins import Line, explained
+from experiments.config.reading import SUBJECT
 from experiments.models import Experiment, Trial
+from jobs import queue_history
+from jobs.queue_history import Changed
 from shown import checkpoints
+from submissions import code_changes
+from submissions.code_changes import Change
+from submissions.config.problems import ConfigError
+from submissions.config.reading import read_yaml
+from trainmaster import yamltext
+
+#: what edits of the queue call otherwise than the config
+_FIELDS = {"pool": "resource_pool"}
+
+
+@dataclass(frozen=True)
+class ExperimentRow:
+    """`why`: why it waits; `log_labels`: log policies that lines have matched; `numbers`: it with its annotations.
+
+    `best`: its best trial, where that is asked for.
+    """
+
+    experiment: Experiment
+    phase: str
+    why: str
+    log_labels: list[str]
+    numbers: Any
+    best: Trial | None = None
 
 
 def with_numbers() -> QuerySet[Experiment]:
@@ -64,6 +92,32 @@ def why_queued(found: list[Experiment], phase_of: dict[int, str]) -> dict[int, s
     }
 
 
+def rows_of(
+    found: list[Experiment], numbered: QuerySet[Experiment], *, with_best: bool
+) -> list[ExperimentRow]:
+    """The experiments of a page; `numbered`: all experiments with the annotations that are shown."""
+    standing = phases.of_experiments(found)
+    # of the page alone: beside the rows, they would be counted for all pages before it too
+    counted = numbered.only("pk").in_bulk(list(standing))
+    why, labels = why_queued(found, standing), log_labels(found)
+    best: dict[int | None, Trial] = {}
+    if with_best:
+        trials = Trial.objects.only("latest_validation", "summary_metrics")
+        best = {**trials.in_bulk([each.best_trial_id for each in found if each.best_trial_id])}
+    return [
+        ExperimentRow(
+            each,
+            standing[each.pk],
+            why.get(each.pk, ""),
+            labels.get(each.pk, []),
+            counted[each.pk],
+            best.get(each.best_trial_id),
+        )
+        for each in found
+        if each.pk in counted
+    ]
+
+
 def log_labels(found: list[Experiment]) -> dict[int, list[str]]:
     """Experiment id -> names of the log policies that lines of its trials have matched."""
     rows = Trial.objects.filter(experiment__in=found).exclude(log_labels=[])
@@ -71,3 +125,30 @@ def log_labels(found: list[Experiment]) -> dict[int, list[str]]:
     for experiment, names in rows.values_list("experiment_id", "log_labels"):
         labels[experiment] = sorted({*labels.get(experiment, []), *names})
     return labels
+
+
+def config_in_force(found: Experiment) -> tuple[list[Line], list[tuple[str, Changed]]]:
+    """The lines of the config in force, each with its origin, and the fields that edits of the queue have changed."""
+    try:
+        given = masked(read_yaml(found.original_config, SUBJECT))
+    except ConfigError:
+        given = {}  # an unmanaged experiment may have none
+    changed = [] if found.unmanaged else queue_history.changed_of(found.job)
+    fields = [(_FIELDS.get(each.name, each.name), each) for each in changed]
+    submitted = {"resources": {name: each.was for name, each in fields}}
+    lines = explained(effective_config(found), given, masked(found.template_config), submitted)
+    return lines, fields
+
+
+def config_change(old: Experiment, new: Experiment) -> Change | None:
+    """What differs between two configs as they were submitted; None where nothing does."""
+    texts = [_canonical(each.original_config) for each in (old, new)]
+    return code_changes.of_file("config", *texts) if texts[0] != texts[1] else None
+
+
+def _canonical(text: str) -> bytes:
+    """A config in one form, so that what differs is not how it is written; its secrets masked."""
+    try:
+        return yamltext.dump(dict(sorted(masked(read_yaml(text, SUBJECT)).items()))).encode()
+    except ConfigError:
+        return b""

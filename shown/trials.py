@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
+from math import isfinite
+from typing import Any
 
 from django.db.models import QuerySet
 
 from experiments import phases
-from experiments.models import Checkpoint, Trial
-from experiments.states import USABLE
+from experiments.models import Checkpoint, Experiment, Trial
+from experiments.states import USABLE, ExperimentState, TrialState
 from jobs.models import Member
-from shown import checkpoints
+from shown import checkpoints, verdicts
+from shown.hparams import named
+
+#: why a trial of a running search is paused, though nobody paused it
+PARKED = "parked by the search until it is promoted"
+#: trials of an experiment that clients are told of at most: the newest
+MOST_TRIALS_READ = 1000
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """`trial`: one of `with_numbers`; `hparams`: name -> text, nested names joined by dots."""
+
+    trial: Any
+    phase: str
+    why: str
+    is_best: bool
+    hparams: dict[str, str]
+    hosts: tuple[str, ...] = ()
 
 
 def with_numbers() -> QuerySet[Trial]:
@@ -53,3 +74,59 @@ def hosts_of(task_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
         else:
             known[1].append(host)
     return {task: tuple(names) for task, (_, names) in newest.items()}
+
+
+def rows_of(experiment: Experiment, trials: list[Trial], total: int, *, with_hosts: bool) -> list[TrialRow]:
+    """The rows of some of the experiment's `total` trials."""
+    for trial in trials:
+        trial.experiment = experiment
+    why = verdicts.of_trials(trials, experiment.job.pool)
+    if experiment.state == ExperimentState.ACTIVE:  # nobody else pauses a trial by itself
+        why |= {trial.pk: PARKED for trial in trials if trial.state == TrialState.PAUSED}
+    hosts = hosts_of([trial.task_id for trial in trials]) if with_hosts else {}
+    return [
+        TrialRow(
+            trial=trial,
+            phase=phases.of(trial),
+            why=why.get(trial.pk, ""),
+            is_best=trial.pk == experiment.best_trial_id and total > 1,
+            hparams=named(trial.hparams),
+            hosts=hosts.get(trial.task_id, ()),
+        )
+        for trial in trials
+    ]
+
+
+def in_order(rows: QuerySet[Trial], by: Any, kept: Collection[int] | None) -> QuerySet[Trial] | list[int]:
+    """Return the rows in order; if `kept` is given, only their ids, since a page of them is read whole."""
+    ordered = rows.order_by(by, "pk")
+    if kept is None:
+        return ordered
+    return [pk for pk in ordered.values_list("pk", flat=True) if pk in kept]
+
+
+def read_whole(rows: QuerySet[Trial], page: Iterable[Any]) -> list[Trial]:
+    """The trials of a page, whole."""
+    here = list(page)
+    ids = [each for each in here if not isinstance(each, Trial)]
+    found = {trial.pk: trial for trial in rows.filter(pk__in=ids)} if ids else {}
+    return [found[pk] for pk in ids if pk in found] if ids else here
+
+
+def newest(experiment_id: int) -> list[tuple[int, dict[str, Any]]]:
+    """The newest trials with their hyperparameters, the oldest of them first."""
+    rows = Trial.objects.filter(experiment_id=experiment_id).order_by("-pk").values_list("pk", "hparams")
+    return sorted(rows[:MOST_TRIALS_READ], key=lambda row: row[0])
+
+
+def best_first(experiment_id: int) -> list[tuple[int, dict[str, Any]]]:
+    """By the searcher's metric; those without it last, each in the order of their making."""
+    sign = 1 if Experiment.objects.only("config").get(pk=experiment_id).smaller_is_better else -1
+    rows = Trial.objects.filter(experiment_id=experiment_id).values_list("pk", "hparams", "best_validation")
+
+    def place(row: tuple[int, dict[str, Any], dict[str, Any] | None]) -> tuple[bool, float, int]:
+        value = (row[2] or {}).get("searcher_metric")
+        is_number = isinstance(value, (int, float)) and isfinite(value)
+        return not is_number, sign * value if is_number and value is not None else 0.0, row[0]
+
+    return [(pk, hparams) for pk, hparams, _ in sorted(rows, key=place)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,12 @@ from typing import Any
 from django.utils import timezone
 
 from dispatch.passes import last_plan
+from dispatch.passes.explain import blockers
 from experiments import failures
 from experiments.models import Experiment, Trial
 from experiments.states import TrialState
 from hosts.models import Host, ResourcePool
-from jobs.models import Allocation, Member, Task
+from jobs.models import Allocation, Job, Member, Task
 from jobs.states import AllocationState, MemberState, TaskState
 from trainmaster.quantities import duration
 
@@ -32,7 +34,7 @@ def _sentence(wait: Mapping[str, Any], experiment: Experiment | None) -> str:
     sentence = str(wait["sentence"])
     if experiment is None or not (wait.get("data") or {}).get("own"):
         return sentence
-    most = (experiment.config.get("searcher") or {}).get("max_concurrent_trials")
+    most = experiment.searcher.get("max_concurrent_trials")
     return f"{sentence}; max_concurrent_trials is {most}" if most else sentence
 
 
@@ -103,3 +105,12 @@ def missing_bytes(task_id: str) -> int:
     members = Member.objects.filter(allocation__task_id=task_id)
     rows = members.values_list("outbox_bytes", "stream__offset", "stream__missing_bytes")
     return sum(max(0, (outbox or 0) - (stored or 0)) + (lost or 0) for outbox, stored, lost in rows)
+
+
+def blockers_of(job: Job) -> tuple[int, list[tuple[str, int]]]:
+    """How many of its tasks wait, and each reason with the number of its tasks, worked out now; the commonest first."""
+    found = blockers(job, timezone.now())
+    counts = Counter(
+        sentence for each in found.values() for sentence in dict.fromkeys(reason.sentence for reason in each)
+    )
+    return len(found), counts.most_common()

@@ -1,4 +1,4 @@
-"""The submitted folder of code: checked, packed once by content, and read back."""
+"""The submitted folder of code: checked, packed once by content, and read back: by file, as a tree, as a zip."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import hashlib
 import io
 import posixpath
 import tarfile
+import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import ProtectedError
@@ -23,6 +24,8 @@ from trainmaster import quantities
 #: `type` of an uploaded file is tar's type flag as a number.
 _FILE, _LINK, _FOLDER = ord("0"), ord("2"), ord("5")
 _LARGEST_LISTED = 5
+#: up to so many files are shown with all folders open
+OPEN_FILES = 60
 MOST_FOLDERS = 40  # one inside the other, as pages show them
 _COMPRESSION = 5  # the archive travels to every host of a gang; beyond this gzip costs more than it saves
 
@@ -248,3 +251,41 @@ def _pack(entries: list[_Entry]) -> bytes:
                 info.size = len(entry.content)
                 archive.addfile(info, io.BytesIO(entry.content))
     return out.getvalue()
+
+
+def tree(context: Context, shown: str) -> list[dict[str, Any]]:
+    """Folders and files, nested: {"name", "path", "size"} or {"name", "inside", "is_open"}; folders first."""
+    files = [entry for entry in context.listing if entry.get("type") != "d"]
+    top: dict[str, Any] = {}
+    for entry in files:
+        *folders, name = entry["path"].split("/")
+        here = top
+        for folder in folders:
+            here = here.setdefault(folder, {})
+        here[name] = entry["path"], entry["size"]
+    return _nodes(top, "", shown, len(files) <= OPEN_FILES)
+
+
+def _nodes(inside: dict[str, Any], above: str, shown: str, are_open: bool) -> list[dict[str, Any]]:
+    nodes = []
+    for name, value in sorted(inside.items(), key=lambda item: (isinstance(item[1], tuple), item[0])):
+        path = f"{above}{name}"
+        if isinstance(value, tuple):
+            nodes.append({"name": name, "path": value[0], "size": value[1]})
+            continue
+        is_open = are_open or shown.startswith(f"{path}/")
+        below = _nodes(value, f"{path}/", shown, are_open)
+        nodes.append({"name": name, "inside": below, "is_open": is_open, "id": path})
+    return nodes
+
+
+def zip_into(context: Context, out: IO[bytes]) -> None:
+    """Write all files as a zip."""
+    modes = {entry["path"]: int(entry.get("mode") or 0o644) for entry in context.listing}
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, content in files_of(context):
+            info = zipfile.ZipInfo(path)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            info.create_system = 3  # Unix, whose modes follow
+            info.external_attr = (0o100000 | modes.get(path, 0o644)) << 16
+            archive.writestr(info, content)

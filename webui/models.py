@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from django.conf import settings
 from django.db import models
 
@@ -15,6 +17,15 @@ class UserSetting(models.Model):
     storage_path = models.CharField(max_length=255, blank=True)
     key = models.CharField(max_length=128)
     value = models.TextField()
+
+    @property
+    def names(self) -> list[str]:
+        """The value as a list of names; users may write it by the API, too, so anything may be there."""
+        try:
+            found = json.loads(self.value)
+        except ValueError:
+            return []
+        return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
     class Meta:
         ordering = ["storage_path", "key"]

@@ -1,1 +1,1 @@
-"""The queue of a pool: what stands in it, all of it (`standing`) or a page (`lines`), and the rows (`rows`)."""
+"""The queue of a pool: all of it (`standing`), a page (`lines`), its rows (`rows`), and the board (`board`)."""

@@ -16,7 +16,7 @@ from jobs.labels import called
 from jobs.models import Job, Task
 from jobs.states import JobState, TaskState
 
-#: candidates; those alike fold into one line, and a few lines are shown (`queue_listing.OTHERS_LINES`)
+#: candidates; those alike fold into one line, and a few lines are shown (`listing.OTHERS_LINES`)
 MOST_DEPARTURES = 100
 MOST_BLOCKERS = 20
 #: so many of a person's waiting tasks, of so many of their jobs, are asked what they wait for

@@ -16,8 +16,8 @@ from logs.filters import Filters
 from logs.levels import Level
 from logs.lines import Block, Line, raw, text_of
 from logs.models import Chunk
+from logs.written import written
 from tests.rig.rows import make_gang
-from webui.downloads.logs import written
 
 pytestmark = pytest.mark.django_db
 

@@ -15,8 +15,8 @@ from logs.filters import Filters
 from logs.levels import Level
 from logs.lines import Block, Line
 from logs.models import Chunk, TaskLog
+from logs.written import written
 from tests.rig.rows import make_gang
-from webui.downloads.logs import written
 
 pytestmark = pytest.mark.django_db
 

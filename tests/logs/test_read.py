@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from accounts.refusals import Refusal
 from jobs.models import Member
 from logs import read, scan, store
+from logs import written as log_file
 from logs.filters import Filters
 from logs.levels import Level, parse
 from logs.lines import Line, NewLine, blocks_of, raw, text_of
 from tests.rig.rows import make_gang
-from webui.downloads import logs as download
 
 pytestmark = pytest.mark.django_db
 
@@ -127,7 +127,7 @@ def test_the_download_of_a_rank_is_the_exact_bytes(member: Member) -> None:
     lines = [NewLine(1.0, 3, "stdout", None, text.decode("utf-8", "surrogateescape")) for text in written]
     lines.append(NewLine(1.0, 4, "stdout", None, "of another rank"))
     store.append(task_id, member, "h", blocks_of(lines))
-    assert b"".join(download.written(task_id, Filters(ranks=frozenset({3})))) == b"\n".join(written) + b"\n"
+    assert b"".join(log_file.written(task_id, Filters(ranks=frozenset({3})))) == b"\n".join(written) + b"\n"
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{9999999999999999999}", "x" * 1001])

@@ -136,7 +136,10 @@ def test_an_archive_cannot_write_outside_of_its_folder(tmp_path: Path, name: str
     with tarfile.open(fileobj=packed, mode="w") as tar:
         tar.addfile(tarfile.TarInfo(name))
     packed.seek(0)
-    with tarfile.open(fileobj=packed) as tar, pytest.raises(errors.APIException, match="the archive is rejected"):
+    with (
+        tarfile.open(fileobj=packed) as tar,
+        pytest.raises(errors.APIException, match="the archive is rejected"),
+    ):
         list(_downloads._members(UUID, tar, tmp_path))
 
 

@@ -21,7 +21,7 @@ from submissions.config.reading import read_yaml
 from webui.api.answers import Answer, Nothing
 from webui.api.errors import Missing
 from webui.api.experiment_encoding import ExperimentRecord, encode_experiment
-from webui.api.experiment_filters import Filters, chosen
+from webui.api.experiment_filters import Filters, filters_of
 from webui.api.experiments import find
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView, Json
@@ -176,7 +176,7 @@ def _meant(body: Json, project_id: int) -> list[int]:
         return list(dict.fromkeys(ids))
     if not body.get("filters"):
         return []
-    rows = chosen(with_numbers(), body["filters"])
+    rows = filters_of(body["filters"]).of(with_numbers())
     if project_id:
         rows = rows.filter(project_id=project_id)
     return list(rows.order_by("pk").values_list("pk", flat=True))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from django.db.models import QuerySet
 from django.http import QueryDict
 from rest_framework import serializers
 
-from experiments import counts, phases
-from experiments.models import Experiment, ExperimentCount
+from experiments import phases
+from experiments.filters import ExperimentFilters
+from experiments.models import Experiment
 from experiments.states import ExperimentState
 from webui.api import encoding
 from webui.api.views import Json
 from webui.query import whole, wholes
-
-Rows = TypeVar("Rows", Experiment, ExperimentCount)
 
 SORT = {
     "SORT_BY_ID": "id",
@@ -36,7 +36,6 @@ SORT = {
 }
 _NEVER = ["STATE_PULLING", "STATE_DELETED"]  # allowed, and true of nothing here
 _PHASES = [f"STATE_{phase}" for phase in (phases.QUEUED, phases.STARTING, phases.RUNNING)]
-_NOT_SUMMED = ("name", "description", "labels", "resourcePool", "ids", "excludedExperimentIds")
 STATES = [*_PHASES, *_NEVER, *(f"STATE_{state}" for state in ExperimentState)]
 
 
@@ -67,43 +66,26 @@ _BY_ID = "experimentIdFilter."
 _ID_BOUNDS = ("lt", "lte", "gt", "gte")
 
 
-def chosen(rows: QuerySet[Experiment], filters: Json) -> QuerySet[Experiment]:
-    """The rows (of shown.experiments.with_numbers) that fit all filters."""
-    if text := filters.get("name"):
-        rows = rows.filter(name__icontains=text)
-    if text := filters.get("description"):
-        rows = rows.filter(description__icontains=text)
-    for label in filters.get("labels") or []:
-        rows = rows.filter(labels__contains=[label])
-    if filters.get("resourcePool"):
-        rows = rows.filter(job__pool__name=filters["resourcePool"])
-    if filters.get("ids"):
-        rows = rows.filter(pk__in=filters["ids"])
-    return _summed(rows, filters).exclude(pk__in=filters.get("excludedExperimentIds") or [])
+def filters_of(asked: Json) -> ExperimentFilters:
+    """What a body or query asks for."""
+    return ExperimentFilters(
+        archived=asked.get("archived"),
+        states=[state.removeprefix("STATE_") for state in asked.get("states") or []],
+        users=asked.get("users") or (),
+        user_ids=asked.get("userIds") or (),
+        project_id=asked.get("projectId") or None,
+        pool=asked.get("resourcePool") or "",
+        labels=asked.get("labels") or (),
+        name=asked.get("name") or "",
+        description=asked.get("description") or "",
+        ids=asked.get("ids") or (),
+        excluded_ids=asked.get("excludedExperimentIds") or (),
+    )
 
 
-def total(filters: Json, params: Any) -> int | None:
-    """How many experiments fit all filters and bounds by id, from the sums that are kept; None: count them."""
-    if any(filters.get(name) for name in _NOT_SUMMED) or set(_PHASES) & set(filters.get("states") or []):
-        return None
-    if any(name.startswith(_BY_ID) for name in params):
-        return None
-    return counts.total(_summed(ExperimentCount.objects.all(), filters))
-
-
-def _summed(rows: QuerySet[Rows], filters: Json) -> QuerySet[Rows]:
-    """The rows that fit those filters for which sums are kept (experiments.counts)."""
-    if filters.get("archived") is not None:
-        rows = rows.filter(archived=filters["archived"])
-    if filters.get("states"):
-        rows = rows.filter(phases.where(*(name.removeprefix("STATE_") for name in filters["states"])))
-    if filters.get("users"):
-        rows = rows.filter(owner__username__in=filters["users"])
-    if filters.get("userIds"):
-        rows = rows.filter(owner_id__in=filters["userIds"])
-    if filters.get("projectId"):
-        rows = rows.filter(project_id=filters["projectId"])
-    return rows
+def total(filters: ExperimentFilters, params: Iterable[str]) -> int | None:
+    """How many experiments fit the filters and bounds by id, from the sums that are kept; None: count them."""
+    return None if any(name.startswith(_BY_ID) for name in params) else filters.total()
 
 
 def by_id(rows: QuerySet[Experiment], params: QueryDict) -> QuerySet[Experiment]:

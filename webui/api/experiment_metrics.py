@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from math import isfinite
 
 import numpy as np
 
 from experiments.models import Experiment, Trial
 from metrics import series
 from metrics.series import Series
-from metrics.values import name_of
+from metrics.values import number_or_name
+from shown import trials as shown_trials
 from webui.api.answers import Answer, Stored, Time, time_text
 from webui.api.views import Json
-
-#: more trials of one experiment are not looked at: the newest are
-MOST_TRIALS_READ = 1000
-
 
 #: a number, or the name of what is none: NaN, Infinity, -Infinity
 Value = float | str
@@ -110,7 +106,7 @@ def metric_names(experiment_ids: Sequence[int]) -> MetricNames:
 
 def batches(asked: Asked, told: set[int]) -> Batches:
     """The steps that were not told before; they are told now."""
-    curves = (asked.read(trial_id) for trial_id, _ in _trials(asked.experiment_id))
+    curves = (asked.read(trial_id) for trial_id, _ in shown_trials.newest(asked.experiment_id))
     found = {int(step) for curve in curves if curve for step in curve.steps.tolist()} - told
     told |= found
     return Batches(batches=sorted(found))
@@ -119,7 +115,7 @@ def batches(asked: Asked, told: set[int]) -> Batches:
 def snapshot(asked: Asked, step: int, margin: int) -> TrialsSnapshot:
     """Of each trial the value nearest to the step, the later of two; none outside of the margin."""
     rows: list[Json] = []
-    for trial_id, hparams in _trials(asked.experiment_id):
+    for trial_id, hparams in shown_trials.newest(asked.experiment_id):
         curve = asked.read(trial_id, first=max(0, step - margin), last=step + margin)
         if curve is None:
             continue
@@ -128,7 +124,7 @@ def snapshot(asked: Asked, step: int, margin: int) -> TrialsSnapshot:
             {
                 "trialId": trial_id,
                 "hparams": hparams,
-                "metric": _json(float(curve.values[nearest])),
+                "metric": number_or_name(float(curve.values[nearest])),
                 "batchesProcessed": int(curve.steps[nearest]),
             }
         )
@@ -148,7 +144,7 @@ class Sample:
 
     def next(self) -> TrialsSample:
         """All of each curve at first, later what follows; who came among the best, and who is no more."""
-        best = _best_first(self.asked.experiment_id)[: self.most_trials]
+        best = shown_trials.best_first(self.asked.experiment_id)[: self.most_trials]
         chosen = {trial_id for trial_id, _ in best}
         demoted = sorted(self.told.keys() - chosen)
         promoted = [trial_id for trial_id, _ in best if trial_id not in self.told]
@@ -170,34 +166,10 @@ class Sample:
         return [
             {
                 "batches": int(step),
-                "values": {self.asked.metric: _json(value)},
+                "values": {self.asked.metric: number_or_name(value)},
                 "time": time_text(datetime.fromtimestamp(at, UTC)),
             }
             for step, value, at in zip(
                 curve.steps.tolist(), curve.values.tolist(), curve.times.tolist(), strict=True
             )
         ]
-
-
-def _trials(experiment_id: int) -> list[tuple[int, Json]]:
-    rows = Trial.objects.filter(experiment_id=experiment_id).order_by("-pk").values_list("pk", "hparams")
-    return sorted(rows[:MOST_TRIALS_READ], key=lambda row: row[0])
-
-
-def _best_first(experiment_id: int) -> list[tuple[int, Json]]:
-    """By the searcher's metric; those without it last, each in the order of their making."""
-    config = Experiment.objects.values_list("config", flat=True).get(pk=experiment_id)
-    sign = 1 if (config.get("searcher") or {}).get("smaller_is_better", True) else -1
-    rows = Trial.objects.filter(experiment_id=experiment_id).values_list("pk", "hparams", "best_validation")
-
-    def place(row: tuple[int, Json, Json | None]) -> tuple[bool, float, int]:
-        value = (row[2] or {}).get("searcher_metric")
-        is_number = isinstance(value, (int, float)) and isfinite(value)
-        return not is_number, sign * value if is_number and value is not None else 0.0, row[0]
-
-    return [(pk, hparams) for pk, hparams, _ in sorted(rows, key=place)]
-
-
-def _json(value: float) -> Value:
-    """A number, or the name of what is none."""
-    return value if isfinite(value) else name_of(value)

@@ -6,6 +6,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from experiments import counts, edits
+from experiments.metric_reports import better
 from experiments.models import Checkpoint, LabelCount
 from metrics import reported
 from metrics.values import number
@@ -71,20 +72,14 @@ class ValidationHistory(ApiView):
 
     def get(self, request: Request, experiment_id: int) -> Response:
         experiment = find(experiment_id)
-        searcher = experiment.config.get("searcher") or {}
-        smaller = searcher.get("smaller_is_better", True)
+        metric, smaller = experiment.searcher_metric, experiment.smaller_is_better
         trials = list(experiment.trials.values_list("pk", flat=True))
-        metric = str(searcher.get("metric"))
         reports = reported.read(trials, ["validation"], [metric])
         entries: list[BestSoFar] = []
         best: float | None = None
         for report in sorted(reports, key=lambda report: report.reported_at):
             value = number(report.values.get(metric))
-            if (
-                value is None
-                or value != value
-                or not (best is None or (value < best if smaller else value > best))
-            ):
+            if value is None or value != value or (best is not None and not better(value, best, smaller)):
                 continue
             best = value
             entries.append(

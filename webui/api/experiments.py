@@ -30,7 +30,7 @@ from webui.api.answers import Answer, Maybe, Nothing, Pagination
 from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
 from webui.api.errors import BadRequest, Missing
 from webui.api.experiment_encoding import ExperimentDraft, ExperimentRecord, encode_experiment
-from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, chosen, total
+from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, filters_of, total
 from webui.api.job_queue_rows import JobSummary, summary_of
 from webui.api.launch_warnings import warnings_for
 from webui.api.permissions import actor, idempotency_key, person, require_owner
@@ -120,9 +120,10 @@ class Experiments(ApiView):
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
-        rows = by_id(chosen(with_numbers(), query), request.query_params)
+        filters = filters_of(query)
+        rows = by_id(filters.of(with_numbers()), request.query_params)
         rows = rows.order_by(*encoding.ordering(query, SORT, "id", tie="id"))
-        known = total(query, request.query_params)
+        known = total(filters, request.query_params)
         return Response(encoding.page(ExperimentsAnswer, rows, query, encode_experiment, known))
 
     def post(self, request: Request) -> Response:

@@ -7,16 +7,17 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from accounts.refusals import Code, refused_as
+from dispatch.passes import last_plan
 from dispatch.passes.explain import blockers
+from dispatch.passes.last_plan import Plan
 from jobs import queue_edits, queue_history
 from jobs.models import Job, Task
 from jobs.states import TaskState
 from scheduling.reasons import Reason
 from shown.queue import rows
-from webui.api import last_pass
 from webui.api.answers import Answer, Maybe, Stored, Time
 from webui.api.job_queue_rows import Forecast, JobSummary, ReasonRecord, summary
-from webui.api.views import ApiView, Json
+from webui.api.views import ApiView
 
 #: edits that are told with an explanation; all of them have a list of their own
 RECENT_EDITS = 5
@@ -66,15 +67,16 @@ class ExplainAnswer(Answer):
     leaving: Maybe[str] = None
 
 
-def encode_wait(task: Task, told: Json, reasons: list[Reason] | None) -> WaitRecord:
-    """One task: what the last pass told of it (nothing yet of a newer one), and all blockers while it waits."""
+def encode_wait(task: Task, plan: Plan, reasons: list[Reason] | None) -> WaitRecord:
+    """One task: while it waits, what the last pass told of it (nothing yet of a newer one), and all blockers."""
+    told = plan if task.state == TaskState.WAITING else Plan()
     return WaitRecord.of(
         task,
         task_id=task.pk,
-        reason=told.get("reason"),
+        reason=told.waits.get(task.pk),
         blockers=None if reasons is None else [reason.record() for reason in reasons],
-        forecast=told.get("forecast"),
-        forecast_unknown=told.get("unknown"),
+        forecast=told.forecast.get(task.pk),
+        forecast_unknown=told.unknown.get(task.pk),
     )
 
 
@@ -94,7 +96,7 @@ class Explain(ApiView):
         now = timezone.now()
         found = blockers(job, now)
         live = list(job.tasks.filter(state__in=[TaskState.WAITING, TaskState.RUNNING]).order_by("created_at"))
-        told = last_pass.told(job.pool, [task.pk for task in live if task.state == TaskState.WAITING])
+        plan = last_plan.of(job.pool)
         row = rows.one(job)
         answer = ExplainAnswer.of(
             job,
@@ -102,7 +104,7 @@ class Explain(ApiView):
             resource_pool=job.pool.name,
             planned_at=job.pool.planned_at,
             explained_at=now,
-            tasks=[encode_wait(task, told.get(task.pk, {}), found.get(task.pk)) for task in live],
+            tasks=[encode_wait(task, plan, found.get(task.pk)) for task in live],
             edits=[encode_edit(one) for one in queue_history.edits_of(job, RECENT_EDITS)],
             summary=summary(row) if row else None,
             leaving=row.leaving if row else None,

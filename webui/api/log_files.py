@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator
 
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
+from logs.written import written
 from webui.api.answers import Media
 from webui.api.async_views import Principal, async_view
 from webui.api.log_access import own_task, task_of_trial
 from webui.api.log_query import file_query
 from webui.downloads.log_archive import archive
-from webui.downloads.logs import stepped, written
-from webui.waiting.threads import reading, release_thread
+from webui.waiting.threads import reading, release_thread, stepped
 
 
 @async_view("GET", answer=Media("text/plain"))

@@ -15,8 +15,9 @@ from logs import read
 from logs.filters import Filters
 from logs.lines import NO_RANK, SERVER, STDERR, STDOUT, STREAM_NAMES, Line, raw
 from logs.models import RankSeen
-from webui.downloads.logs import Joiner, Writer, stepped
+from logs.written import Joiner, Writer
 from webui.downloads.zip_stream import COMPRESSION, Entry, Sink
+from webui.waiting.threads import stepped
 
 #: Chunks hold lines of many ranks, so that one pass over them serves so many ranks, with so many lines in all (one
 #: rank may have more). While the first file is written the others wait: in memory up to this size in all, beyond it

@@ -16,8 +16,8 @@ from zipfile import ZIP_DEFLATED, ZipFile
 from experiments import event_files
 from experiments.models import Trial
 from metrics import tensorboard
-from webui.downloads.logs import stepped
 from webui.downloads.zip_stream import COMPRESSION, Entry, Sink
+from webui.waiting.threads import stepped
 
 #: of a folder; file systems take 255 bytes
 _NAME_CHARACTERS = 60

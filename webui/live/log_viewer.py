@@ -33,9 +33,8 @@ from django.db import Error
 from accounts.refusals import Code, Refusal
 from logs import read
 from logs.filters import Filters
-from webui.live.recent import LINES_PER_RUN, RUN_CHARACTERS
+from logs.runs import LINES_PER_RUN, RUN_CHARACTERS, encode
 from webui.live.requests import Ack, View, parse_frame
-from webui.live.rows import encode
 from webui.live.sockets import Socket
 from webui.live.tails import Tail, tails
 from webui.waiting.threads import catching_up

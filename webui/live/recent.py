@@ -11,41 +11,17 @@ import asyncio
 import itertools
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
-from logs import read
 from logs.filters import Filters
 from logs.lines import Line
-from webui.live.rows import Piece, encode
+from logs.runs import LineRun, Piece, encode, read_runs
 from webui.waiting.threads import catching_up, reading
 
-LINES_PER_RUN = 1000
-RUN_CHARACTERS = 1024 * 1024
-#: One read of the database: several frames' worth, so that a flood costs few of them.
-LINES_PER_READ = 4000
 #: Who is at most so far behind when nothing is held begins here; others catch up first.
 NEAR_LINES = 5000
 #: Different filters whose rows are kept with a run. More are encoded for each viewer.
 FILTERS_PER_RUN = 16
-#: What a decoded line and a run take beside their text, in bytes.
-LINE_BYTES, RUN_BYTES = 300, 1000
-
-
-class Run:
-    """Consecutive lines: all those behind line `after` up to line `upto`."""
-
-    def __init__(self, after: int, upto: int, lines: list[Line]) -> None:
-        self.after = after
-        self.upto = upto
-        self.lines = lines
-        self.pieces: dict[Filters, asyncio.Future[Piece]] = {}
-        #: filters that somebody has asked for, some of them
-        self.asked: set[Filters] = set()
-        self.bytes = RUN_BYTES + sum(LINE_BYTES + len(line.text) for line in lines)
-
-    def behind(self, number: int) -> list[Line]:
-        """Its lines with a higher number."""
-        return self.lines if number <= self.after else [line for line in self.lines if line.number > number]
 
 
 class Recent:
@@ -58,10 +34,10 @@ class Recent:
         self.awaited: int | None = None
         self.bytes = 0
         self._most_bytes = most_bytes
-        self._runs: deque[Run] = deque()
+        self._runs: deque[LineRun] = deque()
         self._reader: asyncio.Task[None] | None = None
 
-    async def behind(self, number: int, newest: int) -> list[Run] | None:
+    async def behind(self, number: int, newest: int) -> list[LineRun] | None:
         """The runs that hold what follows `number`, oldest first; None: read the database, they lie too far back.
 
         With none for the time being, the next look of the process reads them. Raises django.db.Error.
@@ -82,7 +58,7 @@ class Recent:
                 return found[::-1]
         return None
 
-    def take(self, runs: Sequence[Run], *, pieces: Sequence[dict[Filters, Piece]] = ()) -> None:
+    def take(self, runs: Sequence[LineRun], *, pieces: Sequence[dict[Filters, Piece]] = ()) -> None:
         """Hold runs that were read, unless they are held already; a run that joins nothing begins anew."""
         for number, run in enumerate(runs):
             if self.begin <= run.after < self.end:
@@ -103,7 +79,7 @@ class Recent:
         asked = {filters for run in itertools.islice(reversed(self._runs), 2) for filters in run.asked}
         return [filters for filters in asked if not filters.pattern][:FILTERS_PER_RUN]
 
-    async def piece(self, run: Run, number: int, filters: Filters) -> Piece:
+    async def piece(self, run: LineRun, number: int, filters: Filters) -> Piece:
         """The rows of the run behind `number` that the filters leave. Raises Refusal."""
         if len(run.asked) < FILTERS_PER_RUN:  # in a quiet log a run stays, whatever viewers try on it
             run.asked.add(filters)
@@ -114,7 +90,7 @@ class Recent:
             run.pieces[filters].add_done_callback(lambda piece: self._weigh(run, piece))
         return await asyncio.shield(run.pieces[filters])
 
-    def _weigh(self, run: Run, piece: asyncio.Future[Piece]) -> None:
+    def _weigh(self, run: LineRun, piece: asyncio.Future[Piece]) -> None:
         if piece.cancelled() or piece.exception() is not None:
             return
         more = sys.getsizeof(piece.result().text)
@@ -137,37 +113,6 @@ class Recent:
 
     async def _read(self, number: int) -> None:
         self.take(await reading(read_runs, self.task_id, number, self._most_bytes() // 2))
-
-
-def read_runs(task_id: str, after: int, most_bytes: int) -> list[Run]:
-    """What follows line `after`, as runs of a frame's size; at least one run, however large."""
-    page = read.forward(task_id, after, Filters(), LINES_PER_READ)
-    return list(_split(after, page, most_bytes))
-
-
-def read_encoded(
-    task_id: str, after: int, most_bytes: int, wanted: Sequence[Filters]
-) -> tuple[list[Run], list[dict[Filters, Piece]]]:
-    """Read runs behind line `after` with their encoded rows for these filters, none of which has a pattern."""
-    runs = read_runs(task_id, after, most_bytes)
-    return runs, [{filters: encode(run.lines, filters) for filters in wanted} for run in runs]
-
-
-def _split(after: int, page: read.Page, most_bytes: int) -> Iterator[Run]:
-    lines: list[Line] = []
-    characters = used = 0
-    for line in page.lines:
-        lines.append(line)
-        characters += len(line.text)
-        if len(lines) == LINES_PER_RUN or characters > RUN_CHARACTERS:
-            used += characters + LINE_BYTES * len(lines)
-            upto = page.upto if line is page.lines[-1] else line.number
-            yield Run(after, upto, lines)
-            if used > most_bytes:
-                return
-            after, lines, characters = upto, [], 0
-    if page.upto > after:
-        yield Run(after, page.upto, lines)
 
 
 async def _encode(lines: list[Line], filters: Filters) -> Piece:

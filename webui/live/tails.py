@@ -16,9 +16,9 @@ from jobs.models import Task
 from jobs.states import TaskState
 from logs import read, store
 from logs.filters import Filters
-from webui.live.rank_status import Rank, RankStatus, ranks_of
-from webui.live.recent import LINES_PER_RUN, Recent, Run, read_encoded
-from webui.live.rows import Piece
+from logs.rank_status import RankNow, RankStatus, ranks_of
+from logs.runs import LINES_PER_RUN, LineRun, Piece, read_encoded
+from webui.live.recent import Recent
 from webui.waiting.threads import catching_up, reading
 from webui.waiting.wakeups import LOOK_AGAIN_SECONDS, wakeups
 
@@ -37,8 +37,8 @@ class Look(NamedTuple):
 
     newest: int
     ended: bool
-    ranks: list[Rank] | None
-    runs: Sequence[Run]
+    ranks: list[RankNow] | None
+    runs: Sequence[LineRun]
     pieces: Sequence[dict[Filters, Piece]]
 
 
@@ -131,7 +131,7 @@ class Tail:
             store.merge_events(self.task_id)  # so that the last line says how it ended
         newest = read.last_number(self.task_id)
         ranks = ranks_of(self.task_id) if with_ranks else None
-        runs: Sequence[Run] = ()
+        runs: Sequence[LineRun] = ()
         pieces: Sequence[dict[Filters, Piece]] = ()
         if awaited is not None and awaited < newest:
             runs, pieces = read_encoded(self.task_id, awaited, self._most_bytes() // 2, wanted)

@@ -11,17 +11,15 @@ from django.utils import timezone
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
+from logs.lines import plain
 from shown import words
 from trainmaster import quantities
-from webui.pages import why
+from webui.pages import source_text
 
 register = template.Library()
-
-
-@register.filter
-def safe_text(text: str) -> str:
-    """What a program wrote, without what only terminals understand."""
-    return why.plain(text)
+register.filter("safe_text", plain)
+register.filter(source_text.markdown)
+register.filter(source_text.colored_as)
 
 
 @register.filter

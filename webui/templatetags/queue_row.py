@@ -9,26 +9,26 @@ from django import template
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-from webui.pages.queue.columns import Line
-from webui.pages.queue.rows import Row
+from shown.queue.board import BoardRow
+from webui.pages.queue.columns import SeenRow
 from webui.templatetags.console import query
 
 register = template.Library()
 
 
 @register.simple_tag(takes_context=True)
-def queue_row(context: dict[str, Any], row: Row, version: str) -> SafeString:
+def queue_row(context: dict[str, Any], row: BoardRow, version: str) -> SafeString:
     """The `<tr>` of one job, or of the first of several alike."""
     request = context["request"]
     unfolded = query(context, like=row.id, show="all", page="", sort="") if row.alike > 1 else ""
-    line = Line(row, row.owner_id == request.user.pk, unfolded)
+    line = SeenRow(row, row.owner_id == request.user.pk, unfolded)
     cells = "".join(column.cell(line).td for column in context["columns"])
     return mark_safe(
         f"{_head(row, version, line.is_mine)}{_pick(row)}{cells}{_actions(row, request.path)}</tr>"
     )
 
 
-def _head(row: Row, version: str, mine: bool) -> str:
+def _head(row: BoardRow, version: str, mine: bool) -> str:
     place = "" if row.place is None else f' data-place="{row.place}"'
     which = f' class="alike" data-alike="{row.alike}"' if row.alike > 1 else f' data-job="{row.id}"'
     return (
@@ -38,7 +38,7 @@ def _head(row: Row, version: str, mine: bool) -> str:
     )
 
 
-def _pick(row: Row) -> str:
+def _pick(row: BoardRow) -> str:
     if row.alike > 1:
         return '<td class="pick"></td>\n'
     return (
@@ -47,7 +47,7 @@ def _pick(row: Row) -> str:
     )
 
 
-def _actions(row: Row, path: str) -> str:
+def _actions(row: BoardRow, path: str) -> str:
     if row.alike > 1:
         return '<td class="actions"></td>'
     return (

@@ -9,8 +9,9 @@ only his like waiting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import ParamSpec, TypeVar
 
 from asgiref.sync import SyncToAsync, sync_to_async
@@ -59,6 +60,18 @@ async def on_files(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) 
 async def on_clouds(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run a function that asks another server, which may let it wait, and touches no database."""
     return await asyncio.get_running_loop().run_in_executor(_clouds, lambda: function(*args, **kwargs))
+
+
+async def stepped(parts: Generator[bytes]) -> AsyncIterator[bytes]:
+    """The parts of a generator that reads the database; a thread is held for one step at a time, and none of those
+    that look at what is new."""
+    try:
+        while (part := await catching_up(next, parts, None)) is not None:
+            if part:
+                yield part
+    finally:
+        with suppress(ValueError):  # a step that still runs in its thread ends there
+            parts.close()
 
 
 async def _run(pool: ThreadPoolExecutor, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -7,8 +7,8 @@ import pytest
 from jobs.models import Member
 from logs import pulse, store
 from logs.lines import NewLine, blocks_of
+from logs.rank_status import ranks_of
 from tests.rig.rows import make_gang
-from webui.live.rank_status import ranks_of
 
 
 @pytest.fixture

@@ -12,12 +12,10 @@ from django.utils import timezone
 from accounts.models import User
 from hosts.models import PoolPlan, ResourcePool
 from jobs.models import Allocation, Job, Task
-from shown.queue import opening
+from shown.queue import board, listing, opening
+from shown.queue.listing import FOLD_FROM, PER_PAGE, Listing
 from tests.rig.html import Html
-from webui.pages.queue import listing
-from webui.pages.queue import rows as queue_rows
 from webui.pages.queue import view as queue_view
-from webui.pages.queue.listing import FOLD_FROM, Listing
 
 pytestmark = pytest.mark.django_db
 
@@ -64,7 +62,7 @@ def listed(pool: ResourcePool, query: str = "", me: int = 0) -> Listing:
 
 
 def names(pool: ResourcePool, query: str = "", me: int = 0) -> list[str]:
-    return [row.name for row in queue_rows.of(pool, listed(pool, query, me))]
+    return [row.name for row in board.rows_of(pool, listed(pool, query, me))]
 
 
 def plan(pool: ResourcePool, **document: Any) -> None:
@@ -160,11 +158,11 @@ def test_the_search_takes_names_users_beginnings_of_ids_and_numbers(
 def test_pages_are_cut_from_the_list_and_a_page_behind_its_end_is_empty(
     pool: ResourcePool, mira: User
 ) -> None:
-    for number in range(queue_view.PER_PAGE + 3):
+    for number in range(PER_PAGE + 3):
         job(pool, mira, f"job-{number}")
-    assert len(listed(pool).lines) == queue_view.PER_PAGE
-    assert names(pool, "page=2") == [f"job-{queue_view.PER_PAGE + n}" for n in range(3)]
-    assert len(listed(pool, "pages=1,2").lines) == queue_view.PER_PAGE + 3
+    assert len(listed(pool).lines) == PER_PAGE
+    assert names(pool, "page=2") == [f"job-{PER_PAGE + n}" for n in range(3)]
+    assert len(listed(pool, "pages=1,2").lines) == PER_PAGE + 3
     behind = listed(pool, "page=9")
     assert (behind.lines, behind.pages) == ([], 2)
 
@@ -206,7 +204,7 @@ def test_a_fair_share_pool_lists_in_the_order_of_its_last_pass_and_shows_shares(
     ResourcePool.objects.filter(pk=pool.pk).update(scheduler="fair_share")
     plan(pool, order=[str(second.pk), str(first.pk)], shares={str(second.pk): 3})
     assert names(pool) == ["second", "first", "new"]
-    rows = queue_rows.of(pool, listed(pool))
+    rows = board.rows_of(pool, listed(pool))
     assert [(row.place, row.share) for row in rows] == [(None, 3), (None, None), (None, None)]
     assert new.pk == rows[2].id
 
@@ -222,7 +220,7 @@ def test_a_row_says_when_it_starts_as_a_range_or_why_that_is_not_known(
         forecast={f"{known.entity_id}.t": [now + 3600, now + 3600]},
         unknown={f"{unknown.entity_id}.t": "exp 7 has no time limit"},
     )
-    rows = {row.name: row for row in queue_rows.of(pool, listed(pool))}
+    rows = {row.name: row for row in board.rows_of(pool, listed(pool))}
     assert rows["known"].start.startswith("Starts ")
     assert " to " in rows["known"].start
     assert (rows["unknown"].start, rows["unknown"].start_title) == ("not known", "exp 7 has no time limit")
@@ -233,16 +231,16 @@ def test_the_version_of_a_row_changes_with_what_it_shows_and_only_then(
     pool: ResourcePool, mira: User
 ) -> None:
     made = job(pool, mira, "job")
-    first = queue_rows.of(pool, listed(pool))[0].version
-    assert queue_rows.of(pool, listed(pool))[0].version == first
+    first = board.rows_of(pool, listed(pool))[0].version
+    assert board.rows_of(pool, listed(pool))[0].version == first
     Job.objects.filter(pk=made.pk).update(priority=7)
-    assert queue_rows.of(pool, listed(pool))[0].version != first
+    assert board.rows_of(pool, listed(pool))[0].version != first
 
 
 def test_more_slots_than_lamps_are_a_bar(pool: ResourcePool, mira: User) -> None:
     job(pool, mira, "small", slots=32)
     job(pool, mira, "large", slots=33)
-    small, large = queue_rows.of(pool, listed(pool))
+    small, large = board.rows_of(pool, listed(pool))
     assert len(small.lamps) == 32
     assert large.lamps == []
 

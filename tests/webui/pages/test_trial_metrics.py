@@ -1,6 +1,5 @@
 """The Metrics page of a trial: its table, curves in a window, tails for live charts, and all points as a file."""
 
-import asyncio
 import math
 import re
 from typing import Any
@@ -12,11 +11,11 @@ from django.test import Client
 from accounts.models import User
 from experiments import metric_reports
 from experiments.models import Checkpoint, Trial
+from metrics import csv_files, metric_table
+from metrics.curves import Wanted
 from metrics.ingest import Report
 from tests.rig.world import make_user, submit_experiment, trial_of
-from webui.pages.metrics import page as trial_metrics
 from webui.pages.metrics import query as metric_query
-from webui.pages.metrics import table as metric_table
 
 pytestmark = pytest.mark.django_db
 NOON = 1_795_262_400.0
@@ -52,7 +51,7 @@ def get(path: str, status: int = 200) -> Any:
     return answer
 
 
-def listed(trial: Trial, query: str = "") -> metric_table.Table:
+def listed(trial: Trial, query: str = "") -> metric_table.MetricTable:
     return metric_table.table(trial.summary_metrics, metric_query.chosen(QueryDict(query)), "val_loss")
 
 
@@ -196,10 +195,7 @@ def test_the_file_has_every_point(trial: Trial) -> None:
     )
     assert answer["Content-Disposition"] == f'attachment; filename="trial-{trial.pk}-train_loss.csv"'
 
-    async def read() -> str:
-        return b"".join([part async for part in trial_metrics.blocks(trial.pk, _asked())]).decode()
-
-    lines = asyncio.run(read()).splitlines()
+    lines = b"".join(csv_files.of_metrics(trial.pk, _asked())).decode().splitlines()
     assert lines[0] == "group,metric,step,time,value"
     assert lines[1] == "training,train_loss,1,2026-11-21T12:00:01+00:00,9.0"
     assert (
@@ -207,8 +203,8 @@ def test_the_file_has_every_point(trial: Trial) -> None:
     )
 
 
-def _asked() -> list[metric_query.Wanted]:
+def _asked() -> list[Wanted]:
     return [
-        metric_query.Wanted("training", "train_loss", None),
-        metric_query.Wanted("validation", "val_loss", None),
+        Wanted("training", "train_loss", None),
+        Wanted("validation", "val_loss", None),
     ]

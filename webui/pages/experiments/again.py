@@ -60,7 +60,7 @@ def links_of_trial(request: HttpRequest, trial: Trial) -> list[dict[str, str]]:
 
 
 def can_continue(experiment: Experiment) -> bool:
-    searcher = (experiment.config.get("searcher") or {}).get("name")
+    searcher = experiment.searcher.get("name")
     ended = experiment.state in EXPERIMENT_END_STATES and not experiment.archived
     return ended and searcher in continuing.SEARCHERS
 
@@ -79,7 +79,7 @@ def go_on(request: HttpRequest, experiment_id: int) -> HttpResponse:
             return redirect(f"/experiments/{experiment_id}")
     except Refusal as refusal:
         problem = str(refusal)
-    searcher = experiment.config.get("searcher") or {}
+    searcher = experiment.searcher
     context = {
         "text": text if request.method == "POST" else _length(searcher),
         "is_single": searcher.get("name") == "single",

@@ -13,11 +13,10 @@ from webui.pages.frame import page
 def chart(request: HttpRequest, experiment_id: int) -> JsonResponse:
     """{"figures": the best validation over time, and each trial's by step}; empty before the first validation."""
     experiment = find(experiment_id)
-    searcher = experiment.config.get("searcher") or {}
     figures = best_so_far.figures(
         list(experiment.trials.order_by("pk").values_list("pk", flat=True)),
-        str(searcher.get("metric") or ""),
-        is_smaller_better=bool(searcher.get("smaller_is_better", True)),
+        experiment.searcher_metric,
+        is_smaller_better=experiment.smaller_is_better,
         begin=experiment.started_at.timestamp(),
     )
     return JsonResponse({"figures": figures})

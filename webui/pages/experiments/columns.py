@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import F, OuterRef, QuerySet, Subquery
-from django.db.models.functions import Coalesce, Now
 from django.http import QueryDict
-from django.utils import timezone
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from accounts.models import User
@@ -19,34 +16,29 @@ from experiments.models import Experiment, Project, Trial
 from metrics.comparisons import Metric
 from metrics.values import text
 from shown import experiments
+from shown.experiments import ExperimentRow
+from shown.search.tried import summarised
 from webui.models import UserSetting
-from webui.pages.search.rows import summarised
 from webui.pages.table_columns import Column
-from webui.pages.trials.columns import METRIC, latest, latest_of, searched
-from webui.templatetags.console import ago, duration, percent, rounded, size, state_lamp
+from webui.pages.trials.columns import (
+    LASTED,
+    METRIC,
+    ended,
+    lasted,
+    latest,
+    latest_of,
+    log_labels,
+    searched,
+    stored,
+)
+from webui.templatetags.console import ago, percent, rounded, state_lamp
 
 #: what stands there unless somebody chose otherwise; the project only where there are several
 USUAL = ("state", "progress", "trials", "best", "project", "pool", "owner", "submitted", "ended")
 _KEPT: dict[str, Any] = {"storage_path": "experiments", "key": "columns"}
-_LASTED = Coalesce(F("ended_at"), Now()) - F("started_at")
 
 
-@dataclass(frozen=True)
-class Row:
-    """`why`: why it waits; `log_labels`: log policies that lines have matched; `numbers`: it, as `annotated` has it.
-
-    `best`: its best trial, for the columns that say something of that (`speak_of_the_best`).
-    """
-
-    experiment: Experiment
-    phase: str
-    why: str
-    log_labels: list[str]
-    numbers: Any
-    best: Trial | None = None
-
-
-def _columns() -> Sequence[Column[Row]]:
+def _columns() -> Sequence[Column[ExperimentRow]]:
     return (
         Column("state", "State", _state, F("state"), css=lambda row: "full" if row.log_labels else "nowrap"),
         Column("progress", "Progress", lambda row: percent(row.experiment.progress), F("progress"), is_downwards=True),
@@ -58,8 +50,8 @@ def _columns() -> Sequence[Column[Row]]:
         Column("pool", "Pool", _managed(lambda each: each.job.pool.name), F("job__pool__name")),
         Column("owner", "Owner", lambda row: row.experiment.owner.username, F("owner__username"), css=""),
         Column("submitted", "Submitted", lambda row: ago(row.experiment.started_at), F("pk"), is_downwards=True),
-        Column("ended", "Ended", _ended, F("ended_at"), is_downwards=True),
-        Column("duration", "Duration", _duration, _LASTED, True, True),
+        Column("ended", "Ended", lambda row: ended(row.experiment), F("ended_at"), is_downwards=True),
+        Column("duration", "Duration", lambda row: lasted(row.experiment), LASTED, True, True),
         Column("description", "Description", lambda row: row.experiment.description, F("description"),
                css="full words"),
         Column("searcher", "Searcher", _searched("name"), F("config__searcher__name")),
@@ -70,13 +62,13 @@ def _columns() -> Sequence[Column[Row]]:
         Column("template", "Template", lambda row: row.experiment.template_name, F("template_name"), css="full"),
         Column("checkpoints", "Checkpoints", lambda row: str(row.numbers.checkpoint_count or ""),
                F("checkpoint_count"), True, True),
-        Column("size", "Stored", _stored, F("checkpoint_bytes"), True, True),
+        Column("size", "Stored", lambda row: stored(row.numbers.checkpoint_bytes), F("checkpoint_bytes"), True, True),
         Column("external", "External ID", lambda row: row.experiment.external_id or "", F("external_id"),
                css="mono full"),
     )  # fmt: skip
 
 
-def column(key: str) -> Column[Row] | None:
+def column(key: str) -> Column[ExperimentRow] | None:
     """Return the column of this key. Any metric has one (METRIC before its name): the best trial's latest value."""
     metric = Metric.parse(key.removeprefix(METRIC)) if key.startswith(METRIC) else None
     if metric is None:
@@ -129,30 +121,22 @@ def keep(user: User, keys: Sequence[str]) -> None:
 
 
 def _kept(user: User) -> list[str]:
-    """What people may write by the API too, so anything may stand there."""
     row = UserSetting.objects.filter(user=user, **_KEPT).first()
-    try:
-        keys = json.loads(row.value) if row else []
-    except ValueError:
-        return []
-    return _known(text(key) for key in keys if isinstance(key, str)) if isinstance(keys, list) else []
+    return _known(map(text, row.names)) if row else []
 
 
-def _state(row: Row) -> SafeString:
-    labels = format_html_join(
-        "",
-        ' <span class="log-label" title="A line of a log matched the log policy {}">{}</span>',
-        ((label, label) for label in row.log_labels),
+def _state(row: ExperimentRow) -> SafeString:
+    return format_html(
+        "<span>{}{}</span>", state_lamp(row.phase), log_labels("A line of a log", row.log_labels)
     )
-    return format_html("<span>{}{}</span>", state_lamp(row.phase), labels)
 
 
-def _best(row: Row) -> str:
+def _best(row: ExperimentRow) -> str:
     value = row.experiment.best_metric
     return "" if value is None else rounded(value)
 
 
-def _project(row: Row) -> SafeString:
+def _project(row: ExperimentRow) -> SafeString:
     project = row.experiment.project
     if project.immutable:
         return format_html('<a href="/projects/{}">{}</a>', project.pk, project.name)
@@ -165,7 +149,7 @@ def _project(row: Row) -> SafeString:
     )
 
 
-def _managed(said: Callable[[Any], str]) -> Callable[[Row], str]:
+def _managed(said: Callable[[Any], str]) -> Callable[[ExperimentRow], str]:
     """What only those of the queue have."""
     return lambda row: "" if row.experiment.unmanaged else said(row.experiment)
 
@@ -174,26 +158,13 @@ def _slots(experiment: Any) -> str:
     return str((experiment.config.get("resources") or {}).get("slots_per_trial", ""))
 
 
-def _searched(field: str) -> Callable[[Row], str]:
-    return lambda row: str((row.experiment.config.get("searcher") or {}).get(field) or "")
+def _searched(field: str) -> Callable[[ExperimentRow], str]:
+    return lambda row: str(row.experiment.searcher.get(field) or "")
 
 
-def _parent(row: Row) -> str | SafeString:
+def _parent(row: ExperimentRow) -> str | SafeString:
     parent = row.experiment.parent_id
     return format_html('<a href="/experiments/{}">{}</a>', parent, parent) if parent else ""
-
-
-def _stored(row: Row) -> str:
-    return size(row.numbers.checkpoint_bytes) if row.numbers.checkpoint_bytes else ""
-
-
-def _ended(row: Row) -> str | SafeString:
-    return ago(row.experiment.ended_at) if row.experiment.ended_at else ""
-
-
-def _duration(row: Row) -> str:
-    end = row.experiment.ended_at or timezone.now()
-    return duration((end - row.experiment.started_at).total_seconds())
 
 
 COLUMNS = {column.key: column for column in _columns()}

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
-from experiments import from_trial, places, submit
+from experiments import drafts, from_trial, places, submit
 from experiments.config import masked_text
 from experiments.config.reading import SUBJECT
 from experiments.models import Checkpoint, Experiment, Template
@@ -27,10 +27,9 @@ from submissions import contexts, unpacking
 from submissions.config.reading import read_yaml
 from submissions.models import Context
 from trainmaster import yamltext
-from webui.pages.experiments import drafts
 from webui.pages.experiments.access import find
 from webui.pages.frame import actor, page, show, user_of
-from webui.query import as_id, as_whole
+from webui.query import LARGEST_SECONDS, as_id, as_number, as_whole
 
 #: what the editor of a new experiment begins with
 EXAMPLE = """name: my-experiment
@@ -65,10 +64,23 @@ def check(request: HttpRequest) -> HttpResponse:
     if request.POST.get("kind") == "template":
         draft = drafts.of_template(request.POST.get("config", ""))
     else:
-        draft = drafts.of_experiment(request, request.POST.dict(), _parent(request))
+        draft = _draft(request, request.POST.dict(), _parent(request))
     response = render(request, "fragments/config_check.html", {"draft": draft})
     response["Cache-Control"] = "no-store"
     return response
+
+
+def _draft(request: HttpRequest, given: dict[str, str], parent: Experiment | None) -> drafts.Draft:
+    seconds = as_number(given.get("seconds_per_unit", "")) or 0.0
+    typed = drafts.Typed(
+        template=given.get("template", ""),
+        name=given.get("name", "").strip(),
+        pool=given.get("pool", ""),
+        project_id=as_id(given.get("project", "")),
+        seconds_per_unit=seconds if 0 < seconds <= LARGEST_SECONDS else 0.0,
+        paths=given.get("paths", "").splitlines(),
+    )
+    return drafts.of_experiment(given.get("config", ""), typed, parent, user_of(request))
 
 
 def _parent(request: HttpRequest) -> Experiment | None:
@@ -80,7 +92,7 @@ def _form_or_experiment(request: HttpRequest, parent: Experiment | None) -> Http
     user = user_of(request)
     if request.method != "POST":
         return _form(request, parent, _beginning(request, parent), None)
-    draft = drafts.of_experiment(request, request.POST.dict(), parent)
+    draft = _draft(request, request.POST.dict(), parent)
     if not user.may_edit:
         draft.refuse("", str(rights.viewer(user.username)))
     made = _make(request, draft, parent) if not draft.problems else None
@@ -197,7 +209,7 @@ def _form(
     context: dict[str, Any] = {
         "parent": parent,
         "chosen": chosen,
-        "draft": draft or drafts.of_experiment(request, chosen, parent),
+        "draft": draft or _draft(request, chosen, parent),
         "was_sent": draft is not None,
         "source": _source(chosen.get("checkpoint", "")),
         "templates": names,

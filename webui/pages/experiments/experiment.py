@@ -18,8 +18,7 @@ from experiments.actions import ACTIONS, Action, legal
 from experiments.models import Experiment, Trial
 from experiments.search_preview import unit_of
 from jobs.models import Allocation
-from shown import timeline, verdicts
-from webui.pages import why
+from shown import stories, timeline, verdicts
 from webui.pages.experiments import again
 from webui.pages.experiments import trials as experiment_trials
 from webui.pages.experiments.access import find, may_act
@@ -47,7 +46,7 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
         context["entries"] = timeline.of_experiment(
             experiment.pk,
             dict(experiment.trials.values_list("task_id", "pk")),
-            unit_of(experiment.config.get("searcher") or {}),
+            unit_of(experiment.searcher),
         )
     return show(request, "experiment", context, room="Experiments", fragment=fragment)
 
@@ -56,12 +55,12 @@ def head(request: HttpRequest, experiment: Experiment, tab: str) -> dict[str, ob
     """What stands above every tab: state, actions, tabs."""
     trials = list(experiment.trials.select_related("task").order_by("pk")[:2])
     only = trials[0] if len(trials) == 1 else None
-    searches = (experiment.config.get("searcher") or {}).get("name", "single") != "single"
+    searches = experiment.searcher.get("name", "single") != "single"
     return {
         "experiment": experiment,
         "phase": phases.of_experiments([experiment])[experiment.pk],
         "why": verdicts.of_trials(trials, experiment.job.pool).get(only.pk, "") if only else "",
-        "failure": why.of_experiment(experiment) if tab == "overview" else None,
+        "failure": stories.of_experiment(experiment) if tab == "overview" else None,
         "tab": tab,
         "tabs": [TABS[0], *(SEARCH_TABS if searches or len(trials) > 1 else []), *TABS[1:]],
         "actions": actions(experiment, experiment.trials.count()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from django.core.paginator import Page, Paginator
 from django.db.models import F, QuerySet
@@ -11,28 +11,29 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from accounts.models import User
-from experiments import counts, phases, words
+from experiments import counts
 from experiments.actions import ACTIONS
-from experiments.models import Experiment, ExperimentCount, Project, Trial, Workspace
+from experiments.filters import ExperimentFilters
+from experiments.models import Experiment, Project, Workspace
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from hosts.models import ResourcePool
 from metrics.comparisons import metrics_of
-from shown.experiments import log_labels, why_queued
+from shown.experiments import ExperimentRow, rows_of
+from shown.search.tried import TRIALS_ASKED_FOR_NAMES
 from webui.pages.experiments import columns as experiment_columns
 from webui.pages.experiments.chosen import EDITS
-from webui.pages.experiments.columns import COLUMNS, Row
+from webui.pages.experiments.columns import COLUMNS
 from webui.pages.frame import page, show, user_of
-from webui.pages.search.charts import TRIALS_ASKED_FOR_NAMES
 from webui.pages.table_columns import Column, Sort
 from webui.pages.trials.columns import METRIC
 from webui.query import as_id, choices
 
-Rows = TypeVar("Rows", Experiment, ExperimentCount)
-
 PER_PAGE = 50
 #: the columns that stand in every list
-NUMBER = Column[Row]("id", "ID", lambda row: str(row.experiment.pk), F("pk"), is_downwards=True, css="mono")
-NAME = Column[Row]("name", "Name", lambda row: row.experiment.name)
+NUMBER = Column[ExperimentRow](
+    "id", "ID", lambda row: str(row.experiment.pk), F("pk"), is_downwards=True, css="mono"
+)
+NAME = Column[ExperimentRow]("name", "Name", lambda row: row.experiment.name)
 #: chip -> states
 CHIPS = {
     "active": [ExperimentState.ACTIVE],
@@ -43,8 +44,7 @@ CHIPS = {
 }
 #: parameters of the filter that name one of something, by its number or name
 FILTERS = ("workspace", "project", "user", "pool", "label")
-#: filters for which no sums are kept (experiments.counts): what they leave is counted up to MOST_COUNTED rows
-NOT_SUMMED = ("pool", "label", "q")
+#: what filters leave for which no sums are kept (experiments.counts) is counted up to so many rows
 MOST_COUNTED = 250
 #: the last page of what is counted
 LAST_PAGE = 10_000
@@ -76,15 +76,20 @@ def listing(request: HttpRequest) -> HttpResponse:
     shown = experiment_columns.chosen(user, wanted)
     table = [NUMBER, NAME, *(column for key in shown if (column := experiment_columns.column(key)))]
     sort = Sort.read(wanted.get("sort", ""), _sortable, f"-{NUMBER.key}")
-    rows = filtered(user, wanted)
+    filters = _filters(user, wanted)
+    rows = _filtered(filters)
     ordered = experiment_columns.annotated(rows, [sort.key]).order_by(sort.expression, "-pk")
     pages = Paginator(ordered, PER_PAGE)
-    pages.count = _count(rows, user, wanted)
+    pages.count = _count(rows, filters, as_id(wanted.get("page", "1")))
     current = pages.get_page(wanted.get("page"))
-    found = _rows(list(current.object_list), shown)
+    found = rows_of(
+        list(current.object_list),
+        experiment_columns.annotated(Experiment.objects.all(), shown),
+        with_best=experiment_columns.speak_of_the_best(shown),
+    )
     context = {
         "page": current,
-        "said": "" if _is_summed(wanted) or pages.count <= MOST_COUNTED else _more_than(current),
+        "said": "" if filters.are_summed or pages.count <= MOST_COUNTED else _more_than(current),
         "rows": [(row, [column.cell(row) for column in table[2:]]) for row in found],
         "heads": [sort.head(column) for column in table],
         "nothing_at_all": not found and not Experiment.objects.exists(),
@@ -115,75 +120,44 @@ def columns(request: HttpRequest) -> HttpResponse:
     return redirect(f"/experiments?{query}" if query else "/experiments")
 
 
-def _count(rows: QuerySet[Experiment], user: User, wanted: QueryDict) -> int:
+def _filters(user: User, wanted: QueryDict) -> ExperimentFilters:
+    """What the address asks for."""
+    owner, project, workspace = (wanted.get(name) for name in ("user", "project", "workspace"))
+    text, label = wanted.get("q", "").strip(), wanted.get("label", "").strip()
+    return ExperimentFilters(
+        archived="archived" in wanted,
+        states=CHIPS.get(wanted.get("state", ""), []),
+        users=[owner] if owner and owner != "me" else [],
+        user_ids=[user.pk] if owner == "me" else [],
+        project_id=as_id(project) if project else None,
+        workspace_id=as_id(workspace) if workspace else None,
+        pool=wanted.get("pool", "").strip(),
+        labels=[label] if label else [],
+        text=text,
+        number=as_id(text),
+    )
+
+
+def _filtered(filters: ExperimentFilters) -> QuerySet[Experiment]:
+    rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace")
+    rows = filters.of(rows.defer("search", "original_config", "template_config", "notes"))
+    return rows.filter(unmanaged=False) if filters.pool else rows
+
+
+def _count(rows: QuerySet[Experiment], filters: ExperimentFilters, page: int) -> int:
     """How many rows there are. Where no sum is kept, they are counted a few pages beyond the page that is shown."""
-    if _is_summed(wanted):
-        return counts.total(_summed(ExperimentCount.objects.all(), user, wanted))
-    shown = PER_PAGE * min(as_id(wanted.get("page", "1")), LAST_PAGE)
-    return rows.order_by()[: MOST_COUNTED + shown + 1].count()
+    total = filters.total()
+    if total is not None:
+        return total
+    return rows.order_by()[: MOST_COUNTED + PER_PAGE * min(page, LAST_PAGE) + 1].count()
 
 
 def _more_than(current: Page[Experiment]) -> str:
     return f"{current.start_index()} to {current.end_index()} of more than {MOST_COUNTED}"
 
 
-def _is_summed(wanted: QueryDict) -> bool:
-    return not any(wanted.get(name, "").strip() for name in NOT_SUMMED)
-
-
-def filtered(user: User, wanted: QueryDict) -> QuerySet[Experiment]:
-    """Those that the filters of the address leave."""
-    rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace")
-    rows = rows.defer("search", "original_config", "template_config", "notes")
-    rows = _summed(rows, user, wanted)
-    if pool := wanted.get("pool", "").strip():
-        rows = rows.filter(job__pool__name=pool, unmanaged=False)
-    if label := wanted.get("label", "").strip():
-        rows = rows.filter(labels__contains=[label])
-    if text := wanted.get("q", "").strip():
-        rows = words.containing(rows, text, as_id(text))
-    return rows
-
-
-def _summed(rows: QuerySet[Rows], user: User, wanted: QueryDict) -> QuerySet[Rows]:
-    """The rows that are left by those filters for which sums are kept (experiments.counts)."""
-    rows = rows.filter(archived="archived" in wanted)
-    if states := CHIPS.get(wanted.get("state", "")):
-        rows = rows.filter(state__in=states)
-    if owner := wanted.get("user"):
-        rows = rows.filter(owner=user) if owner == "me" else rows.filter(owner__username=owner)
-    if project := wanted.get("project"):
-        rows = rows.filter(project=as_id(project))
-    if workspace := wanted.get("workspace"):
-        rows = rows.filter(project__workspace=as_id(workspace))
-    return rows
-
-
-def _sortable(key: str) -> Column[Row] | None:
+def _sortable(key: str) -> Column[ExperimentRow] | None:
     return NUMBER if key == NUMBER.key else experiment_columns.column(key)
-
-
-def _rows(found: list[Experiment], shown: list[str]) -> list[Row]:
-    standing = phases.of_experiments(found)
-    # of the page alone: beside the rows, they would be counted for all pages before it too
-    numbers = experiment_columns.annotated(Experiment.objects.only("pk"), shown).in_bulk(list(standing))
-    why, labels = why_queued(found, standing), log_labels(found)
-    best: dict[int | None, Trial] = {}
-    if experiment_columns.speak_of_the_best(shown):
-        trials = Trial.objects.only("latest_validation", "summary_metrics")
-        best = {**trials.in_bulk([each.best_trial_id for each in found if each.best_trial_id])}
-    return [
-        Row(
-            each,
-            standing[each.pk],
-            why.get(each.pk, ""),
-            labels.get(each.pk, []),
-            numbers[each.pk],
-            best.get(each.best_trial_id),
-        )
-        for each in found
-        if each.pk in numbers
-    ]
 
 
 def _offered(rows: QuerySet[Experiment], shown: list[str]) -> dict[str, list[tuple[str, str, bool]]]:

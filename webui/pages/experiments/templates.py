@@ -14,11 +14,10 @@ from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Code, Refusal
-from experiments import counts, templates
+from experiments import counts, drafts, templates
 from experiments.config import ConfigError, masked_text, shown_template
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
-from webui.pages.experiments import drafts
 from webui.pages.frame import page, show, user_of
 from webui.query import as_id
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from typing import NamedTuple
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
@@ -12,27 +11,16 @@ from accounts.refusals import Refusal
 from logs import context as log_context
 from logs import read
 from logs.filters import Filters
-from logs.lines import Line
-from webui.downloads.logs import blocks
-from webui.live.rows import as_row
+from logs.read import Slice
+from logs.runs import as_row
+from logs.written import written
 from webui.pages.frame import page, refusing
 from webui.pages.tasks import commands
 from webui.pages.trials import trial
 from webui.query import log_filters, seconds, whole
+from webui.waiting.threads import stepped
 
 MOST_LINES = 1000
-#: A page ends before it grows over this, so that a log of very long lines is answered in pieces too.
-PAGE_CHARACTERS = 2 * 1024 * 1024
-
-
-class Slice(NamedTuple):
-    """Lines in ascending order. All from `first` to `last` was looked at; nothing more lies before, behind."""
-
-    lines: list[Line]
-    first: int
-    last: int
-    at_start: bool
-    at_end: bool
 
 
 @refusing
@@ -79,43 +67,11 @@ def _found(
     after = whole(query, "after")
     if middle is not None:
         middle = max(1, min(middle, newest))
-        return middle, _about(task_id, middle, filters, limit, newest)
+        return middle, read.slice_about(task_id, middle, filters, limit, newest)
     if after is not None:
-        return None, _forward(task_id, after, filters, limit, newest)
+        return None, read.slice_after(task_id, after, filters, limit, newest)
     before = whole(query, "before")
-    return None, _backward(task_id, newest + 1 if before is None else before, filters, limit, newest)
-
-
-def _backward(task_id: str, before: int, filters: Filters, limit: int, newest: int) -> Slice:
-    found = read.backward(task_id, before, filters, limit)
-    kept = len(found.lines) - _fitting([len(line.text) for line in reversed(found.lines)])
-    lines = found.lines[kept:]
-    first, at_start = (lines[0].number, False) if kept else (found.upto, found.done)
-    return Slice(lines, first, before - 1, at_start, before > newest)
-
-
-def _forward(task_id: str, after: int, filters: Filters, limit: int, newest: int) -> Slice:
-    found = read.forward(task_id, after, filters, limit)
-    lines = found.lines[: _fitting([len(line.text) for line in found.lines])]
-    is_cut = len(lines) < len(found.lines)
-    last = lines[-1].number if is_cut else found.upto
-    return Slice(lines, after + 1, last, after < 1, not is_cut and last >= newest)
-
-
-def _about(task_id: str, middle: int, filters: Filters, limit: int, newest: int) -> Slice:
-    before = _backward(task_id, middle, filters, limit // 2, newest)
-    after = _forward(task_id, middle - 1, filters, max(1, limit - limit // 2), newest)
-    return Slice(before.lines + after.lines, before.first, after.last, before.at_start, after.at_end)
-
-
-def _fitting(sizes: list[int]) -> int:
-    """How many of the texts fit a page; the first always does."""
-    total = 0
-    for index, size in enumerate(sizes):
-        total += size
-        if total > PAGE_CHARACTERS and index:
-            return index
-    return len(sizes)
+    return None, read.slice_before(task_id, newest + 1 if before is None else before, filters, limit, newest)
 
 
 @refusing
@@ -154,7 +110,9 @@ def download(request: HttpRequest, task_id: str, name: str) -> HttpResponseBase:
         filters = log_filters(request.GET)
     except Refusal as error:
         return HttpResponse(str(error), status=400, content_type="text/plain; charset=utf-8")
-    answer = StreamingHttpResponse(blocks(task_id, filters), content_type="text/plain; charset=utf-8")
+    answer = StreamingHttpResponse(
+        stepped(written(task_id, filters)), content_type="text/plain; charset=utf-8"
+    )
     answer["Content-Disposition"] = f'attachment; filename="{name}"'
     return answer
 

@@ -17,9 +17,9 @@ from shown import pools as shown_pools
 from shown.queue import edit_preview as previews
 from shown.queue.edit_rights import why_no_edit, why_no_pool
 from shown.queue.job_facts import Facts, around, facts_of, wait_of
+from shown.queue.wanted_edits import JobForm, read, shown, update_of
 from webui.pages.frame import actor, page, user_of
 from webui.pages.manage_job.answers import done, job_or_404, part, queue_of
-from webui.pages.manage_job.form import Form, read, shown, update_of
 
 
 @page
@@ -58,7 +58,7 @@ def preview(request: HttpRequest, job_id: UUID) -> HttpResponse:
 
 
 def _look(
-    request: HttpRequest, facts: Facts, form: Form
+    request: HttpRequest, facts: Facts, form: JobForm
 ) -> tuple[queue_edits.Update | None, previews.Look | None]:
     """The edit of the changed fields, and what it would do; None without any, or refused (`form.errors` says why)."""
     if reason := why_no_edit(facts.job, user_of(request)):
@@ -81,7 +81,7 @@ def _title(job: Job) -> str:
 def _dialog(
     request: HttpRequest,
     facts: Facts,
-    form: Form,
+    form: JobForm,
     look: previews.Look | None,
     *,
     unseen: bool = False,
@@ -93,7 +93,7 @@ def _dialog(
     )
 
 
-def _context(request: HttpRequest, facts: Facts, form: Form, look: previews.Look | None) -> dict[str, Any]:
+def _context(request: HttpRequest, facts: Facts, form: JobForm, look: previews.Look | None) -> dict[str, Any]:
     user = user_of(request)
     pools = list(ResourcePool.objects.all())
     chosen = next((pool for pool in pools if pool.name == form.values.get("pool")), facts.job.pool)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import AsyncIterator, Generator, Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 import numpy as np
 from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
@@ -17,22 +14,17 @@ from django.views.decorators.http import require_POST
 
 from accounts.refusals import Refusal
 from experiments.models import Checkpoint, Trial
-from metrics import curves, series
-from metrics.charts import FIRST_GROUPS
-from metrics.curves import Axis, Clock, Curve, View
-from metrics.traces import plain
+from metrics import csv_files, curves, metric_table, series
+from metrics.charts import ordered
+from metrics.curves import Axis, Clock, View
 from metrics.units import of_span
 from shown import trials as shown_trials
-from webui.downloads.logs import stepped
 from webui.pages.frame import page, refusing, show, user_of
 from webui.pages.metrics import pins as metric_pins
 from webui.pages.metrics import query
-from webui.pages.metrics import table as metric_table
-from webui.pages.metrics.query import Wanted
 from webui.pages.trials import trial
+from webui.waiting.threads import stepped
 
-LINES_PER_BLOCK = 5000
-_ALL = 10**12
 #: the axis, and what it says below the charts; {} is the unit of time that the page chose
 AXES = {
     Axis.STEP: ("steps", "steps completed"),
@@ -79,8 +71,7 @@ def _page(request: HttpRequest, found: Trial) -> dict[str, object]:
     view, chosen = query.view(request.GET, begin), query.chosen(request.GET)
     pins = metric_pins.of(user_of(request), found.experiment.project_id)
     chosen = replace(chosen, pins=[*chosen.pins, *pins])
-    searcher = found.experiment.config.get("searcher") or {}
-    table = metric_table.table(found.summary_metrics, chosen, searcher.get("metric", ""))
+    table = metric_table.table(found.summary_metrics, chosen, found.experiment.searcher_metric)
     has_epochs = any(curves.EPOCH in metrics for metrics in found.summary_metrics.values())
     size, unit = unit_of(found)
     return {
@@ -99,8 +90,8 @@ def _page(request: HttpRequest, found: Trial) -> dict[str, object]:
             if axis != Axis.EPOCH or has_epochs
         ],
         "unit_seconds": size,
-        "searcher_metric": searcher.get("metric", ""),
-        "smaller_is_better": searcher.get("smaller_is_better", True),
+        "searcher_metric": found.experiment.searcher_metric,
+        "smaller_is_better": found.experiment.smaller_is_better,
     }  # fmt: skip
 
 
@@ -129,42 +120,16 @@ def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     wanted, view = query.wanted(request.GET), query.view(request.GET, begin_of(found))
     clock = None
     if view.axis == Axis.EPOCH:
-        clock = curves.clock(found.pk, _ordered(series.groups(found.pk)))
+        clock = curves.clock(found.pk, ordered(series.groups(found.pk)))
         if clock is None:
             raise Refusal(f"The trial has not reported a metric {curves.EPOCH!r}, so there is no epoch axis.")
     is_tail = not view.needs_all and request.GET.get("run") == str(found.run_id)
-    answer = [_as_json(each) for each in _read(found.pk, wanted, view, clock, is_tail=is_tail)]
+    answer = [each.record() for each in curves.read_each(found.pk, wanted, view, clock, is_tail=is_tail)]
     checkpoint = shown_trials.best_checkpoint(found)
     best = None if checkpoint is None else _marked(checkpoint, view, clock)
     response = JsonResponse({"run": found.run_id, "whole": not is_tail, "curves": answer, "best": best})
     response["Cache-Control"] = "no-store"
     return response
-
-
-def _read(
-    trial_id: int, wanted: Sequence[Wanted], view: View, clock: Clock | None, *, is_tail: bool
-) -> list[Curve]:
-    """Those that have points; metrics of a group that begin at one step are read together."""
-    together: dict[tuple[str, int | None], list[str]] = {}
-    for each in wanted:
-        together.setdefault((each.group, each.after if is_tail else None), []).append(each.name)
-    return [
-        curve
-        for (group, after), names in together.items()
-        for curve in curves.read(trial_id, group, names, view, clock=clock, after_step=after)
-    ]
-
-
-def _ordered(groups: list[str]) -> list[str]:
-    return sorted(groups, key=lambda group: (group not in FIRST_GROUPS, group))
-
-
-def _as_json(each: Curve) -> dict[str, object]:
-    smooth = {"x": plain(each.smooth_x), "y": plain(each.smooth_y)} if len(each.smooth_x) else None
-    return {
-        "group": each.group, "name": each.name, "x": plain(each.x), "y": plain(each.y), "smooth": smooth,
-        "total": each.total, "last": each.last_step,
-    }  # fmt: skip
 
 
 def _marked(checkpoint: Checkpoint, view: View, clock: Clock | None) -> dict[str, object]:
@@ -186,42 +151,9 @@ def export(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """All points of the metrics that `group` and `name` list as CSV: group, metric, step, time, value."""
     found = trial.find(trial_id)
     wanted = query.wanted(request.GET)
-    response = StreamingHttpResponse(blocks(found.pk, wanted), content_type="text/csv; charset=utf-8")
+    blocks = stepped(csv_files.of_metrics(found.pk, wanted))
+    response = StreamingHttpResponse(blocks, content_type="text/csv; charset=utf-8")
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", wanted[0].name)[:60]
     response["Content-Disposition"] = f'attachment; filename="trial-{found.pk}-{safe}.csv"'
     response["Cache-Control"] = "no-store"
     return response
-
-
-def blocks(trial_id: int, wanted: Sequence[Wanted]) -> AsyncIterator[bytes]:
-    """The file some thousand lines at a time; NaN and infinities by name, times in UTC."""
-    return stepped(_written(trial_id, wanted))
-
-
-def _written(trial_id: int, wanted: Sequence[Wanted]) -> Generator[bytes]:
-    yield _lines([["group", "metric", "step", "time", "value"]])
-    for one in wanted:
-        for each in series.read(trial_id, one.group, [one.name], points=_ALL):
-            for begin in range(0, each.total, LINES_PER_BLOCK):
-                part = slice(begin, begin + LINES_PER_BLOCK)
-                columns = (each.steps[part].tolist(), each.times[part].tolist(), each.values[part].tolist())
-                yield _lines(
-                    [
-                        one.group,
-                        one.name,
-                        int(step),
-                        datetime.fromtimestamp(at, UTC).isoformat(),
-                        _spelt(value),
-                    ]
-                    for step, at, value in zip(*columns, strict=True)
-                )
-
-
-def _spelt(value: float) -> str:
-    return {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}.get(text := repr(value), text)
-
-
-def _lines(rows: Iterable[Sequence[object]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()

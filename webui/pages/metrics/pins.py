@@ -20,7 +20,8 @@ _KEY = "metric-pins"
 
 def of(user: User, project_id: int) -> list[str]:
     """The names, in the order in which they were pinned."""
-    return _names(UserSetting.objects.filter(user=user, storage_path=_path(project_id), key=_KEY).first())
+    row = UserSetting.objects.filter(user=user, storage_path=_path(project_id), key=_KEY).first()
+    return row.names[:MOST] if row else []
 
 
 def put(user: User, project_id: int, name: str, *, is_pinned: bool) -> None:
@@ -31,7 +32,7 @@ def put(user: User, project_id: int, name: str, *, is_pinned: bool) -> None:
     with transaction.atomic():
         UserSetting.objects.get_or_create(**where, defaults={"value": "[]"})
         row = UserSetting.objects.select_for_update().get(**where)
-        names = [each for each in _names(row) if each != name]
+        names = [each for each in row.names[:MOST] if each != name]
         if is_pinned:
             names.append(name)
         if len(names) > MOST:
@@ -41,12 +42,3 @@ def put(user: User, project_id: int, name: str, *, is_pinned: bool) -> None:
 
 def _path(project_id: int) -> str:
     return f"projects/{project_id}"
-
-
-def _names(row: UserSetting | None) -> list[str]:
-    """What people may write by the API too, so anything may stand there."""
-    try:
-        names = json.loads(row.value) if row else []
-    except ValueError:
-        return []
-    return [name for name in names if isinstance(name, str)][:MOST] if isinstance(names, list) else []

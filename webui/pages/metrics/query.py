@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from django.http import QueryDict
 
 from accounts.refusals import Refusal
-from metrics.curves import Axis, View
+from metrics.curves import Axis, View, Wanted
+from metrics.metric_table import Chosen
 from metrics.smoothing import MOST
 from webui.query import LARGEST_ID, as_whole, number, window
 
 #: Curves that one request may ask for.
 CURVES_MAX = 200
 SEARCH_CHARACTERS = 200
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """Which metrics are listed and which of them have charts; names of charts are stems (metrics.charts.stem)."""
-
-    search: str
-    prefix: str
-    ticked: list[str]
-    pins: list[str]
-    expanded: str
-    page: str
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """A metric of a group; `after` the last step that the asker has, or None for all of it."""
-
-    group: str
-    name: str
-    after: int | None
 
 
 def chosen(query: QueryDict) -> Chosen:

@@ -5,25 +5,20 @@ Cells are assembled as text and not by templates: a page has forty lines, and ea
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from django.template.defaultfilters import floatformat
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
-from accounts.models import User
 from hosts.models import ResourcePool
 from scheduling import policies
 from scheduling.policy import Policy
-from shown.queue.standing import Queue
+from shown.queue.board import BoardRow
+from shown.queue.listing import PLACE, SORTS
 from webui.pages.table_columns import Column
 from webui.templatetags.console import ago, code_words, percent, state_lamp
 
-if TYPE_CHECKING:
-    from webui.pages.queue.rows import Row
-
-PLACE = "place"
 _LOCK = (
     '<svg width="9" height="11" viewBox="0 0 9 11" aria-hidden="true"><path d="M2 5V3.2a2.5 2.5 0 0 1 5 0V5" '
     'fill="none" stroke="currentColor" stroke-width="1.4"/><rect x=".5" y="5" width="8" height="5.5" rx="1" '
@@ -35,53 +30,40 @@ _BACKFILLED = (
 )
 
 
-class Line(NamedTuple):
+class SeenRow(NamedTuple):
     """A row as one person sees it; `unfolded`: the address that shows each of the jobs it stands for."""
 
-    row: Row
+    row: BoardRow
     is_mine: bool
     unfolded: str
 
 
-def _of(policy: Policy) -> list[Column[Line]]:
+def _of(policy: Policy) -> list[Column[SeenRow]]:
     """`by` returns the key of the job at a place of the queue; equal jobs keep their order."""
     return [
         *([Column(PLACE, "#", _place, lambda queue: int, True, css="mono place")] if policy.order else []),
-        Column("state", "State", _state, _by("states"), css="state-cell"),
-        Column("name", "Job", _name, _by_name, css="wide", label=""),
-        Column("slots", "Slots held / needed", _slots, _by("needed"), css="", label="Slots"),
+        Column("state", "State", _state, SORTS["state"], css="state-cell"),
+        Column("name", "Job", _name, SORTS["name"], css="wide", label=""),
+        Column("slots", "Slots held / needed", _slots, SORTS["slots"], css="", label="Slots"),
         *(_KNOBS[knob] for knob in policy.knobs if knob in _KNOBS),
         *([_SHARE] if policy.has_shares else []),
-        Column("user", "User", _owner, _by_owner, css=""),
-        Column("submitted", "Submitted", lambda line: ago(line.row.submitted_at), _by("submitted")),
+        Column("user", "User", _owner, SORTS["user"], css=""),
+        Column("submitted", "Submitted", lambda line: ago(line.row.submitted_at), SORTS["submitted"]),
         Column("start", "Start", _start, css=_start_css),
         Column("why", "Why", _why, css=lambda line: f"why {_tone(line.row) or 'muted'}", label=""),
     ]  # fmt: skip
 
 
-def of(pool: ResourcePool) -> dict[str, Column[Line]]:
+def of(pool: ResourcePool) -> dict[str, Column[SeenRow]]:
     """The columns by key. They depend on the pool's policy: on what orders its queue, its knobs and its shares."""
     return _COLUMNS[pool.scheduler]
 
 
-def _by(values: str) -> Callable[[Queue], Callable[[int], Any]]:
-    return lambda queue: getattr(queue, values).__getitem__
-
-
-def _by_name(queue: Queue) -> Callable[[int], str]:
-    return lambda place: queue.names[place].lower()
-
-
-def _by_owner(queue: Queue) -> Callable[[int], str]:
-    names = dict(User.objects.filter(pk__in=set(queue.owners)).values_list("pk", "username"))
-    return lambda place: names.get(queue.owners[place], "").lower()
-
-
-def _tone(row: Row) -> str:
+def _tone(row: BoardRow) -> str:
     return "failed-text" if row.never else ""
 
 
-def _place(line: Line) -> SafeString:
+def _place(line: SeenRow) -> SafeString:
     lock = ""
     if line.row.locked:
         lock = (
@@ -91,7 +73,7 @@ def _place(line: Line) -> SafeString:
     return mark_safe(f"{lock}{line.row.place}")
 
 
-def _state(line: Line) -> SafeString:
+def _state(line: SeenRow) -> SafeString:
     row = line.row
     said = str(state_lamp(row.state))
     if row.progress and row.state == "RUNNING":
@@ -105,7 +87,7 @@ def _state(line: Line) -> SafeString:
     return mark_safe(f"<span>{said}</span>")
 
 
-def _name(line: Line) -> SafeString:
+def _name(line: SeenRow) -> SafeString:
     row = line.row
     kind = "an experiment" if row.kind == "EXPERIMENT" else "a command"
     more = ""
@@ -128,7 +110,7 @@ def _name(line: Line) -> SafeString:
     )
 
 
-def _slots(line: Line) -> SafeString:
+def _slots(line: SeenRow) -> SafeString:
     row = line.row
     if not row.needed:
         return mark_safe('<span><span class="hint">no slots</span></span>')
@@ -149,49 +131,48 @@ def _slots(line: Line) -> SafeString:
     )
 
 
-def _share(line: Line) -> SafeString:
+def _share(line: SeenRow) -> SafeString:
     return mark_safe("&ndash;" if line.row.share is None else f"{line.row.held}/{line.row.share}")
 
 
-def _owner(line: Line) -> str | SafeString:
+def _owner(line: SeenRow) -> str | SafeString:
     owner = line.row.owner
     return mark_safe(f'<span title="{escape(owner)}">you</span>') if line.is_mine else owner
 
 
-def _start(line: Line) -> SafeString:
+def _start(line: SeenRow) -> SafeString:
     row, title = line.row, escape(line.row.start_title)
     if row.start == "not known":
         return mark_safe(f'<a href="/jobs/job/{row.id}" title="{title}">not known</a>')
     return mark_safe(f'<span title="{title}">{escape(row.start)}</span>')
 
 
-def _start_css(line: Line) -> str:
+def _start_css(line: SeenRow) -> str:
     return "start muted" if line.row.start == "not known" else f"start {_tone(line.row)}".strip()
 
 
-def _why(line: Line) -> SafeString:
+def _why(line: SeenRow) -> SafeString:
     row, link = line.row, ""
     if row.state == "QUEUED":
         link = f' <a class="why-link" href="/jobs/job/{row.id}" aria-label="Why {escape(row.name)} waits">why?</a>'
     return mark_safe(f"{code_words(row.why)}{link}")
 
 
-_SHARE: Column[Line] = Column(
+_SHARE: Column[SeenRow] = Column(
     "share", "Share held / entitled", _share, css="number mono nowrap", label="Share"
 )
 #: knob of a policy -> the column that shows it
-_KNOBS: dict[str, Column[Line]] = {
+_KNOBS: dict[str, Column[SeenRow]] = {
     "priority": Column(
-        "priority", "Priority", lambda line: str(line.row.priority), _by("priorities"), True, css="mono"
+        "priority", "Priority", lambda line: str(line.row.priority), SORTS["priority"], True, css="mono"
     ),
     "weight": Column(
         "priority",
         "Weight",
         lambda line: floatformat(line.row.weight, "-2"),
-        _by("weights"),
+        SORTS["weight"],
         True,
         css="mono",
     ),
 }
 _COLUMNS = {name: {each.key: each for each in _of(policies.of(name))} for name, _ in policies.CHOICES}
-SORTED = {key for columns in _COLUMNS.values() for key, column in columns.items() if column.by}

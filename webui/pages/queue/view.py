@@ -3,67 +3,21 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 
 from django.http import QueryDict
 
-from webui.pages.queue.columns import PLACE, SORTED
+from shown.queue.listing import CHIPS, PLACE, SORTED, STATES, QueueView
 from webui.query import as_ids, choices
 
-#: rows of one page of the list; the browser fetches further ones while a person scrolls
-PER_PAGE = 40
 #: pages that one request may ask for
 MOST_PAGES = 6
-#: `?show=`: the chips above the table, in their order
-MINE_FIRST, ALL, MINE, MINE_WAITING, NEVER, STOPPING = (
-    "for-you",
-    "all",
-    "mine",
-    "mine-waiting",
-    "never-fits",
-    "being-stopped",
-)
-CHIPS = {
-    MINE_FIRST: "for you",
-    ALL: "all",
-    MINE: "mine",
-    MINE_WAITING: "mine, waiting",
-    NEVER: "never fits",
-    STOPPING: "being stopped",
-}
-STATES = ("queued", "scheduled", "backfilled")
 
 
-@dataclass(frozen=True)
-class View:
-    """One view of one queue. Values that are none of the allowed ones count as absent: links grow old.
-
-    `wrong` has a sentence for each filter of that kind.
-    """
-
-    show: str = ""
-    text: str = ""
-    user: str = ""
-    state: str = ""
-    like: uuid.UUID | None = None
-    #: a column by whose values lines are sorted
-    sort: str = PLACE
-    descending: bool = False
-    pages: tuple[int, ...] = (1,)
-    wrong: tuple[str, ...] = ()
-
-    @property
-    def is_plain(self) -> bool:
-        """Nothing is narrowed or sorted: the page may choose what to open on."""
-        filtered = self.text or self.user or self.state or self.like
-        return not (self.show or filtered or self.sort != PLACE or self.descending)
-
-
-def read(query: QueryDict) -> View:
+def read(query: QueryDict) -> QueueView:
     """The view that an address names."""
     chosen, wrong = choices(query, {"show": CHIPS, "state": STATES})
     sort = query.get("sort", "")
-    return View(
+    return QueueView(
         show=chosen.get("show", ""),
         text=query.get("q", "").strip()[:200],
         user=query.get("user", "").strip(),

@@ -19,14 +19,15 @@ from experiments.states import TRIAL_END_STATES
 from metrics.comparisons import metrics_of
 from metrics.hparam_axes import Axis, axes
 from metrics.parallel_chart import METRIC
+from shown.search import tried
+from shown.trials import TrialRow
 from trainmaster import yamltext
 from webui.pages.experiments import experiment as experiment_page
 from webui.pages.experiments import trials
 from webui.pages.experiments.access import find
 from webui.pages.frame import actor, page, show, user_of
 from webui.pages.search import query as sweep_query
-from webui.pages.search import rows
-from webui.pages.search.charts import TRIALS_ASKED_FOR_NAMES, field
+from webui.pages.search.charts import field
 from webui.pages.table_columns import Column
 from webui.pages.trials import columns as trial_columns
 from webui.query import as_ids
@@ -46,7 +47,7 @@ def detail(request: HttpRequest, experiment_id: int) -> HttpResponse:
     if part == "head":
         return show(request, "search_trials", context, room="Experiments", fragment="experiment")
     varying, kept = _by_hparams(experiment, request.GET)
-    metrics = metrics_of(_some(experiment)) if _names(request.GET, trial_columns.METRIC) else []
+    metrics = metrics_of(tried.reporting(experiment)) if _names(request.GET, trial_columns.METRIC) else []
     columns = trial_columns.of(experiment, varying, metrics)
     context["trials"] = trials.table(experiment, request.GET, columns, kept)
     if part is None:
@@ -66,21 +67,12 @@ def _by_hparams(experiment: Experiment, query: QueryDict) -> tuple[list[Axis], s
     if not bounds and not _names(query, trial_columns.HPARAM):
         return [], None
     best_value = KeyTransform("searcher_metric", "best_validation") if METRIC in bounds else None
-    tried = rows.tried(experiment, best_value)
-    varying = axes(experiment.config.get("hyperparameters") or {}, (hparams for _, hparams, _ in tried))
-    return varying, trials.within(tried, bounds) if bounds else None
+    found = tried.tried(experiment, best_value)
+    varying = axes(experiment.config.get("hyperparameters") or {}, (hparams for _, hparams, _ in found))
+    return varying, tried.within(found, bounds) if bounds else None
 
 
-def _some(experiment: Experiment) -> list[int]:
-    """Trials whose metrics may be columns: the first that have reported any, and the best."""
-    reported = experiment.trials.exclude(summary_metrics={}).order_by("pk").values_list("pk", flat=True)
-    best = [experiment.best_trial_id] if experiment.best_trial_id else []
-    return [*reported[:TRIALS_ASKED_FOR_NAMES], *best]
-
-
-def _form(
-    request: HttpRequest, columns: dict[str, Column[trial_columns.Row]], varying: list[Axis]
-) -> dict[str, Any]:
+def _form(request: HttpRequest, columns: dict[str, Column[TrialRow]], varying: list[Axis]) -> dict[str, Any]:
     chosen = [key for key in request.GET.getlist("c") if key in columns] or list(trial_columns.USUAL)
     bounds = sweep_query.bounds(request.GET)
     groups: dict[str, list[tuple[str, str, bool]]] = {"Trial": [], "Hyperparameters": [], "Latest of": []}

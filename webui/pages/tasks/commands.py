@@ -18,9 +18,8 @@ from commands.models import Command
 from commands.states import CommandState
 from events.models import Event
 from jobs import phases
-from shown import tasks, timeline, verdicts
+from shown import stories, tasks, timeline, verdicts
 from trainmaster import yamltext
-from webui.pages import why
 from webui.pages.frame import actor, page, show, user_of
 from webui.pages.source_text import colored
 
@@ -71,7 +70,7 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         "may_kill": rights.may_change(user_of(request), command) and command.state == CommandState.ACTIVE,
         "log_at": f"/commands/{command.pk}",
         "lines_at": f"/commands/{command.pk}",
-        "story": why.story(command.task, None),
+        "story": stories.of_task(command.task, None),
         "follow": f"trainmaster {command.kind.value.lower()} logs -f {command.short_id}",
     }
     if tab == "config":

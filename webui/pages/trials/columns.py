@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from django.db.models import F, FloatField
@@ -16,9 +15,10 @@ from django.utils.safestring import SafeString
 from experiments.models import Experiment, Trial
 from metrics.comparisons import Metric
 from metrics.hparam_axes import Axis, Kind
-from metrics.values import number
-from webui.pages.search.rows import SUMMARY, summarised
-from webui.pages.table_columns import Cell, Column, R
+from metrics.values import SUMMARY_GROUPS, number
+from shown.search.tried import summarised
+from shown.trials import TrialRow
+from webui.pages.table_columns import Column, R
 from webui.templatetags.console import ago, duration, percent, rounded, size, state_lamp
 
 TRIAL = "trial"
@@ -26,30 +26,18 @@ TRIAL = "trial"
 USUAL = ("state", "hparams", "progress", "steps", "best", "latest", "checkpoints", "restarts", "created")
 HPARAM, METRIC = "hp.", "m."
 _NAMES_SHOWN = 6
-_LASTED = Coalesce(F("ended_at"), Now()) - F("started_at")
+LASTED = Coalesce(F("ended_at"), Now()) - F("started_at")
 
 
-@dataclass(frozen=True)
-class Row:
-    """`trial`: one of shown.trials.with_numbers; `hparams`: name -> text, nested names joined by dots."""
-
-    trial: Any
-    phase: str
-    why: str
-    is_best: bool
-    hparams: dict[str, str]
-    hosts: tuple[str, ...] = ()
-    cells: list[Cell] = field(default_factory=list)
-
-
-def of(experiment: Experiment, axes: Sequence[Axis], metrics: Iterable[Metric]) -> dict[str, Column[Row]]:
+def of(
+    experiment: Experiment, axes: Sequence[Axis], metrics: Iterable[Metric]
+) -> dict[str, Column[TrialRow]]:
     """All columns there are, by key: of any trial, of hyperparameters that vary, of metrics (the latest value)."""
-    larger = not (experiment.config.get("searcher") or {}).get("smaller_is_better", True)
-    columns = [*_of_any(larger), *map(_hparam, axes), *map(_metric, metrics)]
+    columns = [*_of_any(not experiment.smaller_is_better), *map(_hparam, axes), *map(_metric, metrics)]
     return {column.key: column for column in columns}
 
 
-def _of_any(larger: bool) -> list[Column[Row]]:
+def _of_any(larger: bool) -> list[Column[TrialRow]]:
     return [
         Column(TRIAL, "Trial", _name, F("pk"), css="wide nowrap", label=""),
         Column("state", "State", _state, F("state"), css="full"),
@@ -60,12 +48,12 @@ def _of_any(larger: bool) -> list[Column[Row]]:
         Column("latest", "Latest", lambda row: latest(row.trial), searched("latest_validation"), True, larger,
                "mono nowrap"),
         Column("checkpoints", "Checkpoints", _checkpoints, F("checkpoint_count"), True, True),
-        Column("size", "Stored", _stored, F("checkpoint_bytes"), True, True),
+        Column("size", "Stored", lambda row: stored(row.trial.checkpoint_bytes), F("checkpoint_bytes"), True, True),
         Column("restarts", "Restarts", lambda row: str(row.trial.restarts), F("restarts"), True, True),
         Column("host", "Host", lambda row: ", ".join(row.hosts), css="mono"),
-        Column("duration", "Duration", _duration, _LASTED, True, True),
+        Column("duration", "Duration", lambda row: lasted(row.trial), LASTED, True, True),
         Column("created", "Created", lambda row: ago(row.trial.started_at), F("pk"), False, True),
-        Column("ended", "Ended", _ended, F("ended_at"), False, True),
+        Column("ended", "Ended", lambda row: ended(row.trial), F("ended_at"), False, True),
     ]  # fmt: skip
 
 
@@ -74,7 +62,7 @@ def searched(column: str) -> Cast:
     return Cast(KT(f"{column}__searcher_metric"), FloatField())
 
 
-def _hparam(axis: Axis) -> Column[Row]:
+def _hparam(axis: Axis) -> Column[TrialRow]:
     by: Any = F("hparams")
     for part in axis.name.split("."):  # a name that holds dots itself is not found, and so sorts nothing
         by = KeyTransform(part, by)
@@ -84,7 +72,7 @@ def _hparam(axis: Axis) -> Column[Row]:
     )
 
 
-def _metric(metric: Metric) -> Column[Row]:
+def _metric(metric: Metric) -> Column[TrialRow]:
     return latest_of(metric, lambda row: row.trial, summarised(metric, "last"))
 
 
@@ -94,36 +82,32 @@ def latest_of(metric: Metric, trial_of: Callable[[R], Trial | None], by: Any) ->
 
     def said(row: R) -> str:
         trial = trial_of(row)
-        group = trial.summary_metrics.get(SUMMARY.get(metric.group, metric.group)) if trial else None
+        group = trial.summary_metrics.get(SUMMARY_GROUPS.get(metric.group, metric.group)) if trial else None
         value = number(((group or {}).get(metric.name) or {}).get("last"))
         return "" if value is None else rounded(value)
 
     return Column(f"{METRIC}{metric}", title, said, by, True, css="mono nowrap full")
 
 
-def _name(row: Row) -> SafeString:
+def _name(row: TrialRow) -> SafeString:
     pk = row.trial.pk
     return format_html('<a class="name" id="trial-{}" href="/trials/{}">Trial {}</a>', pk, pk, pk)
 
 
-def _state(row: Row) -> SafeString:
-    labels = format_html_join(
-        "",
-        ' <span class="log-label" title="A line of its log matched the log policy {}">{}</span>',
-        ((label, label) for label in row.trial.log_labels),
-    )
+def _state(row: TrialRow) -> SafeString:
+    labels = log_labels("A line of its log", row.trial.log_labels)
     why = format_html('<br><span class="hint">{}</span>', row.why) if row.why else ""
     return format_html("<span>{}{}{}</span>", state_lamp(row.phase), labels, why)
 
 
-def _hparams(row: Row) -> SafeString:
+def _hparams(row: TrialRow) -> SafeString:
     words = [f"{name}={value}" for name, value in row.hparams.items()]
     more = f", and {len(words) - _NAMES_SHOWN} more" if len(words) > _NAMES_SHOWN + 1 else ""
     shown = ", ".join(words[:_NAMES_SHOWN] if more else words) or "–"  # noqa: RUF001
     return format_html("<span>{}{}</span>", shown, more)
 
 
-def _best(row: Row) -> str | SafeString:
+def _best(row: TrialRow) -> str | SafeString:
     if not row.trial.best_validation:
         return ""
     value = rounded(row.trial.best_validation["searcher_metric"])
@@ -138,7 +122,7 @@ def latest(trial: Trial) -> str:
     return "" if value is None else rounded(value)
 
 
-def _checkpoints(row: Row) -> str | SafeString:
+def _checkpoints(row: TrialRow) -> str | SafeString:
     trial = row.trial
     if not trial.checkpoint_count:
         return ""
@@ -147,14 +131,19 @@ def _checkpoints(row: Row) -> str | SafeString:
     return format_html('<a href="/trials/{}/checkpoints">{}{}</a>', trial.pk, trial.checkpoint_count, at)
 
 
-def _stored(row: Row) -> str:
-    return size(row.trial.checkpoint_bytes) if row.trial.checkpoint_bytes else ""
+def log_labels(line: str, names: Iterable[str]) -> SafeString:
+    """The names of log policies that a line has matched."""
+    span = ' <span class="log-label" title="{} matched the log policy {}">{}</span>'
+    return format_html_join("", span, ((line, name, name) for name in names))
 
 
-def _duration(row: Row) -> str:
-    end = row.trial.ended_at or timezone.now()
-    return duration((end - row.trial.started_at).total_seconds())
+def stored(size_bytes: int) -> str:
+    return size(size_bytes) if size_bytes else ""
 
 
-def _ended(row: Row) -> str | SafeString:
-    return ago(row.trial.ended_at) if row.trial.ended_at else ""
+def lasted(thing: Trial | Experiment) -> str:
+    return duration(((thing.ended_at or timezone.now()) - thing.started_at).total_seconds())
+
+
+def ended(thing: Trial | Experiment) -> str | SafeString:
+    return ago(thing.ended_at) if thing.ended_at else ""

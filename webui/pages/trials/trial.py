@@ -16,16 +16,17 @@ from experiments.search_preview import unit_of
 from experiments.states import TRIAL_END_STATES
 from jobs import idle_slots
 from jobs.states import AllocationState
+from logs.lines import shown as safe
 from metrics import charts
 from shown import checkpoints as shown_checkpoints
-from shown import timeline, verdicts
+from shown import stories, timeline, verdicts
 from shown.hparams import named
-from webui.pages import why
 from webui.pages.experiments import again
 from webui.pages.experiments.access import may_act
 from webui.pages.experiments.experiment import actions
 from webui.pages.frame import page, show
 from webui.pages.trials import checkpoints
+from webui.query import LARGEST_INTEGER, as_whole
 
 #: Charts on the overview.
 OVERVIEW_CHARTS = 6
@@ -64,7 +65,7 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
     elif tab == "timeline":
         context["entries"] = timeline.of(
             Event.objects.filter(task_id=trial.task_id),
-            unit_of(trial.experiment.config.get("searcher") or {}),
+            unit_of(trial.experiment.searcher),
         )
     template = "trial_logs" if tab == "logs" else "trial"
     return show(request, template, context, room="Experiments", fragment="trial")
@@ -72,6 +73,7 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
 
 def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
     """What the head of all its pages shows, and the overview."""
+    attempt = _attempt(request)
     attempts = list(trial.task.allocations.order_by("-number").prefetch_related("members__host"))
     current = attempts[0] if attempts else None
     trials = trial.experiment.trials.count()
@@ -91,9 +93,9 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
         "waiting": verdicts.waiting(trial.task, trial.task.job.pool, trial.experiment),
         "silent": verdicts.silent_hosts(current),
         "idle_gpus": idle_slots.of_task(trial.task_id) if running else 0,
-        "story": why.story(trial.task, why.asked(request)),
+        "story": stories.of_task(trial.task, attempt),
         "lines_at": f"/trials/{trial.pk}/logs",
-        "chosen": why.asked(request),
+        "chosen": attempt,
         "several": len(attempts) > 1,
         "missing_bytes": verdicts.missing_bytes(trial.task_id),
         "ended": trial.state in TRIAL_END_STATES,
@@ -107,6 +109,15 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
     }
 
 
+def _attempt(request: HttpRequest) -> int | None:
+    """`?attempt=2`. Raises Http404 for what is no number."""
+    text = request.GET.get("attempt", "")
+    number = as_whole(text, LARGEST_INTEGER)
+    if text and number is None:
+        raise Http404(f"An attempt is a number, not {safe(text)[:40]!r}.")
+    return number
+
+
 def _words(entrypoint: str | list[str]) -> str:
     return entrypoint if isinstance(entrypoint, str) else shlex.join(entrypoint)
 
@@ -115,7 +126,5 @@ def _words(entrypoint: str | list[str]) -> str:
 def chart(request: HttpRequest, trial_id: int) -> HttpResponse:
     """The figures of the trial's first metrics as Plotly JSON, for its overview; all are on its Metrics page."""
     trial = find(trial_id)
-    searcher = trial.experiment.config.get("searcher") or {}
-    return JsonResponse(
-        {"figures": charts.trial_figures(trial.pk, highlight=searcher.get("metric"), most=OVERVIEW_CHARTS)}
-    )
+    metric = trial.experiment.searcher_metric
+    return JsonResponse({"figures": charts.trial_figures(trial.pk, highlight=metric, most=OVERVIEW_CHARTS)})

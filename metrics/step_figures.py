@@ -1,28 +1,19 @@
-"""What the Profiler page of a trial shows over steps: where a step goes, each timing, rates, and the slow rank."""
+"""What is shown of a trial over its steps, as JSON has it: where a step goes, each timing, rates, and the slow rank."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from django.http import HttpRequest, JsonResponse
-from django.http.response import HttpResponseBase
 
-from experiments.models import Trial
-from metrics import step_charts, stragglers, timings
+from metrics import step_charts, stragglers
 from metrics.packing import Floats
 from metrics.step_charts import Spread
 from metrics.stragglers import StepMatrix, Straggler
 from metrics.timings import TaskTimings
 from metrics.traces import plain
 from trainmaster.quantities import duration
-from webui.pages.frame import page, refusing
-from webui.pages.profiler import query
-from webui.pages.trials import trial
-from webui.query import window
 
-#: intervals of a rank that are read at most, before they become columns of charts
-POINTS = 1000
 #: with more ranks than this the heat map begins with the slowest
 IN_ORDER_UP_TO = 32
 #: ranks that the table names
@@ -30,41 +21,17 @@ NAMED = 10
 _SECONDS_DIGITS, _RATIO_DIGITS = 9, 4
 
 
-@page
-@refusing
-def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
-    """Charts over steps in the window of `first` and `last`, of `rank` or of all, as JSON; all times are seconds.
+def of(read: TaskTimings, rank: int | None) -> dict[str, Any]:
+    """The figures of a rank, or of all ranks; all times are seconds.
 
     {"ranks": [{rank, host}], "edges": first steps of the columns and the step behind the last, "stack": {parts:
     [{name, seconds}], overlaps} or null, "timings": [{name, p50, p95, low, high, total}], "rates": [{name, values}],
     "slow": see `_slow`, or null, "why_not": a sentence in its place}.
     """
-    found = trial.find(trial_id)
-    first, last = window(request.GET, "first", "last")
-    rank = query.rank(request.GET)
-    read = timings.read(
-        found.task_id,
-        first_step=None if first is None else int(first),
-        last_step=None if last is None else int(last),
-        points=POINTS,
-    )
-    response = JsonResponse(_answer(found, read, rank))
-    response["Cache-Control"] = "no-store"
-    return response
-
-
-def _answer(found: Trial, read: TaskTimings, rank: int | None) -> dict[str, Any]:
     edges = step_charts.edges(read)
     if edges is None:
-        return {
-            "ranks": [],
-            "edges": [],
-            "stack": None,
-            "timings": [],
-            "rates": [],
-            "slow": None,
-            "why_not": "",
-        }
+        nothing: dict[str, Any] = {name: [] for name in ("ranks", "edges", "timings", "rates")}
+        return nothing | {"stack": None, "slow": None, "why_not": ""}
     of_rank = [one for one in read.timings if rank in (None, one.rank)]
     counts = [one for one in read.counts if rank in (None, one.rank)]
     stack = step_charts.stack(of_rank, edges)
@@ -75,10 +42,7 @@ def _answer(found: Trial, read: TaskTimings, rank: int | None) -> dict[str, Any]
         "stack": stack
         and {
             "parts": [
-                {
-                    "name": f"{part.name}, rest" if part.of_rest else part.name,
-                    "seconds": _rounded(part.seconds),
-                }
+                {"name": part.name + (", rest" if part.of_rest else ""), "seconds": _rounded(part.seconds)}
                 for part in stack.parts
             ],
             "overlaps": stack.overlaps,
@@ -130,7 +94,7 @@ def _slow(matrix: StepMatrix, slow: Straggler, hosts: dict[int, str]) -> dict[st
 
 
 def _sentences(slow: Straggler, hosts: dict[int, str]) -> list[str]:
-    work, median = spelled(slow.work), spelled(slow.median_work)
+    work, median = _spelled(slow.work), _spelled(slow.median_work)
     who = f"rank {slow.rank} on {hosts[slow.rank]}"
     if slow.is_slow and slow.median_work > 0:
         more = f"{_percent(slow.work / slow.median_work - 1)} more than the median rank's {median}"
@@ -138,7 +102,7 @@ def _sentences(slow: Straggler, hosts: dict[int, str]) -> list[str]:
     else:
         first = f"No rank is slow: {who} has the most work, {work} per step; the median rank has {median}."
     lost = (
-        f"The slowest rank of each interval cost the gang {spelled(slow.lost_seconds)}, "
+        f"The slowest rank of each interval cost the gang {_spelled(slow.lost_seconds)}, "
         f"{_percent(slow.lost_share)} of its step time."
     )
     return [first, lost]
@@ -148,7 +112,7 @@ def _percent(share: float) -> str:
     return f"{share * 100:.1f} %" if share < 0.0995 else f"{share * 100:.0f} %"
 
 
-def spelled(seconds: float) -> str:
+def _spelled(seconds: float) -> str:
     """`1.24 ms`, `312 ms`, `4.1 s`, `2 min 5 s`, `2 h 5 min`."""
     if 60 <= seconds < 3600:
         return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"

@@ -18,7 +18,7 @@ ENCODED_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
-class Rank:
+class RankNow:
     """A rank; -1 stands for lines outside any rank. `last_time` is its host's clock, None before its first line.
 
     What follows is its pulse (logs.pulse), None where nobody knows; `moved_at` is on this process's clock.
@@ -61,12 +61,12 @@ class RankStatus:
     """The ranks as of the last look. `version` counts the looks."""
 
     def __init__(self) -> None:
-        self.ranks: list[Rank] = []
+        self.ranks: list[RankNow] = []
         self.version = 0
-        self._changed: list[Rank] = []
+        self._changed: list[RankNow] = []
         self._encoded: dict[bool, tuple[float, str]] = {}
 
-    def update(self, ranks: list[Rank]) -> None:
+    def update(self, ranks: list[RankNow]) -> None:
         before = {rank.rank: rank for rank in self.ranks}
         self._changed = [rank for rank in ranks if before.get(rank.rank) != rank]
         self.ranks = ranks
@@ -92,11 +92,11 @@ class RankStatus:
         return text
 
 
-def ranks_of(task_id: str) -> list[Rank]:
+def ranks_of(task_id: str) -> list[RankNow]:
     """The task's ranks that have written or run now, in order. A rank that moved between hosts is one."""
     ranks = _written(task_id)
     for one in pulse.of_task(task_id):
-        rank = ranks.get(one.rank) or Rank(one.rank, one.host, 0, None)
+        rank = ranks.get(one.rank) or RankNow(one.rank, one.host, 0, None)
         # to the second: a time that is told anew with each heartbeat is no news
         moved_at = None if one.step_age_seconds is None else float(round(time.time() - one.step_age_seconds))
         ranks[one.rank] = replace(
@@ -111,15 +111,15 @@ def ranks_of(task_id: str) -> list[Rank]:
     return [ranks[rank] for rank in sorted(ranks)]
 
 
-def _written(task_id: str) -> dict[int, Rank]:
+def _written(task_id: str) -> dict[int, RankNow]:
     rows = RankSeen.objects.filter(task_id=task_id).values_list("rank", "host", "lines", "last_time")
-    newest: dict[int, Rank] = {}
+    newest: dict[int, RankNow] = {}
     for rank, host, lines, last_time in rows:
         known = newest.get(rank)
         if known is None:
-            newest[rank] = Rank(rank, host, lines, last_time)
+            newest[rank] = RankNow(rank, host, lines, last_time)
         else:
             before = known.last_time or 0.0
             later = host if last_time > before else known.host
-            newest[rank] = Rank(rank, later, lines + known.lines, max(last_time, before))
+            newest[rank] = RankNow(rank, later, lines + known.lines, max(last_time, before))
     return newest

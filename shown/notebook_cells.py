@@ -1,4 +1,4 @@
-"""A Jupyter notebook (nbformat 4) as cells that can do nothing: Markdown, colored code, text and images."""
+"""A Jupyter notebook (nbformat 4) as cells to show: Markdown, code, text and images."""
 
 from __future__ import annotations
 
@@ -9,11 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.utils.safestring import SafeString
-
 from accounts.refusals import Refusal
-from webui.pages.source_text import colored_as, markdown
-from webui.pages.why import plain
+from logs.lines import plain
 
 MOST_BYTES = 8 * 1024 * 1024
 #: of all sources and outputs without images: coloring as much code takes about two seconds
@@ -43,7 +40,7 @@ class Cell:
     """`kind`: markdown, code or raw; `ran`: the execution count of code, None if it was not run or has none."""
 
     kind: str
-    source: SafeString | str
+    source: str
     ran: int | None = None
     outputs: list[Output] = field(default_factory=list)
 
@@ -82,13 +79,12 @@ def read(content: bytes) -> Notebook:
     found = whole.get("cells")
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise Refusal("This file has no list of cells, which notebooks of format 4 have.")
-    language = _language(whole.get("metadata"))
     left, cells = _Budget(), []
     for each in found:
         if left.is_spent:
             break
-        cells.append(_cell(each, language, left))
-    return Notebook(cells, language, len(found) - len(cells))
+        cells.append(_cell(each, left))
+    return Notebook(cells, _language(whole.get("metadata")), len(found) - len(cells))
 
 
 def _loaded(content: bytes) -> dict[str, Any]:
@@ -113,7 +109,7 @@ def _language(metadata: Any) -> str:
     return "python"
 
 
-def _cell(cell: dict[str, Any], language: str, left: _Budget) -> Cell:
+def _cell(cell: dict[str, Any], left: _Budget) -> Cell:
     text = _text(cell.get("source"))
     source = left.take(text)
     if source != text:
@@ -121,12 +117,12 @@ def _cell(cell: dict[str, Any], language: str, left: _Budget) -> Cell:
         return Cell("raw", source, outputs=[Output(left_out=told)])
     if cell.get("cell_type") == "markdown" and len(source) <= MOST_OF_MARKDOWN:
         left.characters -= (_MARKDOWN - 1) * len(source)
-        return Cell("markdown", markdown(source))
+        return Cell("markdown", source)
     if cell.get("cell_type") != "code":
         return Cell("raw", source)
     ran = cell.get("execution_count")
     outputs = list(_outputs(cell.get("outputs"), left))
-    return Cell("code", colored_as(source, language), ran if isinstance(ran, int) else None, outputs)
+    return Cell("code", source, ran if isinstance(ran, int) else None, outputs)
 
 
 def _outputs(found: Any, left: _Budget) -> Iterator[Output]:

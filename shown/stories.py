@@ -1,23 +1,15 @@
-"""Which attempt's end a page tells the story of: the one that the address asks for, else the newest that went wrong."""
+"""Which attempt's end is told: the one that is asked for, else the newest that went wrong."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-
-from django.http import Http404, HttpRequest
 
 from experiments.models import Experiment, Trial
 from experiments.states import ExperimentState, TrialState
 from jobs.models import Task
 from jobs.states import TaskState
 from logs import why_stopped
-from logs.lines import shown
 from logs.why_stopped import Story
-from webui.query import LARGEST_INTEGER, as_whole
-
-#: colors and other words to a terminal, which a page shows in its log alone
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 
 
 @dataclass(frozen=True)
@@ -34,16 +26,7 @@ class FirstFailure:
         return f"/trials/{self.trial.pk}/logs"
 
 
-def asked(request: HttpRequest) -> int | None:
-    """`?attempt=2`. Raises Http404 for what is no number."""
-    text = request.GET.get("attempt", "")
-    number = as_whole(text, LARGEST_INTEGER)
-    if text and number is None:
-        raise Http404(f"An attempt is a number, not {shown(text)[:40]!r}.")
-    return number
-
-
-def story(task: Task, attempt: int | None) -> Story | None:
+def of_task(task: Task, attempt: int | None) -> Story | None:
     """None where there is nothing to tell: it goes on, or it did what it was to do."""
     if attempt is not None:
         found = why_stopped.of_task(task, attempt)
@@ -65,8 +48,3 @@ def of_experiment(experiment: Experiment) -> FirstFailure | None:
     if first is None or found is None:
         return None
     return FirstFailure(first, found, failed.count(), experiment.trials.count())
-
-
-def plain(text: str) -> str:
-    """A log line as text alone."""
-    return _ESCAPES.sub("", shown(text))

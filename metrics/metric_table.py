@@ -8,18 +8,30 @@ from typing import Any
 
 from django.core.paginator import Page, Paginator
 
-from metrics.charts import FIRST_GROUPS, stem
-from webui.pages.metrics.query import Chosen
+from metrics.charts import ordered, stem
+from metrics.values import SUMMARY_GROUPS
 
 #: Charts with their rows on one page of the table, and how many charts stand there before somebody ticks some.
 PER_PAGE = 100
 UNASKED_CHARTS = 40
-_GROUPS = {"avg_metrics": "training", "validation_metrics": "validation"}
+_GROUPS = {name: group for group, name in SUMMARY_GROUPS.items()}
 _SEPARATORS = "/."
 
 
 @dataclass(frozen=True)
-class Row:
+class Chosen:
+    """Which metrics are listed and which of them have charts; names of charts are stems (metrics.charts.stem)."""
+
+    search: str
+    prefix: str
+    ticked: list[str]
+    pins: list[str]
+    expanded: str
+    page: str
+
+
+@dataclass(frozen=True)
+class MetricRow:
     """One metric of a group; numbers as reported (NaN by name), None where there are none."""
 
     group: str
@@ -32,11 +44,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Chart:
+class MetricChart:
     """What shares a chart: training and validation of one stem."""
 
     name: str
-    rows: list[Row]
+    rows: list[MetricRow]
     is_pinned: bool
     is_ticked: bool
 
@@ -52,18 +64,18 @@ class Prefix:
 
 
 @dataclass(frozen=True)
-class Table:
+class MetricTable:
     """A page of the table. `drawn` are the charts beside it, `found` counts those that the search and prefix leave."""
 
-    charts: list[Chart]
-    drawn: list[Chart]
+    charts: list[MetricChart]
+    drawn: list[MetricChart]
     prefixes: list[Prefix]
     found: int
     total: int
-    page: Page[Chart]
+    page: Page[MetricChart]
 
 
-def table(summary: Mapping[str, Any], chosen: Chosen, searcher_metric: str) -> Table:
+def table(summary: Mapping[str, Any], chosen: Chosen, searcher_metric: str) -> MetricTable:
     """`summary` is the trial's: group -> metric -> {last, min, max, ...}. Pins come first, then the searcher's."""
     first = stem(searcher_metric)
     every = _charts(summary, chosen)
@@ -77,35 +89,35 @@ def table(summary: Mapping[str, Any], chosen: Chosen, searcher_metric: str) -> T
     ]
     page = Paginator(found, PER_PAGE).get_page(chosen.page)
     shown = list(page.object_list)
-    return Table(shown, _drawn(every, shown, chosen), _prefixes(every), len(found), len(every), page)
+    return MetricTable(shown, _drawn(every, shown, chosen), _prefixes(every), len(found), len(every), page)
 
 
-def _drawn(every: list[Chart], shown: list[Chart], chosen: Chosen) -> list[Chart]:
+def _drawn(every: list[MetricChart], shown: list[MetricChart], chosen: Chosen) -> list[MetricChart]:
     """Those that were ticked or pinned, wherever they stand; without a tick the first of the page."""
     ticked = [chart for chart in every if chart.is_ticked or chart.is_pinned]
     some = ticked if chosen.ticked else shown
     return [chart for chart in some if chart.is_drawable][:UNASKED_CHARTS]
 
 
-def _charts(summary: Mapping[str, Any], chosen: Chosen) -> list[Chart]:
-    rows: dict[str, list[Row]] = {}
+def _charts(summary: Mapping[str, Any], chosen: Chosen) -> list[MetricChart]:
+    rows: dict[str, list[MetricRow]] = {}
     for row in _rows(summary):
         rows.setdefault(stem(row.name), []).append(row)
     pins, ticked = set(chosen.pins), set(chosen.ticked)
-    return [Chart(name, some, name in pins, name in ticked) for name, some in rows.items()]
+    return [MetricChart(name, some, name in pins, name in ticked) for name, some in rows.items()]
 
 
-def _rows(summary: Mapping[str, Any]) -> Iterator[Row]:
+def _rows(summary: Mapping[str, Any]) -> Iterator[MetricRow]:
     named = {_GROUPS.get(group, group): metrics for group, metrics in summary.items()}
-    for group in sorted(named, key=lambda group: (group not in FIRST_GROUPS, group)):
+    for group in ordered(named):
         for name, entry in sorted(named[group].items()):
-            yield Row(
+            yield MetricRow(
                 group, name, entry.get("type") == "number", entry.get("last"), entry.get("min"), entry.get("max"),
                 entry.get("step"),
             )  # fmt: skip
 
 
-def _prefixes(charts: list[Chart]) -> list[Prefix]:
+def _prefixes(charts: list[MetricChart]) -> list[Prefix]:
     """Prefixes that two charts or more have, by name."""
     counts: dict[str, set[str]] = {}
     for chart in charts:

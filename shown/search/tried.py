@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
@@ -12,16 +14,31 @@ from django.db.models.functions import Cast
 
 from experiments.models import Experiment
 from metrics.comparisons import Metric
-from metrics.hparam_axes import Flat, flat
+from metrics.hparam_axes import Bounds, Flat, flat
+from metrics.parallel_chart import METRIC
 from metrics.sweep import Sweep, at_step, sweep
-from metrics.values import number
-from webui.pages.search.query import View, searcher_metric
+from metrics.values import SUMMARY_GROUPS, number
 
-#: groups under the names that a trial's summary has for them
-SUMMARY = {"training": "avg_metrics", "validation": "validation_metrics"}
+#: metrics to choose from are those of so many trials, the best among them
+TRIALS_ASKED_FOR_NAMES = 50
 
 
-def read(experiment: Experiment, view: View) -> Sweep:
+@dataclass(frozen=True)
+class SearchView:
+    """`take`: a trial's best or latest value, or the one at `step`, give or take `margin`."""
+
+    metric: Metric
+    is_smaller_better: bool
+    take: str
+    step: int | None
+    margin: int
+    is_log: bool
+    top: int
+    axes: list[str]
+    bounds: dict[str, Bounds]
+
+
+def read(experiment: Experiment, view: SearchView) -> Sweep:
     """All trials that have such a value, best first."""
     if view.take == "step" and view.step is not None:
         rows = tried(experiment)
@@ -50,10 +67,10 @@ def tried(experiment: Experiment, value: Any = None) -> list[tuple[int, Flat, An
     ]
 
 
-def value_of(experiment: Experiment, view: View) -> Any:
+def value_of(experiment: Experiment, view: SearchView) -> Any:
     """The best or latest value of the metric, as JSON. A trial's best of the searcher's is what its table says."""
-    searched, is_smaller = searcher_metric(experiment)
-    if view.metric == searched and view.is_smaller_better == is_smaller:
+    searched = Metric("validation", experiment.searcher_metric)
+    if view.metric == searched and view.is_smaller_better == experiment.smaller_is_better:
         return KeyTransform(
             "searcher_metric", "latest_validation" if view.take == "latest" else "best_validation"
         )
@@ -63,5 +80,26 @@ def value_of(experiment: Experiment, view: View) -> Any:
 
 def summarised(metric: Metric, what: str) -> Any:
     """`last`, `min`, `max` or `mean` of what a trial has reported of a metric."""
-    group = KeyTransform(SUMMARY.get(metric.group, metric.group), F("summary_metrics"))
+    group = KeyTransform(SUMMARY_GROUPS.get(metric.group, metric.group), F("summary_metrics"))
     return KeyTransform(what, KeyTransform(metric.name, group))
+
+
+def reporting(experiment: Experiment) -> list[int]:
+    """Trials whose metrics may be chosen: the first that have reported any, and the best."""
+    reported = experiment.trials.exclude(summary_metrics={}).order_by("pk").values_list("pk", flat=True)
+    best = [experiment.best_trial_id] if experiment.best_trial_id else []
+    return [*reported[:TRIALS_ASKED_FOR_NAMES], *best]
+
+
+def within(tried: Iterable[tuple[int, Flat, float | None]], bounds: dict[str, Bounds]) -> set[int]:
+    """Return the trials of (trial, hyperparameters, best searcher metric) that are within all bounds (METRIC)."""
+    return {
+        pk
+        for pk, hparams, best in tried
+        if all(
+            each.hold_number(float("nan") if best is None else best)
+            if name == METRIC
+            else each.hold(hparams, name)
+            for name, each in bounds.items()
+        )
+    }

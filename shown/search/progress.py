@@ -84,7 +84,7 @@ def _units(experiment: Experiment, brackets: Sequence[Bracket]) -> tuple[int | N
 
 
 def _longest(experiment: Experiment) -> int | None:
-    searcher = experiment.config.get("searcher") or {}
+    searcher = experiment.searcher
     length: Any = searcher.get("max_time") or searcher.get("max_length")
     if isinstance(length, dict):
         length = next(iter(length.values()), None)

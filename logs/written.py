@@ -1,16 +1,14 @@
-"""A log as a file: exact bytes, read block by block without a thread or a connection between them."""
+"""A log as the bytes that were written, read block by block."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Generator, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterable, Iterator
 
 from logs import read
 from logs.chunks import Source
 from logs.contents import Piece
 from logs.filters import Filters
-from webui.waiting.threads import catching_up
 
 #: What is gathered for one block, and for how long, where chunks are small or few lines are wanted.
 BLOCK_BYTES, BLOCK_SECONDS = 256 * 1024, 0.2
@@ -71,20 +69,3 @@ def written(task_id: str, filters: Filters | None) -> Generator[bytes]:
             yield b"".join(block)
             block, size, until = [], 0, time.monotonic() + BLOCK_SECONDS
     yield b"".join([*block, *(data for _, data in joiner.rest())])
-
-
-def blocks(task_id: str, filters: Filters) -> AsyncIterator[bytes]:
-    """Yield the bytes of filtered lines for a streamed answer. Raises Refusal, and what the database raises."""
-    return stepped(written(task_id, filters))
-
-
-async def stepped(parts: Generator[bytes]) -> AsyncIterator[bytes]:
-    """The parts of a generator that reads the database; a thread is held for one step at a time, and none of those
-    that look at what is new."""
-    try:
-        while (part := await catching_up(next, parts, None)) is not None:
-            if part:
-                yield part
-    finally:
-        with suppress(ValueError):  # a step that still runs in its thread ends there
-            parts.close()

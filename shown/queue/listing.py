@@ -12,16 +12,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, count, islice, pairwise
+from typing import Any
 
 from accounts.models import User
 from hosts.models import ResourcePool
 from jobs.models import Job
 from shown.queue import standing
 from shown.queue.standing import Queue
-from webui.pages.queue import columns
-from webui.pages.queue import view as queue_view
-from webui.pages.queue.columns import PLACE
-from webui.pages.queue.view import PER_PAGE, View
 
 #: so many alike are one line
 FOLD_FROM = 10
@@ -32,17 +29,56 @@ OTHERS_LINES = 8
 #: of those that wait next, the head: long enough for a few lines after folding
 HEAD_JOBS = 1000
 
+#: rows of one page of the list; the browser fetches further ones while a person scrolls
+PER_PAGE = 40
+#: the chips above the list, in their order
+CHIPS = {
+    "for-you": "for you",
+    "all": "all",
+    "mine": "mine",
+    "mine-waiting": "mine, waiting",
+    "never-fits": "never fits",
+    "being-stopped": "being stopped",
+}
+MINE_FIRST, ALL, MINE, MINE_WAITING, NEVER, STOPPING = CHIPS
+STATES = ("queued", "scheduled", "backfilled")
+PLACE = "place"
+
 #: what is counted of the whole queue
-_COUNTED = (
-    *("all", "queued", "scheduled", "backfilled"),
-    *(queue_view.NEVER, queue_view.STOPPING, queue_view.MINE, queue_view.MINE_WAITING),
-)
+_COUNTED = (ALL, "queued", "scheduled", "backfilled", NEVER, STOPPING, MINE, MINE_WAITING)
 #: whether the job at a place is wanted
 Condition = Callable[[int], bool]
+#: the key of the job at a place; equal jobs keep their order
+SortKey = Callable[[Queue], Callable[[int], Any]]
 
 
 @dataclass(frozen=True)
-class Line:
+class QueueView:
+    """One view of one queue. Values that are none of the allowed ones count as absent: links grow old.
+
+    `wrong` has a sentence for each filter of that kind.
+    """
+
+    show: str = ""
+    text: str = ""
+    user: str = ""
+    state: str = ""
+    like: uuid.UUID | None = None
+    #: a column by whose values lines are sorted
+    sort: str = PLACE
+    descending: bool = False
+    pages: tuple[int, ...] = (1,)
+    wrong: tuple[str, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing is narrowed or sorted: the page may choose what to open on."""
+        filtered = self.text or self.user or self.state or self.like
+        return not (self.show or filtered or self.sort != PLACE or self.descending)
+
+
+@dataclass(frozen=True)
+class BoardLine:
     """One line of the list: a job, or `alike` of them of which it is the first. `group` numbers the part it is in."""
 
     number: int
@@ -60,7 +96,7 @@ class Listing:
     """The lines asked for, and the counts of the whole queue, which they are places of."""
 
     queue: Queue
-    lines: list[Line] = field(default_factory=list)
+    lines: list[BoardLine] = field(default_factory=list)
     #: lines of the view in all, and the jobs that they stand for
     length: int = 0
     jobs: int = 0
@@ -74,18 +110,18 @@ class Listing:
         return max(1, -(-self.length // PER_PAGE))
 
 
-def of(pool: ResourcePool, view: View, me: int) -> Listing:
+def of(pool: ResourcePool, view: QueueView, me: int) -> Listing:
     """The lines of a view's pages."""
     queue = standing.of(pool)
     chosen = [*range(len(queue.ids))]
     for wanted in _conditions(queue, view, me):
         chosen = [*filter(wanted, chosen)]
-    if view.sort != PLACE and (column := columns.of(pool).get(view.sort)):
-        chosen.sort(key=column.by(queue), reverse=view.descending)
+    if sort_key := _sort_key(pool, view.sort):
+        chosen.sort(key=sort_key(queue), reverse=view.descending)
     elif view.descending:
         chosen.reverse()
     listing = _counted(queue, me)
-    lines = _Lines(queue, chosen, len(chosen) + 1 if view.like else FOLD_FROM)
+    lines = _Folded(queue, chosen, len(chosen) + 1 if view.like else FOLD_FROM)
     listing.length, listing.jobs = len(lines), len(chosen)
     for page in view.pages:
         listing.lines += lines.between((page - 1) * PER_PAGE, page * PER_PAGE)
@@ -101,7 +137,7 @@ def opening(pool: ResourcePool, me: int, departures: list[uuid.UUID], blockers: 
     groups = _opening_groups(queue, me, [str(job) for job in departures], [str(job) for job in blockers])
     listing = _counted(queue, me)
     for group, chosen in enumerate(groups):
-        lines = _Lines(queue, chosen, FOLD_FROM, group, listing.length)
+        lines = _Folded(queue, chosen, FOLD_FROM, group, listing.length)
         listing.lines += lines.between(0, OTHERS_LINES if group else MINE_LINES)
         listing.length += len(lines)
         listing.jobs += len(chosen)
@@ -128,7 +164,7 @@ def only(pool: ResourcePool, job_id: uuid.UUID) -> Listing:
     """The line of one job; none if it stands in no queue."""
     queue, wanted = standing.of(pool), str(job_id)
     places = [queue.places[wanted]] if wanted in queue.places else []
-    return Listing(queue, _Lines(queue, places, FOLD_FROM).between(0, 1))
+    return Listing(queue, _Folded(queue, places, FOLD_FROM).between(0, 1))
 
 
 def _counted(queue: Queue, me: int) -> Listing:
@@ -144,7 +180,7 @@ def _counted(queue: Queue, me: int) -> Listing:
     return Listing(queue, counts=counts, owners=dict(owners))
 
 
-class _Lines:
+class _Folded:
     """The lines of the jobs at these places, in this order: many alike next to each other are one."""
 
     def __init__(
@@ -164,7 +200,7 @@ class _Lines:
     def __len__(self) -> int:
         return len(self._begins)
 
-    def between(self, first: int, end: int) -> list[Line]:
+    def between(self, first: int, end: int) -> list[BoardLine]:
         """Those from number `first` to before `end`, as far as there are so many."""
         ends = [*self._begins[first + 1 : end + 1], len(self._places)]
         return [
@@ -172,22 +208,55 @@ class _Lines:
             for number, begin in enumerate(self._begins[first:end])
         ]
 
-    def _line(self, number: int, places: Sequence[int]) -> Line:
+    def _line(self, number: int, places: Sequence[int]) -> BoardLine:
         held, needed = (
             sum(column[place] for place in places) for column in (self._queue.held, self._queue.needed)
         )
         job_id = uuid.UUID(self._queue.ids[places[0]])
-        return Line(self._before + number, job_id, places[0], len(places), held, needed, self._group)
+        return BoardLine(self._before + number, job_id, places[0], len(places), held, needed, self._group)
 
 
-def _conditions(queue: Queue, view: View, me: int) -> Iterator[Condition]:
+def _by(values: str) -> SortKey:
+    return lambda queue: getattr(queue, values).__getitem__
+
+
+def _by_name(queue: Queue) -> Callable[[int], str]:
+    return lambda place: queue.names[place].lower()
+
+
+def _by_owner(queue: Queue) -> Callable[[int], str]:
+    names = dict(User.objects.filter(pk__in=set(queue.owners)).values_list("pk", "username"))
+    return lambda place: names.get(queue.owners[place], "").lower()
+
+
+SORTS: dict[str, SortKey] = {
+    "state": _by("states"),
+    "name": _by_name,
+    "slots": _by("needed"),
+    "priority": _by("priorities"),
+    "weight": _by("weights"),
+    "user": _by_owner,
+    "submitted": _by("submitted"),
+}
+#: what a view may be sorted by; `priority` means the weight in a pool that has weights instead
+SORTED = {PLACE, *SORTS} - {"weight"}
+
+
+def _sort_key(pool: ResourcePool, name: str) -> SortKey | None:
+    """None for the order of the queue, and for what the pool's policy does not have."""
+    if name == "priority":
+        name = next((knob for knob in pool.policy.knobs if knob in SORTS), "")
+    return SORTS.get(name)
+
+
+def _conditions(queue: Queue, view: QueueView, me: int) -> Iterator[Condition]:
     """What a view's filters ask of a job, each on its own."""
     owners, states, waits = queue.owners, queue.states, "queued"
     chips: dict[str, Condition] = {
-        queue_view.MINE: lambda place: owners[place] == me,
-        queue_view.MINE_WAITING: lambda place: owners[place] == me and states[place] == waits,
-        queue_view.NEVER: queue.never.__getitem__,
-        queue_view.STOPPING: queue.stopping.__getitem__,
+        MINE: lambda place: owners[place] == me,
+        MINE_WAITING: lambda place: owners[place] == me and states[place] == waits,
+        NEVER: queue.never.__getitem__,
+        STOPPING: queue.stopping.__getitem__,
     }
     if view.show in chips:
         yield chips[view.show]

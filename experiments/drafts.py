@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from django.db import transaction
-from django.http import HttpRequest
 
+from accounts import rights
+from accounts.models import User
 from accounts.refusals import Refusal
 from experiments import places, search_preview, sources, templates
 from experiments.config import ConfigError, ExperimentConfig, check_template, masked, parse, restored
@@ -21,12 +22,20 @@ from submissions.config.places import Placed, broken_at, placed
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
 from trainmaster.cli.submission import missing_scripts
-from webui.pages.experiments.access import may_act
-from webui.pages.frame import user_of
-from webui.query import LARGEST_SECONDS, as_id, as_number
 
 #: a search of more trials is not simulated with each key that is pressed
 MOST_TRIALS = 1_000
+
+
+class Typed(NamedTuple):
+    """What a form has beside the text of the config; `paths` are those of the chosen files."""
+
+    template: str = ""
+    name: str = ""
+    pool: str = ""
+    project_id: int = 0
+    seconds_per_unit: float = 0.0
+    paths: Collection[str] = ()
 
 
 class Forecast(NamedTuple):
@@ -56,27 +65,27 @@ class Draft:
         self.problems.append(Placed(None, where, sentence, ""))
 
 
-def of_experiment(request: HttpRequest, given: Mapping[str, str], parent: Experiment | None) -> Draft:
-    """The draft of an experiment; nothing is kept. Secrets that were masked are the parent's, for who may see them."""
-    text = given.get("config", "").replace("\r\n", "\n")
+def of_experiment(text: str, typed: Typed, parent: Experiment | None, user: User) -> Draft:
+    """The draft of an experiment; nothing is kept. Masked secrets are the parent's, for users who may see them."""
+    text = text.replace("\r\n", "\n")
     draft = Draft(text)
-    _take_template(draft, given.get("template", ""), parent)
+    _take_template(draft, typed.template, parent)
     try:
         values = read_yaml(text, SUBJECT)
-        if parent is not None and may_act(request, parent):
+        if parent is not None and rights.may_change(user, parent):
             values = restored(values, read_yaml(parent.original_config, SUBJECT))
-        _choose(values, given)
+        _choose(values, typed)
         draft.original = text if values == yamltext.load(text) else yamltext.dump(values)
         template = draft.template.config if draft.template else {}
         draft.config = parse(draft.original, template=template)
         effective = draft.config.effective()
         draft.lines = explained(masked(effective), masked(values), masked(template))
         draft.notices = list(draft.config.remarks())
-        _accept(draft, effective, given, role=user_of(request).role)
-        _preview(draft, effective, given)
+        _accept(draft, effective, typed.project_id, role=user.role)
+        _preview(draft, effective, typed.seconds_per_unit / 3600)
     except ConfigError as error:
         _place(draft, text, error)
-    _look_for_scripts(draft, given)
+    _look_for_scripts(draft, typed.paths)
     return draft
 
 
@@ -108,16 +117,16 @@ def _take_template(draft: Draft, name: str, parent: Experiment | None) -> None:
         draft.refuse("template", f"template {name} no longer exists; choose another.")
 
 
-def _choose(values: dict[str, Any], given: Mapping[str, str]) -> None:
+def _choose(values: dict[str, Any], typed: Typed) -> None:
     """What was chosen beside the text is laid over it."""
-    if name := given.get("name", "").strip():
-        values["name"] = name
-    if pool := given.get("pool", ""):
-        resources = values.get("resources")
-        values["resources"] = {**(resources if isinstance(resources, dict) else {}), "resource_pool": pool}
+    if typed.name:
+        values["name"] = typed.name
+    if typed.pool:
+        given = values.get("resources")
+        values["resources"] = {**(given if isinstance(given, dict) else {}), "resource_pool": typed.pool}
 
 
-def _accept(draft: Draft, effective: dict[str, Any], given: Mapping[str, str], *, role: str) -> None:
+def _accept(draft: Draft, effective: dict[str, Any], project_id: int, *, role: str) -> None:
     """What submitting would refuse beyond the config's own faults."""
     resources = dict(effective["resources"])
     try:
@@ -126,11 +135,11 @@ def _accept(draft: Draft, effective: dict[str, Any], given: Mapping[str, str], *
             sources.found(effective)
     except Refusal as error:
         draft.refuse("", str(error))
-    draft.project = _project(draft, effective, given.get("project", ""))
+    draft.project = _project(draft, effective, project_id)
 
 
-def _preview(draft: Draft, effective: dict[str, Any], given: Mapping[str, str]) -> None:
-    """What the search would do; a search that cannot be is a fault like others."""
+def _preview(draft: Draft, effective: dict[str, Any], hours: float) -> None:
+    """What the search would do if a unit takes so many hours (0: unknown); an impossible search is an error."""
     searcher = effective["searcher"]
     if searcher["name"] in {"single", "custom"}:
         return
@@ -141,7 +150,6 @@ def _preview(draft: Draft, effective: dict[str, Any], given: Mapping[str, str]) 
     except BadSearch as error:
         draft.refuse("searcher", str(error))
         return
-    hours = (_seconds(given.get("seconds_per_unit", "")) or 0.0) / 3600
     longest = found.trials * max(found.lengths, default=0)
     draft.search = Forecast(
         found,
@@ -151,12 +159,7 @@ def _preview(draft: Draft, effective: dict[str, Any], given: Mapping[str, str]) 
     )
 
 
-def _seconds(text: str) -> float | None:
-    seconds = as_number(text)
-    return seconds if seconds is not None and 0 < seconds <= LARGEST_SECONDS else None
-
-
-def _project(draft: Draft, effective: dict[str, Any], chosen: str) -> Project | None:
+def _project(draft: Draft, effective: dict[str, Any], chosen: int) -> Project | None:
     """The project of the config, else the one that was chosen, else Uncategorized."""
     rows = Project.objects.select_related("workspace")
     name, workspace = effective.get("project"), effective.get("workspace")
@@ -167,7 +170,7 @@ def _project(draft: Draft, effective: dict[str, Any], chosen: str) -> Project | 
         project = rows.filter(name=name, workspace__name=workspace).first()
         what = f"project {name} in workspace {workspace}"
     else:
-        project = rows.filter(pk=as_id(chosen) or 1).first()
+        project = rows.filter(pk=chosen or 1).first()
         what = "such project; choose another"
     if project is None:
         draft.refuse("project", f"there is no {what}.")
@@ -180,10 +183,9 @@ def _project(draft: Draft, effective: dict[str, Any], chosen: str) -> Project | 
     return project
 
 
-def _look_for_scripts(draft: Draft, given: Mapping[str, str]) -> None:
-    """Only a hint: a host may have more files. `paths` are those that were chosen, one a line."""
-    paths = set(given.get("paths", "").splitlines())
+def _look_for_scripts(draft: Draft, paths: Collection[str]) -> None:
+    """Only a hint: a host may have more files."""
     if draft.config is None or not paths:
         return
-    for script in missing_scripts({"entrypoint": draft.config.entrypoint}, paths):
+    for script in missing_scripts({"entrypoint": draft.config.entrypoint}, set(paths)):
         draft.notices.append(f"The entrypoint names {script}, which is not among the files.")

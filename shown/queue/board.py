@@ -1,4 +1,4 @@
-"""Rows of the departures board: what is shown of the jobs that a listing names, read for these jobs alone."""
+"""The departures board: what it lists, and the rows of the jobs listed, read for these jobs alone."""
 
 from __future__ import annotations
 
@@ -6,28 +6,33 @@ import uuid
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from django.db.models.functions import Lower
 from django.utils import timezone
 
 from hosts.models import ResourcePool
 from jobs import idle_slots, run_words
 from jobs.labels import label_of
 from jobs.models import Allocation, Job, SlotHold, Task
-from jobs.states import Reason
+from jobs.states import JobState, Reason
 from scheduling.reasons import NEVER, WaitCode
-from shown.queue import rows, times
-from webui.pages.queue.listing import Line, Listing
+from shown.queue import listing as queue_listing
+from shown.queue import opening, rows, times
+from shown.queue.listing import ALL, MINE_FIRST, PER_PAGE, BoardLine, Listing, QueueView
 
 #: above this many, one bar stands for the lamps, and a number for the names of hosts
 MOST_LAMPS = 32
 MOST_HOSTS = 4
+#: names under the table; more are a number
+MOST_PAUSED = 50
+GROUPS = ("Yours", "Starting next", "Ahead of yours")
 
 
 @dataclass
-class Row:
+class BoardRow:
     """One job, or the first of `alike` jobs, as the board shows it. Times are absolute, so `version` is stable."""
 
     id: uuid.UUID
@@ -100,7 +105,67 @@ class Row:
         return round(100 * self.held / self.needed) if self.needed else 0
 
 
-def of(pool: ResourcePool, listing: Listing) -> list[Row]:
+@dataclass
+class BoardPart:
+    """A body of the table: a page of the list, or one of the groups that the page opens on."""
+
+    key: str
+    rows: list[BoardRow]
+    title: str = ""
+    #: lines of the group that are not shown
+    more: int = 0
+
+
+def of(pool: ResourcePool, view: QueueView, me: int) -> tuple[Listing, list[BoardPart], QueueView]:
+    """What is listed, and the view that it is of: with nothing asked, own jobs first if there are others' too."""
+    if view.show == MINE_FIRST or (view.is_plain and view.pages == (1,) and _has_jobs(pool, me)):
+        departures, blockers = opening.departures(pool, me), opening.blockers(pool, me)
+        listing = queue_listing.opening(pool, me, departures, blockers)
+        if 0 < listing.counts["mine"] < listing.counts["all"] or view.show:
+            return listing, _groups(pool, listing), replace(view, show=MINE_FIRST)
+    listing = queue_listing.of(pool, view, me)
+    last = listing.pages
+    if not listing.lines and listing.length and min(view.pages) > last:  # it has grown shorter meanwhile
+        view = replace(view, pages=(last,))
+        listing = queue_listing.of(pool, view, me)
+    page_of = {line.job_id: line.number // PER_PAGE + 1 for line in listing.lines}
+    found = rows_of(pool, listing)
+    parts = [
+        BoardPart(str(number), [row for row in found if page_of[row.id] == number]) for number in view.pages
+    ]
+    return listing, parts, replace(view, show=view.show or ALL)
+
+
+def _has_jobs(pool: ResourcePool, me: int) -> bool:
+    return Job.objects.filter(pool=pool, owner_id=me).exclude(state=JobState.ENDED).exists()
+
+
+def _groups(pool: ResourcePool, listing: Listing) -> list[BoardPart]:
+    found = rows_of(pool, listing)
+    group = {line.job_id: line.group for line in listing.lines}
+    parts = [
+        BoardPart(f"group-{number}", [row for row in found if group[row.id] == number], title)
+        for number, title in enumerate(GROUPS)
+    ]
+    parts[0].more = listing.counts["mine"] - sum(row.alike for row in parts[0].rows)
+    return [part for part in parts if part.rows]
+
+
+def paused(pool: ResourcePool) -> tuple[list[Job], int]:
+    """The first of the pool's paused jobs, and how many there are."""
+    jobs = Job.objects.filter(pool=pool, state=JobState.PAUSED).select_related("owner")
+    found = list(jobs.order_by("priority", "position", Lower("name"))[: MOST_PAUSED + 1])
+    return found[:MOST_PAUSED], len(found) if len(found) <= MOST_PAUSED else jobs.count()
+
+
+def row_of(job: Job) -> BoardRow | None:
+    """One job as the board shows it; None when it is in no queue."""
+    if job.state == JobState.ENDED:
+        return None
+    return next(iter(rows_of(job.pool, queue_listing.only(job.pool, job.pk))), None)
+
+
+def rows_of(pool: ResourcePool, listing: Listing) -> list[BoardRow]:
     """The rows of its lines, in their order; jobs removed since it was read are left out."""
     lines = {line.place: line for line in listing.lines}
     shown = rows.of(pool, [listing.queue.line(place) for place in lines])
@@ -115,9 +180,9 @@ def of(pool: ResourcePool, listing: Listing) -> list[Row]:
     return list(found.values())
 
 
-def _row(shown: rows.Row, line: Line) -> Row:
+def _row(shown: rows.Row, line: BoardLine) -> BoardRow:
     job = shown.job
-    return Row(
+    return BoardRow(
         id=job.pk,
         kind=job.kind,
         entity_id=job.entity_id,
@@ -138,7 +203,7 @@ def _row(shown: rows.Row, line: Line) -> Row:
     )
 
 
-def _note_slots(found: dict[uuid.UUID, Row], holding: list[rows.Row]) -> None:
+def _note_slots(found: dict[uuid.UUID, BoardRow], holding: list[rows.Row]) -> None:
     """Slots, hosts, start and stops of the jobs that hold something."""
     runs = [run.id for shown in holding for run in shown.runs]
     holds = SlotHold.objects.filter(released_at=None, member__allocation__in=runs)
@@ -163,7 +228,7 @@ def _note_slots(found: dict[uuid.UUID, Row], holding: list[rows.Row]) -> None:
         _note_state(row, shown.runs, whom)
 
 
-def _note_state(row: Row, runs: Sequence[rows.Run], whom: dict[str, str]) -> None:
+def _note_state(row: BoardRow, runs: Sequence[rows.Run], whom: dict[str, str]) -> None:
     row.state = run_words.of_runs(runs)
     stopped = [run for run in runs if run.stop_kind]
     row.stops_for = next((whom[run.stop_for_task] for run in stopped if run.stop_for_task in whom), "")
@@ -204,7 +269,7 @@ def _where(hosts: list[str], stopped: list[rows.Run], needed: int) -> str:
     return "; ".join(filter(None, [place, *sorted(stops)]))
 
 
-def _note_wait(row: Row, shown: rows.Row, now: datetime) -> None:
+def _note_wait(row: BoardRow, shown: rows.Row, now: datetime) -> None:
     wait = shown.wait
     row.why = str(wait["sentence"]) if wait else "considered in the next scheduler pass"
     row.never = wait is not None and wait.get("code") in NEVER

@@ -1,0 +1,81 @@
+"""Which experiments a list or a bulk action means."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TypeVar
+
+from django.db.models import Q, QuerySet
+
+from experiments import counts, phases, words
+from experiments.models import Experiment, ExperimentCount
+
+Rows = TypeVar("Rows", Experiment, ExperimentCount)
+_PHASES = {phases.QUEUED, phases.STARTING, phases.RUNNING}
+
+
+@dataclass(frozen=True)
+class ExperimentFilters:
+    """What is None or empty means all experiments."""
+
+    archived: bool | None = None
+    #: states; also phases, for rows that have them (experiments.phases)
+    states: Collection[str] = ()
+    users: Collection[str] = ()
+    user_ids: Collection[int] = ()
+    project_id: int | None = None
+    workspace_id: int | None = None
+    pool: str = ""
+    labels: Collection[str] = ()
+    name: str = ""
+    description: str = ""
+    #: a part of name, description or labels, or the experiment's number
+    text: str = ""
+    number: int = 0
+    ids: Collection[int] = ()
+    excluded_ids: Collection[int] = ()
+
+    @property
+    def are_summed(self) -> bool:
+        """Whether sums are kept for all that is asked (experiments.counts)."""
+        others = (self.pool, self.labels, self.name, self.description, self.text, self.ids, self.excluded_ids)
+        return not any(others) and _PHASES.isdisjoint(self.states)
+
+    def total(self) -> int | None:
+        """How many experiments fit, from the sums that are kept; None: count them."""
+        return counts.total(self._summed(ExperimentCount.objects.all())) if self.are_summed else None
+
+    def of(self, rows: QuerySet[Experiment]) -> QuerySet[Experiment]:
+        """The rows that fit all filters."""
+        if self.name:
+            rows = rows.filter(name__icontains=self.name)
+        if self.description:
+            rows = rows.filter(description__icontains=self.description)
+        for label in self.labels:
+            rows = rows.filter(labels__contains=[label])
+        if self.pool:
+            rows = rows.filter(job__pool__name=self.pool)
+        if self.ids:
+            rows = rows.filter(pk__in=self.ids)
+        if self.text:
+            rows = words.containing(rows, self.text, self.number)
+        return self._summed(rows).exclude(pk__in=self.excluded_ids)
+
+    def _summed(self, rows: QuerySet[Rows]) -> QuerySet[Rows]:
+        if self.archived is not None:
+            rows = rows.filter(archived=self.archived)
+        if self.states:
+            wanted = Q(pk=None)
+            for state in self.states:
+                wanted |= phases.where(state)
+            rows = rows.filter(wanted)
+        if self.users:
+            rows = rows.filter(owner__username__in=self.users)
+        if self.user_ids:
+            rows = rows.filter(owner_id__in=self.user_ids)
+        if self.project_id is not None:
+            rows = rows.filter(project_id=self.project_id)
+        if self.workspace_id is not None:
+            rows = rows.filter(project__workspace_id=self.workspace_id)
+        return rows
