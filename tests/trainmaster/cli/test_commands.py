@@ -75,7 +75,7 @@ def test_ctrl_c_leaves_the_command_alone_and_kill_ends_it(local_host: CommandLin
     assert following.returncode == 3, out.read_text()
     said = out.read_text()
     short = said.split("Launched command ")[1][:8]
-    assert f"Command {short} goes on" in said
+    assert f"Command {short} keeps running" in said
     assert f"To reopen the log, run: trainmaster command logs -f {short}" in said
     assert "Killed command" in local_host("command", "kill", short).stdout
     local_host("command", "logs", "-f", short)
