@@ -122,8 +122,8 @@ def test_a_config_is_sent_as_written_unless_overridden(tmp_path: Path) -> None:
     ("content", "sentence"),
     [
         (b"a: [", "is not YAML: line 1"),
-        (b"", "holds nothing"),
-        (b"- 1", "holds no map"),
+        (b"", "is empty"),
+        (b"- 1", "is not a map"),
         (b"\xff\xfe", "not UTF-8"),
     ],
 )
