@@ -185,7 +185,7 @@ def test_a_broken_archive_is_a_sentence(code: bytes, host: TestHost) -> None:
     [
         (lambda spec: spec.update(protocol=99), "protocol 99"),
         (lambda spec: spec.pop("token"), "lacks token"),
-        (lambda spec: spec.update(run_key="../evil"), "run key '../evil'"),
+        (lambda spec: spec.update(run_key="../evil"), "run key is '../evil'"),
         (lambda spec: spec.update(entrypoint=[]), "entrypoint is []"),
         (lambda spec: spec.update(unix_user="no-such-account"), "no account 'no-such-account'"),
     ],

@@ -116,7 +116,7 @@ def _compare(uuid: str, resources: Mapping[str, int], folder: Path) -> None:
     if wrong:
         raise RuntimeError(
             f"The download of checkpoint {uuid} lacks "
-            f"{wrong[0]!r}{f' and {len(wrong) - 1} more files' if wrong[1:] else ''}, or has it  in the wrong size."
+            f"{wrong[0]!r}{f' and {len(wrong) - 1} more files' if wrong[1:] else ''}, or has it in the wrong size."
         )
 
 
