@@ -101,7 +101,7 @@ def test_a_follower_is_told_what_it_waits_for_and_which_script_is_missing(
     command = local_host.command("e", "create", config(tmp_path, "3"), str(code), "-f", "--config", WIDE)
     with out.open("w") as file:
         following = subprocess.Popen(command, stdout=file, stderr=file, env=local_host.environment)
-    assert pace.wait_until(lambda: "It waits: needs 9 slots" in out.read_text(), 60), out.read_text()
+    assert pace.wait_until(lambda: "Waiting: needs 9 slots" in out.read_text(), 60), out.read_text()
     following.send_signal(signal.SIGINT)
     assert following.wait(60) == 3
     said = out.read_text()
@@ -123,7 +123,7 @@ def test_ctrl_c_leaves_the_job_alone_and_says_how_to_reopen_the_log(
     following.send_signal(signal.SIGINT)
     assert following.wait(60) == 3
     said = out.read_text()
-    assert "goes on. To reopen the log, run: trainmaster trial logs -f" in said
+    assert "keeps running. To reopen the log, run: trainmaster trial logs -f" in said
     experiment_id = int(said.split("Created experiment ")[1].split()[0])
     assert row(local_host, experiment_id)["experiment"]["state"] == "STATE_RUNNING"
     assert local_host("e", "kill", str(experiment_id)).returncode == 0
