@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.conf import settings
-from django.db import transaction
 
 from accounts.models import User
 from commands.config import CommandConfig
@@ -31,6 +30,7 @@ class Shown:
     trial_ids: Sequence[int] = ()
 
 
+@once(Command)
 def create(
     *,
     owner: User,
@@ -43,24 +43,6 @@ def create(
     shown: Shown = Shown(),
 ) -> Command:
     """Make the command. A repeated `idempotency_key` returns the first one. Raises Refusal."""
-    return once(
-        Command,
-        idempotency_key,
-        lambda: _create(owner, config, context, workspace_number, idempotency_key, actor, kind, shown),
-    )
-
-
-@transaction.atomic
-def _create(
-    owner: User,
-    config: CommandConfig,
-    context: Context,
-    workspace_number: int,
-    idempotency_key: str | None,
-    actor: str,
-    kind: Job.Kind,
-    shown: Shown,
-) -> Command:
     effective = config.effective()
     resources = effective["resources"]
     pool = settle(resources, resources["slots"], role=owner.acting_role)

@@ -141,11 +141,7 @@ def remove_files(uuids: Collection[uuid.UUID], globs: Sequence[str], *, actor: s
     """
     chosen = _locked(uuids)
     matching = {row.pk: [path for path in row.resources if matches(path, globs)] for row in chosen}
-    losing = [row for row in chosen if matching[row.pk]]
-    _require_deletable(losing)
-    for row in losing:
-        _take(row, matching[row.pk], actor=actor)
-    wake(REMOVE)
+    _take_all([row for row in chosen if matching[row.pk]], matching, actor=actor)
     return sum(map(len, matching.values()))
 
 
@@ -161,7 +157,13 @@ def left_there(left: Mapping[uuid.UUID, Collection[str]], *, actor: str) -> None
         row.pk: [path for path in row.resources if not path.endswith("/") and path not in left[row.pk]]
         for row in chosen
     }
-    losing = [row for row in chosen if going[row.pk] or not left[row.pk]]
+    _take_all([row for row in chosen if going[row.pk] or not left[row.pk]], going, actor=actor)
+
+
+def _take_all(
+    losing: Sequence[Checkpoint], going: Mapping[uuid.UUID, Collection[str]], *, actor: str
+) -> None:
+    """These files of these checkpoints go after this transaction, or none: raises Refusal."""
     _require_deletable(losing)
     for row in losing:
         _take(row, going[row.pk], actor=actor)

@@ -39,14 +39,15 @@ def start(experiment: Experiment, *, actor: str) -> None:
     state, operations = searching.start(
         config["searcher"], config.get("hyperparameters") or {}, experiment.seed
     )
-    _apply(experiment, state, operations, actor)
+    carry_on(experiment, state, operations, actor=actor)
 
 
 def carry_on(
     experiment: Experiment, state: dict[str, Any], operations: list[searching.Operation], *, actor: str
 ) -> None:
-    """Keep the state of a search that was revived, and do what it asks for."""
-    _apply(experiment, state, operations, actor)
+    """Do what the search asks for, and save its state when it wants no more."""
+    _follow(experiment, state, operations, actor)
+    _keep(experiment, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +107,7 @@ def _feed(experiment: Experiment, event: searching.Event, actor: str) -> None:
     told = state["told"]
     operations = searching.advance(state, event)
     if state["told"] > told:
-        _apply(experiment, state, operations, actor)
-
-
-def _apply(
-    experiment: Experiment, state: dict[str, Any], operations: list[searching.Operation], actor: str
-) -> None:
-    """Do what the search asks for, and save its state when it wants no more."""
-    _follow(experiment, state, operations, actor)
-    _keep(experiment, state)
+        carry_on(experiment, state, operations, actor=actor)
 
 
 def _follow(

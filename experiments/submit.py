@@ -5,8 +5,6 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
-from django.db import transaction
-
 from accounts.models import User
 from accounts.refusals import Refusal
 from events.announce import announce
@@ -26,6 +24,7 @@ from searching import BadSearch
 from submissions.models import Context
 
 
+@once(Experiment)
 def create(
     *,
     owner: User,
@@ -46,31 +45,6 @@ def create(
     An `unmanaged` one has no trials yet, and nothing of it is ever queued; `external_id` is its user's name for it.
     `template` is what `config` was merged with, kept beside it.
     """
-    return once(
-        Experiment,
-        idempotency_key,
-        lambda: _create(
-            owner, config, original, context, project, parent, activate, idempotency_key, actor, unmanaged, external_id,
-            template,
-        ),
-    )  # fmt: skip
-
-
-@transaction.atomic
-def _create(
-    owner: User,
-    config: ExperimentConfig,
-    original: str,
-    context: Context,
-    project: Project,
-    parent: Experiment | None,
-    activate: bool,
-    idempotency_key: str | None,
-    actor: str,
-    unmanaged: bool,
-    external_id: str | None,
-    template: Used | None,
-) -> Experiment:
     effective = config.effective()
     if parent is not None and parent.unmanaged:
         raise Refusal(unmanaged_parent(parent))

@@ -163,48 +163,47 @@ def _preempt(trial: Trial, allocation: Allocation, reason: Reason, actor: str) -
     )
 
 
-@transaction.atomic
-def pause(experiment_id: int, *, actor: str) -> Experiment:
-    """Save and free the slots: allocations are preempted, waiting trials rest, the place in the queue is kept."""
+def _switch(
+    experiment_id: int, to: ExperimentState, what: str, reason: Reason, actor: str
+) -> tuple[Experiment, bool]:
+    """The experiment, locked, and whether this has brought it into the state; False if it was there. Raises Refusal."""
     experiment = lock(experiment_id)
-    refuse_unmanaged(experiment, "paused")
-    if experiment.state == ExperimentState.PAUSED:
-        return experiment
+    refuse_unmanaged(experiment, what)
+    if experiment.state == to:
+        return experiment, False
     if experiment.state in EXPERIMENT_END_STATES:
         raise Refusal(
             f"experiment in terminal state: experiment {experiment_id} is {experiment.state}.", Code.ENDED
         )
-    if not set_experiment_state(
-        experiment, ExperimentState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor
-    ):
-        raise _illegal(experiment, ExperimentState.PAUSED)
-    for trial in _living(experiment):
-        rest_trial(trial, reason=Reason.PAUSED_BY_USER, actor=actor)
-    # last, as everywhere: the job's row is locked after the allocations
-    jobs.set_job_state(experiment.job_id, JobState.PAUSED, reason=Reason.PAUSED_BY_USER, actor=actor)
+    if not set_experiment_state(experiment, to, reason=reason, actor=actor):
+        raise _illegal(experiment, to)
+    return experiment, True
+
+
+@transaction.atomic
+def pause(experiment_id: int, *, actor: str) -> Experiment:
+    """Save and free the slots: allocations are preempted, waiting trials rest, the place in the queue is kept."""
+    reason = Reason.PAUSED_BY_USER
+    experiment, is_new = _switch(experiment_id, ExperimentState.PAUSED, "paused", reason, actor)
+    if is_new:
+        for trial in _living(experiment):
+            rest_trial(trial, reason=reason, actor=actor)
+        # last, as everywhere: the job's row is locked after the allocations
+        jobs.set_job_state(experiment.job_id, JobState.PAUSED, reason=reason, actor=actor)
     return experiment
 
 
 @transaction.atomic
 def activate(experiment_id: int, *, actor: str) -> Experiment:
     """Back into the queue at the old place. Trials that still stop for the pause queue again when they have ended."""
-    experiment = lock(experiment_id)
-    refuse_unmanaged(experiment, "activated")
-    if experiment.state == ExperimentState.ACTIVE:
-        return experiment
-    if experiment.state in EXPERIMENT_END_STATES:
-        raise Refusal(
-            f"experiment in terminal state: experiment {experiment_id} is {experiment.state}.", Code.ENDED
-        )
-    if not set_experiment_state(
-        experiment, ExperimentState.ACTIVE, reason=Reason.ACTIVATED_BY_USER, actor=actor
-    ):
-        raise _illegal(experiment, ExperimentState.ACTIVE)
-    jobs.set_job_state(experiment.job_id, JobState.ACTIVE, reason=Reason.ACTIVATED_BY_USER, actor=actor)
-    parked = searching.parked(experiment.search)
-    for trial in _living(experiment):
-        if str(trial.request_id) not in parked:
-            wake_trial(trial, reason=Reason.ACTIVATED_BY_USER, actor=actor)
+    reason = Reason.ACTIVATED_BY_USER
+    experiment, is_new = _switch(experiment_id, ExperimentState.ACTIVE, "activated", reason, actor)
+    if is_new:
+        jobs.set_job_state(experiment.job_id, JobState.ACTIVE, reason=reason, actor=actor)
+        parked = searching.parked(experiment.search)
+        for trial in _living(experiment):
+            if str(trial.request_id) not in parked:
+                wake_trial(trial, reason=reason, actor=actor)
     return experiment
 
 
@@ -237,30 +236,16 @@ def upload_block(trial: Trial) -> str:
 @transaction.atomic
 def cancel(experiment_id: int, *, actor: str) -> Experiment:
     """Save, then end. An ended experiment is left as it is."""
-    return _stop(
-        experiment_id,
-        ExperimentState.STOPPING_CANCELED,
-        TrialState.STOPPING_CANCELED,
-        Reason.CANCELED_BY_USER,
-        actor,
-    )
+    return _stop(experiment_id, ExperimentState.STOPPING_CANCELED, Reason.CANCELED_BY_USER, actor)
 
 
 @transaction.atomic
 def kill(experiment_id: int, *, actor: str) -> Experiment:
     """End now; what was not saved is lost. An ended experiment is left as it is."""
-    return _stop(
-        experiment_id,
-        ExperimentState.STOPPING_KILLED,
-        TrialState.STOPPING_KILLED,
-        Reason.KILLED_BY_USER,
-        actor,
-    )
+    return _stop(experiment_id, ExperimentState.STOPPING_KILLED, Reason.KILLED_BY_USER, actor)
 
 
-def _stop(
-    experiment_id: int, to: ExperimentState, trials_to: TrialState, reason: Reason, actor: str
-) -> Experiment:
+def _stop(experiment_id: int, to: ExperimentState, reason: Reason, actor: str) -> Experiment:
     experiment = lock(experiment_id)
     refuse_unmanaged(experiment, "killed" if to == ExperimentState.STOPPING_KILLED else "canceled")
     if experiment.state in EXPERIMENT_END_STATES or experiment.state == to:
@@ -268,7 +253,7 @@ def _stop(
     if not set_experiment_state(experiment, to, reason=reason, actor=actor):
         raise _illegal(experiment, to)
     for trial in _living(experiment):
-        stop_trial(trial, trials_to, reason=reason, actor=actor)
+        stop_trial(trial, TrialState(to), reason=reason, actor=actor)  # its trials stop by the same name
     finish_if_done(experiment, actor=actor)
     return experiment
 

@@ -13,7 +13,7 @@ import io
 import platform
 import tarfile
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Tuple
 
 _PACKAGE = Path(__file__).resolve().parent
 _NOT_FOR_HOSTS = {"cli", "__main__.py"}  # it needs YAML, and nobody types commands inside a run
@@ -68,26 +68,6 @@ def build_bundle() -> Bundle:
     for name, content in files.items():
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
     return Bundle(digest.hexdigest(), _tar_gz(files))
-
-
-def write_bundle(workdir: Path, bundle: Optional[Bundle] = None) -> Path:
-    """Install the bundle on this very machine, for the `local` host; the bundle's folder."""
-    built = bundle or build_bundle()
-    target = workdir / "bundle" / built.sha256
-    if target.is_dir():
-        return target
-    target.parent.mkdir(parents=True, exist_ok=True)
-    new = target.parent / f".{built.sha256[:16]}.{hashlib.sha256(str(id(built)).encode()).hexdigest()[:8]}"
-    new.mkdir(mode=0o755)
-    with tarfile.open(fileobj=io.BytesIO(built.archive), mode="r:gz") as tar:
-        tar.extractall(str(new), filter="data")
-    new.chmod(0o755)
-    try:
-        new.rename(target)
-    except OSError:
-        if not target.is_dir():
-            raise
-    return target
 
 
 def _own_files() -> Dict[str, bytes]:

@@ -202,23 +202,6 @@ class Client:
     def trial(self, trial_id: int) -> Json:
         return dict(self.get(f"/api/v1/trials/{trial_id}")["trial"])
 
-    def run_command(self, request: Json, progress: Progress = lambda done, total: None) -> Json:
-        """POST /api/v1/commands; `request` has config, files, templateName. {command, config, warnings, notices}."""
-        return dict(self.upload("/api/v1/commands", request, progress))
-
-    def command(self, command_id: str) -> Json:
-        """{command, config}; the id may be its beginning."""
-        return dict(self.get(_command(command_id)))
-
-    def commands(self, query: Sequence[Tuple[str, Any]] = (), limit: int = 0) -> List[Json]:
-        return self.pages("/api/v1/commands", "commands", query, limit)
-
-    def kill_command(self, command_id: str) -> Json:
-        return dict(self.post(f"{_command(command_id)}/kill")["command"])
-
-    def set_command_priority(self, command_id: str, priority: Any) -> Json:
-        return dict(self.post(f"{_command(command_id)}/set_priority", {"priority": priority})["command"])
-
     def job_queue(
         self,
         pool: Optional[str] = None,
@@ -301,10 +284,6 @@ class _Told(io.BytesIO):
         found = super().read(size)
         self._progress(self.tell(), self._total)
         return found
-
-
-def _command(command_id: str) -> str:
-    return f"/api/v1/commands/{quote(command_id, safe='')}"
 
 
 def _host(name: str) -> str:

@@ -203,7 +203,6 @@ class ServerClient:
         self,
         method: str,
         path: str,
-        body: Optional[bytes] = None,
         *,
         query: Optional[Query] = None,
         headers: Optional[Mapping[str, str]] = None,
@@ -211,8 +210,8 @@ class ServerClient:
     ) -> Iterator[http.client.HTTPResponse]:
         """An answer to be read piece by piece (downloads, NDJSON lines); its connection is not used again."""
         target = self._target(path, query)
-        prepared = self._headers(body, headers, False)
-        response = self._send(method, target, body, prepared, timeout or self.timeout, method == "GET")
+        prepared = self._headers(None, headers, False)
+        response = self._send(method, target, None, prepared, timeout or self.timeout, method == "GET")
         try:
             if response.status >= 400:
                 raise _error(response, response.read())

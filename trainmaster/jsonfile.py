@@ -31,10 +31,10 @@ def write_json(path: Path, value: object, mode: int = 0o600) -> None:
         raise
 
 
-def make_json(path: Path, value: object, mode: int = 0o600) -> bool:
+def make_json(path: Path, value: object) -> bool:
     """Write `path` only if it is not there; the first of several callers wins. True: this call made it."""
     beside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
-    write_json(beside, value, mode)
+    write_json(beside, value)
     try:
         os.link(beside, path)
     except FileExistsError:

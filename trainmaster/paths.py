@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Optional
 
 from trainmaster.protocol import RUN_DIR, check_run_key
 
@@ -57,9 +57,9 @@ class RunPaths:
     root: Path
 
     @classmethod
-    def from_environment(cls, environment: Optional[Dict[str, str]] = None) -> Optional[RunPaths]:
+    def from_environment(cls) -> Optional[RunPaths]:
         """The run that this process belongs to, or None off the cluster."""
-        folder = (os.environ if environment is None else environment).get(RUN_DIR)
+        folder = os.environ.get(RUN_DIR)
         return cls(Path(folder)) if folder else None
 
     @property

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
 from django.db.models import Model
 
 from accounts.refusals import Refusal
@@ -15,6 +16,7 @@ from jobs import time_limits
 from jobs.queue_rules import floor_error
 
 Made = TypeVar("Made", bound=Model)
+Given = ParamSpec("Given")
 
 
 def pool_for(name: str, slots: int = 1) -> ResourcePool:
@@ -42,20 +44,27 @@ def settle(resources: dict[str, Any], slots: int, *, role: str) -> ResourcePool:
     return pool
 
 
-def once(model: type[Made], idempotency_key: str | None, make: Callable[[], Made]) -> Made:
-    """What `make` makes with the key, all in one transaction; with a repeated key the first one of all.
+def once(model: type[Made]) -> Callable[[Callable[Given, Made]], Callable[Given, Made]]:
+    """Decorate what makes a row, given its `idempotency_key`: in one transaction, and with a repeated key not again.
 
-    Raises Refusal where the pool was removed since it was chosen.
+    Then the first row of that key is returned.
     """
 
-    def first() -> Made | None:
-        return model._default_manager.filter(idempotency_key=idempotency_key).first()
+    def decorate(make: Callable[Given, Made]) -> Callable[Given, Made]:
+        @wraps(make)
+        def made(*args: Given.args, **given: Given.kwargs) -> Made:
+            key = given["idempotency_key"]
+            earlier = model._default_manager.filter(idempotency_key=key)
+            if key and (before := earlier.first()):
+                return before
+            try:
+                with transaction.atomic():
+                    return make(*args, **given)
+            except IntegrityError:
+                if key and (meanwhile := earlier.first()):
+                    return meanwhile
+                raise
 
-    if idempotency_key and (before := first()):
-        return before
-    try:
-        return make()
-    except IntegrityError:
-        if idempotency_key and (meanwhile := first()):
-            return meanwhile
-        raise
+        return made
+
+    return decorate

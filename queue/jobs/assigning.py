@@ -10,6 +10,7 @@ import hmac
 import logging
 import uuid
 from collections.abc import Sequence
+from typing import Any
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
@@ -63,7 +64,12 @@ def assign_all(wanted: Sequence[Assignment], *, actor: str) -> list[Allocation]:
     tasks = as_planned.waiting(wanted)
     items = [item for item in wanted if item.task_id in tasks]
     above = Cluster.get().attempts_above if items else 0
-    allocations = {item.task_id: _allocation(tasks[item.task_id], item, above) for item in items}
+    allocations = {
+        item.task_id: new_allocation(
+            task := tasks[item.task_id], above, slots=task.slots, on_sufferance=item.on_sufferance
+        )
+        for item in items
+    }
     leases = ports.choose([(allocations[item.task_id], item.placement[0][0]) for item in items])
     items = [item for item in items if allocations[item.task_id].ports]
     made = [allocations[item.task_id] for item in items]
@@ -83,15 +89,11 @@ def assign_all(wanted: Sequence[Assignment], *, actor: str) -> list[Allocation]:
     return made
 
 
-def _allocation(task: Task, item: Assignment, above: int) -> Allocation:
+def new_allocation(task: Task, above: int, **fields: Any) -> Allocation:
+    """The task's next attempt, not saved yet; its number is above those of all attempts of the task and `above`."""
     number = max(task.run_count, above) + 1
     allocation = Allocation(
-        id=f"{task.pk}.{number}",
-        task=task,
-        number=number,
-        pool_id=task.job.pool_id,
-        slots=task.slots,
-        on_sufferance=item.on_sufferance,
+        id=f"{task.pk}.{number}", task=task, number=number, pool_id=task.job.pool_id, **fields
     )
     allocation.token_hash = token_hash(run_token(allocation))
     return allocation

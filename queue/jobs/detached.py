@@ -15,12 +15,12 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from accounts.models import Cluster, User, token_hash
+from accounts.models import Cluster, User
 from events.models import Event
 from events.record import record
 from hosts.models import Host, ResourcePool
 from jobs.allocation_events import record_allocation, step_allocation
-from jobs.assigning import run_token
+from jobs.assigning import new_allocation
 from jobs.job_transitions import lock_tasks, record_new, step_task
 from jobs.models import Allocation, Job, Member, Task
 from jobs.states import (
@@ -82,16 +82,8 @@ def begin(task_id: str, machines: Sequence[str], *, actor: str) -> Allocation | 
     if TaskState(task.state) not in DETACHED_TASK_STEPS:
         return None
     now = timezone.now()
-    number = max(task.run_count, Cluster.get().attempts_above) + 1
-    allocation = Allocation(
-        id=f"{task.pk}.{number}",
-        task=task,
-        number=number,
-        pool_id=task.job.pool_id,
-        slots=0,
-        state=AllocationState.STARTING,
-    )
-    allocation.token_hash = token_hash(run_token(allocation))
+    above = Cluster.get().attempts_above
+    allocation = new_allocation(task, above, slots=0, state=AllocationState.STARTING)
     allocation.save(force_insert=True)
     hosts = {
         name: machine(name) for name in sorted(set(machines))
@@ -103,7 +95,7 @@ def begin(task_id: str, machines: Sequence[str], *, actor: str) -> Allocation | 
         )
         for index, name in enumerate(machines)
     )  # fmt: skip
-    _task_runs(task, Reason.STARTED_BY_USER, actor, run_count=number)
+    _task_runs(task, Reason.STARTED_BY_USER, actor, run_count=allocation.number)
     names = list(dict.fromkeys(hosts[name].name for name in machines))
     record_allocation(allocation, Reason.STARTED_BY_USER, actor, {"hosts": names}, is_new=True)
     return allocation

@@ -50,6 +50,12 @@ class Board:
             host.runs.sort(key=stop_order)
             self._changed(host)
 
+    def hosts_for(self, need: int, whole: bool) -> list[Host]:
+        """Hosts where so many slots may come free, or that may come free as a whole."""
+        if whole:
+            return [host for host in self.by_cap[need] if not host.strangers]
+        return [host for host in self.hosts if host.cap >= need]
+
     @cached_property
     def _promised(self) -> frozenset[str]:
         return frozenset(host.view.id for hosts in self.stopping_for.values() for host in hosts)

@@ -62,12 +62,8 @@ class Reserving:
     def _for(self, need: int, whole: bool, rights: Rights) -> tuple[Waits, Cheapest]:
         key = (need, whole, rights)
         if key not in self._waits:
-            if whole:
-                hosts = [host for host in self._board.by_cap[need] if not host.strangers]
-            else:
-                hosts = [host for host in self._board.hosts if host.cap >= need]
             waits = Waits(need, whole, self._now, partial(self._outlook, rights))
-            self._waits[key] = waits, Cheapest(self._board, hosts, waits)
+            self._waits[key] = waits, Cheapest(self._board, self._board.hosts_for(need, whole), waits)
         return self._waits[key]
 
     def _outlook(self, rights: Rights, host: Host, asker: Standing) -> Outlook:

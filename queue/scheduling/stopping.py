@@ -76,12 +76,8 @@ class Stopping:
     def _for(self, need: int, whole: bool, rights: Rights) -> tuple[Offers, Cheapest]:
         key = (need, whole, rights)
         if key not in self._offers:
-            if whole:
-                hosts = [host for host in self._board.by_cap[need] if not host.strangers]
-            else:
-                hosts = [host for host in self._board.hosts if host.cap >= need]
             offers = Offers(need, whole, rights)
-            self._offers[key] = offers, Cheapest(self._board, hosts, offers)
+            self._offers[key] = offers, Cheapest(self._board, self._board.hosts_for(need, whole), offers)
         return self._offers[key]
 
 

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from tests.rig import pace
+from tests.rig.bundles import install
 from tests.trainmaster.stream_server import PROOF_KEY, TOKEN, StreamServer
-from trainmaster.bundle import host_command, write_bundle
+from trainmaster.bundle import host_command
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import alive, marked
 from trainmaster.protocol import KEEPER_MARKER
@@ -59,7 +60,7 @@ class TestHost:
 
     def __init__(self, root: Path, server: StreamServer) -> None:
         self.workdir = Workdir(root)
-        self.bundle = write_bundle(root)
+        self.bundle = install(root)
         self.server = server
         self.keys: list[str] = []
         self._serving: subprocess.Popen[bytes] | None = None

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Dict, List
+from typing import Dict, List
 from urllib.parse import quote
 
 from trainmaster.cli import output
-from trainmaster.cli.errors import FAILED, OK, UsageError
-from trainmaster.cli.output import Column, done, local_time, say
-from trainmaster.cli.prefixes import SHOWN
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
+from trainmaster.cli.arguments import Adder
+from trainmaster.cli.errors import OK, UsageError
+from trainmaster.cli.output import SHORT_ID, Column, done, local_time, say
+from trainmaster.client import Client, Json
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("agent", aliases=["a"], help="manage hosts (Determined's name for `host`)")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = add_noun("agent", aliases=["a"], help="manage hosts (Determined's name for `host`)").add_verbs()
     parser = verbs.add_parser("list", aliases=["ls"], help="list all hosts")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the agents")
@@ -55,7 +51,7 @@ TASKS = [
     Column("Name", lambda row: row.get("name")),
     Column("Slots Needed", lambda row: row.get("slotsNeeded")),
     Column("Registered Time", lambda row: local_time(row.get("registeredTime"))),
-    Column("Agent", lambda row: ", ".join(sorted(hosts_of(row)))),
+    Column("Agent", lambda row: ", ".join(hosts_of(row)) or "unassigned"),
     Column("Priority", lambda row: row.get("priority")),
     Column("Resource Pool", lambda row: row.get("resourcePool")),
 ]
@@ -75,17 +71,17 @@ def running(client: Client) -> List[Json]:
     return list(client.get("/api/v1/tasks")["allocationIdToSummary"].values())
 
 
-def may_stop(tasks: List[Json], what: str, yes: bool) -> bool:
-    """Whether the person at the terminal agrees that these tasks are stopped; without a terminal nobody is asked."""
+def confirm_stops(tasks: List[Json], what: str, yes: bool) -> None:
+    """Ask whether these tasks may be stopped; without a terminal nobody is asked. Raises Declined."""
     if yes or not tasks or not output.is_interactive():
-        return True
+        return
     again = "which goes back to the queue" if len(tasks) == 1 else "which go back to the queue"
     say(
         f"{what} stops {len(tasks)} running task{'' if len(tasks) == 1 else 's'}, {again} (commands end for good):"
     )
     for task in tasks:
         say(f"  {output.clean(str(task.get('name')))} on {', '.join(sorted(hosts_of(task)))}")
-    return output.ask("Continue? Use --drain to let them finish instead.", default=False)
+    output.confirm("Continue? Use --drain to let them finish instead.", "Nothing was changed.")
 
 
 def tell_stopped(tasks: List[Json]) -> None:
@@ -97,7 +93,7 @@ def tell_stopped(tasks: List[Json]) -> None:
 def _short(task_id: str) -> str:
     """A trial's task is named after its experiment, `4.…`; a command's has the command's id."""
     experiment, dot, _ = task_id.partition(".")
-    return f"exp {experiment}" if dot else f"cmd {task_id[:SHOWN]}"
+    return f"exp {experiment}" if dot else f"cmd {task_id[:SHORT_ID]}"
 
 
 def _list(client: Client, args: argparse.Namespace) -> int:
@@ -124,9 +120,8 @@ def _disable(client: Client, args: argparse.Namespace) -> int:
     chosen = _chosen(client, args)
     there = [task for task in running(client) if set(chosen) & set(hosts_of(task))]
     what = f"Disabling {', '.join(chosen[:3])}{f' and {len(chosen) - 3} more' if len(chosen) > 3 else ''}"
-    if not args.drain and not may_stop(there, what, args.yes):
-        say("Nothing was changed.")
-        return FAILED
+    if not args.drain:
+        confirm_stops(there, what, args.yes)
     for agent_id in chosen:
         body = {"agentId": agent_id, "drain": args.drain}
         client.post(f"/api/v1/agents/{quote(agent_id, safe='')}/disable", body)

@@ -6,7 +6,7 @@ import argparse
 import difflib
 import os
 import sys
-from typing import Any, Dict, List, NoReturn, Optional, Sequence
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from trainmaster.cli.errors import USAGE
 
@@ -53,6 +53,10 @@ class Parser(argparse.ArgumentParser):
         parser.set_defaults(run_alone=lambda args: self.print_help(), action="print the help")
         return verbs
 
+    def add_verbs(self, metavar: str = "VERB") -> Any:
+        """What parsers are added to, one of which must be chosen."""
+        return self.add_subparsers(metavar=metavar, required=True)
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """A noun without a verb lists, if a list of it needs nothing said; not while Tab asks what may follow."""
         if args is not None and _wants_no_verb(args) and "_ARGCOMPLETE" not in os.environ and self._lists():
@@ -93,6 +97,17 @@ class Parser(argparse.ArgumentParser):
             message = f"say what to do: {', '.join(verbs.long_names())}"
         self.print_usage(sys.stderr)
         self.exit(USAGE, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
+
+
+def count(text: str) -> int:
+    """An argument's type."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: a number, 0 or more")
+    return int(text)
+
+
+#: what the module of a noun is given to add it
+Adder = Callable[..., Parser]
 
 
 def _meant(word: str, names: List[str]) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Callable, Dict
+from typing import Dict
 
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import OK, CliError
 from trainmaster.cli.output import done, say
-
-Adder = Callable[..., argparse.ArgumentParser]
 
 _CONFIG = """\
 # What to run, where, and for how long. Submit it with: trainmaster experiment create config.yaml . -f

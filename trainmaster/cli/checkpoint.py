@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, List, Tuple
 from urllib.parse import quote
 
 from trainmaster import quantities
 from trainmaster.cli import checkpoint_deletion, checkpoint_download, output
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.checkpoint_deletion import files, full_uuid
 from trainmaster.cli.errors import OK, CliError, UsageError
 from trainmaster.cli.output import Column, done, local_time, state
-from trainmaster.client import Client
+from trainmaster.client import Client, Json
 
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
 _SORTS = {
     "step": "SORT_BY_BATCH_NUMBER",
     "metric": "SORT_BY_SEARCHER_METRIC",
@@ -28,8 +27,7 @@ _STATES = ["active", "completed", "error", "deleted", "partially_deleted"]
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("checkpoint", aliases=["c"], help="list, download and delete checkpoints")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = add_noun("checkpoint", aliases=["c"], help="list, download and delete checkpoints").add_verbs()
     parser = verbs.add_parser("list", aliases=["ls"], help="list the checkpoints of an experiment or trial")
     whose = parser.add_mutually_exclusive_group(required=True)
     whose.add_argument("experiment_id", metavar="EXPERIMENT", type=int, nargs="?")
@@ -129,12 +127,12 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
 def _download(client: Client, args: argparse.Namespace) -> int:
     folder = Path(args.output_dir or Path("checkpoints", args.uuid))
     record = record_of(client, args.uuid)
-    checkpoint_download.download(client, record, folder, args)
-    _told(record, folder, args)
+    _save(client, record, folder, args)
     return OK
 
 
-def _told(record: Json, folder: Path, args: argparse.Namespace) -> None:
+def _save(client: Client, record: Json, folder: Path, args: argparse.Namespace) -> None:
+    checkpoint_download.download(client, record, folder, args)
     if not args.quiet:
         step = (record.get("metadata") or {}).get("steps_completed")
         done(f"Downloaded checkpoint {record['uuid']} (step {step}) to {folder}")
@@ -209,8 +207,7 @@ def _has_metric(row: Json, metric: Any) -> bool:
 def _download_of_experiment(client: Client, args: argparse.Namespace) -> int:
     for record in _best(client, f"experiments/{args.experiment_id}", max(1, args.top_n), args):
         folder = Path(args.output_dir or "checkpoints", record["uuid"])
-        checkpoint_download.download(client, record, folder, args)
-        _told(record, folder, args)
+        _save(client, record, folder, args)
     return OK
 
 
@@ -233,6 +230,5 @@ def _download_of_trial(client: Client, args: argparse.Namespace) -> int:
             raise CliError(f"trial {args.trial_id} has no complete checkpoint yet.")
         record = rows[0]
     folder = Path(args.output_dir or Path("checkpoints", record["uuid"]))
-    checkpoint_download.download(client, record, folder, args)
-    _told(record, folder, args)
+    _save(client, record, folder, args)
     return OK

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import uuid
-from typing import Any, Dict, List
+from typing import Any, List
 
 from trainmaster import quantities
 from trainmaster.cli import output
-from trainmaster.cli.errors import FAILED, OK, CliError
-from trainmaster.cli.output import Column, ask, done, say
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
+from trainmaster.cli.arguments import count
+from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.output import Column, done, say
+from trainmaster.client import Client, Json
 
 
 def files(count: int) -> str:
@@ -78,9 +77,9 @@ def _delete(client: Client, args: argparse.Namespace) -> int:
             for loss in each["losses"]:
                 say(f"  {loss}", "yellow")
         size = quantities.size(sum(int(each["sizeBytes"]) for each in there))
-        if not ask(f"Delete {_checkpoints(chosen)} ({size})? This cannot be undone.", default=False):
-            say("Nothing was deleted.")
-            return FAILED
+        output.confirm(
+            f"Delete {_checkpoints(chosen)} ({size})? This cannot be undone.", "Nothing was deleted."
+        )
     client.call("DELETE", "/api/v1/checkpoints", {"checkpointUuids": chosen})
     done(f"Deletion of checkpoints {', '.join(chosen)} is in progress")
     return OK
@@ -91,9 +90,7 @@ def _remove_files(client: Client, args: argparse.Namespace) -> int:
     if args.glob and not args.yes:
         globs = " or ".join(map(repr, args.glob))
         question = f"Remove the files that match {globs} from {_checkpoints(chosen)}?"
-        if not ask(f"{question} This cannot be undone.", default=False):
-            say("Nothing was removed.")
-            return FAILED
+        output.confirm(f"{question} This cannot be undone.", "Nothing was removed.")
     answer = client.post("/api/v1/checkpoints/rm", {"checkpointUuids": chosen, "checkpointGlobs": args.glob})
     if args.glob:
         done(f"Removed {files(int(answer['removedFiles']))} from {', '.join(chosen)}")
@@ -111,15 +108,9 @@ def add_gc_policy(settings: Any) -> None:
     )
     parser.add_argument("experiment_id", metavar="ID", type=int)
     for name in ("experiment-best", "trial-best", "trial-latest"):
-        parser.add_argument(f"--save-{name}", type=_count, required=True, metavar="N")
+        parser.add_argument(f"--save-{name}", type=count, required=True, metavar="N")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
     parser.set_defaults(run=_set_policy, action="set the policy")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: 0 or more")
-    return int(text)
 
 
 _TO_GO = [
@@ -144,10 +135,10 @@ def _set_policy(client: Client, args: argparse.Namespace) -> int:
         if going:
             say("These checkpoints will be deleted:")
             print(output.table([c.heading for c in _TO_GO], [_row(row) for row in going]))
-        left = f"{preview['kept']} will be kept"
-        if not ask(f"This permanently deletes {len(going)} checkpoints; {left}. Continue?", default=False):
-            say("Nothing was changed.")
-            return FAILED
+        question = (
+            f"This permanently deletes {len(going)} checkpoints; {preview['kept']} will be kept. Continue?"
+        )
+        output.confirm(question, "Nothing was changed.")
     wanted = dict(zip(["saveExperimentBest", "saveTrialBest", "saveTrialLatest"], counts))  # noqa: B905
     client.call("PATCH", f"/api/v1/experiments/{args.experiment_id}", {"checkpointStorage": wanted})
     done(f"Set checkpoint gc policy of experiment {args.experiment_id}")

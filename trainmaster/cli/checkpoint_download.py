@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
-import hashlib
 import shutil
 import time
 import urllib.error
@@ -19,10 +18,10 @@ from urllib.parse import quote
 
 from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import Bar, say
-from trainmaster.client import Client
+from trainmaster.client import Client, Json
+from trainmaster.file_digest import sha256_of
 from trainmaster.http import Answered, Unreachable
 
-Json = Dict[str, Any]
 _BLOCK_BYTES = 1 << 20
 _TRIES = 5
 #: before it is tried again; twice as long each time
@@ -106,8 +105,7 @@ def _fetch(client: Client, uuid: str, folder: Path, globs: Sequence[str]) -> Non
     if not files:
         raise CliError(f"checkpoint {uuid} has no file that matches; it has {_names(listed)}.")
     total, before = sum(int(each["sizeBytes"]) for each in files), 0
-    bar = Bar(f"Downloading {uuid[:8]}")
-    try:
+    with Bar(f"Downloading {uuid[:8]}") as bar:
         for each in files:
             start = before
 
@@ -116,8 +114,6 @@ def _fetch(client: Client, uuid: str, folder: Path, globs: Sequence[str]) -> Non
 
             _one(client, f"{base}/{quote(each['path'])}", each, _inside(folder, each["path"]), told)
             before += int(each["sizeBytes"])
-    finally:
-        bar.close()
 
 
 def _one(client: Client, path: str, file: Json, target: Path, told: Any) -> None:
@@ -185,13 +181,7 @@ def _from_storage(url: str, headers: Dict[str, str]) -> Iterator[bytes]:
 
 def _is_right(file: Path, record: Json) -> bool:
     """Whether it has the SHA-256 of the record, where that has one."""
-    if "sha256" not in record:
-        return True
-    digest = hashlib.sha256()
-    with file.open("rb") as content:
-        for block in iter(lambda: content.read(_BLOCK_BYTES), b""):
-            digest.update(block)
-    return bool(digest.hexdigest() == record["sha256"])
+    return "sha256" not in record or bool(sha256_of(file) == record["sha256"])
 
 
 def _wanted(path: str, globs: Sequence[str]) -> bool:

@@ -22,7 +22,7 @@ def add(verbs: Any) -> None:
     noun = verbs.add_parser(
         "cluster-message", help="manage the message that all users see on every page (admins)"
     )
-    own = noun.add_subparsers(metavar="VERB", required=True)
+    own = noun.add_verbs()
     parser = own.add_parser("get", help="show the message and when it is displayed")
     output.add_format(parser)
     parser.set_defaults(run=_get, action="read the message")

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Callable
 
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import OK, CliError
-
-Adder = Callable[..., argparse.ArgumentParser]
 
 PROGRAMS = ["trainmaster", "tm", "det"]
 _HOW = """\

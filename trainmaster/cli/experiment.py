@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from typing import Any, Callable, Dict, List
+from typing import Any, List
 
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import (
@@ -21,6 +21,7 @@ from trainmaster.cli import (
     tensorboard,
     workloads,
 )
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.log_lines import plain
 from trainmaster.cli.log_options import add_log_options
@@ -35,10 +36,7 @@ from trainmaster.cli.log_stream import (
 )
 from trainmaster.cli.output import Column, done, local_time, percent, say, state
 from trainmaster.cli.waiting import tell_what_it_waits_for
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
+from trainmaster.client import Client, Json
 
 #: verb → (what is printed afterwards, help)
 _ACTIONS = {
@@ -53,8 +51,7 @@ _OLDER = {"activate": ["unpause"]}
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("experiment", aliases=["e"], help="submit and manage experiments")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = add_noun("experiment", aliases=["e"], help="submit and manage experiments").add_verbs()
     submission.add(verbs, _follow)
     _add_list(verbs)
     _add_views(verbs)
@@ -256,9 +253,7 @@ def _act(client: Client, args: argparse.Namespace) -> int:
 
 def _delete(client: Client, args: argparse.Namespace) -> int:
     question = f"Delete experiment {args.experiment_id} with its metrics, logs and checkpoints? This cannot be undone."
-    if not args.yes and not output.ask(question, default=False):
-        say("Nothing was deleted.")
-        return FAILED
+    output.confirm(question, "Nothing was deleted.", args.yes)
     client.call("DELETE", f"/api/v1/experiments/{args.experiment_id}")
     done(f"Deletion of experiment {args.experiment_id} is in progress")
     return OK

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any
 
 import trainmaster.yamltext as yamltext
 from trainmaster.cli.errors import OK, CliError, UsageError
-from trainmaster.cli.output import done, say
-from trainmaster.cli.submission import config_text
-from trainmaster.client import Client
+from trainmaster.cli.output import done, say_notices
+from trainmaster.cli.submission import Follow, add_fields, add_follow, config_text, created
+from trainmaster.client import Client, Json
 from trainmaster.overrides import BadOverride, apply_overrides
-
-Json = Dict[str, Any]
-Follow = Callable[[Client, int, argparse.Namespace], int]
 
 
 def add(verbs: Any, follow: Follow) -> None:
@@ -49,20 +46,8 @@ def add(verbs: Any, follow: Follow) -> None:
 def _add_options(parser: argparse.ArgumentParser, file: str) -> None:
     parser.add_argument("experiment_id", type=int)
     parser.add_argument("--config-file", type=Path, metavar="FILE", help=f"YAML: {file}")
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="set a field of the config, such as searcher.max_length.batches=2000",
-    )
-    parser.add_argument(
-        "-f",
-        "--follow",
-        "--follow-first-trial",
-        action="store_true",
-        help="follow the first trial's log; exit with the result",
-    )
+    add_fields(parser, "searcher.max_length.batches=2000")
+    add_follow(parser)
 
 
 def _continue(client: Client, args: argparse.Namespace, follow: Follow) -> int:
@@ -71,8 +56,7 @@ def _continue(client: Client, args: argparse.Namespace, follow: Follow) -> int:
     answer = client.post(
         "/api/v1/experiments/continue", {"id": args.experiment_id, "overrideConfig": changes}
     )
-    for notice in answer.get("notices") or []:
-        say(notice, "yellow")
+    say_notices(answer)
     done(f"Continued experiment {args.experiment_id}")
     return follow(client, args.experiment_id, args) if args.follow else OK
 
@@ -104,14 +88,8 @@ def _fork(client: Client, args: argparse.Namespace, follow: Follow) -> int:
     if template:
         body["template"] = template
     answer = client.create_experiment(body)
-    for notice in answer.get("notices") or []:
-        say(notice, "yellow")
-    experiment_id = int(answer["experiment"]["id"])
-    done(f"Created experiment {experiment_id}")
-    if args.paused:
-        say(f"It is paused. To start it, run: trainmaster experiment activate {experiment_id}")
-        return OK
-    return follow(client, experiment_id, args) if args.follow else OK
+    say_notices(answer)
+    return created(client, answer, args, follow)
 
 
 def _changed(config: Json, args: argparse.Namespace) -> str:

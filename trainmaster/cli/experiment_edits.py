@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import base64
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Optional
 from urllib.parse import quote
 
 from trainmaster.cli import output, places
-from trainmaster.cli.errors import FAILED, OK, CliError
-from trainmaster.cli.output import done, say
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
+from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.output import done
+from trainmaster.client import Client, Json
 
 
 def add_settings(settings: Any) -> None:
@@ -40,9 +38,7 @@ def add_settings(settings: Any) -> None:
 
 
 def add(verbs: Any) -> None:
-    labels = verbs.add_parser("label", help="add and remove labels").add_subparsers(
-        metavar="WHAT", required=True
-    )
+    labels = verbs.add_parser("label", help="add and remove labels").add_verbs("WHAT")
     for verb, method, text in (("add", "PUT", "add a label"), ("remove", "DELETE", "remove a label")):
         parser = _add_one(labels, verb, text)
         parser.add_argument("label", metavar="LABEL")
@@ -127,9 +123,7 @@ def _download_code(client: Client, args: argparse.Namespace) -> int:
 
 def _delete_event_files(client: Client, args: argparse.Namespace) -> int:
     question = f"Delete the TensorBoard files of experiment {args.experiment_id}?"
-    if not args.yes and output.is_interactive() and not output.ask(question, default=False):
-        say("Nothing was deleted.")
-        return FAILED
+    output.confirm(question, "Nothing was deleted.", args.yes or not output.is_interactive())
     client.call("DELETE", f"{_path(args)}/tensorboard-files")
     done(f"Deleted the TensorBoard files of experiment {args.experiment_id}")
     return OK

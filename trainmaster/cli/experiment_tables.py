@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 from trainmaster.cli import output, workloads
 from trainmaster.cli.errors import OK
 from trainmaster.cli.output import Column, say
-from trainmaster.client import Client
+from trainmaster.client import Client, Json
 
-Json = Dict[str, Any]
 #: title, name of its file, rows, columns
 Table = Tuple[str, str, Sequence[Json], Sequence[Column]]
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any, Callable, Dict, List
+from typing import List
 
 from trainmaster.cli import host_adding, host_measured, host_pairs, output
 from trainmaster.cli.agent import hosts_of, running, tell_stopped
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.host_rows import CHECKS, HOSTS, show_doctor, show_host
 from trainmaster.cli.output import done, say
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
+from trainmaster.client import Client, Json
 
 _DOCTOR_LIMIT_SECONDS = 120.0
 #: verb → (what is printed, help)
@@ -26,8 +24,7 @@ _ACTIONS = {
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("host", help="manage the machines that run jobs")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = add_noun("host", help="manage the machines that run jobs").add_verbs()
     host_adding.add_parser(verbs)
     parser = verbs.add_parser("list", aliases=["ls"], help="list all hosts")
     output.add_format(parser)
@@ -134,9 +131,7 @@ def _act(client: Client, args: argparse.Namespace) -> int:
 
 
 def _remove(client: Client, args: argparse.Namespace) -> int:
-    if not args.yes and not output.ask(f"Remove the host {args.name}?", default=False):
-        say("Nothing was removed.")
-        return FAILED
+    output.confirm(f"Remove the host {args.name}?", "Nothing was removed.", args.yes)
     client.remove_host(args.name)
     done(f"Removed host {args.name}")
     return OK

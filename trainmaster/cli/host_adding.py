@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 from trainmaster.cli import output
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.host_rows import interpreter_lines, show_doctor, slots_held
 from trainmaster.cli.output import ask, ask_text, done, say
 from trainmaster.cli.ssh_config import Hop, Route, install_key, known_fingerprints, parse_target, resolve
-from trainmaster.client import Client
+from trainmaster.client import Client, Json
 from trainmaster.http import Answered
-
-Json = Dict[str, Any]
 
 LOCAL = "local"
 ADMISSION_LIMIT_SECONDS = 300.0

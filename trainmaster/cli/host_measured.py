@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List
+from typing import Dict, List
 
-Json = Dict[str, Any]
+from trainmaster.client import Json
 
 #: older samples say nothing about now
 SECONDS = 120.0

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import List, Optional
 from urllib.parse import quote
 
 from trainmaster.cli import output
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.output import clean, colored, say
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
+from trainmaster.client import Client, Json
 
 #: No pair is done for so long: nobody works on it.
 _STILL_SECONDS = 600.0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, List
+from typing import Any, List
 
 from trainmaster.cli import host_measured, output
 from trainmaster.cli.output import Column, clean, colored, local_time
+from trainmaster.client import Json
 
-Json = Dict[str, Any]
 _MARKS = {"ok": ("ok", "green"), "warn": ("warning", "yellow"), "fail": ("failed", "red")}
 
 

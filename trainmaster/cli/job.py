@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, List, Optional
 
 from trainmaster.cli import job_edits, output
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import OK, CliError
 from trainmaster.cli.job_edits import local_clock
-from trainmaster.cli.output import Column, local_time
-from trainmaster.cli.prefixes import SHOWN
-from trainmaster.client import Client
+from trainmaster.cli.output import SHORT_ID, Column, local_time
+from trainmaster.client import Client, Json
 from trainmaster.http import Answered
-
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("job", aliases=["j"], help="show and edit the job queue")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = add_noun("job", aliases=["j"], help="show and edit the job queue").add_verbs()
     parser = verbs.add_parser("list", aliases=["ls"], help="list the queue of a pool, in order")
     parser.add_argument("-p", "--resource-pool", metavar="POOL", help="the pool (default: the default pool)")
     parser.add_argument(
@@ -47,7 +43,7 @@ def _columns(weighted: bool, short: bool) -> List[Column]:
     )
     return [
         Column("#", lambda row: _ahead(row)),
-        Column("ID", lambda row: row["jobId"][:SHOWN] if short else row["jobId"]),
+        Column("ID", lambda row: row["jobId"][:SHORT_ID] if short else row["jobId"]),
         Column("Type", lambda row: row["type"]),
         Column("Job Name", lambda row: row.get("name")),
         worth,
@@ -127,7 +123,7 @@ def _explained(found: Json) -> List[str]:
     ahead = (found.get("summary") or {}).get("jobsAhead", -1)
     place = f", {ahead} job{'' if ahead == 1 else 's'} ahead" if ahead >= 0 else ""
     leaving = f", {found['leaving']}" if found.get("leaving") else ""
-    job = f"Job {found['jobId'][:SHOWN]} in pool {found['resourcePool']}"
+    job = f"Job {found['jobId'][:SHORT_ID]} in pool {found['resourcePool']}"
     lines = [f"{job}: {found['state'].lower()}{leaving}{place}"]
     for task in found["tasks"]:
         slots = "1 slot" if task["slots"] == 1 else f"{task['slots']} slots"

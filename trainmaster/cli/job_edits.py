@@ -8,13 +8,10 @@ from datetime import datetime, timezone
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from trainmaster.cli import output
-from trainmaster.cli.errors import FAILED, OK, CliError
-from trainmaster.cli.output import ask, clean, done, is_interactive, say
-from trainmaster.cli.prefixes import SHOWN
-from trainmaster.client import Client
+from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.output import SHORT_ID, clean, done, is_interactive, say
+from trainmaster.client import Client, Json
 from trainmaster.quantities import duration
-
-Json = Dict[str, Any]
 
 #: operation → (field of the request, how its value is read)
 OPERATIONS: Dict[str, Tuple[str, Callable[[str], Any]]] = {
@@ -118,9 +115,7 @@ def _send(client: Client, updates: List[Json], args: argparse.Namespace) -> int:
         found = client.preview_jobs(updates)
         if found["stopsOthers"]:
             say("\n".join(previewed(found)))
-            if not ask("This stops other users' work. Continue?", default=False):
-                say("Nothing was changed.")
-                return FAILED
+            output.confirm("This stops other users' work. Continue?", "Nothing was changed.")
     changes = client.update_jobs(updates)
     done("\n".join(map(clean, changes)) if changes else "No change was needed.")
     return OK
@@ -153,7 +148,7 @@ def _order(found: Json) -> List[str]:
     if not rows:
         return []
     shown = [
-        [row["place"], "" if row.get("was") is None else row["was"], row["jobId"][:SHOWN], row["name"]]
+        [row["place"], "" if row.get("was") is None else row["was"], row["jobId"][:SHORT_ID], row["name"]]
         for row in rows[:_MOST_PLACES]
     ]
     more = max(found.get("movedJobs", 0), len(rows)) - len(shown)
@@ -175,11 +170,11 @@ def _stop(stop: Json, now: datetime) -> str:
     else:
         saved = f"it has not saved in {_age(stop['startedAt'], now)}; it will save when asked to stop"
     whose = "yours" if stop["mine"] else f"of {stop['username']}"
-    return f"{runs}job {stop['jobId'][:SHOWN]} {stop['name']} ({slots}, {whose}): {saved}"
+    return f"{runs}job {stop['jobId'][:SHORT_ID]} {stop['name']} ({slots}, {whose}): {saved}"
 
 
 def _start(start: Json) -> str:
-    job = f"Job {start['jobId'][:SHOWN]}"
+    job = f"Job {start['jobId'][:SHORT_ID]}"
     if start["now"]:
         return f"{job} starts immediately."
     if start.get("forecast"):

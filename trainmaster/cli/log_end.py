@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List
+from typing import Any, List
 
 from trainmaster.cli.errors import FAILED, OK
 from trainmaster.cli.output import clean, say
-from trainmaster.client import Client
+from trainmaster.client import Client, Json
 from trainmaster.http import Answered
-
-Json = Dict[str, Any]
 
 _HOSTS_NAMED = 8
 

@@ -8,9 +8,9 @@ import os
 import re
 import sys
 from datetime import datetime
-from typing import Any, Dict, TextIO
+from typing import TextIO
 
-Json = Dict[str, Any]
+from trainmaster.client import Json
 
 #: Colors of ranks, of the 256 that terminals have; they can be read on black and on white.
 _RANK_COLORS = [33, 166, 37, 168, 64, 98, 172, 31, 125, 71, 62, 130, 38, 161, 28, 134]

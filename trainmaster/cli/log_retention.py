@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Dict
+from typing import Any, Callable
 from urllib.parse import quote
 
 from trainmaster import quantities
 from trainmaster.cli import output
-from trainmaster.cli.errors import FAILED, OK, UsageError
-from trainmaster.cli.output import Column, ask, done, local_time, say
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
+from trainmaster.cli.arguments import Adder
+from trainmaster.cli.errors import OK, UsageError
+from trainmaster.cli.output import Column, done, local_time
+from trainmaster.client import Client, Json
 
 #: (client, arguments) -> the id that they mean
 Find = Callable[[Client, argparse.Namespace], str]
@@ -22,8 +20,7 @@ DAYS_MAX = 32_767
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("log-retention", help="show and clean up stored logs")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = add_noun("log-retention", help="show and clean up stored logs").add_verbs()
     parser = verbs.add_parser("show", help="show how much logs store and what the next cleanup would remove")
     parser.add_argument("--days", type=_days, metavar="N", help="as if the server kept logs for N days")
     output.add_format(parser)
@@ -45,9 +42,7 @@ def _as_given(client: Client, args: argparse.Namespace) -> str:
 
 def add_set(verbs: Any, noun: str, find: Find = _as_given) -> Any:
     """`set log-retention` of a noun whose path under /api/v1 is its plural; more can be set beside it."""
-    settings = verbs.add_parser("set", help=f"change the {noun}").add_subparsers(
-        metavar="WHAT", required=True
-    )
+    settings = verbs.add_parser("set", help=f"change the {noun}").add_verbs("WHAT")
     parser = settings.add_parser("log-retention", help="set how long its log is kept after it ends")
     parser.add_argument("entity_id", metavar="ID", type=str if noun == "task" else int)
     how_long = parser.add_mutually_exclusive_group(required=True)
@@ -151,9 +146,8 @@ def _cleanup(client: Client, args: argparse.Namespace) -> int:
             raise UsageError(
                 f"this cannot be undone: {_would_go(found)} use --yes to confirm, or --dry-run to preview."
             )
-        if not ask(f"{_would_go(found).rstrip(':')}. This cannot be undone. Continue?", default=False):
-            say("Nothing was removed.")
-            return FAILED
+        question = f"{_would_go(found).rstrip(':')}. This cannot be undone. Continue?"
+        output.confirm(question, "Nothing was removed.")
     removed = client.post("/api/v1/cleanup_logs")
     rest = " The rest is being removed in the background." if removed.get("more") else ""
     done(f"Removed {int(removed['removedCount']):,} lines of {int(removed['removedLogs']):,} logs.{rest}")

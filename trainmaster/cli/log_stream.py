@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional
+from typing import Callable, Iterator, NamedTuple, Optional
 
 from trainmaster.cli import log_end
 from trainmaster.cli.errors import FAILED, OK, CliError
@@ -13,10 +13,9 @@ from trainmaster.cli.log_lines import Printer
 from trainmaster.cli.log_options import Query, check, query_of
 from trainmaster.cli.output import say
 from trainmaster.cli.waiting import say_what_it_waits_for, tell_what_it_waits_for
-from trainmaster.client import Client, StreamFailed, StreamQuiet
+from trainmaster.client import Client, Json, StreamFailed, StreamQuiet
 from trainmaster.http import Answered, Later, Unreachable
 
-Json = Dict[str, Any]
 Show = Callable[[Json], None]
 
 ENDED = ("STATE_COMPLETED", "STATE_CANCELED", "STATE_ERROR", "STATE_DELETED", "STATE_DELETE_FAILED")

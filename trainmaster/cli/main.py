@@ -10,7 +10,7 @@ import io
 import os
 import sys
 from pathlib import Path
-from typing import Any, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
 from trainmaster import __version__
 from trainmaster.address import BadAddress
@@ -44,7 +44,7 @@ from trainmaster.cli import (
     workspace,
 )
 from trainmaster.cli.arguments import Parser
-from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, UsageError
+from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, Declined, UsageError
 from trainmaster.cli.output import clean, colored, say
 from trainmaster.cli.sentences import answered, unreachable
 from trainmaster.cli.session import log_in
@@ -103,13 +103,8 @@ def build_parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument("--no-pager", action="store_true", help="do not show long tables in $PAGER")
     parser.add_argument("-v", "--version", action="version", version=f"{prog} {__version__}")
     nouns = parser.add_subparsers(metavar="NOUN", required=True, parser_class=Parser)
-
-    def add_noun(name: str, **options: Any) -> argparse.ArgumentParser:
-        added: argparse.ArgumentParser = nouns.add_parser(name, **options)
-        return added
-
     for noun in _NOUNS:
-        noun.add(add_noun)
+        noun.add(nouns.add_parser)
     return parser
 
 
@@ -126,6 +121,9 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         code = run(args)
         sys.stdout.flush()
         return code
+    except Declined as declined:
+        say(str(declined))
+        return FAILED
     except (UsageError, BadAddress) as error:
         return _failed(args, str(error), USAGE)
     except (CliError, UnreadableCredentials) as error:
@@ -158,8 +156,7 @@ def run(args: argparse.Namespace) -> int:
     """The command itself, logged in unless it says that it goes alone."""
     if hasattr(args, "run_alone"):
         return int(args.run_alone(args) or OK)
-    session = log_in(args)
-    return int(args.run(session.client, args))
+    return int(args.run(log_in(args), args))
 
 
 def _failed(args: argparse.Namespace, sentence: str, code: int) -> int:

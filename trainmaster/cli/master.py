@@ -3,51 +3,33 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Dict
 
 from trainmaster import __version__
 from trainmaster.cli import cluster_message, output
+from trainmaster.cli.arguments import Adder, count
 from trainmaster.cli.errors import OK
 from trainmaster.cli.session import connect
 from trainmaster.client import Client
 
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
-
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("master", help="show information about the server")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = add_noun("master", help="show information about the server").add_verbs()
     parser = verbs.add_parser("info", help="show its name, version and ids")
-    _add_form(parser)
+    output.add_format(parser, output.STRUCTURED, "yaml")
     parser.set_defaults(run_alone=_info, action="ask the server")
     parser = verbs.add_parser("config", help="show its settings (admins)")
-    _add_form(parser)
+    output.add_format(parser, output.STRUCTURED, "yaml")
     parser.set_defaults(run=_config, action="show the settings")
     parser = parser.add_subparsers(metavar="VERB").add_parser("show", help="the same")
-    _add_form(parser)
+    output.add_format(parser, output.STRUCTURED, "yaml")
     parser.set_defaults(run=_config, action="show the settings")
     parser = verbs.add_parser("logs", help="show the server's log: each state change, with its reason")
     parser.add_argument("-f", "--follow", action="store_true", help="keep following new entries")
-    parser.add_argument("--tail", type=_count, metavar="N", help="only the last N entries")
+    parser.add_argument("--tail", type=count, metavar="N", help="only the last N entries")
     parser.set_defaults(run=_logs, action="show the log")
     cluster_message.add(verbs)
     parser = add_noun("version", help="show the versions of this command and the server")
     parser.set_defaults(run_alone=_version, action="ask the server for its version")
-
-
-def _add_form(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", choices=output.STRUCTURED, default="yaml", help="output format")
-    for form in output.STRUCTURED:
-        parser.add_argument(
-            f"--{form}", dest="output", action="store_const", const=form, help=argparse.SUPPRESS
-        )
-
-
-def _count(text: str) -> int:
-    if not text.isdigit():
-        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: a number, 0 or more")
-    return int(text)
 
 
 def _info(args: argparse.Namespace) -> int:

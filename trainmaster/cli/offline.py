@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Callable
 
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import UsageError
 from trainmaster.run import run
-
-Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add(add_noun: Adder) -> None:

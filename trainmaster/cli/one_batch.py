@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Dict
+from typing import Callable
 
 import trainmaster.yamltext as yamltext
 from trainmaster.cli.errors import OK
-from trainmaster.cli.output import done, say
-from trainmaster.client import Client
+from trainmaster.cli.output import done, say, say_notices
+from trainmaster.client import Client, Json
 
-Json = Dict[str, Any]
 Follow = Callable[[Client, int, argparse.Namespace], int]
 
 #: of the searcher, what one batch has too
@@ -39,8 +38,7 @@ def run(client: Client, request: Json, args: argparse.Namespace, follow: Follow)
     done("✔ The config and the folder are valid")
     config = yamltext.dump(shortened(yamltext.load(request["config"])))
     answer = client.create_experiment({**request, "config": config, "activate": True})
-    for notice in answer.get("notices") or []:
-        say(notice, "yellow")
+    say_notices(answer)
     experiment_id = int(answer["experiment"]["id"])
     done(f"✔ Created test experiment {experiment_id}: one batch, no restarts, no checkpoints kept")
     code = follow(client, experiment_id, args)

@@ -11,15 +11,18 @@ import re
 import sys
 import time
 from datetime import datetime
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, TextIO
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, TextIO
 
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import paging
-from trainmaster.cli.errors import CliError
+from trainmaster.cli.errors import OK, CliError, Declined
+from trainmaster.client import Json
 
-Json = Dict[str, Any]
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _COLORS = {"red": "31", "green": "32", "yellow": "33"}
+#: characters of an id in a table; ids may be given by any unique beginning
+SHORT_ID = 8
+FORMS = ("table", "json", "csv", "yaml")
 #: forms that print whole records
 STRUCTURED = ("json", "yaml")
 _BAR_FROM_BYTES = 1024 * 1024
@@ -45,15 +48,22 @@ def say(text: str, color: Optional[str] = None) -> None:
     print(colored(text, color, sys.stderr) if color else text, file=sys.stderr, flush=True)
 
 
+def say_notices(answer: Json) -> None:
+    """What the server has to say about something that it accepted."""
+    for notice in answer.get("notices") or []:
+        say(notice, "yellow")
+
+
 def done(text: str) -> None:
     """The result of a command, in green on stdout."""
     print(colored(text, "green", sys.stdout), flush=True)
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
+def add_format(
+    parser: argparse.ArgumentParser, choices: Sequence[str] = FORMS, default: str = "table"
+) -> None:
     """-o table|json|csv|yaml, and the older --json, --csv, --yaml and --table."""
-    choices = ["table", "json", "csv", "yaml"]
-    parser.add_argument("-o", "--output", choices=choices, default="table", help="output format")
+    parser.add_argument("-o", "--output", choices=choices, default=default, help="output format")
     for name in choices:
         parser.add_argument(
             f"--{name}", dest="output", action="store_const", const=name, help=argparse.SUPPRESS
@@ -101,6 +111,15 @@ def show_one(record: Json, columns: Sequence[Column], form: str) -> None:
         width = max(len(column.heading) for column in columns)
         for column in columns:
             print(f"{column.heading + ':':<{width + 1}} {clean(_cell(column.value(record)))}")
+
+
+def told(record: Json, columns: Sequence[Column], args: argparse.Namespace, sentence: str) -> int:
+    """What was done as a sentence, or the record where a form was asked for; the exit code."""
+    if args.output == "table":
+        done(sentence)
+    else:
+        show_one(record, columns, args.output)
+    return OK
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -165,6 +184,12 @@ def ask(question: str, default: bool) -> bool:
     return default if not answer else answer in ("y", "yes")
 
 
+def confirm(question: str, otherwise: str, agreed: bool = False) -> None:
+    """Ask, unless it is `agreed` already. Raises Declined with the sentence `otherwise`."""
+    if not agreed and not ask(question, default=False):
+        raise Declined(otherwise)
+
+
 def ask_text(question: str) -> str:
     return _answer(question).strip()
 
@@ -192,12 +217,19 @@ def _answer(question: str) -> str:
 
 
 class Bar:
-    """A progress bar on stderr, for work of more than a megabyte and only on a terminal."""
+    """A progress bar on stderr, for work of more than a megabyte and only on a terminal; its line ends with `with`."""
 
     def __init__(self, label: str) -> None:
         self._label = label
         self._drawn = False
         self._at = 0.0
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._drawn:
+            print(file=sys.stderr)
 
     def __call__(self, done_bytes: int, total: int) -> None:
         if total < _BAR_FROM_BYTES or not sys.stderr.isatty():
@@ -215,11 +247,7 @@ class Bar:
             flush=True,
         )
         if finished:
-            self._label, self._at = self._label, now + 3600  # one finished line is enough
-
-    def close(self) -> None:
-        if self._drawn:
-            print(file=sys.stderr)
+            self._at = now + 3600  # one finished line is enough
 
 
 def boolean(text: str) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, List, Sequence, Tuple
 
 from trainmaster.cli import output
-from trainmaster.cli.errors import FAILED, OK, CliError
-from trainmaster.cli.output import done, say
-from trainmaster.client import Client
+from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.output import done
+from trainmaster.client import Client, Json
 
-Json = Dict[str, Any]
 #: the workspace or project that the arguments name
 Finder = Callable[[Client, argparse.Namespace], Json]
 
@@ -66,15 +65,6 @@ def show_page(
     return OK
 
 
-def told(row: Json, columns: Sequence[output.Column], args: argparse.Namespace, sentence: str) -> int:
-    """What was done as a sentence, or the record where a form was asked for."""
-    if args.output == "table":
-        done(sentence)
-    else:
-        output.show_one(row, columns, args.output)
-    return OK
-
-
 def add_ends(
     add_one: Callable[[str, str], argparse.ArgumentParser], word: str, holds: str, found: Finder
 ) -> None:
@@ -96,9 +86,7 @@ def _archive(client: Client, args: argparse.Namespace) -> int:
 
 def _delete(client: Client, args: argparse.Namespace) -> int:
     found = args.found(client, args)
-    if not args.yes and not output.ask(f"Delete the {args.word} {found['name']}?", default=False):
-        say("Nothing was deleted.")
-        return FAILED
+    output.confirm(f"Delete the {args.word} {found['name']}?", "Nothing was deleted.", args.yes)
     client.call("DELETE", f"/api/v1/{args.word}s/{found['id']}")
     done(f"Deleted {args.word} {found['name']}")
     return OK

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Dict, List
+from typing import Any, List
 from urllib.parse import quote
 
 from trainmaster.cli import output
-from trainmaster.cli.errors import FAILED, OK, UsageError
-from trainmaster.cli.output import Column, done, say
-from trainmaster.cli.prefixes import SHOWN
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
+from trainmaster.cli.arguments import Adder
+from trainmaster.cli.errors import OK, UsageError
+from trainmaster.cli.output import SHORT_ID, Column, done
+from trainmaster.client import Client, Json
 
 #: option → (field of the API, how its value is read, help). A switch has `--NAME` and `--no-NAME`.
 _TEXTS = {
@@ -52,7 +49,7 @@ _RULES = [*_TEXTS.values(), *_NUMBERS.values(), *_SWITCHES.values(), ("priorityF
 
 def add(add_noun: Adder) -> None:
     noun = add_noun("pool", aliases=["resource-pool", "rp"], help="manage resource pools and their rules")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = noun.add_verbs()
     parser = verbs.add_parser("list", aliases=["ls"], help="list all pools")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the pools")
@@ -192,7 +189,7 @@ _SLOTS = [
 ]
 _SHARES_OF_USERS = [Column("User", lambda row: row["username"]), *_SLOTS]
 _SHARES_OF_JOBS = [
-    Column("Job", lambda row: row["jobId"], lambda job_id: str(job_id)[:SHOWN]),
+    Column("Job", lambda row: row["jobId"], lambda job_id: str(job_id)[:SHORT_ID]),
     Column("Name", lambda row: row["name"]),
     Column("User", lambda row: row["username"]),
     Column("Weight", lambda row: row["weight"]),
@@ -212,7 +209,8 @@ def _shares(client: Client, args: argparse.Namespace) -> int:
 
 def _create(client: Client, args: argparse.Namespace) -> int:
     body = {"name": args.name, **_rules(args)}
-    return _told(args, client.post("/api/v1/resource-pools", body), f"Created pool {args.name}")
+    made = client.post("/api/v1/resource-pools", body)["resourcePool"]
+    return output.told(made, _DETAILS, args, f"Created pool {args.name}")
 
 
 def _edit(client: Client, args: argparse.Namespace) -> int:
@@ -222,9 +220,8 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
     before = client.get(_path(args.name))["resourcePool"]
     answer = client.call("PATCH", _path(args.name), rules)
     changes = _changes(before, answer["resourcePool"], answer.get("changed") or [])
-    return _told(
-        args, answer, f"Changed pool {args.name}: {', '.join(changes)}" if changes else "Nothing changed."
-    )
+    sentence = f"Changed pool {args.name}: {', '.join(changes)}" if changes else "Nothing changed."
+    return output.told(answer["resourcePool"], _DETAILS, args, sentence)
 
 
 def _changes(before: Json, after: Json, fields: List[str]) -> List[str]:
@@ -245,21 +242,8 @@ def _in_words(value: Any) -> str:
     return "none" if value in (None, "") else str(value)
 
 
-def _told(args: argparse.Namespace, answer: Json, sentence: str) -> int:
-    if args.output == "table":
-        done(sentence)
-    elif args.output in output.STRUCTURED:
-        output.structured(answer["resourcePool"], args.output)
-    else:
-        output.show_one(answer["resourcePool"], _DETAILS, args.output)
-    return OK
-
-
 def _delete(client: Client, args: argparse.Namespace) -> int:
-    question = f"Delete the pool {args.name}?"
-    if not args.yes and not output.ask(question, default=False):
-        say("Nothing was deleted.")
-        return FAILED
+    output.confirm(f"Delete the pool {args.name}?", "Nothing was deleted.", args.yes)
     client.call("DELETE", _path(args.name))
     done(f"Deleted pool {args.name}")
     return OK

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import List, Optional
 
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import output
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import OK, UsageError
-from trainmaster.cli.submission import config_text
-from trainmaster.client import Client
+from trainmaster.cli.submission import add_fields, config_text
+from trainmaster.client import Client, Json
 
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
 _BAR = 40
 #: the two ways in which the units of a search with rungs are counted; pages say the same
 SIMULATED = "in one simulated run with random results"
@@ -25,13 +24,7 @@ WHY_OTHERWISE = "Each trial is compared with those that came before it, so more 
 def add(add_noun: Adder) -> None:
     parser = add_noun("preview-search", help="show how many trials a search would train, and for how long")
     parser.add_argument("config_file", metavar="CONFIG", type=Path, help="YAML file")
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a field of the config, such as searcher.max_trials",
-    )
+    add_fields(parser, "searcher.max_trials=100")
     parser.add_argument("--seed", type=int, help="random seed of the simulated search (default: 0)")
     parser.add_argument(
         "--seconds-per-unit",

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import Any, Callable, Dict, List
+from typing import Any, List
 
 from trainmaster.cli import output, places
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import OK, UsageError
 from trainmaster.cli.experiment import EXPERIMENTS
 from trainmaster.cli.output import Column, done
 from trainmaster.cli.workspace import PROJECTS, list_projects
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
+from trainmaster.client import Client, Json
 
 _DETAILS = [*PROJECTS, Column("Workspace", lambda row: row.get("workspaceName"))]
 
 
 def add(add_noun: Adder) -> None:
     noun = add_noun("project", aliases=["p"], help="manage projects, which group experiments in a workspace")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = noun.add_verbs()
     parser = verbs.add_parser("list", aliases=["ls"], help="list the projects of a workspace")
     parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or id")
     places.add_paging(parser, ["id", "name", "description"])
@@ -105,7 +103,7 @@ def _create(client: Client, args: argparse.Namespace) -> int:
     given = {"name": args.name, "description": args.description, "key": args.key}
     body = {field: value for field, value in given.items() if value is not None}
     made = client.post(f"/api/v1/workspaces/{workspace['id']}/projects", body)["project"]
-    return places.told(
+    return output.told(
         made, _DETAILS, args, f"Created project {made['name']} ({made['id']}) in {workspace['name']}"
     )
 
@@ -117,7 +115,7 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
         raise UsageError("no change given, allowed: --new-name, --description or --key.")
     found = _found(client, args)
     changed = client.call("PATCH", f"/api/v1/projects/{found['id']}", changes)["project"]
-    return places.told(changed, _DETAILS, args, f"Changed project {changed['name']}")
+    return output.told(changed, _DETAILS, args, f"Changed project {changed['name']}")
 
 
 def _move(client: Client, args: argparse.Namespace) -> int:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, List, Optional
 from urllib.parse import quote
 
 from trainmaster.cli import output
 from trainmaster.cli.errors import OK, CliError
 from trainmaster.cli.output import Column
-from trainmaster.client import Client
+from trainmaster.client import Client, Json
 
-Json = Dict[str, Any]
 #: (client, arguments) -> the id of the task that they mean
 Find = Callable[[Client, argparse.Namespace], str]
 

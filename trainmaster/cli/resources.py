@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, List, Tuple
 
 from trainmaster.cli import output
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import OK
 from trainmaster.cli.output import Column, local_time
-from trainmaster.client import Client
+from trainmaster.client import Client, Json
 
-Json = Dict[str, Any]
 Query = List[Tuple[str, Any]]
-Adder = Callable[..., argparse.ArgumentParser]
 
 _PATH = "/resources/allocation/"
 _DAILY = "RESOURCE_ALLOCATION_AGGREGATION_PERIOD_DAILY"
@@ -21,8 +20,7 @@ _MONTHLY = "RESOURCE_ALLOCATION_AGGREGATION_PERIOD_MONTHLY"
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("resources", aliases=["res"], help="show the history of slot use")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = add_noun("resources", aliases=["res"], help="show the history of slot use").add_verbs()
     parser = verbs.add_parser("raw", help="show what each attempt held on each host")
     _add_times(parser)
     parser.set_defaults(run=_raw, action="read the history")
@@ -36,7 +34,7 @@ def add(add_noun: Adder) -> None:
         "--daily", dest="period", action="store_const", const=_DAILY, help="by day (the default)"
     )
     size.add_argument("--monthly", dest="period", action="store_const", const=_MONTHLY, help="by month")
-    _add_format(parser)
+    output.add_format(parser, default="csv")
     parser.set_defaults(run=_aggregated, action="sum up the history", period=_DAILY)
     parser = verbs.add_parser(
         "allocations", aliases=["alloc"], help="list each attempt with its total time, as CSV"
@@ -49,12 +47,7 @@ def _add_times(parser: argparse.ArgumentParser, form: bool = True) -> None:
     parser.add_argument("timestamp_after", metavar="AFTER", help="such as 2026-11-21T00:00:00Z")
     parser.add_argument("timestamp_before", metavar="BEFORE", help="such as 2026-11-22T00:00:00Z")
     if form:
-        _add_format(parser)
-
-
-def _add_format(parser: argparse.ArgumentParser) -> None:
-    output.add_format(parser)
-    parser.set_defaults(output="csv")
+        output.add_format(parser, default="csv")
 
 
 def _hours(row: Json) -> float:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any, Dict
 
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import places
 from trainmaster.cli.errors import CliError, UsageError
-from trainmaster.cli.submission import config_text
-from trainmaster.client import Client
+from trainmaster.cli.submission import add_fields, add_include, config_text
+from trainmaster.client import Client, Json
 from trainmaster.overrides import BadOverride, apply_overrides
-
-Json = Dict[str, Any]
 
 
 def add(parser: argparse.ArgumentParser, verb: str, example: str, slots: str = "") -> None:
@@ -22,26 +19,12 @@ def add(parser: argparse.ArgumentParser, verb: str, example: str, slots: str = "
     parser.add_argument("--slots", type=int, metavar="N", help=f"slots (GPUs), all on one host{slots}")
     parser.add_argument("--resource-pool", metavar="POOL", help="the pool (default: the default pool)")
     parser.add_argument("--config-file", type=Path, metavar="FILE", help="YAML file")
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help=f"set a field of the config, such as {example}",
-    )
+    add_fields(parser, example)
     parser.add_argument("--template", metavar="NAME", help="the template to use")
     parser.add_argument(
         "-c", "--context", type=Path, metavar="DIR", help=f"{verb} it in a copy of this folder"
     )
-    parser.add_argument(
-        "-i",
-        "--include",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="another file or folder to send; repeatable",
-    )
+    add_include(parser)
     parser.add_argument(
         "-v",
         "--volume",

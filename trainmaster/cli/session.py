@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from trainmaster import __version__
 from trainmaster.address import server_url
@@ -19,12 +19,6 @@ from trainmaster.http import Answered, Later, Refused, sentence_of
 
 #: the account that a client of Determined uses when nobody is logged in
 _NOBODY = "determined"
-
-
-class Session(NamedTuple):
-    client: Client
-    credentials: Credentials
-    user: str
 
 
 def connect(args: argparse.Namespace) -> "tuple[Client, Credentials]":
@@ -51,20 +45,20 @@ def _compare_versions(client: Client) -> None:
         say(f"This command has version {__version__}, but the server at {client.url} has {theirs}.", "yellow")
 
 
-def log_in(args: argparse.Namespace) -> Session:
+def log_in(args: argparse.Namespace) -> Client:
     """A client that is logged in: as the user named, by DET_USER and DET_PASS, or as whoever logged in before."""
     client, credentials = connect(args)
     given = os.environ.get("TRAINMASTER_TOKEN") or os.environ.get("DET_USER_TOKEN")
     user = args.user or os.environ.get("DET_USER")
     if given and not args.user:
         client.token = given
-        return Session(client, credentials, user or "")
+        return client
     if user:
         return _as(user, client, credentials)
     active = credentials.active_user
     if active and _still_valid(client, credentials, active):
-        return Session(client, credentials, active)
-    return _as(active, client, credentials) if active else _as_nobody(client, credentials)
+        return client
+    return _as(active, client, credentials) if active else _as_nobody(client)
 
 
 def fresh_token(client: Client, user: str, password: str) -> str:
@@ -79,15 +73,15 @@ def fresh_token(client: Client, user: str, password: str) -> str:
         raise
 
 
-def _as(user: str, client: Client, credentials: Credentials) -> Session:
+def _as(user: str, client: Client, credentials: Credentials) -> Client:
     if _still_valid(client, credentials, user):
-        return Session(client, credentials, user)
+        return client
     password = os.environ.get("DET_PASS") if user == (os.environ.get("DET_USER") or user) else None
     if password is None:
         password = _asked(client, user)
     client.token = fresh_token(client, user, password)
     credentials.remember(user, client.token, active=credentials.active_user in (None, user))
-    return Session(client, credentials, user)
+    return client
 
 
 def _asked(client: Client, user: str) -> str:
@@ -112,7 +106,7 @@ def _still_valid(client: Client, credentials: Credentials, user: str) -> bool:
     return True
 
 
-def _as_nobody(client: Client, credentials: Credentials) -> Session:
+def _as_nobody(client: Client) -> Client:
     try:
         client.token = client.login(_NOBODY, "")
     except Answered as error:
@@ -121,7 +115,7 @@ def _as_nobody(client: Client, credentials: Credentials) -> Session:
                 f"you are not logged in at {client.url}; run `trainmaster user login NAME` first."
             ) from error
         raise
-    return Session(client, credentials, _NOBODY)
+    return client
 
 
 def explicit_user(args: argparse.Namespace, named: Optional[str]) -> str:

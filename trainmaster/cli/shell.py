@@ -11,35 +11,32 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Callable, List, NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
-from trainmaster.cli import services
+from trainmaster.cli import task_verbs
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import OK, CliError
-from trainmaster.cli.output import say
-from trainmaster.cli.prefixes import SHOWN
-from trainmaster.client import Client
+from trainmaster.cli.output import SHORT_ID, say
+from trainmaster.client import Client, Json
 from trainmaster.websocket import WebSocket, connect
 
-_KIND = services.Kind("shell", "The shell")
+_KIND = task_verbs.service("shell", "The shell")
 _BLOCK_BYTES = 65536
 _HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 
-def add(add_noun: Callable[..., argparse.ArgumentParser]) -> None:
-    noun = add_noun("shell", help="start a shell on a host and connect to it over SSH")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
-    parser = verbs.add_parser("start", help="start a shell and log in to it")
-    services.add_start_options(parser)
-    parser.add_argument("--show-ssh-command", action="store_true", help="also print the ssh command")
-    parser.add_argument("ssh_options", metavar="SSH OPTION", nargs="*", help="options for ssh, after --")
-    parser.set_defaults(run=_start, action="start the shell")
-    parser = services.add_one(verbs, "open", "log in to a running shell", _KIND, _open)
-    parser.add_argument("--show-ssh-command", action="store_true", help="also print the ssh command")
-    parser.add_argument("ssh_options", metavar="SSH OPTION", nargs="*", help="options for ssh, after --")
+def add(add_noun: Adder) -> None:
+    verbs = add_noun("shell", help="start a shell on a host and connect to it over SSH").add_verbs()
+    start = verbs.add_parser("start", help="start a shell and log in to it")
+    task_verbs.add_start_options(start)
+    start.set_defaults(run=_start, action="start the shell")
+    for parser in (start, task_verbs.add_one(verbs, "open", "log in to a running shell", _KIND, _open)):
+        parser.add_argument("--show-ssh-command", action="store_true", help="also print the ssh command")
+        parser.add_argument("ssh_options", metavar="SSH OPTION", nargs="*", help="options for ssh, after --")
     for name in ("show-ssh-command", "show_ssh_command"):
         text = "print the ssh command, for scp, port forwarding and editors; stores the key on this machine"
-        services.add_one(verbs, name, text, _KIND, _show_command)
-    parser = services.add_one(
+        task_verbs.add_one(verbs, name, text, _KIND, _show_command)
+    parser = task_verbs.add_one(
         verbs,
         "ssh-config",
         "print an entry for ~/.ssh/config, for VS Code and other editors",
@@ -47,14 +44,14 @@ def add(add_noun: Callable[..., argparse.ArgumentParser]) -> None:
         _ssh_config,
     )
     parser.add_argument("--name", help="the host name to use in ssh (default: trainmaster-<id>)")
-    services.add_one(
+    task_verbs.add_one(
         verbs, "tunnel", "carry SSH between stdin and stdout (used by ssh's ProxyCommand)", _KIND, _tunnel
     )
-    services.add_verbs(verbs, _KIND)
+    task_verbs.add_verbs(verbs, _KIND)
 
 
 def _start(client: Client, args: argparse.Namespace) -> int:
-    shell_id = str(services.start(client, args, _KIND)["shell"]["id"])
+    shell_id = str(task_verbs.start_service(client, args, _KIND)["shell"]["id"])
     if args.detach:
         print(shell_id)
         return OK
@@ -62,12 +59,12 @@ def _start(client: Client, args: argparse.Namespace) -> int:
     return _log_in(client, shell_id, args)
 
 
-def _open(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:
+def _open(client: Client, args: argparse.Namespace, kind: task_verbs.Kind) -> int:
     return _log_in(client, str(kind.record(client, args.id)["id"]), args)
 
 
 def _log_in(client: Client, shell_id: str, args: argparse.Namespace) -> int:
-    record = services.wait_until_ready(client, _KIND, shell_id, args)
+    record = task_verbs.wait_until_ready(client, _KIND, shell_id, args)
     with tempfile.TemporaryDirectory(prefix="trainmaster-shell-") as folder:
         command = _command(client, record, Path(folder), args.user) + list(args.ssh_options)
         if args.show_ssh_command:
@@ -76,7 +73,7 @@ def _log_in(client: Client, shell_id: str, args: argparse.Namespace) -> int:
             code = subprocess.call(command)
         except FileNotFoundError as error:
             raise CliError("ssh is not installed on this machine; install the OpenSSH client.") from error
-    short = shell_id[:SHOWN]
+    short = shell_id[:SHORT_ID]
     say(
         f"The shell keeps running. Reconnect with `trainmaster shell open {short}`, "
         f"stop it with `trainmaster shell kill {short}`."
@@ -84,22 +81,22 @@ def _log_in(client: Client, shell_id: str, args: argparse.Namespace) -> int:
     return code
 
 
-def _show_command(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:
+def _show_command(client: Client, args: argparse.Namespace, kind: task_verbs.Kind) -> int:
     shell_id = str(kind.record(client, args.id)["id"])
-    record = services.wait_until_ready(client, kind, shell_id, args)
+    record = task_verbs.wait_until_ready(client, kind, shell_id, args)
     print(shlex.join(_command(client, record, _kept(shell_id), args.user)))
     return OK
 
 
-def _ssh_config(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:
+def _ssh_config(client: Client, args: argparse.Namespace, kind: task_verbs.Kind) -> int:
     """Print it. The key is kept on this machine, and the login is looked up anew whenever ssh connects."""
     name = args.name or ""
     if name and not _HOST.fullmatch(name):
         raise CliError(f"--name is {name!r}; allowed: letters, digits, dots, dashes and underscores.")
     shell_id = str(kind.record(client, args.id)["id"])
-    record = services.wait_until_ready(client, kind, shell_id, args)
+    record = task_verbs.wait_until_ready(client, kind, shell_id, args)
     way = _way(client, record, _kept(shell_id), args.user)
-    print(f"Host {name or 'trainmaster-' + shell_id[:SHOWN]}")
+    print(f"Host {name or 'trainmaster-' + shell_id[:SHORT_ID]}")
     for key, value in (("HostName", shell_id), ("User", way.user), ("IdentityFile", way.key), *way.options):
         print(f"    {key} {value}")
     return OK
@@ -121,7 +118,7 @@ class _Way(NamedTuple):
     options: List[Tuple[str, str]]
 
 
-def _way(client: Client, record: services.Json, folder: Path, user: Optional[str]) -> _Way:
+def _way(client: Client, record: Json, folder: Path, user: Optional[str]) -> _Way:
     """The task's key and the one that its sshd shows are written into the folder. `user`: whose login the tunnel
     uses, None for that of whoever is logged in then. Raises CliError.
     """
@@ -153,7 +150,7 @@ def _quoted(path: Path) -> str:
     return f'"{_literal(str(path))}"'
 
 
-def _command(client: Client, record: services.Json, folder: Path, user: Optional[str]) -> List[str]:
+def _command(client: Client, record: Json, folder: Path, user: Optional[str]) -> List[str]:
     """The words of ssh, whose keys lie in the folder. Raises CliError."""
     way = _way(client, record, folder, user)
     options = [*way.options, ("IdentityFile", way.key)]
@@ -161,7 +158,7 @@ def _command(client: Client, record: services.Json, folder: Path, user: Optional
     return ["ssh", *words, f"{way.user}@{record['id']}"]
 
 
-def _tunnel(client: Client, args: argparse.Namespace, kind: services.Kind) -> int:
+def _tunnel(client: Client, args: argparse.Namespace, kind: task_verbs.Kind) -> int:
     """Until either side has said all."""
     tunnel = connect(client.connection(), f"/proxy/{args.id}/")
     threading.Thread(target=_carry_out, args=(tunnel,), daemon=True).start()

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Dict
 from urllib.parse import quote
 
 from trainmaster.cli import output
-from trainmaster.cli.agent import hosts_of, may_stop, running, tell_stopped
-from trainmaster.cli.errors import FAILED, OK
+from trainmaster.cli.agent import confirm_stops, hosts_of, running, tell_stopped
+from trainmaster.cli.arguments import Adder
+from trainmaster.cli.errors import OK
 from trainmaster.cli.output import Column, done, say
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
+from trainmaster.client import Client, Json
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("slot", aliases=["s"], help="manage the slots (GPUs) of hosts")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = add_noun("slot", aliases=["s"], help="manage the slots (GPUs) of hosts").add_verbs()
     parser = verbs.add_parser("list", aliases=["ls"], help="list all slots and what holds them")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the slots")
@@ -83,9 +79,8 @@ def _enable(client: Client, args: argparse.Namespace) -> int:
 def _disable(client: Client, args: argparse.Namespace) -> int:
     there = [task for task in running(client) if args.slot_id in hosts_of(task).get(args.agent_id, [])]
     what = f"Disabling slot {args.slot_id} of {args.agent_id}"
-    if not args.drain and not may_stop(there, what, args.yes):
-        say("Nothing was changed.")
-        return FAILED
+    if not args.drain:
+        confirm_stops(there, what, args.yes)
     client.post(_path(args, "disable"), {"drain": args.drain})
     done(f"{'Draining' if args.drain else 'Disabled'} slot {args.slot_id} of agent {args.agent_id}")
     if not args.drain:

@@ -6,17 +6,16 @@ import argparse
 import posixpath
 import re
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, List, Optional, Set
 
 import trainmaster.yamltext as yamltext
 from trainmaster import context, quantities
 from trainmaster.cli import one_batch
 from trainmaster.cli.errors import OK, CliError
-from trainmaster.cli.output import Bar, done, lines_of, say
-from trainmaster.client import Client
+from trainmaster.cli.output import Bar, done, lines_of, say, say_notices
+from trainmaster.client import Client, Json
 from trainmaster.overrides import BadOverride, apply_overrides
 
-Json = Dict[str, Any]
 Follow = Callable[[Client, int, argparse.Namespace], int]
 _SLOTS_EXCEEDED = "LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"
 
@@ -25,30 +24,10 @@ def add(verbs: Any, follow: Follow) -> None:
     parser = verbs.add_parser("create", help="submit a config and a folder of code")
     parser.add_argument("config_file", metavar="CONFIG", type=Path, help="YAML file")
     parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", help="folder of code (95 MiB at most)")
-    parser.add_argument(
-        "-f",
-        "--follow",
-        "--follow-first-trial",
-        action="store_true",
-        help="follow the first trial's log; exit with the result",
-    )
-    parser.add_argument(
-        "-i",
-        "--include",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="another file or folder to send; repeatable",
-    )
+    add_follow(parser)
+    add_include(parser)
     parser.add_argument("--template", metavar="NAME", help="the template to use")
-    parser.add_argument(
-        "--config",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="set a field of the config, such as resources.slots_per_trial=2",
-    )
+    add_fields(parser, "resources.slots_per_trial=2")
     parser.add_argument("--paused", action="store_true", help="create it paused")
     parser.add_argument(
         "--project_id",
@@ -71,6 +50,40 @@ def add(verbs: Any, follow: Follow) -> None:
             *words, nargs=0 if len(words) == 1 else None, action=_Unsupported, help=argparse.SUPPRESS
         )
     parser.set_defaults(run=lambda client, args: create(client, args, follow), action="create the experiment")
+
+
+def add_follow(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-f",
+        "--follow",
+        "--follow-first-trial",
+        action="store_true",
+        help="follow the first trial's log; exit with the result",
+    )
+
+
+def add_include(parser: argparse.ArgumentParser) -> None:
+    """What `packed` sends beside the folder."""
+    parser.add_argument(
+        "-i",
+        "--include",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="another file or folder to send; repeatable",
+    )
+
+
+def add_fields(parser: argparse.ArgumentParser, example: str) -> None:
+    """--config, for fields on top of a file's."""
+    parser.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help=f"set a field of the config, such as {example}",
+    )
 
 
 class _Unsupported(argparse.Action):
@@ -104,15 +117,17 @@ def create(client: Client, args: argparse.Namespace, follow: Follow) -> int:
     )
     if args.test_mode:
         return one_batch.run(client, request, args, follow)
-    bar = Bar("Sending")
-    try:
+    with Bar("Sending") as bar:
         answer = client.create_experiment(request, bar)
-    finally:
-        bar.close()
     _show_warnings(answer)
     if args.validate:
         done("The config and the folder are valid.")
         return OK
+    return created(client, answer, args, follow)
+
+
+def created(client: Client, answer: Json, args: argparse.Namespace, follow: Follow) -> int:
+    """Say which experiment was created, and follow it when asked to."""
     experiment_id = int(answer["experiment"]["id"])
     done(f"Created experiment {experiment_id}")
     if args.paused:
@@ -159,14 +174,12 @@ def packed(folder: Optional[Path], includes: List[Path]) -> List[Json]:
     """The files to send, after a word about what they are. Raises CliError."""
     if folder is None and not includes:
         return []
-    bar = Bar("Packing")
     try:
         listing = context.survey(folder, includes)
-        files = context.encode(listing, bar)
+        with Bar("Packing") as bar:
+            files = context.encode(listing, bar)
     except context.ContextError as error:
         raise CliError(str(error)) from error
-    finally:
-        bar.close()
     say(f"Preparing files to send: {listing.files} files, {quantities.size(listing.size)}")
     if listing.skipped:
         say(f"Skipped: {', '.join(lines_of(listing.skipped))}")
@@ -185,10 +198,8 @@ def missing_scripts(config: Any, sent: Set[str]) -> List[str]:
 
 
 def _show_warnings(answer: Json) -> None:
-    notices = answer.get("notices") or []
-    for notice in notices:
-        say(notice, "yellow")
-    if _SLOTS_EXCEEDED in (answer.get("warnings") or []) and not notices:
+    say_notices(answer)
+    if _SLOTS_EXCEEDED in (answer.get("warnings") or []) and not answer.get("notices"):
         say(
             "Warning: the experiment needs more slots than the pool has now; it will wait until there are enough.",
             "yellow",

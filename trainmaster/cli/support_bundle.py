@@ -8,14 +8,12 @@ import json
 import tarfile
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Iterator, Tuple
 
 from trainmaster.cli.errors import OK, CliError
 from trainmaster.cli.log_stream import log_of_trial
 from trainmaster.cli.output import done
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
+from trainmaster.client import Client, Json
 
 
 def add(verbs: Any) -> None:

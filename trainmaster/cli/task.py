@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Dict, List, Optional
+from typing import Optional
 from urllib.parse import quote
 
 from trainmaster.cli import output, rank_pulse
+from trainmaster.cli.agent import TASKS, running
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import OK
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_retention import add_cleanup, add_set
 from trainmaster.cli.log_stream import End, Source, show_log
-from trainmaster.cli.output import Column, done, local_time
-from trainmaster.client import Client
+from trainmaster.cli.output import Column, done
+from trainmaster.client import Client, Json
 from trainmaster.http import Answered
-
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("task", help="manage running and waiting tasks")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = add_noun("task", help="manage running and waiting tasks").add_verbs()
     parser = verbs.add_parser("list", aliases=["ls"], help="list all tasks with the slots they hold or need")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the tasks")
@@ -37,34 +35,14 @@ def add(add_noun: Adder) -> None:
     rank_pulse.add(verbs, "task_id", str, lambda client, args: _whole_id(client, args.task_id))
 
 
-_COLUMNS = [
-    Column("Task ID", lambda row: row["taskId"]),
-    Column("Allocation ID", lambda row: row.get("allocationId")),
-    Column("Name", lambda row: row.get("name")),
-    Column("Slots Needed", lambda row: row.get("slotsNeeded")),
-    Column("Registered Time", lambda row: local_time(row.get("registeredTime"))),
-    Column("Agent", lambda row: _agents(row)),
-    Column("Priority", lambda row: row.get("priority")),
-    Column("Resource Pool", lambda row: row.get("resourcePool")),
-    Column(
-        "Ports", lambda row: ", ".join(str(port.get("port", port)) for port in row.get("proxyPorts") or [])
-    ),
-]
-
-
-def _agents(row: Json) -> str:
-    found = [name for resources in row.get("resources") or [] for name in resources.get("agentDevices") or {}]
-    return ", ".join(dict.fromkeys(found)) or "unassigned"
-
-
-def _tasks(client: Client) -> List[Json]:
-    rows = (client.get("/api/v1/tasks") or {}).get("allocationIdToSummary") or {}
-    return [{"allocationId": allocation_id, **row} for allocation_id, row in rows.items()]
+_PORTS = Column(
+    "Ports", lambda row: ", ".join(str(port.get("port", port)) for port in row.get("proxyPorts") or [])
+)
 
 
 def _list(client: Client, args: argparse.Namespace) -> int:
-    rows = sorted(_tasks(client), key=lambda row: row.get("registeredTime") or "")
-    output.show(rows, _COLUMNS, args.output)
+    rows = sorted(running(client), key=lambda row: row.get("registeredTime") or "")
+    output.show(rows, [*TASKS, _PORTS], args.output)
     return OK
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Dict, List
+from typing import Any, List
 
 from trainmaster.cli import output, places
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
+from trainmaster.client import Client, Json
 
 #: as the published client names what it sorts by; `workspaceName` by the workspace's number
 _SORTS = {

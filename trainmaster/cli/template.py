@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
 from urllib.parse import quote
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import config_schema, output
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli import config_schema, output, places
+from trainmaster.cli.arguments import Adder
+from trainmaster.cli.errors import OK
 from trainmaster.cli.output import Column, done, local_time
 from trainmaster.cli.submission import config_text
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
+from trainmaster.client import Client, Json
 
 
 def add(add_noun: Adder) -> None:
     noun = add_noun("template", aliases=["tpl"], help="manage templates, the shared parts of configs")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = noun.add_verbs()
     parser = verbs.add_parser("list", aliases=["ls", "l"], help="list all templates")
     parser.add_argument("-d", "--details", "--detail", action="store_true", help="include their content")
     output.add_format(parser)
@@ -50,7 +47,7 @@ def add(add_noun: Adder) -> None:
     parser = verbs.add_parser(
         "set-value", help="same as `config`, in Determined's form: set-value config NAME FILE"
     )
-    of_set_value = parser.add_subparsers(metavar="VALUE", required=True)
+    of_set_value = parser.add_verbs("VALUE")
     parser = of_set_value.add_parser("config", help="replace the content of a template")
     _add_file(parser)
     parser.set_defaults(run=_configure, action="save the template")
@@ -93,21 +90,10 @@ def _config(file: Path) -> Json:
     return dict(yamltext.load(config_text(file, [])))
 
 
-def _workspace(client: Client, name: Optional[str]) -> int:
-    if not name:
-        return 1
-    found = client.pages("/api/v1/workspaces", "workspaces")
-    for row in found:
-        if row["name"] == name:
-            return int(row["id"])
-    raise CliError(
-        f"there is no workspace {name}; available: {', '.join(str(row['name']) for row in found)}."
-    )
-
-
 def _save(client: Client, args: argparse.Namespace) -> int:
     config = _config(args.file)
-    body = {"name": args.name, "config": config, "workspaceId": _workspace(client, args.workspace)}
+    workspace_id = places.workspace(client, args.workspace)["id"] if args.workspace else 1
+    body = {"name": args.name, "config": config, "workspaceId": workspace_id}
     client.call(args.method, _path(args.name), body)
     done(f"{args.text} template {args.name}")
     return OK

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Dict, List
+from typing import Any, List
 
 from trainmaster.cli import output
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import OK, CliError
 from trainmaster.cli.output import Column, ask_password, done, local_time, say
 from trainmaster.cli.session import connect
-from trainmaster.client import Client
+from trainmaster.client import Client, Json
 from trainmaster.http import Answered
-
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
 
 
 def add(add_noun: Adder) -> None:
     noun = add_noun("token", aliases=["tkn"], help="manage access tokens for programs that act for you")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = noun.add_verbs()
     parser = verbs.add_parser("list", aliases=["ls"], help="list active tokens (admins: everyone's)")
     parser.add_argument("username", nargs="?")
     parser.add_argument("--show-inactive", action="store_true", help="include revoked and expired tokens")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, List, Optional
 
 from trainmaster.cli import (
     checkpoint,
@@ -15,21 +15,18 @@ from trainmaster.cli import (
     trial_timings,
     workloads,
 )
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import OK
 from trainmaster.cli.experiment import TRIALS
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_retention import add_set, days_in_words
 from trainmaster.cli.log_stream import log_of_trial, show_log
 from trainmaster.cli.output import Column, done
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
+from trainmaster.client import Client, Json
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("trial", aliases=["t"], help="manage the trials of experiments")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = add_noun("trial", aliases=["t"], help="manage the trials of experiments").add_verbs()
     _add_results(verbs)
     parser = verbs.add_parser("logs", help="show its log, of all ranks or some")
     parser.add_argument("trial_id", type=int)

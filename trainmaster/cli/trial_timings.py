@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 from trainmaster.cli import output
 from trainmaster.cli.errors import OK
 from trainmaster.cli.output import Column
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
+from trainmaster.client import Client, Json
 
 _COLUMNS = [
     Column("Name", lambda row: row["name"]),

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Optional
 
 from trainmaster.cli import output
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import OK, CliError, UsageError
 from trainmaster.cli.output import Column, ask_password, boolean, done, local_time, say
 from trainmaster.cli.session import connect, explicit_user, fresh_token
-from trainmaster.client import Client
+from trainmaster.client import Client, Json
 from trainmaster.credentials import salted_hash
 from trainmaster.http import Answered
 
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
 _ROLES = ["viewer", "editor", "admin"]
 _STRONG = "at least 8 characters with an upper-case letter, a lower-case letter and a digit"
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("user", aliases=["u"], help="log in and manage accounts")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = add_noun("user", aliases=["u"], help="log in and manage accounts").add_verbs()
     parser = verbs.add_parser("login", help="log in; later commands remember it")
     parser.add_argument("username", nargs="?")
     parser.set_defaults(run_alone=_login, action="log in")

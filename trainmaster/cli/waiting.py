@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Callable, Optional
 
-from trainmaster.cli.output import say
-from trainmaster.cli.prefixes import SHOWN
+from trainmaster.cli.output import SHORT_ID, say
 from trainmaster.client import Client
 from trainmaster.http import Answered, Later, Unreachable
 
-Json = Dict[str, Any]
 START_SECONDS = 3.0  # within which a job starts when nothing is in its way
 ASK_SECONDS = 5.0  # between two looks at the reason
 _POLL_SECONDS = 1.0  # once it has waited for a while
@@ -54,7 +52,7 @@ def say_what_it_waits_for(client: Client, job_id: str) -> None:
     """Say it once, if the server gives a reason."""
     reason = _reason(client, job_id)
     if reason is not None:
-        say(f"Waiting: {reason}. All reasons: trainmaster job explain {job_id[:SHOWN]}", "yellow")
+        say(f"Waiting: {reason}. All reasons: trainmaster job explain {job_id[:SHORT_ID]}", "yellow")
 
 
 def _say(reason: str, job_id: str, again: bool) -> None:
@@ -63,7 +61,7 @@ def _say(reason: str, job_id: str, again: bool) -> None:
         return
     say(
         f"Waiting: {reason}. Press Ctrl-C to leave it in the queue. "
-        f"All reasons: trainmaster job explain {job_id[:SHOWN]}",
+        f"All reasons: trainmaster job explain {job_id[:SHORT_ID]}",
         "yellow",
     )
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Dict, List
+from typing import Any, List
 
 from trainmaster.cli import output
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.output import Column, done, local_time, say
-from trainmaster.client import Client
+from trainmaster.client import Client, Json
 
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
 _TYPES = {
     "json": "WEBHOOK_TYPE_DEFAULT",
     "slack": "WEBHOOK_TYPE_SLACK",
@@ -40,7 +39,7 @@ _ON = (
 
 def add(add_noun: Adder) -> None:
     noun = add_noun("webhook", aliases=["webhooks"], help="manage notifications by JSON, Slack or mail")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = noun.add_verbs()
     parser = verbs.add_parser("list", aliases=["ls"], help="list your webhooks (admins: all)")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the webhooks")

@@ -6,9 +6,7 @@ import json
 from typing import Any, Dict, List, Optional, Sequence
 
 from trainmaster.cli.output import Column, local_time, state
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
+from trainmaster.client import Client, Json
 
 #: as the server names the groups of its summary
 _GROUPS = {"avg_metrics": "training", "validation_metrics": "validation"}

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import Any, Callable, Dict
+from typing import Any
 
 from trainmaster.cli import output, places
+from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import OK
 from trainmaster.cli.output import Column
-from trainmaster.client import Client
-
-Json = Dict[str, Any]
-Adder = Callable[..., argparse.ArgumentParser]
+from trainmaster.client import Client, Json
 
 _PATH = "/api/v1/workspaces"
 _SORTS = ["id", "name"]
@@ -37,8 +35,7 @@ PROJECTS = [
 
 
 def add(add_noun: Adder) -> None:
-    noun = add_noun("workspace", aliases=["w"], help="manage workspaces, which group projects")
-    verbs = noun.add_subparsers(metavar="VERB", required=True)
+    verbs = add_noun("workspace", aliases=["w"], help="manage workspaces, which group projects").add_verbs()
     parser = verbs.add_parser("list", aliases=["ls"], help="list all workspaces")
     places.add_paging(parser, _SORTS)
     parser.set_defaults(run=_list, action="list the workspaces")
@@ -100,10 +97,10 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
 
 def _create(client: Client, args: argparse.Namespace) -> int:
     made = client.post(_PATH, {"name": args.name})["workspace"]
-    return places.told(made, COLUMNS, args, f"Created workspace {made['name']} ({made['id']})")
+    return output.told(made, COLUMNS, args, f"Created workspace {made['name']} ({made['id']})")
 
 
 def _edit(client: Client, args: argparse.Namespace) -> int:
     found = _found(client, args)
     changed = client.call("PATCH", f"{_PATH}/{found['id']}", {"name": args.name})["workspace"]
-    return places.told(changed, COLUMNS, args, f"Renamed workspace {found['name']} to {changed['name']}")
+    return output.told(changed, COLUMNS, args, f"Renamed workspace {found['name']} to {changed['name']}")

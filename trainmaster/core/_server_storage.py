@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import logging
 import shutil
@@ -16,6 +15,7 @@ from urllib.parse import quote
 from trainmaster._info import ClusterInfo
 from trainmaster.core._server import PATIENCE_SECONDS, patiently, server_client
 from trainmaster.core._storage import METADATA_FILE, Selector, Storage, copy_file, inside, read_metadata
+from trainmaster.file_digest import sha256_of
 from trainmaster.storage_faults import StorageFault, remote_fault
 
 if TYPE_CHECKING:  # a training that stores and never restores does not pay for their import
@@ -193,7 +193,7 @@ def _download(client: ServerClient, path: str, target: Path, size: int) -> Optio
             _save(answer, target, there)
     if target.stat().st_size != size:
         raise Unreachable(f"{path} is incomplete: {target.stat().st_size} of {size} bytes were downloaded.")
-    found = _sha256(target) if sha256 else None
+    found = sha256_of(target) if sha256 else None
     return None if found == sha256 else f"its SHA-256 is {found}, expected {sha256}."
 
 
@@ -202,11 +202,3 @@ def _save(answer: HTTPResponse, target: Path, there: int) -> None:
         file.truncate(there if answer.status == _PARTIAL_CONTENT else 0)
         file.seek(0, 2)
         shutil.copyfileobj(answer, file, _CHUNK_BYTES)
-
-
-def _sha256(path: Path) -> str:
-    hashed = hashlib.sha256()
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(_CHUNK_BYTES), b""):
-            hashed.update(block)
-    return hashed.hexdigest()

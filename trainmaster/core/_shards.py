@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -10,8 +9,7 @@ from typing import Any, Dict, List, Optional, Set, Tuple
 
 from trainmaster.core._distributed import DistributedContext
 from trainmaster.core._encoding import merge_metadata
-
-_CHUNK_BYTES = 1 << 20
+from trainmaster.file_digest import sha256_of
 
 
 @dataclass
@@ -52,7 +50,9 @@ def agree(
     """
     shards: Optional[List[Shard]] = distributed.gather(shard)
     doubtful = distributed.broadcast(_doubtful(shards) if shards is not None and compare else {})
-    digests = {name: digest(folder / name) for name in doubtful if folder is not None and name in shard.files}
+    digests = {
+        name: sha256_of(folder / name) for name in doubtful if folder is not None and name in shard.files
+    }
     all_digests = distributed.gather(digests)
     result = _conclude(shards, all_digests) if shards is not None and all_digests is not None else None
     agreement: Agreement = distributed.broadcast(result)
@@ -67,15 +67,6 @@ def settle(distributed: DistributedContext, problem: Optional[str]) -> None:
     if problems:
         rank, text = problems[0]
         raise RuntimeError(f"The sharded checkpoint was not stored: rank {rank}: {text}")
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, to tell whether two are the same."""
-    hashed = hashlib.sha256()
-    with path.open("rb") as file:
-        for chunk in iter(lambda: file.read(_CHUNK_BYTES), b""):
-            hashed.update(chunk)
-    return hashed.hexdigest()
 
 
 def _doubtful(shards: List[Shard]) -> Set[str]:

@@ -6,7 +6,7 @@ import shutil
 import tarfile
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from urllib.parse import quote
 
 from trainmaster.common.api import errors
@@ -72,13 +72,8 @@ def _folder(storage: Mapping[str, Any], uuid: str) -> Path:
 
 
 def _copy(source: Path, target: Path) -> None:
-    for path in sorted(source.rglob("*")):
-        there = target / path.relative_to(source)
-        if path.is_dir():
-            there.mkdir(parents=True, exist_ok=True)
-        else:
-            there.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, there)
+    for path, there in _places(sorted(source.rglob("*")), source, target):
+        shutil.copyfile(path, there)
 
 
 def _unpack(session: Session, uuid: str, target: Path) -> None:
@@ -131,10 +126,15 @@ def _move_in(coming: Path, target: Path) -> None:
         (path for path in coming.rglob("*")), key=lambda path: (path.name == "metadata.json", path)
     )
     target.mkdir(parents=True, exist_ok=True)
-    for path in files:
-        there = target / path.relative_to(coming)
-        if path.is_dir():
-            there.mkdir(parents=True, exist_ok=True)
-        else:
-            there.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(there)
+    for path, there in _places(files, coming, target):
+        path.replace(there)
+
+
+def _places(paths: List[Path], source: Path, target: Path) -> Iterator[Tuple[Path, Path]]:
+    """Each file and its place below `target`; the folders are made there."""
+    for path in paths:
+        there = target / path.relative_to(source)
+        folder = there if path.is_dir() else there.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        if folder is not there:
+            yield path, there

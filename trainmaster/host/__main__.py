@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -15,22 +16,24 @@ sys.path[0] = str(
     Path(__file__).resolve().parents[2]
 )  # the bundle, in place of this folder: it shadows nothing
 
-VERBS = (
-    "probe",
-    "launch",
-    "revoke",
-    "status",
-    "stop",
-    "preempt",
-    "server",
-    "remove",
-    "check",
-    "meet",
-    "all_reduce",
-    "stack",
-    "discard",
-    "clean",
-)
+#: verb -> the module of this package that has a function of its name; imported only when it is asked for
+_MODULES = {
+    "probe": "probing",
+    "launch": "launching",
+    "revoke": "revoking",
+    "status": "controlling",
+    "stop": "controlling",
+    "preempt": "controlling",
+    "server": "controlling",
+    "remove": "controlling",
+    "check": "checking",
+    "meet": "meeting",
+    "all_reduce": "reducing",
+    "stack": "stacks",
+    "discard": "discarding",
+    "clean": "remains",
+}
+VERBS = tuple(_MODULES)
 
 
 def main(arguments: List[str]) -> int:
@@ -94,45 +97,8 @@ def _run(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:
         request = json.loads(line or b"{}")
     except ValueError as error:
         raise VerbError("bad_request", f"The first line of stdin is not JSON: {error}.") from error
-    if verb == "launch":
-        from trainmaster.host.launching import launch
-
-        return launch(request, stream, workdir)
-    if verb == "revoke":
-        from trainmaster.host.revoking import revoke
-
-        return revoke(request, workdir)
-    if verb == "probe":
-        from trainmaster.host.probing import probe
-
-        return probe(request, workdir)
-    if verb == "check":
-        from trainmaster.host.checking import check
-
-        return check(request, workdir)
-    if verb == "meet":
-        from trainmaster.host.meeting import meet
-
-        return meet(request, workdir)
-    if verb == "stack":
-        from trainmaster.host.stacks import stack
-
-        return stack(request, workdir)
-    if verb == "all_reduce":
-        from trainmaster.host.reducing import all_reduce
-
-        return all_reduce(request, workdir)
-    if verb == "discard":
-        from trainmaster.host.discarding import discard
-
-        return discard(request, workdir)
-    if verb == "clean":
-        from trainmaster.host.remains import clean
-
-        return clean(request, workdir)
-    from trainmaster.host import controlling
-
-    answer: Dict[str, Any] = getattr(controlling, verb)(request, workdir)
+    do = getattr(importlib.import_module(f"trainmaster.host.{_MODULES[verb]}"), verb)
+    answer: Dict[str, Any] = do(request, stream, workdir) if verb == "launch" else do(request, workdir)
     return answer
 
 

@@ -11,14 +11,21 @@ _SECONDS = 20
 _Found = TypeVar("_Found")
 
 
+def opened_nvml() -> Any:
+    """The library, initialized; None where NVML cannot be used."""
+    nvml: Any = import_vendored("pynvml")
+    if nvml is not None:
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError:
+            return None
+    return nvml
+
+
 def by_nvml(read: Callable[[Any], _Found]) -> Optional[_Found]:
-    """What `read` makes of the initialised library; None where NVML cannot be used."""
-    nvml = import_vendored("pynvml")
+    """What `read` makes of the library; None where NVML cannot be used."""
+    nvml = opened_nvml()
     if nvml is None:
-        return None
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
         return None
     try:
         return read(nvml)

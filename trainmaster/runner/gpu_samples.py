@@ -7,8 +7,7 @@ import csv
 import subprocess
 from typing import AbstractSet, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from trainmaster.host.nvidia import by_nvidia_smi, by_nvml
-from trainmaster.host.vendored import import_vendored
+from trainmaster.host.nvidia import by_nvidia_smi, by_nvml, opened_nvml
 
 #: nvidia-smi costs the host a tenth of a second of a core each time
 SMI_SECONDS = 15.0
@@ -52,14 +51,9 @@ class GpuSamples:
 
     def _open(self) -> None:
         """The library stays open: opening it may wake a GPU up, which takes seconds."""
-        nvml = import_vendored("pynvml")
+        self._nvml = nvml = opened_nvml()
         if nvml is None:
             return
-        try:
-            nvml.nvmlInit()
-        except nvml.NVMLError:
-            return
-        self._nvml = nvml
         for uuid in self._uuids:
             try:
                 self._devices[uuid] = nvml.nvmlDeviceGetHandleByUUID(uuid)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, List, Optional
 
-from trainmaster.host.vendored import import_vendored
+from trainmaster.host.nvidia import opened_nvml
 
 _LOOK_BACK_SECONDS = 5.0
 
@@ -36,13 +36,11 @@ class GpuWork:
         return found if known else None
 
     def _open(self) -> None:
-        nvml = import_vendored("pynvml")
+        self._nvml = nvml = opened_nvml()
         if nvml is None:
             return
         try:
-            nvml.nvmlInit()
             self._devices = [nvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in self._uuids]
-            self._nvml = nvml
         except nvml.NVMLError:
             self._devices = []
 

@@ -22,6 +22,7 @@ OVER_SECONDS = 1.0
 #: restored backup or a wrong database does that, and people need time to notice.
 UNKNOWN_TOKEN_SECONDS = 6 * 3600.0
 _SAY_AGAIN_SECONDS = 600.0
+_LONGEST_WAIT_SECONDS = 10.0
 
 
 class Weather:
@@ -92,10 +93,10 @@ class Weather:
 
 
 class Backoff:
-    """Growing, jittered waits between `low` and `high` seconds."""
+    """Growing, jittered waits, the first of `low` seconds."""
 
-    def __init__(self, low: float = 0.2, high: float = 10.0) -> None:
-        self._low, self._high = low, high
+    def __init__(self, low: float = 0.2) -> None:
+        self._low = low
         self._failures = 0
 
     def reset(self) -> None:
@@ -103,7 +104,7 @@ class Backoff:
 
     def seconds(self, at_least: Optional[float] = None) -> float:
         """How long to wait after one more failure; `at_least` is the server's Retry-After."""
-        wait = min(self._high, self._low * 2.0 ** min(self._failures, 20))
+        wait = min(_LONGEST_WAIT_SECONDS, self._low * 2.0 ** min(self._failures, 20))
         self._failures += 1
         return max(wait, at_least or 0.0) * random.uniform(0.5, 1.0) + (at_least or 0.0) * 0.5
 

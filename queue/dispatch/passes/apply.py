@@ -27,10 +27,9 @@ LOGS_A_MESSAGE = 50
 
 @dataclass(frozen=True)
 class Applied:
-    """Starts and releases that were still possible, and whether starts were left for the next pass."""
+    """Starts that were still possible, and whether some were left for the next pass."""
 
     started: int
-    released: int
     left: bool
 
 
@@ -43,17 +42,18 @@ def apply(plan: Plan) -> Applied:
     transitions.lock_tasks([item.task_id for item in starts])
     started = _start(starts)
     releases = sorted(plan.releases, key=lambda item: item.allocation_id)
-    released = sum(_release(item) for item in releases)
-    return Applied(started, released, len(starts) < len(plan.starts))
+    for item in releases:
+        _release(item)
+    return Applied(started, len(starts) < len(plan.starts))
 
 
-def _release(item: Release) -> bool:
+def _release(item: Release) -> None:
     timeout = (
         Trial.objects.filter(task_id=item.task_id)
         .values_list("experiment__config__preemption_timeout", flat=True)
         .first()
     )
-    return transitions.request_stop(
+    transitions.request_stop(
         item.allocation_id,
         StopKind.PREEMPT,
         reason=Reason.PREEMPTED,

@@ -22,12 +22,13 @@ import asyncssh
 from django.conf import settings
 
 from dispatch.ssh import local
-from dispatch.ssh.contact_errors import NotAsked, SshBusy, Unreachable, WayRefused
+from dispatch.ssh.contact_errors import ForwardRefused, NotAsked, SshBusy, Unreachable, WayRefused
 from dispatch.ssh.dialling import dial
 from dispatch.ssh.endpoints import Endpoint
-from dispatch.ssh.ssh_session import Answer, SessionLimit, execute
+from dispatch.ssh.links import Forward, Link
+from dispatch.ssh.ssh_session import Answer, execute
 from dispatch.ssh.stream_carrying import Ends, carry, pair, refusal
-from dispatch.ssh.verb_channel import Channels, on_this_machine, over_ssh
+from dispatch.ssh.verb_channel import Channels, on_this_machine
 
 _Result = TypeVar("_Result")
 
@@ -43,21 +44,6 @@ _SILENT_PORT = 1
 def sending_seconds(size: int) -> float:
     """How long so many bytes take over the slowest link that is waited for (SSH_LEAST_BYTES_PER_SECOND)."""
     return size / float(settings.SSH_LEAST_BYTES_PER_SECOND)
-
-
-class Link:
-    """One open connection and how many sessions may run on it."""
-
-    def __init__(self, connection: asyncssh.SSHClientConnection) -> None:
-        self.connection = connection
-        self.sessions = SessionLimit(settings.SSH_SESSIONS_PER_HOST)
-        self.used_at = time.monotonic()
-        self.forwards = 0
-        self.channels = Channels(lambda command: over_ssh(connection, command))
-
-    @property
-    def alive(self) -> bool:
-        return not self.connection.is_closed()
 
 
 @dataclass
@@ -263,31 +249,6 @@ class Pool:
                 if not link.alive or (idle and endpoint not in jumps):
                     del self._links[endpoint]
                     link.connection.close()
-
-
-class Forward:
-    """A port of a host that leads back to the server, for as long as its link lives."""
-
-    def __init__(self, link: Link, listener: asyncssh.SSHListener) -> None:
-        self._link = link
-        self._listener = listener
-
-    @property
-    def remote_port(self) -> int:
-        return self._listener.get_port()
-
-    @property
-    def alive(self) -> bool:
-        return self._link.alive
-
-    async def close(self) -> None:
-        self._link.forwards -= 1
-        self._listener.close()
-        await self._listener.wait_closed()
-
-
-class ForwardRefused(Unreachable):
-    """The host answers, and does not open the port."""
 
 
 class _NotBegun(Unreachable):

@@ -36,6 +36,10 @@ class WayRefused(Unreachable):
     """The host answers, and its sshd lets nobody through to the host's own ports."""
 
 
+class ForwardRefused(Unreachable):
+    """The host answers, and does not open the port."""
+
+
 class SshBusy(RemoteError):
     """The host's sshd (or a jump host's) is at one of its limits (MaxStartups, MaxSessions)."""
 

@@ -26,8 +26,9 @@ from django.db.models.functions import Now
 
 from dispatch.ssh import connections, remote
 from dispatch.ssh.addresses import local_url, server_address
-from dispatch.ssh.connections import Forward
+from dispatch.ssh.contact_errors import ForwardRefused
 from dispatch.ssh.endpoints import endpoint_of
+from dispatch.ssh.links import Forward
 from events.announce import announce, wake
 from hosts.models import Host, TunnelLease
 
@@ -89,7 +90,7 @@ class Tunnels:
         if lease.remote_port:
             try:
                 return connections.open_forward(endpoint, lease.remote_port, address, port)
-            except connections.ForwardRefused as error:
+            except ForwardRefused as error:
                 log.info("tunnel of %s: %s Asking for another port.", host.name, error)
         return connections.open_forward(endpoint, 0, address, port)
 

@@ -1,0 +1,273 @@
+"""What `command`, `shell`, `notebook` and `tensorboard` share: how they start, and all verbs about what was started."""
+
+from __future__ import annotations
+
+import argparse
+import time
+import webbrowser
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional
+from urllib.parse import quote
+
+import trainmaster.yamltext as yamltext
+from trainmaster.cli import output, run_options, task_lists
+from trainmaster.cli.errors import FAILED, OK, CliError
+from trainmaster.cli.log_options import add_log_options
+from trainmaster.cli.log_stream import End, Source, show_log
+from trainmaster.cli.output import SHORT_ID, Bar, Column, done, local_time, say, say_notices
+from trainmaster.cli.submission import packed
+from trainmaster.cli.waiting import tell_what_it_waits_for
+from trainmaster.client import Client, Json
+from trainmaster.http import HttpError
+
+ENDED = ("COMPLETED", "CANCELED", "ERROR")
+_POLL_SECONDS = 0.3
+
+
+class Kind(NamedTuple):
+    """A kind of task: its noun, how people call one, the columns of `list`, and those that `describe` adds."""
+
+    noun: str
+    shown: str
+    columns: List[Column]
+    details: List[Column]
+
+    @property
+    def path(self) -> str:
+        return f"/api/v1/{self.noun}s"
+
+    def one(self, client: Client, task_id: str) -> Json:
+        """{<noun>, config}; the id may be its beginning."""
+        return dict(client.get(f"{self.path}/{quote(task_id, safe='')}"))
+
+    def record(self, client: Client, task_id: str) -> Json:
+        return dict(self.one(client, task_id)[self.noun])
+
+    def queued_job(self, client: Client, task_id: str) -> Optional[str]:
+        """The id of its job while that is queued."""
+        record = self.record(client, task_id)
+        return str(record["jobId"]) if record["phase"] == "QUEUED" else None
+
+
+_WHAT = [
+    Column("ID", lambda row: row["id"], lambda value: str(value)[:SHORT_ID]),
+    Column("Owner", lambda row: row["username"]),
+    Column("Description", lambda row: row["description"], lambda value: str(value)[:50]),
+    Column("State", lambda row: "READY" if row.get("ready") else row["phase"]),
+]
+_WHERE = [
+    Column("Slots", lambda row: row.get("slots")),
+    Column("Host", lambda row: ", ".join(row.get("hosts") or [])),
+]
+_SUBMITTED = Column("Submitted", lambda row: local_time(row.get("startTime")))
+_LAST_USED = Column("Last used", lambda row: local_time(row.get("lastUsed")))
+_ENDED_AT = Column("Ended", lambda row: local_time(row.get("endTime")))
+_POOL = Column("Resource Pool", lambda row: row.get("resourcePool"))
+_HOW_ENDED = Column("How it ended", lambda row: row.get("exitStatus"))
+_PRIORITY = Column("Priority", lambda row: row.get("priority"))
+_JOB = Column("Job", lambda row: row.get("jobId"))
+
+COMMAND = Kind(
+    "command",
+    "Command",
+    [*_WHAT, Column("Exit Code", lambda row: row.get("exitCode")), *_WHERE, _SUBMITTED, _ENDED_AT, _POOL],
+    [_HOW_ENDED, _PRIORITY, _JOB, Column("Workspace", lambda row: row.get("workspaceId"))],
+)
+
+
+def service(noun: str, shown: str, *columns: Column) -> Kind:
+    """A kind whose program people use through the server; `columns` are those that it alone has."""
+    details = [
+        _HOW_ENDED,
+        Column("Idle timeout", lambda row: row.get("idleTimeoutSeconds")),
+        Column("Address", lambda row: row.get("serviceAddress")),
+        _PRIORITY,
+        _JOB,
+    ]
+    return Kind(noun, shown, [*_WHAT, *_WHERE, *columns, _SUBMITTED, _LAST_USED, _ENDED_AT, _POOL], details)
+
+
+def add_verbs(verbs: Any, kind: Kind) -> None:
+    """All verbs but those that start or open one."""
+    parser = verbs.add_parser(
+        "list", aliases=["ls"], help=f"list your {kind.noun}s (or everyone's), newest first"
+    )
+    task_lists.add_list_options(parser)
+    parser.set_defaults(run=lambda client, args: _list(client, args, kind), action=f"list the {kind.noun}s")
+    parser = add_one(verbs, "describe", "show its state, host, times and how it ended", kind, _describe)
+    output.add_format(parser)
+    add_one(verbs, "config", "show the config in force, as YAML", kind, _config, "show the config")
+    add_log_options(add_one(verbs, "logs", "show its log", kind, _logs, "show the log"))
+    parser = verbs.add_parser("kill", help="stop it and everything running in it")
+    parser.add_argument("ids", metavar="ID", nargs="+", help="the id, or its first characters")
+    parser.add_argument("-f", "--force", action="store_true", help="continue if one cannot be killed")
+    parser.set_defaults(run=lambda client, args: _kill(client, args, kind), action=f"kill the {kind.noun}")
+    settings = verbs.add_parser("set", help="change its settings").add_verbs("WHAT")
+    parser = add_one(
+        settings, "priority", "set the priority: 1 (highest) to 99", kind, _set_priority, "set the priority"
+    )
+    parser.add_argument("priority", metavar="N", type=int)
+
+
+def add_one(
+    verbs: Any,
+    verb: str,
+    text: str,
+    kind: Kind,
+    run: Callable[[Client, argparse.Namespace, Kind], int],
+    action: str = "",
+) -> argparse.ArgumentParser:
+    """A verb about one task; `action` is what fails if it fails, if not "<verb> the <noun>"."""
+    parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
+    parser.add_argument("id", metavar="ID", help="the id, or its first characters")
+    parser.set_defaults(
+        run=lambda client, args: run(client, args, kind), action=action or f"{verb} the {kind.noun}"
+    )
+    return parser
+
+
+def start(
+    client: Client, args: argparse.Namespace, kind: Kind, config: Json, more: Mapping[str, Any] = {}
+) -> Json:
+    """Send it; {<noun>, config, …}. Raises CliError."""
+    request: Json = {"config": config, "files": packed(args.context, args.include), **more}
+    request.update(run_options.request_of(client, args))
+    with Bar("Sending") as bar:
+        answer = dict(client.upload(kind.path, request, bar))
+    say_notices(answer)
+    return answer
+
+
+def say_on_interrupt(args: argparse.Namespace, kind: Kind, task_id: str) -> None:
+    """What Ctrl-C says from now on: that it keeps running, and how to stop it and to see its log."""
+    short = task_id[:SHORT_ID]
+    args.goes_on = f"{kind.shown} {short} keeps running; stop it with `trainmaster {kind.noun} kill {short}`."
+    args.reopen = f"trainmaster {kind.noun} logs -f {short}"
+
+
+# --- services ---------------------------------------------------------------------------------------------------
+
+
+def add_start_options(parser: argparse.ArgumentParser) -> None:
+    run_options.add(parser, "start", "idle_timeout=2h")
+
+
+def start_service(client: Client, args: argparse.Namespace, kind: Kind, more: Mapping[str, Any] = {}) -> Json:
+    """Send it; {<noun>, config, …}. Raises CliError."""
+    return start(client, args, kind, run_options.config_of(args), more)
+
+
+def add_open(verbs: Any, kind: Kind, starting: argparse.ArgumentParser) -> None:
+    """`open`, and the option that it shares with `start`."""
+    opened = add_one(verbs, "open", "open it in the browser when it is ready", kind, _open_one)
+    for parser in (starting, opened):
+        parser.add_argument("--no-browser", action="store_true", help="only print its URL")
+
+
+def wait_until_ready(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> Json:
+    """Say what it waits for until it is ready. Raises CliError when it ends instead."""
+    say_on_interrupt(args, kind, service_id)
+    tell_what_it_waits_for(client, lambda: kind.queued_job(client, service_id), _POLL_SECONDS)
+    while True:
+        record = kind.record(client, service_id)
+        if record.get("ready"):
+            return record
+        if record["phase"] in ENDED:
+            why = record.get("exitStatus") or record["phase"].lower()
+            raise CliError(
+                f"it has ended: {why}. Its log: trainmaster {kind.noun} logs {service_id[:SHORT_ID]}."
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def show_started(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> int:
+    """With --detach its id; else where it is used, once it is ready. Raises CliError when it ends instead."""
+    if args.detach:
+        print(service_id)
+        return OK
+    say(f"Launched {kind.noun} {service_id}")
+    return _open(client, kind, service_id, args)
+
+
+def _open_one(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    return _open(client, kind, str(kind.record(client, args.id)["id"]), args)
+
+
+def _open(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> int:
+    url = f"{client.url}{wait_until_ready(client, kind, service_id, args)['serviceAddress']}"
+    done(f"{kind.shown} is running at {url}")
+    if not args.no_browser:
+        webbrowser.open(url)
+    return OK
+
+
+# --- the verbs --------------------------------------------------------------------------------------------------
+
+
+def _list(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    rows = task_lists.rows_of(client, kind.path, f"{kind.noun}s", args)
+    task_lists.show([_without_key(row) for row in rows], kind.columns, args)
+    return OK
+
+
+def _describe(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    record = _without_key(kind.record(client, args.id))
+    output.show_one(record, [*kind.columns, *kind.details], args.output)
+    return OK
+
+
+def _without_key(row: Json) -> Json:
+    """Without the key of a shell, which nobody asked for."""
+    return {name: value for name, value in row.items() if name != "privateKey"}
+
+
+def _config(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    print(yamltext.dump(kind.one(client, args.id)["config"]), end="")
+    return OK
+
+
+def _logs(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    task_id = str(kind.record(client, args.id)["id"])
+    short = task_id[:SHORT_ID]
+    args.goes_on = f"{kind.shown} {short} keeps running."
+
+    def end() -> End:
+        record = kind.record(client, task_id)
+        return End(record["phase"] == "COMPLETED", record["phase"] == "ERROR", record.get("exitCode"))
+
+    source = Source(
+        f"{kind.shown} {short}",
+        f"/api/v1/tasks/{quote(task_id, safe='')}",
+        f"trainmaster {kind.noun} logs -f {short}",
+        lambda: kind.record(client, task_id)["phase"] in ENDED,
+        end,
+        lambda: kind.queued_job(client, task_id),
+    )
+    return show_log(client, source, args)
+
+
+def _kill(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    code = OK
+    for task_id in args.ids:
+        try:
+            before = kind.record(client, task_id)
+            if before["phase"] in ENDED:
+                # no failure, as in Determined's client
+                why = before.get("exitStatus") or str(before["phase"]).lower()
+                done(f"{kind.noun.capitalize()} {before['id']} had already ended: {why}.")
+                continue
+            killed = client.post(f"{kind.path}/{before['id']}/kill")[kind.noun]
+        except HttpError as error:
+            if not args.force:
+                raise
+            say(f"Skipping {task_id}: {error}", "red")
+            code = FAILED
+        else:
+            done(f"Killed {kind.noun} {killed['id']}")
+    return code
+
+
+def _set_priority(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+    path = f"{kind.path}/{quote(args.id, safe='')}/set_priority"
+    changed = client.post(path, {"priority": args.priority})[kind.noun]
+    done(f"Set priority of {kind.noun} {changed['id']} to {changed['priority']}")
+    return OK
