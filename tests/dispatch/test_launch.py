@@ -84,7 +84,7 @@ def test_a_no_settles_a_launch_in_doubt_only_once_no_other_can_start(tmp_path: P
     member = attempted(Member.objects.select_related("host").get(), VerbFailed("disk", "The disk is full."))
     assert member.state == MemberState.ENDED
     assert (tmp_path / "runs" / f".{member.run_key}.revoked").exists()
-    with pytest.raises(VerbFailed, match="given up"):
+    with pytest.raises(VerbFailed, match="has abandoned the launch"):
         late = Member.objects.select_related("host", "allocation__pool").get()
         launch._send(late, *launch._order(late))
 

@@ -128,7 +128,7 @@ def test_the_common_network_is_the_fastest_on_which_all_pairs_meet() -> None:
         ("10.1.0.0/24", False, 2),
     ]
     assert advice(networks, "lab", "") == (
-        "All 3 hosts meet on 192.168.0.0/24 (eth0, 100 MB/s). "
+        "All 3 hosts connect over 192.168.0.0/24 (eth0, 100 MB/s). "
         "To use it for gangs, run `trainmaster pool edit lab --network-interface eth0`."
     )
     two = common([check(*BOTH)])

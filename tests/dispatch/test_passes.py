@@ -85,7 +85,7 @@ def test_a_paused_experiment_is_not_in_the_queue_and_a_backed_off_task_waits_its
     run_pass()
     assert not Allocation.objects.exists()
     assert default_pool().plan["order"] == [str(later.job_id)]
-    assert "tried again" in default_pool().plan["waits"][trial_of(later).task_id]["sentence"]
+    assert "retrying in" in default_pool().plan["waits"][trial_of(later).task_id]["sentence"]
 
 
 @pytest.mark.django_db

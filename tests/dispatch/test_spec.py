@@ -42,7 +42,7 @@ def test_a_gang_is_in_its_image_where_all_its_hosts_can_and_else_says_which_cann
     for built in specs(experiment):
         assert built["container"] is None and built["remarks"]
         assert (
-            "without image team/train:1: no usable podman, docker or apptainer on gpu1 "
+            "without the image team/train:1: no usable podman, docker or apptainer on gpu1 "
             in built["remarks"][0]
         )
     settings.RUN_IMAGES = False

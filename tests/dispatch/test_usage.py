@@ -135,7 +135,7 @@ def test_the_last_days_and_months_end_with_the_present_one() -> None:
     [
         ("day", "2026-3-x", "2026-03-10", "Found '2026-3-x', allowed: a day, such as"),
         ("month", "March", "2026-03", "Found 'March', allowed: a month, such as 2026-11."),
-        ("day", "2026-03-10", "2026-03-09", "The first day 2026-03-10 is after the last, 2026-03-09"),
+        ("day", "2026-03-10", "2026-03-09", "The first day, 2026-03-10, is after the last, 2026-03-09"),
         ("day", "2026-01-01", "2026-02-01", "Found 32 days, allowed: at most 31."),
     ],
 )

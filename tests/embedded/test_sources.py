@@ -52,7 +52,7 @@ def test_a_changed_source_restarts_the_parts_that_reload(tmp_path: Path) -> None
 def test_debug_pages_are_for_loopback_alone(tmp_path: Path) -> None:
     options = installation.Options(tmp_path / "data", listen="0.0.0.0", dev=True)
     sentence = (
-        r"^--dev shows source code and settings on error pages, so it cannot listen on 0\.0\.0\.0\. Leave"
+        r"^--dev shows source code and settings on error pages, so it cannot listen on 0\.0\.0\.0\. Omit"
     )
     with pytest.raises(ImproperlyConfigured, match=sentence), installation.running(options, print):
         pass
