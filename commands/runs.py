@@ -7,7 +7,7 @@ from typing import Any
 from commands import shell_keys
 from commands.models import Command
 from jobs.models import Allocation, Job
-from jobs.run import Run
+from jobs.run import RunSpec
 from submissions.config.containers import container_of
 from submissions.config.environment import hooks_of, sdk_variables, variables
 from trainmaster.serving.shell import AUTHORIZED_KEY, HOST_KEY
@@ -21,12 +21,12 @@ _IN_FOLDER = (
 )
 
 
-def describe(allocation: Allocation, slot_kind: str) -> Run:
+def describe(allocation: Allocation, slot_kind: str) -> RunSpec:
     """Everything that the host must know to run it. `slot_kind` picks per-device settings."""
     command = Command.objects.select_related("context", "owner", "job").get(task_id=allocation.task_id)
     config = command.config
     environment = config.get("environment") or {}
-    return Run(
+    return RunSpec(
         entrypoint=_started(command),
         environment={
             **variables(environment.get("environment_variables"), slot_kind),

@@ -12,7 +12,7 @@ from pathlib import Path
 import asyncssh
 from django.core.exceptions import ImproperlyConfigured
 
-from embedded.supervise import Part
+from embedded.supervise import ServerPart
 
 NAMES = ("demo-1", "demo-2")
 SLOTS = 2
@@ -31,7 +31,7 @@ class DemoHost:
     workdir: Path
     login: str
     host_key: str
-    sshd: Part | None
+    sshd: ServerPart | None
 
     def authorize(self, key: str) -> None:
         """Let the holder of this public key in, and nobody else."""
@@ -99,7 +99,9 @@ def _make(home: Path, number: int, program: str | None) -> DemoHost:
     (home / "sshd_config").write_text("\n".join([*lines, ""]))
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # as its service would
-    sshd = Part(name, [program, "-D", "-e", "-f", str(home / "sshd_config")], on_parent_death=signal.SIGTERM)
+    sshd = ServerPart(
+        name, [program, "-D", "-e", "-f", str(home / "sshd_config")], on_parent_death=signal.SIGTERM
+    )
     return DemoHost(name, address, port, workdir, login, host_key, sshd)
 
 

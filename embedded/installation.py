@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from embedded import account, folder, lock, ports, postgres, processes, redis, tls
 from embedded.sources import Sources
-from embedded.supervise import CannotStart, Part, Supervisor
+from embedded.supervise import CannotStart, ServerPart, Supervisor
 from webui import limits
 from webui.environment import read_origin
 
@@ -158,7 +158,7 @@ def _start_databases(
         database = postgres.prepare(data, owner)
         environment["DATABASE_URL"] = database.url()
         supervisor.start(
-            Part(
+            ServerPart(
                 "postgres",
                 database.command(),
                 account=owner,
@@ -172,7 +172,7 @@ def _start_databases(
     if not _given(environment, "REDIS_URL"):
         broker = redis.prepare(data, owner)
         environment["REDIS_URL"] = broker.url()
-        supervisor.start(Part("redis", broker.command(), account=owner, on_parent_death=signal.SIGTERM))
+        supervisor.start(ServerPart("redis", broker.command(), account=owner, on_parent_death=signal.SIGTERM))
         supervisor.wait_ready("redis", broker.answers, processes.START_LIMIT_SECONDS)
     if not _given(os.environ, "DATABASE_URL"):
         supervisor.wait_ready("postgres", database.answers, processes.START_LIMIT_SECONDS)
@@ -203,14 +203,16 @@ def _start_ours(
         web += ["--cert", str(certificate.certificate), "--key", str(certificate.key)]
     for number in range(1, options.workers + 1):
         name = "web" if number == 1 else f"web-{number}"
-        supervisor.start(Part(name, web, environment, folder=ROOT, descriptors=descriptors, reloads=True))
+        supervisor.start(
+            ServerPart(name, web, environment, folder=ROOT, descriptors=descriptors, reloads=True)
+        )
     celery = [sys.executable, "-m", "celery", "--skip-checks", "-A"]  # checks would load every page
     threads = environment.get("TRAINMASTER_WORKER_THREADS", WORKER_THREADS)
     worker = ["webui", "worker", "--pool", "threads", "--concurrency", threads, "--loglevel", "INFO"]
     worker += ["--without-gossip", "--without-mingle"]
     sign = Path(environment["TRAINMASTER_DATA_DIR"], "worker.sign")
     supervisor.start(
-        Part(
+        ServerPart(
             "worker",
             [*celery, *worker],
             {**environment, "TRAINMASTER_WORKER_SIGN": str(sign)},
@@ -221,7 +223,9 @@ def _start_ours(
         )
     )
     beat = ["webui.beat", "beat", "--scheduler", "webui.beat:Scheduler", "--loglevel", "WARNING"]
-    supervisor.start(Part("beat", [*celery, *beat, "--pidfile="], environment, folder=ROOT, reloads=True))
+    supervisor.start(
+        ServerPart("beat", [*celery, *beat, "--pidfile="], environment, folder=ROOT, reloads=True)
+    )
 
 
 def _healthy(port: int, certificate: tls.Certificate | None) -> bool:

@@ -38,7 +38,7 @@ class CannotStart(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
+class ServerPart:
     """What to run as one child. `stop_limit_seconds` passes before SIGKILL.
 
     One with a `sign` touches this file while it lives. When it was not touched for `sign_limit_seconds` the child is
@@ -62,7 +62,7 @@ class Part:
 
 @dataclass
 class _Child:
-    part: Part
+    part: ServerPart
     process: "subprocess.Popen[bytes] | None" = None
     started_at: float = 0.0
     failures: int = 0
@@ -96,7 +96,7 @@ class Supervisor:
     def log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
 
-    def start(self, part: Part) -> None:
+    def start(self, part: ServerPart) -> None:
         child = self._children[part.name] = _Child(part)
         self._spawn(child)
 

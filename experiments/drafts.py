@@ -13,7 +13,7 @@ from accounts.models import User
 from accounts.refusals import Refusal
 from experiments import places, search_preview, sources, templates
 from experiments.config import ConfigError, ExperimentConfig, check_template, masked, parse, restored
-from experiments.config.origins import Line, explained
+from experiments.config.origins import OriginLine, explained
 from experiments.config.reading import SUBJECT
 from experiments.models import Experiment, Project
 from jobs import accepting
@@ -58,7 +58,7 @@ class Draft:
     config: ExperimentConfig | None = None
     problems: list[Placed] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
-    lines: list[Line] = field(default_factory=list)
+    lines: list[OriginLine] = field(default_factory=list)
     search: Forecast | None = None
 
     def refuse(self, where: str, sentence: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from experiments import s3_stores, set_back
 from experiments.models import Trial
 from jobs.models import Allocation
-from jobs.run import Run
+from jobs.run import RunSpec
 from submissions.config.containers import container_of
 from submissions.config.environment import hooks_of, sdk_variables, variables
 
@@ -36,7 +36,7 @@ def begin_all(allocations: Sequence[Allocation]) -> None:
         )
 
 
-def describe(allocation: Allocation, slot_kind: str) -> Run:
+def describe(allocation: Allocation, slot_kind: str) -> RunSpec:
     """Everything that the host must know to run this attempt. `slot_kind` picks per-device settings."""
     trial = Trial.objects.select_related("experiment__context", "experiment__owner", "latest_checkpoint").get(
         task_id=allocation.task_id
@@ -51,7 +51,7 @@ def describe(allocation: Allocation, slot_kind: str) -> Run:
         shown = config
     else:
         storage = s3_stores.for_hosts(storage)
-    return Run(
+    return RunSpec(
         entrypoint=entrypoint(config),
         environment={
             **variables(environment.get("environment_variables"), slot_kind),

@@ -44,7 +44,7 @@ class Source(NamedTuple):
     host: str
 
 
-class Run(NamedTuple):
+class ChunkRun(NamedTuple):
     """Lines of a chunk that were read together. `time` is in microseconds; `levels` has a digit a line or is empty."""
 
     source: Source
@@ -79,9 +79,9 @@ def pack(source: Source, blocks: Iterable[Block]) -> Iterator[Packed]:
     return pack_runs((_run(source, block) for block in blocks), ZSTD_LEVEL)
 
 
-def pack_runs(runs: Iterable[Run], zstd_level: int) -> Iterator[Packed]:
+def pack_runs(runs: Iterable[ChunkRun], zstd_level: int) -> Iterator[Packed]:
     """Chunks as large as they may be of these runs, in their order."""
-    together: list[Run] = []
+    together: list[ChunkRun] = []
     lines = size = 0
     for run in _within_limits(runs):
         if together and (lines + run.lines > LINES_PER_CHUNK or size + len(run.text) > BYTES_PER_CHUNK):
@@ -94,7 +94,7 @@ def pack_runs(runs: Iterable[Run], zstd_level: int) -> Iterator[Packed]:
         yield _packed(together, zstd_level)
 
 
-def _run(source: Source, block: Block) -> Run:
+def _run(source: Source, block: Block) -> ChunkRun:
     """The block as it is stored. A line is never refused for its fields: odd ones become what they can."""
     text = raw(block.text) + b"\n"
     lines = text.count(b"\n")
@@ -107,10 +107,10 @@ def _run(source: Source, block: Block) -> Run:
     rank = block.rank if type(block.rank) is int and 0 <= block.rank <= LARGEST_RANK else None
     cut = [index for index in block.cut if 0 <= index < lines] if block.cut else ()
     stream = STREAM_LETTERS[block.stream]
-    return Run(source, round(time * _MICROSECONDS), rank, stream, lines, bytes(levels), cut, text)
+    return ChunkRun(source, round(time * _MICROSECONDS), rank, stream, lines, bytes(levels), cut, text)
 
 
-def _within_limits(runs: Iterable[Run]) -> Iterator[Run]:
+def _within_limits(runs: Iterable[ChunkRun]) -> Iterator[ChunkRun]:
     for run in runs:
         while run.lines > LINES_PER_CHUNK or (len(run.text) > BYTES_PER_CHUNK and run.lines > 1):
             part, run = _divided(run)
@@ -118,7 +118,7 @@ def _within_limits(runs: Iterable[Run]) -> Iterator[Run]:
         yield run
 
 
-def _divided(run: Run) -> tuple[Run, Run]:
+def _divided(run: ChunkRun) -> tuple[ChunkRun, ChunkRun]:
     """The run in two, the first of which is within the limits or a single line."""
     *_, rest = run.text.split(b"\n", min(LINES_PER_CHUNK, run.lines - 1))
     end = len(run.text) - len(rest)
@@ -137,7 +137,7 @@ def _divided(run: Run) -> tuple[Run, Run]:
     return first, second
 
 
-def _packed(runs: Sequence[Run], zstd_level: int) -> Packed:
+def _packed(runs: Sequence[ChunkRun], zstd_level: int) -> Packed:
     content = b"".join([_header(runs), b"\n", *(run.text for run in runs)])
     sources = {run.source for run in runs}
     times = [run.time for run in runs]
@@ -155,7 +155,7 @@ def _packed(runs: Sequence[Run], zstd_level: int) -> Packed:
     )
 
 
-def _header(runs: Sequence[Run]) -> bytes:
+def _header(runs: Sequence[ChunkRun]) -> bytes:
     sources = {source: index for index, source in enumerate(dict.fromkeys(run.source for run in runs))}
     times = [run.time for run in runs]
     header: dict[str, Any] = {
@@ -178,7 +178,7 @@ def _header(runs: Sequence[Run]) -> bytes:
     return json.dumps(header, separators=(",", ":")).encode()
 
 
-def _written(runs: Sequence[Run]) -> dict[int, tuple[int, float]]:
+def _written(runs: Sequence[ChunkRun]) -> dict[int, tuple[int, float]]:
     written: dict[int, tuple[int, float]] = {}
     for run in runs:
         if run.stream != SERVER:  # the server is no rank
@@ -188,7 +188,7 @@ def _written(runs: Sequence[Run]) -> dict[int, tuple[int, float]]:
     return written
 
 
-def _kinds(runs: Sequence[Run]) -> int:
+def _kinds(runs: Sequence[ChunkRun]) -> int:
     digits = {digit for run in runs for digit in (set(run.levels) if run.levels else b"0")}
     return mask_of(Level(digit - ord("0")) for digit in digits) | mask_of_streams(
         {run.stream for run in runs}

@@ -10,10 +10,10 @@ from functools import cached_property
 from itertools import accumulate, chain
 from typing import Any
 
-from logs.chunks import Run, Source
+from logs.chunks import ChunkRun, Source
 from logs.filters import Clock, Filters
 from logs.levels import Level
-from logs.lines import Line, text_of
+from logs.lines import LogLine, text_of
 
 _NAME_OF_DIGIT = {ord(str(level.value)): level.name if level else None for level in Level}
 
@@ -129,7 +129,7 @@ class Contents:
         levels = self._levels
         return [index for index in found if levels[index] in digits]
 
-    def lines(self, indices: Sequence[int]) -> list[Line]:
+    def lines(self, indices: Sequence[int]) -> list[LogLine]:
         """The lines of these ascending indices."""
         header, line_at, texts, levels = self._header, self._line_at, self._texts, self._levels
         lines, until = [], -1
@@ -142,10 +142,10 @@ class Contents:
             level = _NAME_OF_DIGIT[levels[index]] if levels else None
             text = text_of(texts[index])
             number, cut = self.first_line + index, index in self._cut
-            lines.append(Line(number, time, rank, stream, level, text, host, member, cut))
+            lines.append(LogLine(number, time, rank, stream, level, text, host, member, cut))
         return lines
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[ChunkRun]:
         """All of it, as it was packed."""
         header, at = self._header, self._text_at
         columns = zip(*(header[name] for name in ("source", "rank", "stream", "lines", "bytes")), strict=True)
@@ -156,7 +156,7 @@ class Contents:
             cut = [index - start for index in sorted(self._cut) if start <= index < stop] if self._cut else ()
             time = round(self._times[run] * 1_000_000)
             text = self._content[at : at + size]
-            yield Run(self._sources[source], time, rank, stream, lines, levels, cut, text)
+            yield ChunkRun(self._sources[source], time, rank, stream, lines, levels, cut, text)
             at += size
 
     def number_at(self, time: float) -> int | None:
@@ -185,7 +185,7 @@ class Contents:
                 yield _piece(run, chosen)
 
 
-def _piece(run: Run, chosen: Sequence[int]) -> Piece:
+def _piece(run: ChunkRun, chosen: Sequence[int]) -> Piece:
     source = (run.source, run.rank, run.stream)
     if len(chosen) == run.lines and not run.cut:
         return Piece(run.text, source, False)

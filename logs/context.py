@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from logs import read
 from logs.filters import Filters
-from logs.lines import Line
+from logs.lines import LogLine
 
 LINES_MAX = 50
 #: Each match costs a read of its own, so a page has fewer of them.
@@ -17,7 +17,7 @@ MATCHES_MAX = 100
 SECONDS_MAX = 1.0
 
 
-def around(task_id: str, matches: list[Line], filters: Filters, context: int) -> list[Line]:
+def around(task_id: str, matches: list[LogLine], filters: Filters, context: int) -> list[LogLine]:
     """The matches and up to `context` lines before and behind each, in order and each once.
 
     The neighbours obey the other filters: around a match in rank 3 alone stand lines of rank 3.
@@ -33,7 +33,7 @@ def around(task_id: str, matches: list[Line], filters: Filters, context: int) ->
     return [found[number] for number in sorted(found)]
 
 
-def _ranges(matches: list[Line], context: int) -> list[tuple[int, int]]:
+def _ranges(matches: list[LogLine], context: int) -> list[tuple[int, int]]:
     """First and last number of matches whose surroundings meet."""
     ranges: list[tuple[int, int]] = []
     for line in matches:
@@ -44,7 +44,7 @@ def _ranges(matches: list[Line], context: int) -> list[tuple[int, int]]:
     return ranges
 
 
-def _between(task_id: str, begin: int, end: int, others: Filters, context: int) -> Iterable[Line]:
+def _between(task_id: str, begin: int, end: int, others: Filters, context: int) -> Iterable[LogLine]:
     if others == Filters():  # numbers are dense: one read has both sides
         first = max(1, begin - context)
         return read.forward(task_id, first - 1, others, end + context - first + 1).lines

@@ -11,7 +11,7 @@ import regex
 from accounts.refusals import Refusal
 from logs.chunks import Source
 from logs.levels import Level, bit_of, mask_of
-from logs.lines import NO_RANK, Line, shown, text_of
+from logs.lines import NO_RANK, LogLine, shown, text_of
 
 #: One line against one pattern; a pattern that needs longer is one that explodes.
 PATTERN_SECONDS_PER_LINE = 0.1
@@ -98,7 +98,7 @@ class Filters:
             return False
         return self.members is None or source.member_id in self.members
 
-    def select(self, lines: list[Line]) -> list[Line]:
+    def select(self, lines: list[LogLine]) -> list[LogLine]:
         """The wanted ones of some lines. Raises Refusal."""
         clock = Clock()
         return lines if self == _ALL else [line for line in lines if self.match(line, clock)]
@@ -115,7 +115,7 @@ class Filters:
             return text.lower(), self._needle_bytes
         return text_of(text).lower(), self._needle
 
-    def match(self, line: Line, clock: Clock | None = None) -> bool:
+    def match(self, line: LogLine, clock: Clock | None = None) -> bool:
         """Whether the line is wanted. Raises Refusal."""
         if not self.wants_run(line.rank, line.stream, line.time, Source(line.member, line.host)):
             return False

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from jobs.models import Allocation
 from logs import read, tracebacks
-from logs.lines import NO_RANK, STDERR, STDOUT, Line
+from logs.lines import NO_RANK, STDERR, STDOUT, LogLine
 
 #: How far back a traceback is looked for.
 LINES_LOOKED_AT = 400
@@ -25,7 +25,7 @@ class LastWords:
     `left_out`: so many lines of a long traceback's middle are not among them.
     """
 
-    lines: list[Line] = field(default_factory=list)
+    lines: list[LogLine] = field(default_factory=list)
     traceback: bool = False
     cause: str = ""
     left_out: int = 0
@@ -63,13 +63,13 @@ def of_launcher(allocation: Allocation, *, until: float) -> list[str]:
     return [line.text for line in _lines(allocation, NO_RANK, until)]
 
 
-def _lines(allocation: Allocation, rank: int | None, until: float) -> list[Line]:
+def _lines(allocation: Allocation, rank: int | None, until: float) -> list[LogLine]:
     ranks = frozenset() if rank is None else frozenset({rank})
     filters = read.Filters(ranks=ranks, allocations=frozenset({allocation.pk}))
     return read.tail(allocation.task_id, filters, LINES_LOOKED_AT, until=until)
 
 
-def _traceback(lines: list[Line]) -> LastWords | None:
+def _traceback(lines: list[LogLine]) -> LastWords | None:
     block = tracebacks.last_block([line.text for line in lines])
     if block is None:
         return None

@@ -52,7 +52,7 @@ class NewLine(NamedTuple):
     cut: bool = False
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A stored line. `stream` is a letter, `host` empty for the server's own lines, `member` the row's id."""
 
     number: int

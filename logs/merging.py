@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from jobs.states import TaskState
-from logs.chunks import BYTES_PER_CHUNK, LINES_PER_CHUNK, ZSTD_LEVEL_COLD, Run, pack_runs, unpack
+from logs.chunks import BYTES_PER_CHUNK, LINES_PER_CHUNK, ZSTD_LEVEL_COLD, ChunkRun, pack_runs, unpack
 from logs.contents import Contents
 from logs.models import Chunk, TaskLog
 from logs.store import as_chunk
@@ -134,5 +134,5 @@ def _merge(task_id: str, group: Sequence[_Small]) -> int:
     return len(rows) - len(made)
 
 
-def _runs(chunk: Chunk) -> Iterator[Run]:
+def _runs(chunk: Chunk) -> Iterator[ChunkRun]:
     return Contents(unpack(chunk.data), chunk.first_line).runs()

@@ -12,13 +12,13 @@ from jobs.models import Member
 from logs.chunks import unpack
 from logs.contents import Contents, Piece
 from logs.filters import Clock, Filters
-from logs.lines import Line
+from logs.lines import LogLine
 from logs.models import Chunk, TaskLog
 from logs.scan import Patience, chunks_before, chunks_behind
 
 __all__ = [
     "Filters",
-    "Page",
+    "LogPage",
     "Slice",
     "backward",
     "forward",
@@ -37,14 +37,14 @@ SCAN_SECONDS = 0.5
 SLICE_CHARACTERS = 2 * 1024 * 1024
 
 
-class Page(NamedTuple):
+class LogPage(NamedTuple):
     """Matching lines in ascending order, and the cursor to go on from.
 
     Forward, every line up to and including `upto` was looked at; backward, every line from `upto` on. `done`
     says that nothing lies beyond at the time of reading.
     """
 
-    lines: list[Line]
+    lines: list[LogLine]
     upto: int
     done: bool
 
@@ -52,7 +52,7 @@ class Page(NamedTuple):
 class Slice(NamedTuple):
     """Lines in ascending order. All from `first` to `last` was looked at; nothing more lies before, behind."""
 
-    lines: list[Line]
+    lines: list[LogLine]
     first: int
     last: int
     at_start: bool
@@ -74,11 +74,11 @@ def number_at(task_id: str, time: float) -> int:
     return number or newest + 1
 
 
-def forward(task_id: str, after: int = 0, filters: Filters | None = None, limit: int = 1000) -> Page:
+def forward(task_id: str, after: int = 0, filters: Filters | None = None, limit: int = 1000) -> LogPage:
     """Up to `limit` matching lines behind line `after`. Raises Refusal."""
     filters = _resolved(filters)
     newest = last_number(task_id)
-    found: list[Line] = []
+    found: list[LogLine] = []
     upto, patience = after, Patience(SCAN_SECONDS)
     for first, last, contents in chunks_behind(task_id, after, filters, patience):
         left = limit - len(found)
@@ -86,13 +86,13 @@ def forward(task_id: str, after: int = 0, filters: Filters | None = None, limit:
         found += contents.lines(indices[:left]) if contents and indices else []
         if len(found) >= limit:
             upto = found[-1].number if len(indices) > left else last
-            return Page(found, upto, upto >= newest)
+            return LogPage(found, upto, upto >= newest)
         upto = last
         if not patience.is_left_for(filters):
             break
     if patience.ran_out:
-        return Page(found, upto, upto >= newest)
-    return Page(found, max(upto, newest), True)
+        return LogPage(found, upto, upto >= newest)
+    return LogPage(found, max(upto, newest), True)
 
 
 def backward(
@@ -102,14 +102,14 @@ def backward(
     limit: int = 1000,
     *,
     seconds: float = SCAN_SECONDS,
-) -> Page:
+) -> LogPage:
     """The last `limit` matching lines before line `before` (None: the end), or fewer where it takes longer.
 
     Raises Refusal.
     """
     filters = _resolved(filters)
     upto = before if before is not None else last_number(task_id) + 1
-    parts: list[list[Line]] = []
+    parts: list[list[LogLine]] = []
     left, patience = limit, Patience(seconds)
     for first, last, contents in chunks_before(task_id, before, filters, patience):
         stop = last + 1 if before is None else min(last + 1, before)
@@ -120,21 +120,21 @@ def backward(
             left -= len(parts[-1])
         if left <= 0:
             upto = parts[-1][0].number if len(indices) > len(parts[-1]) else first
-            return Page(_joined(parts), upto, upto <= 1)
+            return LogPage(_joined(parts), upto, upto <= 1)
         if not patience.is_left_for(filters):
             break
     if patience.ran_out:
-        return Page(_joined(parts), upto, upto <= 1)
-    return Page(_joined(parts), min(upto, 1), True)
+        return LogPage(_joined(parts), upto, upto <= 1)
+    return LogPage(_joined(parts), min(upto, 1), True)
 
 
-def _joined(parts: list[list[Line]]) -> list[Line]:
+def _joined(parts: list[list[LogLine]]) -> list[LogLine]:
     return [line for part in reversed(parts) for line in part]
 
 
-def tail(task_id: str, filters: Filters, count: int, *, until: float = math.inf) -> list[Line]:
+def tail(task_id: str, filters: Filters, count: int, *, until: float = math.inf) -> list[LogLine]:
     """The last `count` matching lines, however far back they are; those found by `until` of the monotonic clock."""
-    parts: list[list[Line]] = []
+    parts: list[list[LogLine]] = []
     before: int | None = None
     left = count
     while left > 0:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from logs import read
 from logs.filters import Filters
-from logs.lines import Line, shown
+from logs.lines import LogLine, shown
 
 LINES_PER_RUN = 1000
 RUN_CHARACTERS = 1024 * 1024
@@ -26,7 +26,7 @@ class Piece(NamedTuple):
     rows: int
 
 
-def as_row(line: Line) -> list[Any]:
+def as_row(line: LogLine) -> list[Any]:
     """Number, time, rank, stream, level, host, text; and true behind them when the next line goes on with this one."""
     row = [line.number, line.time, line.rank, line.stream, line.level, line.host, shown(line.text)]
     if line.cut:
@@ -34,7 +34,7 @@ def as_row(line: Line) -> list[Any]:
     return row
 
 
-def encode(lines: Sequence[Line], filters: Filters) -> Piece:
+def encode(lines: Sequence[LogLine], filters: Filters) -> Piece:
     """The lines that the filters leave. Raises Refusal."""
     rows = [as_row(line) for line in filters.select(list(lines))]
     return Piece(json.dumps(rows, ensure_ascii=False, separators=(",", ":"))[1:-1], len(rows))
@@ -43,7 +43,7 @@ def encode(lines: Sequence[Line], filters: Filters) -> Piece:
 class LineRun:
     """Consecutive lines: all those behind line `after` up to line `upto`."""
 
-    def __init__(self, after: int, upto: int, lines: list[Line]) -> None:
+    def __init__(self, after: int, upto: int, lines: list[LogLine]) -> None:
         self.after = after
         self.upto = upto
         self.lines = lines
@@ -52,7 +52,7 @@ class LineRun:
         self.asked: set[Filters] = set()
         self.bytes = RUN_BYTES + sum(LINE_BYTES + len(line.text) for line in lines)
 
-    def behind(self, number: int) -> list[Line]:
+    def behind(self, number: int) -> list[LogLine]:
         """Its lines with a higher number."""
         return self.lines if number <= self.after else [line for line in self.lines if line.number > number]
 
@@ -71,8 +71,8 @@ def read_encoded(
     return runs, [{filters: encode(run.lines, filters) for filters in wanted} for run in runs]
 
 
-def _split(after: int, page: read.Page, most_bytes: int) -> Iterator[LineRun]:
-    lines: list[Line] = []
+def _split(after: int, page: read.LogPage, most_bytes: int) -> Iterator[LineRun]:
+    lines: list[LogLine] = []
     characters = used = 0
     for line in page.lines:
         lines.append(line)

@@ -27,7 +27,7 @@ class Axis(StrEnum):
 
 
 @dataclass(frozen=True)
-class View:
+class CurveView:
     """What a chart shows. `first` and `last` are both inclusive and in the axis' own unit."""
 
     axis: Axis = Axis.STEP
@@ -105,7 +105,7 @@ def read(
     trial_id: int,
     group: str,
     names: Sequence[str],
-    view: View,
+    view: CurveView,
     *,
     clock: Clock | None = None,
     after_step: int | None = None,
@@ -127,7 +127,7 @@ def read(
     return [_curve(group, each, view, clock) for each in found]
 
 
-def _curve(group: str, each: Series, view: View, clock: Clock | None) -> Curve:
+def _curve(group: str, each: Series, view: CurveView, clock: Clock | None) -> Curve:
     x = _on_axis(each, view, clock)
     last_step = int(each.steps[-1])
     nothing = np.empty(0)
@@ -152,7 +152,7 @@ def _curve(group: str, each: Series, view: View, clock: Clock | None) -> Curve:
     return Curve(group, each.name, shown[kept], values[kept], smooth_x, smooth_y, len(values), last_step)
 
 
-def _on_axis(each: Series, view: View, clock: Clock | None) -> Floats:
+def _on_axis(each: Series, view: CurveView, clock: Clock | None) -> Floats:
     if view.axis == Axis.RELATIVE:
         return each.times - view.begin
     if view.axis == Axis.WALL:
@@ -163,7 +163,7 @@ def _on_axis(each: Series, view: View, clock: Clock | None) -> Floats:
 
 
 def read_each(
-    trial_id: int, wanted: Sequence[Wanted], view: View, clock: Clock | None, *, is_tail: bool
+    trial_id: int, wanted: Sequence[Wanted], view: CurveView, clock: Clock | None, *, is_tail: bool
 ) -> list[Curve]:
     """The curves that have points; metrics of a group that begin at one step are read together."""
     together: dict[tuple[str, int | None], list[str]] = {}

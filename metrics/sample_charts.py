@@ -30,7 +30,7 @@ Column = tuple[str, str, str]  # host, name, part
 
 
 @dataclass(frozen=True)
-class Chart:
+class SampleChart:
     """One name, of all hosts or of `host` alone; `lines` are the (host, part) that it shows, in their order."""
 
     metric: Metric
@@ -43,7 +43,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Line:
+class SampleLine:
     """One series as points of a chart; `mean` is NaN where a gap is, `gap` the seconds from which on there is one.
 
     `low` and `high` are None where every point stands for itself.
@@ -61,7 +61,7 @@ class Line:
     last: float
 
 
-def charts(columns: Iterable[Column], gpus: Collection[str] = ()) -> list[Chart]:
+def charts(columns: Iterable[Column], gpus: Collection[str] = ()) -> list[SampleChart]:
     """The charts for these columns, hosts as they come there; of GPUs only `gpus` (UUIDs), where any are named."""
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for host, name, part in columns:
@@ -71,7 +71,7 @@ def charts(columns: Iterable[Column], gpus: Collection[str] = ()) -> list[Chart]
         found.setdefault((name, host if metric.part_is else ""), []).append((host, part))
     order = list(METRICS)
     ids = sorted(found, key=lambda each: order.index(each[0]))
-    return [Chart(METRICS[name], host, found[name, host]) for name, host in ids]
+    return [SampleChart(METRICS[name], host, found[name, host]) for name, host in ids]
 
 
 def parse(chart_id: str) -> tuple[str, str]:
@@ -90,7 +90,7 @@ def read(
     first_time: float | None = None,
     last_time: float | None = None,
     points: int = POINTS,
-) -> Iterator[tuple[str, list[Line]]]:
+) -> Iterator[tuple[str, list[SampleLine]]]:
     """The lines of these charts, of the charts without a host those of `hosts`. Raises ValueError as `parse` does."""
     wanted = [(chart_id, *parse(chart_id)) for chart_id in chart_ids]
     names = {name for _, name, _ in wanted}
@@ -107,7 +107,7 @@ def read(
         yield chart_id, [line(one) for one in of_chart]
 
 
-def line(series: SampleSeries) -> Line:
+def line(series: SampleSeries) -> SampleLine:
     """The series with its gaps in the open."""
     steps = np.diff(series.times)
     gap = max(_GAP_SECONDS, _GAP_STEPS * float(np.median(steps)) if len(steps) else 0.0)
@@ -118,7 +118,7 @@ def line(series: SampleSeries) -> Line:
         return _rounded(np.insert(values, places, np.nan))
 
     own = np.array_equal(series.low, series.high)
-    return Line(
+    return SampleLine(
         host=series.host,
         name=series.name,
         part=series.part,
@@ -178,7 +178,7 @@ def _gpu(host: str, uuid: str, indices: dict[tuple[str, str], int]) -> str:
     return f"GPU {index}" if index is not None else f"GPU {uuid.removeprefix('GPU-')[:8]}"
 
 
-def described(chart: Chart, indices: dict[tuple[str, str], int], *, several: bool) -> dict[str, Any]:
+def described(chart: SampleChart, indices: dict[tuple[str, str], int], *, several: bool) -> dict[str, Any]:
     """A chart without its points. `each`: the host, where every host has its own; `lines` are {key, label}."""
 
     def label(host: str, part: str) -> str:
@@ -196,7 +196,7 @@ def described(chart: Chart, indices: dict[tuple[str, str], int], *, several: boo
     }  # fmt: skip
 
 
-def points(charts: Iterable[tuple[str, Iterable[Line]]], origin: float) -> dict[str, Any]:
+def points(charts: Iterable[tuple[str, Iterable[SampleLine]]], origin: float) -> dict[str, Any]:
     """The points of some charts, by id.
 
     {"origin": epoch seconds, "times": [[ms behind it]], "charts": {id: [{key, times: place in `times`, mean, low, high,
@@ -217,7 +217,7 @@ def points(charts: Iterable[tuple[str, Iterable[Line]]], origin: float) -> dict[
     return {"origin": origin, "times": columns, "charts": found}
 
 
-def _points(each: Line, place: int) -> dict[str, object]:
+def _points(each: SampleLine, place: int) -> dict[str, object]:
     said: dict[str, object] = {
         "key": f"{each.host}/{each.part}", "times": place, "mean": plain(each.mean),
         "total": each.total, "gap": each.gap, "last": each.last,

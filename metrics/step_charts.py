@@ -22,7 +22,7 @@ REST = "not timed"
 
 
 @dataclass(frozen=True)
-class Part:
+class StepPart:
     """Mean seconds of a step that went into `name`; `of_rest`: without the parts of it that stand beside it."""
 
     name: str
@@ -37,7 +37,7 @@ class Stack:
     `overlaps`: what was timed is longer than the steps, as where threads work at once.
     """
 
-    parts: list[Part]
+    parts: list[StepPart]
     overlaps: bool
 
 
@@ -79,9 +79,9 @@ def stack(timings: Sequence[TimingSeries], edges: Floats) -> Stack | None:
     own = {name: _own(name, seconds) for name in names}
     timed = sum((seconds[name] for name in names if _parent(name, names) is None), np.zeros(len(taken)))
     whole_ones = {_parent(name, names) for name in names}
-    parts = [Part(name, _per(own[name], taken), name in whole_ones) for name in names]
+    parts = [StepPart(name, _per(own[name], taken), name in whole_ones) for name in names]
     parts.sort(key=lambda part: (-np.nansum(part.seconds * taken), part.name))
-    rest = Part(REST, _per(np.maximum(whole - timed, 0.0), taken))
+    rest = StepPart(REST, _per(np.maximum(whole - timed, 0.0), taken))
     return Stack([*parts, rest], bool(timed.sum() > whole.sum() * _OVERLAP))
 
 

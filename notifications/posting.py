@@ -19,7 +19,7 @@ ANSWER_BYTES = 400
 
 
 @dataclass(frozen=True)
-class Answer:
+class PostAnswer:
     """`status` 0: nobody answered. `words`: the beginning of what came, or why nothing did."""
 
     status: int
@@ -32,14 +32,14 @@ class Answer:
         return 200 <= self.status < 300
 
 
-def post(url: str, body: bytes, headers: Mapping[str, str], *, trusted: bool) -> Answer:
+def post(url: str, body: bytes, headers: Mapping[str, str], *, trusted: bool) -> PostAnswer:
     """Never raises for what a receiver does; a refusal of ours is an answer with status 0, too."""
     try:
         parts = parts_of(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         address = resolve(parts.hostname or "", port, trusted=trusted)
     except Refusal as refusal:
-        return Answer(0, str(refusal))
+        return PostAnswer(0, str(refusal))
     connection = _Pinned(parts.hostname or "", port, address, tls=parts.scheme == "https")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     # a receiver that answers a byte at a time would hold a thread for hours: the whole has one limit
@@ -51,18 +51,18 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, trusted: bool) ->
         response = connection.getresponse()
         words = response.read(ANSWER_BYTES).decode(errors="replace")
     except (OSError, http.client.HTTPException, ValueError) as error:
-        return Answer(0, connection.failure(error), passing=True)
+        return PostAnswer(0, connection.failure(error), passing=True)
     finally:
         deadline.cancel()
         connection.close()
     return _judged(response.status, response.reason, " ".join(words.split()))
 
 
-def _judged(status: int, reason: str, words: str) -> Answer:
+def _judged(status: int, reason: str, words: str) -> PostAnswer:
     said = f"{status} {reason}".strip() + (f": {words}" if words else "")
     if 300 <= status < 400:
-        return Answer(status, f"{said}. Redirects are not followed; enter the target address instead.")
-    return Answer(status, said, passing=status >= 500 or status in {408, 425, 429})
+        return PostAnswer(status, f"{said}. Redirects are not followed; enter the target address instead.")
+    return PostAnswer(status, said, passing=status >= 500 or status in {408, 425, 429})
 
 
 class _Pinned(http.client.HTTPConnection):

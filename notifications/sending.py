@@ -22,7 +22,7 @@ from django.utils import timezone
 from events.announce import announce
 from notifications import messages
 from notifications.models import Delivery, Rule
-from notifications.posting import Answer, post
+from notifications.posting import PostAnswer, post
 from notifications.sealed import Unreadable, opened
 
 #: at once, and of one rule at once: a receiver that answers slowly leaves room for the others
@@ -57,7 +57,7 @@ def send_due(seconds: float) -> bool:
     return False
 
 
-def send_test(rule: Rule) -> Answer:
+def send_test(rule: Rule) -> PostAnswer:
     """An example, in the caller's thread. It stands among the deliveries, and is tried once: somebody looks at it."""
     delivery = messages.example(rule)
     delivery.attempts, delivery.next_at = 1, timezone.now() + _taken_for()
@@ -96,17 +96,17 @@ def _taken_for() -> timedelta:
     return timedelta(seconds=3 * settings.NOTIFY_TIMEOUT_SECONDS + 30)
 
 
-def _job(delivery: Delivery) -> _Job | Answer:
+def _job(delivery: Delivery) -> _Job | PostAnswer:
     rule = delivery.rule
     try:
         target, secret = opened(rule.target), opened(rule.secret)
     except Unreadable as error:
-        return Answer(0, str(error))
+        return PostAnswer(0, str(error))
     return _Job(delivery, rule.form, target, secret, rule.template, rule.owner.is_admin)
 
 
-def _send(job: _Job | Answer) -> Answer:
-    if isinstance(job, Answer):
+def _send(job: _Job | PostAnswer) -> PostAnswer:
+    if isinstance(job, PostAnswer):
         return job
     if job.form == Rule.Form.MAIL:
         return _mail(job)
@@ -117,9 +117,9 @@ def _send(job: _Job | Answer) -> Answer:
     return post(job.target, message.body, message.headers, trusted=job.trusted)
 
 
-def _mail(job: _Job) -> Answer:
+def _mail(job: _Job) -> PostAnswer:
     if not settings.EMAIL_HOST:
-        return Answer(0, "This server cannot send mail: TRAINMASTER_SMTP_HOST is not set.")
+        return PostAnswer(0, "This server cannot send mail: TRAINMASTER_SMTP_HOST is not set.")
     subject, text = messages.mail(job.delivery, job.template)
     headers = {"Message-ID": f"<{job.delivery.pk}@trainmaster>", "Auto-Submitted": "auto-generated"}
     try:
@@ -127,13 +127,13 @@ def _mail(job: _Job) -> Answer:
         EmailMessage(subject, text, to=job.target.split(","), headers=headers, connection=connection).send()
     except smtplib.SMTPException as error:
         final = isinstance(error, smtplib.SMTPRecipientsRefused | smtplib.SMTPNotSupportedError)
-        return Answer(0, f"The mail server refused: {error}", passing=not final)
+        return PostAnswer(0, f"The mail server refused: {error}", passing=not final)
     except (OSError, ValueError) as error:
-        return Answer(0, f"The mail server did not respond: {error}", passing=isinstance(error, OSError))
-    return Answer(250, f"The mail server accepted it for {job.target}.")
+        return PostAnswer(0, f"The mail server did not respond: {error}", passing=isinstance(error, OSError))
+    return PostAnswer(250, f"The mail server accepted it for {job.target}.")
 
 
-def _settle(delivery: Delivery, answer: Answer) -> None:
+def _settle(delivery: Delivery, answer: PostAnswer) -> None:
     now = timezone.now()
     changes: dict[str, object] = {"answer": answer.words.replace("\0", "")[:ANSWER_CHARACTERS]}
     if answer.good:

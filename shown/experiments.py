@@ -12,7 +12,7 @@ from django.db.models.functions import Coalesce
 from dispatch.passes import last_plan
 from experiments import phases
 from experiments.config import masked, shown
-from experiments.config.origins import Line, explained
+from experiments.config.origins import OriginLine, explained
 from experiments.config.reading import SUBJECT
 from experiments.models import Experiment, Trial
 from jobs import queue_history
@@ -127,7 +127,7 @@ def log_labels(found: list[Experiment]) -> dict[int, list[str]]:
     return labels
 
 
-def config_in_force(found: Experiment) -> tuple[list[Line], list[tuple[str, Changed]]]:
+def config_in_force(found: Experiment) -> tuple[list[OriginLine], list[tuple[str, Changed]]]:
     """The lines of the config in force, each with its origin, and the fields that edits of the queue have changed."""
     try:
         given = masked(read_yaml(found.original_config, SUBJECT))

@@ -53,18 +53,18 @@ _ACTORS = {"server": "the server", "scheduler": "the scheduler", "searcher": "th
 
 
 @dataclass(frozen=True)
-class Entry:
+class TimelineEntry:
     at: datetime
     sentence: str
     actor: str
 
 
-def of(events: QuerySet[Event], unit: str = _UNIT) -> list[Entry]:
+def of(events: QuerySet[Event], unit: str = _UNIT) -> list[TimelineEntry]:
     """The newest events first. `unit`: in which a search's lengths are counted, in the plural."""
     return [_entry(event, unit) for event in _newest(events)]
 
 
-def of_experiment(experiment_id: int, trials: Mapping[str, int], unit: str = _UNIT) -> list[Entry]:
+def of_experiment(experiment_id: int, trials: Mapping[str, int], unit: str = _UNIT) -> list[TimelineEntry]:
     """The newest events of an experiment first. `trials`: by their tasks; where there are several, each attempt's
     sentence says whose it is."""
     rows = Event.objects.filter(experiment_id=experiment_id) | Event.objects.filter(
@@ -79,7 +79,7 @@ def _newest(events: QuerySet[Event]) -> QuerySet[Event]:
     return events.exclude(_REPEATS).order_by("-id")[:NEWEST]
 
 
-def _of_trial(entry: Entry, event: Event, trials: Mapping[str, int]) -> Entry:
+def _of_trial(entry: TimelineEntry, event: Event, trials: Mapping[str, int]) -> TimelineEntry:
     trial = trials.get(event.task_id)
     if trial is None or event.kind not in _OF_ATTEMPTS:
         return entry
@@ -89,13 +89,13 @@ def _of_trial(entry: Entry, event: Event, trials: Mapping[str, int]) -> Entry:
     return replace(entry, sentence=f"Trial {trial}, {sentence}")
 
 
-def _entry(event: Event, unit: str) -> Entry:
+def _entry(event: Event, unit: str) -> TimelineEntry:
     kind = Event.Kind(event.kind)
     if event.reason == Reason.LOG_POLICY:
         attempt = event.subject.rpartition(".")[2]
-        return Entry(event.at, f"Attempt {attempt}: {match_of(event).sentence}", "")
+        return TimelineEntry(event.at, f"Attempt {attempt}: {match_of(event).sentence}", "")
     if alert := alert_of(event):
-        return Entry(event.at, f"{kind.label} {event.subject}: {alert.sentence}", "")
+        return TimelineEntry(event.at, f"{kind.label} {event.subject}: {alert.sentence}", "")
     names = {
         "n": event.subject.rsplit(".", 1)[-1],
         "host": event.detail.get("host", ""),
@@ -120,7 +120,9 @@ def _entry(event: Event, unit: str) -> Entry:
     actor = _actor(event.actor)
     by_searcher = event.actor == "searcher" and event.reason in _BY_SEARCHER
     is_said = by_searcher or (kind == Event.Kind.MEMBER and actor == names["host"])
-    return Entry(event.at, sentence + _details(event, unit) + known_late(event), "" if is_said else actor)
+    return TimelineEntry(
+        event.at, sentence + _details(event, unit) + known_late(event), "" if is_said else actor
+    )
 
 
 def _reason(code: str) -> str:

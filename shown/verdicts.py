@@ -73,7 +73,7 @@ def _silent_for(host: Host) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class GangPart:
     """An attempt's part on one host: its run folder, and the command that logs in there (empty: this machine)."""
 
     member: Member
@@ -81,23 +81,23 @@ class Part:
     ssh: str
 
 
-def parts(allocation: Allocation | None) -> list[Part]:
+def parts(allocation: Allocation | None) -> list[GangPart]:
     """The gang of an attempt."""
     if allocation is None:
         return []
     return [_part(member) for member in allocation.members.select_related("host")]
 
 
-def _part(member: Member) -> Part:
+def _part(member: Member) -> GangPart:
     host = member.host
     folder = f"{host.workdir}/runs/{member.run_key}" if host.workdir else ""
     if host.transport == Host.Transport.LOCAL:
-        return Part(member, folder, "")
+        return GangPart(member, folder, "")
     command = ["ssh", *(["-p", str(host.port)] if host.port != 22 else [])]
     if host.jumps:
         command += ["-J", ",".join(f"{jump['user']}@{jump['address']}:{jump['port']}" for jump in host.jumps)]
     where = f"{host.login_user}@{host.address}" if host.login_user else host.address
-    return Part(member, folder, shlex.join([*command, where]))
+    return GangPart(member, folder, shlex.join([*command, where]))
 
 
 def missing_bytes(task_id: str) -> int:

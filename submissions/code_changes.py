@@ -19,7 +19,7 @@ AROUND = 3  # lines shown before and after what differs
 
 
 @dataclass(frozen=True)
-class Row:
+class DiffLine:
     """A line of a unified diff. `mark`: "+", "-", " ", or "@" where lines are left out."""
 
     mark: str
@@ -34,7 +34,7 @@ class Change:
 
     path: str
     kind: Kind
-    rows: list[Row]
+    rows: list[DiffLine]
     added: int
     removed: int
     told: str = ""
@@ -87,15 +87,15 @@ def _pairs(before: list[str], after: list[str]) -> int:
     return sum(counts[line] * count for line, count in Counter(after).items())
 
 
-def _rows(before: list[str], after: list[str]) -> list[Row]:
-    rows: list[Row] = []
+def _rows(before: list[str], after: list[str]) -> list[DiffLine]:
+    rows: list[DiffLine] = []
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     for group in matcher.get_grouped_opcodes(AROUND):
-        rows.append(Row("@", None, None, f"from line {group[0][3] + 1}"))
+        rows.append(DiffLine("@", None, None, f"from line {group[0][3] + 1}"))
         for tag, a, b, c, d in group:
             if tag == "equal":
-                rows += [Row(" ", a + n + 1, c + n + 1, after[c + n]) for n in range(d - c)]
+                rows += [DiffLine(" ", a + n + 1, c + n + 1, after[c + n]) for n in range(d - c)]
                 continue
-            rows += [Row("-", a + n + 1, None, before[a + n]) for n in range(b - a)]
-            rows += [Row("+", None, c + n + 1, after[c + n]) for n in range(d - c)]
+            rows += [DiffLine("-", a + n + 1, None, before[a + n]) for n in range(b - a)]
+            rows += [DiffLine("+", None, c + n + 1, after[c + n]) for n in range(d - c)]
     return rows

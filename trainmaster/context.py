@@ -38,7 +38,7 @@ class ContextError(Exception):
     """The folder cannot be submitted; the message is a sentence."""
 
 
-class Entry(NamedTuple):
+class ContextEntry(NamedTuple):
     """One file or folder to send: its name inside the context and where its content lies."""
 
     path: str
@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 class Listing(NamedTuple):
     """What would be sent, and the paths that are left out (a folder stands for all that is in it)."""
 
-    entries: List[Entry]
+    entries: List[ContextEntry]
     skipped: List[str]
 
     @property
@@ -128,10 +128,10 @@ def _include(path: Path, name: str, listing: Listing) -> None:
     if not path.exists():
         raise ContextError(f"{path} cannot be included: it does not exist.")
     if path.is_dir():
-        listing.entries.append(Entry(name, path, _stat(path)))
+        listing.entries.append(ContextEntry(name, path, _stat(path)))
         _walk_root(path, name, listing)
     else:
-        listing.entries.append(Entry(_text(name, path), path, _stat(path)))
+        listing.entries.append(ContextEntry(_text(name, path), path, _stat(path)))
 
 
 def _walk_root(root: Path, prefix: str, listing: Listing) -> None:
@@ -186,10 +186,10 @@ class _Walk(NamedTuple):
                 raise ContextError(
                     f"{source} links to a folder that contains it; remove the link or ignore it in {IGNORE_FILE}."
                 )
-            self.listing.entries.append(Entry(name, source, found))
+            self.listing.entries.append(ContextEntry(name, source, found))
             self.enter(source, path, (*above, here))
         elif stat.S_ISREG(found.st_mode):
-            self.listing.entries.append(Entry(name, source, found))
+            self.listing.entries.append(ContextEntry(name, source, found))
         else:
             self.listing.skipped.append(f"{name} (neither a file nor a folder)")
 
@@ -231,7 +231,7 @@ def _text(name: str, source: Path) -> str:
     return name
 
 
-def _read(entry: Entry) -> bytes:
+def _read(entry: ContextEntry) -> bytes:
     try:
         return entry.source.read_bytes()
     except OSError as error:
@@ -240,7 +240,7 @@ def _read(entry: Entry) -> bytes:
         ) from error
 
 
-def _encoded(entry: Entry, content: bytes) -> Dict[str, Any]:
+def _encoded(entry: ContextEntry, content: bytes) -> Dict[str, Any]:
     return {
         "path": entry.path,
         "type": _FOLDER if entry.is_folder else _FILE,
@@ -264,5 +264,5 @@ def _refuse_too_large(listing: Listing) -> None:
     )
 
 
-def _largest(entries: Sequence[Entry]) -> Iterator[Entry]:
+def _largest(entries: Sequence[ContextEntry]) -> Iterator[ContextEntry]:
     yield from sorted(entries, key=lambda entry: -entry.size)[:_LARGEST_LISTED]

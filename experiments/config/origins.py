@@ -13,7 +13,7 @@ Origin = Literal["config", "template", "default", "queue"]
 _ABSENT = object()
 
 
-class Line(NamedTuple):
+class OriginLine(NamedTuple):
     """One line of YAML. `instead`: what the template said where the config said otherwise; of a line of the queue,
     what was submitted."""
 
@@ -27,7 +27,7 @@ def explained(
     config: dict[str, Any],
     template: dict[str, Any],
     submitted: Mapping[str, Any] = MappingProxyType({}),
-) -> list[Line]:
+) -> list[OriginLine]:
     """The effective config as YAML, line by line, in the order of the documentation.
 
     `submitted`: the values that edits of the queue have changed since, as they were, where they stand in the config.
@@ -35,29 +35,29 @@ def explained(
     return list(_of_map(in_order(effective), config, template, submitted, 0))
 
 
-def _of_map(values: dict[str, Any], config: Any, template: Any, was: Any, depth: int) -> Iterator[Line]:
+def _of_map(values: dict[str, Any], config: Any, template: Any, was: Any, depth: int) -> Iterator[OriginLine]:
     for name, value in values.items():
         ours, theirs = _inside(config, name), _inside(template, name)
         before = was.get(name, _ABSENT) if isinstance(was, Mapping) else _ABSENT
         if isinstance(value, dict) and value:
-            yield Line(_indented(f"{_key(name)}:", depth), _origin(ours, theirs))
+            yield OriginLine(_indented(f"{_key(name)}:", depth), _origin(ours, theirs))
             yield from _of_map(value, ours, theirs, before, depth + 1)
         elif before is not _ABSENT:
             for line in yamltext.dump({name: value}).rstrip("\n").split("\n"):
-                yield Line(_indented(line, depth), "queue", _shown(before))
+                yield OriginLine(_indented(line, depth), "queue", _shown(before))
         elif isinstance(value, list) and value:
-            yield Line(_indented(f"{_key(name)}:", depth), _origin(ours, theirs))
+            yield OriginLine(_indented(f"{_key(name)}:", depth), _origin(ours, theirs))
             yield from _of_list(value, ours, theirs, depth)
         else:
             yield from _of_value(name, value, ours, theirs, depth)
 
 
-def _of_value(name: str, value: Any, ours: Any, theirs: Any, depth: int) -> Iterator[Line]:
+def _of_value(name: str, value: Any, ours: Any, theirs: Any, depth: int) -> Iterator[OriginLine]:
     given = _is_given(ours)
     instead = _shown(theirs) if given and _is_given(theirs) and theirs != ours else ""
     origin = _origin(ours, theirs)
     for line in yamltext.dump({name: value}).rstrip("\n").split("\n"):
-        yield Line(_indented(line, depth), origin, instead)
+        yield OriginLine(_indented(line, depth), origin, instead)
         instead = ""
 
 
@@ -66,13 +66,13 @@ def _shown(value: Any) -> str:
     return text if "\n" not in text else "something else"
 
 
-def _of_list(values: list[Any], ours: Any, theirs: Any, depth: int) -> Iterator[Line]:
+def _of_list(values: list[Any], ours: Any, theirs: Any, depth: int) -> Iterator[OriginLine]:
     """A joined list has the template's entries before the config's."""
     own = len(ours) if isinstance(ours, list) else len(values) if _is_given(ours) else 0
     for place, value in enumerate(values):
         origin: Origin = "config" if place >= len(values) - own else _origin(_ABSENT, theirs)
         for line in yamltext.dump([value]).rstrip("\n").split("\n"):
-            yield Line(_indented(line, depth), origin)
+            yield OriginLine(_indented(line, depth), origin)
 
 
 def _inside(given: Any, name: str) -> Any:

@@ -24,7 +24,7 @@ PAIRS_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Found:
+class PairFound:
     """What was found between two hosts, as PairCheck has it."""
 
     ok: bool
@@ -37,7 +37,7 @@ class Found:
 
 
 @transaction.atomic
-def note(first: Host, second: Host, found: Found) -> None:
+def note(first: Host, second: Host, found: PairFound) -> None:
     """Store it. A pair that has turned bad or good is news for the next pass."""
     one, other = sorted((first, second), key=lambda host: host.pk)
     before = PairCheck.objects.filter(first=one, second=other).values_list("ok", flat=True).first()

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Run:
+class RunSpec:
     """The parts of spec.json that depend on the kind of job, and the code. `trial` is None for other tasks."""
 
     entrypoint: str | list[str]

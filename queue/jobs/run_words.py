@@ -24,7 +24,7 @@ _ASKED = {
 _TOLD = {Reason.CANCELED_BY_USER: "canceling", Reason.KILLED_BY_USER: "killing"}
 
 
-class Run(Protocol):
+class AttemptLike(Protocol):
     """What these words look at: an allocation, or a row of its columns."""
 
     @property
@@ -37,12 +37,12 @@ class Run(Protocol):
     def preempt_acked_at(self) -> datetime | None: ...
 
 
-def leaves(run: Run) -> bool:
+def leaves(run: AttemptLike) -> bool:
     """Whether an open attempt was asked to stop or ends by itself (`jobs.queue_order.LEAVES` in SQL)."""
     return bool(run.stop_kind) or run.state == AllocationState.TERMINATING
 
 
-def word(run: Run) -> str:
+def word(run: AttemptLike) -> str:
     """The word for a run that leaves."""
     return leaving(run.stop_kind, run.stop_reason, run.preempt_acked_at is not None)
 
@@ -62,7 +62,7 @@ def together(words: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else STOPPING
 
 
-def of_runs(attempts: Iterable[Run]) -> str:
+def of_runs(attempts: Iterable[AttemptLike]) -> str:
     """RUNNING, STARTING, or how all of them leave (PAUSING, SAVING…), for the open attempts of a job, one at least."""
     runs = list(attempts)
     staying = {run.state for run in runs if not leaves(run)}

@@ -12,14 +12,14 @@ from functools import cached_property
 from scheduling import pairs
 from scheduling.bins import Bins
 from scheduling.host import Host
-from scheduling.runs import Rules, Run, stop_order
+from scheduling.runs import HeldRun, Rules, stop_order
 from scheduling.world import Request, Snapshot
 
 
 class Board:
     """All hosts on which something may be placed, and all runs."""
 
-    def __init__(self, snapshot: Snapshot, hosts: list[Host], runs: list[Run]) -> None:
+    def __init__(self, snapshot: Snapshot, hosts: list[Host], runs: list[HeldRun]) -> None:
         worst = snapshot.pool.fitting == "worst"
         self.hosts = hosts
         self.runs = runs
@@ -34,7 +34,7 @@ class Board:
         self._place(runs)
         self.apart = pairs.apart(snapshot.pool.bad_pairs)
 
-    def _place(self, runs: list[Run]) -> None:
+    def _place(self, runs: list[HeldRun]) -> None:
         for run in runs:
             for index, count in run.parts.items():
                 host = self.hosts[index]
@@ -103,7 +103,7 @@ class Board:
         host.spoken.pop(request.task_id, None)
         self._changed(host)
 
-    def stop(self, runs: Iterable[Run], task_id: str) -> None:
+    def stop(self, runs: Iterable[HeldRun], task_id: str) -> None:
         """Their slots are coming free. Until `ease` is told so too, only who they are stopped for may claim them."""
         for run in runs:
             run.stopping, run.stopping_for = True, task_id
@@ -113,7 +113,7 @@ class Board:
                 host.stopping.append(run)
                 host.coming += count
 
-    def ease(self, runs: Iterable[Run]) -> None:
+    def ease(self, runs: Iterable[HeldRun]) -> None:
         """The claims of the request for which these runs are stopped are laid: others may have what it leaves over."""
         for index in sorted({index for run in runs for index in run.parts}):
             host = self.hosts[index]
@@ -148,7 +148,7 @@ def slot_board(snapshot: Snapshot, rules: Rules) -> Board:
     for request in reversed(rules.queue):
         placement = request.running
         if placement is not None and request.slots > 0:
-            run = Run(request, placement, rules.grade(request), rules.line(request, placement))
+            run = HeldRun(request, placement, rules.grade(request), rules.line(request, placement))
             for ids in placement.slots.values():
                 run.held += len(ids)
                 for slot_id in ids:
@@ -171,7 +171,7 @@ def aux_board(snapshot: Snapshot, rules: Rules) -> Board:
     for request in reversed(rules.queue):
         placement = request.running
         if placement is not None and request.slots == 0:
-            run = Run(request, placement, rules.grade(request), rules.line(request, placement))
+            run = HeldRun(request, placement, rules.grade(request), rules.line(request, placement))
             run.held = len(placement.slots)
             on = (index_of[host_id] for host_id in placement.slots if host_id in index_of)
             run.parts = {index: 1 for index in on if hosts[index].cap}

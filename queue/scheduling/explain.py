@@ -10,7 +10,7 @@ from scheduling.fitting import Shape
 from scheduling.plan import decide, held_by_job
 from scheduling.prospects import Prospects
 from scheduling.reasons import NEVER, Reason
-from scheduling.runs import Rules, Run
+from scheduling.runs import HeldRun, Rules
 from scheduling.world import HostView, Plan, Request, Snapshot
 
 #: hosts that are described one by one
@@ -174,7 +174,7 @@ def _holders(snapshot: Snapshot, request: Request) -> list[Reason]:
     return [row[2] for row in rows[:MOST_HOSTS]] + more
 
 
-def _why_not(snapshot: Snapshot, request: Request, run: Run, rules: Rules) -> str:
+def _why_not(snapshot: Snapshot, request: Request, run: HeldRun, rules: Rules) -> str:
     """Why this run is not stopped for the request, in a few words."""
     if run.stopping:
         return "already stopping"

@@ -18,7 +18,7 @@ from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects
 from scheduling.ranking import Standing
 from scheduling.reasons import Reason, ReleaseCode, WaitCode
-from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, Rights, Rules, Run
+from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules
 from scheduling.world import Placement, Request, Snapshot
 
 
@@ -97,7 +97,7 @@ class OfJob(Rights):
     def __init__(self, job_id: str) -> None:
         self._job_id = job_id
 
-    def line(self, run: Run) -> Standing:
+    def line(self, run: HeldRun) -> Standing:
         own = run.request.job_id == self._job_id and not run.placement.on_sufferance
         return NOBODY if own else run.line
 
@@ -139,7 +139,7 @@ class FairShareRules(Rules):
             return NO_RIGHTS
         return self._of_job.get(request.job_id, self._usual)
 
-    def release_code(self, request: Request, run: Run) -> ReleaseCode:
+    def release_code(self, request: Request, run: HeldRun) -> ReleaseCode:
         return ReleaseCode.ON_SUFFERANCE if run.placement.on_sufferance else ReleaseCode.ABOVE_SHARE
 
     def borrows(self, request: Request) -> bool:
@@ -161,7 +161,7 @@ class FairShareRules(Rules):
                 holds, entitled = held.get(request.job_id, 0), self.shares.get(request.job_id, 0)
                 waits[request.task_id] = reasons.share(request.label, holds, entitled)
 
-    def why_not(self, request: Request, run: Run) -> str:
+    def why_not(self, request: Request, run: HeldRun) -> str:
         if run.request.job_id == request.job_id:
             return "same job"
         lent = run.placement.on_sufferance

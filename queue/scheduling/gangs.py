@@ -24,7 +24,7 @@ from scheduling.prospects import Prospects
 from scheduling.ranking import standing
 from scheduling.reasons import Reason
 from scheduling.reserving import Reserving
-from scheduling.runs import NO_RIGHTS, Rights, Rules, Run
+from scheduling.runs import NO_RIGHTS, HeldRun, Rights, Rules
 from scheduling.stopping import Stopping
 from scheduling.world import Release, Request, Snapshot, Start
 
@@ -323,7 +323,7 @@ class Pass:
         ]
 
     @cached_property
-    def _first_to_end(self) -> Run | None:
+    def _first_to_end(self) -> HeldRun | None:
         ends = [
             (run.placement.ends[1], run.request.label, run) for run in self._board.runs if run.placement.ends
         ]

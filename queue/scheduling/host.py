@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduling.runs import Run
+from scheduling.runs import HeldRun
 from scheduling.world import HostView, Request
 
 
@@ -41,8 +41,8 @@ class Host:
         self.outsiders: list[str] = []  # who holds slots from outside the queue
         self.cleaned: list[str] = []  # after whom slots are cleaned up
         self.ids: list[int] = []
-        self.runs: list[Run] = []  # those that go on; who is stopped first stands first
-        self.stopping: list[Run] = []
+        self.runs: list[HeldRun] = []  # those that go on; who is stopped first stands first
+        self.stopping: list[HeldRun] = []
         self.by: list[Request] = []  # who laid the claims
         self.changes = 0  # how often any of these numbers has changed
 

@@ -10,7 +10,7 @@ from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects
 from scheduling.ranking import Standing, in_order, standing
 from scheduling.reasons import ReleaseCode
-from scheduling.runs import NOBODY, Rights, Rules, Run
+from scheduling.runs import NOBODY, HeldRun, Rights, Rules
 from scheduling.world import Placement, Request, Snapshot
 
 
@@ -29,7 +29,7 @@ class MovedAhead(OfPriority):
         self._moved_at = moved_at
         self._job_id = job_id
 
-    def line(self, run: Run) -> Standing:
+    def line(self, run: HeldRun) -> Standing:
         other = run.request
         if other.job_id == self._job_id and not run.placement.on_sufferance:
             return NOBODY  # it was moved with this one
@@ -83,7 +83,7 @@ class PriorityRules(Rules):
         """Jobs with a run: of their own they stop none."""
         return frozenset(request.job_id for request in self.queue if request.running is not None)
 
-    def release_code(self, request: Request, run: Run) -> ReleaseCode:
+    def release_code(self, request: Request, run: HeldRun) -> ReleaseCode:
         if run.placement.on_sufferance:
             return ReleaseCode.ON_SUFFERANCE
         if run.request.priority > request.priority:
@@ -93,7 +93,7 @@ class PriorityRules(Rules):
     def borrows(self, request: Request) -> bool:
         return self._preemption and request.preemptible
 
-    def why_not(self, request: Request, run: Run) -> str:
+    def why_not(self, request: Request, run: HeldRun) -> str:
         if self.rights(request).may_stop(request, run):
             return "preemptible, but stopping it is not enough here"
         if run.request.priority == request.priority:

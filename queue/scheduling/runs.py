@@ -17,7 +17,7 @@ NOBODY: Standing = ()
 EVERYBODY: Standing = (inf,)
 
 
-class Run:
+class HeldRun:
     """Work that holds slots. `grade`: runs of a higher grade are stopped before those of a lower one."""
 
     __slots__ = (
@@ -37,7 +37,7 @@ class Run:
         self.held = 0  # slots held anywhere, usable or not
 
 
-def stop_order(run: Run) -> tuple[float, bool, float]:
+def stop_order(run: HeldRun) -> tuple[float, bool, float]:
     """Who is stopped first stands first: the highest grade, then what has saved before, then the newest."""
     return (-run.grade, run.unsaved, -run.started)
 
@@ -45,10 +45,10 @@ def stop_order(run: Run) -> tuple[float, bool, float]:
 class Rights:
     """Whom requests may stop. Of two requests with the same rights the later one may stop no more."""
 
-    def line(self, run: Run) -> Standing:
+    def line(self, run: HeldRun) -> Standing:
         return run.line
 
-    def may_stop(self, request: Request, run: Run) -> bool:
+    def may_stop(self, request: Request, run: HeldRun) -> bool:
         return standing(request) < self.line(run)
 
     def reaches(self, asker: Standing, grade: float) -> bool:
@@ -59,7 +59,7 @@ class Rights:
 class NoRights(Rights):
     """May stop nothing."""
 
-    def line(self, run: Run) -> Standing:
+    def line(self, run: HeldRun) -> Standing:
         return NOBODY
 
 
@@ -94,7 +94,7 @@ class Rules:
         """Requests get the same object only if the later one may stop no more."""
         return NO_RIGHTS
 
-    def release_code(self, request: Request, run: Run) -> ReleaseCode:
+    def release_code(self, request: Request, run: HeldRun) -> ReleaseCode:
         """Why the request may stop this run."""
         return ReleaseCode.ON_SUFFERANCE
 
@@ -113,6 +113,6 @@ class Rules:
     def reword(self, waits: dict[str, Reason], held: Mapping[str, int]) -> None:
         """Put the reasons of slot work into the policy's terms. `held`: job id -> slots that it holds."""
 
-    def why_not(self, request: Request, run: Run) -> str:
+    def why_not(self, request: Request, run: HeldRun) -> str:
         """Why a run that may be stopped for others is not stopped for this request, in a few words."""
         return "runs to its end"

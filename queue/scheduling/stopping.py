@@ -11,7 +11,7 @@ from scheduling.cheapest import Cheapest, Cost
 from scheduling.fitting import Parts, Shape, whole_hosts
 from scheduling.host import Host
 from scheduling.ranking import Standing
-from scheduling.runs import EVERYBODY, NOBODY, Rights, Run, stop_order
+from scheduling.runs import EVERYBODY, NOBODY, HeldRun, Rights, stop_order
 
 #: what it costs where nothing must be stopped
 NOTHING: Cost = (-inf,)
@@ -20,7 +20,7 @@ NOTHING: Cost = (-inf,)
 class Offer(NamedTuple):
     """Stopping `victims` makes room on a host, for all who stand before `line`, while the host does not change."""
 
-    victims: Sequence[Run]
+    victims: Sequence[HeldRun]
     cost: Cost
     line: Standing
     changes: int
@@ -33,7 +33,7 @@ class Stopping:
         self._board = board
         self._offers: dict[tuple[int, bool, Rights], tuple[Offers, Cheapest]] = {}
 
-    def best(self, asker: Standing, shape: Shape, rights: Rights) -> tuple[Parts, list[Run]] | None:
+    def best(self, asker: Standing, shape: Shape, rights: Rights) -> tuple[Parts, list[HeldRun]] | None:
         """The parts that stopping the least opens, and whom to stop; None if no stopping is enough."""
         offers, cheapest = self._for(shape.need, False, rights)
         single = cheapest.first(asker, 1, shape.avoid)
@@ -46,14 +46,14 @@ class Stopping:
         parts = whole_hosts(self._board, shape, candidates)
         if parts is None:
             return None
-        victims: dict[Run, None] = {}  # a run may hold slots on several of the hosts
+        victims: dict[HeldRun, None] = {}  # a run may hold slots on several of the hosts
         for host, cap in parts:
             victims.update(dict.fromkeys(self._for(cap, True, rights)[0].of(host, asker).victims))
         if all(len(run.parts) == 1 for run in victims):
             return parts, list(victims)
         return self._spared(shape, parts, sorted(victims, key=stop_order))
 
-    def _spared(self, shape: Shape, parts: Parts, victims: list[Run]) -> tuple[Parts, list[Run]]:
+    def _spared(self, shape: Shape, parts: Parts, victims: list[HeldRun]) -> tuple[Parts, list[HeldRun]]:
         """Without those made needless by a run that also holds other hosts: these come free as a whole too."""
         hosts = {index: self._board.hosts[index] for run in victims for index in run.parts}
         hosts |= {host.index: host for host, _ in parts}
@@ -64,7 +64,7 @@ class Stopping:
                 victims = rest
         return self._whole_after(shape, victims, hosts.values()) or parts, victims
 
-    def _whole_after(self, shape: Shape, victims: list[Run], hosts: Iterable[Host]) -> Parts | None:
+    def _whole_after(self, shape: Shape, victims: list[HeldRun], hosts: Iterable[Host]) -> Parts | None:
         """The parts, of `hosts` that come free as a whole when these are stopped."""
         whole = [host for host in hosts if _comes_free(host, victims) and not host.avoided(shape.avoid)]
 
@@ -123,7 +123,7 @@ class Offers:
     def _made(self, host: Host, asker: Standing) -> Offer | None:
         """Stop as few runs as possible, in the order of stopping; None if all are not enough."""
         missing = self._need - host.soon
-        victims: list[Run] = []
+        victims: list[HeldRun] = []
         index, line_of = host.index, self._rights.line
         for run in host.runs:
             if missing <= 0:
@@ -143,13 +143,13 @@ class Offers:
         return Offer(victims, price(victims), min(map(line_of, victims), default=EVERYBODY), host.changes)
 
 
-def _comes_free(host: Host, victims: Sequence[Run]) -> bool:
+def _comes_free(host: Host, victims: Sequence[HeldRun]) -> bool:
     """As a whole, if these are stopped."""
     coming = sum(run.parts.get(host.index, 0) for run in victims)
     return not host.strangers and not host.claimed and host.soon + coming == host.cap
 
 
-def _spare_the_needless(victims: list[Run], index: int, over: int) -> None:
+def _spare_the_needless(victims: list[HeldRun], index: int, over: int) -> None:
     """`over`: slots that come free beyond the need; a larger run stopped later may have made smaller ones needless."""
     for run in reversed(victims[:-1]):
         if run.parts[index] <= over:
@@ -157,7 +157,7 @@ def _spare_the_needless(victims: list[Run], index: int, over: int) -> None:
             over -= run.parts[index]
 
 
-def price(victims: Sequence[Run]) -> Cost:
+def price(victims: Sequence[HeldRun]) -> Cost:
     """The lowest grade that is stopped, then slots, unsaved runs, and age."""
     if not victims:
         return NOTHING

@@ -14,7 +14,7 @@ from searching.state import RUNG, STANDING, State, request_id_of, upgraded
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RungEntry:
     """`request_id`: None in a search begun before rungs knew their trials. `metric`: as it was reported; None: none
     yet, or not a number. `place`: from 1 among those that reached the rung; None: not there (yet).
     `at`: when the outcome was decided, in seconds since the epoch; None: not known.
@@ -35,7 +35,7 @@ class Rung:
 
     units: int
     share: float
-    entries: tuple[Entry, ...]
+    entries: tuple[RungEntry, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +89,14 @@ def units_expected(brackets: Iterable[Bracket], longest: int | None) -> float | 
     return expected
 
 
-def _reached(state: State, entries: list[list[Any]]) -> tuple[Entry, ...]:
+def _reached(state: State, entries: list[list[Any]]) -> tuple[RungEntry, ...]:
     found, place = [], 0
     for entry in entries:
         number, outcome = entry[NUMBER], Outcome(entry[OUTCOME])
         # one that gave up may stand before others: before those that came later without a number
         place += outcome != Outcome.GAVE_UP
         found.append(
-            Entry(
+            RungEntry(
                 None if number is None else request_id_of(state, number),
                 reported(state, entry[METRIC]),
                 None if outcome == Outcome.GAVE_UP else place,
@@ -107,9 +107,9 @@ def _reached(state: State, entries: list[list[Any]]) -> tuple[Entry, ...]:
     return tuple(found)
 
 
-def _on_the_way(state: State) -> dict[tuple[int, int], list[Entry]]:
+def _on_the_way(state: State) -> dict[tuple[int, int], list[RungEntry]]:
     """(bracket, rung) -> those that run towards it, or ended well by themselves before it."""
-    found: dict[tuple[int, int], list[Entry]] = {}
+    found: dict[tuple[int, int], list[RungEntry]] = {}
     outcomes = {Standing.ON: Outcome.RUNNING, Standing.COMPLETED: Outcome.FINISHED}
     for index, bracket in enumerate(state["brackets"]):
         last = len(bracket["rungs"])
@@ -117,6 +117,6 @@ def _on_the_way(state: State) -> dict[tuple[int, int], list[Entry]]:
             trial = state["trials"][number]
             if trial[RUNG] < last:
                 outcome = outcomes[Standing(trial[STANDING])]
-                entry = Entry(request_id_of(state, number), None, None, outcome, None)
+                entry = RungEntry(request_id_of(state, number), None, None, outcome, None)
                 found.setdefault((index, trial[RUNG]), []).append(entry)
     return found

@@ -180,7 +180,7 @@ def rows_of(pool: ResourcePool, listing: Listing) -> list[BoardRow]:
     return list(found.values())
 
 
-def _row(shown: rows.Row, line: BoardLine) -> BoardRow:
+def _row(shown: rows.JobRow, line: BoardLine) -> BoardRow:
     job = shown.job
     return BoardRow(
         id=job.pk,
@@ -203,7 +203,7 @@ def _row(shown: rows.Row, line: BoardLine) -> BoardRow:
     )
 
 
-def _note_slots(found: dict[uuid.UUID, BoardRow], holding: list[rows.Row]) -> None:
+def _note_slots(found: dict[uuid.UUID, BoardRow], holding: list[rows.JobRow]) -> None:
     """Slots, hosts, start and stops of the jobs that hold something."""
     runs = [run.id for shown in holding for run in shown.runs]
     holds = SlotHold.objects.filter(released_at=None, member__allocation__in=runs)
@@ -228,7 +228,7 @@ def _note_slots(found: dict[uuid.UUID, BoardRow], holding: list[rows.Row]) -> No
         _note_state(row, shown.runs, whom)
 
 
-def _note_state(row: BoardRow, runs: Sequence[rows.Run], whom: dict[str, str]) -> None:
+def _note_state(row: BoardRow, runs: Sequence[rows.LiveAttempt], whom: dict[str, str]) -> None:
     row.state = run_words.of_runs(runs)
     stopped = [run for run in runs if run.stop_kind]
     row.stops_for = next((whom[run.stop_for_task] for run in stopped if run.stop_for_task in whom), "")
@@ -257,7 +257,7 @@ def _labels(tasks: Iterable[str]) -> dict[str, str]:
     }
 
 
-def _where(hosts: list[str], stopped: list[rows.Run], needed: int) -> str:
+def _where(hosts: list[str], stopped: list[rows.LiveAttempt], needed: int) -> str:
     """The hosts, and why it is being stopped if it is."""
     stops = {f"asked to stop: {Reason(run.stop_reason).label}" for run in stopped if run.stop_reason}
     if len(hosts) > MOST_HOSTS:
@@ -269,7 +269,7 @@ def _where(hosts: list[str], stopped: list[rows.Run], needed: int) -> str:
     return "; ".join(filter(None, [place, *sorted(stops)]))
 
 
-def _note_wait(row: BoardRow, shown: rows.Row, now: datetime) -> None:
+def _note_wait(row: BoardRow, shown: rows.JobRow, now: datetime) -> None:
     wait = shown.wait
     row.why = str(wait["sentence"]) if wait else "considered in the next scheduler pass"
     row.never = wait is not None and wait.get("code") in NEVER

@@ -32,7 +32,7 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Place:
+class NewPlace:
     """A row of the new order."""
 
     name: str
@@ -44,7 +44,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Look:
+class EditPreview:
     """A preview of an edit of some jobs, seen at `now` by `user`; `where`: the pools in which they stand afterwards."""
 
     edited: Sequence[str]
@@ -105,7 +105,7 @@ class Look:
         return then
 
     @cached_property
-    def places(self) -> list[Place]:
+    def places(self) -> list[NewPlace]:
         """The new order around the edited jobs: who changes place there, and who stays."""
         at = [entry.place for entry in self.found.order if entry.job_id in self.edited][:MOST_STARTS]
         wanted = {place for one in at for place in range(max(0, one - AROUND), one + AROUND + 1)}
@@ -113,7 +113,7 @@ class Look:
         stay = self._staying(wanted - set(moved))
         return [self._place(entry) for _, entry in sorted({**stay, **moved}.items())]
 
-    def _staying(self, places: set[int]) -> dict[int, preview.Place]:
+    def _staying(self, places: set[int]) -> dict[int, preview.PlannedPlace]:
         """Who keeps one of these places: who has it now."""
         pools = list(ResourcePool.objects.filter(self.where)[:2])
         if not places or len(pools) != 1:
@@ -121,14 +121,14 @@ class Look:
         first, last = min(places), max(places)
         rows = listed(pools[0]).values_list("pk", "name")[first : last + 1]
         return {
-            place: preview.Place(str(pk), name, place, place)
+            place: preview.PlannedPlace(str(pk), name, place, place)
             for place, (pk, name) in enumerate(rows, first)
             if place in places
         }
 
-    def _place(self, entry: preview.Place) -> Place:
+    def _place(self, entry: preview.PlannedPlace) -> NewPlace:
         start = next((start for start in self.found.starts if start.job_id == entry.job_id), None)
-        return Place(
+        return NewPlace(
             name=entry.name,
             place=entry.place,
             was=entry.was,
@@ -143,21 +143,21 @@ class Look:
         return max(0, self.found.moved - sum(row.was != row.place for row in self.places))
 
 
-def look(updates: Sequence[Update], user: User, now: datetime) -> Look:
+def look(updates: Sequence[Update], user: User, now: datetime) -> EditPreview:
     """What the edits would do. Raises Refusal as the edits themselves would."""
     found = preview.of(list(updates), actor=f"user:{user.username}", role=user.role, now=now)
     edited = list(dict.fromkeys(update.job_id for update in updates))
     where = Q(pk__in=Job.objects.filter(pk__in=edited).values("pool"))
     if named := {update.pool for update in updates if update.pool}:
         where = Q(name__in=named)
-    return Look(edited, where, found, user, now)
+    return EditPreview(edited, where, found, user, now)
 
 
-def look_at_undo(last: QueueEdit, user: User, now: datetime) -> Look:
+def look_at_undo(last: QueueEdit, user: User, now: datetime) -> EditPreview:
     """What taking back the user's last edit would do. Raises Refusal as the undo itself would."""
     found = preview.of_undo(user, now=now)
     where = Q(pk__in=[state["pool"] for state in last.before])
-    return Look([state["job"] for state in last.before], where, found, user, now)
+    return EditPreview([state["job"] for state in last.before], where, found, user, now)
 
 
 def _cost(stop: preview.Stop, now: datetime) -> str:

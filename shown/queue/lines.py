@@ -14,7 +14,7 @@ from django.db import connection
 
 from hosts.models import ResourcePool
 from jobs import queue_order
-from shown.queue.standing import Line
+from shown.queue.standing import StandingJob
 
 #: rows of one answer; what is asked beyond comes with the next page
 NO_LIMIT = 1_000_000
@@ -56,7 +56,7 @@ def page(
     descending: bool = False,
     offset: int = 0,
     limit: int = NO_LIMIT,
-) -> tuple[list[Line], int]:
+) -> tuple[list[StandingJob], int]:
     """The lines of one page, and how many there are: in one of the states, of one of the users, among the ids.
 
     Nothing given means any. The places are those in the whole queue.
@@ -70,7 +70,7 @@ def page(
         "offset": offset,
     }
     rows = _rows(pool, _PAGE.format(direction="DESC" if descending else "ASC"), asked)
-    return [Line(*line) for _, *line in rows if line[0] is not None], int(rows[0][0])
+    return [StandingJob(*line) for _, *line in rows if line[0] is not None], int(rows[0][0])
 
 
 def _rows(pool: ResourcePool, question: str, asked: dict[str, Any]) -> list[Any]:

@@ -17,10 +17,10 @@ from jobs import run_words
 from jobs.models import Allocation, Job, Task
 from jobs.states import AllocationState, TaskState
 from shown.queue import lines
-from shown.queue.standing import Line
+from shown.queue.standing import StandingJob
 
 
-class Run(NamedTuple):
+class LiveAttempt(NamedTuple):
     """An attempt that has not ended; a job may have thousands of them."""
 
     id: str
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 
 
 @dataclass(slots=True)
-class Row:
+class JobRow:
     """One job of a queue, where it stands, and what the last pass said of it."""
 
     job: Job
@@ -49,7 +49,7 @@ class Row:
     held: int
     needed: int
     #: in the order in which they were assigned
-    runs: Sequence[Run] = ()
+    runs: Sequence[LiveAttempt] = ()
     #: tasks that want slots or have them
     tasks: int = 0
     tasks_running: int = 0
@@ -93,12 +93,12 @@ def ahead(pool: ResourcePool, place: int) -> int | None:
     return place if pool.policy.order else None
 
 
-def one(job: Job) -> Row | None:
+def one(job: Job) -> JobRow | None:
     """The row of a job; None if it stands in no queue."""
     return next(iter(of(job.pool, lines.page(job.pool, ids=[job.pk])[0])), None)
 
 
-def of(pool: ResourcePool, found: Iterable[Line]) -> list[Row]:
+def of(pool: ResourcePool, found: Iterable[StandingJob]) -> list[JobRow]:
     """The rows of these lines of a pool's queue, in their order, by six queries at most.
 
     A job that was removed since they were read is left out.
@@ -110,7 +110,7 @@ def of(pool: ResourcePool, found: Iterable[Line]) -> list[Row]:
     for job_id, line in asked.items():
         if job := jobs.get(job_id):
             job.owner = owners[job.owner_id]  # one instance for all of a person's jobs
-            rows[job_id] = Row(
+            rows[job_id] = JobRow(
                 job, pool, line.place, line.state, line.held, line.needed, progress=job.progress
             )
     _note_experiments(rows)
@@ -119,7 +119,7 @@ def of(pool: ResourcePool, found: Iterable[Line]) -> list[Row]:
     return list(rows.values())
 
 
-def _note_experiments(rows: dict[uuid.UUID, Row]) -> None:
+def _note_experiments(rows: dict[uuid.UUID, JobRow]) -> None:
     experiments = Experiment.objects.filter(job_id__in=rows)
     for job_id, workspace_id, progress in experiments.values_list(
         "job_id", "project__workspace_id", "progress"
@@ -129,18 +129,18 @@ def _note_experiments(rows: dict[uuid.UUID, Row]) -> None:
             rows[job_id].progress = progress
 
 
-def _note_runs(rows: dict[uuid.UUID, Row]) -> None:
+def _note_runs(rows: dict[uuid.UUID, JobRow]) -> None:
     if not rows:
         return
-    runs: dict[uuid.UUID, list[Run]] = defaultdict(list)
+    runs: dict[uuid.UUID, list[LiveAttempt]] = defaultdict(list)
     opened = Allocation.objects.filter(task__job_id__in=rows).exclude(state=AllocationState.TERMINATED)
-    for job_id, *values in opened.order_by("assigned_at").values_list("task__job_id", *Run._fields):
-        runs[job_id].append(Run(*values))
+    for job_id, *values in opened.order_by("assigned_at").values_list("task__job_id", *LiveAttempt._fields):
+        runs[job_id].append(LiveAttempt(*values))
     for job_id, found in runs.items():
         rows[job_id].runs = found
 
 
-def _note_tasks(rows: dict[uuid.UUID, Row]) -> dict[str, Row]:
+def _note_tasks(rows: dict[uuid.UUID, JobRow]) -> dict[str, JobRow]:
     """Count the tasks of each job; return the row of each task that waits, oldest first."""
     live = Task.objects.filter(job_id__in=rows, state__in=[TaskState.WAITING, TaskState.RUNNING])
     waiting = {}
@@ -154,7 +154,7 @@ def _note_tasks(rows: dict[uuid.UUID, Row]) -> dict[str, Row]:
     return waiting
 
 
-def _note_plan(pool: ResourcePool, rows: dict[uuid.UUID, Row], waiting: dict[str, Row]) -> None:
+def _note_plan(pool: ResourcePool, rows: dict[uuid.UUID, JobRow], waiting: dict[str, JobRow]) -> None:
     """The reason of the first task that waits, the earliest start of any, and the share."""
     plan = last_plan.of(pool)
     for task_id, row in waiting.items():

@@ -32,7 +32,7 @@ KEPT_QUEUES = 8
 _HOLDS = "holding.job_id IS NOT NULL"
 
 
-class Line(NamedTuple):
+class StandingJob(NamedTuple):
     """One job of a queue."""
 
     job_id: uuid.UUID
@@ -76,10 +76,10 @@ class Queue:
         """Job id -> place."""
         return {job_id: place for place, job_id in enumerate(self.ids)}
 
-    def line(self, place: int) -> Line:
+    def line(self, place: int) -> StandingJob:
         """The job at a place."""
         job_id = uuid.UUID(self.ids[place])
-        return Line(job_id, place, self.states[place], self.held[place], self.needed[place])
+        return StandingJob(job_id, place, self.states[place], self.held[place], self.needed[place])
 
 
 #: the columns of `_QUEUE` are these fields; a priority pool's order begins with this one

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from experiments.models import Experiment
 from experiments.states import TrialState
-from searching.rungs import Bracket, Entry, Rung
+from searching.rungs import Bracket, Rung, RungEntry
 from searching.standings import Outcome
 from shown import words
 from shown.hparams import named
@@ -38,7 +38,7 @@ class SearchTrials:
     killed: frozenset[int]
     phases: dict[int, str]
 
-    def word(self, entry: Entry) -> tuple[str, str]:
+    def word(self, entry: RungEntry) -> tuple[str, str]:
         """What became of a trial at a rung, and its lamp; one on the way may be running, or wait for slots.
 
         To its search a killed trial has failed like any other; people are told who ended it.
@@ -53,7 +53,7 @@ class SearchTrials:
         state = words.state(phase)
         return f"{word}, {state.text.lower()}", state.lamp
 
-    def standing(self, entry: Entry, hparams: Mapping[int, dict[str, str]] | None = None) -> Standing:
+    def standing(self, entry: RungEntry, hparams: Mapping[int, dict[str, str]] | None = None) -> Standing:
         pk = self.trials.get(entry.request_id or "")
         is_best = pk is not None and pk == self.best
         return Standing(pk, entry, *self.word(entry), is_best, (hparams or {}).get(pk or 0, {}))
@@ -64,7 +64,7 @@ class Standing:
     """One trial at one rung. `trial` is None in a search begun before rungs knew their trials."""
 
     trial: int | None
-    entry: Entry
+    entry: RungEntry
     word: str
     lamp: str
     is_best: bool
@@ -120,7 +120,7 @@ def trials_of(experiment: Experiment) -> SearchTrials:
     return SearchTrials(experiment.best_trial_id, trials, killed, progress.living(experiment))
 
 
-def standings(experiment: Experiment, entries: Sequence[Entry], known: SearchTrials) -> list[Standing]:
+def standings(experiment: Experiment, entries: Sequence[RungEntry], known: SearchTrials) -> list[Standing]:
     """The trials of a rung with their hyperparameters."""
     ids = [known.trials.get(entry.request_id or "", 0) for entry in entries]
     rows = experiment.trials.filter(pk__in=ids).values_list("pk", "hparams")

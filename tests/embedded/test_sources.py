@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from embedded import installation
 from embedded.lock import Register
 from embedded.sources import Sources
-from embedded.supervise import Part, Supervisor
+from embedded.supervise import ServerPart, Supervisor
 
 #: Appends the file's current text to the output, then waits.
 READS = """
@@ -40,8 +40,8 @@ def test_a_changed_source_restarts_the_parts_that_reload(tmp_path: Path) -> None
     command = [sys.executable, "-c", READS, str(output), str(source)]
     with Supervisor(tmp_path, Register(tmp_path), said.append) as supervisor:
         supervisor.watch(Sources(tmp_path))
-        supervisor.start(Part("web", command, reloads=True))
-        supervisor.start(Part("postgres", [sys.executable, "-c", "import time; time.sleep(600)"]))
+        supervisor.start(ServerPart("web", command, reloads=True))
+        supervisor.start(ServerPart("postgres", [sys.executable, "-c", "import time; time.sleep(600)"]))
         supervisor.serve(output.exists, limit_seconds=60)
         source.write_text("second ")
         supervisor.serve(lambda: "second" in output.read_text(), limit_seconds=60)

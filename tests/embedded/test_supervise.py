@@ -9,7 +9,7 @@ import pytest
 
 from embedded import supervise
 from embedded.lock import Register
-from embedded.supervise import Part, Supervisor
+from embedded.supervise import ServerPart, Supervisor
 
 #: Lives once to give a sign and freeze; the second one goes on giving signs.
 FREEZES = """
@@ -29,7 +29,7 @@ while True:
 def test_a_frozen_child_is_ended_and_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervise, "FIRST_SIGN_SECONDS", 60.0)
     sign, begun, said = tmp_path / "sign", tmp_path / "begun", list[str]()
-    part = Part(
+    part = ServerPart(
         "worker",
         [sys.executable, "-c", FREEZES, str(sign), str(begun)],
         stop_signal=signal.SIGKILL,

@@ -8,13 +8,13 @@ from django.utils import timezone
 from accounts.refusals import Refusal
 from hosts import pair_checks, registry, tournament
 from hosts.models import Host, PairCheck, PairSearch, PoolChange, ResourcePool
-from hosts.pair_checks import Found
+from hosts.pair_checks import PairFound
 from hosts.pools import default_pool
 
 pytestmark = pytest.mark.django_db
 
-BAD = Found(False, "gpu1 cannot reach gpu0 at 10.0.0.1: timed out.")
-GOOD = Found(True, "They connect over 10.0.0.0/24 (eth0): 0.1 ms, 3.0 GB/s.", interface="eth0")
+BAD = PairFound(False, "gpu1 cannot reach gpu0 at 10.0.0.1: timed out.")
+GOOD = PairFound(True, "They connect over 10.0.0.0/24 (eth0): 0.1 ms, 3.0 GB/s.", interface="eth0")
 
 
 def hosts(pool: ResourcePool, count: int) -> list[Host]:

@@ -14,7 +14,7 @@ from logs import merging, read, store
 from logs.chunks import BYTES_PER_CHUNK, LINES_PER_CHUNK
 from logs.filters import Filters
 from logs.levels import Level
-from logs.lines import Block, Line, raw, text_of
+from logs.lines import Block, LogLine, raw, text_of
 from logs.models import Chunk
 from logs.written import written
 from tests.rig.rows import make_gang
@@ -73,14 +73,14 @@ some_filters = st.builds(
 )
 
 
-def expected(told: list[Told], members: list[Member], first: int) -> list[Line]:
+def expected(told: list[Told], members: list[Member], first: int) -> list[LogLine]:
     lines = []
     for member, given_blocks in told:
         for block in given_blocks:
             named = dict(block.levels)
             for index, text in enumerate(block.text.split("\n")):
                 lines.append(
-                    Line(
+                    LogLine(
                         first + len(lines), block.time, block.rank, block.stream[3], named.get(index),
                         text_of(raw(text)),
                         members[member].host.name, members[member].pk, index in block.cut,
@@ -89,7 +89,7 @@ def expected(told: list[Told], members: list[Member], first: int) -> list[Line]:
     return lines
 
 
-def exact(lines: list[Line]) -> bytes:
+def exact(lines: list[LogLine]) -> bytes:
     """A cut line stands where what goes on with it has its end."""
     parts: list[bytes] = []
     held: dict[tuple[int | None, int | None, str], bytes] = {}
@@ -102,7 +102,7 @@ def exact(lines: list[Line]) -> bytes:
     return b"".join(parts + [text + b"\n" for text in held.values()])
 
 
-def _source(line: Line) -> tuple[int | None, int | None, str]:
+def _source(line: LogLine) -> tuple[int | None, int | None, str]:
     return line.member, line.rank, line.stream
 
 
@@ -135,8 +135,8 @@ def test_reads_agree_with_a_plain_filter(
     assert read.number_at(task_id, 2.5) == (numbers[0] if numbers else len(lines) + 1)
 
 
-def _forward(task_id: str, filters: Filters, limit: int) -> list[Line]:
-    found: list[Line] = []
+def _forward(task_id: str, filters: Filters, limit: int) -> list[LogLine]:
+    found: list[LogLine] = []
     after = 0
     while True:
         page = read.forward(task_id, after, filters, limit)

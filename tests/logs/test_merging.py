@@ -13,7 +13,7 @@ from logs import merging, read, store
 from logs.chunks import BYTES_PER_CHUNK, LINES_PER_CHUNK
 from logs.filters import Filters
 from logs.levels import Level
-from logs.lines import Block, Line
+from logs.lines import Block, LogLine
 from logs.models import Chunk, TaskLog
 from logs.written import written
 from tests.rig.rows import make_gang
@@ -38,7 +38,7 @@ def make_cold(task_id: str) -> None:
     Chunk.objects.filter(task_id=task_id).update(stored_at=timezone.now() - timedelta(hours=1))
 
 
-def whole(task_id: str, filters: Filters | None = None) -> list[Line]:
+def whole(task_id: str, filters: Filters | None = None) -> list[LogLine]:
     return read.tail(task_id, filters or Filters(), 10**6)
 
 

@@ -7,7 +7,7 @@ import pytest
 from logs.chunks import LINES_PER_CHUNK, pack_runs, unpack
 from logs.contents import Contents
 from logs.filters import Clock, Filters
-from logs.lines import Line
+from logs.lines import LogLine
 
 migration = import_module("logs.migrations.0003_chunks_of_text")
 
@@ -25,7 +25,7 @@ def test_the_lines_of_an_older_chunk_stay_as_they_were() -> None:
     contents = Contents(content, 11)
     lines = contents.lines(contents.indices(Filters(), 0, LINES_PER_CHUNK, Clock()))
     assert lines == [
-        Line(11 + number, time, rank, stream, level, text, "gpu1", 7)
+        LogLine(11 + number, time, rank, stream, level, text, "gpu1", 7)
         for number, (time, rank, stream, level, text) in enumerate(older)
     ]
     assert size == sum(len(line.text.encode("utf-8", "surrogateescape")) + 1 for line in lines)

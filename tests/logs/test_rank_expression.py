@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from accounts.refusals import Refusal
 from logs.filters import Filters
-from logs.lines import NO_RANK, Line
+from logs.lines import NO_RANK, LogLine
 from logs.rank_expression import NOBODY, RANK_MAX, TEXT_CHARACTERS_MAX, Known, parse
 
 #: two hosts of four ranks; 5 is marked, 2 and 6 are silent, 3 failed
@@ -59,7 +59,7 @@ def test_no_word_leaves_all(text: str) -> None:
 def test_nobody_is_not_everybody() -> None:
     filters = Filters(ranks=parse("host:gpu-9").for_filter(GANG))
     assert filters.ranks == {NOBODY}
-    lines = [Line(1, 0.0, rank, "o", None, "x", "gpu-1", 1) for rank in (None, 0, 5)]
+    lines = [LogLine(1, 0.0, rank, "o", None, "x", "gpu-1", 1) for rank in (None, 0, 5)]
     assert filters.select(lines) == []
 
 

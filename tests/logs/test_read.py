@@ -13,7 +13,7 @@ from logs import read, scan, store
 from logs import written as log_file
 from logs.filters import Filters
 from logs.levels import Level, parse
-from logs.lines import Line, NewLine, blocks_of, raw, text_of
+from logs.lines import LogLine, NewLine, blocks_of, raw, text_of
 from tests.rig.rows import make_gang
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +37,7 @@ def gang(db: None) -> list[Member]:
     return members
 
 
-def everything(task_id: str) -> list[Line]:
+def everything(task_id: str) -> list[LogLine]:
     lines, after = [], 0
     while True:
         page = read.forward(task_id, after, limit=700)
@@ -74,7 +74,7 @@ def test_both_directions_and_the_tail_agree_with_a_plain_filter(gang: list[Membe
         if page.done:
             break
     assert ahead == wanted and after == 4000
-    back: list[Line] = []
+    back: list[LogLine] = []
     before: int | None = None
     while True:
         page = read.backward(task_id, before, filters, limit=333)
@@ -115,8 +115,8 @@ def test_a_tail_that_has_no_time_left_gives_up_with_the_newest_lines(member: Mem
 
 def test_an_empty_log_is_read_without_ado(member: Member) -> None:
     task_id = member.allocation.task_id
-    assert read.forward(task_id) == read.Page([], 0, True)
-    assert read.backward(task_id) == read.Page([], 1, True)
+    assert read.forward(task_id) == read.LogPage([], 0, True)
+    assert read.backward(task_id) == read.LogPage([], 1, True)
     assert read.tail(task_id, Filters(), 5) == [] and list(read.pieces(task_id)) == []
 
 

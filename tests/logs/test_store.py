@@ -15,14 +15,14 @@ from logs import store, streams
 from logs.chunks import LINES_PER_CHUNK, unpack
 from logs.contents import Contents
 from logs.filters import Clock, Filters
-from logs.lines import Block, Line, NewLine, blocks_of, raw, shown
+from logs.lines import Block, LogLine, NewLine, blocks_of, raw, shown
 from logs.models import Chunk, RankSeen, Stream, TaskLog
 from tests.rig.rows import make_gang
 
 pytestmark = pytest.mark.django_db
 
 
-def stored_lines(task_id: str) -> list[Line]:
+def stored_lines(task_id: str) -> list[LogLine]:
     chunks = [Contents(unpack(row.data), row.first_line) for row in Chunk.objects.filter(task_id=task_id)]
     return [
         line for each in chunks for line in each.lines(each.indices(Filters(), 0, LINES_PER_CHUNK, Clock()))
@@ -53,7 +53,7 @@ def test_lines_get_consecutive_numbers_and_come_back_as_they_were(member: Member
     lines = stored_lines(task_id)
     assert [line.number for line in lines] == list(range(1, len(poison) + 3))
     assert [line.text for line in lines[:-2]] == poison
-    assert lines[-2] == Line(8, 5.5, None, "e", "ERROR", "boom", "gpu1", member.pk)
+    assert lines[-2] == LogLine(8, 5.5, None, "e", "ERROR", "boom", "gpu1", member.pk)
     assert lines[-1].level is None and lines[-1].rank == 3
     assert raw(poison[2]) == b"bytes \xff\x80"
     assert shown(poison[1]) == "nul \ufffd inside" and shown(poison[2]) == "bytes \ufffd\ufffd"

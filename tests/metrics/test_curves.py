@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metrics import curves, ingest
-from metrics.curves import Axis, View
+from metrics.curves import Axis, CurveView
 from metrics.ingest import Report
 from metrics.smoothing import smoothed
 
@@ -23,7 +23,7 @@ def reported(values: Sequence[float], trial: int, *, name: str = "loss", group: 
     )
 
 
-def only(trial: int, view: View, **more: int) -> curves.Curve:
+def only(trial: int, view: CurveView, **more: int) -> curves.Curve:
     (found,) = curves.read(trial, "training", ["loss"], view, **more)
     return found
 
@@ -47,7 +47,7 @@ def test_a_window_holds_its_extremes_its_ends_and_its_gaps(
     reported(values, trial)
     first, last = min(ends), max(ends)
     scale, zero = {Axis.STEP: (10, 0.0), Axis.RELATIVE: (1, 0.0), Axis.WALL: (1, BEGIN)}[axis]
-    view = View(axis, zero + scale * first, zero + scale * last, points=points, begin=BEGIN)
+    view = CurveView(axis, zero + scale * first, zero + scale * last, points=points, begin=BEGIN)
     inside = np.array(values[first : last + 1])
     found = curves.read(trial, "training", ["loss"], view)
     if not len(inside):
@@ -72,9 +72,9 @@ def _fresh() -> int:
 @pytest.mark.django_db
 def test_only_what_is_behind_a_step_is_read() -> None:
     reported([1.0, 2.0, 3.0, 4.0], 1)
-    tail = only(1, View(), after_step=10)
+    tail = only(1, CurveView(), after_step=10)
     assert (tail.x.tolist(), tail.y.tolist(), tail.total, tail.last_step) == ([20, 30], [3.0, 4.0], 2, 30)
-    assert curves.read(1, "training", ["loss"], View(), after_step=30) == []
+    assert curves.read(1, "training", ["loss"], CurveView(), after_step=30) == []
 
 
 @pytest.mark.django_db
@@ -83,11 +83,11 @@ def test_epochs_are_read_off_the_metric_of_that_name_also_for_other_groups() -> 
     ingest.store(1, [Report(1, "validation", 15, BEGIN, {"loss": 7.0})])
     clock = curves.clock(1, ["training", "validation"])
     assert clock is not None
-    (found,) = curves.read(1, "validation", ["loss"], View(Axis.EPOCH, 0.0, 1.0), clock=clock)
+    (found,) = curves.read(1, "validation", ["loss"], CurveView(Axis.EPOCH, 0.0, 1.0), clock=clock)
     assert (found.x.tolist(), found.y.tolist()) == ([0.75], [7.0])
     assert curves.clock(2, ["training"]) is None
     with pytest.raises(ValueError, match="has not reported the metric 'epoch'"):
-        curves.read(1, "training", ["loss"], View(Axis.EPOCH))
+        curves.read(1, "training", ["loss"], CurveView(Axis.EPOCH))
 
 
 def test_smoothing_is_an_unbiased_moving_average_that_keeps_gaps() -> None:
@@ -104,8 +104,8 @@ def test_smoothing_is_an_unbiased_moving_average_that_keeps_gaps() -> None:
 def test_a_smoothed_window_is_a_part_of_the_whole_smoothed_curve() -> None:
     values = np.random.default_rng(3).normal(size=200)
     reported(values.tolist(), 1)
-    whole = only(1, View(smoothing=0.8))
-    part = only(1, View(Axis.STEP, 500, 900, smoothing=0.8))
+    whole = only(1, CurveView(smoothing=0.8))
+    part = only(1, CurveView(Axis.STEP, 500, 900, smoothing=0.8))
     inside = (whole.smooth_x >= 500) & (whole.smooth_x <= 900)
     assert part.smooth_y.tolist() == whole.smooth_y[inside].tolist()
     assert part.total == 41
@@ -114,7 +114,7 @@ def test_a_smoothed_window_is_a_part_of_the_whole_smoothed_curve() -> None:
 @pytest.mark.django_db
 def test_a_smoothed_line_goes_on_across_what_is_no_number_and_the_curve_keeps_the_gap() -> None:
     reported([2.0, math.nan, 4.0, math.inf, 4.0], 1)
-    found = only(1, View(smoothing=0.5))
+    found = only(1, CurveView(smoothing=0.5))
     assert np.isfinite(found.y).tolist() == [True, False, True, False, True]
     assert found.smooth_x.tolist() == found.x[[0, 2, 4]].tolist()
     assert found.smooth_y.tolist() == pytest.approx(smoothed(np.array([2.0, 4.0, 4.0]), 0.5).tolist())

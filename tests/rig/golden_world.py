@@ -15,7 +15,7 @@ from dispatch.runs import settle
 from experiments.models import Checkpoint, Experiment, Trial
 from hosts import pair_checks
 from hosts.models import Host, PairSearch, ResourcePool, Slot
-from hosts.pair_checks import Found
+from hosts.pair_checks import PairFound
 from hosts.pools import default_pool
 from jobs import transitions
 from jobs.models import Allocation, Task, UsageRecord
@@ -126,7 +126,7 @@ def _hosts(world: World) -> tuple[Host, Host]:
         "network": "10.0.0.0/24", "interfaces": {"gpu1": "eth0", "gpu2": "eth0"}, "mb_per_second": 900.0,
         "round_trip_ms": 0.1, "speed_mbit": 10_000,
     }  # fmt: skip
-    pair_checks.note(*hosts, Found(True, "They meet.", "eth0", 0.1, 900.0, 400.0, [network]))
+    pair_checks.note(*hosts, PairFound(True, "They meet.", "eth0", 0.1, 900.0, 400.0, [network]))
     world.api.post("resource-pools/default/doctor")
     PairSearch.objects.update(untested=[{"hosts": ["gpu2"], "sentence": "gpu2 did not answer."}])
     for noun in ("hosts", "agents"):

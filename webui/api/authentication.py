@@ -25,7 +25,7 @@ _UNKNOWN = "The token is invalid or has expired; log in again."
 
 
 @dataclass(frozen=True)
-class Run:
+class RunPrincipal:
     """The principal of a run token: it may touch this allocation and its trial alone."""
 
     allocation: Allocation
@@ -75,13 +75,13 @@ async def authenticate(request: HttpRequest) -> User | Allocation | None:
 class BearerAuthentication(BaseAuthentication):
     """`Authorization: Bearer` of the CLI, the SDK and the runs."""
 
-    def authenticate(self, request: Request) -> tuple[User | Run, str] | None:
+    def authenticate(self, request: Request) -> tuple[User | RunPrincipal, str] | None:
         if not bearer_tokens(request):
             return None
         found = by_token(request)
         if found is None:
             raise AuthenticationFailed(_UNKNOWN)
-        return (found, "user") if isinstance(found, User) else (Run(found), "run")
+        return (found, "user") if isinstance(found, User) else (RunPrincipal(found), "run")
 
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"

@@ -15,7 +15,7 @@ from experiments.keeping import Policy
 from experiments.models import Checkpoint, Experiment
 from experiments.states import USABLE
 from webui.api.answers import Answer, Nothing, Number64, Time
-from webui.api.authentication import Run
+from webui.api.authentication import RunPrincipal
 from webui.api.checkpoint_encoding import CheckpointRecord, encode_checkpoint
 from webui.api.errors import Conflict, Missing
 from webui.api.permissions import actor, person, require_owner
@@ -120,7 +120,7 @@ def patch_all(request: Request, wanted: list[Json]) -> None:
     Raises Missing, Forbidden or Conflict.
     """
     uuids, who = [each["uuid"] for each in wanted], request.user
-    if not isinstance(who, Run):
+    if not isinstance(who, RunPrincipal):
         own(request, uuids)
     else:
         experiment_id = who.trial.experiment_id if who.trial else None

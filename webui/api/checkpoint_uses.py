@@ -14,7 +14,7 @@ from experiments import checkpoints
 from metrics import reported
 from webui.api import trials
 from webui.api.answers import Answer, Stored
-from webui.api.authentication import Run
+from webui.api.authentication import RunPrincipal
 from webui.api.checkpoint_encoding import find
 from webui.api.errors import BadRequest
 from webui.api.permissions import person, require_owner
@@ -47,7 +47,7 @@ class TrialSource(ApiView):
     def post(self, request: Request) -> Response:
         source = self.body(request)["trialSourceInfo"]
         trial = trials.find(request, source["trialId"])
-        if not isinstance(request.user, Run):
+        if not isinstance(request.user, RunPrincipal):
             require_owner(person(request), trial.experiment)
         try:
             checkpoints.used(trial, source["checkpointUuid"])

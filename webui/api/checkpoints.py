@@ -16,7 +16,7 @@ from experiments import checkpoints, transitions
 from experiments.models import Trial
 from jobs.models import Member
 from webui.api.answers import Answer, Nothing
-from webui.api.authentication import Run
+from webui.api.authentication import RunPrincipal
 from webui.api.checkpoint_deletion import (
     ChosenCheckpoints,
     DescribedCheckpoint,
@@ -47,7 +47,7 @@ class OneCheckpoint(ApiView):
 
     def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
         who: Any = request.user
-        if not isinstance(who, Run):
+        if not isinstance(who, RunPrincipal):
             return Response({"checkpoint": described(find(checkpoint_uuid))})
         if who.trial is None:
             raise Missing("This run does not belong to a trial, so it has no checkpoints.")
@@ -137,7 +137,7 @@ def _reporting(request: Request, body: Json) -> tuple[Trial, Member]:
     """Whose checkpoint it is: the run's that asks, or the newest attempt's of a detached trial of the user's."""
     who: Any = request.user
     trials = Trial.objects.select_related("experiment", "task")
-    if isinstance(who, Run):
+    if isinstance(who, RunPrincipal):
         trial = trials.filter(task_id=who.allocation.task_id).first()
         members = Member.objects.filter(allocation=who.allocation)
     else:

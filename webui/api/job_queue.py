@@ -19,7 +19,7 @@ from hosts.pools import default_pool
 from jobs import queue_edits
 from jobs.models import FirstStart
 from shown.queue import lines, rows, standing
-from shown.queue.rows import Row
+from shown.queue.rows import JobRow
 from webui.api import encoding
 from webui.api.answers import Answer, Pagination
 from webui.api.errors import Missing
@@ -79,7 +79,7 @@ class JobQueueV2(ApiView):
     def get(self, request: Request) -> Response:
         return Response(self._page(request, lambda row: {"full": encode_row(row)}))
 
-    def _page(self, request: Request, encode: Callable[[Row], Json]) -> Json:
+    def _page(self, request: Request, encode: Callable[[JobRow], Json]) -> Json:
         query = self.query(request)
         pool = pool_named(query.get("resourcePool"))
         found, total = lines.page(

@@ -11,7 +11,7 @@ from jobs.models import Job
 from jobs.states import JobState
 from shown.queue import lines
 from shown.queue import rows as queue_rows
-from shown.queue.rows import Row
+from shown.queue.rows import JobRow
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Time, one_of, time_text
 from webui.api.views import Json
@@ -33,7 +33,7 @@ def _summary(pool: ResourcePool, state: str, place: int) -> JobSummary:
     return JobSummary(state=STATES[state], jobs_ahead=-1 if ahead is None else ahead)
 
 
-def summary(row: Row) -> JobSummary:
+def summary(row: JobRow) -> JobSummary:
     """State and jobs ahead of the job of a row."""
     return _summary(row.pool, row.state, row.place)
 
@@ -87,7 +87,7 @@ class JobRecord(Answer):
     forecast_unknown: Maybe[str] = None
 
 
-def encode_row(row: Row) -> Json:
+def encode_row(row: JobRow) -> Json:
     """Determined's job record, extended by the place, the reason and the expected start."""
     job, ahead, leaving = row.job, row.ahead, row.leaving
     return encoding.without_none(

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from jobs.models import Member
 from logs.levels import Level
-from logs.lines import SERVER, STDERR, Line, shown
+from logs.lines import SERVER, STDERR, LogLine, shown
 from logs.models import RankSeen
 from webui.api.answers import Answer, Maybe, Time, one_of
 from webui.api.log_query import SERVER_SOURCE, TASK_SOURCE
@@ -61,7 +61,7 @@ class Encoder:
         self._about = about
         self._runs: Runs = {}
 
-    def ndjson(self, lines: Sequence[Line]) -> bytes:
+    def ndjson(self, lines: Sequence[LogLine]) -> bytes:
         """`{"result": record}` per line. Reads the database when a run appears that it has not met yet."""
         if any(line.member is not None and line.member not in self._runs for line in lines):
             members = Member.objects.filter(allocation__task_id=self._task_id)
@@ -71,7 +71,7 @@ class Encoder:
             for line in lines
         )
 
-    def record(self, line: Line) -> dict[str, Any]:
+    def record(self, line: LogLine) -> dict[str, Any]:
         text, at = shown(line.text), _timestamp(line.time)
         level = line.level or Level.UNSPECIFIED.name
         record: dict[str, Any] = {
@@ -96,7 +96,7 @@ class Encoder:
         return record
 
 
-def flat(line: Line, text: str, at: str) -> str:
+def flat(line: LogLine, text: str, at: str) -> str:
     """The one-line form that command lines print: `[time] host [rank=N] || LEVEL: text`."""
     rank = f"[rank={line.rank}] " if line.rank is not None else ""
     level = f"{line.level}: " if line.level and not text.startswith(f"{line.level}:") else ""

@@ -111,14 +111,14 @@ async def _filters(query: LogQuery) -> Filters | None:
     return await reading(query.filters) if query.changes else query.filters()
 
 
-def _thread_for(query: LogQuery) -> Callable[..., Coroutine[Any, Any, tuple[read.Page, bytes]]]:
+def _thread_for(query: LogQuery) -> Callable[..., Coroutine[Any, Any, tuple[read.LogPage, bytes]]]:
     """A search may take seconds at each step: it keeps none of those waiting who look at what is new."""
     return catching_up if query.searches else reading
 
 
 def _forward(
     task_id: str, after: int, filters: Filters, size: int, encoder: Encoder
-) -> tuple[read.Page, bytes]:
+) -> tuple[read.LogPage, bytes]:
     page = read.forward(task_id, after, filters, size)
     return page, encoder.ndjson(page.lines)
 
@@ -139,7 +139,7 @@ async def _newest_first(query: LogQuery, encoder: Encoder) -> AsyncIterator[byte
 
 def _backward(
     query: LogQuery, before: int | None, filters: Filters, size: int, encoder: Encoder
-) -> tuple[read.Page, bytes]:
+) -> tuple[read.LogPage, bytes]:
     page = read.backward(query.task_id, before, filters, size)
     wanted = [line for line in reversed(page.lines) if line.number > query.after]
     return page, encoder.ndjson(wanted)
@@ -172,7 +172,7 @@ async def _followed(request: HttpRequest, query: LogQuery, encoder: Encoder) -> 
                     await nudge.wait()
 
 
-async def _read_on(tail: Tail, query: LogQuery, after: int, encoder: Encoder) -> tuple[read.Page, bytes]:
+async def _read_on(tail: Tail, query: LogQuery, after: int, encoder: Encoder) -> tuple[read.LogPage, bytes]:
     """The next lines, as the process has read them for all; none while the database is away, so that a follower
     outlives its restart."""
     try:
@@ -183,15 +183,15 @@ async def _read_on(tail: Tail, query: LogQuery, after: int, encoder: Encoder) ->
         return page, await reading(encoder.ndjson, page.lines) if page.lines else b""
     except Error as error:
         log.info("cannot read a followed log: %s", error)
-        return read.Page([], after, True), b""
+        return read.LogPage([], after, True), b""
 
 
-def _further(query: LogQuery, after: int, encoder: Encoder) -> tuple[read.Page, bytes]:
+def _further(query: LogQuery, after: int, encoder: Encoder) -> tuple[read.LogPage, bytes]:
     """The next lines by the ranks that are chosen then: a rank whose first line came meanwhile is not passed over."""
     filters = query.filters()
     while True:
         if filters is None:
-            page = read.Page([], read.last_number(query.task_id), True)
+            page = read.LogPage([], read.last_number(query.task_id), True)
         else:
             page = read.forward(query.task_id, after, filters, LINES_PER_READ)
         before, filters = filters, query.filters() if query.changes else filters

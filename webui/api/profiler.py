@@ -22,7 +22,7 @@ from metrics import profiler_batches
 from metrics.profiler_batches import MISC, SYSTEM, TIMING, Batch, Labels
 from webui.api.answers import Answer, JsonLines, Nothing, Stored, Time, one_of, time_text
 from webui.api.async_views import Principal, async_view
-from webui.api.authentication import Run, authenticate
+from webui.api.authentication import RunPrincipal, authenticate
 from webui.api.log_access import task_of_trial
 from webui.api.ndjson import ndjson, record
 from webui.api.permissions import person, require_owner
@@ -89,7 +89,7 @@ class ProfilerMetrics(ApiView):
 def _task(request: Request, trial_id: int) -> str:
     """The task of a trial that the run, or its owner, may report for."""
     trial = find(request, trial_id)
-    if not isinstance(request.user, Run):
+    if not isinstance(request.user, RunPrincipal):
         require_owner(person(request), trial.experiment)
     task_id: str = trial.task_id
     return task_id

@@ -115,7 +115,7 @@ def _attempt_rows(page: list[Held]) -> Iterator[list[object]]:
         ]  # fmt: skip
 
 
-def _sum_rows(each: usage.Sum) -> Iterator[list[object]]:
+def _sum_rows(each: usage.UsageSum) -> Iterator[list[object]]:
     kinds = {"experiment_label": each.by_label, "username": each.by_user, "resource_pool": each.by_pool}
     for kind, values in kinds.items():
         for key, seconds in sorted(values.items()):

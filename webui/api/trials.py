@@ -17,7 +17,7 @@ from experiments.models import Checkpoint, Trial
 from metrics import profiler_batches
 from shown import trials as shown_trials
 from webui.api.answers import Answer, Nothing
-from webui.api.authentication import Run
+from webui.api.authentication import RunPrincipal
 from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor, person, require_owner
@@ -29,7 +29,7 @@ def find(request: Request, trial_id: int) -> Any:
     """The trial with its numbers; to a run, its own alone. Raises Missing."""
     trial = shown_trials.with_numbers().filter(pk=trial_id).first()
     who: Any = request.user
-    if trial is None or (isinstance(who, Run) and who.allocation.task_id != trial.task_id):
+    if trial is None or (isinstance(who, RunPrincipal) and who.allocation.task_id != trial.task_id):
         raise Missing(f"trial {trial_id} not found")
     return trial
 
@@ -37,7 +37,7 @@ def find(request: Request, trial_id: int) -> Any:
 def find_to_report(request: Request, trial_id: int) -> Any:
     """The trial for whoever reports of it: its run, or its owner; of a detached run that is a sign of life."""
     trial = find(request, trial_id)
-    if not isinstance(request.user, Run):
+    if not isinstance(request.user, RunPrincipal):
         require_owner(person(request), trial.experiment)
         if trial.experiment.unmanaged:
             detached.sign_of_life(trial)

@@ -10,7 +10,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from experiments import stored_files
 from experiments.models import Checkpoint
-from webui.downloads.zip_stream import COMPRESSION, Entry, Sink
+from webui.downloads.zip_stream import COMPRESSION, Sink, ZipEntry
 from webui.waiting.storage_threads import on_storage
 
 BLOCK_BYTES = 1 << 20
@@ -71,7 +71,7 @@ def _zip(checkpoint: Checkpoint, files: Mapping[str, int]) -> Generator[bytes]:
     sink = Sink()
     with ZipFile(sink, "w", ZIP_DEFLATED, compresslevel=COMPRESSION) as into:
         for path, size in sorted(files.items()):
-            with Entry(into, path) as entry:
+            with ZipEntry(into, path) as entry:
                 for block in _blocks(checkpoint, path, 0, size):
                     entry.write(block)
                     yield sink.drain()

@@ -13,10 +13,10 @@ from django.db.models import Sum
 
 from logs import read
 from logs.filters import Filters
-from logs.lines import NO_RANK, SERVER, STDERR, STDOUT, STREAM_NAMES, Line, raw
+from logs.lines import NO_RANK, SERVER, STDERR, STDOUT, STREAM_NAMES, LogLine, raw
 from logs.models import RankSeen
 from logs.written import Joiner, Writer
-from webui.downloads.zip_stream import COMPRESSION, Entry, Sink
+from webui.downloads.zip_stream import COMPRESSION, Sink, ZipEntry
 from webui.waiting.threads import stepped
 
 #: Chunks hold lines of many ranks, so that one pass over them serves so many ranks, with so many lines in all (one
@@ -84,7 +84,7 @@ def _of_ranks(into: ZipFile, task_id: str, filters: Filters, folder: str, end: i
             file: stack.enter_context(tempfile.SpooledTemporaryFile(WAITING_BYTES_MAX // len(files)))
             for file in files[1:]
         }
-        with Entry(into, _name(folder, *files[0])) as entry:
+        with ZipEntry(into, _name(folder, *files[0])) as entry:
             targets = {file: spool.write for file, spool in waiting.items()} | {files[0]: entry.write}
             joiner = Joiner()
             for pieces in read.pieces(task_id, replace(filters, streams=frozenset(wanted)), upto=end):
@@ -93,7 +93,7 @@ def _of_ranks(into: ZipFile, task_id: str, filters: Filters, folder: str, end: i
             _hand_out(joiner.rest(), targets)
         for file, spool in waiting.items():
             spool.seek(0)
-            with Entry(into, _name(folder, *file)) as entry:
+            with ZipEntry(into, _name(folder, *file)) as entry:
                 while piece := spool.read(_COPIED_BYTES):
                     entry.write(piece)
                     yield
@@ -115,7 +115,7 @@ def _name(folder: str, rank: int, stream: str) -> str:
 def _of_server(into: ZipFile, task_id: str, filters: Filters, folder: str, end: int) -> Generator[None]:
     only = replace(filters, streams=frozenset({SERVER}))
     after = 0
-    with Entry(into, f"{folder}/server.log") as entry:
+    with ZipEntry(into, f"{folder}/server.log") as entry:
         while after < end:
             page = read.forward(task_id, after, only)
             entry.write(b"".join(_said(line) for line in page.lines if line.number <= end))
@@ -123,7 +123,7 @@ def _of_server(into: ZipFile, task_id: str, filters: Filters, folder: str, end: 
             yield
 
 
-def _said(line: Line) -> bytes:
+def _said(line: LogLine) -> bytes:
     at = datetime.fromtimestamp(line.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     level = f"{line.level}: " if line.level else ""
     return f"[{at}] {level}".encode() + raw(line.text) + b"\n"

@@ -16,7 +16,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 from experiments import event_files
 from experiments.models import Trial
 from metrics import tensorboard
-from webui.downloads.zip_stream import COMPRESSION, Entry, Sink
+from webui.downloads.zip_stream import COMPRESSION, Sink, ZipEntry
 from webui.waiting.threads import stepped
 
 #: of a folder; file systems take 255 bytes
@@ -36,12 +36,12 @@ def written(trials: Sequence[Trial], folder: str) -> Generator[bytes]:
             begin = trial.started_at.timestamp()
             for group, own in folders(tensorboard.groups(trial.pk)).items():
                 name = f"{folder}/trial-{trial.pk}/{own}/events.out.tfevents.{int(begin)}.trainmaster"
-                with Entry(into, name) as entry:
+                with ZipEntry(into, name) as entry:
                     for block in tensorboard.event_file(trial.pk, group, begin):
                         entry.write(block)
                         yield sink.drain()
             for path, file in event_files.of_trial(trial.experiment_id, trial.pk):
-                with Entry(into, f"{folder}/trial-{trial.pk}/files/{path}") as entry:
+                with ZipEntry(into, f"{folder}/trial-{trial.pk}/files/{path}") as entry:
                     for block in _blocks(file):
                         entry.write(block)
                         yield sink.drain()

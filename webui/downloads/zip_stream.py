@@ -28,14 +28,14 @@ class Sink(io.RawIOBase):
         return b"".join(parts)
 
 
-class Entry:
+class ZipEntry:
     """A file of the archive, which is not there before its first byte."""
 
     def __init__(self, into: ZipFile, name: str) -> None:
         self._into, self._name = into, name
         self._file: IO[bytes] | None = None
 
-    def __enter__(self) -> Entry:
+    def __enter__(self) -> ZipEntry:
         return self
 
     def __exit__(self, *exc: object) -> None:

@@ -34,7 +34,7 @@ from accounts.refusals import Code, Refusal
 from logs import read
 from logs.filters import Filters
 from logs.runs import LINES_PER_RUN, RUN_CHARACTERS, encode
-from webui.live.requests import Ack, View, parse_frame
+from webui.live.requests import Ack, LogView, parse_frame
 from webui.live.sockets import Socket
 from webui.live.tails import Tail, tails
 from webui.waiting.threads import catching_up
@@ -60,7 +60,7 @@ class LogViewer(Socket):
     """One open log page."""
 
     async def connect(self) -> None:
-        self._view: View | None = None
+        self._view: LogView | None = None
         self._error: str | None = None
         self._cursor = 0
         self._unacked = 0

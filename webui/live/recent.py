@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from logs.filters import Filters
-from logs.lines import Line
+from logs.lines import LogLine
 from logs.runs import LineRun, Piece, encode, read_runs
 from webui.waiting.threads import catching_up, reading
 
@@ -115,7 +115,7 @@ class Recent:
         self.take(await reading(read_runs, self.task_id, number, self._most_bytes() // 2))
 
 
-async def _encode(lines: list[Line], filters: Filters) -> Piece:
+async def _encode(lines: list[LogLine], filters: Filters) -> Piece:
     # a pattern may take long, and then only those wait for it who search with one
     run = catching_up if filters.pattern else reading
     return await run(encode, lines, filters)

@@ -20,7 +20,7 @@ class Ack:
 
 
 @dataclass(frozen=True)
-class View:
+class LogView:
     """Lines behind number `after` that the filters leave. `generation` is the viewer's own count of its requests."""
 
     after: int
@@ -28,7 +28,7 @@ class View:
     generation: Any
 
 
-def parse_frame(text: str) -> Ack | View:
+def parse_frame(text: str) -> Ack | LogView:
     """Read a frame of a viewer. Raises Refusal."""
     try:
         frame = bounded_json.loads(text)
@@ -41,7 +41,7 @@ def parse_frame(text: str) -> Ack | View:
     generation = frame.get("generation")
     if not isinstance(generation, int | str | None):
         raise Refusal("generation must be a number or text.")
-    return View(_number(frame, "after"), _filters(frame), generation)
+    return LogView(_number(frame, "after"), _filters(frame), generation)
 
 
 def _number(frame: dict[str, Any], name: str) -> int:

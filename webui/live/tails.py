@@ -32,7 +32,7 @@ RECENT_BYTES, RECENT_BYTES_PER_TASK = 48 * 1024**2, 8 * 1024**2
 log = logging.getLogger(__name__)
 
 
-class Look(NamedTuple):
+class TailLook(NamedTuple):
     """What one look at the database has found; `ranks` is None where it did not ask for them."""
 
     newest: int
@@ -79,7 +79,7 @@ class Tail:
                 await asyncio.sleep(min(GATHER_SECONDS_MAX, gather))
                 await watch.wait(LOOK_AGAIN_SECONDS)
 
-    async def next_lines(self, after: int, filters: Filters, limit: int = LINES_PER_RUN) -> read.Page:
+    async def next_lines(self, after: int, filters: Filters, limit: int = LINES_PER_RUN) -> read.LogPage:
         """The page behind line `after`, as read.forward has it, from what the process has read anyway.
 
         `limit` bounds the lines looked at. For followers: who is far behind reads the database here, at most a
@@ -99,7 +99,7 @@ class Tail:
             lines, upto = lines[:limit], lines[limit - 1].number
         select = catching_up if filters.pattern else reading
         wanted = await select(filters.select, lines)
-        return read.Page(wanted, upto, upto >= self.newest)
+        return read.LogPage(wanted, upto, upto >= self.newest)
 
     async def _look(self) -> None:
         now = time.monotonic()
@@ -122,7 +122,7 @@ class Tail:
 
     def _read(
         self, with_ranks: bool, ended_before: bool, awaited: int | None, wanted: Sequence[Filters]
-    ) -> Look | None:
+    ) -> TailLook | None:
         state = Task.objects.filter(pk=self.task_id).values_list("state", flat=True).first()
         if state is None:
             return None
@@ -135,7 +135,7 @@ class Tail:
         pieces: Sequence[dict[Filters, Piece]] = ()
         if awaited is not None and awaited < newest:
             runs, pieces = read_encoded(self.task_id, awaited, self._most_bytes() // 2, wanted)
-        return Look(newest, ended, ranks, runs, pieces)
+        return TailLook(newest, ended, ranks, runs, pieces)
 
 
 class Tails:

@@ -32,7 +32,7 @@ HOUR_SECONDS = 3600
 
 
 @dataclass(frozen=True)
-class View:
+class ClusterView:
     """What the address asks for."""
 
     range: str
@@ -57,10 +57,10 @@ class PoolLine:
     waiting_most: float
 
 
-def read(query: QueryDict) -> View:
+def read(query: QueryDict) -> ClusterView:
     name = choice(query, "range", RANGES, "day")
     now = timezone.now()
-    return View(name, now - RANGES[name], now)
+    return ClusterView(name, now - RANGES[name], now)
 
 
 def idle_rule() -> str:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from accounts.refusals import Refusal
 from dispatch.keeping import usage, usage_periods
-from dispatch.keeping.usage import Sum
+from dispatch.keeping.usage import UsageSum
 from dispatch.keeping.usage_periods import Periods, Unit
 from metrics import usage_charts
 from webui.api.resource_usage import PERIODS
@@ -27,7 +27,7 @@ TOTAL = "all slots"
 
 
 @dataclass(frozen=True)
-class View:
+class UsageView:
     """What the address asks for. `refusal`: why its period is not shown, which is then the usual one."""
 
     periods: Periods
@@ -54,18 +54,18 @@ class UsageLine:
     percent: float
 
 
-def read(query: QueryDict) -> View:
+def read(query: QueryDict) -> UsageView:
     unit: Unit = choice(query, "by", FIRST, "day")
     group = choice(query, "group", GROUPS, "user")
     usual = usage_periods.latest(unit, FIRST[unit], timezone.now())
     first, last = str(query.get("from") or usual.names[0]), str(query.get("to") or usual.names[-1])
     try:
-        return View(usage_periods.between(unit, first, last, most=MOST[unit]), group)
+        return UsageView(usage_periods.between(unit, first, last, most=MOST[unit]), group)
     except Refusal as error:
-        return View(usual, group, str(error))
+        return UsageView(usual, group, str(error))
 
 
-def lines(view: View, sums: list[Sum]) -> list[UsageLine]:
+def lines(view: UsageView, sums: list[UsageSum]) -> list[UsageLine]:
     """Who used how much, the most first."""
     parts = [_parts(each, view.group) for each in sums]
     total = sum(each.seconds for each in sums)
@@ -77,7 +77,7 @@ def lines(view: View, sums: list[Sum]) -> list[UsageLine]:
     return sorted(found, key=lambda line: (-line.hours, line.name))
 
 
-def _parts(each: Sum, group: str) -> Mapping[str, float]:
+def _parts(each: UsageSum, group: str) -> Mapping[str, float]:
     if group == "total":
         return {TOTAL: each.seconds} if each.seconds else {}
     if group == "label":

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _REMEMBERED_MAX = 5000
 
 
-class Answer(StrEnum):
+class ProxyAnswer(StrEnum):
     OPEN = "open"
     NOT_LOGGED_IN = "not logged in"
     FORBIDDEN = "forbidden"
@@ -43,7 +43,7 @@ class Answer(StrEnum):
 class Visit:
     """What a visitor gets. `door` is there when the answer is OPEN."""
 
-    answer: Answer
+    answer: ProxyAnswer
     task_id: str = ""
     door: Door | None = None
     #: whether its program is asked for addresses without the task's base
@@ -85,7 +85,7 @@ _noted: dict[str, float] = {}
 def visit(visitor: Visitor) -> Visit:
     """Reads the database, unless the same visitor came a moment ago. Looking is using, for the idle timeout."""
     made = look(visitor)
-    if made.answer == Answer.OPEN and made.is_use:
+    if made.answer == ProxyAnswer.OPEN and made.is_use:
         _note_use(made.task_id)
     return made
 
@@ -97,7 +97,9 @@ def look(visitor: Visitor) -> Visit:
     if found and found[0] > now:
         return found[1]
     made = _look_up(visitor)
-    if made.answer != Answer.OPEN:  # it may open at once; and a stranger's long headers would fill the memory
+    if (
+        made.answer != ProxyAnswer.OPEN
+    ):  # it may open at once; and a stranger's long headers would fill the memory
         _remembered.pop(key, None)
         return made
     if len(_remembered) >= _REMEMBERED_MAX:
@@ -125,7 +127,7 @@ async def until_it_may_not(visitor: Visitor) -> None:
         except Error as error:
             log.info("cannot check the login of a stream to task %s: %s", visitor.service_id, error)
             continue
-        if seen.answer not in {Answer.OPEN, Answer.WAITING}:
+        if seen.answer not in {ProxyAnswer.OPEN, ProxyAnswer.WAITING}:
             raise NoLonger(seen)
 
 
@@ -139,21 +141,21 @@ def _look_up(visitor: Visitor) -> Visit:
     else:
         user = None
     if user is None and not (service and _is_open_to_keys(service, visitor)):
-        return Visit(Answer.NOT_LOGGED_IN, task_id)
+        return Visit(ProxyAnswer.NOT_LOGGED_IN, task_id)
     if service is None:
-        return Visit(Answer.NOT_FOUND)
+        return Visit(ProxyAnswer.NOT_FOUND)
     command = service.command
     if user is not None and not may_use(user, command):
-        return Visit(Answer.FORBIDDEN, task_id)
+        return Visit(ProxyAnswer.FORBIDDEN, task_id)
     if command.has_ended or command.state != CommandState.ACTIVE:
-        return Visit(Answer.ENDED, task_id)
+        return Visit(ProxyAnswer.ENDED, task_id)
     door = door_of(command)
     if door is None:
-        return Visit(Answer.WAITING, task_id)
+        return Visit(ProxyAnswer.WAITING, task_id)
     plain = command.kind == Job.Kind.COMMAND
     bytewise = command.kind == Job.Kind.SHELL or (plain and ports_of(command)[0].get("proxy_tcp") is True)
     counted = command.kind == Job.Kind.NOTEBOOK and command.config.get("notebook_idle_type") == "activity"
-    return Visit(Answer.OPEN, task_id, door, plain, bytewise, not counted)
+    return Visit(ProxyAnswer.OPEN, task_id, door, plain, bytewise, not counted)
 
 
 def _is_open_to_keys(service: Service, visitor: Visitor) -> bool:

@@ -20,7 +20,7 @@ from webui.live import login
 from webui.proxy import access
 from webui.proxy import login as proxy_login
 from webui.proxy import origin as proxy_origin
-from webui.proxy.access import Answer, NoLonger, Visit, Visitor
+from webui.proxy.access import NoLonger, ProxyAnswer, Visit, Visitor
 from webui.proxy.headers import Headers, answer_headers, guards, request_headers
 from webui.proxy.requests import Exchange, Unanswered
 from webui.proxy.sockets import Tunnelled
@@ -32,11 +32,11 @@ PREFIX = "/proxy/"
 #: on the origin of tasks: where the console sends a browser with a ticket
 ENTRANCE = "/proxy/+enter"
 _SENTENCES = {
-    Answer.NOT_LOGGED_IN: (401, "Not logged in: log in first."),
-    Answer.FORBIDDEN: (403, "This task belongs to another user; only its owner and admins can use it."),
-    Answer.NOT_FOUND: (404, "No task with this id can be used through the server."),
-    Answer.WAITING: (503, "The task is not ready yet; try again in a moment."),
-    Answer.ENDED: (410, "The task has ended."),
+    ProxyAnswer.NOT_LOGGED_IN: (401, "Not logged in: log in first."),
+    ProxyAnswer.FORBIDDEN: (403, "This task belongs to another user; only its owner and admins can use it."),
+    ProxyAnswer.NOT_FOUND: (404, "No task with this id can be used through the server."),
+    ProxyAnswer.WAITING: (503, "The task is not ready yet; try again in a moment."),
+    ProxyAnswer.ENDED: (410, "The task has ended."),
 }
 _ENTER_ANEW = "No longer logged in to this task: open it from the console."
 _ELSEWHERE = "Use this task at {}; open its address again."
@@ -134,8 +134,8 @@ async def _answer(asked: Asked, scope: Scope, receive: Receive, send: Send) -> R
     foreign = asked.headers.get("service-worker") == "script" or (
         scope["method"] not in {"GET", "HEAD", "OPTIONS"} and not login.is_own_origin(asked.headers)
     )
-    if foreign or visit.answer != Answer.OPEN:
-        return _refusal(Visit(Answer.FORBIDDEN) if foreign else visit, asked, scope["method"])
+    if foreign or visit.answer != ProxyAnswer.OPEN:
+        return _refusal(Visit(ProxyAnswer.FORBIDDEN) if foreign else visit, asked, scope["method"])
     if is_elsewhere(asked.headers, asked.apart):
         return await reading(_handed_over, asked, visit, scope["method"])
     return await _carry(visit, visitor, asked, scope, receive, send)
@@ -199,14 +199,14 @@ async def _carry(
 def _refusal(visit: Visit, asked: Asked, method: str) -> Response:
     status, sentence = _SENTENCES[visit.answer]
     console = proxy_login.console_of(asked.headers) if asked.apart else ""
-    lost = asked.apart and visit.answer == Answer.NOT_LOGGED_IN
+    lost = asked.apart and visit.answer == ProxyAnswer.NOT_LOGGED_IN
     reads_pages = method == "GET" and "text/html" in asked.headers.get("accept", "")
     if not reads_pages or (asked.apart and not console):
         more = {"Retry-After": "1"} if status == 503 else {}
         return JSONResponse({"message": _ENTER_ANEW if lost else sentence}, status, more)
     if lost:  # the console asks for a login, or hands the browser over anew
         return RedirectResponse(f"{console}{asked.target}", 303)
-    if visit.answer == Answer.NOT_LOGGED_IN:
+    if visit.answer == ProxyAnswer.NOT_LOGGED_IN:
         return RedirectResponse(f"{settings.LOGIN_URL}?next={quote(asked.base)}", 303)
     return RedirectResponse(f"{console}/tasks/{asked.service_id.partition(':')[0]}", 303)
 

@@ -20,7 +20,7 @@ from websockets.typing import Subprotocol
 from dispatch.ssh import doors
 from webui.live import login
 from webui.proxy import access
-from webui.proxy.access import Answer, NoLonger, Visit, Visitor
+from webui.proxy.access import NoLonger, ProxyAnswer, Visit, Visitor
 from webui.proxy.headers import request_headers
 from webui.waiting.threads import reading
 
@@ -63,7 +63,7 @@ class Tunnelled:
             log.warning("the database is unavailable or busy: %s", error)
             await self._refuse()
             return
-        if visit.answer != Answer.OPEN or visit.door is None:
+        if visit.answer != ProxyAnswer.OPEN or visit.door is None:
             await self._refuse()
             return
         try:

@@ -16,14 +16,14 @@ from experiments import checkpoints
 from experiments.models import Checkpoint, Trial
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState
-from webui.runner_api.answers import Refused
+from webui.runner_api.answers import RefusedRequest
 
 _SCHEME = "bearer "
 _NUMBER_DIGITS = 10  # that of an attempt has fewer
 
 
 @dataclass(frozen=True)
-class Run:
+class KnownRun:
     """The allocation that a token stands for."""
 
     allocation_id: str
@@ -34,7 +34,7 @@ def token_of(request: Request) -> str:
     """The bearer token. Raises Refused (401) when there is none."""
     authorization = request.headers.get("authorization", "")
     if not authorization.lower().startswith(_SCHEME):
-        raise Refused(401, "The request has no run token: send Authorization: Bearer <run token>.")
+        raise RefusedRequest(401, "The request has no run token: send Authorization: Bearer <run token>.")
     return authorization[len(_SCHEME) :].strip()
 
 
@@ -89,7 +89,7 @@ def _is_replaced(allocation_id: str) -> bool:
     return Allocation.objects.filter(task_id=task_id, number__gt=int(number)).exists()
 
 
-def run_of(token: str, *, over_too: bool = False) -> Run:
+def run_of(token: str, *, over_too: bool = False) -> KnownRun:
     """The open allocation of this token. Raises Refused (401: nobody's token) or Over (410).
 
     With `over_too` also one that is over: the uploads of its checkpoints may outlive its ranks.
@@ -101,19 +101,19 @@ def run_of(token: str, *, over_too: bool = False) -> Run:
         raise _unknown_token()
     if row[2] == AllocationState.TERMINATED and not over_too:
         raise Over(f"Allocation {row[0]} has ended.")
-    return Run(row[0], row[1])
+    return KnownRun(row[0], row[1])
 
 
-def storage_of(run: Run) -> tuple[Run, dict[str, Any]]:
+def storage_of(run: KnownRun) -> tuple[KnownRun, dict[str, Any]]:
     """The run and the `checkpoint_storage` of its experiment, keys and all. Raises Refused (404)."""
     trial = Trial.objects.filter(task_id=run.task_id).select_related("experiment").first()
     if trial is None:
-        raise Refused(404, "This run does not belong to a trial, so it has no checkpoints.")
+        raise RefusedRequest(404, "This run does not belong to a trial, so it has no checkpoints.")
     return run, trial.experiment.config.get("checkpoint_storage") or {}
 
 
-def _unknown_token() -> Refused:
-    return Refused(401, "The run token was rejected: it is unknown to this server.")
+def _unknown_token() -> RefusedRequest:
+    return RefusedRequest(401, "The run token was rejected: it is unknown to this server.")
 
 
 def _checkpoints() -> QuerySet[Checkpoint]:
@@ -121,20 +121,20 @@ def _checkpoints() -> QuerySet[Checkpoint]:
     return Checkpoint.objects.select_related("trial__experiment")
 
 
-def checkpoint_to_write(run: Run, checkpoint_uuid: uuid.UUID) -> Checkpoint:
+def checkpoint_to_write(run: KnownRun, checkpoint_uuid: uuid.UUID) -> Checkpoint:
     """A checkpoint that this very run has reported. Raises Refused (404, also for those of others)."""
     checkpoint = _checkpoints().filter(pk=checkpoint_uuid, allocation_id=run.allocation_id).first()
     if checkpoint is None:
-        raise Refused(404, f"This run has not reported a checkpoint {checkpoint_uuid} (yet).")
+        raise RefusedRequest(404, f"This run has not reported a checkpoint {checkpoint_uuid} (yet).")
     return checkpoint
 
 
-def checkpoint_to_read(run: Run, checkpoint_uuid: uuid.UUID) -> Checkpoint:
+def checkpoint_to_read(run: KnownRun, checkpoint_uuid: uuid.UUID) -> Checkpoint:
     """One of the run's own experiment, or the one that its trial resumes from or began with. Raises Refused (404)."""
     trial = Trial.objects.filter(task_id=run.task_id).first()
     if trial is None:
-        raise Refused(404, "This run does not belong to a trial, so it has no checkpoints.")
+        raise RefusedRequest(404, "This run does not belong to a trial, so it has no checkpoints.")
     checkpoint = _checkpoints().filter(checkpoints.open_to(trial), pk=checkpoint_uuid).first()
     if checkpoint is None:
-        raise Refused(404, f"There is no checkpoint {checkpoint_uuid} that this run can read.")
+        raise RefusedRequest(404, f"There is no checkpoint {checkpoint_uuid} that this run can read.")
     return checkpoint

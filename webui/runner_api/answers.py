@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """The request gets this status and sentence; `fields` join the answer's body."""
 
     def __init__(self, status: int, sentence: str, *, retry_after: int | None = None, **fields: Any) -> None:
@@ -60,7 +60,7 @@ def endpoint(view: Endpoint) -> Endpoint:
 def _check_protocol(request: Request) -> None:
     sent = request.headers.get(PROTOCOL_HEADER, str(PROTOCOL))
     if not sent.isdecimal() or not OLDEST_PROTOCOL <= int(sent) <= PROTOCOL:
-        raise Refused(
+        raise RefusedRequest(
             400,
             f"{PROTOCOL_HEADER} is {sent!r}; this server speaks {OLDEST_PROTOCOL} to {PROTOCOL}. "
             "Update the server before its hosts.",
@@ -72,7 +72,7 @@ def _answer_to(error: Exception) -> Response:
         log.warning("%s (%s)", sentence, error)
         return _error(HTTPStatus.INSUFFICIENT_STORAGE, sentence, limits.FULL_DISK_RETRY_AFTER_SECONDS)
     match error:
-        case Refused():
+        case RefusedRequest():
             return _error(error.status, str(error), error.retry_after, error.fields)
         case OffsetConflict():
             return _error(409, str(error), None, {"offset": error.stored})
@@ -111,12 +111,12 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
                     raise too_large(limit_bytes)
                 parts.append(part)
     except TimeoutError as error:
-        raise Refused(408, f"The body did not arrive within {limits.BODY_SECONDS:g} s.") from error
+        raise RefusedRequest(408, f"The body did not arrive within {limits.BODY_SECONDS:g} s.") from error
     return b"".join(parts)
 
 
-def too_large(limit_bytes: int) -> Refused:
-    return Refused(413, f"The body is larger than {limit_bytes:,} bytes; send less at a time.")
+def too_large(limit_bytes: int) -> RefusedRequest:
+    return RefusedRequest(413, f"The body is larger than {limit_bytes:,} bytes; send less at a time.")
 
 
 async def read_object(request: Request, limit_bytes: int) -> dict[str, Any]:
@@ -125,7 +125,7 @@ async def read_object(request: Request, limit_bytes: int) -> dict[str, Any]:
     try:
         value = bounded_json.loads(raw or b"{}")
     except ValueError as error:
-        raise Refused(400, f"The body is not JSON: {error}.") from error
+        raise RefusedRequest(400, f"The body is not JSON: {error}.") from error
     if not isinstance(value, dict):
-        raise Refused(400, "The body is not a JSON object.")
+        raise RefusedRequest(400, "The body is not a JSON object.")
     return value

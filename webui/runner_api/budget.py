@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from uuid import UUID
 
 from webui.runner_api import limits
-from webui.runner_api.answers import Refused
+from webui.runner_api.answers import RefusedRequest
 
 _JOBS_KEPT = 1024
 
@@ -75,7 +75,7 @@ class Budgets:
             share = self._shares[job_id] = Share(now)
         debt = share.seconds_of_debt(now)
         if debt > 0:
-            raise Refused(
+            raise RefusedRequest(
                 429,
                 f"This job ships more than {limits.LOG_BYTES_PER_SECOND:,.0f} bytes per second; "
                 "further data waits on its host.",
@@ -83,7 +83,7 @@ class Budgets:
             )
         if share.waiting >= limits.JOB_PENDING_BATCHES:
             sentence = "The server is still storing many batches of this job; send this one later."
-            raise Refused(429, sentence, retry_after=limits.RETRY_AFTER_SECONDS)
+            raise RefusedRequest(429, sentence, retry_after=limits.RETRY_AFTER_SECONDS)
         return share
 
     def _forget_idle(self, now: float) -> None:

@@ -15,7 +15,7 @@ from experiments.checkpoints import MissingFiles
 from experiments.models import Checkpoint
 from experiments.states import USABLE, CheckpointState
 from webui.runner_api import access, files, limits
-from webui.runner_api.answers import Refused, endpoint, read_object
+from webui.runner_api.answers import RefusedRequest, endpoint, read_object
 from webui.waiting.storage_threads import on_storage
 from webui.waiting.threads import on_files, reading, storing
 
@@ -45,17 +45,19 @@ async def put_file(request: Request) -> Response:
 def check_open(checkpoint: Checkpoint) -> None:
     """Raises Refused (409) once its files can no longer change."""
     if checkpoint.state != CheckpointState.PARTIAL:
-        raise Refused(
+        raise RefusedRequest(
             409, f"Checkpoint {checkpoint.pk} is {checkpoint.state}; its files can no longer change."
         )
     if checkpoint.storage.get("type", "server") != "server":
-        raise Refused(409, f"Checkpoint {checkpoint.pk} is not in the server's own storage.")
+        raise RefusedRequest(409, f"Checkpoint {checkpoint.pk} is not in the server's own storage.")
 
 
 async def check_room(size: int) -> None:
     """Raises Refused (507)."""
     if size > await on_files(files.room_left):
-        raise Refused(507, f"The server's disk does not have {size:,} bytes of free space.", retry_after=60)
+        raise RefusedRequest(
+            507, f"The server's disk does not have {size:,} bytes of free space.", retry_after=60
+        )
 
 
 def named(request: Request) -> tuple[uuid.UUID, str]:
@@ -65,7 +67,7 @@ def named(request: Request) -> tuple[uuid.UUID, str]:
 def length(request: Request) -> int:
     text = request.headers.get("content-length", "")
     if not text.isdecimal():
-        raise Refused(411, "A file needs a Content-Length.")
+        raise RefusedRequest(411, "A file needs a Content-Length.")
     return int(text)
 
 
@@ -73,9 +75,9 @@ def check_wanted(checkpoint: Checkpoint, path: str, size: int) -> None:
     """The record that the SDK wrote says which files there are; others would only fill the disk."""
     wanted = checkpoint.resources.get(path)
     if checkpoint.resources and wanted is None:
-        raise Refused(404, f"Checkpoint {checkpoint.pk} was reported without a file {path!r}.")
+        raise RefusedRequest(404, f"Checkpoint {checkpoint.pk} was reported without a file {path!r}.")
     if wanted is not None and int(wanted) != size:
-        raise Refused(
+        raise RefusedRequest(
             400, f"The file {path!r} was reported with {int(wanted):,} bytes, but this one has {size:,}."
         )
 
@@ -103,7 +105,7 @@ async def receive(request: Request, write: Callable[[bytes], None], size: int) -
             arrived += len(part)
             if arrived > size:
                 block.clear()
-                raise Refused(400, f"Received more than the announced {size:,} bytes.")
+                raise RefusedRequest(400, f"Received more than the announced {size:,} bytes.")
             block += part
             if len(block) >= limits.FILE_BLOCK_BYTES:
                 await on_files(write, bytes(block))
@@ -112,7 +114,7 @@ async def receive(request: Request, write: Callable[[bytes], None], size: int) -
         if block:
             await asyncio.shield(on_files(write, bytes(block)))
     if arrived != size:
-        raise Refused(400, f"Received {arrived:,} of {size:,} bytes; send the rest again.")
+        raise RefusedRequest(400, f"Received {arrived:,} of {size:,} bytes; send the rest again.")
 
 
 async def _next_part(stream: object) -> bytes:
@@ -124,7 +126,7 @@ async def _next_part(stream: object) -> bytes:
                     return b""
             return bytes(part)
     except TimeoutError as error:
-        raise Refused(408, f"Received no data of the file for {limits.BODY_SECONDS:g} s.") from error
+        raise RefusedRequest(408, f"Received no data of the file for {limits.BODY_SECONDS:g} s.") from error
 
 
 @endpoint
@@ -139,7 +141,7 @@ async def get_file(request: Request) -> Response:
         url = await on_storage(checkpoint, lambda: stored_files.signed_url(checkpoint, path))
         return RedirectResponse(str(url), 307, {**headers, "Cache-Control": "no-store"})
     if not await on_files(target.is_file):
-        raise Refused(404, f"Checkpoint {checkpoint_uuid} has no file {path!r} on the server.")
+        raise RefusedRequest(404, f"Checkpoint {checkpoint_uuid} has no file {path!r} on the server.")
     return FileResponse(target, media_type="application/octet-stream", headers=headers)
 
 
@@ -149,7 +151,7 @@ async def complete(request: Request) -> Response:
     token, checkpoint_uuid = access.token_of(request), request.path_params["uuid"]
     said = (await read_object(request, limits.COMPLETE_BODY_BYTES)).get("resources", {})
     if not isinstance(said, dict) or not all(_is_size(size) for size in said.values()):
-        raise Refused(400, "resources must be an object of paths and their sizes in bytes.")
+        raise RefusedRequest(400, "resources must be an object of paths and their sizes in bytes.")
     for path in said:
         files.place(checkpoint_uuid, path.rstrip("/"))
 
@@ -164,7 +166,7 @@ async def complete(request: Request) -> Response:
     try:
         await storing(checkpoints.completed, checkpoint_uuid, said, there)
     except MissingFiles as error:
-        raise Refused(409, str(error), missing=error.paths) from error
+        raise RefusedRequest(409, str(error), missing=error.paths) from error
     return JSONResponse({})
 
 
@@ -172,7 +174,7 @@ async def _listing(checkpoint: Checkpoint) -> dict[str, int]:
     try:
         return await on_storage(checkpoint, lambda: stored_files.listing(checkpoint))
     except OSError as error:
-        raise Refused(503, str(error), retry_after=5) from error
+        raise RefusedRequest(503, str(error), retry_after=5) from error
 
 
 def _is_size(value: object) -> bool:

@@ -16,7 +16,7 @@ from experiments.models import Trial
 from experiments.states import ExperimentState
 from jobs.models import Allocation
 from webui.runner_api import access, files, limits
-from webui.runner_api.answers import Refused, endpoint, read_body
+from webui.runner_api.answers import RefusedRequest, endpoint, read_body
 from webui.waiting.threads import on_files, reading
 
 _GOING = {ExperimentState.DELETING, ExperimentState.DELETE_FAILED}
@@ -40,11 +40,13 @@ async def put(request: Request) -> Response:
     files.names_of(path)
     offset, replace = request.query_params.get("offset", ""), request.query_params.get("replace") == "true"
     if not offset.isdecimal() or (replace and int(offset)):
-        raise Refused(400, f"offset is {offset!r}; it must be a number of bytes, and 0 with replace=true.")
+        raise RefusedRequest(
+            400, f"offset is {offset!r}; it must be a number of bytes, and 0 with replace=true."
+        )
     block = await read_body(request, limits.EVENT_FILE_PART_BYTES)
     place = await reading(_place, token)
     if replace and not place.is_current:
-        raise Refused(410, "This attempt has ended; it cannot replace files of the current one.")
+        raise RefusedRequest(410, "This attempt has ended; it cannot replace files of the current one.")
     return JSONResponse({"offset": await on_files(_append, place.folder, path, int(offset), block, replace)})
 
 
@@ -52,7 +54,7 @@ def _place(token: str) -> _Place:
     run = access.run_of(token, over_too=True)
     trial = Trial.objects.select_related("experiment", "task").filter(task_id=run.task_id).first()
     if trial is None or trial.experiment.state in _GOING:
-        raise Refused(
+        raise RefusedRequest(
             404, "This run does not belong (or no longer belongs) to a trial that stores TensorBoard files."
         )
     current = Allocation.objects.filter(pk=run.allocation_id, number=trial.task.run_count).exists()
@@ -72,7 +74,7 @@ def _append(folder: Path, path: str, offset: int, block: bytes, replace: bool) -
         size = os.fstat(descriptor).st_size
         if size != offset:
             sentence = f"{path!r} has {size:,} bytes on the server, not {offset:,}."
-            raise Refused(409, sentence, offset=size, sha256=_digest(target))
+            raise RefusedRequest(409, sentence, offset=size, sha256=_digest(target))
         view = memoryview(block)
         while view:
             view = view[os.write(descriptor, view) :]
@@ -85,13 +87,17 @@ def _refuse_too_much(folder: Path, target: Path, coming: int) -> None:
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
     if sum(sizes) + coming > limits.EVENT_FILES_BYTES_PER_TRIAL:
         allowed = limits.EVENT_FILES_BYTES_PER_TRIAL
-        raise Refused(
+        raise RefusedRequest(
             413, f"A trial may store {allowed:,} bytes of TensorBoard files; this one has {sum(sizes):,}."
         )
     if len(sizes) >= limits.EVENT_FILES_PER_TRIAL and not target.exists():
-        raise Refused(413, f"A trial may store at most {limits.EVENT_FILES_PER_TRIAL:,} TensorBoard files.")
+        raise RefusedRequest(
+            413, f"A trial may store at most {limits.EVENT_FILES_PER_TRIAL:,} TensorBoard files."
+        )
     if coming > files.room_left():
-        raise Refused(507, f"The server's disk does not have {coming:,} bytes of free space.", retry_after=60)
+        raise RefusedRequest(
+            507, f"The server's disk does not have {coming:,} bytes of free space.", retry_after=60
+        )
 
 
 def _digest(path: Path) -> str:

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from experiments import stored_folders
 from webui.runner_api import limits
-from webui.runner_api.answers import Refused
+from webui.runner_api.answers import RefusedRequest
 
 
 def root() -> Path:
@@ -33,7 +33,7 @@ def names_of(path: str) -> list[str]:
     parts = path.split("/")
     sound = all(part not in {"", ".", ".."} and len(os.fsencode(part)) <= 255 for part in parts)
     if not sound or "\0" in path or len(os.fsencode(path)) > limits.PATH_BYTES_MAX:
-        raise Refused(
+        raise RefusedRequest(
             400,
             f"The file name {path!r} is not allowed: it must be relative, without '.' and '..'.",
         )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from experiments import stored_folders
 from webui.runner_api import files, limits
-from webui.runner_api.answers import Refused
+from webui.runner_api.answers import RefusedRequest
 
 _HASHES_MAX = 256
 
@@ -67,7 +67,7 @@ class GrowingFile:
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         if not self._is_ours():
             os.close(self._descriptor)
-            raise Refused(
+            raise RefusedRequest(
                 503, "A part of this file is still arriving over another connection.", retry_after=1
             )
         self.size = os.fstat(self._descriptor).st_size

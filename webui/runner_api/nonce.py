@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from accounts.models import Cluster
 from webui.runner_api import limits
-from webui.runner_api.answers import Refused, endpoint
+from webui.runner_api.answers import RefusedRequest, endpoint
 from webui.waiting.threads import reading
 
 
@@ -19,7 +19,7 @@ async def nonce(request: Request) -> Response:
     """GET `value`: {"hmac": hex HMAC-SHA256 of it}. No login: it proves something about the server only."""
     value = request.query_params.get("value", "")
     if not 1 <= len(value) <= limits.NONCE_CHARACTERS_MAX:
-        raise Refused(400, f"value must have 1 to {limits.NONCE_CHARACTERS_MAX} characters.")
+        raise RefusedRequest(400, f"value must have 1 to {limits.NONCE_CHARACTERS_MAX} characters.")
     cluster = await reading(Cluster.get)
     proof = hmac.new(cluster.nonce_key.encode(), value.encode(), hashlib.sha256).hexdigest()
     return JSONResponse({"hmac": proof, "cluster_id": str(cluster.cluster_id)})

@@ -13,7 +13,7 @@ from experiments import checkpoints, s3_stores, signed_uploads
 from experiments.models import Checkpoint
 from experiments.states import CheckpointState
 from webui.runner_api import access, files, growing_files, limits
-from webui.runner_api.answers import Refused, endpoint, read_object
+from webui.runner_api.answers import RefusedRequest, endpoint, read_object
 from webui.runner_api.checkpoints import check_open, check_room, check_wanted, length, named, receive
 from webui.runner_api.growing_files import GrowingFile, WrongDigest
 from webui.waiting.threads import on_clouds, on_files, reading, storing
@@ -34,7 +34,7 @@ async def put_part(request: Request) -> Response:
     check_wanted(checkpoint, path, size)
     is_last = offset + coming == size
     if offset + coming > size or (is_last and not _SHA256.fullmatch(sha256)):
-        raise Refused(
+        raise RefusedRequest(
             400,
             "A part must end within its file, and the last part must have the file's sha256 (64 hex digits).",
         )
@@ -46,7 +46,7 @@ async def put_part(request: Request) -> Response:
     file = await on_files(GrowingFile, checkpoint.pk, path)
     try:
         if offset != file.size:
-            raise Refused(
+            raise RefusedRequest(
                 409, f"The server has {file.size:,} bytes of this file, not {offset:,}.", offset=file.size
             )
         await receive(request, file.write, coming)
@@ -55,7 +55,7 @@ async def put_part(request: Request) -> Response:
             await storing(checkpoints.note_digest, checkpoint.pk, path, sha256)
     except WrongDigest as wrong:
         sentence = f"{path!r} has the SHA-256 {wrong.found}, but {sha256} was announced; send it again."
-        raise Refused(422, sentence, sha256=wrong.found, offset=0) from wrong
+        raise RefusedRequest(422, sentence, sha256=wrong.found, offset=0) from wrong
     finally:
         await asyncio.shield(on_files(file.close))
     return JSONResponse({"offset": offset + coming})
@@ -82,21 +82,21 @@ async def sign(request: Request) -> Response:
     body = await read_object(request, limits.SMALL_BODY_BYTES)
     path, size, sha256 = body.get("path"), body.get("size"), body.get("sha256")
     if not isinstance(path, str) or not isinstance(size, int) or size < 0 or isinstance(size, bool):
-        raise Refused(400, 'The body must be {"path": "…", "size": bytes, "sha256"?: 64 hex digits}.')
+        raise RefusedRequest(400, 'The body must be {"path": "…", "size": bytes, "sha256"?: 64 hex digits}.')
     files.place(checkpoint_uuid, path)
     check_wanted(checkpoint, path, size)
     if sha256 is not None and not (isinstance(sha256, str) and _SHA256.fullmatch(sha256)):
-        raise Refused(400, "sha256 must be 64 hex digits.")
+        raise RefusedRequest(400, "sha256 must be 64 hex digits.")
     if checkpoint.state != CheckpointState.PARTIAL:
-        raise Refused(
+        raise RefusedRequest(
             409, f"Checkpoint {checkpoint_uuid} is {checkpoint.state}; its files can no longer change."
         )
     try:
         standing = await on_clouds(signed_uploads.go_on, checkpoint, path, size, sha256)
     except ConnectionError as error:
-        raise Refused(503, str(error), retry_after=5, of_storage=True) from error
+        raise RefusedRequest(503, str(error), retry_after=5, of_storage=True) from error
     except OSError as error:
-        raise Refused(409, str(error)) from error
+        raise RefusedRequest(409, str(error)) from error
     if standing.stored and sha256:
         await storing(checkpoints.note_digest, checkpoint_uuid, path, sha256)
     return JSONResponse({"stored": standing.stored, "parts": standing.parts})
@@ -109,7 +109,7 @@ async def check(request: Request) -> Response:
     run, section = await reading(lambda: access.storage_of(access.run_of(token)))
     account = s3_stores.account_of(section) if section.get("type") == "s3" else None
     if account is None:
-        raise Refused(409, "The server has no keys for this run's checkpoint_storage.")
+        raise RefusedRequest(409, "The server has no keys for this run's checkpoint_storage.")
 
     def sign_all() -> dict[str, str]:
         store = s3_stores.S3Store(account, f"check-{run.allocation_id}")
@@ -135,5 +135,5 @@ async def _writable(request: Request, checkpoint_uuid: uuid.UUID) -> Checkpoint:
 def _number(request: Request, name: str) -> int:
     text = request.query_params.get(name, "")
     if not text.isdecimal():
-        raise Refused(400, f"{name} is {text!r}; it must be a number of bytes.")
+        raise RefusedRequest(400, f"{name} is {text!r}; it must be a number of bytes.")
     return int(text)

@@ -11,12 +11,12 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from webui.runner_api import checkpoints, event_files, nonce, parts, proofs, streams, tensorboard
-from webui.runner_api.answers import Refused, endpoint
+from webui.runner_api.answers import RefusedRequest, endpoint
 
 
 @endpoint
 async def _nothing(request: Request) -> Response:
-    raise Refused(404, f"There is nothing at {request.url.path}.")
+    raise RefusedRequest(404, f"There is nothing at {request.url.path}.")
 
 
 _STREAM = "/streams/{allocation_id}/{member:int}"

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from dispatch.runs import detached, heartbeats, intake
 from webui.runner_api import access, limits
-from webui.runner_api.answers import Refused, answer_of, endpoint, read_body, read_object, too_large
+from webui.runner_api.answers import RefusedRequest, answer_of, endpoint, read_body, read_object, too_large
 from webui.runner_api.budget import budgets
 from webui.runner_api.signals import changes
 from webui.waiting.threads import reading, storing
@@ -33,7 +33,7 @@ class Pending:
     def one(self, size: int) -> Iterator[None]:
         if self.batches >= limits.PENDING_BATCHES or self.bytes + size > limits.PENDING_BYTES:
             sentence = "The server is still storing many batches; send this one later."
-            raise Refused(429, sentence, retry_after=limits.RETRY_AFTER_SECONDS)
+            raise RefusedRequest(429, sentence, retry_after=limits.RETRY_AFTER_SECONDS)
         self.batches += 1
         self.bytes += size
         try:
@@ -92,16 +92,16 @@ def unpacked(sent: bytes, coding: str) -> bytes:
     if coding == "identity":
         return sent
     if coding != "gzip":
-        raise Refused(415, f"Content-Encoding is {coding!r}; allowed: gzip, identity.")
+        raise RefusedRequest(415, f"Content-Encoding is {coding!r}; allowed: gzip, identity.")
     inflate = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
         content = inflate.decompress(sent, limits.BATCH_BYTES_UNPACKED)
     except zlib.error as error:
-        raise Refused(400, f"The body is not gzip: {error}.") from error
+        raise RefusedRequest(400, f"The body is not gzip: {error}.") from error
     if inflate.unconsumed_tail:
         raise too_large(limits.BATCH_BYTES_UNPACKED)
     if not inflate.eof:
-        raise Refused(400, "The gzip body ends too early; send the batch again.")
+        raise RefusedRequest(400, "The gzip body ends too early; send the batch again.")
     return content
 
 
@@ -112,7 +112,7 @@ def _member(request: Request) -> tuple[str, int]:
 def _offset(request: Request) -> int:
     text = request.query_params.get("offset", "")
     if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        raise Refused(400, f"offset is {text!r}; it must be the number of bytes before this batch.")
+        raise RefusedRequest(400, f"offset is {text!r}; it must be the number of bytes before this batch.")
     return int(text)
 
 
@@ -178,5 +178,5 @@ def _wait_seconds(request: Request) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds < math.inf:
-        raise Refused(400, f"wait is {text!r}; it must be a number of seconds, 0 or more.")
+        raise RefusedRequest(400, f"wait is {text!r}; it must be a number of seconds, 0 or more.")
     return min(seconds, limits.LONG_POLL_SECONDS_MAX)

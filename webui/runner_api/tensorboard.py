@@ -18,7 +18,7 @@ from metrics import tensorboard
 from metrics.models import Group
 from webui.downloads.tensorboard import folders
 from webui.runner_api import access, limits
-from webui.runner_api.answers import Refused, endpoint
+from webui.runner_api.answers import RefusedRequest, endpoint
 from webui.waiting.threads import catching_up
 
 
@@ -45,7 +45,7 @@ async def file(request: Request) -> Response:
     query = request.query_params
     offset = query.get("offset", "0")
     if not offset.isdecimal():
-        raise Refused(400, f"offset is {offset!r}; it must be a number of bytes.")
+        raise RefusedRequest(400, f"offset is {offset!r}; it must be a number of bytes.")
     token = access.token_of(request)
     part = await catching_up(_part, token, query.get("path", ""), int(offset), query.get("after", ""))
     headers = {
@@ -75,7 +75,7 @@ def _part(token: str, path: str, offset: int, after: str) -> _Part:
     folder, _, rest = path.partition("/")
     trial = next((each for each in _trials(token) if folder == f"trial-{each.pk}"), None)
     if trial is None:
-        raise Refused(404, f"This TensorBoard has no file {path!r}.")
+        raise RefusedRequest(404, f"This TensorBoard has no file {path!r}.")
     own, _, name = rest.partition("/")
     if own == "files":
         known = dict(event_files.of_trial(trial.experiment_id, trial.pk))
@@ -84,7 +84,7 @@ def _part(token: str, path: str, offset: int, after: str) -> _Part:
     for group, its in folders(tensorboard.groups(trial.pk)).items():
         if its == own:
             return _made(trial, group, after if after.isdecimal() else "")
-    raise Refused(404, f"This TensorBoard has no file {path!r}.")
+    raise RefusedRequest(404, f"This TensorBoard has no file {path!r}.")
 
 
 def _written(path: Path, offset: int) -> _Part:
@@ -116,7 +116,7 @@ def _trials(token: str) -> list[Trial]:
     run = access.run_of(token)
     service = Service.objects.filter(command__task_id=run.task_id).first()
     if service is None or not (service.experiment_ids or service.trial_ids):
-        raise Refused(404, "This run is not a TensorBoard.")
+        raise RefusedRequest(404, "This run is not a TensorBoard.")
     shown = Q(pk__in=service.trial_ids)
     for experiment_id in service.experiment_ids:
         first = Trial.objects.filter(experiment_id=experiment_id).order_by("pk").values_list("pk", flat=True)

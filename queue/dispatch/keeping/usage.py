@@ -60,7 +60,7 @@ _BEFORE_ALL = datetime.fromisoformat("0001-01-01T00:00:00+00:00")
 
 
 @dataclass
-class Sum:
+class UsageSum:
     """Slot-seconds of one day or month, in all and by who, where and what; a job counts for each of its labels."""
 
     period: str
@@ -131,9 +131,9 @@ def _about(task: Task) -> tuple[list[str], int | None, str] | None:
     return experiment.labels, experiment.pk, experiment.project.workspace.name
 
 
-def sums(periods: Periods) -> list[Sum]:
+def sums(periods: Periods) -> list[UsageSum]:
     """Every period, those without any use too."""
-    found = {name: Sum(name) for name in periods.names}
+    found = {name: UsageSum(name) for name in periods.names}
     values = {**_between(periods.after, periods.before), "unit": periods.unit, "step": f"1 {periods.unit}"}
     with connection.cursor() as cursor:
         cursor.execute(_SUMS, values)

@@ -34,7 +34,7 @@ MOST_PLACES = 100
 
 
 @dataclass(frozen=True)
-class Place:
+class PlannedPlace:
     """A job's place in the new order, counted from 0; `was` is None where it stood in no place there."""
 
     job_id: str
@@ -79,7 +79,7 @@ class Preview:
     """`changes` are those that the edit itself makes. `moved`: how many jobs change place in all."""
 
     changes: list[queue_edits.Change]
-    order: list[Place]
+    order: list[PlannedPlace]
     stops: list[Stop]
     starts: list[Outlook]
     moved: int = 0
@@ -179,7 +179,7 @@ def _standing(pool: ResourcePool) -> list[uuid.UUID]:
     return places(pool) if pool.policy.order else []
 
 
-def _order(seen: _Foreseen) -> tuple[list[Place], int]:
+def _order(seen: _Foreseen) -> tuple[list[PlannedPlace], int]:
     """The edited jobs and, of those whose place changes, the first; and how many change place in all."""
     edited = {job.pk for job in seen.edited}
     rows: list[tuple[int, uuid.UUID, int | None]] = []
@@ -191,7 +191,8 @@ def _order(seen: _Foreseen) -> tuple[list[Place], int]:
     told += [row for row in moved if row[1] not in edited][:MOST_PLACES]
     names = dict(Job.objects.filter(pk__in=[row[1] for row in told]).values_list("pk", "name"))
     places = [
-        Place(str(pk), names[pk], place, was) for place, pk, was in sorted(told, key=lambda row: row[0])
+        PlannedPlace(str(pk), names[pk], place, was)
+        for place, pk, was in sorted(told, key=lambda row: row[0])
     ]
     return places, len(moved)
 

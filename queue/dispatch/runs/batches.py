@@ -10,7 +10,7 @@ from typing import Any
 from django.utils import timezone
 
 from accounts.refusals import Refusal
-from dispatch.runs.log_policies import Found
+from dispatch.runs.log_policies import PolicyMatch
 from logs.lines import Block
 from trainmaster import bounded_json
 from trainmaster.bounded_json import TooDeep
@@ -27,7 +27,7 @@ class Batch:
     body: bytes
     records: list[dict[str, Any]]
     blocks: list[Block]
-    found: Found | None
+    found: PolicyMatch | None
 
     @property
     def end(self) -> int:

@@ -15,7 +15,7 @@ from django.utils import timezone
 from commands import services
 from dispatch.runs import batches, kinds, log_policies, log_records, report_records, settle
 from dispatch.runs.batches import Batch
-from dispatch.runs.log_policies import Found
+from dispatch.runs.log_policies import PolicyMatch
 from experiments.models import Experiment, Trial
 from experiments.transitions import lock as lock_experiment
 from hosts import observe
@@ -178,7 +178,7 @@ def _read(member_id: int) -> Member:
     return member
 
 
-def _store_lines(member: Member, blocks: Sequence[Block], found: Found | None) -> None:
+def _store_lines(member: Member, blocks: Sequence[Block], found: PolicyMatch | None) -> None:
     if not blocks:
         return
     if found:  # tasks are locked before the log

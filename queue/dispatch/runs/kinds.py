@@ -10,7 +10,7 @@ import commands.runs
 import experiments.outcomes
 import experiments.runs
 from jobs.models import Allocation, Task
-from jobs.run import Run
+from jobs.run import RunSpec
 
 
 class Outcomes(NamedTuple):
@@ -24,7 +24,7 @@ _OUTCOMES = {
     Task.Kind.TRIAL: Outcomes(experiments.outcomes.lock_for, experiments.outcomes.allocation_ended),
     Task.Kind.COMMAND: Outcomes(commands.outcomes.lock_for, commands.outcomes.allocation_ended),
 }
-_DESCRIBE: dict[Task.Kind, Callable[[Allocation, str], Run]] = {
+_DESCRIBE: dict[Task.Kind, Callable[[Allocation, str], RunSpec]] = {
     Task.Kind.TRIAL: experiments.runs.describe,
     Task.Kind.COMMAND: commands.runs.describe,
 }
@@ -40,6 +40,6 @@ def outcomes(task: Task) -> Outcomes:
     return _OUTCOMES[Task.Kind(task.kind)]
 
 
-def describe(allocation: Allocation, slot_kind: str) -> Run:
+def describe(allocation: Allocation, slot_kind: str) -> RunSpec:
     """Everything that the host must know to run this attempt. `slot_kind` picks per-device settings."""
     return _DESCRIBE[Task.Kind(allocation.task.kind)](allocation, slot_kind)

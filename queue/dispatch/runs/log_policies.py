@@ -25,17 +25,17 @@ _kept: OrderedDict[int, list[Policy]] = OrderedDict()
 _lock = Lock()
 
 
-class Found(NamedTuple):
+class PolicyMatch(NamedTuple):
     """What a batch has: lines that matched, and policies that are given up because their patterns take too long."""
 
     hits: list[Hit]
     given_up: list[Policy]
 
 
-def look(member_id: int, blocks: Sequence[Block]) -> Found | None:
+def look(member_id: int, blocks: Sequence[Block]) -> PolicyMatch | None:
     """The first match of each policy in a batch, None where there is none: asked before anything is locked."""
     policies = _of(member_id) if blocks else []
-    found = Found([], [])
+    found = PolicyMatch([], [])
     for policy in policies:
         try:
             hit = _first(policy, blocks)
@@ -53,13 +53,13 @@ def look(member_id: int, blocks: Sequence[Block]) -> Found | None:
     return found if found.hits or found.given_up else None
 
 
-def act(member: Member, found: Found) -> None:
+def act(member: Member, found: PolicyMatch) -> None:
     """What the policies ask for, before the lines are stored. The member is one of `settle.lock`."""
     if found.hits:
         log_policies.act(member, found.hits)
 
 
-def write_down(member: Member, found: Found, blocks: Sequence[Block], first_line: int) -> None:
+def write_down(member: Member, found: PolicyMatch, blocks: Sequence[Block], first_line: int) -> None:
     """Say in the log what matched, once the lines have their numbers, the first of which is `first_line`."""
     log_policies.write_down(member, found.hits, blocks, first_line)
     for policy in found.given_up:
@@ -72,7 +72,7 @@ def write_down(member: Member, found: Found, blocks: Sequence[Block], first_line
         store.append(member.allocation.task_id, member, member.host.name, blocks_of([line]))
 
 
-def done(member_id: int, found: Found) -> None:
+def done(member_id: int, found: PolicyMatch) -> None:
     """What matched is stored: further matches say nothing new, and a flood of them must not cost anything."""
     for hit in found.hits:
         _forget(member_id, hit.policy)

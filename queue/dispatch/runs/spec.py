@@ -8,12 +8,12 @@ from accounts.models import Cluster
 from dispatch.watching import doctor_checks
 from hosts.models import Host, ResourcePool, Slot
 from jobs.models import Allocation, Member
-from jobs.run import Run
+from jobs.run import RunSpec
 from jobs.transitions import run_token
 from trainmaster.protocol import PROTOCOL, Limits, Spec
 
 
-def build(member: Member, members: list[Member], run: Run) -> Spec:
+def build(member: Member, members: list[Member], run: RunSpec) -> Spec:
     """The spec of `member`; `members` are all of the gang in order, with their hosts loaded."""
     allocation: Allocation = member.allocation
     host, pool, task = member.host, allocation.pool, allocation.task
@@ -66,7 +66,7 @@ def unix_user(pool: ResourcePool, linked: str) -> str | None:
     return None if pool.shared_account else linked or None
 
 
-def _image_not_used(run: Run, members: list[Member]) -> str | None:
+def _image_not_used(run: RunSpec, members: list[Member]) -> str | None:
     """A sentence why the run's image is not used, for its log: a gang is in it on all of its hosts or on none."""
     if run.container is None:
         return None

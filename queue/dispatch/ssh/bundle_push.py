@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from dispatch.ssh.contact_errors import NoPython, VerbFailed
-from dispatch.ssh.ssh_session import Answer
+from dispatch.ssh.ssh_session import CommandAnswer
 from hosts.models import Host
 from trainmaster.bundle import Bundle, build_bundle, installer_command
 
@@ -27,7 +27,7 @@ def current() -> Bundle:
         return _built
 
 
-def push(host: Host, python: str, shell: Callable[..., Answer]) -> str:
+def push(host: Host, python: str, shell: Callable[..., CommandAnswer]) -> str:
     """Unpack the current bundle in the host's workdir and return its SHA-256. Raises RemoteError."""
     bundle = current()
     program, *rest = installer_command(python, host.workdir, bundle.sha256)

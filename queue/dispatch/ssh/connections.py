@@ -26,7 +26,7 @@ from dispatch.ssh.contact_errors import ForwardRefused, NotAsked, SshBusy, Unrea
 from dispatch.ssh.dialling import dial
 from dispatch.ssh.endpoints import Endpoint
 from dispatch.ssh.links import Forward, Link
-from dispatch.ssh.ssh_session import Answer, execute
+from dispatch.ssh.ssh_session import CommandAnswer, execute
 from dispatch.ssh.stream_carrying import Ends, carry, pair, refusal
 from dispatch.ssh.verb_channel import Channels, on_this_machine
 
@@ -67,7 +67,9 @@ class Pool:
         self._carrying: set[asyncio.Task[None]] = set()
         self._local = Channels(lambda command: on_this_machine(command, local.environment()))
 
-    async def run(self, endpoint: Endpoint, command: str, stdin: bytes, timeout_seconds: float) -> Answer:
+    async def run(
+        self, endpoint: Endpoint, command: str, stdin: bytes, timeout_seconds: float
+    ) -> CommandAnswer:
         """Run a shell command; a pooled link that turns out dead before the command began is redialled once.
 
         The time limit starts over whenever the host takes more of `stdin`: what moves is not cut.
@@ -89,7 +91,7 @@ class Pool:
             sentence = f"{endpoint} did not answer within {patience:.3g} s."
             raise Unreachable(sentence, delivered=order.begun) from None
 
-    async def _run_once(self, endpoint: Endpoint, order: _Order) -> Answer:
+    async def _run_once(self, endpoint: Endpoint, order: _Order) -> CommandAnswer:
         give_up_at = time.monotonic() + settings.SSH_LIMIT_RETRY_SECONDS
         while True:
             link = await self.link(endpoint)
@@ -304,7 +306,9 @@ def _ask(work: Callable[[Pool], Coroutine[object, object, _Result]], timeout_sec
         ) from None
 
 
-def run(endpoint: Endpoint, command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> Answer:
+def run(
+    endpoint: Endpoint, command: str, stdin: bytes = b"", *, timeout_seconds: float = 30
+) -> CommandAnswer:
     """Run `command` in the login shell of the endpoint's account. Raises RemoteError."""
     longest = timeout_seconds + sending_seconds(len(stdin))
     return _ask(lambda pool: pool.run(endpoint, command, stdin, timeout_seconds), longest)

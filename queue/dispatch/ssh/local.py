@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from dispatch.ssh.contact_errors import Unreachable
-from dispatch.ssh.ssh_session import KEEP_STDERR_BYTES, Answer
+from dispatch.ssh.ssh_session import KEEP_STDERR_BYTES, CommandAnswer
 
 #: What a login would have. All else in the server's environment is its own business (secrets among it).
 _KEPT = {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH"}
@@ -19,7 +19,7 @@ def python() -> str:
     return sys.executable
 
 
-def run(command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> Answer:
+def run(command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> CommandAnswer:
     """Run `command` with /bin/sh in a session of its own. Raises Unreachable after `timeout_seconds`."""
     process = subprocess.Popen(
         ["/bin/sh", "-c", command],
@@ -39,7 +39,7 @@ def run(command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> Ans
             f"This machine did not answer within {timeout_seconds:g} s.", delivered=True
         ) from None
     code = process.returncode
-    return Answer(code if code >= 0 else 128 - code, stdout, stderr[-KEEP_STDERR_BYTES:])
+    return CommandAnswer(code if code >= 0 else 128 - code, stdout, stderr[-KEEP_STDERR_BYTES:])
 
 
 def environment() -> dict[str, str]:

@@ -28,7 +28,7 @@ from dispatch.ssh.contact_errors import (
     VerbFailed,
 )
 from dispatch.ssh.endpoints import endpoint_of
-from dispatch.ssh.ssh_session import Answer
+from dispatch.ssh.ssh_session import CommandAnswer
 from dispatch.ssh.verb_channel import MOST_BYTES, OPENING_SECONDS, NotServed
 from hosts import observe
 from hosts.models import Host
@@ -129,7 +129,7 @@ def python_of(host: Host) -> str:
     return host.python or (local.python() if host.transport == Host.Transport.LOCAL else "python3")
 
 
-def shell(host: Host, line: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> Answer:
+def shell(host: Host, line: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> CommandAnswer:
     """Run one shell command on the host, over SSH or, on a host named local, here. Raises RemoteError.
 
     Nothing is noted on the row: this is for the host doctor and for `verb`.
@@ -146,13 +146,13 @@ def _refuse_in_transaction() -> None:
         raise RuntimeError("A host is never contacted inside a database transaction; do it after the commit.")
 
 
-def _lacks_bundle(answer: Answer) -> bool:
+def _lacks_bundle(answer: CommandAnswer) -> bool:
     """Python says so in one of two sentences, depending on how much of the path is missing."""
     cannot = b"can't open file" in answer.stderr or b"can't find '__main__' module" in answer.stderr
     return answer.code != 0 and cannot
 
 
-def _parse(host: Host, name: str, answer: Answer) -> dict[str, Any]:
+def _parse(host: Host, name: str, answer: CommandAnswer) -> dict[str, Any]:
     lines = answer.stdout.strip().splitlines()
     begun = _BEGUN in lines
     said = answer.stderr.decode(errors="replace").strip()[-_STDERR_SHOWN_BYTES:]

@@ -17,7 +17,7 @@ _PIECE_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandAnswer:
     """How a command ended. `code` is its exit status, 128 + n after signal n, as a shell gives it."""
 
     code: int
@@ -91,7 +91,7 @@ async def execute(
     command: str,
     stdin: bytes,
     moved: Callable[[], None] = lambda: None,
-) -> Answer:
+) -> CommandAnswer:
     """Run `command` to its end; `moved` is called whenever the host has taken more of `stdin`.
 
     ChannelOpenError: it was not started. Other asyncssh.Error, OSError: the link broke, it may have run.
@@ -110,7 +110,7 @@ async def execute(
         if not session.done.done():
             session.done.cancel()
             channel.abort()
-    return Answer(_exit_code(channel), bytes(session.stdout), bytes(session.stderr))
+    return CommandAnswer(_exit_code(channel), bytes(session.stdout), bytes(session.stderr))
 
 
 def _exit_code(channel: asyncssh.SSHClientChannel[bytes]) -> int:

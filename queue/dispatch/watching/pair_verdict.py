@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hosts.pair_checks import Found
+from hosts.pair_checks import PairFound
 
 Json = dict[str, Any]
 
@@ -80,7 +80,7 @@ def _slower(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else min(one, other)
 
 
-def judge(first: Side, second: Side, interface: str) -> Found:
+def judge(first: Side, second: Side, interface: str) -> PairFound:
     """`interface`: the pool's network interface, or empty."""
     shared = networks(first, second)
     named = [row for row in shared if set(row["interfaces"].values()) == {interface}]
@@ -95,9 +95,9 @@ def judge(first: Side, second: Side, interface: str) -> Found:
         )
     if faults:
         sentence = f"{'; '.join(faults)}.{_hint(shared)}"
-        return Found(False, sentence, networks=_stored(shared))
+        return PairFound(False, sentence, networks=_stored(shared))
     best = (named or shared or [_routed(first, second)])[0]
-    return Found(
+    return PairFound(
         True,
         f"They connect over {best['network']} ({interfaces_of(best)}): {best['round_trip_ms']:.2g} ms, "
         f"{speed(best['mb_per_second'])}.",
@@ -147,7 +147,7 @@ def link(first: Side, second: Side, interface: str) -> Link:
     )
 
 
-def with_all_reduce(found: Found, answers: dict[str, Json]) -> Found:
+def with_all_reduce(found: PairFound, answers: dict[str, Json]) -> PairFound:
     """`answers`: host name -> what the verb `all_reduce` said there. Who could not try does not make the pair bad."""
     untried = [f"{name}: {said['message']}" for name, said in answers.items() if said["state"] == "untried"]
     if untried:
@@ -161,7 +161,7 @@ def with_all_reduce(found: Found, answers: dict[str, Json]) -> Found:
     return replace(found, sentence=sentence, all_reduce_mb_per_second=rate)
 
 
-def without_all_reduce(found: Found, why: str) -> Found:
+def without_all_reduce(found: PairFound, why: str) -> PairFound:
     return replace(found, sentence=f"{found.sentence} The all-reduce test was not run: {why}.")
 
 

@@ -15,7 +15,7 @@ from dispatch.watching import pair_verdict
 from dispatch.watching.pair_verdict import Side
 from hosts import pair_checks
 from hosts.models import Host, ResourcePool
-from hosts.pair_checks import Found
+from hosts.pair_checks import PairFound
 from jobs import ports
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def _examine(first: Host, second: Host, interface: str) -> Json | None:
     return None
 
 
-def _meet(first: Host, second: Host, interface: str) -> Found:
+def _meet(first: Host, second: Host, interface: str) -> PairFound:
     """Raises RemoteError."""
     known = _both(lambda host: remote.verb(host, "meet", {}, timeout_seconds=_ASKING_SECONDS), first, second)
     one, other = (
@@ -131,7 +131,7 @@ def _measured(first: Host, second: Host, one: Side, other: Side, numbers: list[i
     return measured[0], measured[1]
 
 
-def _reduced(first: Host, second: Host, found: Found, link: pair_verdict.Link, port: int) -> Found:
+def _reduced(first: Host, second: Host, found: PairFound, link: pair_verdict.Link, port: int) -> PairFound:
     if without := [host.name for host in (first, second) if not has_torch(host)]:
         return pair_verdict.without_all_reduce(found, f"torch is not installed on {' and '.join(without)}")
 

@@ -1,7 +1,7 @@
 """Which line of an effective config comes from the config, its template and the defaults."""
 
 from experiments.config import parse
-from experiments.config.origins import Line, explained
+from experiments.config.origins import OriginLine, explained
 from submissions.config.places import placed
 from submissions.config.problems import Problem
 from trainmaster import yamltext
@@ -22,14 +22,14 @@ def test_each_line_names_its_origin_and_what_it_overrode() -> None:
     assert (
         yamltext.load("\n".join(line.text for line in lines)) == parse(CONFIG, template=TEMPLATE).effective()
     )
-    assert Line("  slots_per_trial: 2", "config", "4") in lines
-    assert Line("  priority: 3", "template") in lines
+    assert OriginLine("  slots_per_trial: 2", "config", "4") in lines
+    assert OriginLine("  priority: 3", "template") in lines
     assert [line for line in lines if line.text.startswith("- ")][:2] == [
-        Line("- shared", "template"),
-        Line("- own", "config"),
+        OriginLine("- shared", "template"),
+        OriginLine("- own", "config"),
     ]
-    assert Line("    val: 0.1", "config") in lines  # one value, which the form spreads over a map
-    assert Line("max_restarts: 5", "default") in lines
+    assert OriginLine("    val: 0.1", "config") in lines  # one value, which the form spreads over a map
+    assert OriginLine("max_restarts: 5", "default") in lines
 
 
 def test_what_the_queue_has_changed_is_marked_with_what_was_submitted() -> None:
@@ -37,8 +37,11 @@ def test_what_the_queue_has_changed_is_marked_with_what_was_submitted() -> None:
     effective = parse(CONFIG, template=TEMPLATE).effective()
     effective["resources"] |= {"priority": 7, "max_slots": None}
     lines = explained(effective, config, TEMPLATE, {"resources": {"priority": 3, "max_slots": 4}})
-    assert Line("  priority: 7", "queue", "3") in lines and Line("  max_slots: null", "queue", "4") in lines
-    assert Line("  slots_per_trial: 2", "config", "4") in lines
+    assert (
+        OriginLine("  priority: 7", "queue", "3") in lines
+        and OriginLine("  max_slots: null", "queue", "4") in lines
+    )
+    assert OriginLine("  slots_per_trial: 2", "config", "4") in lines
 
 
 def test_a_fault_stands_at_the_last_step_of_its_path_that_the_text_has() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from hosts import pair_checks
 from hosts.models import ResourcePool
-from hosts.pair_checks import Found
+from hosts.pair_checks import PairFound
 from tests.rig.api import Cast
 from tests.rig.world import make_host
 
@@ -16,8 +16,8 @@ def test_all_pairs_are_asked_for_once_and_shown_with_the_bad_ones_first(
 ) -> None:
     one, other, third = (make_host(name, 1, pool) for name in ("gpu1", "gpu2", "gpu3"))
     met = {**NETWORK, "interfaces": {"gpu1": "eth0", "gpu2": "eth0"}}
-    pair_checks.note(one, other, Found(True, "They meet.", "eth0", 0.1, 900.0, 400.0, [met]))
-    pair_checks.note(third, other, Found(False, "gpu2 cannot reach gpu3 at 10.0.0.3: timed out."))
+    pair_checks.note(one, other, PairFound(True, "They meet.", "eth0", 0.1, 900.0, 400.0, [met]))
+    pair_checks.note(third, other, PairFound(False, "gpu2 cannot reach gpu3 at 10.0.0.3: timed out."))
     asked = cast.admin.post("resource-pools/default/doctor")
     assert (asked["running"], asked["done"], asked["all"]) == (True, 0, 3)
     shown = cast.vic.get("resource-pools/default/doctor")

@@ -12,7 +12,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from webui.proxy import entry
 from webui.proxy import origin as proxy_origin
-from webui.proxy.access import Answer, Visit, Visitor
+from webui.proxy.access import ProxyAnswer, Visit, Visitor
 from webui.proxy.sockets import Tunnelled
 
 
@@ -74,7 +74,7 @@ def test_a_program_is_told_of_the_scheme_that_the_front_says_of_a_websocket(
             connected.setblocking(False)
             visitor = Visitor(asked.service_id, asked.headers, asked.apart)
             tunnelled = Tunnelled(visitor, asked.base, asked.rest, asked.scheme, scope, nothing, nothing)
-            upstream = await tunnelled.dial(connected, Visit(Answer.OPEN), frozenset())
+            upstream = await tunnelled.dial(connected, Visit(ProxyAnswer.OPEN), frozenset())
             async with upstream:
                 return str(await upstream.recv())
 

@@ -18,7 +18,7 @@ from logs import read
 from tests.rig.rows import make_gang
 from tests.rig.web import Web, running_web
 from webui.runner_api import limits
-from webui.runner_api.answers import Refused
+from webui.runner_api.answers import RefusedRequest
 from webui.runner_api.budget import Budgets
 
 
@@ -27,7 +27,7 @@ def test_a_job_may_burst_and_then_pays_its_debt() -> None:
     budgets = Budgets(clock=lambda: now[0])
     budgets.admit(job).take(int(limits.LOG_BURST_BYTES))
     budgets.admit(job).take(int(2.5 * limits.LOG_BYTES_PER_SECOND))
-    with pytest.raises(Refused, match="bytes per second") as refused:
+    with pytest.raises(RefusedRequest, match="bytes per second") as refused:
         budgets.admit(job)
     assert refused.value.status == 429 and refused.value.retry_after == 3
     budgets.admit(other)
@@ -40,7 +40,7 @@ def test_batches_on_their_way_in_count_so_that_a_job_leaves_room_for_others() ->
     with ExitStack() as arriving:
         for _ in range(limits.JOB_PENDING_BATCHES):
             arriving.enter_context(budgets.admit(job).one())
-        with pytest.raises(Refused, match="many batches of this job"):
+        with pytest.raises(RefusedRequest, match="many batches of this job"):
             budgets.admit(job)
         budgets.admit(other)
     budgets.admit(job)

@@ -10,7 +10,7 @@ from django.db import OperationalError
 from accounts.models import Cluster
 from dispatch.runs import spec
 from jobs.models import Allocation, Member
-from jobs.run import Run
+from jobs.run import RunSpec
 from jobs.states import AllocationState
 from tests.rig.pace import wait_until
 from tests.rig.rows import RUN_TOKEN, make_gang
@@ -22,7 +22,7 @@ from webui.runner_api import limits, proofs
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.survive(41)]
 
 
-A_RUN = Run(
+A_RUN = RunSpec(
     entrypoint=["true"],
     environment={},
     python="",

@@ -20,7 +20,7 @@ PER_PAGE = 100
 
 
 @dataclass(frozen=True)
-class Table:
+class TrialTable:
     """`total`: the trials of the experiment, also those that a filter leaves out."""
 
     rows: list[tuple[TrialRow, list[Cell]]]
@@ -38,7 +38,7 @@ def table(
     query: QueryDict,
     columns: dict[str, Column[TrialRow]] | None = None,
     kept: Collection[int] | None = None,
-) -> Table:
+) -> TrialTable:
     """`sort` (a column's key, `-` before it for downwards), `page`, `c` (columns), `state` (these two repeat).
 
     What makes no sense is left out. `columns`: those there are, unless the usual; `kept`: these trials alone.
@@ -59,4 +59,4 @@ def table(
         experiment, trials, total, with_hosts=any(column.key == "host" for column in shown)
     )
     cells = [(row, [column.cell(row) for column in shown]) for row in found]
-    return Table(cells, [sort.head(column) for column in shown], page, total)
+    return TrialTable(cells, [sort.head(column) for column in shown], page, total)

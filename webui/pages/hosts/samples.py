@@ -30,7 +30,7 @@ _BESIDE_SLOTS = ("gpu_util", "gpu_memory_used", "gpu_memory_free", "gpu_temperat
 
 
 @dataclass(frozen=True)
-class View:
+class SamplesView:
     """What the address asks for."""
 
     range: str
@@ -68,10 +68,10 @@ class Measured:
     newest_at: datetime | None
 
 
-def read(query: QueryDict) -> View:
+def read(query: QueryDict) -> SamplesView:
     name = choice(query, "range", RANGES, "hour")
     first, last = samples.last_seconds(RANGES[name])
-    return View(name, first, last)
+    return SamplesView(name, first, last)
 
 
 def gpu_names(host: Host) -> dict[str, str]:
@@ -80,7 +80,7 @@ def gpu_names(host: Host) -> dict[str, str]:
     return {slot.uuid: f"GPU {slot.index}" for slot in slots}
 
 
-def measured(host: Host, view: View) -> Measured:
+def measured(host: Host, view: SamplesView) -> Measured:
     """The table beside the charts."""
     gpus = gpu_names(host)
     found = _series(host, view)
@@ -89,7 +89,7 @@ def measured(host: Host, view: View) -> Measured:
     return Measured(rows, None if newest is None else datetime.fromtimestamp(newest, UTC))
 
 
-def _series(host: Host, view: View) -> list[SampleSeries]:
+def _series(host: Host, view: SamplesView) -> list[SampleSeries]:
     return samples.of_host(
         host.pk, host_charts.NAMES, first_time=view.first_time, last_time=view.last_time, points=POINTS
     )

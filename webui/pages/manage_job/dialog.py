@@ -59,7 +59,7 @@ def preview(request: HttpRequest, job_id: UUID) -> HttpResponse:
 
 def _look(
     request: HttpRequest, facts: Facts, form: JobForm
-) -> tuple[queue_edits.Update | None, previews.Look | None]:
+) -> tuple[queue_edits.Update | None, previews.EditPreview | None]:
     """The edit of the changed fields, and what it would do; None without any, or refused (`form.errors` says why)."""
     if reason := why_no_edit(facts.job, user_of(request)):
         form.errors[""] = reason
@@ -82,7 +82,7 @@ def _dialog(
     request: HttpRequest,
     facts: Facts,
     form: JobForm,
-    look: previews.Look | None,
+    look: previews.EditPreview | None,
     *,
     unseen: bool = False,
     status: int = 200,
@@ -93,7 +93,9 @@ def _dialog(
     )
 
 
-def _context(request: HttpRequest, facts: Facts, form: JobForm, look: previews.Look | None) -> dict[str, Any]:
+def _context(
+    request: HttpRequest, facts: Facts, form: JobForm, look: previews.EditPreview | None
+) -> dict[str, Any]:
     user = user_of(request)
     pools = list(ResourcePool.objects.all())
     chosen = next((pool for pool in pools if pool.name == form.values.get("pool")), facts.job.pool)

@@ -34,7 +34,7 @@ def undo(request: HttpRequest) -> HttpResponse:
 
 
 def _ask(
-    request: HttpRequest, last: QueueEdit | None, look: previews.Look | None, refused: str = ""
+    request: HttpRequest, last: QueueEdit | None, look: previews.EditPreview | None, refused: str = ""
 ) -> HttpResponse:
     sentences = told(last.sentences) if last else []
     context = {"last": last, "sentences": sentences, "look": look, "refused": refused}

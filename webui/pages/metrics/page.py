@@ -16,7 +16,7 @@ from accounts.refusals import Refusal
 from experiments.models import Checkpoint, Trial
 from metrics import csv_files, curves, metric_table, series
 from metrics.charts import ordered
-from metrics.curves import Axis, Clock, View
+from metrics.curves import Axis, Clock, CurveView
 from metrics.units import of_span
 from shown import trials as shown_trials
 from webui.pages.frame import page, refusing, show, user_of
@@ -132,7 +132,7 @@ def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     return response
 
 
-def _marked(checkpoint: Checkpoint, view: View, clock: Clock | None) -> dict[str, object]:
+def _marked(checkpoint: Checkpoint, view: CurveView, clock: Clock | None) -> dict[str, object]:
     """Where the best checkpoint stands on the axis."""
     steps, at = checkpoint.steps_completed, checkpoint.reported_at.timestamp()
     x: float = steps

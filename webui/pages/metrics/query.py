@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import QueryDict
 
 from accounts.refusals import Refusal
-from metrics.curves import Axis, View, Wanted
+from metrics.curves import Axis, CurveView, Wanted
 from metrics.metric_table import Chosen
 from metrics.smoothing import MOST
 from webui.query import LARGEST_ID, as_whole, number, window
@@ -27,7 +27,7 @@ def chosen(query: QueryDict) -> Chosen:
     )
 
 
-def view(query: QueryDict, begin: float) -> View:
+def view(query: QueryDict, begin: float) -> CurveView:
     """`x`, `smooth`, `from` and `to` in the unit of x (relative: seconds since `begin`; wall: epoch seconds).
 
     Raises Refusal.
@@ -35,7 +35,7 @@ def view(query: QueryDict, begin: float) -> View:
     name = query.get("x") or Axis.STEP
     if name not in list(Axis):
         raise Refusal(f"x is {name[:40]!r}; allowed: {', '.join(Axis)}.")
-    return View(
+    return CurveView(
         Axis(name), *window(query, "from", "to"), number(query, "smooth", 0, MOST) or 0.0, begin=begin
     )
 

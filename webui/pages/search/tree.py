@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 
 from experiments.models import Experiment
 from experiments.search_preview import unit_of
-from searching.rungs import Bracket, Entry, tree
+from searching.rungs import Bracket, RungEntry, tree
 from shown.search import progress, rungs
 from shown.search.rungs import SearchTrials
 from webui.pages.experiments import experiment as experiment_page
@@ -52,6 +52,6 @@ def _one(
     if level is None:
         return None
     rung = levels[level - 1]
-    entries: Page[Entry] = Paginator(rung.entries, PER_PAGE).get_page(request.GET.get("page"))
+    entries: Page[RungEntry] = Paginator(rung.entries, PER_PAGE).get_page(request.GET.get("page"))
     lines = rungs.standings(experiment, list(entries.object_list), known)
     return {"bracket": bracket, "level": level, "rung": rung, "lines": lines, "page": entries}

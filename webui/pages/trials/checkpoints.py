@@ -36,7 +36,7 @@ SORTS = {"newest": "Newest", "steps": "Steps", "metric": "Metric", "size": "Size
 
 
 @dataclass(frozen=True)
-class Table:
+class CheckpointTable:
     rows: list[CheckpointRow]
     page: Page[CheckpointPlace]
     best: uuid.UUID | None
@@ -49,14 +49,14 @@ class Table:
     sorts = SORTS
 
 
-def table(experiment: Experiment, query: QueryDict, trial: Trial | None = None) -> Table:
+def table(experiment: Experiment, query: QueryDict, trial: Trial | None = None) -> CheckpointTable:
     """Build the table for one trial, or all, by `state`, `sort` and `page`; invalid values are dropped and named."""
     chosen, wrong = choices(query, {"state": CHIPS, "sort": SORTS})
     chip, sort = chosen.get("state") or "stored", chosen.get("sort") or "newest"
     listed = checkpoints.listed(experiment, CHIPS[chip], sort, trial)
     current = Paginator(listed.places, PER_PAGE).get_page(query.get("page"))
     rows, metric = listed.rows(current.object_list), checkpoints.metric_name(experiment)
-    return Table(rows, current, listed.best, metric, chip, sort, trial is not None, wrong)
+    return CheckpointTable(rows, current, listed.best, metric, chip, sort, trial is not None, wrong)
 
 
 def find(trial_id: int, checkpoint_uuid: uuid.UUID) -> Checkpoint:

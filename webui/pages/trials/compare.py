@@ -27,7 +27,7 @@ MOST_METRICS = 24
 
 
 @dataclass(frozen=True)
-class View:
+class CompareView:
     """What the address asks for, and what of it cannot be shown, in sentences."""
 
     trials: list[Trial]
@@ -79,7 +79,7 @@ def chart(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"figures": comparisons.figures(labels, metrics)})
 
 
-def read(query: QueryDict) -> View:
+def read(query: QueryDict) -> CompareView:
     """The trials in the order of the address, each once, and the metrics; at most MOST_TRIALS and MOST_METRICS."""
     words = [word.strip() for word in query.get("trials", "").split(",") if word.strip()]
     numbers = as_ids(words)
@@ -96,7 +96,7 @@ def read(query: QueryDict) -> View:
     metrics = [Metric.parse(text) for text in dict.fromkeys(query.getlist("metric"))]
     if len(metrics) > MOST_METRICS:
         refusals.append(f"{len(metrics)} metrics were requested, and at most {MOST_METRICS} are shown.")
-    return View(trials[:MOST_TRIALS], [each for each in metrics if each][:MOST_METRICS], refusals)
+    return CompareView(trials[:MOST_TRIALS], [each for each in metrics if each][:MOST_METRICS], refusals)
 
 
 def _joined(query: QueryDict) -> str:
