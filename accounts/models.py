@@ -143,7 +143,7 @@ class Cluster(models.Model):
     message_from = models.DateTimeField(null=True)
     message_until = models.DateTimeField(null=True)
     message_set_at = models.DateTimeField(null=True)
-    #: key of the HMAC by which hosts recognise this server (GET /runner/v1/nonce)
+    #: key of the HMAC by which hosts recognize this server (GET /runner/v1/nonce)
     nonce_key = models.CharField(max_length=64, default=secrets.token_hex)
     #: Attempts of tasks are numbered above this. Each restore raises it, so that no new attempt has the name of one
     #: that was made after the backup and that a host still knows.

@@ -18,7 +18,7 @@ def texts(count: int, seed: int = 1) -> list[str]:
 
 
 def batches(lines: list[str], ranks: int, lines_per_batch: int) -> list[tuple[int, bytes]]:
-    """(offset, gzipped batch), a record of neighbouring lines for each rank, as when all print at once."""
+    """(offset, gzipped batch), a record of neighboring lines for each rank, as when all print at once."""
     made, offset = [], 0
     for start in range(0, len(lines), lines_per_batch):
         part = lines[start : start + lines_per_batch]

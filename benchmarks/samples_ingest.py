@@ -270,7 +270,7 @@ def report(levels: list[Level], after: Afterwards) -> str:
             f"hosts take {100 * after.merge_ms / 900:.1f} % of a core. A batch is a row of "
             f"{after.shipped_bytes:,.0f} bytes; an hour of a host is {after.points_bytes_an_hour / 1000:,.0f} kB of "
             f"points, kept for two days, and {after.minutes_bytes_an_hour / 1000:,.0f} kB of minutes. A chart of its "
-            f"{GPUS} GPUs' utilisation is read in {after.hour_ms:.0f} ms for an hour and {after.hours_ms:.0f} ms for "
+            f"{GPUS} GPUs' utilization is read in {after.hour_ms:.0f} ms for an hour and {after.hours_ms:.0f} ms for "
             f"{HOURS} hours.",
             "",
         ]

@@ -88,7 +88,7 @@ def prepare(data: Path, account: Account, *, durable: bool = True) -> Postgres:
     account.owns(base, 0o700)
     postgres = Postgres(account, binaries, base / MAJOR, folder.sockets(data, account, "pgsock"), durable)
     if not (postgres.data / "PG_VERSION").exists():
-        _initialise(postgres)
+        _initialize(postgres)
     _write_access(postgres)
     postgres.drop_stale_lock()
     return postgres
@@ -146,7 +146,7 @@ def _open_to_all(tree: Path) -> None:
             path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 
 
-def _initialise(postgres: Postgres) -> None:
+def _initialize(postgres: Postgres) -> None:
     """initdb into a scratch folder and rename, so that a kill in between leaves nothing half-done."""
     scratch = postgres.data.with_name("new")
     shutil.rmtree(scratch, ignore_errors=True)

@@ -53,7 +53,7 @@ def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]
         return told
     fresh = ingest.store(trial.pk, counting).fresh
     trial.steps_completed = max(trial.steps_completed, *(report.steps_completed for report in counting))
-    trial.summary_metrics = summarised(trial.summary_metrics, fresh)
+    trial.summary_metrics = summarized(trial.summary_metrics, fresh)
     fields = {"steps_completed", "summary_metrics"}
     if VALIDATION in fresh:
         standing = experiment.best_metric
@@ -152,7 +152,7 @@ def better(metric: float, standing: float, smaller_is_better: bool) -> bool:
     return metric < standing if smaller_is_better else metric > standing
 
 
-def summarised(summary: Mapping[str, Any], fresh: Mapping[str, Table]) -> dict[str, Any]:
+def summarized(summary: Mapping[str, Any], fresh: Mapping[str, Table]) -> dict[str, Any]:
     """Running count, sum, min, max, last and its step per metric, under Determined's names of the groups."""
     found = dict(summary)
     for group, table in fresh.items():

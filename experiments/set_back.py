@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.metric_reports import VALIDATION, better, summarised, validation_row
+from experiments.metric_reports import VALIDATION, better, summarized, validation_row
 from experiments.models import Trial
 from metrics import ingest, reported
 from metrics.values import number
@@ -21,7 +21,7 @@ def to_checkpoint(trial_id: int, steps_completed: int) -> None:
     metric, smaller = trial.experiment.searcher_metric, trial.experiment.smaller_is_better
     summary: dict[str, Any] = {}
     for group, table in reported.tables(trial_id):
-        summary = summarised(summary, {group: table})
+        summary = summarized(summary, {group: table})
     latest = best = last_metric = None
     for report in reported.read([trial_id], [VALIDATION]):
         latest = validation_row(

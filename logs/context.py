@@ -13,14 +13,14 @@ from logs.lines import LogLine
 LINES_MAX = 50
 #: Each match costs a read of its own, so a page has fewer of them.
 MATCHES_MAX = 100
-#: After this time the matches left stand without context: a rare rank's neighbours may be far away.
+#: After this time the matches left stand without context: a rare rank's neighbors may be far away.
 SECONDS_MAX = 1.0
 
 
 def around(task_id: str, matches: list[LogLine], filters: Filters, context: int) -> list[LogLine]:
     """The matches and up to `context` lines before and behind each, in order and each once.
 
-    The neighbours obey the other filters: around a match in rank 3 alone stand lines of rank 3.
+    The neighbors obey the other filters: around a match in rank 3 alone stand lines of rank 3.
     """
     others = replace(filters, text="", pattern="")
     deadline = time.monotonic() + SECONDS_MAX

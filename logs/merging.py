@@ -98,7 +98,7 @@ def _while_cold(
 
 
 def _groups(chunks: Sequence[_Small]) -> Iterator[list[_Small]]:
-    """Neighbours that fit into one chunk together, each as many as do."""
+    """Neighbors that fit into one chunk together, each as many as do."""
     group: list[_Small] = []
     lines = size = 0
     for chunk in chunks:

@@ -16,11 +16,11 @@ from metrics.names import split
 from metrics.sample_chunks import Floats, unpack
 from metrics.sample_merging import BLOCK_SECONDS
 
-UTILISATION = "gpu_util"
+UTILIZATION = "gpu_util"
 
 
 class Used(NamedTuple):
-    """The utilisation of one GPU in per cent; `times` are epoch seconds and ascend."""
+    """The utilization of one GPU in per cent; `times` are epoch seconds and ascend."""
 
     times: Floats
     percent: Floats
@@ -54,7 +54,7 @@ def may_be_idle(used: Used, rule: Rule) -> bool:
     return bool(len(used.percent)) and not (used.percent >= rule.percent).any()
 
 
-def utilisation(task_ids: Collection[str], first_time: float) -> dict[tuple[str, str], Used]:
+def utilization(task_ids: Collection[str], first_time: float) -> dict[tuple[str, str], Used]:
     """(task id, GPU's UUID) -> what was measured since `first_time` (epoch seconds) by the runs of these tasks."""
     rows = SampleChunk.objects.filter(
         task_id__in=task_ids, first_time__gte=first_time - 2 * BLOCK_SECONDS, last_time__gte=first_time
@@ -62,7 +62,7 @@ def utilisation(task_ids: Collection[str], first_time: float) -> dict[tuple[str,
     parts: dict[tuple[str, str], list[Used]] = {}
     wanted = rows.values_list("task_id", "first_time", "points", "columns", "data").order_by("first_time")
     for task_id, first, points, columns, data in wanted.iterator(chunk_size=500):
-        places = [(at, part) for at, (name, part) in enumerate(map(split, columns)) if name == UTILISATION]
+        places = [(at, part) for at, (name, part) in enumerate(map(split, columns)) if name == UTILIZATION]
         if not places:
             continue
         samples = unpack(bytes(data), first, points, columns)

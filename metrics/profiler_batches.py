@@ -121,7 +121,7 @@ def series_of(task_id: str) -> list[Labels]:
 def read(task_id: str, wanted: Labels, after: Mapping[Labels, float], most: int) -> list[Batch]:
     """Points later than what `after` says of their series (epoch seconds); an empty word of `wanted` means any.
 
-    A series has at most `most` points; where that is less than there are, each is the mean of neighbours.
+    A series has at most `most` points; where that is less than there are, each is the mean of neighbors.
     """
     found = _system(task_id, wanted, after, most) if wanted.kind in ("", SYSTEM) else []
     if wanted.kind == SYSTEM:

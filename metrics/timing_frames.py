@@ -112,7 +112,7 @@ def content(data: bytes) -> bytes:
 
 
 def unpack(data: bytes, known: Known) -> Iterator[Frames]:
-    """The frames of a chunk, neighbours with the same names together; `known` keeps names that were read before."""
+    """The frames of a chunk, neighbors with the same names together; `known` keeps names that were read before."""
     data, start = content(data), 0
     while start < len(data):
         size, names_size = _SIZES.unpack_from(data, start)

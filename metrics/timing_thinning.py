@@ -1,4 +1,4 @@
-"""Joins timings of neighbouring intervals into longer ones. Pure.
+"""Joins timings of neighboring intervals into longer ones. Pure.
 
 n, sums, least and most stay exact. Of quantiles only those of the parts are known, so they are estimated from above:
 of each part half of its n are taken to lie at its median, up to 95 of 100 at its 95th percentile, and the rest at its

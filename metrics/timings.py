@@ -29,7 +29,7 @@ _N, _SUM, _MIN, _MAX, _P50, _P95 = range(len(FIELDS))
 class TimingSeries:
     """One name on one rank. A point is an interval that ends with the step of `steps`, at epoch seconds `times`.
 
-    All in seconds. Where neighbours were joined (`total` counts the points before), n, sums and extremes stay exact,
+    All in seconds. Where neighbors were joined (`total` counts the points before), n, sums and extremes stay exact,
     `p50` is the mean of theirs, weighted by n, and `p95` the highest of theirs. A timing whose name is that of
     another, a dot and more is a part of it.
     """
@@ -231,7 +231,7 @@ def _count(rank: int, name: str, spans: _Spans, values: Floats, points: int) -> 
 
 
 def _starts(count: int, points: int) -> npt.NDArray[np.intp]:
-    """Where the joined points begin: as many as fit, of equally many neighbours but for the last."""
+    """Where the joined points begin: as many as fit, of equally many neighbors but for the last."""
     return np.arange(0, count, -(-count // points), dtype=np.intp)
 
 

@@ -14,7 +14,7 @@ from jobs.states import Reason
 from logs.alerts import alert_of
 from logs.log_labels import match_of
 from logs.sentences import known_late
-from searching.words import judgement
+from searching.words import judgment
 from shown import words
 
 NEWEST = 200
@@ -156,7 +156,7 @@ def _details(event: Event, unit: str) -> str:
         how = exits.words(detail.get("code"), detail.get("signal"))
         return f" (rank {detail['rank']} on {detail.get('host')}, {how})"
     if event.kind == Event.Kind.TRIAL and "among" in detail:
-        return f" ({judgement(detail, unit)})"
+        return f" ({judgment(detail, unit)})"
     if detail.get("restarts"):
         return f" (restart {detail['restarts']} of {detail['max_restarts']})"
     return ""

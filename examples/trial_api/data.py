@@ -28,14 +28,14 @@ def draw(digit: int, random: np.random.RandomState) -> np.ndarray:
     """One image of PIXELS x PIXELS, 0 to 1: brightness falls with the distance to the nearest lit segment."""
     size = random.uniform(4.0, 6.0)
     angle, slant = random.normal(0, 0.12), random.normal(0, 0.12)
-    centre = np.array([PIXELS / 2, PIXELS / 2]) + random.normal(0, 0.8, 2)
+    center = np.array([PIXELS / 2, PIXELS / 2]) + random.normal(0, 0.8, 2)
     turn = np.array([[np.cos(angle), -np.sin(angle) + slant], [np.sin(angle), np.cos(angle)]])
     rows, columns = np.mgrid[0:PIXELS, 0:PIXELS]
     points = np.stack([columns, rows], axis=-1).astype(float)
     nearest = np.full((PIXELS, PIXELS), np.inf)
     for number in LIT[digit]:
         ends = (np.array(SEGMENTS[NAMES[int(number)]], dtype=float) - [0.5, 1.0]) * size
-        start, end = ends @ turn.T + centre
+        start, end = ends @ turn.T + center
         along = np.clip(((points - start) @ (end - start)) / ((end - start) @ (end - start)), 0, 1)
         nearest = np.minimum(
             nearest, np.linalg.norm(points - (start + along[..., None] * (end - start)), axis=-1)

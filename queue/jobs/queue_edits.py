@@ -1,7 +1,7 @@
 """Edits of the queue by people: priority, weight, pool and place, all in one step or not at all.
 
 decisions.md "Queue order" and "Manage Job": jobs of a priority pool stand by (priority, position). A move
-gives a position between two neighbours; it survives a change of priority, a pause and a restart.
+gives a position between two neighbors; it survives a change of priority, a pause and a restart.
 """
 
 from __future__ import annotations

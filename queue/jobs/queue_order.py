@@ -102,7 +102,7 @@ def stands_between(job: Job, before: Job | None, after: Job | None) -> bool:
 
 
 def between(before: Job | None, after: Job | None) -> float | None:
-    """A position strictly between two neighbours; None when floats leave no room.
+    """A position strictly between two neighbors; None when floats leave no room.
 
     Behind the last job it stays below the present moment, because a new job's position is its submission time.
     """

@@ -19,7 +19,7 @@ from jobs.queue_rules import refuse_strict, refuse_viewer, short
 from jobs.queue_writes import Edit, State, change_pool, lock_attempts, save, state_of, states_of
 from jobs.states import JobState, Reason
 
-#: Edits of the queue are serialised by this advisory lock, so that two moves see each other's positions.
+#: Edits of the queue are serialized by this advisory lock, so that two moves see each other's positions.
 _LOCK_KEY = 0x7472_7175
 _ACTOR = "user:"
 

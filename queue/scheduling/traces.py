@@ -40,18 +40,18 @@ def parse(text: str) -> list[TraceJob]:
     Queue numbers are read as priorities if the header says so. Raises TraceError.
     """
     jobs = []
-    prioritised = False
+    prioritized = False
     for number, line in enumerate(text.splitlines(), 1):
-        prioritised = prioritised or line.strip() == PRIORITY_NOTE
+        prioritized = prioritized or line.strip() == PRIORITY_NOTE
         data = line.partition(";")[0].split()
         if data:
-            job = _job(number, data, prioritised)
+            job = _job(number, data, prioritized)
             if job is not None:
                 jobs.append(job)
     return sorted(jobs, key=lambda job: (job.submitted_at, job.number))
 
 
-def _job(number: int, data: list[str], prioritised: bool) -> TraceJob | None:
+def _job(number: int, data: list[str], prioritized: bool) -> TraceJob | None:
     if len(data) != FIELDS:
         raise TraceError(
             f"line {number} has {len(data)} fields; a line of the Standard Workload Format has {FIELDS}"
@@ -65,7 +65,7 @@ def _job(number: int, data: list[str], prioritised: bool) -> TraceJob | None:
     if runs <= 0 or slots <= 0:
         return None
     priority = int(values[14])
-    if prioritised and not 1 <= priority <= 99:
+    if prioritized and not 1 <= priority <= 99:
         raise TraceError(f"line {number}: queue number {priority} must be a priority from 1 to 99")
     return TraceJob(
         number=int(values[0]),
@@ -74,7 +74,7 @@ def _job(number: int, data: list[str], prioritised: bool) -> TraceJob | None:
         slots=slots,
         asks_time=max(values[8], runs) if values[8] > 0 else None,
         user=int(values[11]),
-        priority=priority if prioritised else DEFAULT_PRIORITY,
+        priority=priority if prioritized else DEFAULT_PRIORITY,
     )
 
 

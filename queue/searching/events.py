@@ -49,7 +49,7 @@ Event = TrialCreated | ValidationReported | TrialExited
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Judgment:
     """Why a trial goes on or does not: its `place` from 1 `among` those that reached the rung, of which `keeps` go on.
 
     `bracket` and `rung`: from 0. `units`: the length of the rung. `metric`: as it was reported, None: not a number.
@@ -87,7 +87,7 @@ class Park:
     """This trial has reached a rung and must wait there: let it save, and take its slots, but keep it."""
 
     request_id: str
-    why: Judgement | None = field(default=None, compare=False)
+    why: Judgment | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Promote:
     """This trial goes on to the next rung. One that was parked runs again; any other just runs on."""
 
     request_id: str
-    why: Judgement | None = field(default=None, compare=False)
+    why: Judgment | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Stop:
     """This trial has done enough: stop it, it counts as completed."""
 
     request_id: str
-    why: Judgement | None = field(default=None, compare=False)
+    why: Judgment | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

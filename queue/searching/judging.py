@@ -7,7 +7,7 @@ from typing import Any
 
 from searching import entries
 from searching.entries import AT, METRIC, NUMBER, OUTCOME
-from searching.events import Judgement, Operation, Park, Promote, Stop
+from searching.events import Judgment, Operation, Park, Promote, Stop
 from searching.halving import stops_once
 from searching.standings import Outcome, Standing
 from searching.state import BRACKET, RUNG, STANDING, TIME, State, request_id_of
@@ -77,7 +77,7 @@ def close(state: State, index: int, at: float | None) -> list[Operation]:
             if entry[OUTCOME] == Outcome.WAITING:
                 _decide(entry, Outcome.STOPPED, at)
                 state["trials"][entry[NUMBER]][STANDING] = Standing.STOPPING.value
-                why = _judgement(state, index, bracket["closed"], place)
+                why = _judgment(state, index, bracket["closed"], place)
                 operations.append(Stop(request_id_of(state, entry[NUMBER]), why))
         bracket["closed"] += 1
     return operations
@@ -96,7 +96,7 @@ def _arrive(state: State, number: int, metric: float, at: float | None) -> list[
     if trial[RUNG] == len(bracket["rungs"]):
         outcome = Outcome.FINISHED
     _decide(rung["entries"][place], outcome, at)
-    name, why = request_id_of(state, number), _judgement(state, index, level, place)
+    name, why = request_id_of(state, number), _judgment(state, index, level, place)
     if outcome == Outcome.PROMOTED:
         return [Promote(name, why), *_promote_next(state, index, level, at)]
     bracket["live"].remove(number)
@@ -119,14 +119,14 @@ def _promote_next(state: State, index: int, level: int, at: float | None) -> lis
     _decide(entry, Outcome.PROMOTED, at)
     state["trials"][entry[NUMBER]][STANDING] = Standing.ON.value
     bracket["live"].append(entry[NUMBER])
-    return [Promote(request_id_of(state, entry[NUMBER]), _judgement(state, index, level, place))]
+    return [Promote(request_id_of(state, entry[NUMBER]), _judgment(state, index, level, place))]
 
 
-def _judgement(state: State, index: int, level: int, place: int) -> Judgement:
+def _judgment(state: State, index: int, level: int, place: int) -> Judgment:
     bracket = state["brackets"][index]
     rung = bracket["rungs"][level]
     metric, by_stopping = rung["entries"][place][METRIC], stops_once(state["searcher"])
-    return Judgement(
+    return Judgment(
         outcome=Outcome(rung["entries"][place][OUTCOME]),
         bracket=index,
         rung=level,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 
-def judgement(why: dict[str, Any], unit: str = "units") -> str:
-    """Describe a searching.Judgement of an event row: `2nd of 9 at rung 1 (4 units), 0.31; the best 2 are promoted`."""
+def judgment(why: dict[str, Any], unit: str = "units") -> str:
+    """Describe a searching.Judgment of an event row: `2nd of 9 at rung 1 (4 units), 0.31; the best 2 are promoted`."""
     metric = "not a number" if why["metric"] is None else f"{why['metric']:.6g}"
     place = f"{ordinal(why['place'])} of {why['among']} at rung {why['rung'] + 1} ({why['units']} {unit}), {metric}"
     if why["outcome"] == "finished":

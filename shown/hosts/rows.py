@@ -110,7 +110,7 @@ class HostRow:
 
     @property
     def short_name(self) -> str:
-        """Without the domain, and of a long name its end, which tells it from its neighbours."""
+        """Without the domain, and of a long name its end, which tells it from its neighbors."""
         first = self.host.name.split(".")[0]
         name = self.host.name if first.isdigit() else first
         return name if len(name) <= _LONGEST_NAME else f"…{name[1 - _LONGEST_NAME :]}"

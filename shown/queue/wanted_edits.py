@@ -122,10 +122,10 @@ def _step(job: Job, up: bool) -> Update:
     """Past the next job of the queue in one direction."""
     before = queue_order.stands_before(job)
     others = queue_order.listed(job.pool).exclude(pk=job.pk)
-    neighbour = others.filter(before).last() if up else others.exclude(before).first()
-    if neighbour is None:
+    neighbor = others.filter(before).last() if up else others.exclude(before).first()
+    if neighbor is None:
         raise Refusal(f"job {queue_edits.short(job.pk)} is already the {'first' if up else 'last'}")
-    anchor = str(neighbour.pk)
+    anchor = str(neighbor.pk)
     return Update(str(job.pk), ahead_of=anchor) if up else Update(str(job.pk), behind_of=anchor)
 
 

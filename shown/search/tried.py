@@ -75,10 +75,10 @@ def value_of(experiment: Experiment, view: SearchView) -> Any:
             "searcher_metric", "latest_validation" if view.take == "latest" else "best_validation"
         )
     what = "last" if view.take == "latest" else "min" if view.is_smaller_better else "max"
-    return summarised(view.metric, what)
+    return summarized(view.metric, what)
 
 
-def summarised(metric: Metric, what: str) -> Any:
+def summarized(metric: Metric, what: str) -> Any:
     """`last`, `min`, `max` or `mean` of what a trial has reported of a metric."""
     group = KeyTransform(SUMMARY_GROUPS.get(metric.group, metric.group), F("summary_metrics"))
     return KeyTransform(what, KeyTransform(metric.name, group))

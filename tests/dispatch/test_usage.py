@@ -63,7 +63,7 @@ def test_an_attempt_that_ends_leaves_what_each_of_its_members_held() -> None:
     (total,) = usage.sums(on("2026-03-10"))
     assert total.seconds == 2 * 1 * HOUR + 2 * 3 * HOUR
     assert total.by_user == {"ada": total.seconds} and total.by_pool == {"default": total.seconds}
-    assert total.by_label == {"llm": total.seconds, "night": total.seconds} and not total.unlabelled
+    assert total.by_label == {"llm": total.seconds, "night": total.seconds} and not total.unlabeled
     first, second = usage.held(hours(0), hours(24), limit=10)
     assert [first.slots, first.seconds, second.seconds] == [2, HOUR, 3 * HOUR]
     assert first.allocation_id == allocation.pk and first.workspace == "Uncategorized"
@@ -75,7 +75,7 @@ def test_time_is_cut_at_midnight_and_at_what_was_asked_for() -> None:
     assert [(day.period, day.seconds) for day in days] == [
         ("2026-03-09", 2 * HOUR), ("2026-03-10", 24 * HOUR), ("2026-03-11", 6 * HOUR), ("2026-03-12", 0.0),
     ]  # fmt: skip
-    assert [day.unlabelled for day in days] == [day.seconds for day in days]
+    assert [day.unlabeled for day in days] == [day.seconds for day in days]
     (row,) = usage.held(hours(1), hours(2), limit=10)
     assert (row.seconds, row.started_at, row.ended_at) == (HOUR, hours(-2), hours(30))
     months = usage.sums(usage_periods.between("month", "2026-02", "2026-03-31", most=2))

@@ -68,7 +68,7 @@ def test_submissions_and_changes_of_state_are_counted() -> None:
     assert {each.username for each in counts.owners()} == {"ada", "bob"}
 
 
-def test_archived_moved_and_labelled_experiments_are_counted() -> None:
+def test_archived_moved_and_labeled_experiments_are_counted() -> None:
     experiment = submit_experiment()
     project = places.make_project(make_user(), Workspace.objects.get(pk=1), "vision", "", "")
     edits.edit(experiment.pk, labels=["base", "large"])

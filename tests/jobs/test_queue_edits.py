@@ -99,7 +99,7 @@ def test_every_move_in_a_queue_of_five_gives_the_expected_order(ada: User, start
     assert order() == expected
 
 
-def test_a_hundred_moves_between_the_same_two_neighbours_keep_the_order(ada: User) -> None:
+def test_a_hundred_moves_between_the_same_two_neighbors_keep_the_order(ada: User) -> None:
     first, second, third = job(ada), job(ada), job(ada)
     for _ in range(100):  # each halves the gap: floats are spent after about 40
         apply(Update(str(third.pk), ahead_of=str(second.pk)))

@@ -10,7 +10,7 @@ from typing import Any
 from scheduling.world import HostView
 from tests.rig.pool_worlds import World, host
 
-#: neighbours: who may stop whom changes from each to the next
+#: neighbors: who may stop whom changes from each to the next
 PRIORITIES = (41, 42, 43)
 #: slots of runs that share a host with others
 MIXED = (1, 1, 2, 2, 3, 4)

@@ -53,7 +53,7 @@ def refuses_forged(provider: Provider, come_in: Callable[[], httpx.Client]) -> N
     assert len({each["nonce"] for each in provider.asked}) == len(provider.asked)
 
 
-def test_strangers_come_in_and_known_people_are_recognised(server: Server, provider: Provider) -> None:
+def test_strangers_come_in_and_known_people_are_recognized(server: Server, provider: Provider) -> None:
     admin = server.request("POST", "/api/v1/auth/login", {"username": "admin", "password": server.password})[
         "token"
     ]

@@ -19,7 +19,7 @@ DEFAULT_PORT = 12360
 DEFAULT_PORT_2 = 12376  # Determined's second port: accepted by the constructor, one is enough here
 SECRET_VARIABLE = "TRAINMASTER_GANG_SECRET"
 _LOOPBACK = "127.0.0.1"
-#: below the ports that systems give to connections; an odd number of them, so that neighbours stay apart
+#: below the ports that systems give to connections; an odd number of them, so that neighbors stay apart
 _LOWEST_PORT, _PORTS = 10000, 22001
 _NAMES_OF_LAUNCH = ("MASTER_PORT", "TORCHELASTIC_RUN_ID")
 

@@ -24,7 +24,7 @@ _encoded = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode  # ma
 _complained: Set[Tuple[str, str]] = set()
 
 
-class _Unserialisable(Exception):
+class _Unserializable(Exception):
     pass
 
 
@@ -41,7 +41,7 @@ def encode_metrics(metrics: Mapping[str, Any], where: str) -> Dict[str, Any]:
             continue
         try:
             kept[name if not _UNSAFE.search(name) else _text(name)] = _plain(value)
-        except _Unserialisable as error:
+        except _Unserializable as error:
             of = "" if str(error) == type(value).__name__ else f" with {_a(str(error))} in it"
             _left_out(where, name, f"is {_a(type(value).__name__)}{of}")
         except RecursionError:
@@ -74,7 +74,7 @@ def encode_strict(value: Any, where: str) -> Any:
     """`value` as plain JSON; ValueError when any part of it cannot be sent, or when it is too large."""
     try:
         plain = _plain(value)
-    except _Unserialisable as error:
+    except _Unserializable as error:
         raise ValueError(f"{where} contains a {error}, which JSON cannot represent.") from None
     except RecursionError:
         raise ValueError(f"{where} contains itself, which JSON cannot represent.") from None
@@ -102,7 +102,7 @@ def _plain(value: Any) -> Any:
         return _text(value)
     if isinstance(value, int):
         if not -_LARGEST < value < _LARGEST:
-            raise _Unserialisable(f"whole number of {value.bit_length()} bits")
+            raise _Unserializable(f"whole number of {value.bit_length()} bits")
         return int(value)
     if isinstance(value, Mapping):
         return {_text(str(key)): _plain(part) for key, part in value.items()}
@@ -115,7 +115,7 @@ def _plain(value: Any) -> Any:
     # numpy's and torch's scalars and arrays, without importing either.
     if callable(getattr(value, "tolist", None)):
         return _plain(value.tolist())
-    raise _Unserialisable(type(value).__name__)
+    raise _Unserializable(type(value).__name__)
 
 
 def _text(value: str) -> str:

@@ -106,7 +106,7 @@ class _Waiting(_Timing):
         super().__exit__()
 
 
-class _Synchronised:
+class _Synchronized:
     """Another timing that ends when the GPU has done what it was given meanwhile."""
 
     __slots__ = ("_timing",)
@@ -124,7 +124,7 @@ class _Synchronised:
         trace: Optional[TracebackType],
     ) -> None:
         if kind is None:  # a failing step must not end in another error than its own
-            synchronise()
+            synchronize()
         self._timing.__exit__()
 
 
@@ -147,7 +147,7 @@ class _Step:
         self._profiler._step_ended(now, taken, max(0.0, taken - waited))
 
 
-_Block = Union[_Nothing, _Timing, _Synchronised, _Step]
+_Block = Union[_Nothing, _Timing, _Synchronized, _Step]
 
 
 class ProfilerContext:
@@ -170,7 +170,7 @@ class ProfilerContext:
         self._sign = sign
         self._rank = rank
         self._profiling = profiling or Profiling()
-        self._synchronises = self._profiling.enabled and self._profiling.sync_timings
+        self._synchronizes = self._profiling.enabled and self._profiling.sync_timings
         self._on = records is not None
         #: where the trial goes on from, and what `step` named last: else the steps are those of reports
         self._first_step, self._named = step, -1
@@ -219,7 +219,7 @@ class ProfilerContext:
         if kept is None:
             kept = self._new(self._durations, name, Durations())
         timing = _Waiting(self, kept) if waits else _Timing(self, kept)
-        return _Synchronised(timing) if self._synchronises else timing
+        return _Synchronized(timing) if self._synchronizes else timing
 
     def count(self, name: str, number: float = 1) -> None:
         """`profiler.count("samples", len(batch))`: adds up to a rate per second. Raises ValueError as `timing`."""
@@ -253,7 +253,7 @@ class ProfilerContext:
         self._note_step()
         if not self._recording:
             return _NOTHING
-        return _Synchronised(_Step(self)) if self._synchronises else _Step(self)
+        return _Synchronized(_Step(self)) if self._synchronizes else _Step(self)
 
     def flush(self) -> None:
         """Write down what was recorded so far."""
@@ -341,7 +341,7 @@ class ProfilerContext:
         return empty
 
 
-def synchronise() -> None:
+def synchronize() -> None:
     """Wait for this process's GPU, if it uses one by PyTorch, which is never imported here."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is not None and cuda.is_initialized():

@@ -81,7 +81,7 @@ def _parts(each: UsageSum, group: str) -> Mapping[str, float]:
     if group == "total":
         return {TOTAL: each.seconds} if each.seconds else {}
     if group == "label":
-        return {**each.by_label, **({NO_LABEL: each.unlabelled} if each.unlabelled else {})}
+        return {**each.by_label, **({NO_LABEL: each.unlabeled} if each.unlabeled else {})}
     return each.by_user if group == "user" else each.by_pool
 
 

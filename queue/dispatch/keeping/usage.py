@@ -69,7 +69,7 @@ class UsageSum:
     by_pool: Counter[str] = field(default_factory=Counter)
     by_label: Counter[str] = field(default_factory=Counter)
     #: of what has no label
-    unlabelled: float = 0.0
+    unlabeled: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def sums(periods: Periods) -> list[UsageSum]:
             for label in set(_list(labels)):
                 total.by_label[label] += seconds
             if not _list(labels):
-                total.unlabelled += seconds
+                total.unlabeled += seconds
     return list(found.values())
 
 

@@ -1,4 +1,4 @@
-"""The host doctor's judgement: the facts of the verb `probe` in, one check per subject out. Pure."""
+"""The host doctor's judgment: the facts of the verb `probe` in, one check per subject out. Pure."""
 
 from __future__ import annotations
 

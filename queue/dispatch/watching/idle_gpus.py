@@ -50,9 +50,9 @@ def _idle(now: float) -> dict[int, datetime]:
     """Slot id -> since when."""
     wanted = rule()
     held = _held_for(now - wanted.seconds)
-    newest = idle_gpus.utilisation({each.task_id for each in held}, now - wanted.gap_seconds)
+    newest = idle_gpus.utilization({each.task_id for each in held}, now - wanted.gap_seconds)
     held = [each for each in held if _possible(newest.get((each.task_id, each.uuid)), wanted)]
-    all_used = idle_gpus.utilisation({each.task_id for each in held}, now - wanted.seconds)
+    all_used = idle_gpus.utilization({each.task_id for each in held}, now - wanted.seconds)
     found = {}
     for each in held:
         used = all_used.get((each.task_id, each.uuid))

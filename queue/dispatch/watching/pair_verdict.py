@@ -1,4 +1,4 @@
-"""The doctor's judgement about a pair: what both hosts have measured in, what PairCheck stores out. Pure.
+"""The doctor's judgment about a pair: what both hosts have measured in, what PairCheck stores out. Pure.
 
 A gang dials the peer address of whichever host has its first member, and its ranks dial each other in both
 directions. So a pair is good if each host reaches the other's peer address and, where the pool names an interface,

@@ -75,7 +75,7 @@ function simple(style, code) {
   else if (code === 49) style.paper = null;
 }
 
-/** A color of the 256: one of the theme's, of the cube or of the greys. */
+/** A color of the 256: one of the theme's, of the cube or of the grays. */
 function indexed(number) {
   if (!(number >= 0 && number <= 255)) return null;
   if (number < 16) return NAMES[number % 8];

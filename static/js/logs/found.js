@@ -50,7 +50,7 @@ export class FoundLines {
 
   has(number) { return number >= this.first && number <= this.upto; }
 
-  /** Whether the line stands there for its neighbour's sake. */
+  /** Whether the line stands there for its neighbor's sake. */
   isContext(number) { return this.context > 0 && !this.matches.has(number); }
 
   /** Whether lines were left out before this row of a search with context. */

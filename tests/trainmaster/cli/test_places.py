@@ -27,7 +27,7 @@ def submitted(tm: CommandLine) -> int:
     return int(tm.server.request("POST", "/api/v1/experiments", body, token=token)["experiment"]["id"])
 
 
-def test_an_experiment_is_renamed_labelled_limited_and_moved_to_a_new_project(
+def test_an_experiment_is_renamed_labeled_limited_and_moved_to_a_new_project(
     tm: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, value in tm.environment.items():

@@ -73,7 +73,7 @@ def more_trials(experiment: Experiment, count: int) -> list[Trial]:
 
 @pytest.fixture
 def experiment() -> Experiment:
-    """An experiment that minimises `loss`."""
+    """An experiment that minimizes `loss`."""
     make_host("gpu1", slots=1)
     return submit_experiment()
 

@@ -112,7 +112,7 @@ def test_context_brings_the_lines_around_each_match(client: Client) -> None:
     assert page["matches"] == RARE
     assert numbers(page) == [5, 6, 7, 8, 9, 998, 999, 1000, 1001, 1002, 1003, 2898, 2899, 2900, 2901, 2902]
     ranked = ask(client, "search=rare&context=1&rank=0")
-    assert numbers(ranked) == [996, 1000, 1004, 2896, 2900, 2904], "neighbours obey the other filters"
+    assert numbers(ranked) == [996, 1000, 1004, 2896, 2900, 2904], "neighbors obey the other filters"
 
 
 @pytest.mark.parametrize(

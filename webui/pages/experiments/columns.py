@@ -17,7 +17,7 @@ from metrics.comparisons import Metric
 from metrics.values import text
 from shown import experiments
 from shown.experiments import ExperimentRow
-from shown.search.tried import summarised
+from shown.search.tried import summarized
 from webui.models import UserSetting
 from webui.pages.table_columns import Column
 from webui.pages.trials.columns import (
@@ -73,7 +73,7 @@ def column(key: str) -> Column[ExperimentRow] | None:
     metric = Metric.parse(key.removeprefix(METRIC)) if key.startswith(METRIC) else None
     if metric is None:
         return COLUMNS.get(key)
-    return latest_of(metric, lambda row: row.best, _of_the_best(summarised(metric, "last")))
+    return latest_of(metric, lambda row: row.best, _of_the_best(summarized(metric, "last")))
 
 
 def speak_of_the_best(keys: Sequence[str]) -> bool:

@@ -14,7 +14,7 @@ WIDTH, LANE = 1000, 14
 
 @dataclass(frozen=True)
 class Bar:
-    """A run on neighbouring slots, in units of the drawing."""
+    """A run on neighboring slots, in units of the drawing."""
 
     run: HostRun
     x: float
@@ -51,7 +51,7 @@ def of(runs: Sequence[HostRun], slots: Sequence[int], first_time: float, last_ti
 
 
 def _stretches(places: list[int]) -> list[tuple[int, int]]:
-    """(first, length) of neighbours."""
+    """(first, length) of neighbors."""
     found: list[tuple[int, int]] = []
     for place in sorted(places):
         if found and sum(found[-1]) == place:

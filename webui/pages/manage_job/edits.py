@@ -26,7 +26,7 @@ from webui.pages.manage_job.answers import done, part, sentence
 @page
 @require_POST
 def make(request: HttpRequest) -> HttpResponse:
-    """`do` to every `job`; `value` (or the field named as `do`) is the number, pool or neighbour that it takes."""
+    """`do` to every `job`; `value` (or the field named as `do`) is the number, pool or neighbor that it takes."""
     do = request.POST.get("do", "")
     value = request.POST.get("value", request.POST.get(do, "")).strip()
     try:

@@ -16,7 +16,7 @@ from experiments.models import Experiment, Trial
 from metrics.comparisons import Metric
 from metrics.hparam_axes import Axis, Kind
 from metrics.values import SUMMARY_GROUPS, number
-from shown.search.tried import summarised
+from shown.search.tried import summarized
 from shown.trials import TrialRow
 from webui.pages.table_columns import Column, R
 from webui.templatetags.console import ago, duration, percent, rounded, size, state_lamp
@@ -73,7 +73,7 @@ def _hparam(axis: Axis) -> Column[TrialRow]:
 
 
 def _metric(metric: Metric) -> Column[TrialRow]:
-    return latest_of(metric, lambda row: row.trial, summarised(metric, "last"))
+    return latest_of(metric, lambda row: row.trial, summarized(metric, "last"))
 
 
 def latest_of(metric: Metric, trial_of: Callable[[R], Trial | None], by: Any) -> Column[R]:
