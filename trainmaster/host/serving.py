@@ -13,7 +13,7 @@ import selectors
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, Optional
+from typing import IO, Any, Callable, Dict, List, Optional
 
 from trainmaster import bounded_json
 from trainmaster.processes import boot_id
@@ -64,7 +64,7 @@ class Serving:
 
     def run(self) -> int:
         """Until stdin ends; what is still being done then is finished by the children alone."""
-        warm.warm_up()
+        _warm_up()
         os.set_blocking(0, True)
         self._selector.register(0, selectors.EVENT_READ)
         _write({"serving": 1, "boot_id": boot_id()})
@@ -146,3 +146,15 @@ def _write(line: Dict[str, Any]) -> None:
     data = json.dumps(line).encode() + b"\n"
     while data:
         data = data[os.write(1, data) :]
+
+
+def _warm_up() -> None:
+    """Import all that launcher, runner and stopper need, which are forks of this process from now on."""
+    from trainmaster.runner import keeper, running, stopping  # noqa: F401
+
+    def main(arguments: List[str]) -> int:
+        from trainmaster.runner.__main__ import main
+
+        return main(arguments)
+
+    warm.warm_up(main)

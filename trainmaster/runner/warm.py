@@ -12,7 +12,7 @@ import gc
 import os
 import signal
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 from trainmaster.protocol import KEEPER_MARKER
 from trainmaster.runner.runner_log import open_log
@@ -25,33 +25,34 @@ SPARE_ARGUMENT_BYTES = 512
 _ARG_START, _ARG_END = 45, 46  # in /proc/self/stat, counted from the field behind the name
 _LAST_DESCRIPTOR = 4096
 
-_warm = False
+_main: Optional[Callable[[List[str]], int]] = None
 
 
-def warm_up() -> bool:
-    """Import all that launcher, runner and stopper need, in a process of one thread. False: it cannot fork them."""
-    global _warm
-    from trainmaster.runner import keeper, running, stopping  # noqa: F401
+def warm_up(main: Callable[[List[str]], int]) -> bool:
+    """Fork from now on: `main` carries out the arguments of a command. False: this process cannot do that.
 
+    The process has one thread and has imported all that `main` needs.
+    """
+    global _main
     try:
         libc().getenv(SPARE_VARIABLE.encode())
     except (OSError, AttributeError):
         return False
-    _warm = SPARE_VARIABLE in os.environ
+    _main = main if SPARE_VARIABLE in os.environ else None
     gc.collect()
     gc.freeze()  # or the first collection of each fork would copy every page
-    return _warm
+    return is_warm()
 
 
 def is_warm() -> bool:
     """May this process fork launchers and runners?"""
-    return _warm
+    return _main is not None
 
 
 def cool_down() -> None:
     """From now on by new interpreters: where threads run, or another account's memory would be taken along."""
-    global _warm
-    _warm = False
+    global _main
+    _main = None
 
 
 def fork(
@@ -64,9 +65,8 @@ def fork(
     code = 1
     try:
         _become(command, environment, log, keep_open, folder)
-        from trainmaster.runner.__main__ import main
-
-        code = main(command[command.index("-s") + 2 :])
+        assert _main is not None  # is_warm()
+        code = _main(command[command.index("-s") + 2 :])
     except BaseException:
         import traceback
 
