@@ -19,9 +19,9 @@ class Trigger(models.TextChoices):
     TASK_LOG = "TASK_LOG", "a log line matches"
     CUSTOM = "CUSTOM", "training code raises an alert"
     COMMAND_STATE_CHANGE = "COMMAND_STATE_CHANGE", "a command ends"
-    PREEMPTED = "PREEMPTED", "a job is preempted"
+    PREEMPTED = "PREEMPTED", "a job is preempted by another job"
     LONG_WAIT = "LONG_WAIT", "a job waits a long time"
-    IDLE_GPU = "IDLE_GPU", "an allocated GPU is idle"
+    IDLE_GPU = "IDLE_GPU", "a job holds idle GPUs"
     HOST_SILENT = "HOST_SILENT", "a host stops responding"
     HOST_FAILS_STARTS = "HOST_FAILS_STARTS", "a host is drained because it cannot start jobs"
 
@@ -40,6 +40,10 @@ CONDITIONS: dict[str, tuple[str, ...]] = {
     Trigger.CUSTOM: ("level",),
     Trigger.LONG_WAIT: ("minutes",),
 }
+
+
+#: those that are not narrowed
+PLAIN = [trigger for trigger in Trigger if trigger not in CONDITIONS]
 
 
 def checked(triggers: Any) -> list[Json]:

@@ -18,7 +18,7 @@ _TYPES = {
 }
 _WORD_OF = {name: word for word, name in _TYPES.items()}
 _PREFIX = "TRIGGER_TYPE_"
-#: --on WORD[=CONDITION]: the trigger and the name of its condition
+#: --on WORD=CONDITION: the trigger and the name of its condition; other words are a trigger's name: host-silent
 _TRIGGERS = {
     "experiment": ("EXPERIMENT_STATE_CHANGE", "state"),
     "command": ("COMMAND_STATE_CHANGE", "state"),
@@ -26,10 +26,6 @@ _TRIGGERS = {
     "log": ("TASK_LOG", "regex"),
     "log-policy": ("TASK_LOG", "policy"),
     "wait": ("LONG_WAIT", "minutes"),
-    "preempted": ("PREEMPTED", ""),
-    "idle-gpu": ("IDLE_GPU", ""),
-    "host-silent": ("HOST_SILENT", ""),
-    "host-fails-starts": ("HOST_FAILS_STARTS", ""),
 }
 _ON = (
     "experiment[=STATE], command[=STATE], alert[=LEVEL], log=REGEX, log-policy=NAME, wait[=MINUTES], preempted, "
@@ -89,11 +85,9 @@ def _add_changes(verbs: Any) -> None:
 def trigger(text: str) -> Json:
     """`experiment=ERROR` as the API has it. Raises UsageError."""
     word, _, value = text.partition("=")
-    if word not in _TRIGGERS:
+    kind, condition = _TRIGGERS.get(word) or (word.upper().replace("-", "_"), "")
+    if not word or (value and not condition):
         raise UsageError(f"--on {text}: allowed: {_ON}.")
-    kind, condition = _TRIGGERS[word]
-    if value and not condition:
-        raise UsageError(f"--on {text}: {word} has no condition.")
     found: Json = {}
     if value:
         found = {condition: int(value) if condition == "minutes" and value.isdecimal() else value}
@@ -106,7 +100,7 @@ def _on(each: Json) -> str:
     for word, (name, field) in _TRIGGERS.items():
         if name == kind and (not condition or field in condition):
             return "{}={}".format(word, condition[field]) if condition else word
-    return str(kind).lower()
+    return str(kind).lower().replace("_", "-")
 
 
 _COLUMNS = [

@@ -13,10 +13,13 @@ from accounts import passwords
 from accounts.models import AccessToken, User
 from notifications import outbox, sending
 from notifications.models import Delivery, Rule
+from notifications.triggers import PLAIN
 from tests.rig.endings import ended
 from tests.rig.html import Html
 from tests.rig.receiver import running_receiver
 from tests.rig.world import make_user
+from trainmaster.cli import webhook
+from trainmaster.cli.errors import UsageError
 
 pytestmark = pytest.mark.django_db
 NAME = "ours <b>&"
@@ -148,3 +151,19 @@ def test_nobody_sees_or_changes_the_rules_of_another(client: Client) -> None:
     viewer = Client()
     viewer.force_login(make_user("vic", User.Role.VIEWER))
     assert "is a viewer" in text(viewer, "/settings/notifications/+new", form)
+
+
+def test_what_has_no_condition_is_offered_listed_and_named_by_the_command_line(
+    client: Client, ada: User
+) -> None:
+    fresh = text(client, "/settings/notifications/+new")
+    for trigger in PLAIN:
+        assert f'name="on.{trigger}"' in fresh and trigger.label[1:] in fresh
+        word = trigger.lower().replace("_", "-")
+        assert webhook.trigger(word) == {"triggerType": f"TRIGGER_TYPE_{trigger}", "condition": {}}
+        assert webhook._on(webhook.trigger(word)) == word
+    form = {"name": "n", "form": "webhook", "target": "https://hooks.example", "scope": "mine"}
+    text(client, "/settings/notifications/+new", {**form, "on.HOST_FAILS_STARTS": "on"})
+    assert "a host is drained because it cannot start jobs" in text(client, "/settings/notifications")
+    with pytest.raises(UsageError, match="--on preempted=1: allowed: experiment"):
+        webhook.trigger("preempted=1")

@@ -14,24 +14,13 @@ from notifications.triggers import (
     COMMAND_STATES,
     EXPERIMENT_STATES,
     LEVELS,
+    PLAIN,
     WAIT_MINUTES,
     Trigger,
 )
 from shown.words import STATES
 
 Json = dict[str, Any]
-_PLAIN = [
-    (Trigger.PREEMPTED, "A job is preempted by another job"),
-    (Trigger.IDLE_GPU, "A job holds idle GPUs"),
-    (
-        Trigger.HOST_SILENT,
-        "A host running one of these jobs stops responding (rules for everything: any host)",
-    ),
-    (
-        Trigger.HOST_FAILS_STARTS,
-        "A host running one of these jobs is drained because it cannot start jobs (rules for everything: any host)",
-    ),
-]
 FORMS = [
     (Rule.Form.WEBHOOK, "Webhook (signed JSON by POST)"),
     (Rule.Form.SLACK, "Slack (an incoming webhook)"),
@@ -47,7 +36,7 @@ def choices(rule: Rule, user: User) -> Json:
         "scope": _scope_of(rule),
         "experiment_states": _states(rule, Trigger.EXPERIMENT_STATE_CHANGE, EXPERIMENT_STATES),
         "command_states": _states(rule, Trigger.COMMAND_STATE_CHANGE, COMMAND_STATES),
-        "plain": [(kind.value, words, _has(rule, kind)) for kind, words in _PLAIN],
+        "plain": [(kind.value, str(kind.label), _has(rule, kind)) for kind in PLAIN],
         "levels": LEVELS,
         "custom": _has(rule, Trigger.CUSTOM),
         "level": _condition(rule, Trigger.CUSTOM, "level") or "DEBUG",
@@ -175,9 +164,5 @@ def _when(trigger: Json) -> str:
             return f"log matches {condition.get('policy') or condition.get('regex')}"
         case Trigger.CUSTOM:
             return f"alert at {condition.get('level', 'DEBUG').lower()} or above"
-        case Trigger.PREEMPTED:
-            return "preempted"
-        case Trigger.IDLE_GPU:
-            return "idle GPU"
-        case _:
-            return "host silent"
+        case kind:
+            return str(Trigger(kind).label)
