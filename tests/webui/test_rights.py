@@ -56,7 +56,7 @@ def test_admins_alone() -> None:
     rights.require_admin(ADMIN)
     with pytest.raises(Refusal, match=r"Only admins can do this; the role of ada is editor\."):
         rights.require_admin(ADA)
-    with pytest.raises(Refusal, match="an access token of the scope full; this one has write"):
+    with pytest.raises(Refusal, match="an access token of the scope full; this one has the scope write"):
         rights.require_admin(user("root", User.Role.ADMIN, Scope.WRITE))
 
 
