@@ -97,6 +97,33 @@ def test_pages_come_while_one_scrolls_and_leave_when_they_are_far(browser: Brows
     assert places == sorted(set(places)), "a row is there once, in its order"
 
 
+#: Answers come a second late, as over a slow line.
+SLOWLY = """
+const usual = window.fetch;
+window.shown = 0;
+document.addEventListener("queue:shown", () => { window.shown += 1; });
+window.fetch = async (...asked) => {
+  const answer = await usual(...asked);
+  await new Promise((resolve) => setTimeout(resolve, 1_000));
+  return answer;
+};
+"""
+
+
+def test_a_page_that_has_left_while_it_was_asked_for_stays_away(browser: Browser) -> None:
+    opened(browser, "/jobs/default?show=all")
+    browser.run(SLOWLY)
+    browser.run("document.getElementById('queue').dispatchEvent(new CustomEvent('wake'))")
+    browser.run("scrollTo(0, document.body.scrollHeight)")
+    first = "return document.querySelector('tbody[data-part=\"1\"]').classList.contains('unloaded')"
+    browser.wait(lambda: browser.run(first), "the first page to leave")
+    browser.wait(lambda: browser.run("return window.shown") >= 2, "both answers")
+    browser.wait(lambda: THOUSAND - 1 in browser.run(PLACES), "the last row")
+    assert browser.run(first)
+    browser.run("scrollTo(0, 0)")
+    browser.wait(lambda: browser.run(PLACES)[:1] == [0], "the first page again")
+
+
 def test_without_scripts_pages_are_links(browser: Browser) -> None:
     opened(browser, "/jobs/default?show=all&page=2")
     # the document as the server sent it: a browser with scripts scrolls on when it comes to the links

@@ -142,7 +142,10 @@ function showBody(fresh) {
     const after = bodies().find((other) => Number(other.dataset.part) > Number(fresh.dataset.part) || other.dataset.part > fresh.dataset.part);
     table().insertBefore(body, after ?? null);
   }
-  if (isEmpty(body)) fill(body);
+  if (isEmpty(body)) {
+    if (PAGE.test(body.dataset.part) && !inView(body)) return; // it has left the window since it was asked for
+    fill(body);
+  }
   const focused = body.contains(document.activeElement) ? document.activeElement : null;
   const focus = focused && { row: focused.closest("tr")?.id, name: controlOf(focused) };
   let at = body.rows[0] ?? null;
