@@ -31,11 +31,11 @@ PAGES = {
     "Search": "search",
     "Trials": "trials",
     "Trials, filtered and sorted by a hyperparameter": "trials?min.lr=0.001&sort=hp.lr&c=hp.lr&c=best",
-    "Learning curves": "visualisation",
-    "Parallel coordinates": "visualisation/parallel",
-    "Scatter plots": "visualisation/scatter",
-    "Heat maps": "visualisation/heat-maps",
-    "Importance": "visualisation/importance",
+    "Learning curves": "visualization",
+    "Parallel coordinates": "visualization/parallel",
+    "Scatter plots": "visualization/scatter",
+    "Heat maps": "visualization/heat-maps",
+    "Importance": "visualization/importance",
 }
 OF_MANY = ("Search", "Trials", "Trials, filtered and sorted by a hyperparameter")
 #: Notes when the page can be used, in milliseconds since the navigation.
@@ -98,7 +98,7 @@ def measured(server: Server, some: int, many: int) -> tuple[float, Loads, Loads]
         browser.look(dark=False, width=1440)
         browser.login("admin", server.password)
         browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH})
-        first = usable(browser, f"/experiments/{some}/visualisation")
+        first = usable(browser, f"/experiments/{some}/visualization")
         of_some = loads(server, browser, some, PAGES, RUNS)
         of_many = loads(server, browser, many, {name: PAGES[name] for name in OF_MANY}, max(3, RUNS // 3))
     return first, of_some, of_many

@@ -61,7 +61,7 @@ class CommandConfig(Section):
         "kernels_or_terminals"
     )
     """When a notebook counts as used: while it has a kernel or terminal, while a user is connected to a kernel, or
-    while somebody does something."""
+    while someone uses it."""
     tensorboard_args: list[str] = []
     """Additional arguments for TensorBoard."""
     pbs: Ignored = None

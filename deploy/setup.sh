@@ -84,7 +84,7 @@ install_torch() {
         rm "$site/system-torch.pth"
     fi
     if [ -z "${TORCH_SPEC:-}" ]; then
-        say "PyTorch cannot be imported. Installing the latest version:  a download of 2 to 4 GB with its CUDA libraries."
+        say "PyTorch cannot be imported. Installing the latest version: a download of 2 to 4 GB with its CUDA libraries."
         say "(To choose another build, press Ctrl-C and set TORCH_SPEC='torch==…'; a CPU build is about 0.2 GB.)"
     else
         say "Installing $TORCH_SPEC: a download of about 0.2 GB for a CPU build, 2 to 4 GB with CUDA libraries."

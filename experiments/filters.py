@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from experiments import counts, phases, words
 from experiments.models import Experiment, ExperimentCount
@@ -66,10 +66,7 @@ class ExperimentFilters:
         if self.archived is not None:
             rows = rows.filter(archived=self.archived)
         if self.states:
-            wanted = Q(pk=None)
-            for state in self.states:
-                wanted |= phases.where(state)
-            rows = rows.filter(wanted)
+            rows = rows.filter(phases.where(*self.states))
         if self.users:
             rows = rows.filter(owner__username__in=self.users)
         if self.user_ids:

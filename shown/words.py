@@ -47,6 +47,7 @@ STATES = {
 
 HOST_STATES = {
     "admitting": Word("Being added", "preparing"),
+    "unknown": Word("Not contacted yet", "preparing"),
     "ready": Word("Ready", "running"),
     "silent": Word("Silent", "failed"),
     "suspended": Word("Suspended", "failed"),

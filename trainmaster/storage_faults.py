@@ -44,7 +44,7 @@ def folder_fault(folder: str, host: str, error: OSError) -> StorageFault:
         return error
     is_wrong, remedy = _WORDS.get(error.errno or 0, ("cannot be used", "check what is wrong with it"))
     if error.errno in (errno.EACCES, errno.EPERM):
-        is_wrong, remedy = f"may not be written by the account {_account()}", "give it the right to"
+        is_wrong, remedy = f"cannot be written by the account {_account()}", "give it the right to"
     cause = error.strerror or str(error)
     return StorageFault(
         f"checkpoint storage {folder} on host {host} {is_wrong} ({cause}): {remedy}, or change checkpoint_storage",

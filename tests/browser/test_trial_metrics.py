@@ -176,7 +176,7 @@ def test_the_pages_of_a_search_are_clean_brushed_by_pointer_and_act_by_keys(
 ) -> None:
     code = "from tests.rig import swept; print(swept.add('sixteen', 16, validations=14))"
     at = f"/experiments/{int(crowd.shell(empty_server, code))}"
-    charts = f"{at}/visualisation"
+    charts = f"{at}/visualization"
     pages = (
         f"{at}/search?rung=1.1",
         f"{at}/trials?c=state&min.lr=1e-5",

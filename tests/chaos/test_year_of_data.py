@@ -34,7 +34,7 @@ LARGE_ROWS = 10_000
 PAGES = [
     "/experiments/{e}",
     "/experiments/{e}/trials",
-    "/experiments/{e}/visualisation",
+    "/experiments/{e}/visualization",
     "/trials/{t}",
     "/trials/{t}/logs",
     "/trials/{t}/lines",

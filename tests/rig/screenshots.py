@@ -138,7 +138,7 @@ def _queued(stack: Stack) -> Pages:
         "queue": ("/jobs/default?show=all", "tr[data-place]"),
         "manage-job": (f"/jobs/manage/{mine}", "main form"),
         "search-tree": (f"/experiments/{search}/search", "li.rung"),
-        "search-parallel": (f"/experiments/{search}/visualisation/parallel", ".main-svg"),
+        "search-parallel": (f"/experiments/{search}/visualization/parallel", ".main-svg"),
     }
 
 

@@ -105,7 +105,7 @@ def add_verbs(verbs: Any, kind: Kind) -> None:
     parser = add_one(
         settings, "priority", "set the priority: 1 (highest) to 99", kind, _set_priority, "set the priority"
     )
-    parser.add_argument("priority", metavar="N", type=int)
+    parser.add_argument("priority", metavar="N", type=_priority)
 
 
 def add_one(
@@ -264,6 +264,12 @@ def _kill(client: Client, args: argparse.Namespace, kind: Kind) -> int:
         else:
             done(f"Killed {kind.noun} {killed['id']}")
     return code
+
+
+def _priority(text: str) -> int:
+    if not text.lstrip("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"found {text!r}, allowed: 1 (highest) to 99")
+    return int(text)
 
 
 def _set_priority(client: Client, args: argparse.Namespace, kind: Kind) -> int:

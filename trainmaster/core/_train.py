@@ -120,8 +120,8 @@ class TrainContext:
             if said and not self._warned_of_another_value:
                 self._warned_of_another_value = True
                 logger.error(
-                    "%s of %s at step %d has been reported with another value, which stands: overwriting existing "
-                    "metric keys is not supported. Later ones are not mentioned.",
+                    "%s of %s at step %d was already reported with another value. The first value is kept: overwriting "
+                    "existing metric keys is not supported. Further cases are not logged.",
                     ", ".join(said), group, steps,
                 )  # fmt: skip
             self._latest[group] = (steps, {**metrics, **standing})
@@ -129,8 +129,8 @@ class TrainContext:
         if is_unusual and self._records is not None and not self._warned_of_rank:
             self._warned_of_rank = True
             logger.warning(
-                "Rank %d reports metrics, which is the chief's (rank 0) to do. They are kept; of a metric that several "
-                "ranks report for one step the value that comes first stands.",
+                "Rank %d reports metrics; usually only rank 0 (the chief) does. They are kept. If several ranks "
+                "report a metric for the same step, the first value is kept.",
                 self._distributed.rank,
             )
 

@@ -144,7 +144,7 @@ def _container(row: SlotRow) -> ContainerRecord | None:
 def outsider(slot: Slot) -> str:
     """Who uses the slot without the queue, as the sampler saw it."""
     user, pid, command = (slot.outside.get(name) for name in ("user", "pid", "command"))
-    return " ".join(filter(None, [str(user or "somebody"), f"pid {pid}" if pid else "", str(command or "")]))
+    return " ".join(filter(None, [str(user or "someone"), f"pid {pid}" if pid else "", str(command or "")]))
 
 
 def encode_agent(row: HostRow, *, with_slots: bool = True) -> AgentRecord:

@@ -140,7 +140,12 @@ def encode_delivery(delivery: Delivery) -> DeliveryRecord:
 class TriggerBody(serializers.Serializer[Any]):
     id = serializers.IntegerField(required=False, allow_null=True)
     webhookId = serializers.IntegerField(required=False, allow_null=True)
-    triggerType = serializers.ChoiceField(choices=[_PREFIX + kind for kind in Trigger.values])
+    triggerType = serializers.ChoiceField(
+        choices=[_PREFIX + kind for kind in Trigger.values],
+        error_messages={
+            "invalid_choice": f"found {{input}}; allowed: {_PREFIX}… of {', '.join(Trigger.values)}."
+        },
+    )
     condition = serializers.DictField(
         required=False,
         allow_null=True,
@@ -179,7 +184,7 @@ class NewWebhook(WebhookFields):
 def values_of(body: Json, *, admin: bool) -> Json:
     """The body in the words of `notifications.rules`.
 
-    In the dialect a webhook without a workspace is for all of them; of somebody who is no admin it is for his own jobs.
+    In the dialect a webhook without a workspace is for all of them; for users who are not admins, for their own jobs.
     """
     found: Json = {name: body[name] for name in ("name", "template") if name in body}
     if "url" in body:

@@ -31,7 +31,7 @@ class KnownRun:
 
 
 def token_of(request: Request) -> str:
-    """The bearer token. Raises Refused (401) when there is none."""
+    """The bearer token. Raises RefusedRequest (401) when there is none."""
     authorization = request.headers.get("authorization", "")
     if not authorization.lower().startswith(_SCHEME):
         raise RefusedRequest(401, "The request has no run token: send Authorization: Bearer <run token>.")
@@ -61,7 +61,7 @@ def known_sender(token: str, allocation_id: str, index: int) -> Sender | None:
 def sender_of(token: str, allocation_id: str, index: int) -> Sender:
     """The member, also of an attempt that is over: dispatch.runs.intake says what it may bring.
 
-    Raises Refused (401), of an attempt that is over intake.Over (410).
+    Raises RefusedRequest (401), of an attempt that is over intake.Over (410).
     """
     row = (
         Member.objects.filter(allocation_id=allocation_id, index=index)
@@ -90,7 +90,7 @@ def _is_replaced(allocation_id: str) -> bool:
 
 
 def run_of(token: str, *, over_too: bool = False) -> KnownRun:
-    """The open allocation of this token. Raises Refused (401: nobody's token) or Over (410).
+    """The open allocation of this token. Raises RefusedRequest (401: nobody's token) or Over (410).
 
     With `over_too` also one that is over: the uploads of its checkpoints may outlive its ranks.
     """
@@ -105,7 +105,7 @@ def run_of(token: str, *, over_too: bool = False) -> KnownRun:
 
 
 def storage_of(run: KnownRun) -> tuple[KnownRun, dict[str, Any]]:
-    """The run and the `checkpoint_storage` of its experiment, keys and all. Raises Refused (404)."""
+    """The run and the `checkpoint_storage` of its experiment, keys and all. Raises RefusedRequest (404)."""
     trial = Trial.objects.filter(task_id=run.task_id).select_related("experiment").first()
     if trial is None:
         raise RefusedRequest(404, "This run does not belong to a trial, so it has no checkpoints.")
@@ -122,7 +122,7 @@ def _checkpoints() -> QuerySet[Checkpoint]:
 
 
 def checkpoint_to_write(run: KnownRun, checkpoint_uuid: uuid.UUID) -> Checkpoint:
-    """A checkpoint that this very run has reported. Raises Refused (404, also for those of others)."""
+    """A checkpoint that this very run has reported. Raises RefusedRequest (404, also for those of others)."""
     checkpoint = _checkpoints().filter(pk=checkpoint_uuid, allocation_id=run.allocation_id).first()
     if checkpoint is None:
         raise RefusedRequest(404, f"This run has not reported a checkpoint {checkpoint_uuid} (yet).")
@@ -130,7 +130,7 @@ def checkpoint_to_write(run: KnownRun, checkpoint_uuid: uuid.UUID) -> Checkpoint
 
 
 def checkpoint_to_read(run: KnownRun, checkpoint_uuid: uuid.UUID) -> Checkpoint:
-    """One of the run's own experiment, or the one that its trial resumes from or began with. Raises Refused (404)."""
+    """A checkpoint of the run's experiment, or the one its trial starts from. Raises RefusedRequest (404)."""
     trial = Trial.objects.filter(task_id=run.task_id).first()
     if trial is None:
         raise RefusedRequest(404, "This run does not belong to a trial, so it has no checkpoints.")

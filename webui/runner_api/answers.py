@@ -98,7 +98,7 @@ def _error(
 
 
 async def read_body(request: Request, limit_bytes: int) -> bytes:
-    """The whole body. Raises Refused (413 beyond the limit, 408 when it stops to arrive)."""
+    """The whole body. Raises RefusedRequest (413 beyond the limit, 408 when it stops to arrive)."""
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > limit_bytes:
         raise too_large(limit_bytes)
@@ -120,7 +120,7 @@ def too_large(limit_bytes: int) -> RefusedRequest:
 
 
 async def read_object(request: Request, limit_bytes: int) -> dict[str, Any]:
-    """The body as a JSON object. Raises Refused."""
+    """The body as a JSON object. Raises RefusedRequest."""
     raw = await read_body(request, limit_bytes)
     try:
         value = bounded_json.loads(raw or b"{}")

@@ -67,7 +67,7 @@ class Budgets:
         self._shares: dict[UUID, Share] = {}
 
     def admit(self, job_id: UUID) -> Share:
-        """The job's share. Raises Refused (429) while it is in debt or has as many batches here as it may."""
+        """The job's share. Raises RefusedRequest (429) while it is in debt or has as many batches here as it may."""
         now = self._clock()
         share = self._shares.get(job_id)
         if share is None:

@@ -43,7 +43,7 @@ async def put_file(request: Request) -> Response:
 
 
 def check_open(checkpoint: Checkpoint) -> None:
-    """Raises Refused (409) once its files can no longer change."""
+    """Raises RefusedRequest (409) once its files can no longer change."""
     if checkpoint.state != CheckpointState.PARTIAL:
         raise RefusedRequest(
             409, f"Checkpoint {checkpoint.pk} is {checkpoint.state}; its files can no longer change."
@@ -53,7 +53,7 @@ def check_open(checkpoint: Checkpoint) -> None:
 
 
 async def check_room(size: int) -> None:
-    """Raises Refused (507)."""
+    """Raises RefusedRequest (507)."""
     if size > await on_files(files.room_left):
         raise RefusedRequest(
             507, f"The server's disk does not have {size:,} bytes of free space.", retry_after=60
@@ -97,7 +97,7 @@ async def _receive(request: Request, target: Path, size: int) -> str:
 
 
 async def receive(request: Request, write: Callable[[bytes], None], size: int) -> None:
-    """Hand the body on in blocks, also what comes before it breaks off. Raises Refused unless it has `size` bytes."""
+    """Hand the body on in blocks, also what comes before it breaks off. RefusedRequest unless it has `size` bytes."""
     arrived, block = 0, bytearray()
     stream = aiter(request.stream())
     try:

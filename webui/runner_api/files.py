@@ -24,12 +24,12 @@ def folder(checkpoint_uuid: uuid.UUID) -> Path:
 
 
 def place(checkpoint_uuid: uuid.UUID, path: str) -> Path:
-    """Where the checkpoint's file of this relative path lies. Raises Refused (400)."""
+    """Where the checkpoint's file of this relative path lies. Raises RefusedRequest (400)."""
     return folder(checkpoint_uuid).joinpath(*names_of(path))
 
 
 def names_of(path: str) -> list[str]:
-    """The parts of a relative path that leads nowhere else. Raises Refused (400)."""
+    """The parts of a relative path that leads nowhere else. Raises RefusedRequest (400)."""
     parts = path.split("/")
     sound = all(part not in {"", ".", ".."} and len(os.fsencode(part)) <= 255 for part in parts)
     if not sound or "\0" in path or len(os.fsencode(path)) > limits.PATH_BYTES_MAX:

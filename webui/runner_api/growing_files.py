@@ -61,7 +61,7 @@ class GrowingFile:
     """One file, opened for one request. `close` it, whatever happens."""
 
     def __init__(self, checkpoint_uuid: uuid.UUID, path: str) -> None:
-        """Raises Refused (503) while another request appends to it."""
+        """Raises RefusedRequest (503) while another request appends to it."""
         self._path = where(checkpoint_uuid, path)
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

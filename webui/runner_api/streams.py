@@ -88,7 +88,7 @@ def _coding(request: Request) -> str:
 
 
 def unpacked(sent: bytes, coding: str) -> bytes:
-    """The body without its content coding. Raises Refused (400, 413, 415)."""
+    """The body without its content coding. Raises RefusedRequest (400, 413, 415)."""
     if coding == "identity":
         return sent
     if coding != "gzip":

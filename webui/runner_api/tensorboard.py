@@ -112,7 +112,7 @@ def _event_file(trial: Trial) -> str:
 
 
 def _trials(token: str) -> list[Trial]:
-    """What the TensorBoard that asks was started for. Raises Refused (401, 404)."""
+    """What the TensorBoard that asks was started for. Raises RefusedRequest (401, 404)."""
     run = access.run_of(token)
     service = Service.objects.filter(command__task_id=run.task_id).first()
     if service is None or not (service.experiment_ids or service.trial_ids):

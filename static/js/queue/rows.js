@@ -38,7 +38,7 @@ const rowsOf = (body) => [...body.rows].filter((row) => row.dataset.version);
 
 function inView(body) {
   const { top, bottom } = body.getBoundingClientRect();
-  return bottom > -NEAR_PX && top < innerHeight + NEAR_PX;
+  return bottom >= -NEAR_PX && top <= innerHeight + NEAR_PX;
 }
 
 async function fetchPart(pages) {

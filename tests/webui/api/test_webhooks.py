@@ -75,3 +75,10 @@ def test_what_is_wrong_with_a_webhook_is_said(cast: Cast) -> None:
     assert status == 400 and "{{ token }}" in sentence
     assert cast.vic.refused("POST", "webhooks", body("https://x.example"))[0] == 403
     assert cast.admin.post("webhooks", body("https://x.example"))["webhook"]["scope"] == "cluster"
+
+
+def test_an_unknown_trigger_is_refused_with_those_that_there_are(cast: Cast) -> None:
+    wrong = {**body("https://hooks.example"), "triggers": [{"triggerType": "TRIGGER_TYPE_HOTS_SILENT"}]}
+    status, sentence = cast.ada.refused("POST", "webhooks", wrong)
+    assert status == 400 and "found TRIGGER_TYPE_HOTS_SILENT; allowed: TRIGGER_TYPE_" in sentence
+    assert "HOST_SILENT" in sentence

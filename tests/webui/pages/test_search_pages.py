@@ -121,13 +121,15 @@ def test_a_trial_that_is_killed_on_its_page_is_what_one_looks_at_then(
 
 
 def test_each_way_to_look_at_a_search_has_its_figures_with_tables(client: Client, search: Experiment) -> None:
-    at = f"/experiments/{search.pk}/visualisation"
+    at = f"/experiments/{search.pk}/visualization"
     for way, charts in {"": 1, "/parallel": 1, "/scatter": 5, "/heat-maps": 6, "/importance": 1}.items():
         assert "Parallel coordinates" in page(client, at + way)
         figures = client.get(f"{at}{way}?part=figures").json()["figures"]
         assert len(figures) == charts and all(each["table"]["rows"] for each in figures), way
     at_step = client.get(f"{at}/scatter?part=figures&take=step&step=16&margin=1&hp=lr").json()["figures"]
     assert [each["name"] for each in at_step] == ["loss by lr"]
+    kept = client.get(f"/experiments/{search.pk}/visualisation/parallel?top=20")
+    assert kept.headers["Location"] == f"{at}/parallel?top=20"
     query = "part=figures&metric=validation/accuracy&better=larger&scale=log&top=20"
     (curves,) = client.get(f"{at}?{query}").json()["figures"]
     first = curves["table"]["rows"][0]

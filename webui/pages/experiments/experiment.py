@@ -27,7 +27,7 @@ from webui.pages.trials import checkpoints
 
 TABS = ["overview", "checkpoints", "config", "code", "notes", "timeline"]
 #: pages of their own, of experiments that search
-SEARCH_TABS = ["search", "visualisation", "trials"]
+SEARCH_TABS = ["search", "visualization", "trials"]
 
 
 @page

@@ -1,4 +1,4 @@
-"""The Visualisation page of an experiment: learning curves, and a metric over hyperparameters in four ways.
+"""The Visualization page of an experiment: learning curves, and a metric over hyperparameters in four ways.
 
 Each way is an address of its own; `?part=figures` is what it draws, as Plotly JSON with a table for each chart.
 """
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
 
 from experiments.models import Experiment
 from metrics import learning_curves, parallel_chart
@@ -74,10 +75,15 @@ def detail(request: HttpRequest, experiment_id: int, way: str = "curves") -> Htt
     view = query.read(request.GET, experiment)
     if request.GET.get("part") == "figures":
         return JsonResponse({"figures": charts.figures(experiment, view, way)})
-    context = experiment_page.head(request, experiment, "visualisation")
+    context = experiment_page.head(request, experiment, "visualization")
     if "part" not in request.GET:
         context |= _form(experiment, view, way)
     return show(request, "sweep_charts", context, room="Experiments", fragment="experiment")
+
+
+def at_former_address(request: HttpRequest, **_: object) -> HttpResponse:
+    """Links that were kept from before go to where the page is now, with all that they ask for."""
+    return redirect(request.get_full_path().replace("/visualisation", "/visualization", 1))
 
 
 def _form(experiment: Experiment, view: SearchView, way: str) -> dict[str, Any]:
