@@ -188,7 +188,7 @@ def test_wrong_reports_are_named_and_what_is_odd_is_shown_as_it_is(stack: Stack,
         "refused: ValueError: The checkpoint's metadata contains a object, which JSON cannot represent.",
         "has a name of 10240 characters (at most 512) and is skipped",
         "the metric 'raw' is a bytes and is skipped",
-        "loss of training at step 3 has been reported with another value",
+        "loss of training at step 3 was already reported with another value",
         str(taken),
     ):
         assert words in log, (words, log)

@@ -139,7 +139,7 @@ def test_what_cannot_be_kept_is_named_once_and_the_training_goes_on(
         "contains itself",
         "whole number of 16610 bits",
         "a dict with a set in it",
-        "loss of training at step 2 has been reported with another value",
+        "loss of training at step 2 was already reported with another value",
         "record of 17.0 MiB is dropped",
     ):
         assert any(words in sentence for sentence in said), (words, said)
