@@ -45,12 +45,11 @@ class Standing:
 
 def standing(experiment: Experiment, policy: Policy | None = None) -> Standing:
     """As the experiment's policy says, or another one. Those still being uploaded are neither."""
-    searcher = experiment.config.get("searcher") or {}
     there = Checkpoint.objects.filter(
         trial__experiment=experiment, state__in=[*USABLE, CheckpointState.ERROR]
     ).order_by()
     rows = list(there.values_list("pk", "trial_id", "steps_completed", "reported_at", "state"))
-    metrics = checkpoint_metrics.of_trials({trial for _, trial, *_ in rows}, str(searcher.get("metric")))
+    metrics = checkpoint_metrics.of_trials({trial for _, trial, *_ in rows}, experiment.searcher_metric)
     candidates = [
         Candidate(pk, trial, steps, at, metrics.get((trial, steps)))
         for pk, trial, steps, at, state in rows
@@ -59,7 +58,7 @@ def standing(experiment: Experiment, policy: Policy | None = None) -> Standing:
     kept = reasons(
         candidates,
         policy or Policy.of(experiment.config),
-        smaller_is_better=searcher.get("smaller_is_better", True),
+        smaller_is_better=experiment.smaller_is_better,
     )
     for pk, words in _needed(experiment).items():
         kept.setdefault(pk, []).append(words)

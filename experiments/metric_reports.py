@@ -97,7 +97,7 @@ def _once(told: list[Validation | None]) -> list[Validation | None]:
 
 def _validated(experiment: Experiment, trial: Trial, report: Report, fresh: Table) -> Validation | None:
     """Note a validation as the trial's latest, and as the best of trial and experiment if it is; nothing is written."""
-    searcher = experiment.config.get("searcher") or {}
+    searcher = experiment.searcher
     values, name, steps = storable(report.values), searcher.get("metric", ""), report.steps_completed
     row = validation_row(steps, values, datetime.fromtimestamp(report.at, UTC), number(values.get(name)))
     metric, column = row["searcher_metric"], fresh.columns.get(name)
@@ -111,7 +111,7 @@ def _validated(experiment: Experiment, trial: Trial, report: Report, fresh: Tabl
     if metric is None:
         return Validation(math.nan, steps, _time(searcher, values))
     trial.searcher_metric = metric
-    smaller = searcher.get("smaller_is_better", True)
+    smaller = experiment.smaller_is_better
     best = (trial.best_validation or {}).get("searcher_metric")
     if best is None or better(metric, best, smaller):
         trial.best_validation = row

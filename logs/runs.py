@@ -27,7 +27,7 @@ class Piece(NamedTuple):
 
 
 def as_row(line: LogLine) -> list[Any]:
-    """Number, time, rank, stream, level, host, text; and true behind them when the next line goes on with this one."""
+    """Number, time, rank, stream, level, host, text; and true after them if the next line continues this one."""
     row = [line.number, line.time, line.rank, line.stream, line.level, line.host, shown(line.text)]
     if line.cut:
         row.append(True)

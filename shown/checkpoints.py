@@ -26,7 +26,7 @@ class CheckpointRow:
     host: str
     #: the searcher's, at its step
     metric: float | None
-    #: whether its trial goes on from it
+    #: whether its trial continues from it
     is_latest: bool
     #: why it stays, or that it goes
     kept: str
@@ -68,7 +68,7 @@ def listed(
     rows = Checkpoint.objects.filter(**whose, state__in=states)
     places = [CheckpointPlace(*each) for each in rows.order_by().values_list(*CheckpointPlace._fields)]
     facts = facts_of(experiment, {each.trial_id for each in places})
-    smaller = (experiment.config.get("searcher") or {}).get("smaller_is_better", True)
+    smaller = experiment.smaller_is_better
     places.sort(key=_order(sort, facts, 1 if smaller else -1))
     own = [each for each in facts.candidates if trial is None or each.trial_id == trial.pk]
     best = next((each.uuid for each in keeping.best_first(own, smaller)), None)
@@ -89,7 +89,7 @@ def facts_of(experiment: Experiment, trial_ids: Collection[int]) -> Standing:
 
 def metric_name(experiment: Experiment) -> str:
     """The searcher's; "" for a detached run that named none, whose config then says `unmanaged`."""
-    metric = str((experiment.config.get("searcher") or {}).get("metric") or "")
+    metric = experiment.searcher_metric
     return "" if experiment.unmanaged and metric == "unmanaged" else metric
 
 

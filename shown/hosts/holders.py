@@ -82,7 +82,7 @@ class IdleGpus:
 
 @dataclass(frozen=True)
 class HostRun:
-    """One gang member. `ended_at` None: it goes on."""
+    """One gang member. `ended_at` None: it is still running."""
 
     holder: Holder
     slots: list[int]
