@@ -22,6 +22,9 @@ class Workspace(models.Model):
     archived = models.BooleanField(default=False)
     immutable = models.BooleanField(default=False)
 
+    def __str__(self) -> str:
+        return self.name
+
 
 class Project(models.Model):
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="projects")

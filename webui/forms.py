@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.http import HttpRequest
+
+from accounts.refusals import Refusal
 
 
 class Form(forms.Form):
@@ -39,3 +41,24 @@ class Text(forms.CharField):
         super().validate(value)
         if not value.isprintable():
             raise ValidationError(self.error_messages["invalid"], "invalid")
+
+
+class Parsed(forms.CharField):
+    """A line of text that `read` turns into a value; what `read` refuses is the error of the field."""
+
+    def __init__(self, label: str, read: Callable[[str], Any], **more: Any) -> None:
+        self.read = read
+        super().__init__(label=label, required=False, **more)
+
+    def clean(self, value: Any) -> Any:
+        try:
+            return self.read(super().clean(value))
+        except Refusal as refusal:
+            raise ValidationError(str(refusal), refusal.code) from refusal
+
+
+class Chosen(forms.CharField):
+    """One of `choices`, drawn as a menu; whoever keeps the value checks it, with the sentence that REST says too."""
+
+    def __init__(self, label: str, choices: Iterable[tuple[str, str]] = (), **more: Any) -> None:
+        super().__init__(label=label, required=False, widget=forms.Select(choices=list(choices)), **more)

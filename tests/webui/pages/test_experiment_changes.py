@@ -221,7 +221,17 @@ def test_name_labels_and_project_are_changed_on_one_page(client: Client) -> None
         ["a", "b"],
         project,
     )
-    assert client.post(address, {"name": " "}).status_code == 400
+    wrong = client.post(address, {"name": " ", "labels": "l" * 200, "project": "0"})
+    said = Html(wrong.content)
+    assert wrong.status_code == 400 and "Nothing was changed: 3 fields have errors." in said
+    for field, sentence in (
+        ("name", "A name has 1 to"),
+        ("labels", "At most 50"),
+        ("project", "no such project"),
+    ):
+        assert re.search(rf'id="{field}_error">[^<]*{sentence}', said), field
+    Project.objects.filter(pk=project.pk).update(archived=True)
+    assert f'<option value="{project.pk}" selected>lab / p (archived)' in text(client, address)
     client.force_login(make_user("eve"))
     assert client.get(address).status_code == 403
 

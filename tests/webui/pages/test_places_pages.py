@@ -134,6 +134,8 @@ def test_workspaces_and_projects_are_made_changed_archived_and_deleted(client: C
     assert (made, project.key) == (f"/projects/{project.pk}", "VIS")
     wrong = client.post(f"{made}/edit", {"name": "", "description": "", "key": "V", "workspace": "1"})
     assert (wrong.status_code, "1 to 80" in Html(wrong.content)) == (400, True)
+    assert '<option value="1" selected>Uncategorized</option>' not in text(client, f"{made}/edit")
+    assert f"selected>{project.workspace.name}</option>" in text(client, f"{made}/edit")
     wrong = client.post(f"{made}/edit", {"name": "seeing", "key": " "})
     assert (wrong.status_code, "found: nothing" in Html(wrong.content)) == (400, True)
     client.post(f"{made}/edit", {"name": "seeing", "description": "", "key": "see", "workspace": "1"})

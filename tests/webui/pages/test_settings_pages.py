@@ -92,10 +92,14 @@ def test_a_rule_is_made_tested_edited_and_its_deliveries_tried_again(
             "said and listed"
         )
         edit = text(client, f"/settings/notifications/{rule.pk}/edit")
-        assert 'name="on.EXPERIMENT_STATE_CHANGE:ERROR" checked' in edit and "long-key" not in edit
+        ticked = re.findall(r'name="on[.]([^"]*)"[^>]* checked', edit)
+        assert ticked == ["EXPERIMENT_STATE_CHANGE:COMPLETED", "EXPERIMENT_STATE_CHANGE:ERROR", "LONG_WAIT"]
+        assert 'name="minutes" value="45"' in edit and "long-key" not in edit
         del form["on.LONG_WAIT"]
         again = {**form, "target": rule.shown}
         assert "Rule saved" in text(client, f"/settings/notifications/{rule.pk}/edit", again)
+        rule.refresh_from_db()
+        assert {each["type"] for each in rule.triggers} == {"EXPERIMENT_STATE_CHANGE"}
         outbox.look(timezone.now())
         ended(owner=ada)
         outbox.look(timezone.now())

@@ -72,3 +72,29 @@ def test_a_command_is_listed_with_why_it_waits_and_is_not_opened(client: Client)
     assert "needs 2 slots on one host" in text(client, f"/commands/{command.pk}?part")
     assert client.get(f"/tasks/{command.pk}")["Location"] == f"/commands/{command.pk}"
     assert "No tasks match this filter" in text(client, "/tasks?type=commands&state=running&part")
+
+
+def test_a_form_says_what_is_wrong_beside_each_field_and_starts_what_is_right(client: Client) -> None:
+    sent = {"type": "tensorboard", "slots": "many", "experiments": "7, x", "config": "resources: 3"}
+    refused = client.post("/tasks/+new", sent)
+    page = re.sub(r"\s+", " ", refused.content.decode())
+    assert refused.status_code == 400 and "Nothing was started: 2 fields have errors." in page
+    assert re.search(r'id="slots_error">Slots are &#x27;many&#x27;; allowed: a whole number', page)
+    assert re.search(r'id="experiments_error">&#x27;x&#x27; is not an ID', page)
+    assert 'value="many"' in page and 'aria-invalid="true"' in page
+    together = client.post("/tasks/+new", {"type": "notebook", "config": "resources: 3"})
+    assert together.status_code == 400 and b"Nothing was started" in together.content
+    assert b"resources" in together.content
+    assert client.post("/tasks/+new", {"template": "gone"}).status_code == 400
+    assert not Command.objects.exists()
+    form = {"type": "notebook", "name": "explore", "slots": "0", "idle_timeout": "2h", "config": "# none\n"}
+    assert "placeholder" in text(client, "/tasks/+new?type=notebook")
+    assert client.post("/tasks/+new", form).status_code == 302
+    kept = Command.objects.get().config
+    assert (kept["description"], kept["resources"]["slots"]) == ("explore", 0)
+
+
+def test_a_new_tensorboard_begins_with_what_the_address_names(client: Client) -> None:
+    page = text(client, "/tasks/+new?type=tensorboard&experiments=7,8")
+    assert re.search(r'name="experiments" value="7,8"', page) and 'name="slots" value="0"' in page
+    assert 'name="trials"' not in text(client, "/tasks/+new")

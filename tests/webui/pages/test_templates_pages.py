@@ -44,6 +44,12 @@ def test_a_template_is_made_shown_and_copied_and_its_secrets_stay_hidden(client:
     assert (wrong.status_code, b"resources.slots" in wrong.content) == (400, True)
     taken = client.post("/templates/+new", {"name": "base", "config": "{}", "workspace": "1"})
     assert (taken.status_code, b"template base already exists" in taken.content) == (409, True)
+    form = client.get("/templates/+new?copy=base").content.decode()
+    assert '<option value="1">Uncategorized</option>' in form and of(form, "name") == "base-copy"
+    nameless = client.post(
+        "/templates/+new", {"name": "", "config": "{}", "workspace": "77"}
+    ).content.decode()
+    assert 'id="workspace_error">There is no such workspace' in nameless
 
 
 def test_a_template_is_renamed_with_its_uses_and_nobody_writes_over_anothers_change(client: Client) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Self, cast
+
+from django import forms
 from django.contrib import messages
 from django.db import transaction
 from django.db.models import Count, Q, Sum
@@ -16,53 +19,16 @@ from experiments.actions import ACTIONS
 from experiments.models import Checkpoint, Experiment, Project
 from experiments.states import CheckpointState
 from logs.models import Chunk
+from webui.forms import Form, Parsed
 from webui.pages.experiments import experiment
 from webui.pages.experiments.access import find
 from webui.pages.frame import page, show, user_of
 from webui.query import as_id, as_whole
 
+NAME_CHARACTERS = 255
 LABEL_CHARACTERS = 128
 MOST_LABELS = 50
 LOG_DAYS_LEAST, LOG_DAYS_MOST = -1, 32_767
-
-
-@page
-def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
-    """GET: the form; POST: keep what it says."""
-    found = find(experiment_id)
-    rights.require_owner(user_of(request), found)
-    given = {
-        "name": found.name, "description": found.description, "labels": ", ".join(found.labels),
-        "project": str(found.project_id), "logs": _days(found),
-    }  # fmt: skip
-    problem = ""
-    if request.method == "POST":
-        given = {field: request.POST.get(field, value) for field, value in given.items()}
-        try:
-            _keep(found, given)
-            messages.success(request, f"Experiment {experiment_id} was changed.")
-            return redirect(f"/experiments/{experiment_id}")
-        except Refusal as error:
-            problem = str(error)
-    context = {"experiment": found, "given": given, "problem": problem, "projects": _projects(found)}
-    answer = show(request, "experiment_edit", context, room="Experiments")
-    if problem:
-        answer.status_code = 400
-    return answer
-
-
-@transaction.atomic
-def _keep(found: Experiment, given: dict[str, str]) -> None:
-    name = given["name"].strip()
-    if not 0 < len(name) <= 255:
-        raise Refusal("A name has 1 to 255 characters.")
-    edits.edit(
-        found.pk, name=name, description=given["description"].strip(), labels=labels_of(given["labels"])
-    )
-    if given["project"] != str(found.project_id):
-        edits.move(found.pk, project_of(given["project"]))
-    if given["logs"].strip() != _days(found):
-        edits.keep_logs(found.pk, days_of(given["logs"]))
 
 
 def _days(found: Experiment) -> str:
@@ -103,6 +69,82 @@ def _projects(found: Experiment) -> list[Project]:
     """Those that it can be moved into, and the one that it is in, which may be archived."""
     rows = list(places.open_projects())
     return rows if found.project in rows else [found.project, *rows]
+
+
+def _in_menu(project: Project) -> str:
+    is_archived = project.archived or project.workspace.archived
+    return f"{project.workspace.name} / {project.name}{' (archived)' if is_archived else ''}"
+
+
+class ExperimentForm(Form):
+    name = forms.CharField(
+        max_length=NAME_CHARACTERS,
+        error_messages=dict.fromkeys(
+            ("required", "max_length"), f"A name has 1 to {NAME_CHARACTERS} characters."
+        ),
+        widget=forms.TextInput({"autofocus": True}),
+    )
+    description = forms.CharField(required=False, widget=forms.Textarea({"rows": 3}))
+    labels = Parsed("Labels", labels_of, help_text="Separated by commas.")
+    project = Parsed("Project", project_of, widget=forms.Select())
+    logs = Parsed(
+        "Days to keep logs after the end",
+        days_of,
+        help_text="-1: forever; empty: the server's default.",
+        widget=forms.TextInput({"inputmode": "numeric"}),
+    )
+
+    @classmethod
+    def of_experiment(cls, request: HttpRequest, found: Experiment) -> Self:
+        """What the experiment is now, with what was sent."""
+        form = cls.of(
+            request,
+            {
+                "name": found.name,
+                "description": found.description,
+                "labels": ", ".join(found.labels),
+                "project": found.project_id,
+                "logs": _days(found),
+            },
+        )
+        project = form.fields["project"]
+        cast("forms.Select", project.widget).choices = [
+            (each.pk, _in_menu(each)) for each in _projects(found)
+        ]
+        if found.archived:
+            project.disabled = True
+            project.help_text = "Archived experiments cannot be moved. Unarchive it first."
+        if found.unmanaged:
+            del form.fields["logs"]
+        return form
+
+
+@page
+def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
+    """GET: the form; POST: keep what it says."""
+    found = find(experiment_id)
+    rights.require_owner(user_of(request), found)
+    form = ExperimentForm.of_experiment(request, found)
+    if form.is_valid():
+        try:
+            _keep(found, form)
+            messages.success(request, f"Experiment {experiment_id} was changed.")
+            return redirect(f"/experiments/{experiment_id}")
+        except Refusal as refusal:
+            form.add_error(None, str(refusal))
+    answer = show(request, "experiment_edit", {"experiment": found, "form": form}, room="Experiments")
+    answer.status_code = 400 if form.errors else 200
+    return answer
+
+
+@transaction.atomic
+def _keep(found: Experiment, form: ExperimentForm) -> None:
+    values = form.cleaned_data
+    edits.edit(found.pk, name=values["name"], description=values["description"], labels=values["labels"])
+    if values["project"] != found.project:
+        edits.move(found.pk, values["project"])
+    if "logs" in form.changed_data:
+        edits.keep_logs(found.pk, values["logs"])
 
 
 @page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from django import forms
 from django.contrib import messages
 from django.db import transaction
 from django.db.models import OuterRef, Subquery
@@ -18,8 +19,8 @@ from experiments import counts, drafts, templates
 from experiments.config import ConfigError, masked_text, shown_template
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
+from webui.forms import Form
 from webui.pages.frame import page, show, user_of
-from webui.query import as_id
 
 #: what the editor of a new template begins with
 EXAMPLE = """description: from a template
@@ -52,25 +53,51 @@ def listing(request: HttpRequest) -> HttpResponse:
     return show(request, "templates", context, room="Templates", fragment="templates")
 
 
+class TemplateForm(Form):
+    """The name and the text of a template; `experiments.templates` checks them."""
+
+    name = forms.CharField(
+        required=False,
+        widget=forms.TextInput({"maxlength": templates.NAME_CHARACTERS, "autocomplete": "off"}),
+    )
+    config = forms.CharField(required=False, strip=False)
+
+    def clean_config(self) -> str:
+        return str(self.cleaned_data["config"]).replace("\r\n", "\n")
+
+
+class NewTemplateForm(TemplateForm):
+    workspace = forms.ModelChoiceField(
+        Workspace.objects.filter(archived=False).order_by("name"),
+        empty_label=None,
+        error_messages=dict.fromkeys(
+            ("required", "invalid_choice"), "There is no such workspace; choose another."
+        ),
+    )
+
+
 @page
 def new(request: HttpRequest) -> HttpResponseBase:
     """GET: the form, with `?copy=<name>` beginning with that one's content; POST: make the template."""
-    user = user_of(request)
     copied = templates.find(request.POST.get("copy") or request.GET.get("copy") or "")
-    if request.method != "POST":
-        text = _text(copied) if copied else EXAMPLE
-        return _form(request, None, text, name=f"{copied.name}-copy" if copied else "", copied=copied)
-    rights.require_editor(user_of(request))
-    name, text = request.POST.get("name", "").strip(), request.POST.get("config", "").replace("\r\n", "\n")
-    workspace = Workspace.objects.filter(pk=as_id(request.POST.get("workspace", "")), archived=False).first()
-    try:
-        if workspace is None:
-            raise Refusal("There is no such workspace; choose another.", field="name")
-        made = templates.create(name, text, workspace=workspace, user=user, copy_of=copied)
-    except Refusal as error:
-        return _form(request, None, text, name=name, copied=copied, problem=_sentence(error))
-    messages.success(request, f"Template {made.name} was created.")
-    return redirect(_address(made.name))
+    text = _text(copied) if copied else EXAMPLE
+    form = NewTemplateForm.of(request, {"name": f"{copied.name}-copy" if copied else "", "config": text})
+    if request.method == "POST":
+        rights.require_editor(user_of(request))
+    if form.is_valid():
+        try:
+            made = templates.create(
+                form.cleaned_data["name"],
+                form.cleaned_data["config"],
+                workspace=form.cleaned_data["workspace"],
+                user=user_of(request),
+                copy_of=copied,
+            )
+            messages.success(request, f"Template {made.name} was created.")
+            return redirect(_address(made.name))
+        except Refusal as refusal:
+            _add_refused(form, refusal)
+    return _form(request, None, form, copied=copied)
 
 
 @page
@@ -79,20 +106,29 @@ def detail(request: HttpRequest, name: str) -> HttpResponseBase:
     template = templates.find(name)
     if template is None:
         raise Http404(f"There is no template {name}.")
-    if request.method != "POST":
-        return _form(request, template, _text(template), name=name)
-    rights.require_editor(user_of(request))
-    to, text = request.POST.get("name", "").strip(), request.POST.get("config", "").replace("\r\n", "\n")
-    try:
-        with transaction.atomic():
-            templates.replace(name, text, user=user_of(request), seen=request.POST.get("seen", ""))
-            templates.rename(name, to, user=user_of(request))
-    except Refusal as error:
-        if error.code is Code.NOT_FOUND:
-            raise
-        return _form(request, template, text, name=to, problem=_sentence(error))
-    messages.success(request, f"Template {to} was saved.")
-    return redirect(_address(to))
+    form = TemplateForm.of(request, {"name": name, "config": _text(template)})
+    if request.method == "POST":
+        rights.require_editor(user_of(request))
+    if form.is_valid():
+        to = form.cleaned_data["name"]
+        try:
+            with transaction.atomic():
+                seen = request.POST.get("seen", "")
+                templates.replace(name, form.cleaned_data["config"], user=user_of(request), seen=seen)
+                templates.rename(name, to, user=user_of(request))
+            messages.success(request, f"Template {to} was saved.")
+            return redirect(_address(to))
+        except Refusal as refusal:
+            if refusal.code is Code.NOT_FOUND:
+                raise
+            _add_refused(form, refusal)
+    return _form(request, template, form)
+
+
+def _add_refused(form: TemplateForm, refusal: Refusal) -> None:
+    is_text = isinstance(refusal, ConfigError)
+    sentence = "the errors are listed next to the text." if is_text else str(refusal)
+    form.add_error("name" if refusal.field == "name" else None, sentence)
 
 
 @page
@@ -105,10 +141,6 @@ def remove(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("/templates")
 
 
-def _sentence(error: Exception) -> str:
-    return "" if isinstance(error, ConfigError) else str(error)
-
-
 def _address(name: str) -> str:
     return f"/templates/{quote(name, safe='')}"
 
@@ -119,30 +151,25 @@ def _text(template: Template) -> str:
 
 
 def _form(
-    request: HttpRequest,
-    template: Template | None,
-    text: str,
-    *,
-    name: str,
-    copied: Template | None = None,
-    problem: str = "",
+    request: HttpRequest, template: Template | None, form: TemplateForm, *, copied: Template | None = None
 ) -> HttpResponse:
+    text = form["config"].value().replace("\r\n", "\n")
     draft, kept_as = drafts.of_template(text), template.name if template else ""
+    if not user_of(request).may_edit:
+        form.fields["name"].widget.attrs["readonly"] = True
     context = {
         "template": template,
         "address": _address(template.name) if template else "/templates/+new",
-        "name": name,
+        "form": form,
         "text": text,
         "draft": draft,
         "copied": copied,
-        "problem": problem,
         "stamp": templates.stamp(template) if template else "",
         "uses": templates.uses(kept_as).select_related("owner").order_by("-pk")[:MOST_SHOWN],
         "use_count": counts.by_template().get(kept_as, 0),
-        "workspaces": Workspace.objects.filter(archived=False).order_by("name"),
         "may_edit": user_of(request).may_edit,
     }
     answer = show(request, "template", context, room="Templates")
-    if request.method == "POST":
-        answer.status_code = 409 if problem and not draft.problems else 400
+    if form.errors:
+        answer.status_code = 400 if draft.problems or not form.non_field_errors() else 409
     return answer

@@ -17,7 +17,7 @@ from notifications.models import Delivery, Rule
 from notifications.occurrences import no_link_address
 from notifications.sealed import opened, seal
 from webui.pages.frame import page, show, user_of
-from webui.pages.notifications import form
+from webui.pages.notifications.form import RuleForm, in_words
 
 ROOM = "Notifications"
 DELIVERIES = 50
@@ -34,7 +34,7 @@ def listing(request: HttpRequest) -> HttpResponse:
         failed=Count("deliveries", filter=real & Q(deliveries__state=Delivery.State.FAILED)),
         pending=Count("deliveries", filter=real & Q(deliveries__state=Delivery.State.PENDING)),
     )
-    listed = [{"rule": rule, "words": form.in_words(rule)} for rule in rows]
+    listed = [{"rule": rule, "words": in_words(rule)} for rule in rows]
     may_act = user_of(request).may_edit
     context = {"rules": listed, "may_act": may_act, "no_link_address": no_link_address()}
     return show(request, "notifications", context, room=ROOM)
@@ -47,14 +47,16 @@ def new(request: HttpRequest) -> HttpResponse:
     if not user.may_edit:
         banners.error(request, str(rights.viewer(user.username)))
         return redirect("/settings/notifications")
-    if request.method != "POST":
-        return _form(request, Rule(owner=user), {})
-    try:
-        rule, key = rules.create(user, form.values(request))
-    except FieldRefusals as refusal:
-        return _form(request, form.draft(request, Rule(owner=user)), refusal.errors)
-    banners.success(request, "Rule created.")
-    return _to_rule_with(request, rule, key)
+    draft = Rule(owner=user)
+    sent = RuleForm.of_rule(request, draft)
+    if sent.is_valid():
+        try:
+            rule, key = rules.create(user, sent.values())
+            banners.success(request, "Rule created.")
+            return _to_rule_with(request, rule, key)
+        except FieldRefusals as refusal:
+            sent.add_refused(refusal)
+    return _form(request, draft, sent)
 
 
 @page
@@ -66,7 +68,7 @@ def detail(request: HttpRequest, rule_id: int) -> HttpResponse:
         key = opened(sealed_key) if of_rule == rule.pk else ""
     context = {
         "rule": rule,
-        "words": form.in_words(rule),
+        "words": in_words(rule),
         "deliveries": Delivery.objects.filter(rule=rule).order_by("-created_at", "-pk")[:DELIVERIES],
         "preview": rules.preview(rule),
         "topics": f"notifications:{rule.pk}",
@@ -86,30 +88,22 @@ def _to_rule_with(request: HttpRequest, rule: Rule, key: str) -> HttpResponse:
 def edit(request: HttpRequest, rule_id: int) -> HttpResponse:
     """The form of a rule; POST changes it."""
     rule = _find(request, rule_id)
-    if request.method != "POST":
-        return _form(request, rule, {})
-    try:
-        rules.edit(rule, user_of(request), form.values(request))
-    except FieldRefusals as refusal:
-        return _form(request, form.draft(request, rule), refusal.errors)
-    banners.success(request, "Rule saved.")
-    return redirect(f"/settings/notifications/{rule.pk}")
+    sent = RuleForm.of_rule(request, rule)
+    if sent.is_valid():
+        try:
+            rules.edit(rule, user_of(request), sent.values())
+            banners.success(request, "Rule saved.")
+            return redirect(f"/settings/notifications/{rule.pk}")
+        except FieldRefusals as refusal:
+            sent.add_refused(refusal)
+    return _form(request, rule, sent)
 
 
-def _form(request: HttpRequest, rule: Rule, errors: dict[str, str]) -> HttpResponse:
-    context = {
-        "rule": rule,
-        "errors": errors,
-        "names": text.NAMES,
-        "standard": text.STANDARD,
-        **form.choices(rule, user_of(request)),
-    }
-    try:
-        context["preview"] = rules.preview(rule)
-    except Refusal as error:
-        context["preview"] = str(error)
+def _form(request: HttpRequest, rule: Rule, form: RuleForm) -> HttpResponse:
+    preview = _example(Rule(owner=rule.owner), form["template"].value() or "")
+    context = {"rule": rule, "form": form, "names": text.NAMES, "preview": preview}
     response = show(request, "notification_form", context, room=ROOM)
-    response.status_code = 400 if errors else 200
+    response.status_code = 400 if form.errors else 200
     return response
 
 
@@ -117,13 +111,17 @@ def _form(request: HttpRequest, rule: Rule, errors: dict[str, str]) -> HttpRespo
 @require_POST
 def preview(request: HttpRequest) -> HttpResponse:
     """The text of an example, for the form while somebody writes."""
-    rule = Rule(owner=user_of(request))
+    example = _example(Rule(owner=user_of(request)), request.POST.get("template", ""))
+    return render(request, "fragments/notification_preview.html", {"preview": example})
+
+
+def _example(rule: Rule, template: str) -> str:
+    """The message as it would be sent, or why it cannot be."""
     try:
-        rule.template = text.check(request.POST.get("template", ""))
-        said = rules.preview(rule)
+        rule.template = text.check(template)
+        return rules.preview(rule)
     except Refusal as error:
-        said = str(error)
-    return render(request, "fragments/notification_preview.html", {"preview": said})
+        return str(error)
 
 
 @page

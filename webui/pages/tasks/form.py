@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self, cast
 
+from django import forms
 from django.contrib import messages
 from django.db import transaction
 from django.http import HttpRequest
@@ -23,6 +24,7 @@ from jobs.models import Job
 from submissions import contexts
 from trainmaster import yamltext
 from webui.api.tensorboards import shown_of
+from webui.forms import Chosen, Form, Parsed
 from webui.pages.frame import actor, page, show, user_of
 from webui.pages.tasks.commands import ROOM
 from webui.query import LARGEST_INTEGER, as_ids, as_whole
@@ -38,89 +40,26 @@ _EXAMPLE = """# any field of a command's config, such as
 """
 
 
-@page
-def new(request: HttpRequest) -> HttpResponseBase:
-    """GET: the form (`?type=notebook`, `?experiments=7,8`, `?trials=9`); POST: start it and wait for it."""
-    given = request.POST if request.method == "POST" else request.GET
-    kind = KINDS.get(given.get("type", "notebook"), Job.Kind.NOTEBOOK)
-    problem = ""
-    if request.method == "POST":
-        rights.require_editor(user_of(request))
-        try:
-            return redirect(f"/tasks/{_start(request, kind).pk}")
-        except Refusal as error:
-            problem = str(error)
-    context = {
-        "type": kind.value.lower(),
-        "types": [(name, each.label) for name, each in KINDS.items()],
-        "label": kind.label,
-        "label_in_text": kind.label if kind == Job.Kind.TENSORBOARD else kind.label.lower(),
-        "given": given,
-        "config": given.get("config", _EXAMPLE),
-        "slots": given.get("slots", "0" if kind == Job.Kind.TENSORBOARD else "1"),
-        "pools": list(ResourcePool.objects.order_by("name")),
-        "templates": list(Template.objects.order_by("name").values_list("name", flat=True)),
-        "problem": problem,
-        "may_edit": user_of(request).may_edit,
-    }
-    return show(request, "task_form", context, room=ROOM)
+def _slots(text: str) -> int | None:
+    if not text:
+        return None
+    if (number := as_whole(text, LARGEST_INTEGER)) is None:
+        raise Refusal(f"Slots are {text!r}; allowed: a whole number from 0 to {LARGEST_INTEGER}.")
+    return number
 
 
-@page
-@require_POST
-def tensorboard(request: HttpRequest) -> HttpResponseBase:
-    """One press on an experiment's or trial's page: a TensorBoard of it, or the open one of the same person."""
-    rights.require_editor(user_of(request))
-    try:
-        shown = shown_of(_numbers(request, "experiments"), _numbers(request, "trials"))
-        open_one = Command.objects.filter(
-            owner=user_of(request),
-            state=CommandState.ACTIVE,
-            job__kind=Job.Kind.TENSORBOARD,
-            service__experiment_ids=list(shown.experiment_ids),
-            service__trial_ids=list(shown.trial_ids),
-        ).first()
-        made = open_one or _made(request, Job.Kind.TENSORBOARD, check({}, kind=Job.Kind.TENSORBOARD), shown)
-    except Refusal as error:
-        messages.error(request, str(error))
-        return redirect("/tasks")
-    return redirect(f"/tasks/{made.pk}")
+def _ids(text: str) -> list[int]:
+    words = text.replace(",", " ").split()
+    if wrong := [word for word in words if as_whole(word) is None]:
+        raise Refusal(f"{wrong[0]!r} is not an ID. Enter comma-separated numbers.")
+    return as_ids(words)
 
 
-def _start(request: HttpRequest, kind: Job.Kind) -> Command:
-    given = request.POST
-    config = _config(given.get("config", ""))
-    resources = dict(config.get("resources") or {})
-    slots = given.get("slots", "").strip()
-    if slots:
-        if (number := as_whole(slots, LARGEST_INTEGER)) is None:
-            raise Refusal(f"Slots are {slots!r}; allowed: a whole number from 0 to {LARGEST_INTEGER}.")
-        resources["slots"] = number
-    if pool := given.get("pool"):
-        resources["resource_pool"] = pool
-    config["resources"] = resources
-    for name, field in (("description", "name"), ("idle_timeout", "idle_timeout")):
-        if text := given.get(field, "").strip():
-            config[name] = text if (found := as_whole(text)) is None else found
-    template = None
-    if chosen := given.get("template"):
-        row = Template.objects.filter(name=chosen).first()
-        if row is None:
-            raise Refusal(f"Template {chosen} no longer exists; choose another.")
-        template = row.config
-    shown = submit.Shown()
-    if kind == Job.Kind.TENSORBOARD:
-        shown = shown_of(_numbers(request, "experiments"), _numbers(request, "trials"))
-    return _made(request, kind, check(config, template=template, kind=kind), shown)
-
-
-def _made(request: HttpRequest, kind: Job.Kind, config: CommandConfig, shown: submit.Shown) -> Command:
-    user = user_of(request)
-    with transaction.atomic():
-        return submit.create(
-            owner=user, config=config, context=contexts.store([]), workspace_number=1, idempotency_key=None,
-            actor=actor(request), kind=kind, shown=shown,
-        )  # fmt: skip
+def _template(name: str) -> Template | None:
+    row = Template.objects.filter(name=name).first()
+    if name and row is None:
+        raise Refusal(f"Template {name} no longer exists; choose another.")
+    return row
 
 
 def _config(text: str) -> dict[str, Any]:
@@ -135,8 +74,128 @@ def _config(text: str) -> dict[str, Any]:
     return dict(found)
 
 
-def _numbers(request: HttpRequest, name: str) -> list[int]:
-    words = request.POST.get(name, "").replace(",", " ").split()
-    if wrong := [word for word in words if as_whole(word) is None]:
-        raise Refusal(f"{wrong[0]!r} is not an ID. Enter comma-separated numbers.")
-    return as_ids(words)
+class TaskForm(Form):
+    """A new notebook, shell or TensorBoard. `commands.config` checks the values together."""
+
+    type = forms.CharField(required=False, widget=forms.HiddenInput)
+    name = forms.CharField(required=False, widget=forms.TextInput({"maxlength": 100, "autofocus": True}))
+    experiments = Parsed("Experiments", _ids, help_text="All trials of these experiments are included.")
+    trials = Parsed("Trials", _ids)
+    template = Parsed("Template", _template, widget=forms.Select)
+    pool = Chosen("Resource pool")
+    slots = Parsed("Slots", _slots, help_text="GPUs, all on one host; 0 for none.")
+    idle_timeout = forms.CharField(
+        label="Idle timeout",
+        required=False,
+        help_text="Ends the task and frees its slots after this long without use: 30m, 2h, 1d.",
+    )
+    config = Parsed(
+        "Config (YAML)",
+        _config,
+        strip=False,
+        widget=forms.Textarea({"class": "code mono", "rows": 8, "spellcheck": "false"}),
+    )
+
+    @classmethod
+    def of_kind(cls, request: HttpRequest, kind: Job.Kind) -> Self:
+        """What the address or the form sent, and else what such a task usually has."""
+        is_tensorboard = kind == Job.Kind.TENSORBOARD
+        usual = {"config": _EXAMPLE, "slots": "0" if is_tensorboard else "1"}
+        form = cls.of(request, {**usual, **request.GET.dict(), "type": kind.value.lower()})
+        placeholders = {
+            "name": kind.label,
+            "experiments": "7, 8",
+            "slots": "",
+            "idle_timeout": "30m" if is_tensorboard else "never",
+        }
+        for name, text in placeholders.items():
+            form.fields[name].widget.attrs["placeholder"] = text
+        form.fields["slots"].widget.attrs["inputmode"] = "numeric"
+        menus = {
+            "template": ("none", Template.objects.order_by("name").values_list("name", flat=True)),
+            "pool": (
+                "the default pool",
+                ResourcePool.objects.order_by("name").values_list("name", flat=True),
+            ),
+        }
+        for name, (none, names) in menus.items():
+            cast("forms.Select", form.fields[name].widget).choices = [
+                ("", none),
+                *((each, each) for each in names),
+            ]
+        if not is_tensorboard:
+            del form.fields["experiments"], form.fields["trials"]
+        return form
+
+
+@page
+def new(request: HttpRequest) -> HttpResponseBase:
+    """GET: the form (`?type=notebook`, `?experiments=7,8`, `?trials=9`); POST: start it and wait for it."""
+    given = request.POST if request.method == "POST" else request.GET
+    kind = KINDS.get(given.get("type", "notebook"), Job.Kind.NOTEBOOK)
+    form = TaskForm.of_kind(request, kind)
+    if request.method == "POST":
+        rights.require_editor(user_of(request))
+    if form.is_valid():
+        try:
+            return redirect(f"/tasks/{_start(request, kind, form.cleaned_data).pk}")
+        except Refusal as refusal:
+            form.add_error(None, str(refusal))
+    context = {
+        "form": form,
+        "type": kind.value.lower(),
+        "types": [(name, each.label) for name, each in KINDS.items()],
+        "label_in_text": kind.label if kind == Job.Kind.TENSORBOARD else kind.label.lower(),
+        "may_edit": user_of(request).may_edit,
+    }
+    answer = show(request, "task_form", context, room=ROOM)
+    answer.status_code = 400 if form.errors else 200
+    return answer
+
+
+@page
+@require_POST
+def tensorboard(request: HttpRequest) -> HttpResponseBase:
+    """One press on an experiment's or trial's page: a TensorBoard of it, or the open one of the same person."""
+    rights.require_editor(user_of(request))
+    try:
+        shown = shown_of(_ids(request.POST.get("experiments", "")), _ids(request.POST.get("trials", "")))
+        open_one = Command.objects.filter(
+            owner=user_of(request),
+            state=CommandState.ACTIVE,
+            job__kind=Job.Kind.TENSORBOARD,
+            service__experiment_ids=list(shown.experiment_ids),
+            service__trial_ids=list(shown.trial_ids),
+        ).first()
+        made = open_one or _made(request, Job.Kind.TENSORBOARD, check({}, kind=Job.Kind.TENSORBOARD), shown)
+    except Refusal as error:
+        messages.error(request, str(error))
+        return redirect("/tasks")
+    return redirect(f"/tasks/{made.pk}")
+
+
+def _start(request: HttpRequest, kind: Job.Kind, values: dict[str, Any]) -> Command:
+    """Raises Refusal."""
+    config = values["config"]
+    resources = config.get("resources") or {}
+    if isinstance(resources, dict):  # else `check` says what is wrong with it
+        chosen = {"slots": values["slots"], "resource_pool": values["pool"] or None}
+        config["resources"] = resources | {name: value for name, value in chosen.items() if value is not None}
+    if values["name"]:
+        config["description"] = values["name"]
+    if text := values["idle_timeout"]:
+        config["idle_timeout"] = text if (seconds := as_whole(text)) is None else seconds
+    template = values["template"] and values["template"].config
+    shown = submit.Shown()
+    if kind == Job.Kind.TENSORBOARD:
+        shown = shown_of(values["experiments"], values["trials"])
+    return _made(request, kind, check(config, template=template, kind=kind), shown)
+
+
+def _made(request: HttpRequest, kind: Job.Kind, config: CommandConfig, shown: submit.Shown) -> Command:
+    user = user_of(request)
+    with transaction.atomic():
+        return submit.create(
+            owner=user, config=config, context=contexts.store([]), workspace_number=1, idempotency_key=None,
+            actor=actor(request), kind=kind, shown=shown,
+        )  # fmt: skip
