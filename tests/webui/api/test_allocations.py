@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pytest
 from django.db import connection
 
+from accounts.models import User
 from experiments.models import Experiment, Trial
 from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import default_pool
@@ -73,6 +74,23 @@ def test_a_run_asks_for_its_own_allocation_alone(cast: Cast, running: Running) -
     assert cast.bob.refused("POST", f"{path}/ack_preemption")[0] == 403
     assert cast.ada.refused("POST", f"{path}/preemption")[0] == 405
     assert run.refused("GET", f"{path}/preemption?timeoutSeconds=soon")[0] == 400
+
+
+def test_an_owner_who_became_a_viewer_changes_nothing_any_more(cast: Cast, running: Running) -> None:
+    trial, allocation, run = running
+    path = f"allocations/{allocation.pk}"
+    assert cast.ada.send("POST", f"{path}/signals/ack_preemption")[0] == 200
+    User.objects.filter(username="ada").update(role=User.Role.VIEWER)
+    for address in (
+        f"{path}/signals/ack_preemption",
+        f"{path}/all_gather",
+        f"{path}/notify_container_running",
+        f"experiments/{trial.experiment_id}/searcher_operations",
+        f"tasks/{trial.task_id}/ranks/0/stack",
+    ):
+        status, sentence = cast.ada.refused("POST", address, {})
+        assert (status, sentence) == (403, "ada is a viewer and cannot change anything."), address
+    assert run.send("POST", f"{path}/signals/ack_preemption")[0] == 200, "what runs already goes on"
 
 
 def test_an_allocation_that_is_over_ends_the_poll(cast: Cast, running: Running) -> None:
