@@ -80,7 +80,7 @@ def of_experiment(text: str, typed: Typed, parent: Experiment | None, user: User
         draft.config = parse(draft.original, template=template)
         effective = draft.config.effective()
         draft.lines = explained(masked(effective), masked(values), masked(template))
-        draft.notices = list(draft.config.remarks())
+        draft.notices = [*templates.changes_since_last_use(draft.template, user), *draft.config.remarks()]
         _accept(draft, effective, typed.project_id, role=user.role)
         _preview(draft, effective, typed.seconds_per_unit / 3600)
     except ConfigError as error:

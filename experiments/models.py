@@ -52,6 +52,10 @@ class Template(models.Model):
     changed_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )
+    #: who created it; its hooks run as anyone who submits with it, so only the owner and admins change it
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+    )
 
 
 class Experiment(models.Model):

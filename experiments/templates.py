@@ -5,6 +5,7 @@ A submission takes a template as it is then (`Used`); what is changed afterwards
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -12,10 +13,11 @@ from typing import Any, NamedTuple
 from django.db import IntegrityError, transaction
 from django.db.models import OuterRef, QuerySet
 
+from accounts import rights
 from accounts.models import User
 from accounts.refusals import Code, Refusal
 from events.announce import announce
-from experiments.config import check_template, restored
+from experiments.config import check_template, restored, shown_template
 from experiments.models import Experiment, Template, Workspace
 from trainmaster import yamltext
 
@@ -30,7 +32,7 @@ class Used(NamedTuple):
 
 
 def find(name: str) -> Template | None:
-    return Template.objects.select_related("workspace", "changed_by").filter(name=name).first()
+    return Template.objects.select_related("workspace", "changed_by", "owner").filter(name=name).first()
 
 
 def _required(rows: QuerySet[Template], name: str) -> Template:
@@ -53,6 +55,28 @@ def used(name: str | None) -> Used | None:
     return Used(row.name, row.config)
 
 
+def changes_since_last_use(used: Used | None, user: User) -> list[str]:
+    """What a submission should know of its template: that it says something else than when `user` last used it."""
+    last = used and uses(used.name).filter(owner=user).order_by("-pk").only("pk", "template_config").first()
+    if not used or not last or last.template_config == used.config:
+        return []
+    before, after = (
+        yamltext.dump(shown_template(each)) for each in (last.template_config or {}, used.config)
+    )
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
+    difference = "\n".join(list(lines)[2:]) or "A masked value differs."
+    return [
+        f"Template {used.name} has changed since you last used it, in experiment {last.pk}:\n{difference}"
+    ]
+
+
+def _own(rows: QuerySet[Template], name: str, user: User) -> Template:
+    """The template, which `user` may change. Raises Refusal."""
+    row = _required(rows, name)
+    rights.require_owner(user, row, f"template {name}")
+    return row
+
+
 def checked(text: str, standing: Template | None = None) -> dict[str, Any]:
     """The content of a template; masks of a shown copy get their secrets from `standing`. Raises Refusal."""
     config = check_template(text)
@@ -67,7 +91,12 @@ def create(
     config = checked(text, copy_of)
     with _once(name):
         template = Template.objects.create(
-            name=name, config=config, source=_source(text, config), workspace=workspace, changed_by=user
+            name=name,
+            config=config,
+            source=_source(text, config),
+            workspace=workspace,
+            changed_by=user,
+            owner=user,
         )
     announce("templates")
     return template
@@ -79,8 +108,8 @@ def replace(name: str, text: str, *, user: User, seen: str = "") -> Template:
 
     `seen`: `stamp` of the template that was edited; what others have changed since is not written over.
     """
-    rows = Template.objects.select_for_update(of=("self",)).select_related("changed_by")
-    standing = _required(rows, name)
+    rows = Template.objects.select_for_update(of=("self",)).select_related("changed_by", "owner")
+    standing = _own(rows, name, user)
     if seen and seen != stamp(standing):
         who = standing.changed_by.username if standing.changed_by else "someone"
         raise Refusal(
@@ -116,7 +145,7 @@ def put(name: str, text: str, *, workspace: Workspace, user: User) -> Template:
 def rename(name: str, to: str, *, user: User) -> Template:
     """The experiments that were submitted with it name it anew. Raises Refusal."""
     _check_name(to)
-    template = _required(Template.objects.select_for_update(), name)
+    template = _own(Template.objects.select_for_update(), name, user)
     if to == name:
         return template
     template.name, template.changed_by = to, user
@@ -127,9 +156,9 @@ def rename(name: str, to: str, *, user: User) -> Template:
     return template
 
 
-def remove(name: str) -> None:
+def remove(name: str, *, user: User) -> None:
     """Experiments that were submitted with it keep their configs. Raises Refusal."""
-    _required(Template.objects.all(), name).delete()
+    _own(Template.objects.all(), name, user).delete()
     announce("templates")
 
 

@@ -73,6 +73,7 @@ def _list(client: Client, args: argparse.Namespace) -> int:
     columns = [Column("Name", lambda row: row["name"])]
     if args.details:
         columns.append(Column("Workspace", lambda row: row.get("workspaceId")))
+        columns.append(Column("Owner", lambda row: row.get("owner")))
         columns.append(Column("Changed", lambda row: local_time(row.get("changedAt"))))
         columns.append(Column("By", lambda row: row.get("changedBy")))
         columns.append(Column("Config", lambda row: row.get("config")))

@@ -248,7 +248,10 @@ def _validate_only(
         return [], []
     resources, slots = config.effective()["resources"], config.resources.slots_per_trial
     pool = accepting.settle(resources, slots, role=user.acting_role)
-    return warnings_for(pool, Task(slots=slots, single_host=bool(resources.get("is_single_node"))))
+    warnings, notices = warnings_for(
+        pool, Task(slots=slots, single_host=bool(resources.get("is_single_node")))
+    )
+    return warnings, templates.changes_since_last_use(_template(body), user) + notices
 
 
 def _skeleton(
@@ -275,7 +278,8 @@ def _create(
     parent: Experiment | None,
     external_id: str | None = None,
 ) -> SubmittedExperiment:
-    user = person(request)
+    user, template = person(request), _template(body)
+    changes = templates.changes_since_last_use(template, user)
     with transaction.atomic():
         experiment = submit.create(
             owner=user,
@@ -289,14 +293,17 @@ def _create(
             actor=actor(request),
             unmanaged=bool(body.get("unmanaged")),
             external_id=external_id,
-            template=_template(body),
+            template=template,
         )
     encoded = encode_experiment(find(experiment.pk), full=True)
     warnings, notices = (
         ([], []) if experiment.unmanaged else warnings_for(experiment.job.pool, experiment.job.tasks.first())
     )
     return SubmittedExperiment(
-        experiment=encoded, config=encoded.config, warnings=warnings, notices=notices + config.remarks()
+        experiment=encoded,
+        config=encoded.config,
+        warnings=warnings,
+        notices=[*changes, *notices, *config.remarks()],
     )
 
 

@@ -26,6 +26,7 @@ class TemplateRecord(Answer):
     workspace_id: int
     changed_at: Time
     changed_by: Annotated[str, Field(description="who last changed it; empty if unknown")]
+    owner: Annotated[str, Field(description="who can change it, apart from admins; empty if only admins can")]
 
 
 class TemplateAnswer(Answer):
@@ -38,11 +39,12 @@ class TemplatesAnswer(Answer):
 
 
 def encode_template(template: Template) -> TemplateRecord:
-    """`changedAt` and `changedBy` are beside the dialect's fields."""
+    """`changedAt`, `changedBy` and `owner` are beside the dialect's fields."""
     return TemplateRecord.of(
         template,
         config=shown_template(template.config),
         changed_by=template.changed_by.username if template.changed_by else "",
+        owner=template.owner.username if template.owner else "",
     )
 
 
@@ -86,7 +88,7 @@ class Templates(ApiView):
 
     def get(self, request: Request) -> Response:
         query = self.query(request)
-        rows = Template.objects.select_related("changed_by")
+        rows = Template.objects.select_related("changed_by", "owner")
         if query.get("name"):
             rows = rows.filter(name__icontains=query["name"])
         if query.get("workspaceIds"):
@@ -125,7 +127,7 @@ class OneTemplate(ApiView):
 
     def delete(self, request: Request, name: str) -> Response:
         find(name)
-        templates.remove(name)
+        templates.remove(name, user=person(request))
         return Response({})
 
 

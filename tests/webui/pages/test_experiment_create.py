@@ -92,7 +92,7 @@ def test_a_zip_is_submitted_with_a_template_and_once_for_each_form(client: Clien
         "shared", {"priority": 7}, "from it",
     )  # fmt: skip
     templates.rename("shared", "ours", user=make_user())
-    templates.remove("ours")
+    templates.remove("ours", user=make_user())
     config = re.search(r"<textarea[^>]*>(.*?)</textarea>", client.get(f"{href}/fork").content.decode(), re.S)
     assert config is not None and "hunter2" not in config[1]
     status, fork = send(client, f"{href}/fork", config=config[1], template="ours", key="k2", name="again")

@@ -66,3 +66,13 @@ def test_a_template_is_renamed_with_its_uses_and_nobody_writes_over_anothers_cha
     client.force_login(make_user())
     assert client.post("/templates/base 2/remove").headers["Location"] == "/templates"
     assert not Template.objects.exists() and Experiment.objects.get().template_name == "base 2"
+
+
+def test_others_see_a_template_and_copy_it_but_do_not_change_it(client: Client) -> None:
+    client.force_login(make_user("bob"))
+    page = client.get("/templates/base").content.decode()
+    assert "Only ada and admins can change this template" in " ".join(page.split())
+    assert ">Save<" not in page and "/templates/base/remove" not in page and "+new?copy=base" in page
+    assert client.post("/templates/base", {"name": "base", "config": "max_restarts: 1"}).status_code == 403
+    assert client.post("/templates/base/remove").status_code == 403
+    assert Template.objects.get().source == TEXT

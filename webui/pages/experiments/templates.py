@@ -108,7 +108,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponseBase:
         raise Http404(f"There is no template {name}.")
     form = TemplateForm.of(request, {"name": name, "config": _text(template)})
     if request.method == "POST":
-        rights.require_editor(user_of(request))
+        rights.require_owner(user_of(request), template, f"template {name}")
     if form.is_valid():
         to = form.cleaned_data["name"]
         try:
@@ -135,8 +135,7 @@ def _add_refused(form: TemplateForm, refusal: Refusal) -> None:
 @require_POST
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Remove it; what was made of it stays as it is."""
-    rights.require_editor(user_of(request))
-    templates.remove(name)
+    templates.remove(name, user=user_of(request))
     messages.success(request, f"Template {name} was removed.")
     return redirect("/templates")
 
@@ -155,7 +154,8 @@ def _form(
 ) -> HttpResponse:
     text = form["config"].value().replace("\r\n", "\n")
     draft, kept_as = drafts.of_template(text), template.name if template else ""
-    if not user_of(request).may_edit:
+    may_change = rights.may_change(user_of(request), template) if template else user_of(request).may_edit
+    if not may_change:
         form.fields["name"].widget.attrs["readonly"] = True
     context = {
         "template": template,
@@ -168,6 +168,7 @@ def _form(
         "uses": templates.uses(kept_as).select_related("owner").order_by("-pk")[:MOST_SHOWN],
         "use_count": counts.by_template().get(kept_as, 0),
         "may_edit": user_of(request).may_edit,
+        "may_change": may_change,
     }
     answer = show(request, "template", context, room="Templates")
     if form.errors:
