@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NoReturn, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 from urllib.parse import quote
 
 from trainmaster import credentials
 from trainmaster.common.api import errors
-from trainmaster.experimental import _metrics, _registry
+from trainmaster.experimental import _metrics
 from trainmaster.experimental._checkpoint import Checkpoint
 from trainmaster.experimental._experiment import Experiment
 from trainmaster.experimental._metrics import TrainingMetrics, TrialMetrics, ValidationMetrics
+from trainmaster.experimental._registry import NO_OAUTH, refused
 from trainmaster.experimental._session import Certificate, Json, Session, log_in
 from trainmaster.experimental._trial import Trial
 from trainmaster.experimental._user import User, strong_hash
@@ -213,32 +214,15 @@ class Determined:
 
     # --- what the server does not have ----------------------------------------------------------------------
 
-    def create_model(self, *args: Any, **options: Any) -> NoReturn:
-        _registry.refuse("create_model")
-
-    def get_model(self, *args: Any, **options: Any) -> NoReturn:
-        _registry.refuse("get_model")
-
-    def get_model_by_id(self, *args: Any, **options: Any) -> NoReturn:
-        _registry.refuse("get_model_by_id")
-
-    def get_models(self, *args: Any, **options: Any) -> NoReturn:
-        _registry.refuse("get_models")
-
-    def list_models(self, *args: Any, **options: Any) -> NoReturn:
-        _registry.refuse("list_models")
-
-    def get_model_labels(self) -> NoReturn:
-        _registry.refuse("get_model_labels")
-
-    def list_oauth_clients(self) -> NoReturn:
-        _registry.refuse_oauth("list_oauth_clients")
-
-    def add_oauth_client(self, domain: str, name: str) -> NoReturn:
-        _registry.refuse_oauth("add_oauth_client")
-
-    def remove_oauth_client(self, client_id: str) -> NoReturn:
-        _registry.refuse_oauth("remove_oauth_client")
+    create_model = refused("create_model")
+    get_model = refused("get_model")
+    get_model_by_id = refused("get_model_by_id")
+    get_models = refused("get_models")
+    list_models = refused("list_models")
+    get_model_labels = refused("get_model_labels")
+    list_oauth_clients = refused("list_oauth_clients", NO_OAUTH)
+    add_oauth_client = refused("add_oauth_client", NO_OAUTH)
+    remove_oauth_client = refused("remove_oauth_client", NO_OAUTH)
 
 
 def _template(name: str) -> str:
