@@ -84,9 +84,7 @@ class Determined:
         )
 
     def get_experiment(self, experiment_id: int) -> Experiment:
-        experiment = Experiment(experiment_id, self._session)
-        experiment.reload()
-        return experiment
+        return Experiment(experiment_id, self._session)._reloaded()
 
     def list_experiments(
         self,
@@ -113,18 +111,13 @@ class Determined:
             ("projectId", project_id),
         )
         query += [(key, value) for key, value in single if value]
-        rows = self._session.pages("/api/v1/experiments", "experiments", query)
-        return [Experiment._of(self._session, row) for row in rows]
+        return Experiment._all(self._session, query)
 
     def get_trial(self, trial_id: int) -> Trial:
-        trial = Trial(trial_id, self._session)
-        trial.reload()
-        return trial
+        return Trial(trial_id, self._session)._reloaded()
 
     def get_checkpoint(self, uuid: str) -> Checkpoint:
-        checkpoint = Checkpoint(self._session, uuid)
-        checkpoint.reload()
-        return checkpoint
+        return Checkpoint(self._session, uuid)._reloaded()
 
     def iter_trials_metrics(self, trial_ids: List[int], group: str) -> Iterator[TrialMetrics]:
         """What these trials have reported in a group, by trial and step."""
@@ -150,9 +143,7 @@ class Determined:
         return self._session.username or str(self.whoami().username)
 
     def get_user_by_id(self, user_id: int) -> User:
-        user = User(user_id, self._session)
-        user.reload()
-        return user
+        return User(user_id, self._session)._reloaded()
 
     def get_user_by_name(self, user_name: str) -> User:
         path = f"/api/v1/users/{quote(user_name, safe='')}/by-username"
@@ -160,7 +151,7 @@ class Determined:
 
     def list_users(self, active: Optional[bool] = None) -> List[User]:
         query = [] if active is None else [("active", "true" if active else "false")]
-        return [User._of(self._session, row) for row in self._session.pages("/api/v1/users", "users", query)]
+        return User._all(self._session, query)
 
     def create_user(
         self, username: str, admin: bool, password: Optional[str] = None, remote: bool = False
@@ -184,8 +175,7 @@ class Determined:
         return Workspace(self._session, workspace_name=name)
 
     def list_workspaces(self) -> List[Workspace]:
-        rows = self._session.pages("/api/v1/workspaces", "workspaces")
-        return [Workspace._of(self._session, row) for row in rows]
+        return Workspace._all(self._session)
 
     def create_workspace(self, name: str) -> Workspace:
         """APIException when there is one of this name."""

@@ -70,21 +70,13 @@ class Session:
 
     def lines(self, path: str, query: Query = ()) -> Iterator[Json]:
         """The records of a stream, on a connection of its own: between two of them, other requests go on."""
-        client = self._new()
-        try:
-            with _told():
-                yield from client.lines(path, query)
-        finally:
-            client.close()
+        with contextlib.closing(self._new()) as client, _told():
+            yield from client.lines(path, query)
 
     def pieces(self, path: str, headers: Mapping[str, str]) -> Iterator[bytes]:
         """A file, piece by piece, on a connection of its own."""
-        client = self._new()
-        try:
-            with _told():
-                yield from client.pieces(path, headers=headers)
-        finally:
-            client.close()
+        with contextlib.closing(self._new()) as client, _told():
+            yield from client.pieces(path, headers=headers)
 
     def address(self) -> ServerAddress:
         """Where the server is, for a run that reports to it."""
