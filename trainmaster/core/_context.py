@@ -7,7 +7,6 @@ import logging
 import signal
 import sys
 import threading
-from types import TracebackType
 from typing import Any, Dict, Optional, Type, TypeVar, Union
 
 from trainmaster._info import ClusterInfo, get_cluster_info
@@ -85,12 +84,7 @@ class Context:
     def __enter__(self) -> Context:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
         invalid = isinstance(error, InvalidHP)
         if invalid:
             logger.info(
@@ -138,9 +132,9 @@ def build(
     kind: Type[Kind],
     info: Optional[ClusterInfo],
     distributed: DistributedContext,
-    checkpoint_storage: Optional[Union[str, Dict[str, Any]]] = None,
-    preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
-    tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
+    checkpoint_storage: Optional[Union[str, Dict[str, Any]]],
+    preempt_mode: PreemptMode,
+    tensorboard_mode: TensorboardMode,
 ) -> Kind:
     """A context for this worker of the run that `info` describes; None: off the cluster."""
     records = Records(info._run_dir, distributed.rank) if info else None

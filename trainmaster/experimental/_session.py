@@ -79,8 +79,11 @@ class Session:
             yield from client.pieces(path, headers=headers)
 
     def address(self) -> ServerAddress:
-        """Where the server is, for a run that reports to it."""
-        return {"urls": [self.master], "cert_sha256": self._trust.cert_sha256}
+        """Where the server is, for a run that reports to it; its runner trusts the certificate that this trusts."""
+        pin = self._trust.cert_sha256
+        if pin is None and self._trust.tls is not None:
+            pin = _shown_by(self.master)
+        return {"urls": [self.master], "cert_sha256": pin}
 
     def login(self, user: str, password: str) -> None:
         """Raises InvalidCredentialsException."""
