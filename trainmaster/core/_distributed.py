@@ -98,15 +98,8 @@ class DistributedContext:
         """
         if not hvd.is_initialized():
             raise ValueError("from_horovod(hvd) needs an initialized Horovod: call hvd.init() first.")
-        return cls(
-            rank=hvd.rank(),
-            size=hvd.size(),
-            local_rank=hvd.local_rank(),
-            local_size=hvd.local_size(),
-            cross_rank=hvd.cross_rank(),
-            cross_size=hvd.cross_size(),
-            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"),
-        )
+        ranks = {name: getattr(hvd, name)() for name in _RANKS}
+        return cls(**ranks, chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"))
 
     @classmethod
     def from_tf_config(cls) -> Tuple[DistributedContext, Any]:
