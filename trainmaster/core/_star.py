@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Tuple
+from typing import Any, Deque, Dict, List, Optional, Tuple, Union
 
 from trainmaster.core._wire import Closed, NotAPeer, Wire, accept_worker, greet_chief, watch
 
@@ -224,8 +224,7 @@ class Chief(_Side):
 class Worker(_Side):
     """The side of every other rank."""
 
-    def __init__(self, name: str, rank: int, size: int, address: Tuple[str, int], secret: bytes) -> None:
-        self._name = name
+    def __init__(self, rank: int, size: int, address: Tuple[str, int], secret: bytes) -> None:
         self._where = f"{address[0]}:{address[1]}"
         self._wire = self._join(rank, size, address, secret)
 
@@ -303,6 +302,16 @@ class Worker(_Side):
         if name != call:
             raise _out_of_step(f"rank 0 called {name} while this rank called {call}")
         return value
+
+
+Star = Union[Chief, Worker]
+
+
+def join(name: str, rank: int, size: int, address: Tuple[str, int], secret: bytes) -> Star:
+    """This rank's side of the group `name`, whose chief listens on `address`."""
+    if rank == 0:
+        return Chief(name, size, listen(address, size), secret)
+    return Worker(rank, size, address, secret)
 
 
 def listen(address: Tuple[str, int], backlog: int) -> socket.socket:
