@@ -21,9 +21,9 @@ from trainmaster.experimental.core_v2._ending import ProcessEnd, code_of_excepti
 from trainmaster.experimental.core_v2._farewell import Farewell
 from trainmaster.experimental.core_v2._folder import (
     LocalRank,
+    has_no_runner,
     machine_name,
     make_folder,
-    start_runner,
     take_care_of_others,
 )
 from trainmaster.experimental.core_v2._streams import KeptStreams
@@ -31,7 +31,8 @@ from trainmaster.jsonfile import read_json, write_json
 from trainmaster.paths import RunPaths
 from trainmaster.processes import reference
 from trainmaster.protocol import Spec
-from trainmaster.runner.state import read_server, read_shipped, try_lock
+from trainmaster.runner.detached import spawn_in_session
+from trainmaster.runner.state import read_server, read_shipped
 
 logger = logging.getLogger("trainmaster.core")
 
@@ -136,7 +137,7 @@ class DetachedRun:
     def _start_runner(self) -> None:
         self._started_at = time.monotonic()
         try:
-            self._runner = start_runner(self.paths)
+            self._runner = spawn_in_session("detached", self.paths)
         except OSError as error:
             logger.warning(
                 "The reports of this run stay on this machine, because their sender cannot be started: %s",
@@ -152,9 +153,7 @@ class DetachedRun:
                 self._runner = None
         if time.monotonic() - self._started_at < _RESTART_SECONDS or read_shipped(self.paths)["finished"]:
             return
-        lock = try_lock(self.paths.runner_lock)
-        if lock is not None:
-            os.close(lock)
+        if has_no_runner(self.paths):
             self._start_runner()
 
     def _tell_refusal(self) -> None:
