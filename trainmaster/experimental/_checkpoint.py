@@ -68,9 +68,8 @@ class Checkpoint(Resource):
             storage = (self.training.experiment_config if self.training else {}).get(
                 "checkpoint_storage"
             ) or {}
-            _downloads.fetch(
-                self._session, self.uuid, storage, _sizes(self.resources), target, DownloadMode(mode)
-            )
+            sizes = {path: int(size) for path, size in (self.resources or {}).items()}
+            _downloads.fetch(self._session, self.uuid, storage, sizes, target, DownloadMode(mode))
         if not (target / "metadata.json").exists():
             self.write_metadata_file(str(target / "metadata.json"))
         return str(target)
@@ -119,10 +118,6 @@ class Checkpoint(Resource):
     def __repr__(self) -> str:
         trial = f", trial_id={self.training.trial_id}" if self.training else ""
         return f"Checkpoint(uuid={self.uuid}, task_id={self.task_id}{trial})"
-
-
-def _sizes(resources: Optional[Dict[str, str]]) -> Dict[str, int]:
-    return {path: int(size) for path, size in (resources or {}).items()}
 
 
 def _training(record: Json) -> Optional[CheckpointTrainingMetadata]:
