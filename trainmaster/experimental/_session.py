@@ -217,9 +217,7 @@ def _trust(url: str, said: Certificate, pin: Optional[str]) -> Trust:
         return Trust(tls=context)
     if path and not name:
         own = _fingerprint(Path(path).read_text(encoding="ascii"))
-        if own == _shown_by(
-            url
-        ):  # an own certificate: its file is the whole proof, whatever it calls the server
+        if own == _shown_by(url):  # its file is the whole proof, whatever it calls the server
             return Trust(own)
     if not (path or name):
         return Trust(pin)

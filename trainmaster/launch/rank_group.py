@@ -25,9 +25,8 @@ from trainmaster.protocol import RUN_DIR
 # After a stop, when all ranks here have ended: the launcher may say goodbye to its peers.
 _END_LAUNCHER_SECONDS = 5.0
 _POLL_SECONDS = 0.05
-_LOOK_SECONDS = (
-    0.5  # from one look for a failed rank to the next, under a launcher that is slow to stop its peers
-)
+# From one look for a failed rank to the next, under a launcher that is slow to stop its peers.
+_LOOK_SECONDS = 0.5
 _STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
@@ -113,9 +112,8 @@ class RankGroup:
         # Before the pids are read: a rank that starts later sees it.
         (self._ranks_dir / wrap_rank.STOPPING).touch()
         self._stopping = True
-        if (
-            not self._signal_ranks(number) and not self.ends()
-        ):  # nothing to save yet: the launcher is still starting
+        # Without ranks there is nothing to save yet: the launcher is still starting.
+        if not self._signal_ranks(number) and not self.ends():
             _signal(self._launcher.pid, number)
 
     def _pass_on_the_stop(self) -> None:

@@ -25,9 +25,8 @@ _RUN_DIR = "TRAINMASTER_RUN_DIR"
 _RANK = "TRAINMASTER_RANK"
 # Where the launch module follows its ranks: rank<N>.pid, rank<N>.exit, stopping.
 RANKS_DIR = "TRAINMASTER_RANKS_DIR"
-ENVIRONMENT = (
-    "environment"  # in that folder: NAME=VALUE, separated by NUL, of variables that came no other way
-)
+# In that folder: NAME=VALUE, separated by NUL, of variables that came no other way.
+ENVIRONMENT = "environment"
 STOPPING = "stopping"  # in that folder: the ranks end because the job is stopped
 _PEER_GRACE = "TRAINMASTER_PEER_GRACE_SECONDS"
 # From SIGTERM to SIGKILL for a rank whose peer has failed; a stop has the job's own grace.
@@ -176,14 +175,12 @@ class _Rank:
     def _stopping(self) -> bool:
         return bool(self.ranks_dir) and os.path.exists(os.path.join(self.ranks_dir, STOPPING))
 
-    def _stop_ordered(self) -> bool:
-        """The job is being stopped: under a launcher of the user's own that is all we can know."""
-        return os.path.exists(os.path.join(self.run_dir, "control", "stop.json"))
-
     def _ended(self, code: int, number: "int | None") -> int:
         stopping = self._stopping()
         if code and self.run_dir:
-            told = stopping or self.failed_with_peer or self._stop_ordered()
+            # under a launcher of the user's own, the order to stop the job is all we can know
+            ordered = os.path.exists(os.path.join(self.run_dir, "control", "stop.json"))
+            told = stopping or self.failed_with_peer or ordered
             self._record_end("rank_ended" if told else "rank_failed", code, number)
         self._note("exit", f"{code} {time.time()} {int(self.failed_with_peer)}")
         # In a stop torchrun must not take the first rank that ends for a failure: it would kill the others
