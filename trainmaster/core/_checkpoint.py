@@ -66,17 +66,17 @@ class CheckpointContext:
         disagrees; `ckpt_dir` may be None for a rank without files.
         """
         plain = self._checked(metadata, shard)
-        if not shard:
-            self._require_chief("upload")
-            if ckpt_dir is None:
-                raise ValueError("ckpt_dir is None, which is only allowed for a rank of a sharded upload.")
-            storage_id = str(uuid.uuid4())
-            files = list_files(_folder(ckpt_dir), selector)
-            with self._making(storage_id):
-                self._copy(Path(ckpt_dir), files, storage_id)
-            self._finish(storage_id, Agreement(resources=files, metadata=plain), shard)
-            return storage_id
-        return self._upload_sharded(ckpt_dir, plain, selector)
+        if shard:
+            return self._upload_sharded(ckpt_dir, plain, selector)
+        self._require_chief("upload")
+        if ckpt_dir is None:
+            raise ValueError("ckpt_dir is None, which is only allowed for a rank of a sharded upload.")
+        storage_id = str(uuid.uuid4())
+        files = list_files(_folder(ckpt_dir), selector)
+        with self._making(storage_id):
+            self._copy(Path(ckpt_dir), files, storage_id)
+        self._finish(storage_id, Agreement(resources=files, metadata=plain), shard)
+        return storage_id
 
     @contextlib.contextmanager
     def store_path(

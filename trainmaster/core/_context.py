@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import faulthandler
 import logging
 import signal
@@ -25,27 +26,20 @@ from trainmaster.errors import InvalidHP
 logger = logging.getLogger("trainmaster.core")
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Context:
     """All of the Core API in one object; use it as a context manager, or call `start` and `close`."""
 
-    def __init__(
-        self,
-        checkpoint: CheckpointContext,
-        distributed: DistributedContext,
-        preempt: PreemptContext,
-        train: TrainContext,
-        searcher: SearcherContext,
-        profiler: ProfilerContext,
-        info: Optional[ClusterInfo],
-        records: Optional[Records],
-    ) -> None:
-        self.checkpoint = checkpoint
-        self.distributed = distributed
-        self.preempt = preempt
-        self.train = train
-        self.searcher = searcher
-        self.profiler = profiler
-        self.info = info
+    checkpoint: CheckpointContext
+    distributed: DistributedContext
+    preempt: PreemptContext
+    train: TrainContext
+    searcher: SearcherContext
+    profiler: ProfilerContext
+    info: Optional[ClusterInfo]
+    records: dataclasses.InitVar[Optional[Records]]
+
+    def __post_init__(self, records: Optional[Records]) -> None:
         self.experimental = ExperimentalContext(records)
         self._records = records
 

@@ -51,8 +51,7 @@ class DistributedContext:
         port_offset: int = 0,
         force_tcp: bool = False,
     ) -> None:
-        given = (rank, size, local_rank, local_size, cross_rank, cross_size)
-        values = _checked(given)
+        values = _checked([rank, size, local_rank, local_size, cross_rank, cross_size])
         self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size = values
         self._star: Optional[Star] = None
         self._local_star: Optional[Star] = None
@@ -229,24 +228,18 @@ def _known_chief() -> Optional[str]:
     return os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR")
 
 
-def _checked(given: Tuple[Optional[int], ...]) -> Tuple[int, int, int, int, int, int]:
-    if all(value is None for value in given):
-        return 0, 1, 0, 1, 0, 1
-    if any(value is None for value in given):
+def _checked(given: List[Optional[int]]) -> List[int]:
+    values = [int(value) for value in given if value is not None]
+    if not values:
+        return [0, 1, 0, 1, 0, 1]
+    if len(values) < len(given):
         raise ValueError(
             "Give either all of rank, size, local_rank, local_size, cross_rank and cross_size, or none."
         )
-    rank, size, local_rank, local_size, cross_rank, cross_size = (
-        int(value) for value in given if value is not None
-    )
-    for name, place, total in (
-        ("rank", rank, size),
-        ("local_rank", local_rank, local_size),
-        ("cross_rank", cross_rank, cross_size),
-    ):
-        if not 0 <= place < total:
-            raise ValueError(f"{name} is {place}; it must be from 0 to {total - 1}.")
-    return rank, size, local_rank, local_size, cross_rank, cross_size
+    for at in (0, 2, 4):  # each is followed by its size
+        if not 0 <= values[at] < values[at + 1]:
+            raise ValueError(f"{_RANKS[at]} is {values[at]}; it must be from 0 to {values[at + 1] - 1}.")
+    return values
 
 
 def _chief_address(context: DistributedContext, chief_ip: Optional[str]) -> str:
