@@ -21,6 +21,8 @@ from trainmaster.core._storage import METADATA_FILE, Selector, Storage, copy_fil
 
 logger = logging.getLogger("trainmaster.core")
 
+_NO_STEPS = 'The checkpoint\'s metadata must have "steps_completed", the number of batches trained so far.'
+
 AnyPath = Union[str, "os.PathLike[str]"]
 
 
@@ -178,7 +180,9 @@ class CheckpointContext:
     def _checked(self, metadata: Optional[Dict[str, Any]], shard: bool) -> Dict[str, Any]:
         plain: Dict[str, Any] = encode_strict(metadata or {}, "The checkpoint's metadata")
         if self._info is not None and not shard:
-            _require_steps(plain)
+            steps = plain.get("steps_completed")
+            if isinstance(steps, bool) or not isinstance(steps, int):
+                raise ValueError(f"{_NO_STEPS} It is {steps!r}.")
         return plain
 
     def _require_chief(self, name: str) -> None:
@@ -300,15 +304,6 @@ class CheckpointContext:
             metadata=agreement.metadata,
             storage=self._storage.section,
         )
-
-
-_NO_STEPS = 'The checkpoint\'s metadata must have "steps_completed", the number of batches trained so far.'
-
-
-def _require_steps(metadata: Dict[str, Any]) -> None:
-    steps = metadata.get("steps_completed")
-    if isinstance(steps, bool) or not isinstance(steps, int):
-        raise ValueError(f"{_NO_STEPS} It is {steps!r}.")
 
 
 def _folder(path: AnyPath) -> Path:

@@ -56,7 +56,7 @@ class S3Bucket:
 
 
 class FsspecBucket:
-    """The same for any file system of fsspec."""
+    """Objects by their name in any file system of fsspec."""
 
     def __init__(self, protocol: str, root: str, **options: Any) -> None:
         import fsspec

@@ -233,11 +233,8 @@ class ProfilerContext:
 
     def flush(self) -> None:
         """Write down what was recorded so far."""
-        if self._on and self._lock.acquire(False):
-            try:
-                self._write(perf_counter())
-            finally:
-                self._lock.release()
+        if self._on:
+            self._upkeep(perf_counter(), write=True)
 
     def close(self) -> None:
         """Write down the rest; nothing is recorded any more."""
@@ -267,12 +264,12 @@ class ProfilerContext:
         if whole or len(self._durations[STEP].pending) >= HELD_BACK:
             self._upkeep(now)
 
-    def _upkeep(self, now: float) -> None:
-        """Write a record if it is time, else only take in what is pending. Of two threads the first does it."""
+    def _upkeep(self, now: float, write: bool = False) -> None:
+        """Write a record if it is time or `write`, else take in what is pending. Of two threads the first does it."""
         if not self._lock.acquire(False):
             return
         try:
-            if now >= self._due:
+            if write or now >= self._due:
                 self._write(now)
             else:
                 for durations in list(self._durations.values()):

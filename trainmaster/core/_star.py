@@ -263,13 +263,10 @@ class Worker(_Side):
                 continue
             try:
                 wire = greet_chief(sock, secret, rank, size)
-            except NotAPeer as error:
+            except (NotAPeer, Closed) as error:
                 sock.close()
-                raise PeerLost(f"Rank 0 at {self._where} cannot be joined: {error}.") from None
-            except Closed as error:
-                # The chief was busy with a connection that said nothing, or is not ready yet.
-                sock.close()
-                if time.monotonic() > until:
+                # Closed: the chief was busy with a connection that said nothing, or is not ready yet.
+                if isinstance(error, NotAPeer) or time.monotonic() > until:
                     raise PeerLost(f"Rank 0 at {self._where} cannot be joined: {error}.") from None
                 continue
             sock.settimeout(None)
