@@ -123,9 +123,7 @@ class Determined:
         """What these trials have reported in a group, by trial and step."""
         return _metrics.read(self._session, trial_ids, group, TrialMetrics)
 
-    def stream_trials_metrics(self, trial_ids: List[int], group: str) -> Iterable[TrialMetrics]:
-        """The older name of iter_trials_metrics."""
-        return self.iter_trials_metrics(trial_ids, group)
+    stream_trials_metrics = iter_trials_metrics  # its older name
 
     def stream_trials_training_metrics(self, trial_ids: List[int]) -> Iterable[TrainingMetrics]:
         return _metrics.read(self._session, trial_ids, "training", TrainingMetrics)

@@ -155,11 +155,7 @@ class Experiment(Resource):
     ) -> List[Trial]:
         return list(self.iter_trials(sort_by, order_by))
 
-    def get_trials(
-        self, sort_by: TrialSortBy = TrialSortBy.ID, order_by: OrderBy = OrderBy.ASCENDING
-    ) -> List[Trial]:
-        """The older name of list_trials."""
-        return self.list_trials(sort_by, order_by)
+    get_trials = list_trials  # its older name
 
     def await_first_trial(self, interval: float = 0.1) -> Trial:
         """Wait for its first trial, asking every `interval` seconds. RuntimeError when it ends without one."""

@@ -89,9 +89,7 @@ class Trial(Resource):
         )
         return (record["message"] for record in records)
 
-    def logs(self, *args: Any, **options: Any) -> Iterator[str]:
-        """The older name of iter_logs."""
-        return self.iter_logs(*args, **options)
+    logs = iter_logs  # its older name
 
     def kill(self) -> None:
         """End this trial now."""
@@ -107,11 +105,7 @@ class Trial(Resource):
         query = checkpoint_query(sort_by, order_by)
         return Checkpoint._all(self._session, query, f"{self._path}/checkpoints", max_results or 0)
 
-    def get_checkpoints(
-        self, sort_by: Union[str, CheckpointSortBy, None] = None, order_by: Optional[OrderBy] = None
-    ) -> List[Checkpoint]:
-        """The older name of list_checkpoints."""
-        return self.list_checkpoints(sort_by, order_by)
+    get_checkpoints = list_checkpoints  # its older name
 
     def top_checkpoint(
         self, sort_by: Optional[str] = None, smaller_is_better: Optional[bool] = None
@@ -148,9 +142,7 @@ class Trial(Resource):
         """What it has reported in a group (training, validation or another), by step."""
         return _metrics.read(self._session, [self.id], group, TrialMetrics)
 
-    def stream_metrics(self, group: str) -> Iterable[TrialMetrics]:
-        """The older name of iter_metrics."""
-        return self.iter_metrics(group)
+    stream_metrics = iter_metrics  # its older name
 
     def stream_training_metrics(self) -> Iterable[TrainingMetrics]:
         """iter_metrics("training"), by an older name."""
