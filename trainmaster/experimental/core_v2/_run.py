@@ -175,7 +175,7 @@ class DetachedContext(Context):
 
     def belong_to(self, run: DetachedRun) -> None:
         self._run = run
-        self._process = ProcessEnd(self._close_at_exit)
+        self._process = ProcessEnd(lambda: self._end(0))
         self.train._any_rank_reports = True
 
     def close(self) -> None:
@@ -186,9 +186,6 @@ class DetachedContext(Context):
         if error is not None and self._process is not None:
             self._process.code = code_of_exception(error)
         super().__exit__(kind, error, trace)
-
-    def _close_at_exit(self) -> None:
-        self._end(0)
 
     def _end(self, code: int) -> None:
         run, process, self._run, self._process = self._run, self._process, None, None
