@@ -1,9 +1,8 @@
 """The Core API: what training code says and asks, and how its workers talk to each other."""
 
 from trainmaster.core._checkpoint import CheckpointContext, DownloadMode
-from trainmaster.core._context import Context, init
+from trainmaster.core._context import Context, ExperimentalContext, init
 from trainmaster.core._distributed import DistributedContext
-from trainmaster.core._experimental import ExperimentalContext
 from trainmaster.core._preempt import PreemptContext, PreemptMode
 from trainmaster.core._profiler import ProfilerContext
 from trainmaster.core._searcher import SearcherContext, SearcherMode, SearcherOperation, Unit

@@ -10,7 +10,7 @@ import os
 import shutil
 import uuid
 from pathlib import Path
-from typing import Any, ContextManager, Dict, Iterator, Optional, Tuple, Union
+from typing import Any, ContextManager, Dict, Iterable, Iterator, Optional, Tuple, Union
 
 from trainmaster._info import ClusterInfo
 from trainmaster.core._distributed import DistributedContext
@@ -20,6 +20,8 @@ from trainmaster.core._shards import Agreement, Shard, agree, identity, settle
 from trainmaster.core._storage import METADATA_FILE, Selector, Storage, copy_file, list_files
 
 logger = logging.getLogger("trainmaster.core")
+
+_NO_STEPS = 'The checkpoint\'s metadata must have "steps_completed", the number of batches trained so far.'
 
 AnyPath = Union[str, "os.PathLike[str]"]
 
@@ -66,16 +68,17 @@ class CheckpointContext:
         disagrees; `ckpt_dir` may be None for a rank without files.
         """
         plain = self._checked(metadata, shard)
-        if not shard:
-            self._require_chief("upload")
-            if ckpt_dir is None:
-                raise ValueError("ckpt_dir is None, which is only allowed for a rank of a sharded upload.")
-            storage_id = str(uuid.uuid4())
-            files = list_files(_folder(ckpt_dir), selector)
-            self._guarded_copy(Path(ckpt_dir), files, storage_id)
-            self._finish(storage_id, Agreement(resources=files, metadata=plain), shard)
-            return storage_id
-        return self._upload_sharded(ckpt_dir, plain, selector)
+        if shard:
+            return self._upload_sharded(ckpt_dir, plain, selector)
+        self._require_chief("upload")
+        if ckpt_dir is None:
+            raise ValueError("ckpt_dir is None, which is only allowed for a rank of a sharded upload.")
+        storage_id = str(uuid.uuid4())
+        files = list_files(_folder(ckpt_dir), selector)
+        with self._making(storage_id):
+            self._copy(Path(ckpt_dir), files, storage_id)
+        self._finish(storage_id, Agreement(resources=files, metadata=plain), shard)
+        return storage_id
 
     @contextlib.contextmanager
     def store_path(
@@ -91,8 +94,7 @@ class CheckpointContext:
         storage_id = str(uuid.uuid4())
         if shard:
             storage_id = self._distributed.broadcast(storage_id)
-        path = self._storage.path(storage_id)
-        try:
+        with self._making(storage_id) as path:
             with self._saving(), self._storage.writing():
                 path.mkdir(parents=True, exist_ok=True)
                 yield path, storage_id
@@ -101,9 +103,6 @@ class CheckpointContext:
                 if shard
                 else Agreement(resources=list_files(path), metadata=plain)
             )
-        except BaseException:
-            shutil.rmtree(path, ignore_errors=True)
-            raise
         self._finish(storage_id, agreement, shard)
 
     def download(
@@ -148,24 +147,19 @@ class CheckpointContext:
             with self._storage.opened(storage_id, selector) as path:
                 yield path
             return
-        if self._distributed.local_rank != 0:
-            path_or_problem = self._distributed.broadcast_local(None)
+        with contextlib.ExitStack() as stack:
+            opened: Optional[Path] = None
+            if self._distributed.local_rank == 0:
+                try:
+                    opened = stack.enter_context(self._storage.opened(storage_id, selector))
+                except Exception as error:
+                    self._distributed.broadcast_local(f"Checkpoint {storage_id} cannot be restored: {error}")
+                    raise
+            path_or_problem = self._distributed.broadcast_local(opened)
             if isinstance(path_or_problem, str):
                 raise RuntimeError(path_or_problem)
             try:
                 yield path_or_problem
-            finally:
-                self._distributed.gather_local(None)
-            return
-        with contextlib.ExitStack() as stack:
-            try:
-                path = stack.enter_context(self._storage.opened(storage_id, selector))
-            except Exception as error:
-                self._distributed.broadcast_local(f"Checkpoint {storage_id} cannot be restored: {error}")
-                raise
-            self._distributed.broadcast_local(path)
-            try:
-                yield path
             finally:  # the others may still be reading
                 self._distributed.gather_local(None)
 
@@ -186,7 +180,9 @@ class CheckpointContext:
     def _checked(self, metadata: Optional[Dict[str, Any]], shard: bool) -> Dict[str, Any]:
         plain: Dict[str, Any] = encode_strict(metadata or {}, "The checkpoint's metadata")
         if self._info is not None and not shard:
-            _require_steps(plain)
+            steps = plain.get("steps_completed")
+            if isinstance(steps, bool) or not isinstance(steps, int):
+                raise ValueError(f"{_NO_STEPS} It is {steps!r}.")
         return plain
 
     def _require_chief(self, name: str) -> None:
@@ -210,17 +206,14 @@ class CheckpointContext:
             shard.problem = str(error)
         agreement = agree(self._distributed, shard, folder)
         problem: Optional[str] = None
-        try:
-            own = {name: 0 for name, rank in agreement.owners.items() if rank == self._distributed.rank}
-            if folder is not None:
-                self._guarded_copy(folder, own, storage_id)
-        except OSError as error:
-            problem = str(error)
-        try:
+        with self._making(storage_id):
+            try:
+                if folder is not None:
+                    own = [name for name, rank in agreement.owners.items() if rank == self._distributed.rank]
+                    self._copy(folder, own, storage_id)
+            except OSError as error:
+                problem = str(error)
             self._settle(agreement, problem)
-        except BaseException:
-            shutil.rmtree(self._storage.path(storage_id), ignore_errors=True)
-            raise
         self._finish(storage_id, agreement, shard=True)
         return storage_id
 
@@ -237,15 +230,20 @@ class CheckpointContext:
             problem = _NO_STEPS
         settle(self._distributed, problem)
 
-    def _guarded_copy(self, folder: Path, files: Dict[str, int], storage_id: str) -> None:
-        target = self._storage.path(storage_id)
+    @contextlib.contextmanager
+    def _making(self, storage_id: str) -> Iterator[Path]:
+        """The checkpoint's folder, which is removed when the block raises."""
+        path = self._storage.path(storage_id)
         try:
-            with self._saving(), self._storage.writing():
-                for name in files:
-                    copy_file(folder / name, target / name)
+            yield path
         except BaseException:
-            shutil.rmtree(target, ignore_errors=True)
+            shutil.rmtree(path, ignore_errors=True)
             raise
+
+    def _copy(self, folder: Path, names: Iterable[str], storage_id: str) -> None:
+        with self._saving(), self._storage.writing():
+            for name in names:
+                copy_file(folder / name, self._storage.path(storage_id) / name)
 
     def _saving(self) -> ContextManager[None]:
         return self._distributed._sign.doing("saves a checkpoint")
@@ -306,15 +304,6 @@ class CheckpointContext:
             metadata=agreement.metadata,
             storage=self._storage.section,
         )
-
-
-_NO_STEPS = 'The checkpoint\'s metadata must have "steps_completed", the number of batches trained so far.'
-
-
-def _require_steps(metadata: Dict[str, Any]) -> None:
-    steps = metadata.get("steps_completed")
-    if isinstance(steps, bool) or not isinstance(steps, int):
-        raise ValueError(f"{_NO_STEPS} It is {steps!r}.")
 
 
 def _folder(path: AnyPath) -> Path:

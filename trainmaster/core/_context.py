@@ -2,51 +2,69 @@
 
 from __future__ import annotations
 
+import dataclasses
 import faulthandler
 import logging
+import os
 import signal
 import sys
 import threading
-from types import TracebackType
 from typing import Any, Dict, Optional, Type, TypeVar, Union
 
 from trainmaster._info import ClusterInfo, get_cluster_info
 from trainmaster.core._checkpoint import CheckpointContext
 from trainmaster.core._distributed import DistributedContext, single
-from trainmaster.core._experimental import ExperimentalContext
 from trainmaster.core._preempt import PreemptContext, PreemptMode
 from trainmaster.core._profiler import ProfilerContext, profiling_of
 from trainmaster.core._records import Records
 from trainmaster.core._searcher import SearcherContext
 from trainmaster.core._storage_choice import require_shared, storage_for
 from trainmaster.core._tensorboard import TensorboardFiles, TensorboardMode
-from trainmaster.core._train import EarlyExitReason, TrainContext, announce
+from trainmaster.core._train import EarlyExitReason, TrainContext
 from trainmaster.errors import InvalidHP
 
 logger = logging.getLogger("trainmaster.core")
 
 
+class ExperimentalContext:
+    """Ties this trial's metrics to the checkpoint that it evaluates; off the cluster that is only logged."""
+
+    def __init__(self, records: Optional[Records]) -> None:
+        self._records = records
+
+    def report_task_using_checkpoint(self, checkpoint: Any) -> None:
+        """Say that this trial uses a checkpoint, for inference say: one of `client.get_checkpoint`, or its id."""
+        self._report(str(getattr(checkpoint, "uuid", checkpoint)), {})
+
+    def report_task_using_model_version(self, model_version: Any) -> None:
+        """Say that this trial uses a version of a registered model. ValueError when it has no checkpoint."""
+        checkpoint = getattr(model_version, "checkpoint", None)
+        if checkpoint is None:
+            raise ValueError(f"{model_version!r} is not a model version with a checkpoint.")
+        version = {"model_id": model_version.model_id, "model_version": model_version.model_version}
+        self._report(str(checkpoint.uuid), version)
+
+    def _report(self, uuid: str, more: Dict[str, Any]) -> None:
+        if self._records is None:
+            logger.info("uses checkpoint %s", uuid)
+        else:
+            self._records.append("uses_checkpoint", uuid=uuid, **more)
+
+
+@dataclasses.dataclass(eq=False, repr=False)
 class Context:
     """All of the Core API in one object; use it as a context manager, or call `start` and `close`."""
 
-    def __init__(
-        self,
-        checkpoint: CheckpointContext,
-        distributed: DistributedContext,
-        preempt: PreemptContext,
-        train: TrainContext,
-        searcher: SearcherContext,
-        profiler: ProfilerContext,
-        info: Optional[ClusterInfo],
-        records: Optional[Records],
-    ) -> None:
-        self.checkpoint = checkpoint
-        self.distributed = distributed
-        self.preempt = preempt
-        self.train = train
-        self.searcher = searcher
-        self.profiler = profiler
-        self.info = info
+    checkpoint: CheckpointContext
+    distributed: DistributedContext
+    preempt: PreemptContext
+    train: TrainContext
+    searcher: SearcherContext
+    profiler: ProfilerContext
+    info: Optional[ClusterInfo]
+    records: dataclasses.InitVar[Optional[Records]]
+
+    def __post_init__(self, records: Optional[Records]) -> None:
         self.experimental = ExperimentalContext(records)
         self._records = records
 
@@ -85,12 +103,7 @@ class Context:
     def __enter__(self) -> Context:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
         invalid = isinstance(error, InvalidHP)
         if invalid:
             logger.info(
@@ -130,7 +143,8 @@ def init(
         distributed = single()
     if checkpoint_storage is None:
         require_shared(info, distributed.size)
-    announce(info)
+    if info is None and os.environ.get("RANK", "0") == "0":
+        logger.info("Outside the cluster: metrics and progress are only logged.")
     return build(Context, info, distributed, checkpoint_storage, preempt_mode, tensorboard_mode)
 
 
@@ -138,9 +152,9 @@ def build(
     kind: Type[Kind],
     info: Optional[ClusterInfo],
     distributed: DistributedContext,
-    checkpoint_storage: Optional[Union[str, Dict[str, Any]]] = None,
-    preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
-    tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
+    checkpoint_storage: Optional[Union[str, Dict[str, Any]]],
+    preempt_mode: PreemptMode,
+    tensorboard_mode: TensorboardMode,
 ) -> Kind:
     """A context for this worker of the run that `info` describes; None: off the cluster."""
     records = Records(info._run_dir, distributed.rank) if info else None

@@ -9,11 +9,11 @@ import os
 import secrets
 import socket
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Dict, List, Optional, Tuple
 
 from trainmaster._info import ClusterInfo, get_cluster_info
 from trainmaster.core._sign import sign_of
-from trainmaster.core._star import Chief, Worker, listen
+from trainmaster.core._star import Chief, Star, Worker, join, listen
 
 DEFAULT_PORT = 12360
 DEFAULT_PORT_2 = 12376  # Determined's second port: accepted by the constructor, one is enough here
@@ -24,8 +24,6 @@ _LOWEST_PORT, _PORTS = 10000, 22001
 _NAMES_OF_LAUNCH = ("MASTER_PORT", "TORCHELASTIC_RUN_ID")
 
 _RANKS = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
-
-_Star = Union[Chief, Worker]
 
 
 class DistributedContext:
@@ -53,12 +51,10 @@ class DistributedContext:
         port_offset: int = 0,
         force_tcp: bool = False,
     ) -> None:
-        given = (rank, size, local_rank, local_size, cross_rank, cross_size)
-        values = _checked(given)
+        values = _checked([rank, size, local_rank, local_size, cross_rank, cross_size])
         self.rank, self.size, self.local_rank, self.local_size, self.cross_rank, self.cross_size = values
-        self._closed = False
-        self._star: Optional[_Star] = None
-        self._local_star: Optional[_Star] = None
+        self._star: Optional[Star] = None
+        self._local_star: Optional[Star] = None
         info = get_cluster_info()
         self._sign = sign_of(info, self.rank)
         if self.size == 1:
@@ -67,7 +63,7 @@ class DistributedContext:
             assert chief_ip is not None, "chief_ip is required when the ranks are on more than one host."
         address = (_chief_address(self, chief_ip), _port(info, pub_port, port_offset))
         secret = _secret(info)
-        self._star = _join("global", self.rank, self.size, address, secret)
+        self._star = join("global", self.rank, self.size, address, secret)
         self._local_star = self._star if self.local_size == self.size else self._join_locals(secret)
 
     @classmethod
@@ -98,15 +94,8 @@ class DistributedContext:
         """
         if not hvd.is_initialized():
             raise ValueError("from_horovod(hvd) needs an initialized Horovod: call hvd.init() first.")
-        return cls(
-            rank=hvd.rank(),
-            size=hvd.size(),
-            local_rank=hvd.local_rank(),
-            local_size=hvd.local_size(),
-            cross_rank=hvd.cross_rank(),
-            cross_size=hvd.cross_size(),
-            chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"),
-        )
+        ranks = {name: getattr(hvd, name)() for name in _RANKS}
+        return cls(**ranks, chief_ip=chief_ip or os.environ.get("DET_CHIEF_IP"))
 
     @classmethod
     def from_tf_config(cls) -> Tuple[DistributedContext, Any]:
@@ -170,21 +159,20 @@ class DistributedContext:
 
     def close(self) -> None:
         """Leave the group; the other ranks may still finish what they have received."""
-        self._closed = True
         self._sign.leave()
         if self._local_star is not None and self._local_star is not self._star:
             self._local_star.close()
         if self._star is not None:
             self._star.close()
 
-    def _need(self, local: bool = False) -> _Star:
+    def _need(self, local: bool = False) -> Star:
         if local:
             self._sign.beat()
         star = self._local_star if local else self._star
         assert star is not None  # a group of more than one rank has joined its star
         return star
 
-    def _join_locals(self, secret: bytes) -> Optional[_Star]:
+    def _join_locals(self, secret: bytes) -> Optional[Star]:
         """The star of this host: its chief takes a free loopback port and says so through the global star."""
         assert self._star is not None
         leads = self.local_rank == 0 and self.local_size > 1
@@ -195,7 +183,7 @@ class DistributedContext:
             return None
         if listener is not None:
             return Chief("local", self.local_size, listener, secret)
-        return Worker("local", self.local_rank, self.local_size, (_LOOPBACK, ports[self.cross_rank]), secret)
+        return Worker(self.local_rank, self.local_size, (_LOOPBACK, ports[self.cross_rank]), secret)
 
 
 def single() -> DistributedContext:
@@ -240,30 +228,18 @@ def _known_chief() -> Optional[str]:
     return os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR")
 
 
-def _checked(given: Tuple[Optional[int], ...]) -> Tuple[int, int, int, int, int, int]:
-    if all(value is None for value in given):
-        return 0, 1, 0, 1, 0, 1
-    if any(value is None for value in given):
+def _checked(given: List[Optional[int]]) -> List[int]:
+    values = [int(value) for value in given if value is not None]
+    if not values:
+        return [0, 1, 0, 1, 0, 1]
+    if len(values) < len(given):
         raise ValueError(
             "Give either all of rank, size, local_rank, local_size, cross_rank and cross_size, or none."
         )
-    rank, size, local_rank, local_size, cross_rank, cross_size = (
-        int(value) for value in given if value is not None
-    )
-    for name, place, total in (
-        ("rank", rank, size),
-        ("local_rank", local_rank, local_size),
-        ("cross_rank", cross_rank, cross_size),
-    ):
-        if not 0 <= place < total:
-            raise ValueError(f"{name} is {place}; it must be from 0 to {total - 1}.")
-    return rank, size, local_rank, local_size, cross_rank, cross_size
-
-
-def _join(name: str, rank: int, size: int, address: Tuple[str, int], secret: bytes) -> _Star:
-    if rank == 0:
-        return Chief(name, size, listen(address, size), secret)
-    return Worker(name, rank, size, address, secret)
+    for at in (0, 2, 4):  # each is followed by its size
+        if not 0 <= values[at] < values[at + 1]:
+            raise ValueError(f"{_RANKS[at]} is {values[at]}; it must be from 0 to {values[at + 1] - 1}.")
+    return values
 
 
 def _chief_address(context: DistributedContext, chief_ip: Optional[str]) -> str:

@@ -9,7 +9,7 @@ import contextlib
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
 from trainmaster.core._storage import METADATA_FILE, Selector, Storage, inside, list_files, read_metadata
@@ -19,25 +19,11 @@ _SECRETS = ("access_key", "secret_key", "connection_string", "credential")
 _DELETED_AT_ONCE = 1000  # what S3 takes in one request
 
 
-class Bucket:
-    """Objects by their name. All methods may raise whatever the library behind them raises."""
+class S3Bucket:
+    """Objects by their name: with the section's keys or, without them, whatever role boto3 finds on the host.
 
-    def put(self, source: Path, name: str) -> None:
-        raise NotImplementedError
-
-    def get(self, name: str, target: Path) -> None:
-        raise NotImplementedError
-
-    def sizes(self, prefix: str) -> Dict[str, int]:
-        """Name → bytes of all objects whose names begin with `prefix`, which ends with `/`."""
-        raise NotImplementedError
-
-    def delete(self, names: List[str]) -> None:
-        raise NotImplementedError
-
-
-class S3Bucket(Bucket):
-    """By boto3, with the section's keys or, without them, whatever role boto3 finds on the host."""
+    All methods may raise whatever boto3 raises.
+    """
 
     def __init__(self, section: Dict[str, Any]) -> None:
         import boto3
@@ -57,6 +43,7 @@ class S3Bucket(Bucket):
         self._client.download_file(self._name, name, str(target))
 
     def sizes(self, prefix: str) -> Dict[str, int]:
+        """Name → bytes of all objects whose names begin with `prefix`, which ends with `/`."""
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._name, Prefix=prefix)
         return {each["Key"]: int(each["Size"]) for page in pages for each in page.get("Contents") or []}
 
@@ -68,8 +55,8 @@ class S3Bucket(Bucket):
                 raise OSError(f"S3 did not delete {answer['Errors'][0]}")
 
 
-class FsspecBucket(Bucket):
-    """By any file system of fsspec."""
+class FsspecBucket:
+    """Objects by their name in any file system of fsspec."""
 
     def __init__(self, protocol: str, root: str, **options: Any) -> None:
         import fsspec
@@ -104,6 +91,9 @@ class FsspecBucket(Bucket):
             self._files.rm_file(f"{self._root}/{name}")
 
 
+Bucket = Union[S3Bucket, FsspecBucket]
+
+
 class ObjectStorage(Storage):
     """Objects `<prefix>/<uuid>/<path>`, as Determined names them; made in a folder of this host first."""
 
@@ -133,14 +123,6 @@ class ObjectStorage(Storage):
                 with self._reaching():
                     self._bucket.get(name, beside)
                 beside.replace(place)
-
-    @contextlib.contextmanager
-    def opened(self, storage_id: str, selector: Optional[Selector]) -> Iterator[Path]:
-        """A folder of its own with the files, removed afterwards."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="restore-", dir=self._folder) as folder:
-            self.fetch(storage_id, Path(folder), selector)
-            yield Path(folder)
 
     def metadata(self, storage_id: str) -> Dict[str, Any]:
         with self.opened(storage_id, lambda path: path == METADATA_FILE) as folder:

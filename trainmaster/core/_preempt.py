@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable, Optional, Set
 
 from trainmaster.core._distributed import DistributedContext
 from trainmaster.core._records import Records
@@ -40,8 +40,7 @@ class PreemptContext:
         self._records = records
         self._before_leaving = before_leaving
         self._started = False
-        self._acknowledged = False
-        self._asked = False
+        self._told: Set[str] = set()
 
     def start(self) -> PreemptContext:
         self._started = True
@@ -59,7 +58,7 @@ class PreemptContext:
             raise RuntimeError(
                 "should_preempt() was called before the context was started or after it was closed."
             )
-        self._note_asked()
+        self._tell_once("preempt_asked")  # what asks can save when told to: it is stopped before others
         self._distributed._sign.beat()
         answer = self._ask()
         if answer and self._before_leaving is not None:
@@ -70,16 +69,12 @@ class PreemptContext:
 
     def acknowledge_preemption_signal(self) -> None:
         """Tell the server that the trial is going to stop; needed after `should_preempt(auto_ack=False)`."""
-        chief = self._distributed.rank == 0
-        if not self._acknowledged and chief and self._records is not None:
-            self._records.append("preempt_ack")
-        self._acknowledged = True
+        self._tell_once("preempt_ack")
 
-    def _note_asked(self) -> None:
-        """Once: who asks can save when it is told to, so the scheduler stops it before others."""
-        if not self._asked and self._distributed.rank == 0 and self._records is not None:
-            self._records.append("preempt_asked")
-        self._asked = True
+    def _tell_once(self, type_: str) -> None:
+        if type_ not in self._told and self._distributed.rank == 0 and self._records is not None:
+            self._records.append(type_)
+        self._told.add(type_)
 
     def _ask(self) -> bool:
         if self._mode is PreemptMode.WorkersAskMaster:

@@ -7,14 +7,14 @@ and p95 of each name) in the rank's spool file: no network and no thread.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import sys
 import threading
 import time
 from time import perf_counter
-from types import TracebackType
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Type, TypeVar, Union
+from typing import Any, ContextManager, Dict, Mapping, NamedTuple, Optional, TypeVar, Union
 
 from trainmaster._info import ClusterInfo
 from trainmaster.core._records import Records
@@ -58,19 +58,7 @@ def profiling_of(info: Optional[ClusterInfo]) -> Profiling:
     return Profiling(**known)
 
 
-class _Nothing:
-    """What is not recorded costs nothing."""
-
-    __slots__ = ()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-_NOTHING = _Nothing()
+_NOTHING = contextlib.nullcontext()  # what is not recorded costs nothing
 
 
 class _Timing:
@@ -117,12 +105,7 @@ class _Synchronized:
     def __enter__(self) -> None:
         self._timing.__enter__()
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if kind is None:  # a failing step must not end in another error than its own
             synchronize()
         self._timing.__exit__()
@@ -145,9 +128,6 @@ class _Step:
         taken = now - self._start
         waited = self._profiler._sign.waited - self._waited
         self._profiler._step_ended(now, taken, max(0.0, taken - waited))
-
-
-_Block = Union[_Nothing, _Timing, _Synchronized, _Step]
 
 
 class ProfilerContext:
@@ -206,7 +186,7 @@ class ProfilerContext:
         self.flush()
         self._on = self._recording = False
 
-    def timing(self, name: str, waits: bool = False) -> _Block:
+    def timing(self, name: str, waits: bool = False) -> ContextManager[None]:
         """`with profiler.timing("to_device"):` records how long the block takes; nested and in threads as you like.
 
         `a.b` is a part of `a`. `waits` marks a block in which the rank waits for its peers, as the backward pass
@@ -215,9 +195,7 @@ class ProfilerContext:
         """
         if not self._recording:
             return _NOTHING
-        kept = self._durations.get(name)
-        if kept is None:
-            kept = self._new(self._durations, name, Durations())
+        kept = self._durations.get(name) or self._new(self._durations, name, Durations())
         timing = _Waiting(self, kept) if waits else _Timing(self, kept)
         return _Synchronized(timing) if self._synchronizes else timing
 
@@ -225,15 +203,13 @@ class ProfilerContext:
         """`profiler.count("samples", len(batch))`: adds up to a rate per second. Raises ValueError as `timing`."""
         if not self._recording:
             return
-        kept = self._totals.get(name)
-        if kept is None:
-            kept = self._new(self._totals, name, Total())
+        kept = self._totals.get(name) or self._new(self._totals, name, Total())
         kept.pending.append(float(number))
         now = perf_counter()
         if now >= self._due or len(kept.pending) >= HELD_BACK:
             self._upkeep(now)
 
-    def step(self, steps_completed: int) -> _Block:
+    def step(self, steps_completed: int) -> ContextManager[None]:
         """`with profiler.step(n):` is the n-th step, n as in `report_training_metrics`; a plain call marks it.
 
         What is timed inside belongs to it, it is itself timed as `step`, and as `step.work` without the time in
@@ -257,11 +233,8 @@ class ProfilerContext:
 
     def flush(self) -> None:
         """Write down what was recorded so far."""
-        if self._on and self._lock.acquire(False):
-            try:
-                self._write(perf_counter())
-            finally:
-                self._lock.release()
+        if self._on:
+            self._upkeep(perf_counter(), write=True)
 
     def close(self) -> None:
         """Write down the rest; nothing is recorded any more."""
@@ -291,12 +264,12 @@ class ProfilerContext:
         if whole or len(self._durations[STEP].pending) >= HELD_BACK:
             self._upkeep(now)
 
-    def _upkeep(self, now: float) -> None:
-        """Write a record if it is time, else only take in what is pending. Of two threads the first does it."""
+    def _upkeep(self, now: float, write: bool = False) -> None:
+        """Write a record if it is time or `write`, else take in what is pending. Of two threads the first does it."""
         if not self._lock.acquire(False):
             return
         try:
-            if now >= self._due:
+            if write or now >= self._due:
                 self._write(now)
             else:
                 for durations in list(self._durations.values()):

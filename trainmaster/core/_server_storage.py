@@ -6,10 +6,9 @@ import contextlib
 import json
 import logging
 import shutil
-import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Dict, Optional
 from urllib.parse import quote
 
 from trainmaster._info import ClusterInfo
@@ -85,13 +84,6 @@ class ServerStorage(Storage):
             beside.unlink()
             logger.warning("%s of checkpoint %s: %s (attempt %d)", relative, storage_id, problem, attempt + 1)
         raise StorageFault(f"The file {relative} of checkpoint {storage_id} cannot be downloaded: {problem}")
-
-    @contextlib.contextmanager
-    def opened(self, storage_id: str, selector: Optional[Selector]) -> Iterator[Path]:
-        """A folder of its own with the files, removed afterwards."""
-        with tempfile.TemporaryDirectory(prefix="restore-", dir=self._info._run_dir) as folder:
-            self.fetch(storage_id, Path(folder), selector)
-            yield Path(folder)
 
     def metadata(self, storage_id: str) -> Dict[str, Any]:
         if (self.path(storage_id) / METADATA_FILE).is_file():

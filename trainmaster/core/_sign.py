@@ -52,7 +52,22 @@ class Sign:
     def beat(self) -> None:
         """This rank has come to a call of the SDK."""
         self._beats += 1
-        self._write()
+        if self._path is None:
+            return
+        text = '{"step": %s, "calls": %d, "waits": %s, "beats": %d, "doing": "%s"}' % (  # at every step
+            "null" if self.reached is None else self.reached,
+            self._calls,
+            "true" if self._waits else "false",
+            self._beats,
+            self._doing,
+        )
+        try:
+            if self._descriptor is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+                self._descriptor = os.open(self._path, flags, 0o600)
+            os.pwrite(self._descriptor, text.ljust(SIGN_BYTES - 1).encode("ascii", "replace") + b"\n", 0)
+        except OSError:  # the disk is full or the folder gone: the sign is missing, and nothing else
+            self._path = None
 
     def step(self, steps_completed: int) -> None:
         """This rank has completed so many steps; a report that counts otherwise, in epochs say, takes none back."""
@@ -74,24 +89,6 @@ class Sign:
         """This rank has nothing more to do with its peers."""
         self._doing = "has left"
         self.beat()
-
-    def _write(self) -> None:
-        if self._path is None:
-            return
-        text = '{"step": %s, "calls": %d, "waits": %s, "beats": %d, "doing": "%s"}' % (  # at every step
-            "null" if self.reached is None else self.reached,
-            self._calls,
-            "true" if self._waits else "false",
-            self._beats,
-            self._doing,
-        )
-        try:
-            if self._descriptor is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
-                self._descriptor = os.open(self._path, flags, 0o600)
-            os.pwrite(self._descriptor, text.ljust(SIGN_BYTES - 1).encode("ascii", "replace") + b"\n", 0)
-        except OSError:  # the disk is full or the folder gone: the sign is missing, and nothing else
-            self._path = None
 
 
 _known: Dict[Tuple[str, int], Sign] = {}

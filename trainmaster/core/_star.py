@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Tuple
+from typing import Any, Deque, Dict, List, Optional, Tuple, Union
 
 from trainmaster.core._wire import Closed, NotAPeer, Wire, accept_worker, greet_chief, watch
 
@@ -43,6 +43,13 @@ def _lost(rank: int, worker: _Worker, how: str) -> str:
     return f"Rank {rank} ({worker.where}) was lost: {how}."
 
 
+def _out_of_step(calls: str) -> RuntimeError:
+    return RuntimeError(
+        f"The ranks are out of step: {calls}. "
+        "Every rank must make the same collective calls in the same order."
+    )
+
+
 class _Worker:
     """The chief's end of one worker: what it has sent and how it went."""
 
@@ -54,7 +61,20 @@ class _Worker:
         self.said_goodbye = False
 
 
-class Chief:
+class _Side:
+    """Counts this rank's calls, in which all ranks must agree."""
+
+    _calls = 0
+    _closed = False
+
+    def _next(self, operation: str) -> str:
+        if self._closed:
+            raise RuntimeError(f"{operation}() was called after the distributed context was closed.")
+        self._calls += 1
+        return f"{operation} (call {self._calls})"
+
+
+class Chief(_Side):
     """Rank 0's side of the star."""
 
     def __init__(self, name: str, size: int, listener: socket.socket, secret: bytes) -> None:
@@ -63,8 +83,6 @@ class Chief:
         self._news = threading.Condition()
         self._workers: Dict[int, _Worker] = {}
         self._first_lost: Optional[str] = None
-        self._closing = False
-        self._calls = 0
         try:
             self._meet(listener, secret)
         finally:
@@ -77,29 +95,23 @@ class Chief:
             reader.start()
 
     def gather(self, value: Any) -> Optional[List[Any]]:
-        values = [value]
-        call = self._next("gather")
-        for rank in range(1, self._size):
-            values.append(self._take(rank, call))
-        return values
+        return self._collect(self._next("gather"), value)
 
     def broadcast(self, value: Any) -> Any:
         self._send_to_all(self._next("broadcast"), value)
         return value
 
     def allgather(self, value: Any) -> List[Any]:
-        values = [value]
         call = self._next("allgather")
-        for rank in range(1, self._size):
-            values.append(self._take(rank, call))
+        values = self._collect(call, value)
         self._send_to_all(call, values)
         return values
 
     def close(self) -> None:
         """Say goodbye; what was sent still arrives."""
-        if self._closing:
+        if self._closed:
             return
-        self._closing = True
+        self._closed = True
         for worker in self._workers.values():
             with contextlib.suppress(Closed):
                 worker.wire.send(_pack(_GOODBYE, "", None), wait_seconds=_GOODBYE_SECONDS)
@@ -160,24 +172,21 @@ class Chief:
             how = f"its message cannot be read: {error!r}"
         with self._news:
             worker.lost = how
-            unexpected = not worker.said_goodbye and not self._closing
+            unexpected = not worker.said_goodbye and not self._closed
             if unexpected and self._first_lost is None:
                 self._first_lost = _lost(rank, worker, how)
             self._news.notify_all()
         if unexpected:
-            self._tell_others(rank, self._first_lost or "")
+            self._tell_all(self._first_lost or "")
 
-    def _tell_others(self, rank: int, text: str) -> None:
-        for other, worker in self._workers.items():
-            if other != rank and worker.lost is None:
+    def _tell_all(self, text: str) -> None:
+        for worker in self._workers.values():
+            if worker.lost is None:
                 with contextlib.suppress(Closed):
                     worker.wire.send(_pack(_LOST, "", text), wait_seconds=1.0)
 
-    def _next(self, operation: str) -> str:
-        if self._closing:
-            raise RuntimeError(f"{operation}() was called after the distributed context was closed.")
-        self._calls += 1
-        return f"{operation} (call {self._calls})"
+    def _collect(self, call: str, own: Any) -> List[Any]:
+        return [own, *(self._take(rank, call) for rank in range(1, self._size))]
 
     def _take(self, rank: int, call: str) -> Any:
         worker = self._workers[rank]
@@ -190,7 +199,9 @@ class Chief:
             name, value = worker.frames.popleft()
             self._news.notify_all()
         if name != call:
-            raise self._out_of_step(rank, name, call)
+            error = _out_of_step(f"rank {rank} called {name} while rank 0 called {call}")
+            self._tell_all(str(error))
+            raise error
         return value
 
     def _why_vain(self, awaited: int) -> Optional[str]:
@@ -199,16 +210,6 @@ class Chief:
             return self._first_lost
         worker = self._workers[awaited]
         return _lost(awaited, worker, worker.lost) if worker.lost is not None else None
-
-    def _out_of_step(self, rank: int, theirs: str, ours: str) -> RuntimeError:
-        text = (
-            f"The ranks are out of step: rank {rank} called {theirs} while rank 0 called {ours}. "
-            "Every rank must make the same collective calls in the same order."
-        )
-        for worker in self._workers.values():
-            with contextlib.suppress(Closed):
-                worker.wire.send(_pack(_LOST, "", text), wait_seconds=1.0)
-        return RuntimeError(text)
 
     def _send_to_all(self, call: str, value: Any) -> None:
         payload = _pack(_CALL, call, value)
@@ -220,14 +221,11 @@ class Chief:
                 raise PeerLost(f"{call} cannot be completed. {lost}") from None
 
 
-class Worker:
+class Worker(_Side):
     """The side of every other rank."""
 
-    def __init__(self, name: str, rank: int, size: int, address: Tuple[str, int], secret: bytes) -> None:
-        self._name = name
+    def __init__(self, rank: int, size: int, address: Tuple[str, int], secret: bytes) -> None:
         self._where = f"{address[0]}:{address[1]}"
-        self._calls = 0
-        self._closed = False
         self._wire = self._join(rank, size, address, secret)
 
     def gather(self, value: Any) -> Optional[List[Any]]:
@@ -265,24 +263,15 @@ class Worker:
                 continue
             try:
                 wire = greet_chief(sock, secret, rank, size)
-            except NotAPeer as error:
+            except (NotAPeer, Closed) as error:
                 sock.close()
-                raise PeerLost(f"Rank 0 at {self._where} cannot be joined: {error}.") from None
-            except Closed as error:
-                # The chief was busy with a connection that said nothing, or is not ready yet.
-                sock.close()
-                if time.monotonic() > until:
+                # Closed: the chief was busy with a connection that said nothing, or is not ready yet.
+                if isinstance(error, NotAPeer) or time.monotonic() > until:
                     raise PeerLost(f"Rank 0 at {self._where} cannot be joined: {error}.") from None
                 continue
             sock.settimeout(None)
             watch(sock)
             return wire
-
-    def _next(self, operation: str) -> str:
-        if self._closed:
-            raise RuntimeError(f"{operation}() was called after the distributed context was closed.")
-        self._calls += 1
-        return f"{operation} (call {self._calls})"
 
     def _send(self, call: str, value: Any) -> None:
         try:
@@ -308,11 +297,18 @@ class Worker:
         if kind == _GOODBYE:
             raise PeerLost(f"{call} cannot be completed. Rank 0 ({self._where}) has left the group.")
         if name != call:
-            raise RuntimeError(
-                f"The ranks are out of step: rank 0 called {name} while this rank called {call}. "
-                "Every rank must make the same collective calls in the same order."
-            )
+            raise _out_of_step(f"rank 0 called {name} while this rank called {call}")
         return value
+
+
+Star = Union[Chief, Worker]
+
+
+def join(name: str, rank: int, size: int, address: Tuple[str, int], secret: bytes) -> Star:
+    """This rank's side of the group `name`, whose chief listens on `address`."""
+    if rank == 0:
+        return Chief(name, size, listen(address, size), secret)
+    return Worker(rank, size, address, secret)
 
 
 def listen(address: Tuple[str, int], backlog: int) -> socket.socket:

@@ -6,8 +6,9 @@ import contextlib
 import json
 import os
 import shutil
+import tempfile
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Iterator, Optional
+from typing import Any, Callable, Dict, Iterator, Optional
 
 from trainmaster.storage_faults import OF_DISKS, folder_fault
 
@@ -97,9 +98,13 @@ class Storage:
         """Bring the checkpoint's files to `target`. FileNotFoundError when there is no such checkpoint."""
         raise NotImplementedError
 
-    def opened(self, storage_id: str, selector: Optional[Selector]) -> ContextManager[Path]:
-        """A folder with the checkpoint's files, for reading."""
-        raise NotImplementedError
+    @contextlib.contextmanager
+    def opened(self, storage_id: str, selector: Optional[Selector]) -> Iterator[Path]:
+        """A folder with the checkpoint's files, for reading; here one of its own, removed afterwards."""
+        self._folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="restore-", dir=self._folder.parent) as folder:
+            self.fetch(storage_id, Path(folder), selector)
+            yield Path(folder)
 
     def metadata(self, storage_id: str) -> Dict[str, Any]:
         """What it was stored with. FileNotFoundError when there is no such checkpoint."""

@@ -24,7 +24,7 @@ def storage_for(info: Optional[ClusterInfo], wanted: Optional[Union[str, Dict[st
     section = wanted if wanted is not None else (info._checkpoint_storage if info else None)
     kind = section.get("type") if section else "server"
     if not section or kind == "server":
-        return ServerStorage(info) if info else _directory(None, _own_folder())
+        return ServerStorage(info) if info else _directory(None, own_folder("checkpoints"))
     if kind == "directory":
         return _directory(info, Path(_text(section, "container_path")))
     if kind == "shared_fs":
@@ -35,7 +35,7 @@ def storage_for(info: Optional[ClusterInfo], wanted: Optional[Union[str, Dict[st
         from trainmaster.core._object_storage import object_storage
 
         _text(section, "container" if kind == "azure" else "bucket")
-        folder = Path(info._run_dir) / "checkpoints" if info else _own_folder() / "leaving"
+        folder = Path(info._run_dir) / "checkpoints" if info else own_folder("checkpoints") / "leaving"
         return object_storage(dict(section), folder, _host(info))
     raise ValueError(f"checkpoint_storage.type is {kind!r}; allowed: {_KINDS}.")
 
@@ -75,6 +75,7 @@ def _text(section: Dict[str, Any], name: str) -> str:
     return value
 
 
-def _own_folder() -> Path:
+def own_folder(name: str) -> Path:
+    """A folder of this user, for what belongs to no run of a host."""
     data = os.environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "trainmaster" / "checkpoints"
+    return (Path(data) if data else Path.home() / ".local" / "share") / "trainmaster" / name

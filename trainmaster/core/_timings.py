@@ -25,9 +25,23 @@ class Durations:
         self.pending: Deque[float] = collections.deque()
         self._clear()
 
+    def _clear(self) -> None:
+        self._count, self._sum = 0, 0.0
+        self._low, self._high = math.inf, 0.0
+        self._buckets: Counter[int] = collections.Counter()
+
     def fold(self) -> None:
         """Take in what is pending; one thread at a time."""
-        self._add(taken(self.pending))
+        values = taken(self.pending)
+        if not values:
+            return
+        self._count += len(values)
+        self._sum += sum(values)
+        self._low = min(self._low, min(values))
+        self._high = max(self._high, max(values))
+        # the bits of positive floats ascend as they do: exponent and leading digits are the bucket
+        bits = array("Q", values.tobytes())
+        self._buckets.update([number >> _SHIFT for number in bits])
 
     def summary(self) -> Summary:
         """{"n", "sum", "min", "max", "p50", "p95"} in seconds of all since the last time, or {} of none."""
@@ -44,22 +58,6 @@ class Durations:
         }
         self._clear()
         return answer
-
-    def _clear(self) -> None:
-        self._count, self._sum = 0, 0.0
-        self._low, self._high = math.inf, 0.0
-        self._buckets: Counter[int] = collections.Counter()
-
-    def _add(self, values: array[float]) -> None:
-        if not values:
-            return
-        self._count += len(values)
-        self._sum += sum(values)
-        self._low = min(self._low, min(values))
-        self._high = max(self._high, max(values))
-        # the bits of positive floats ascend as they do: exponent and leading digits are the bucket
-        bits = array("Q", values.tobytes())
-        self._buckets.update([number >> _SHIFT for number in bits])
 
     def _quantile(self, part: float) -> float:
         """The value of this rank (the nearest), as the middle of its bucket, never beyond the extremes."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import logging
 import math
-import os
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -227,9 +226,3 @@ class TrainContext:
             raise
         metric = answer.get("metric")
         return None if metric is None else float(metric)
-
-
-def announce(info: Optional[ClusterInfo]) -> None:
-    """Say once, off the cluster, where reports go."""
-    if info is None and os.environ.get("RANK", "0") == "0":
-        logger.info("Outside the cluster: metrics and progress are only logged.")

@@ -75,10 +75,6 @@ class Wire:
         self._lock = threading.Lock()
         _open.add(self)
 
-    def leave_to_parent(self) -> None:
-        """Close our copy of the connection, without a word to the peer."""
-        self._sock.close()
-
     def send(self, payload: bytes, wait_seconds: float = -1) -> None:
         """Send one frame. Closed when the peer is gone, or another send takes `wait_seconds` (if >= 0)."""
         if not self._lock.acquire(timeout=wait_seconds):
@@ -87,9 +83,7 @@ class Wire:
             head = _LENGTH.pack(len(payload))
             mac = _mac(self._send_key, _LENGTH.pack(self._sent), head, payload)
             self._sent += 1
-            self._sock.sendall(head + mac + payload)
-        except OSError as error:
-            raise Closed(_how(error)) from error
+            _send(self._sock, head + mac + payload)
         finally:
             self._lock.release()
 
@@ -121,7 +115,7 @@ _open: weakref.WeakSet[Wire] = weakref.WeakSet()
 def _forget_in_child() -> None:
     """A forked data loader must not hold a rank's connections open when the rank dies: its peers would wait."""
     for wire in list(_open):
-        wire.leave_to_parent()
+        wire._sock.close()  # our copy of it, without a word to the peer
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

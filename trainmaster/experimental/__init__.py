@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
     from trainmaster.experimental import client as client
-    from trainmaster.experimental.client import (
-        Checkpoint as Checkpoint,
-    )
-    from trainmaster.experimental.client import (
-        Determined as Determined,
-    )
-    from trainmaster.experimental.client import (
-        Experiment as Experiment,
-    )
-    from trainmaster.experimental.client import (
-        Trial as Trial,
-    )
+    from trainmaster.experimental.client import Checkpoint as Checkpoint
+    from trainmaster.experimental.client import Determined as Determined
+    from trainmaster.experimental.client import Experiment as Experiment
+    from trainmaster.experimental.client import Trial as Trial
 
 _MODULES = ("client", "core_v2")
 _NAMES = (

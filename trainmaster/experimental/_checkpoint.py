@@ -7,11 +7,11 @@ import json
 import logging
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional
-from urllib.parse import quote
 
 from trainmaster.errors import CheckpointStateException
 from trainmaster.experimental import _downloads
 from trainmaster.experimental._metrics import TrialMetrics, report_of
+from trainmaster.experimental._resource import Resource
 from trainmaster.experimental._session import Json, Session
 from trainmaster.experimental._vocabulary import CheckpointState, DownloadMode
 
@@ -32,20 +32,24 @@ class CheckpointTrainingMetadata:
     validation_metrics: Dict[str, Any]
 
 
-class Checkpoint:
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class Checkpoint(Resource):
     """One checkpoint. What it says of itself is of its last `reload`."""
 
+    _NOUN, _ARGUMENT, _KEY = "checkpoint", "uuid", "uuid"
+
+    task_id: Optional[str] = None
+    allocation_id: Optional[str] = None
+    report_time: Optional[str] = None
+    resources: Optional[Dict[str, str]] = None  # path -> bytes; a text, as in the dialect
+    metadata: Optional[Dict[str, Any]] = None
+    state: Optional[CheckpointState] = None
+    storage: Optional[str] = None
+    training: Optional[CheckpointTrainingMetadata] = None
+
     def __init__(self, session: Session, uuid: str) -> None:
-        self._session = session
+        super().__init__(session, uuid)
         self.uuid = uuid
-        self.task_id: Optional[str] = None
-        self.allocation_id: Optional[str] = None
-        self.report_time: Optional[str] = None
-        self.resources: Optional[Dict[str, str]] = None  # path -> bytes; a text, as in the dialect
-        self.metadata: Optional[Dict[str, Any]] = None
-        self.state: Optional[CheckpointState] = None
-        self.storage: Optional[str] = None
-        self.training: Optional[CheckpointTrainingMetadata] = None
 
     def download(self, path: Optional[str] = None, mode: DownloadMode = DownloadMode.AUTO) -> str:
         """Bring the files to `path` (default: checkpoints/<uuid>) and return it. A folder that has them is left alone.
@@ -64,9 +68,8 @@ class Checkpoint:
             storage = (self.training.experiment_config if self.training else {}).get(
                 "checkpoint_storage"
             ) or {}
-            _downloads.fetch(
-                self._session, self.uuid, storage, _sizes(self.resources), target, DownloadMode(mode)
-            )
+            sizes = {path: int(size) for path, size in (self.resources or {}).items()}
+            _downloads.fetch(self._session, self.uuid, storage, sizes, target, DownloadMode(mode))
         if not (target / "metadata.json").exists():
             self.write_metadata_file(str(target / "metadata.json"))
         return str(target)
@@ -99,44 +102,22 @@ class Checkpoint:
         The metrics of the trial that made it come from Trial.iter_metrics(group).
         """
         query = [("metricGroup", group)] if group else []
-        found = self._session.get(f"{self._path()}/metrics", query)["metrics"]
+        found = self._session.get(f"{self._path}/metrics", query)["metrics"]
         return [report_of(report, TrialMetrics) for report in found]
-
-    def reload(self) -> None:
-        """Ask the server anew."""
-        self._hydrate(self._session.get(self._path())["checkpoint"])
 
     def _set_metadata(self, metadata: Dict[str, Any]) -> None:
         body = {"checkpoint": {"uuid": self.uuid, "metadata": metadata, "resources": {}, "training": {}}}
-        self._session.post(f"{self._path()}/metadata", body)
+        self._session.post(f"{self._path}/metadata", body)
         self.metadata = metadata
 
-    def _path(self) -> str:
-        return f"/api/v1/checkpoints/{quote(self.uuid, safe='')}"
-
     def _hydrate(self, record: Json) -> None:
-        self.task_id = record.get("taskId")
-        self.allocation_id = record.get("allocationId")
-        self.report_time = record.get("reportTime")
-        self.resources = record["resources"]
-        self.metadata = record["metadata"]
+        super()._hydrate(record)
         self.state = CheckpointState(record["state"])
-        self.storage = record.get("storage")
         self.training = _training(record["training"])
-
-    @classmethod
-    def _of(cls, session: Session, record: Json) -> Checkpoint:
-        checkpoint = cls(session, record["uuid"])
-        checkpoint._hydrate(record)
-        return checkpoint
 
     def __repr__(self) -> str:
         trial = f", trial_id={self.training.trial_id}" if self.training else ""
         return f"Checkpoint(uuid={self.uuid}, task_id={self.task_id}{trial})"
-
-
-def _sizes(resources: Optional[Dict[str, str]]) -> Dict[str, int]:
-    return {path: int(size) for path, size in (resources or {}).items()}
 
 
 def _training(record: Json) -> Optional[CheckpointTrainingMetadata]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NoReturn, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 from urllib.parse import quote
 
 from trainmaster import credentials
 from trainmaster.common.api import errors
-from trainmaster.experimental import _metrics, _registry
+from trainmaster.experimental import _metrics
 from trainmaster.experimental._checkpoint import Checkpoint
 from trainmaster.experimental._experiment import Experiment
 from trainmaster.experimental._metrics import TrainingMetrics, TrialMetrics, ValidationMetrics
+from trainmaster.experimental._registry import NO_OAUTH, refused
 from trainmaster.experimental._session import Certificate, Json, Session, log_in
 from trainmaster.experimental._trial import Trial
 from trainmaster.experimental._user import User, strong_hash
@@ -83,9 +84,7 @@ class Determined:
         )
 
     def get_experiment(self, experiment_id: int) -> Experiment:
-        experiment = Experiment(experiment_id, self._session)
-        experiment.reload()
-        return experiment
+        return Experiment(experiment_id, self._session)._reloaded()
 
     def list_experiments(
         self,
@@ -112,26 +111,19 @@ class Determined:
             ("projectId", project_id),
         )
         query += [(key, value) for key, value in single if value]
-        rows = self._session.pages("/api/v1/experiments", "experiments", query)
-        return [Experiment._of(self._session, row) for row in rows]
+        return Experiment._all(self._session, query)
 
     def get_trial(self, trial_id: int) -> Trial:
-        trial = Trial(trial_id, self._session)
-        trial.reload()
-        return trial
+        return Trial(trial_id, self._session)._reloaded()
 
     def get_checkpoint(self, uuid: str) -> Checkpoint:
-        checkpoint = Checkpoint(self._session, uuid)
-        checkpoint.reload()
-        return checkpoint
+        return Checkpoint(self._session, uuid)._reloaded()
 
     def iter_trials_metrics(self, trial_ids: List[int], group: str) -> Iterator[TrialMetrics]:
         """What these trials have reported in a group, by trial and step."""
         return _metrics.read(self._session, trial_ids, group, TrialMetrics)
 
-    def stream_trials_metrics(self, trial_ids: List[int], group: str) -> Iterable[TrialMetrics]:
-        """The older name of iter_trials_metrics."""
-        return self.iter_trials_metrics(trial_ids, group)
+    stream_trials_metrics = iter_trials_metrics  # its older name
 
     def stream_trials_training_metrics(self, trial_ids: List[int]) -> Iterable[TrainingMetrics]:
         return _metrics.read(self._session, trial_ids, "training", TrainingMetrics)
@@ -149,9 +141,7 @@ class Determined:
         return self._session.username or str(self.whoami().username)
 
     def get_user_by_id(self, user_id: int) -> User:
-        user = User(user_id, self._session)
-        user.reload()
-        return user
+        return User(user_id, self._session)._reloaded()
 
     def get_user_by_name(self, user_name: str) -> User:
         path = f"/api/v1/users/{quote(user_name, safe='')}/by-username"
@@ -159,7 +149,7 @@ class Determined:
 
     def list_users(self, active: Optional[bool] = None) -> List[User]:
         query = [] if active is None else [("active", "true" if active else "false")]
-        return [User._of(self._session, row) for row in self._session.pages("/api/v1/users", "users", query)]
+        return User._all(self._session, query)
 
     def create_user(
         self, username: str, admin: bool, password: Optional[str] = None, remote: bool = False
@@ -183,8 +173,7 @@ class Determined:
         return Workspace(self._session, workspace_name=name)
 
     def list_workspaces(self) -> List[Workspace]:
-        rows = self._session.pages("/api/v1/workspaces", "workspaces")
-        return [Workspace._of(self._session, row) for row in rows]
+        return Workspace._all(self._session)
 
     def create_workspace(self, name: str) -> Workspace:
         """APIException when there is one of this name."""
@@ -213,32 +202,15 @@ class Determined:
 
     # --- what the server does not have ----------------------------------------------------------------------
 
-    def create_model(self, *args: Any, **options: Any) -> NoReturn:
-        _registry.refuse("create_model")
-
-    def get_model(self, *args: Any, **options: Any) -> NoReturn:
-        _registry.refuse("get_model")
-
-    def get_model_by_id(self, *args: Any, **options: Any) -> NoReturn:
-        _registry.refuse("get_model_by_id")
-
-    def get_models(self, *args: Any, **options: Any) -> NoReturn:
-        _registry.refuse("get_models")
-
-    def list_models(self, *args: Any, **options: Any) -> NoReturn:
-        _registry.refuse("list_models")
-
-    def get_model_labels(self) -> NoReturn:
-        _registry.refuse("get_model_labels")
-
-    def list_oauth_clients(self) -> NoReturn:
-        _registry.refuse_oauth("list_oauth_clients")
-
-    def add_oauth_client(self, domain: str, name: str) -> NoReturn:
-        _registry.refuse_oauth("add_oauth_client")
-
-    def remove_oauth_client(self, client_id: str) -> NoReturn:
-        _registry.refuse_oauth("remove_oauth_client")
+    create_model = refused("create_model")
+    get_model = refused("get_model")
+    get_model_by_id = refused("get_model_by_id")
+    get_models = refused("get_models")
+    list_models = refused("list_models")
+    get_model_labels = refused("get_model_labels")
+    list_oauth_clients = refused("list_oauth_clients", NO_OAUTH)
+    add_oauth_client = refused("add_oauth_client", NO_OAUTH)
+    remove_oauth_client = refused("remove_oauth_client", NO_OAUTH)
 
 
 def _template(name: str) -> str:

@@ -122,9 +122,7 @@ def _compare(uuid: str, resources: Mapping[str, int], folder: Path) -> None:
 
 def _move_in(coming: Path, target: Path) -> None:
     """`metadata.json` last: where it is, all is."""
-    files = sorted(
-        (path for path in coming.rglob("*")), key=lambda path: (path.name == "metadata.json", path)
-    )
+    files = sorted(coming.rglob("*"), key=lambda path: (path.name == "metadata.json", path))
     target.mkdir(parents=True, exist_ok=True)
     for path, there in _places(files, coming, target):
         path.replace(there)

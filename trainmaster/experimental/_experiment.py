@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import sys
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Set, Union
 from urllib.parse import quote
 
 from trainmaster.experimental._checkpoint import Checkpoint
+from trainmaster.experimental._resource import Resource
 from trainmaster.experimental._session import Json, Session
 from trainmaster.experimental._trial import Trial
 from trainmaster.experimental._vocabulary import (
@@ -27,30 +29,30 @@ from trainmaster.quantities import duration
 _WORD_SECONDS = 60.0  # while it waits
 
 
-class Experiment:
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class Experiment(Resource):
     """One experiment. What it says of itself is of its last `reload`."""
 
+    _NOUN, _ARGUMENT = "experiment", "experiment_id"
+
+    config: Optional[Dict[str, Any]] = None
+    state: Optional[ExperimentState] = None
+    labels: Optional[Set[str]] = None
+    archived: Optional[bool] = None
+    name: Optional[str] = None
+    progress: Optional[float] = None
+    description: Optional[str] = None
+    notes: Optional[str] = None
+    project_id: Optional[int] = None
+    workspace_id: Optional[int] = None
+
     def __init__(self, experiment_id: int, session: Session) -> None:
+        super().__init__(session, experiment_id)
         self._id = experiment_id
-        self._session = session
-        self.config: Optional[Dict[str, Any]] = None
-        self.state: Optional[ExperimentState] = None
-        self.labels: Optional[Set[str]] = None
-        self.archived: Optional[bool] = None
-        self.name: Optional[str] = None
-        self.progress: Optional[float] = None
-        self.description: Optional[str] = None
-        self.notes: Optional[str] = None
-        self.project_id: Optional[int] = None
-        self.workspace_id: Optional[int] = None
 
     @property
     def id(self) -> int:
         return self._id
-
-    def reload(self) -> None:
-        """Ask the server anew."""
-        self._hydrate(self._session.get(self._path())["experiment"])
 
     def set_name(self, name: str) -> None:
         self._patch({"name": name})
@@ -110,22 +112,22 @@ class Experiment:
 
     def delete(self) -> None:
         """Delete it with all that it has stored, in the server's own time."""
-        self._session.call("DELETE", self._path())
+        self._session.call("DELETE", self._path)
 
     def delete_tensorboard_files(self) -> None:
         """Delete the files that its trials have written for TensorBoard; metrics stay."""
-        self._session.call("DELETE", f"{self._path()}/tensorboard-files")
+        self._session.call("DELETE", f"{self._path}/tensorboard-files")
 
     def move_to_project(self, workspace_name: str, project_name: str) -> None:
         """NotFoundException when there is no such project."""
         project = Workspace(self._session, workspace_name=workspace_name).get_project(project_name)
         body = {"experimentId": self._id, "destinationProjectId": project.id}
-        self._session.post(f"{self._path()}/move", body)
+        self._session.post(f"{self._path}/move", body)
         self.project_id, self.workspace_id = project.id, project.workspace_id
 
     def download_code(self, output_dir: Optional[str] = None) -> str:
         """Write the submitted code to exp-<id>_model_def.tar.gz (in `output_dir`, made if need be); that path."""
-        archive = base64.b64decode(self._session.get(f"{self._path()}/model_def")["b64Tgz"])
+        archive = base64.b64decode(self._session.get(f"{self._path}/model_def")["b64Tgz"])
         folder = Path(output_dir).expanduser() if output_dir else Path()
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"exp-{self._id}_model_def.tar.gz"
@@ -142,7 +144,7 @@ class Experiment:
         query = [("sortBy", sort_by.value), ("orderBy", order_by.value), ("limit", limit or 0)]
         offset = 0
         while True:
-            page = self._session.get(f"{self._path()}/trials", [*query, ("offset", offset)])
+            page = self._session.get(f"{self._path}/trials", [*query, ("offset", offset)])
             yield from (Trial._of(self._session, row) for row in page["trials"])
             offset += len(page["trials"])
             if not page["trials"] or offset >= page["pagination"]["total"]:
@@ -153,11 +155,7 @@ class Experiment:
     ) -> List[Trial]:
         return list(self.iter_trials(sort_by, order_by))
 
-    def get_trials(
-        self, sort_by: TrialSortBy = TrialSortBy.ID, order_by: OrderBy = OrderBy.ASCENDING
-    ) -> List[Trial]:
-        """The older name of list_trials."""
-        return self.list_trials(sort_by, order_by)
+    get_trials = list_trials  # its older name
 
     def await_first_trial(self, interval: float = 0.1) -> Trial:
         """Wait for its first trial, asking every `interval` seconds. RuntimeError when it ends without one."""
@@ -200,8 +198,7 @@ class Experiment:
     ) -> List[Checkpoint]:
         """Its complete checkpoints: the best first by the searcher's metric, or as the two say together."""
         query = [*checkpoint_query(sort_by, order_by), ("states", "STATE_COMPLETED")]
-        rows = self._session.pages(f"{self._path()}/checkpoints", "checkpoints", query, max_results or 0)
-        return [Checkpoint._of(self._session, row) for row in rows]
+        return Checkpoint._all(self._session, query, f"{self._path}/checkpoints", max_results or 0)
 
     def top_checkpoint(
         self, sort_by: Optional[str] = None, smaller_is_better: Optional[bool] = None
@@ -224,34 +221,18 @@ class Experiment:
         return list(found.values())[:limit]
 
     def _do(self, action: str) -> None:
-        self._session.post(f"{self._path()}/{action}")
+        self._session.post(f"{self._path}/{action}")
 
     def _patch(self, changes: Json) -> None:
-        self._hydrate(self._session.call("PATCH", self._path(), {"id": self._id, **changes})["experiment"])
-
-    def _path(self) -> str:
-        return f"/api/v1/experiments/{self._id}"
+        super()._patch({"id": self._id, **changes})
 
     def _label(self, label: str) -> str:
-        return f"{self._path()}/labels/{quote(label, safe='')}"
+        return f"{self._path}/labels/{quote(label, safe='')}"
 
     def _hydrate(self, record: Json) -> None:
-        self.config = record["config"]
+        super()._hydrate(record)
         self.state = ExperimentState(record["state"])
-        self.archived = record["archived"]
-        self.name = record["name"]
-        self.progress = record.get("progress")
-        self.description = record.get("description")
-        self.notes = record.get("notes")
         self.labels = set(record["labels"]) if record.get("labels") else None
-        self.project_id = record["projectId"]
-        self.workspace_id = record.get("workspaceId")
-
-    @classmethod
-    def _of(cls, session: Session, record: Json) -> Experiment:
-        experiment = cls(record["id"], session)
-        experiment._hydrate(record)
-        return experiment
 
     def __repr__(self) -> str:
         return f"Experiment(id={self._id})"

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, NoReturn
+from typing import Any, Callable, NoReturn
+
+_NO_REGISTRY = (
+    "this server has no model registry. Instead, keep the uuid of a checkpoint, give it metadata "
+    "with Checkpoint.add_metadata(), and find the best one with Experiment.list_checkpoints()."
+)
+NO_OAUTH = "this server has no OAuth clients; users log in with a password."
 
 
 class ModelSortBy(enum.Enum):
@@ -19,22 +25,21 @@ class Model:
     """Refused: the server has no model registry."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        refuse("Model")
+        refused("Model")()
 
 
 class ModelVersion:
     """Refused: the server has no model registry."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        refuse("ModelVersion")
+        refused("ModelVersion")()
 
 
-def refuse(call: str) -> NoReturn:
-    raise NotImplementedError(
-        f"{call}: this server has no model registry. Instead, keep the uuid of a checkpoint, give it metadata "
-        "with Checkpoint.add_metadata(), and find the best one with Experiment.list_checkpoints()."
-    )
+def refused(call: str, sentence: str = _NO_REGISTRY) -> Callable[..., NoReturn]:
+    """A function or method called `call` that raises NotImplementedError with this sentence."""
 
+    def refuse(*args: Any, **options: Any) -> NoReturn:
+        raise NotImplementedError(f"{call}: {sentence}")
 
-def refuse_oauth(call: str) -> NoReturn:
-    raise NotImplementedError(f"{call}: this server has no OAuth clients; users log in with a password.")
+    refuse.__name__ = refuse.__qualname__ = call
+    return refuse

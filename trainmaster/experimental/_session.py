@@ -70,25 +70,20 @@ class Session:
 
     def lines(self, path: str, query: Query = ()) -> Iterator[Json]:
         """The records of a stream, on a connection of its own: between two of them, other requests go on."""
-        client = self._new()
-        try:
-            with _told():
-                yield from client.lines(path, query)
-        finally:
-            client.close()
+        with contextlib.closing(self._new()) as client, _told():
+            yield from client.lines(path, query)
 
     def pieces(self, path: str, headers: Mapping[str, str]) -> Iterator[bytes]:
         """A file, piece by piece, on a connection of its own."""
-        client = self._new()
-        try:
-            with _told():
-                yield from client.pieces(path, headers=headers)
-        finally:
-            client.close()
+        with contextlib.closing(self._new()) as client, _told():
+            yield from client.pieces(path, headers=headers)
 
     def address(self) -> ServerAddress:
-        """Where the server is, for a run that reports to it."""
-        return {"urls": [self.master], "cert_sha256": self._trust.cert_sha256}
+        """Where the server is, for a run that reports to it; its runner trusts the certificate that this trusts."""
+        pin = self._trust.cert_sha256
+        if pin is None and self._trust.tls is not None:
+            pin = _shown_by(self.master)
+        return {"urls": [self.master], "cert_sha256": pin}
 
     def login(self, user: str, password: str) -> None:
         """Raises InvalidCredentialsException."""
@@ -222,9 +217,7 @@ def _trust(url: str, said: Certificate, pin: Optional[str]) -> Trust:
         return Trust(tls=context)
     if path and not name:
         own = _fingerprint(Path(path).read_text(encoding="ascii"))
-        if own == _shown_by(
-            url
-        ):  # an own certificate: its file is the whole proof, whatever it calls the server
+        if own == _shown_by(url):  # its file is the whole proof, whatever it calls the server
             return Trust(own)
     if not (path or name):
         return Trust(pin)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Optional, Union
 
 from trainmaster.experimental import _logs, _metrics
 from trainmaster.experimental._checkpoint import Checkpoint
 from trainmaster.experimental._metrics import TrainingMetrics, TrialMetrics, ValidationMetrics
+from trainmaster.experimental._resource import Resource
 from trainmaster.experimental._session import Json, Session
 from trainmaster.experimental._vocabulary import (
     CheckpointSortBy,
@@ -30,17 +32,21 @@ _GOING_ON = (
 )
 
 
-class Trial:
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class Trial(Resource):
     """One trial. What it says of itself is of its last `reload`."""
 
+    _NOUN, _ARGUMENT = "trial", "trial_id"
+
+    experiment_id: Optional[int] = None
+    hparams: Optional[Dict[str, Any]] = None
+    summary_metrics: Optional[Dict[str, Any]] = None
+    metadata: Optional[Dict[str, Any]] = None
+    state: Optional[TrialState] = None
+
     def __init__(self, trial_id: int, session: Session) -> None:
+        super().__init__(session, trial_id)
         self.id = trial_id
-        self._session = session
-        self.experiment_id: Optional[int] = None
-        self.hparams: Optional[Dict[str, Any]] = None
-        self.summary_metrics: Optional[Dict[str, Any]] = None
-        self.metadata: Optional[Dict[str, Any]] = None
-        self.state: Optional[TrialState] = None
 
     def iter_logs(
         self,
@@ -75,7 +81,7 @@ class Trial:
             sources,
             search_text,
         )
-        path = f"{self._path()}/logs"
+        path = f"{self._path}/logs"
         records = (
             _logs.follow(self._session, path, query, self._is_over)
             if follow
@@ -83,13 +89,11 @@ class Trial:
         )
         return (record["message"] for record in records)
 
-    def logs(self, *args: Any, **options: Any) -> Iterator[str]:
-        """The older name of iter_logs."""
-        return self.iter_logs(*args, **options)
+    logs = iter_logs  # its older name
 
     def kill(self) -> None:
         """End this trial now."""
-        self._session.post(f"{self._path()}/kill")
+        self._session.post(f"{self._path}/kill")
 
     def list_checkpoints(
         self,
@@ -99,14 +103,9 @@ class Trial:
     ) -> List[Checkpoint]:
         """Its checkpoints: the best first by the searcher's metric, or as the two say together (AssertionError)."""
         query = checkpoint_query(sort_by, order_by)
-        rows = self._session.pages(f"{self._path()}/checkpoints", "checkpoints", query, max_results or 0)
-        return [Checkpoint._of(self._session, row) for row in rows]
+        return Checkpoint._all(self._session, query, f"{self._path}/checkpoints", max_results or 0)
 
-    def get_checkpoints(
-        self, sort_by: Union[str, CheckpointSortBy, None] = None, order_by: Optional[OrderBy] = None
-    ) -> List[Checkpoint]:
-        """The older name of list_checkpoints."""
-        return self.list_checkpoints(sort_by, order_by)
+    get_checkpoints = list_checkpoints  # its older name
 
     def top_checkpoint(
         self, sort_by: Optional[str] = None, smaller_is_better: Optional[bool] = None
@@ -128,9 +127,7 @@ class Trial:
         if (sort_by is None) != (smaller_is_better is None) or (sort_by is not None and not best):
             raise AssertionError("sort_by and smaller_is_better must be given together, and only with best.")
         if uuid is not None:
-            checkpoint = Checkpoint(self._session, uuid)
-            checkpoint.reload()
-            return checkpoint
+            return Checkpoint(self._session, uuid)._reloaded()
         if latest:
             return self._first(CheckpointSortBy.BATCH_NUMBER, OrderBy.DESC)
         return self._first(sort_by, metric_order(sort_by, smaller_is_better))
@@ -145,9 +142,7 @@ class Trial:
         """What it has reported in a group (training, validation or another), by step."""
         return _metrics.read(self._session, [self.id], group, TrialMetrics)
 
-    def stream_metrics(self, group: str) -> Iterable[TrialMetrics]:
-        """The older name of iter_metrics."""
-        return self.iter_metrics(group)
+    stream_metrics = iter_metrics  # its older name
 
     def stream_training_metrics(self) -> Iterable[TrainingMetrics]:
         """iter_metrics("training"), by an older name."""
@@ -164,37 +159,19 @@ class Trial:
         if self.experiment_id is None:
             self.reload()
         assert self.experiment_id is not None
-        experiment = Experiment(self.experiment_id, self._session)
-        experiment.reload()
-        return experiment
+        return Experiment(self.experiment_id, self._session)._reloaded()
 
     def get_metadata(self) -> Dict[str, Any]:
         """What the trial has said of itself, as of now."""
         self.reload()
         return self.metadata or {}
 
-    def reload(self) -> None:
-        """Ask the server anew."""
-        self._hydrate(self._session.get(self._path())["trial"])
-
     def _is_over(self) -> bool:
-        return self._session.get(self._path())["trial"]["state"] not in _GOING_ON
-
-    def _path(self) -> str:
-        return f"/api/v1/trials/{self.id}"
+        return self._session.get(self._path)["trial"]["state"] not in _GOING_ON
 
     def _hydrate(self, record: Json) -> None:
-        self.experiment_id = record["experimentId"]
-        self.hparams = record["hparams"]
+        super()._hydrate(record)
         self.state = TrialState(record["state"])
-        self.summary_metrics = record.get("summaryMetrics")
-        self.metadata = record.get("metadata")
-
-    @classmethod
-    def _of(cls, session: Session, record: Json) -> Trial:
-        trial = cls(record["id"], session)
-        trial._hydrate(record)
-        return trial
 
     def __repr__(self) -> str:
         return f"Trial(id={self.id})"

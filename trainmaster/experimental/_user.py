@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Optional
 
 from trainmaster.credentials import salted_hash
+from trainmaster.experimental._resource import Resource
 from trainmaster.experimental._session import Json, Session
 
 PASSWORD_CHARACTERS_MIN = 8
 
 
-class User:
+@dataclasses.dataclass(init=False, repr=False, eq=False)
+class User(Resource):
     """One user. What it says of itself is of its last `reload`."""
 
-    def __init__(self, user_id: int, session: Session) -> None:
-        self.user_id = user_id
-        self._session = session
-        self.username: Optional[str] = None
-        self.admin: Optional[bool] = None
-        self.active: Optional[bool] = None
-        self.remote: Optional[bool] = None
-        self.agent_uid: Optional[int] = None
-        self.agent_gid: Optional[int] = None
-        self.agent_user: Optional[str] = None
-        self.agent_group: Optional[str] = None
-        self.display_name: Optional[str] = None
+    _NOUN, _ARGUMENT = "user", "user_id"
 
-    def reload(self) -> None:
-        """Ask the server anew."""
-        self._hydrate(self._session.get(self._path())["user"])
+    username: Optional[str] = None
+    admin: Optional[bool] = None
+    active: Optional[bool] = None
+    remote: Optional[bool] = None
+    agent_uid: Optional[int] = None
+    agent_gid: Optional[int] = None
+    agent_user: Optional[str] = None
+    agent_group: Optional[str] = None
+    display_name: Optional[str] = None
+
+    def __init__(self, user_id: int, session: Session) -> None:
+        super().__init__(session, user_id)
+        self.user_id = user_id
 
     def rename(self, new_username: str) -> None:
         self._patch({"username": new_username})
@@ -63,29 +65,8 @@ class User:
         }
         self._patch({"agentUserGroup": group})
 
-    def _patch(self, changes: Json) -> None:
-        self._hydrate(self._session.call("PATCH", self._path(), changes)["user"])
-
-    def _path(self) -> str:
-        return f"/api/v1/users/{self.user_id}"
-
     def _hydrate(self, record: Json) -> None:
-        group = record.get("agentUserGroup") or {}
-        self.username = record["username"]
-        self.admin = record["admin"]
-        self.active = record["active"]
-        self.remote = record.get("remote", False)
-        self.display_name = record.get("displayName")
-        self.agent_uid = group.get("agentUid")
-        self.agent_gid = group.get("agentGid")
-        self.agent_user = group.get("agentUser")
-        self.agent_group = group.get("agentGroup")
-
-    @classmethod
-    def _of(cls, session: Session, record: Json) -> User:
-        user = cls(record["id"], session)
-        user._hydrate(record)
-        return user
+        super()._hydrate({"remote": False, **record, **(record.get("agentUserGroup") or {})})
 
 
 def strong_hash(password: Optional[str]) -> str:

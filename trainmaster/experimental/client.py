@@ -13,15 +13,15 @@ For several servers or users at once, `Determined(...)` has the same calls. docs
 
 from __future__ import annotations
 
+import inspect
 import threading
-from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NoReturn, Optional, Union
+from typing import TYPE_CHECKING, Callable, Optional, TypeVar
 
 from trainmaster.experimental._checkpoint import Checkpoint, CheckpointTrainingMetadata
 from trainmaster.experimental._determined import Determined
 from trainmaster.experimental._experiment import Experiment
 from trainmaster.experimental._metrics import TrainingMetrics, TrialMetrics, ValidationMetrics
-from trainmaster.experimental._registry import Model, ModelSortBy, ModelVersion, refuse
+from trainmaster.experimental._registry import Model, ModelSortBy, ModelVersion
 from trainmaster.experimental._trial import Trial
 from trainmaster.experimental._user import User
 from trainmaster.experimental._vocabulary import (
@@ -36,6 +36,12 @@ from trainmaster.experimental._vocabulary import (
     TrialState,
 )
 from trainmaster.experimental._workspace import Project, ResourcePool, Workspace
+
+if TYPE_CHECKING:  # not in Python 3.8
+    from typing import Concatenate, ParamSpec
+
+    Given = ParamSpec("Given")
+Answer = TypeVar("Answer")
 
 __all__ = [
     "Checkpoint",
@@ -138,138 +144,48 @@ def logout() -> None:
         _login = None
 
 
-def create_experiment(
-    config: Union[str, Path, Dict[str, Any]],
-    model_dir: Union[str, Path, None] = None,
-    includes: Optional[Iterable[Union[str, Path]]] = None,
-    project_id: Optional[int] = None,
-    template: Optional[str] = None,
-) -> Experiment:
-    return _server().create_experiment(config, model_dir, includes, project_id, template)
+def _here(method: Callable[Concatenate[Determined, Given], Answer]) -> Callable[Given, Answer]:
+    """The method as a function of this module, on its login."""
+
+    def call(*given: Given.args, **named: Given.kwargs) -> Answer:
+        return method(_server(), *given, **named)
+
+    call.__name__ = call.__qualname__ = method.__name__
+    call.__doc__ = method.__doc__
+    signature = inspect.signature(method)
+    vars(call)["__signature__"] = signature.replace(parameters=list(signature.parameters.values())[1:])
+    return call
 
 
-def continue_experiment(experiment_id: int, config: Optional[Dict[str, Any]] = None) -> Experiment:
-    return _server().continue_experiment(experiment_id, config)
+create_experiment = _here(Determined.create_experiment)
+continue_experiment = _here(Determined.continue_experiment)
+get_experiment = _here(Determined.get_experiment)
+list_experiments = _here(Determined.list_experiments)
+get_trial = _here(Determined.get_trial)
+get_checkpoint = _here(Determined.get_checkpoint)
+iter_trials_metrics = _here(Determined.iter_trials_metrics)
+stream_trials_metrics = _here(Determined.stream_trials_metrics)
+stream_trials_training_metrics = _here(Determined.stream_trials_training_metrics)
+stream_trials_validation_metrics = _here(Determined.stream_trials_validation_metrics)
+whoami = _here(Determined.whoami)
+get_session_username = _here(Determined.get_session_username)
+get_user_by_id = _here(Determined.get_user_by_id)
+get_user_by_name = _here(Determined.get_user_by_name)
+list_users = _here(Determined.list_users)
+create_user = _here(Determined.create_user)
+get_workspace = _here(Determined.get_workspace)
+list_workspaces = _here(Determined.list_workspaces)
+create_workspace = _here(Determined.create_workspace)
+delete_workspace = _here(Determined.delete_workspace)
+list_templates = _here(Determined.list_templates)
+get_template = _here(Determined.get_template)
+create_template = _here(Determined.create_template)
+delete_template = _here(Determined.delete_template)
 
-
-def get_experiment(experiment_id: int) -> Experiment:
-    return _server().get_experiment(experiment_id)
-
-
-def list_experiments(
-    sort_by: Optional[ExperimentSortBy] = None,
-    order_by: Optional[OrderBy] = None,
-    experiment_ids: Optional[List[int]] = None,
-    labels: Optional[List[str]] = None,
-    users: Optional[List[str]] = None,
-    states: Optional[List[ExperimentState]] = None,
-    name: Optional[str] = None,
-    project_id: Optional[int] = None,
-) -> List[Experiment]:
-    return _server().list_experiments(
-        sort_by, order_by, experiment_ids, labels, users, states, name, project_id
-    )
-
-
-def get_trial(trial_id: int) -> Trial:
-    return _server().get_trial(trial_id)
-
-
-def get_checkpoint(uuid: str) -> Checkpoint:
-    return _server().get_checkpoint(uuid)
-
-
-def iter_trials_metrics(trial_ids: List[int], group: str) -> Iterator[TrialMetrics]:
-    return _server().iter_trials_metrics(trial_ids, group)
-
-
-def stream_trials_metrics(trial_ids: List[int], group: str) -> Iterable[TrialMetrics]:
-    return _server().stream_trials_metrics(trial_ids, group)
-
-
-def stream_trials_training_metrics(trial_ids: List[int]) -> Iterable[TrainingMetrics]:
-    return _server().stream_trials_training_metrics(trial_ids)
-
-
-def stream_trials_validation_metrics(trial_ids: List[int]) -> Iterable[ValidationMetrics]:
-    return _server().stream_trials_validation_metrics(trial_ids)
-
-
-def whoami() -> User:
-    return _server().whoami()
-
-
-def get_session_username() -> str:
-    return _server().get_session_username()
-
-
-def get_user_by_id(user_id: int) -> User:
-    return _server().get_user_by_id(user_id)
-
-
-def get_user_by_name(user_name: str) -> User:
-    return _server().get_user_by_name(user_name)
-
-
-def list_users(active: Optional[bool] = None) -> List[User]:
-    return _server().list_users(active)
-
-
-def create_user(username: str, admin: bool, password: Optional[str] = None, remote: bool = False) -> User:
-    return _server().create_user(username, admin, password, remote)
-
-
-def get_workspace(name: str) -> Workspace:
-    return _server().get_workspace(name)
-
-
-def list_workspaces() -> List[Workspace]:
-    return _server().list_workspaces()
-
-
-def create_workspace(name: str) -> Workspace:
-    return _server().create_workspace(name)
-
-
-def delete_workspace(name: str) -> None:
-    _server().delete_workspace(name)
-
-
-def list_templates() -> List[str]:
-    return _server().list_templates()
-
-
-def get_template(name: str) -> Dict[str, Any]:
-    return _server().get_template(name)
-
-
-def create_template(name: str, config: Dict[str, Any]) -> None:
-    _server().create_template(name, config)
-
-
-def delete_template(name: str) -> None:
-    _server().delete_template(name)
-
-
-def create_model(*args: Any, **options: Any) -> NoReturn:
-    refuse("create_model")
-
-
-def get_model(*args: Any, **options: Any) -> NoReturn:
-    refuse("get_model")
-
-
-def get_model_by_id(*args: Any, **options: Any) -> NoReturn:
-    refuse("get_model_by_id")
-
-
-def get_models(*args: Any, **options: Any) -> NoReturn:
-    refuse("get_models")
-
-
-def list_models(*args: Any, **options: Any) -> NoReturn:
-    refuse("list_models")
-
-
-def get_model_labels() -> NoReturn:
-    refuse("get_model_labels")
+#: refused without a login, too
+create_model = Determined.create_model
+get_model = Determined.get_model
+get_model_by_id = Determined.get_model_by_id
+get_models = Determined.get_models
+list_models = Determined.list_models
+get_model_labels = Determined.get_model_labels

@@ -15,9 +15,9 @@ import os
 import sys
 from typing import Dict, List, Optional, Sequence, Union
 
-from trainmaster._info import ClusterInfo, get_cluster_info
+from trainmaster._info import ClusterInfo
 from trainmaster.launch.rank_group import rank_command, run, without
-from trainmaster.launch.torch_distributed import UsageError, parse, rendezvous_port
+from trainmaster.launch.torch_distributed import launch_module, parse, rendezvous_port
 
 USAGE = (
     "usage: python3 -m trainmaster.launch.deepspeed "
@@ -63,18 +63,9 @@ def environment_for(info: Optional[ClusterInfo]) -> Dict[str, str]:
     }
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Returns the exit code for this host."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] in (["-h"], ["--help"]):
-        print(USAGE)
-        return 0
-    try:
-        overrides, script = parse(words, USAGE)
-        info = get_cluster_info()
-    except (UsageError, RuntimeError) as error:
-        print(error, file=sys.stderr)
-        return 2
+@launch_module(USAGE)
+def main(words: List[str], info: Optional[ClusterInfo]) -> int:
+    overrides, script = parse(words, USAGE)
     if importlib.util.find_spec("deepspeed") is None:
         print(without("DeepSpeed", "deepspeed"), file=sys.stderr)
         return 1

@@ -51,17 +51,13 @@ class _Store(BaseHTTPRequestHandler):
         return
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-
-class _Server6(_Server):
+class _Server6(ThreadingHTTPServer):
     address_family = socket.AF_INET6
 
 
 def serve_store(address: str, port: int) -> ThreadingHTTPServer:
     """Answer there until the process ends; OSError when the port is taken."""
-    server = (_Server6 if ":" in address else _Server)((address, port), _Store)
+    server = (_Server6 if ":" in address else ThreadingHTTPServer)((address, port), _Store)
     threading.Thread(target=server.serve_forever, name="rendezvous", daemon=True).start()
     return server
 

@@ -17,10 +17,10 @@ import shutil
 import sys
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from trainmaster._info import ClusterInfo, get_cluster_info
+from trainmaster._info import ClusterInfo
 from trainmaster.launch import torch_distributed
 from trainmaster.launch.rank_group import rank_command, run, without
-from trainmaster.launch.torch_distributed import UsageError, parse, rendezvous_port
+from trainmaster.launch.torch_distributed import UsageError, launch_module, parse, rendezvous_port
 from trainmaster.protocol import MARKER, RUN_DIR
 
 USAGE = (
@@ -98,32 +98,20 @@ def split_environment(environment: Dict[str, str]) -> Tuple[Dict[str, str], Dict
     return shown, {name: value for name, value in environment.items() if name not in shown}
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Returns the exit code for this host."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] in (["-h"], ["--help"]):
-        print(USAGE)
-        return 0
+@launch_module(USAGE)
+def main(words: List[str], info: Optional[ClusterInfo]) -> int:
     auto = words[:1] == [AUTO]
-    try:
-        overrides, script = parse(words[1:] if auto else words, USAGE)
-        info = get_cluster_info()
-        if script[:2] == ["-m", torch_distributed.TRIAL_MODULE]:
-            print(
-                "The ranks of a PyTorchTrial use torch.distributed, which starts them here instead of Horovod."
-            )
-            return torch_distributed.main(["--trial", script[2]])
-        several = info is not None and len(info.container_addrs) > 1
-        variables = override_variables(overrides) if several else {}
-    except (UsageError, RuntimeError) as error:
-        print(error, file=sys.stderr)
-        return 2
+    overrides, script = parse(words[1:] if auto else words, USAGE)
+    if script[:2] == ["-m", torch_distributed.TRIAL_MODULE]:
+        print("The ranks of a PyTorchTrial use torch.distributed, which starts them here instead of Horovod.")
+        return torch_distributed.main(["--trial", script[2]])
     environment = {**os.environ, "DET_CHIEF_IP": info.chief_address if info else "127.0.0.1"}
-    if info is not None and several:
+    if info is not None and len(info.container_addrs) > 1:
+        environment.update(override_variables(overrides))
         if importlib.util.find_spec("horovod") is None:
             print(without("Horovod", "horovod"), file=sys.stderr)
             return 1
-        return run(hosts_command(info, script), {**environment, **variables}, slow_to_stop=True)
+        return run(hosts_command(info, script), environment, slow_to_stop=True)
     command = horovodrun_command(info, overrides, script)
     if auto and (not info or len(info.slot_ids) <= 1):
         return run(rank_command(script, "0"), environment)

@@ -25,9 +25,8 @@ from trainmaster.protocol import RUN_DIR
 # After a stop, when all ranks here have ended: the launcher may say goodbye to its peers.
 _END_LAUNCHER_SECONDS = 5.0
 _POLL_SECONDS = 0.05
-_LOOK_SECONDS = (
-    0.5  # from one look for a failed rank to the next, under a launcher that is slow to stop its peers
-)
+# From one look for a failed rank to the next, under a launcher that is slow to stop its peers.
+_LOOK_SECONDS = 0.5
 _STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
@@ -68,13 +67,11 @@ def without(title: str, package: str) -> str:
 
 
 class RankEnd(NamedTuple):
-    """How a rank ended; `with_peer`: it was stopped because another one had failed."""
+    """How a rank ended, and when; `with_peer`: it was stopped because another one had failed."""
 
-    rank: int
-    code: int
-    signal: Optional[int]
-    t: float
     with_peer: bool
+    t: float
+    code: int
 
 
 class RankGroup:
@@ -105,17 +102,18 @@ class RankGroup:
                 ends_peers = False
                 self._signal_ranks(signal.SIGTERM)  # wrap_rank kills its rank when the peers' grace is over
         code = self._launcher.returncode
-        if self._living():  # the launcher was killed and left its ranks behind
-            self._end_ranks()
-        return self._exit_code(code if code >= 0 else 128 - code)
+        if self._signal_ranks(signal.SIGTERM):  # the launcher was killed and left its ranks behind
+            while self._living():
+                time.sleep(_POLL_SECONDS)
+        failed = self._failed()
+        return failed[0].code if failed else code if code >= 0 else 128 - code
 
     def _stop(self, number: int) -> None:
         # Before the pids are read: a rank that starts later sees it.
         (self._ranks_dir / wrap_rank.STOPPING).touch()
         self._stopping = True
-        if (
-            not self._signal_ranks(number) and not self.ends()
-        ):  # nothing to save yet: the launcher is still starting
+        # Without ranks there is nothing to save yet: the launcher is still starting.
+        if not self._signal_ranks(number) and not self.ends():
             _signal(self._launcher.pid, number)
 
     def _pass_on_the_stop(self) -> None:
@@ -128,19 +126,13 @@ class RankGroup:
         if now - self._ended_at > _END_LAUNCHER_SECONDS:
             _signal(self._launcher.pid, signal.SIGKILL)
 
-    def _end_ranks(self) -> None:
-        self._signal_ranks(signal.SIGTERM)
-        while self._living():
-            time.sleep(_POLL_SECONDS)
-
     def ends(self) -> List[RankEnd]:
         """The ranks that have ended here, first failure first."""
         found = []
         for path in self._ranks_dir.glob("rank*.exit"):
-            code, number, t, with_peer = path.read_text(encoding="ascii").split()
-            rank = int(path.name[len("rank") : -len(".exit")])
-            found.append(RankEnd(rank, int(code), int(number) or None, float(t), with_peer == "1"))
-        return sorted(found, key=lambda end: (end.with_peer, end.t))
+            code, t, with_peer = path.read_text(encoding="ascii").split()
+            found.append(RankEnd(with_peer == "1", float(t), int(code)))
+        return sorted(found)
 
     def _living(self) -> List[int]:
         pids = []
@@ -160,10 +152,6 @@ class RankGroup:
     def _failed(self) -> List[RankEnd]:
         """The ranks that failed by themselves, the first of them first."""
         return [end for end in self.ends() if end.code and not end.with_peer]
-
-    def _exit_code(self, launcher: int) -> int:
-        failed = self._failed()
-        return failed[0].code if failed else launcher
 
 
 def _unblock_signals() -> None:

@@ -6,12 +6,13 @@ which torchrun meets right afterwards, so whatever keeps them apart would keep t
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from importlib.metadata import PackageNotFoundError, version
-from typing import Dict, List, Optional, Union
+from typing import Dict, List, Optional
 
 from trainmaster._info import ClusterInfo
-from trainmaster.core._star import Chief, Worker, listen
+from trainmaster.core._star import join
 
 _PURPOSE = b"|versions"  # so that nobody takes this group for that of the ranks
 _UNKNOWN = "unknown"
@@ -27,14 +28,8 @@ def fault(info: ClusterInfo, port: int) -> Optional[str]:
     size, address = len(info.container_addrs), (info.chief_address, port)
     secret = info._secret.encode() + _PURPOSE
     try:
-        if info.container_rank == 0:
-            group: Union[Chief, Worker] = Chief("versions", size, listen(address, size), secret)
-        else:
-            group = Worker("versions", info.container_rank, size, address, secret)
-        try:
+        with contextlib.closing(join("versions", info.container_rank, size, address, secret)) as group:
             gang: List[Told] = group.allgather(here)
-        finally:
-            group.close()
     except (RuntimeError, OSError) as error:
         print(f"WARNING: trainmaster: the versions of this gang were not compared: {error}", file=sys.stderr)
         return None

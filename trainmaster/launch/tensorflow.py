@@ -13,9 +13,9 @@ import os
 import sys
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from trainmaster._info import ClusterInfo, get_cluster_info
+from trainmaster._info import ClusterInfo
 from trainmaster.launch.rank_group import rank_command, run
-from trainmaster.launch.torch_distributed import UsageError, rendezvous_port
+from trainmaster.launch.torch_distributed import UsageError, launch_module, rendezvous_port
 
 USAGE = "usage: python3 -m trainmaster.launch.tensorflow [--port PORT] [--] SCRIPT [ARGS...]"
 
@@ -58,18 +58,9 @@ def environment_for(info: Optional[ClusterInfo], port: int) -> Dict[str, str]:
     return environment
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Returns the exit code for this host."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] in (["-h"], ["--help"]):
-        print(USAGE)
-        return 0
-    try:
-        port, script = parse(words)
-        info = get_cluster_info()
-    except (UsageError, RuntimeError) as error:
-        print(error, file=sys.stderr)
-        return 2
+@launch_module(USAGE)
+def main(words: List[str], info: Optional[ClusterInfo]) -> int:
+    port, script = parse(words)
     rank = str(info.container_rank) if info else "0"
     return run(rank_command(script, rank), environment_for(info, port or rendezvous_port(info)))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from trainmaster._info import ClusterInfo, get_cluster_info
 from trainmaster.launch import same_versions
@@ -29,6 +29,32 @@ _FOREVER_SECONDS = 10**6
 
 class UsageError(ValueError):
     """The command line is wrong; the message is a sentence."""
+
+
+Main = Callable[[List[str], Optional[ClusterInfo]], int]
+
+
+def launch_module(usage: str) -> Callable[[Main], Callable[..., int]]:
+    """Make a `main` that is given its words and the run into one that takes the program's arguments, or others.
+
+    It returns the exit code for this host: 0 after --help, 2 for a wrong command line or an unreadable run.
+    """
+
+    def made(main: Main) -> Callable[..., int]:
+        def called(arguments: Optional[Sequence[str]] = None) -> int:
+            words = list(sys.argv[1:] if arguments is None else arguments)
+            if words[:1] in (["-h"], ["--help"]):
+                print(usage)
+                return 0
+            try:
+                return main(words, get_cluster_info())
+            except (UsageError, RuntimeError) as error:
+                print(error, file=sys.stderr)
+                return 2
+
+        return called
+
+    return made
 
 
 def parse(arguments: Sequence[str], usage: str = USAGE) -> Tuple[List[str], List[str]]:
@@ -85,18 +111,9 @@ def environment_for(info: Optional[ClusterInfo]) -> Dict[str, str]:
     return environment
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Returns the exit code for this host."""
-    words = sys.argv[1:] if arguments is None else arguments
-    if words[:1] in (["-h"], ["--help"]):
-        print(USAGE)
-        return 0
-    try:
-        overrides, script = parse(words)
-        info = get_cluster_info()
-    except (UsageError, RuntimeError) as error:
-        print(error, file=sys.stderr)
-        return 2
+@launch_module(USAGE)
+def main(words: List[str], info: Optional[ClusterInfo]) -> int:
+    overrides, script = parse(words)
     if importlib.util.find_spec("torch") is None:
         print(without("PyTorch", "torch"), file=sys.stderr)
         return 1

@@ -25,9 +25,8 @@ _RUN_DIR = "TRAINMASTER_RUN_DIR"
 _RANK = "TRAINMASTER_RANK"
 # Where the launch module follows its ranks: rank<N>.pid, rank<N>.exit, stopping.
 RANKS_DIR = "TRAINMASTER_RANKS_DIR"
-ENVIRONMENT = (
-    "environment"  # in that folder: NAME=VALUE, separated by NUL, of variables that came no other way
-)
+# In that folder: NAME=VALUE, separated by NUL, of variables that came no other way.
+ENVIRONMENT = "environment"
 STOPPING = "stopping"  # in that folder: the ranks end because the job is stopped
 _PEER_GRACE = "TRAINMASTER_PEER_GRACE_SECONDS"
 # From SIGTERM to SIGKILL for a rank whose peer has failed; a stop has the job's own grace.
@@ -75,10 +74,7 @@ def main(arguments: "list[str]") -> int:
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
-    run_dir = os.environ.get(_RUN_DIR)
-    if run_dir and redirect:
-        return _Rank(rank, rest[1:], run_dir).run()
-    return _Rank(rank, rest[1:], run_dir, prefixed=True).run()
+    return _Rank(rank, rest[1:], redirect).run()
 
 
 def _complete_environment() -> None:
@@ -95,14 +91,12 @@ def _complete_environment() -> None:
 class _Rank:
     """One rank's process and its true end."""
 
-    def __init__(
-        self, rank: int, command: "list[str]", run_dir: "str | None", prefixed: bool = False
-    ) -> None:
+    def __init__(self, rank: int, command: "list[str]", redirect: bool) -> None:
         self.rank = rank
         self.command = command
-        self.run_dir = run_dir
-        self.prefixed = prefixed
-        self.ranks_dir = os.environ.get(RANKS_DIR)
+        self.run_dir = os.environ.get(_RUN_DIR, "")
+        self.prefixed = not (self.run_dir and redirect)
+        self.ranks_dir = os.environ.get(RANKS_DIR, "")
         self.failed_with_peer = False  # ended because torchrun stopped it after another rank's failure
         self._kill_at: "float | None" = None
 
@@ -132,7 +126,7 @@ class _Rank:
         return self._ended(os.WEXITSTATUS(status), None)
 
     def _spool_files(self) -> "tuple[int, int]":
-        spool = os.path.join(self.run_dir or "", "spool")
+        spool = os.path.join(self.run_dir, "spool")
         os.makedirs(spool, mode=0o700, exist_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         names = [os.path.join(spool, f"rank{self.rank}.{stream}") for stream in ("stdout", "stderr")]
@@ -179,18 +173,16 @@ class _Rank:
             self._kill_at = time.monotonic() + float(os.environ.get(_PEER_GRACE, _PEER_GRACE_SECONDS))
 
     def _stopping(self) -> bool:
-        return bool(self.ranks_dir) and os.path.exists(os.path.join(self.ranks_dir or "", STOPPING))
-
-    def _stop_ordered(self) -> bool:
-        """The job is being stopped: under a launcher of the user's own that is all we can know."""
-        return os.path.exists(os.path.join(self.run_dir or "", "control", "stop.json"))
+        return bool(self.ranks_dir) and os.path.exists(os.path.join(self.ranks_dir, STOPPING))
 
     def _ended(self, code: int, number: "int | None") -> int:
         stopping = self._stopping()
         if code and self.run_dir:
-            told = stopping or self.failed_with_peer or self._stop_ordered()
+            # under a launcher of the user's own, the order to stop the job is all we can know
+            ordered = os.path.exists(os.path.join(self.run_dir, "control", "stop.json"))
+            told = stopping or self.failed_with_peer or ordered
             self._record_end("rank_ended" if told else "rank_failed", code, number)
-        self._note("exit", f"{code} {number or 0} {time.time()} {int(self.failed_with_peer)}")
+        self._note("exit", f"{code} {time.time()} {int(self.failed_with_peer)}")
         # In a stop torchrun must not take the first rank that ends for a failure: it would kill the others
         # after its own 30 s, however long the job's grace is. The launch module reads the true code above.
         return 0 if stopping and self.ranks_dir else code
@@ -204,7 +196,7 @@ class _Rank:
             "null" if number is None else int(number),
             time.time(),
         )
-        path = os.path.join(self.run_dir or "", "spool", f"core.rank{self.rank}.jsonl")
+        path = os.path.join(self.run_dir, "spool", f"core.rank{self.rank}.jsonl")
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         try:
             descriptor = os.open(path, flags, 0o600)

@@ -14,7 +14,7 @@ from typing import Any, Dict, Optional, Union
 from trainmaster import core
 from trainmaster._info import ClusterInfo, get_cluster_info
 from trainmaster.core import DistributedContext, PreemptMode, TensorboardMode
-from trainmaster.experimental.core_v2._config import Config, DefaultConfig, Storage, UnmanagedConfig
+from trainmaster.experimental.core_v2._config import Config, DefaultConfig, Storage, UnmanagedConfig, merged
 
 __all__ = [
     "Config",
@@ -65,8 +65,7 @@ def init(
     or as ERROR after an exception and after `sys.exit` with another code than 0.
     """
     global _context
-    if _context is not None:
-        close()
+    close()
     _context = init_context(
         config=config,
         defaults=defaults,
@@ -100,9 +99,8 @@ def init_context(
     rank `distributed` is needed. `unmanaged=True` begins a detached run inside a managed trial too.
     ValueError, UnauthenticatedException: a sentence that says what is missing.
     """
-    from trainmaster.experimental.core_v2._beginning import begin
+    from trainmaster.experimental.core_v2._run import begin
 
-    old = unmanaged if isinstance(unmanaged, Config) else None
     if unmanaged is not True and _is_managed():
         return core.init(
             distributed=distributed,
@@ -114,9 +112,8 @@ def init_context(
         raise ValueError(
             "unmanaged is False, but this is not a managed trial; submit it, or omit `unmanaged`."
         )
-    return begin(
-        config, defaults, old, client, distributed, checkpoint_storage, preempt_mode, tensorboard_mode
-    )
+    wanted = merged(config, defaults, unmanaged if isinstance(unmanaged, Config) else None)
+    return begin(wanted, client, distributed, checkpoint_storage, preempt_mode, tensorboard_mode)
 
 
 def close() -> None:

@@ -84,7 +84,7 @@ def begin(session: Session, config: Config, document: Json, hosts: List[str]) ->
         )
     checkpoint = answer.get("latestCheckpoint")
     uuid = checkpoint.get("uuid") if isinstance(checkpoint, dict) else checkpoint
-    return Attempt(run, int(answer.get("stepsCompleted") or 0), uuid or None, _address(session))
+    return Attempt(run, int(answer.get("stepsCompleted") or 0), uuid or None, session.address())
 
 
 def _experiment(session: Session, config: Config, document: Json) -> Json:
@@ -101,12 +101,3 @@ def _trial(session: Session, config: Config, experiment_id: int, hparams: Json) 
         return dict(session.post("/api/v1/trials", request))
     body = {"createTrialRequest": request, "externalTrialId": config.external_trial_id}
     return dict(session.call("PUT", "/api/v1/trials", body))
-
-
-def _address(session: Session) -> ServerAddress:
-    """server.json for the runner, which trusts the certificate that this session trusts."""
-    trust = session._trust
-    pin = trust.cert_sha256
-    if pin is None and trust.tls is not None:
-        pin = _session._shown_by(session.master)
-    return {"urls": [session.master], "cert_sha256": pin}

@@ -36,20 +36,19 @@ class Config:
     external_trial_id: Optional[str] = None
 
 
-class DefaultConfig(Config):
+class _OldConfig(Config):
+    def __init__(self, **fields: Any) -> None:
+        old = f"{type(self).__name__} is an old name: use core_v2.Config."
+        warnings.warn(old, FutureWarning, stacklevel=2)
+        super().__init__(**fields)
+
+
+class DefaultConfig(_OldConfig):
     """Determined's older name of `Config`."""
 
-    def __init__(self, **fields: Any) -> None:
-        _is_old("DefaultConfig")
-        super().__init__(**fields)
 
-
-class UnmanagedConfig(Config):
+class UnmanagedConfig(_OldConfig):
     """Determined's older place for workspace, project and external ids; now in `Config`."""
-
-    def __init__(self, **fields: Any) -> None:
-        _is_old("UnmanagedConfig")
-        super().__init__(**fields)
 
 
 def merged(
@@ -134,7 +133,3 @@ def storage_section(storage: Storage) -> Dict[str, Any]:
             "or a section as in an experiment's config."
         )
     return {"type": kinds[kind], "bucket": bucket, **({"prefix": prefix} if prefix else {})}
-
-
-def _is_old(name: str) -> None:
-    warnings.warn(f"{name} is an old name: use core_v2.Config.", FutureWarning, stacklevel=3)

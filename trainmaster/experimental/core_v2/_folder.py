@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
+from trainmaster.core._storage_choice import own_folder
 from trainmaster.experimental.core_v2._attempt import Attempt
 from trainmaster.jsonfile import read_json, write_json
 from trainmaster.paths import RunPaths
@@ -42,10 +43,7 @@ def machine_name() -> str:
 def detached_folder() -> Path:
     """Where this user's detached runs lie."""
     named = os.environ.get("TRAINMASTER_DETACHED_DIR")
-    if named:
-        return Path(named).expanduser()
-    data = os.environ.get("XDG_DATA_HOME")
-    return (Path(data) if data else Path.home() / ".local" / "share") / "trainmaster" / "detached"
+    return Path(named).expanduser() if named else own_folder("detached")
 
 
 def make_folder(
@@ -66,11 +64,6 @@ def make_folder(
     return paths
 
 
-def start_runner(paths: RunPaths) -> int:
-    """The pid of a new runner for this run, a child of this process."""
-    return spawn_in_session("detached", paths)
-
-
 def take_care_of_others(own: RunPaths) -> None:
     """Start runners for earlier runs that still have something to send, and remove those that have not any more.
 
@@ -84,8 +77,8 @@ def take_care_of_others(own: RunPaths) -> None:
             if shipped["finished"]:
                 if age > _KEPT_SECONDS and not any(paths.root.glob("tensorboard*/*")):
                     shutil.rmtree(paths.root, ignore_errors=True)
-            elif age < GIVE_UP_SECONDS and _is_alone(paths):
-                start_runner(paths)
+            elif age < GIVE_UP_SECONDS and has_no_runner(paths):
+                spawn_in_session("detached", paths)
 
 
 def _others(own: RunPaths) -> Iterator[RunPaths]:
@@ -98,7 +91,8 @@ def _others(own: RunPaths) -> Iterator[RunPaths]:
                     yield paths
 
 
-def _is_alone(paths: RunPaths) -> bool:
+def has_no_runner(paths: RunPaths) -> bool:
+    """Whether no runner follows this run now."""
     lock = try_lock(paths.runner_lock)
     if lock is not None:
         os.close(lock)

@@ -8,20 +8,22 @@ import os
 import sys
 import threading
 import time
-from types import TracebackType
-from typing import Callable, List, Optional, Type, cast
+from typing import Any, List, Optional, cast
 
 from trainmaster._info import ClusterInfo
-from trainmaster.core import Context, DistributedContext
+from trainmaster.core import Context, DistributedContext, PreemptMode, TensorboardMode
+from trainmaster.core._context import build
+from trainmaster.core._distributed import single
 from trainmaster.core._sign import sign_of
-from trainmaster.experimental.core_v2._attempt import Attempt, on_chief
+from trainmaster.experimental.core_v2 import _attempt
+from trainmaster.experimental.core_v2._config import Config, Storage, experiment_config
 from trainmaster.experimental.core_v2._ending import ProcessEnd, code_of_exception
 from trainmaster.experimental.core_v2._farewell import Farewell
 from trainmaster.experimental.core_v2._folder import (
     LocalRank,
+    has_no_runner,
     machine_name,
     make_folder,
-    start_runner,
     take_care_of_others,
 )
 from trainmaster.experimental.core_v2._streams import KeptStreams
@@ -29,7 +31,8 @@ from trainmaster.jsonfile import read_json, write_json
 from trainmaster.paths import RunPaths
 from trainmaster.processes import reference
 from trainmaster.protocol import Spec
-from trainmaster.runner.state import read_server, read_shipped, try_lock
+from trainmaster.runner.detached import spawn_in_session
+from trainmaster.runner.state import read_server, read_shipped
 
 logger = logging.getLogger("trainmaster.core")
 
@@ -37,30 +40,53 @@ _LOOK_SECONDS = 1.0
 _RESTART_SECONDS = 5.0
 
 
-def begin_together(
-    distributed: DistributedContext, make_attempt: Callable[[List[str]], Attempt]
-) -> DetachedRun:
-    """All ranks call: rank 0 asks the server by `make_attempt(machine names)`, each machine makes its folder.
+def begin(
+    config: Config,
+    client: Optional[Any],
+    distributed: Optional[DistributedContext],
+    checkpoint_storage: Optional[Storage],
+    preempt_mode: PreemptMode,
+    tensorboard_mode: TensorboardMode,
+) -> DetachedContext:
+    """The context of a new run. All ranks call: rank 0 asks the server, each machine makes its folder.
 
     RuntimeError on the others when rank 0 or their machine's first rank cannot.
     """
+    document = experiment_config(config, checkpoint_storage)
+    distributed = distributed or _alone()
     places = distributed.allgather((distributed.cross_rank, distributed.local_size, machine_name()))
     machines = {member: (size, name) for member, size, name in places}
+    slot_counts = [machines[member][0] for member in sorted(machines)]
     hosts = [machines[member][1] for member in sorted(machines)]
-    attempt: Attempt = on_chief(distributed, lambda: make_attempt(hosts))
+    attempt = _attempt.on_chief(
+        distributed, lambda: _attempt.begin(_attempt.log_in(client), config, document, hosts)
+    )
     own = LocalRank(distributed.rank, reference(os.getpid()), os.environ.get("CUDA_VISIBLE_DEVICES"))
     here = distributed.gather_local(own)
     paths, problem = None, ""
     if distributed.local_rank == 0:
         try:
-            slot_counts = [machines[member][0] for member in sorted(machines)]
             paths = make_folder(attempt, distributed.cross_rank, cast(List[LocalRank], here), slot_counts)
         except OSError as error:
             problem = f"The folder of the detached run cannot be created on {machine_name()}: {error}."
     paths, problem = distributed.broadcast_local((paths, problem))
     if paths is None:
         raise RuntimeError(problem)
-    return DetachedRun(paths, distributed)
+    run = DetachedRun(paths, distributed)
+    context = build(DetachedContext, run.info, distributed, None, preempt_mode, tensorboard_mode)
+    context.belong_to(run)
+    return context
+
+
+def _alone() -> DistributedContext:
+    """ValueError where a launcher has started several ranks: each would make an experiment of its own."""
+    size = os.environ.get("WORLD_SIZE", "1")
+    if size.isdigit() and int(size) > 1:
+        raise ValueError(
+            f"This is one of {size} ranks, so core_v2.init() needs distributed=..., for example "
+            "core_v2.DistributedContext.from_torch_distributed()."
+        )
+    return single()
 
 
 class DetachedRun:
@@ -111,7 +137,7 @@ class DetachedRun:
     def _start_runner(self) -> None:
         self._started_at = time.monotonic()
         try:
-            self._runner = start_runner(self.paths)
+            self._runner = spawn_in_session("detached", self.paths)
         except OSError as error:
             logger.warning(
                 "The reports of this run stay on this machine, because their sender cannot be started: %s",
@@ -127,9 +153,7 @@ class DetachedRun:
                 self._runner = None
         if time.monotonic() - self._started_at < _RESTART_SECONDS or read_shipped(self.paths)["finished"]:
             return
-        lock = try_lock(self.paths.runner_lock)
-        if lock is not None:
-            os.close(lock)
+        if has_no_runner(self.paths):
             self._start_runner()
 
     def _tell_refusal(self) -> None:
@@ -151,25 +175,17 @@ class DetachedContext(Context):
 
     def belong_to(self, run: DetachedRun) -> None:
         self._run = run
-        self._process = ProcessEnd(self._close_at_exit)
+        self._process = ProcessEnd(lambda: self._end(0))
         self.train._any_rank_reports = True
 
     def close(self) -> None:
         """End the run: as an error where this is called while an exception is on its way or after a bad `sys.exit`."""
         self._end(code_of_exception(sys.exc_info()[1]))
 
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
         if error is not None and self._process is not None:
             self._process.code = code_of_exception(error)
         super().__exit__(kind, error, trace)
-
-    def _close_at_exit(self) -> None:
-        self._end(0)
 
     def _end(self, code: int) -> None:
         run, process, self._run, self._process = self._run, self._process, None, None
