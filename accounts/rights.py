@@ -62,11 +62,6 @@ def may_change(user: User, thing: Owned) -> bool:
 def require_owner(user: User, thing: Owned, name: str = "") -> None:
     """`name`: what the sentence calls the thing, if not by its kind and id."""
     require_editor(user)
-    require_own(user, thing, name)
-
-
-def require_own(user: User, thing: Owned, name: str = "") -> None:
-    """As `require_owner`, for a run that acts for the user, who may have become a viewer since it started."""
     if not (user.is_admin or thing.owner_id == user.pk):
         whose = thing.owner.username if thing.owner else "nobody"
         name = name or f"{type(thing).__name__.lower()} {thing.pk}"

@@ -51,6 +51,39 @@ TRACEBACK = """Traceback (most recent call last):
   File "train.py", line 3, in <module>
 ValueError: loss is NaN"""
 
+METRIC = "metricName=loss&group=validation"
+PERIOD = "RESOURCE_ALLOCATION_AGGREGATION_PERIOD"
+BEGIN, END = "2026-03-10T00:00:00Z", "2026-03-11T00:00:00Z"
+#: route -> query strings, each a request of its own
+QUERIES: dict[str, list[str]] = {
+    "/api/v1/experiments": ["showTrialData=true"],
+    "/api/v1/experiments/metrics-stream/metric-names": ["ids={ended/experiment_id}"],
+    "/api/v1/experiments/{experiment_id}/metrics-stream/batches": [METRIC],
+    "/api/v1/experiments/{experiment_id}/metrics-stream/trials-sample": [METRIC],
+    "/api/v1/experiments/{experiment_id}/metrics-stream/trials-snapshot": [f"{METRIC}&batchesProcessed=10"],
+    "/api/v1/resources/allocation/aggregated": [
+        f"startDate=2026-03-10&endDate=2026-03-10&period={PERIOD}_DAILY",
+        f"startDate=2026-03&endDate=2026-03&period={PERIOD}_MONTHLY",
+    ],
+    "/api/v1/resources/allocation/raw": [f"timestampAfter={BEGIN}&timestampBefore={END}"],
+    "/api/v1/trials/metrics/trial_metrics": ["group=training&trialIds={trials/trial_id}"],
+    "/api/v1/trials/metrics/training_metrics": ["trialIds={trials/trial_id}"],
+    "/api/v1/trials/metrics/validation_metrics": ["trialIds={trials/trial_id}"],
+    "/api/v1/trials/time-series": [
+        "trialIds={trials/trial_id}&metricNames=loss&group=training",
+        "trialIds={trials/trial_id}&metricIds=validation.loss",
+    ],
+    "/api/v1/trials/{trial_id}/workloads": ["includeBatchMetrics=true"],
+    "/experiments/{experiment_id}/preview_gc": [
+        "save_experiment_best=0&save_trial_best=0&save_trial_latest=0",
+    ],
+    "/resources/allocation/aggregated": [
+        f"start_date=2026-03-10&end_date=2026-03-10&period={PERIOD}_DAILY",
+    ],
+    "/resources/allocation/allocations-csv": [f"timestamp_after={BEGIN}&timestamp_before={END}"],
+    "/resources/allocation/raw": [f"timestamp_after={BEGIN}&timestamp_before={END}"],
+}
+
 
 @dataclass
 class World:

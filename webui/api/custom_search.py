@@ -21,6 +21,7 @@ from webui.api.allocations import poll
 from webui.api.answers import Answer, Body, Nothing, json_answer
 from webui.api.async_views import Principal, async_view, json_body
 from webui.api.errors import BadRequest, Missing
+from webui.api.own import own_experiments
 from webui.waiting.threads import reading
 
 #: how long a client waits for an event before it hears that there is none
@@ -82,16 +83,13 @@ async def searcher_operations(request: HttpRequest, who: Principal, experiment_i
 
 
 def _own(who: Principal, experiment_id: int, *, changes: bool) -> None:
-    """Raises Missing, and Forbidden to people who may not change the experiment. A run may, if its user may."""
+    """Raises Missing, also to the run of another experiment, and Forbidden to people who may not change it."""
+    own_experiments(who, experiment_id)
     experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
     if experiment is None:
         raise Missing(f"experiment {experiment_id} not found")
-    if not changes:
-        return
-    if isinstance(who, User):
+    if changes and isinstance(who, User):
         rights.require_owner(who, experiment)
-    else:
-        rights.require_own(who.task.job.owner, experiment)
 
 
 def _actor(who: Principal) -> str:

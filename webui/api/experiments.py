@@ -27,12 +27,14 @@ from submissions.models import Context
 from trainmaster import yamltext
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Nothing, Pagination
+from webui.api.authentication import RunPrincipal
 from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
 from webui.api.errors import BadRequest, Missing
 from webui.api.experiment_encoding import ExperimentDraft, ExperimentRecord, encode_experiment
 from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, filters_of, total
 from webui.api.job_queue_rows import JobSummary, summary_of
 from webui.api.launch_warnings import warnings_for
+from webui.api.own import own_experiments
 from webui.api.permissions import actor, idempotency_key, person, require_owner
 from webui.api.views import ApiView, Json
 
@@ -354,8 +356,5 @@ def _patch_resources(experiment: Experiment, resources: Json, who: str, role: st
 def refuse_other_runs(request: Request, experiment_id: int) -> None:
     """A run's token reads its own experiment alone."""
     who: Any = request.user
-    if isinstance(who, User):
-        return
-    trial = who.trial
-    if trial is None or trial.experiment_id != experiment_id:
-        raise Missing(f"experiment {experiment_id} not found")
+    if isinstance(who, RunPrincipal):
+        own_experiments(who.allocation, experiment_id)

@@ -28,6 +28,7 @@ from webui.api.experiment_metrics import (
     snapshot,
 )
 from webui.api.ndjson import ndjson, record
+from webui.api.own import own_experiments
 from webui.query import whole, wholes
 from webui.waiting.threads import reading, release_thread
 
@@ -44,14 +45,14 @@ async def names(request: HttpRequest, who: Principal) -> HttpResponseBase:
     ids = wholes(request.GET, "ids")
     if not ids:
         raise BadRequest("ids: missing; give at least one experiment.")
-    return await _repeated(request, ids, lambda: metric_names(ids))
+    return await _repeated(request, who, ids, lambda: metric_names(ids))
 
 
 @async_view("GET", answer=JsonLines(Batches))
 async def steps(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
     """The steps at which any trial reported a metric, at most 1,000 of each kind; then new ones."""
     asked, told = _asked(request.GET, experiment_id), set[int]()
-    return await _repeated(request, [experiment_id], lambda: batches(asked, told))
+    return await _repeated(request, who, [experiment_id], lambda: batches(asked, told))
 
 
 @async_view("GET", answer=JsonLines(TrialsSnapshot))
@@ -63,7 +64,7 @@ async def trials_snapshot(request: HttpRequest, who: Principal, experiment_id: i
         raise BadRequest("batchesProcessed is missing; it must be a whole number, such as 100.")
     margin = whole(request.GET, "batchesMargin")
     near = (step, MARGIN if margin is None else margin)
-    return await _repeated(request, [experiment_id], lambda: snapshot(asked, *near))
+    return await _repeated(request, who, [experiment_id], lambda: snapshot(asked, *near))
 
 
 @async_view("GET", answer=JsonLines(TrialsSample))
@@ -76,7 +77,7 @@ async def trials_sample(request: HttpRequest, who: Principal, experiment_id: int
         first_step=whole(request.GET, "startBatches") or 0,
         last_step=whole(request.GET, "endBatches") or None,
     )
-    return await _repeated(request, [experiment_id], sample.next)
+    return await _repeated(request, who, [experiment_id], sample.next)
 
 
 def _asked(query: QueryDict, experiment_id: int) -> Asked:
@@ -93,10 +94,11 @@ def _asked(query: QueryDict, experiment_id: int) -> Asked:
 
 
 async def _repeated(
-    request: HttpRequest, experiment_ids: Sequence[int], read: Callable[[], Answer]
+    request: HttpRequest, who: Principal, experiment_ids: Sequence[int], read: Callable[[], Answer]
 ) -> HttpResponseBase:
     """The answer of `read` at once and then each period. Raises Missing and BadRequest before anything is sent."""
     period = whole(request.GET, "periodSeconds") or PERIOD_SECONDS
+    await reading(own_experiments, who, *experiment_ids)
     await reading(_have_ended, experiment_ids)
 
     async def answers() -> AsyncIterator[bytes]:

@@ -24,15 +24,12 @@ from django.db import connection
 from logs import pulse
 from tests.rig import golden, golden_world
 from tests.rig.golden import Shape
-from tests.rig.golden_world import World
+from tests.rig.golden_world import QUERIES, World
 from webui.api import async_routes, urls
 
 GOLDEN = Path(__file__).parent / "golden" / "answers.json"
 WRITE = f"GOLDEN=write python -m pytest tests/webui/api/{Path(__file__).name}"
 
-METRIC = "metricName=loss&group=validation"
-PERIOD = "RESOURCE_ALLOCATION_AGGREGATION_PERIOD"
-BEGIN, END = "2026-03-10T00:00:00Z", "2026-03-11T00:00:00Z"
 #: routes that are not pinned, each with the reason
 EXEMPT = {
     "^api/": "It is the 404 of every address that is not a route.",
@@ -40,35 +37,6 @@ EXEMPT = {
     "/api/v1/docs": "It is a page for people.",
     "/api/v1/openapi": "It describes the other routes and has no keys of its own.",
     "/api/v1/schemas/{name}": "It is a JSON Schema, which changes with the fields of configs.",
-}
-#: route -> query strings, each a request of its own
-QUERIES: dict[str, list[str]] = {
-    "/api/v1/experiments": ["showTrialData=true"],
-    "/api/v1/experiments/metrics-stream/metric-names": ["ids={ended/experiment_id}"],
-    "/api/v1/experiments/{experiment_id}/metrics-stream/batches": [METRIC],
-    "/api/v1/experiments/{experiment_id}/metrics-stream/trials-sample": [METRIC],
-    "/api/v1/experiments/{experiment_id}/metrics-stream/trials-snapshot": [f"{METRIC}&batchesProcessed=10"],
-    "/api/v1/resources/allocation/aggregated": [
-        f"startDate=2026-03-10&endDate=2026-03-10&period={PERIOD}_DAILY",
-        f"startDate=2026-03&endDate=2026-03&period={PERIOD}_MONTHLY",
-    ],
-    "/api/v1/resources/allocation/raw": [f"timestampAfter={BEGIN}&timestampBefore={END}"],
-    "/api/v1/trials/metrics/trial_metrics": ["group=training&trialIds={trials/trial_id}"],
-    "/api/v1/trials/metrics/training_metrics": ["trialIds={trials/trial_id}"],
-    "/api/v1/trials/metrics/validation_metrics": ["trialIds={trials/trial_id}"],
-    "/api/v1/trials/time-series": [
-        "trialIds={trials/trial_id}&metricNames=loss&group=training",
-        "trialIds={trials/trial_id}&metricIds=validation.loss",
-    ],
-    "/api/v1/trials/{trial_id}/workloads": ["includeBatchMetrics=true"],
-    "/experiments/{experiment_id}/preview_gc": [
-        "save_experiment_best=0&save_trial_best=0&save_trial_latest=0",
-    ],
-    "/resources/allocation/aggregated": [
-        f"start_date=2026-03-10&end_date=2026-03-10&period={PERIOD}_DAILY",
-    ],
-    "/resources/allocation/allocations-csv": [f"timestamp_after={BEGIN}&timestamp_before={END}"],
-    "/resources/allocation/raw": [f"timestamp_after={BEGIN}&timestamp_before={END}"],
 }
 
 

@@ -1,4 +1,4 @@
-"""Whose log is asked for: a task's by its id or its trial's, and to a run its own alone."""
+"""What a run's token reads: its own task, trial and experiment alone, as if there were no others."""
 
 from __future__ import annotations
 
@@ -22,3 +22,12 @@ def own_task(who: Principal, task_id: str) -> str:
     if is_another or "\x00" in task_id or not Task.objects.filter(pk=task_id).exists():
         raise Missing(f"task {task_id!r} not found")
     return task_id
+
+
+def own_experiments(who: Principal, *experiment_ids: int) -> None:
+    """Raises Missing where a run asks for an experiment that is not its own."""
+    if not isinstance(who, Allocation):
+        return
+    own = Trial.objects.filter(task_id=who.task_id).values_list("experiment_id", flat=True).first()
+    if others := [each for each in experiment_ids if each != own]:
+        raise Missing(f"experiment {others[0]} not found")
