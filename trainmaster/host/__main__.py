@@ -12,9 +12,8 @@ import sys
 from pathlib import Path
 from typing import IO, Any, Dict, List, Optional
 
-sys.path[0] = str(
-    Path(__file__).resolve().parents[2]
-)  # the bundle, in place of this folder: it shadows nothing
+# the bundle, in place of this folder: it shadows nothing
+sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 #: verb -> the module of this package that has a function of its name; imported only when it is asked for
 _MODULES = {

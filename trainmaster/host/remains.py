@@ -83,9 +83,8 @@ def _clean(orders: Dict[str, Any]) -> Dict[str, Any]:
     until = time.monotonic() + _WAIT_SECONDS
     while any(is_alive(process, boot) for process in signaled) and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)
-    left = {
-        key: _of_run(key, order) for key, order in orders.items()
-    }  # also what those have started meanwhile
+    # also what those have started meanwhile
+    left = {key: _of_run(key, order) for key, order in orders.items()}
     return {
         key: {"left": [_shown(process) for process in here[:_SHOWN]], "count": len(here)}
         for key, here in left.items()

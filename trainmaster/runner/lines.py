@@ -43,9 +43,8 @@ class LineSplitter:
         self._block_bytes = block_bytes
         self._start = offset  # where _rest begins in the stream
         self._rest = b""
-        self._after_cr = (
-            before == b"\r"
-        )  # a progress state was ended by a `\r` that may turn out to be a `\r\n`
+        #: a progress state was ended by a `\r` that may turn out to be a `\r\n`
+        self._after_cr = before == b"\r"
         self._in_line = before not in (b"", b"\r", b"\n")  # what comes next continues a line that was cut
         self._state: Optional[Block] = None  # the progress state that nothing has overwritten yet
         self._last_state = -PROGRESS_SECONDS

@@ -161,9 +161,8 @@ class Pulse:
         ranks, ended, looked_at, now = self._ranks, self._ended, self._looked_at, time.monotonic()
         facts = {rank: ranks[rank].facts(now) for rank in ranks}
         for rank, since in ended.items():
-            if (
-                rank not in facts and looked_at is not None and since < looked_at
-            ):  # one look may be before its exec
+            # one look may be before its exec
+            if rank not in facts and looked_at is not None and since < looked_at:
                 facts[rank] = {"rank": rank, "state": ENDED, "state_seconds": round(max(0.0, now - since), 1)}
         return [facts[rank] for rank in sorted(facts)[:_MOST_RANKS]]
 

@@ -29,9 +29,8 @@ from trainmaster.runner.detached import start_detached
 from trainmaster.runner.state import is_number, locked, read_state, try_lock
 
 _POLL_SECONDS = 0.05
-_SWEEP_SECONDS = (
-    60.0  # a process that survives SIGKILL this long sits in the kernel; status goes on reporting it
-)
+#: a process that survives SIGKILL this long sits in the kernel; status goes on reporting it
+_SWEEP_SECONDS = 60.0
 
 
 def order_stop(paths: RunPaths, order: StopOrder) -> None:
@@ -110,9 +109,8 @@ def _terminate(paths: RunPaths) -> List[ProcessRef]:
     pids = {process["pid"] for process in inside}
     first = [process for process in inside if parent_of(process["pid"]) not in pids]
     held = [process for process in first if len(inside) > 1 and is_shell(process["pid"])]
-    for (
-        process
-    ) in held:  # a container ends with its first process, and would take those that still save with it
+    # a container ends with its first process, and would take those that still save with it
+    for process in held:
         signal_group(process, state["boot_id"], signal.SIGSTOP, alone=True)
     told = [signal_group(process, state["boot_id"], signal.SIGTERM) for process in first]
     if not any(told):  # no container, or none yet

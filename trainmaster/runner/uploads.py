@@ -124,9 +124,8 @@ class Uploads:
         """Let the others pass one that was refused, and give it up in the end."""
         uuid, now = upload["uuid"], time.monotonic()
         if isinstance(error, HttpError) and not _is_lasting(error):
-            self._refused_since.pop(
-                uuid, None
-            )  # the server is away: its checkpoint waits as long as it takes
+            # the server is away: its checkpoint waits as long as it takes
+            self._refused_since.pop(uuid, None)
         elif now - self._refused_since.setdefault(uuid, now) > _GIVE_UP_SECONDS:
             given_up = (
                 f"the upload of checkpoint {uuid[:8]} was abandoned; its files stay on this host: {error}"
