@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import subprocess
+import importlib
+import sys
+from pathlib import Path
 from typing import Any, Callable, List, Optional, TypeVar
 
-from trainmaster.host.vendored import import_vendored
+from trainmaster.host.asking import output_of
 
+#: CSV without head and units
+SMI_FORMAT = "--format=csv,noheader,nounits"
 _SECONDS = 20
+#: of the bundle; not on PYTHONPATH, so that a job's own copies of what is in it are not hidden from the job
+_VENDOR = Path(__file__).resolve().parents[2] / "vendor"
 _Found = TypeVar("_Found")
 
 
 def opened_nvml() -> Any:
-    """The library, initialized; None where NVML cannot be used."""
-    nvml: Any = import_vendored("pynvml")
-    if nvml is not None:
-        try:
-            nvml.nvmlInit()
-        except nvml.NVMLError:
-            return None
+    """The library, initialized, the bundle's before any other; None where NVML cannot be used."""
+    if str(_VENDOR) not in sys.path and _VENDOR.is_dir():
+        sys.path.insert(1, str(_VENDOR))
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+    except Exception:  # whatever it raises, the caller goes on without
+        return None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
     return nvml
 
 
@@ -53,13 +63,9 @@ def mig_instances(nvml: Any, device: Any) -> List[Any]:
 
 
 def by_nvidia_smi(query: str) -> Optional[str]:
-    """The answer as CSV without head and units; None where the program cannot be used."""
-    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
-    try:
-        result = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.decode("utf-8", "replace") if result.returncode == 0 else None
+    """The answer, in SMI_FORMAT; None where the program cannot be used."""
+    said = output_of(["nvidia-smi", query, SMI_FORMAT], _SECONDS)
+    return None if said is None else text(said)
 
 
 def text(value: Any) -> str:

@@ -9,13 +9,13 @@ import pwd
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Tuple
 
 from trainmaster.host import own_scope
+from trainmaster.host.asking import output_of, text_of
 from trainmaster.host.gpus import find_gpus
 from trainmaster.host.interfaces import interfaces
 from trainmaster.host.interpreters import find_interpreters
@@ -71,23 +71,15 @@ def probe(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 
 def _machine() -> Dict[str, Any]:
     """{"id", "namespaces": {name: inode}}: with the boot id, which machine this is and which part of it is seen."""
-    try:
-        machine_id = Path("/etc/machine-id").read_text().strip()
-    except OSError:
-        machine_id = ""
     namespaces = {}
     for name in _NAMESPACES:
         with contextlib.suppress(OSError):
             namespaces[name] = Path(f"/proc/self/ns/{name}").stat().st_ino
-    return {"id": machine_id, "namespaces": namespaces}
+    return {"id": text_of(Path("/etc/machine-id")).strip(), "namespaces": namespaces}
 
 
 def _os_name() -> str:
-    try:
-        text = Path("/etc/os-release").read_text()
-    except OSError:
-        return platform.system()
-    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', text, re.MULTILINE)
+    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', text_of(Path("/etc/os-release")), re.MULTILINE)
     return match.group(1) if match else platform.system()
 
 
@@ -190,19 +182,7 @@ def _account() -> Dict[str, Any]:
 
 
 def _sudo_allows() -> bool:
-    if shutil.which("sudo") is None:
-        return False
-    try:
-        result = subprocess.run(
-            ["sudo", "-n", "-l"],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_SUDO_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    return result.returncode == 0 and b"NOPASSWD" in result.stdout
+    return b"NOPASSWD" in (output_of(["sudo", "-n", "-l"], _SUDO_SECONDS) or b"")
 
 
 def _user_name() -> str:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from trainmaster.host.accounts import for_each_owner
+from trainmaster.host.asking import output_of
 from trainmaster.host.errors import VerbError
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import PROC, boot_id, is_alive
@@ -186,20 +186,9 @@ def by_py_spy(process: Seen, until: float) -> str:
         return ""
     # native frames need the process to be stopped for a moment, and one that is stopped already cannot be
     way = "--nonblocking" if process.state in _STOPPED else "--native"
-    command = [program, "dump", way, "--pid", str(process.pid)]
-    try:
-        result = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=left,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    text = result.stdout[:TEXT_BYTES].decode("utf-8", "replace").rstrip()
-    return f"As py-spy sees it:\n{text}" if result.returncode == 0 and text else ""
+    said = output_of([program, "dump", way, "--pid", str(process.pid)], left) or b""
+    text = said[:TEXT_BYTES].decode("utf-8", "replace").rstrip()
+    return f"As py-spy sees it:\n{text}" if text else ""
 
 
 def _py_spy(pid: int) -> Optional[str]:

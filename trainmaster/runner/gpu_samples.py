@@ -7,7 +7,7 @@ import csv
 import subprocess
 from typing import AbstractSet, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from trainmaster.host.nvidia import by_nvidia_smi, by_nvml, opened_nvml
+from trainmaster.host.nvidia import SMI_FORMAT, by_nvidia_smi, by_nvml, opened_nvml
 
 #: nvidia-smi costs the host a tenth of a second of a core each time
 SMI_SECONDS = 15.0
@@ -117,7 +117,7 @@ class NvidiaSmi:
         return {}
 
     def _start(self, now: float) -> None:
-        command = ["nvidia-smi", _SMI_QUERY, "--format=csv,noheader,nounits"]
+        command = ["nvidia-smi", _SMI_QUERY, SMI_FORMAT]
         self._started, self._due = now, now + SMI_SECONDS
         try:
             self._program = subprocess.Popen(

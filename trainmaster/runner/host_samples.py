@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
+from trainmaster.host.asking import text_of
 from trainmaster.processes import PROC
 
 SYS = Path("/sys")
@@ -130,11 +131,7 @@ def _first_line(name: str) -> str:
 
 def _table(name: str) -> Iterable[List[str]]:
     """The lines that have a word, split; empty where there is no such file."""
-    try:
-        text = (PROC / name).read_text(errors="replace")
-    except OSError:
-        return
-    for line in text.splitlines():
+    for line in text_of(PROC / name).splitlines():
         fields = line.split()
         if fields:
             yield fields
