@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import pwd
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from trainmaster.host.nvidia import by_nvidia_smi, by_nvml, mig_instances, text
 from trainmaster.processes import PROC, marker_of, owner_of, parent_of
@@ -75,14 +75,18 @@ def _run(pid: int) -> Optional[str]:
     marker = marker_of(pid)
     if marker is not None:
         return marker
+    ours = any(_BUNDLES in word for each in (pid, *ancestors(pid)) for word in _words(each))
+    return "?" if ours else None
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    """The parent of a process, its parent and so on; not the first process of all."""
     for _ in range(_MOST_ANCESTORS):
-        if any(_BUNDLES in word for word in _words(pid)):
-            return "?"
         parent = parent_of(pid)
         if parent is None or parent <= 1:
-            return None
+            return
+        yield parent
         pid = parent
-    return None
 
 
 def _all_users(nvml: Any) -> List[Tuple[str, int]]:
