@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from pathlib import Path
-from typing import Any, Callable, List, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, TypeVar
 
 from trainmaster.host.asking import output_of
 
@@ -43,6 +44,33 @@ def by_nvml(read: Callable[[Any], _Found]) -> Optional[_Found]:
         return None
     finally:
         nvml.nvmlShutdown()
+
+
+def handles(nvml: Any, uuids: Iterable[str]) -> Dict[str, Any]:
+    """By UUID, those of the GPUs that the library knows."""
+    found = {}
+    for uuid in uuids:
+        with contextlib.suppress(nvml.NVMLError):
+            found[uuid] = nvml.nvmlDeviceGetHandleByUUID(uuid)
+    return found
+
+
+class KeptOpen:
+    """The library for some GPUs; it stays open, for opening it may wake a GPU up, which takes seconds."""
+
+    def __init__(self, uuids: Sequence[str]) -> None:
+        self.uuids = uuids
+        self.nvml: Any = None
+        self._handles: Optional[Dict[str, Any]] = None
+
+    def handles(self) -> Dict[str, Any]:
+        """By UUID, opening the library at the first call; empty where NVML cannot be used."""
+        if self._handles is None:
+            self._handles = {}
+            self.nvml = opened_nvml() if self.uuids else None
+            if self.nvml is not None:
+                self._handles = handles(self.nvml, self.uuids)
+        return self._handles
 
 
 def mig_instances(nvml: Any, device: Any) -> List[Any]:

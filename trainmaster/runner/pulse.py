@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 from trainmaster.paths import SIGN_BYTES, RunPaths, rank_of
 from trainmaster.protocol import Spec
 from trainmaster.rank_processes import ProcessesOfRanks, RankProcesses, Seen, waits_in
-from trainmaster.runner.gpu_work import GpuWork
+from trainmaster.runner.gpu_samples import GpuWork
 from trainmaster.runner.shipping import say
 
 SAMPLE_SECONDS = 2.0
