@@ -96,16 +96,13 @@ class Keeper:
             self._reap()
 
     def _start_entrypoint(self) -> None:
-        stopped = read_stop(self.paths) is not None
-        if stopped:  # asked to stop before it began
+        if read_stop(self.paths) is not None:  # asked to stop before it began
             self._ended(None, None)
             return
         port = leased_ports.taken(self.spec)
         if port is not None:
-            _say(
-                self.paths,
-                f"port {port} of this run is in use by another program; the run will get other ports",
-            )
+            words = f"port {port} of this run is in use by another program; the run will get other ports"
+            _say(self.paths, words)
             self._ended(None, None, port_in_use=port)
             return
         fault = storage_check.by_launcher(self.spec)
@@ -114,8 +111,9 @@ class Keeper:
             storage_check.note_fault(self.paths, fault)
             self._ended(None, None)
             return
-        if storage_check.mark_of(self.spec) is not None:
-            write_json(self.paths.storage_mark, {"mark": str(storage_check.mark_of(self.spec))})
+        mark = storage_check.mark_of(self.spec)
+        if mark is not None:
+            write_json(self.paths.storage_mark, {"mark": str(mark)})
         for remark in [*(self.spec.get("remarks") or []), *gang_interface.lacking(self.spec)]:
             _say(self.paths, remark, "WARNING")
         try:
@@ -172,13 +170,12 @@ class Keeper:
             wait_for_grace(self.paths)
         if in_container.of_spec(self.spec) is not None:
             in_container.clean_up(self.paths)
-        own = {self.runner}
-        strays = [process for process in descendants(os.getpid()) if process["pid"] not in own]
-        sweep(
-            self.spec["run_key"],
-            _SWEEP_SECONDS,
-            [p for p in strays if marker_of(p["pid"], KEEPER_MARKER) is None],
-        )
+        strays = [
+            process
+            for process in descendants(os.getpid())
+            if process["pid"] != self.runner and marker_of(process["pid"], KEEPER_MARKER) is None
+        ]
+        sweep(self.spec["run_key"], _SWEEP_SECONDS, strays)
         while not written and self.paths.spec.exists():
             time.sleep(_DISK_FULL_SECONDS)
             written = _written(self.paths.exit, record)

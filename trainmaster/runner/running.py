@@ -199,22 +199,11 @@ class Runner:
         self._say_of_uploads()
         self._append_samples(all_of_them=True)
         ended = read_exit(self.paths)
-        stopped = ended["stopped"] if ended else read_stop(self.paths) is not None
-        self._append(
-            exit_record(
-                ended["ended_at"] if ended else time.time(),
-                ended["code"] if ended else None,
-                ended["signal"] if ended else None,
-                stopped,
-                self.outbox.first_failure,
-                boot_id(),
-                ended.get("oom_kills") if ended else None,
-                ended.get("port_in_use") if ended else None,
-                ended.get("storage_fault") if ended else None,
-                ended.get("image_fault") if ended else None,
-                [process["pid"] for process in of_run(self.paths.key)],
-            )
-        )
+        if ended is None:
+            stopped = read_stop(self.paths) is not None
+            ended = {"code": None, "signal": None, "ended_at": time.time(), "stopped": stopped}
+        left = [process["pid"] for process in of_run(self.paths.key)]
+        self._append(exit_record(ended, self.outbox.first_failure, boot_id(), left))
         self.outbox.exited = True
         self.outbox.save_index()
 
