@@ -15,10 +15,10 @@ from typing import IO, Dict, Iterator, Optional, Set, Tuple
 from urllib.parse import quote
 
 from trainmaster import event_files
-from trainmaster.http import Answered, Conflict, HttpError, Later, Refused
+from trainmaster.http import Conflict, HttpError
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
-from trainmaster.runner.link import Backoff, Link, Weather
+from trainmaster.runner.link import Backoff, Link, Weather, is_lasting
 from trainmaster.runner.shipping import say
 
 EVERY_SECONDS = 10.0
@@ -68,7 +68,7 @@ class EventFiles:
             try:
                 self._bring_all()
             except HttpError as error:
-                self._weather.wait(backoff.seconds(error.retry_after if isinstance(error, Later) else None))
+                self._weather.wait(backoff.seconds(error))
                 continue
             backoff.reset()
             if is_last:
@@ -88,8 +88,8 @@ class EventFiles:
                 if name not in self._unreadable:
                     say(f"{path} cannot be read for TensorBoard: {error}.")
                 self._unreadable.add(name)
-            except Answered as error:
-                if isinstance(error, (Later, Refused)):
+            except HttpError as error:
+                if not is_lasting(error):
                     raise
                 say(f"{path} was not uploaded to the server: {error}")
                 self._given_up.add(name)

@@ -50,7 +50,7 @@ def has(spec: Spec, which: str) -> bool:
 def run(which: str, command: Union[str, List[str]], seconds: float) -> int:
     """Run one hook to its end; its exit code."""
     began = time.monotonic()
-    _say("INFO", f"the {which} hook starts")
+    say("INFO", f"the {which} hook starts")
     try:
         words = ["sh", "-c", command] if isinstance(command, str) else command
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -66,7 +66,7 @@ def run(which: str, command: Union[str, List[str]], seconds: float) -> int:
     if code != 0:
         code = code if code > 0 else 128 - code
         return _failed(which, f"ended with exit code {code}", code)
-    _say("INFO", f"the {which} hook finished after {time.monotonic() - began:.1f} s")
+    say("INFO", f"the {which} hook finished after {time.monotonic() - began:.1f} s")
     return 0
 
 
@@ -84,11 +84,12 @@ def _end_group(child: "subprocess.Popen[bytes]", number: int) -> None:
 
 
 def _failed(which: str, how: str, code: int) -> int:
-    _say("ERROR" if which == "pre" else "WARNING", f"the {which} hook {how}; {_AFTERWARDS[which]}")
+    say("ERROR" if which == "pre" else "WARNING", f"the {which} hook {how}; {_AFTERWARDS[which]}")
     return code
 
 
-def _say(level: str, text: str) -> None:
+def say(level: str, text: str) -> None:
+    """A line on stderr, which is the log of the run."""
     sys.stderr.write(f"{level}: trainmaster: {text}.\n")
     sys.stderr.flush()
 

@@ -34,11 +34,10 @@ from trainmaster.protocol import (
 )
 from trainmaster.runner import (
     container_commands,
-    gang_interface,
+    gang_checks,
     hooks,
     image_faults,
     in_container,
-    leased_ports,
     oom_kills,
     storage_check,
 )
@@ -99,7 +98,7 @@ class Keeper:
         if read_stop(self.paths) is not None:  # asked to stop before it began
             self._ended(None, None)
             return
-        port = leased_ports.taken(self.spec)
+        port = gang_checks.taken_port(self.spec)
         if port is not None:
             words = f"port {port} of this run is in use by another program; the run will get other ports"
             _say(self.paths, words)
@@ -114,7 +113,7 @@ class Keeper:
         mark = storage_check.mark_of(self.spec)
         if mark is not None:
             write_json(self.paths.storage_mark, {"mark": str(mark)})
-        for remark in [*(self.spec.get("remarks") or []), *gang_interface.lacking(self.spec)]:
+        for remark in [*(self.spec.get("remarks") or []), *gang_checks.lacking_interface(self.spec)]:
             _say(self.paths, remark, "WARNING")
         try:
             child = start_entrypoint(self.paths, self.spec)
@@ -129,7 +128,7 @@ class Keeper:
 
     def _entrypoint_ended(self, code: Optional[int], number: Optional[int]) -> None:
         """The post hook runs first, within what is left of the grace where the run was asked to stop."""
-        container = in_container.of_spec(self.spec)
+        container = self.spec.get("container")
         self._end, order = (code, number), read_stop(self.paths)
         if container is not None and order is None:
             why = in_container.why_not_started(self.paths, container, code)
@@ -168,7 +167,7 @@ class Keeper:
             storage_check.remove_mark(self.spec)
         if record["stopped"]:
             wait_for_grace(self.paths)
-        if in_container.of_spec(self.spec) is not None:
+        if self.spec.get("container") is not None:
             in_container.clean_up(self.paths)
         strays = [
             process
@@ -277,7 +276,7 @@ def _start(paths: RunPaths, spec: Spec, words: List[str], more: Dict[str, str]) 
         inherited=dict(os.environ),
         account=_account(),
     )
-    if in_container.of_spec(spec) is not None:
+    if spec.get("container") is not None:
         words = in_container.words_for(words)
         more = {**_of_runtimes(), **more}
     streams = [_append_only(paths.launcher_stream(name)) for name in ("stdout", "stderr")]
@@ -314,7 +313,7 @@ def _after_activate(spec: Spec, steps: List[str], words: List[str]) -> List[str]
     """The words, after `activate` and the steps of the shell where there are any."""
     before = _leading_path(spec) + ([f". {spec['activate']} || exit"] if spec["activate"] else []) + steps
     if before:
-        bash = spec["activate"] if in_container.of_spec(spec) else Path("/bin/bash").exists()
+        bash = spec["activate"] if spec.get("container") else Path("/bin/bash").exists()
         shell = "/bin/bash" if bash else "/bin/sh"  # conda's activate wants bash
         return [shell, "-c", "; ".join([*before, 'exec "$@"']), "trainmaster", *words]
     return words
@@ -322,7 +321,7 @@ def _after_activate(spec: Spec, steps: List[str], words: List[str]) -> List[str]
 
 def _leading_path(spec: Spec) -> List[str]:
     """An image has a PATH of its own, which the interpreter that the config names is to lead there."""
-    if in_container.of_spec(spec) is None or not spec["python"]:
+    if spec.get("container") is None or not spec["python"]:
         return []
     return [f'export PATH={shlex.quote(os.path.dirname(spec["python"]))}:"$PATH"']  # noqa: PTH120
 

@@ -8,7 +8,17 @@ import time
 from typing import IO, Any, Dict, List, Mapping, Optional, Tuple, Union
 from urllib.parse import quote
 
-from trainmaster.http import Query, Refused, Reply, ServerClient, Unproved, Unreachable
+from trainmaster.http import (
+    Answered,
+    HttpError,
+    Later,
+    Query,
+    Refused,
+    Reply,
+    ServerClient,
+    Unproved,
+    Unreachable,
+)
 from trainmaster.identity import identity_of
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
@@ -102,8 +112,9 @@ class Backoff:
     def reset(self) -> None:
         self._failures = 0
 
-    def seconds(self, at_least: Optional[float] = None) -> float:
-        """How long to wait after one more failure; `at_least` is the server's Retry-After."""
+    def seconds(self, error: Optional[HttpError] = None) -> float:
+        """How long to wait after one more failure, by the server's Retry-After if `error` has one."""
+        at_least = error.retry_after if isinstance(error, Later) else None
         wait = min(_LONGEST_WAIT_SECONDS, self._low * 2.0 ** min(self._failures, 20))
         self._failures += 1
         return max(wait, at_least or 0.0) * random.uniform(0.5, 1.0) + (at_least or 0.0) * 0.5
@@ -180,6 +191,11 @@ class Link:
             )
             self._address = address
         return self._client
+
+
+def is_lasting(error: Exception) -> bool:
+    """True for an answer that says the request itself is wrong (404 before a checkpoint's record has arrived, too)."""
+    return isinstance(error, Answered) and not isinstance(error, (Later, Refused))
 
 
 def expect_object(reply: Reply) -> Mapping[str, Any]:

@@ -19,11 +19,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Deque, Dict, Iterator, List, Optional, Set, Tuple, TypedDict, cast
 from urllib.parse import quote
 
-from trainmaster.http import Answered, Conflict, HttpError, Later, Refused
+from trainmaster.http import Answered, Conflict, HttpError
 from trainmaster.jsonfile import read_json, write_json
 from trainmaster.paths import RunPaths
 from trainmaster.runner.file_uploads import FileUpload
-from trainmaster.runner.link import Backoff, Link, Weather
+from trainmaster.runner.link import Backoff, Link, Weather, is_lasting
 from trainmaster.runner.shipping import say
 from trainmaster.runner.upload_progress import Progress, progress_of
 from trainmaster.signed import StorageUnreachable
@@ -103,10 +103,8 @@ class Uploads:
                 self._upload(upload)
             except (OSError, HttpError, ValueError) as error:  # ValueError: a name that no address can hold
                 self._failed(upload, error)
-                if isinstance(error, HttpError) and not _is_lasting(error):
-                    self._weather.wait(
-                        backoff.seconds(error.retry_after if isinstance(error, Later) else None)
-                    )
+                if isinstance(error, HttpError) and not is_lasting(error):
+                    self._weather.wait(backoff.seconds(error))
                 continue
             shutil.rmtree(self._paths.checkpoint(upload["uuid"]), ignore_errors=True)
             self._finish(upload)
@@ -123,7 +121,7 @@ class Uploads:
     def _failed(self, upload: Upload, error: Exception) -> None:
         """Let the others pass one that was refused, and give it up in the end."""
         uuid, now = upload["uuid"], time.monotonic()
-        if isinstance(error, HttpError) and not _is_lasting(error):
+        if isinstance(error, HttpError) and not is_lasting(error):
             # the server is away: its checkpoint waits as long as it takes
             self._refused_since.pop(uuid, None)
         elif now - self._refused_since.setdefault(uuid, now) > _GIVE_UP_SECONDS:
@@ -209,11 +207,6 @@ class Uploads:
 
     def _save(self) -> None:
         write_json(self._paths.uploads, self._queue)
-
-
-def _is_lasting(error: HttpError) -> bool:
-    """True for an answer that says the request itself is wrong (404 before its record has arrived, too)."""
-    return isinstance(error, Answered) and not isinstance(error, (Later, Refused))
 
 
 def _is_news(error: Exception) -> bool:
