@@ -14,13 +14,11 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from events.announce import announce
-from events.models import Event
-from events.record import record
 from hosts import observe, slots
 from hosts.models import Host
 from hosts.slots import FoundSlot
 from hosts.states import Admission
-from hosts.transitions import set_admission
+from hosts.transitions import note, set_admission
 
 #: A worker that dies in the middle of an admission holds its claim this long.
 CLAIM_SECONDS = 240.0
@@ -55,14 +53,7 @@ def key_offered(host_id: uuid.UUID, offered: str, hop: int, sentence: str) -> No
         observe.keep_offered(host, offered, hop)
         host.state_reason, host.probe_after = sentence, None
         host.save(update_fields=["offered_host_key", "jumps", "state_reason", "probe_after"])
-        record(
-            Event.Kind.HOST,
-            host.pk,
-            reason="key_offered",
-            actor=f"host:{host.name}",
-            detail={"sentence": sentence},
-        )
-        announce("hosts")
+        note(host, "key_offered", f"host:{host.name}", {"sentence": sentence})
 
 
 def failed(host_id: uuid.UUID, sentence: str, *, examined: bool = False) -> None:

@@ -17,20 +17,18 @@ from django.db.models import ProtectedError, QuerySet
 from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
-from events.announce import announce, wake
-from events.models import Event
-from events.record import record
+from events.announce import wake
 from hosts import evidence, failed_starts, pair_checks
 from hosts.models import Host, ResourcePool, Slot
 from hosts.observe import DOCTOR
 from hosts.pools import hold, mark_dirty
-from hosts.transitions import set_admission
+from hosts.transitions import note, set_admission
 from trainmaster.quantities import duration
 
 ADMIT = "dispatch.host_tasks.admit"
 LOST = "dispatch.tasks.host_lost"
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NAME_CHARACTERS = 128
 _PORTS = range(1, 65536)
 _SLOTS_MAX = 1024
 _SWITCHES = ["enabled", "draining", "drain_cause", "drain_reason"]
@@ -98,12 +96,16 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
     return host
 
 
+def name_fault(name: str, most: int) -> str:
+    """Why a host or a pool may not have this name; empty if it may."""
+    if len(name) <= most and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        return ""
+    return f"The name {name!r} is not allowed: letters, digits, '.', '_' and '-', at most {most}, no leading sign."
+
+
 def _check(new: NewHost) -> None:
-    if not _NAME.fullmatch(new.name):
-        raise Refusal(
-            f"The name {new.name!r} is not allowed: letters, digits, '.', '_' and '-', at most 128, no leading sign.",
-            field="name",
-        )
+    if sentence := name_fault(new.name, _NAME_CHARACTERS):
+        raise Refusal(sentence, field="name")
     if new.transport not in Host.Transport.values:
         raise Refusal(f"The transport is {new.transport!r}; allowed: ssh, local.", field="transport")
     for where, port in [
@@ -138,11 +140,7 @@ def _changed(
     to_state: str = "",
     detail: dict[str, Any] | None = None,
 ) -> None:
-    record(
-        Event.Kind.HOST, host.pk, to_state=to_state, reason=reason, actor=actor,
-        detail={"name": host.name, **(detail or {})},
-    )  # fmt: skip
-    announce("hosts")
+    note(host, reason, actor, {"name": host.name, **(detail or {})}, to_state=to_state)
     mark_dirty(host.pool_id)
 
 
