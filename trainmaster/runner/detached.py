@@ -57,7 +57,7 @@ def spawn_in_session(verb: str, paths: RunPaths, *arguments: str, keep_open: Tup
     command = [*runner_command(verb, paths.root), *arguments]
     environment = own_environment(paths.key)
     if warm.is_warm():
-        return warm.fork(command, environment, paths.runner_log, keep_open, Path("/"))
+        return warm.fork(command, environment, paths.runner_log, keep_open)
     log = open_log(paths.runner_log)
     try:
         child = subprocess.Popen(

@@ -117,7 +117,7 @@ class EventFiles:
         with path.open("rb") as file:
             replace = False
             if sent.offset and (status.st_ino != sent.inode or status.st_size < sent.offset):
-                sent, replace = self._written_anew(name, file, sent)
+                sent, replace = self._continued(name, file, sent.offset, sent.digest.hexdigest())
             sent.inode = status.st_ino
             file.seek(sent.offset)
             while True:
@@ -126,8 +126,11 @@ class EventFiles:
                     return
                 try:
                     self._put(name, sent.offset, block, replace)
-                except Conflict as conflict:
-                    sent, replace = self._agree(name, file, conflict)
+                except Conflict as conflict:  # the server has another length
+                    body = conflict.body if isinstance(conflict.body, dict) else {}
+                    if conflict.offset is None or not isinstance(body.get("sha256"), str):
+                        raise
+                    sent, replace = self._continued(name, file, conflict.offset, body["sha256"])
                     sent.inode = status.st_ino
                     file.seek(sent.offset)
                     continue
@@ -135,22 +138,13 @@ class EventFiles:
                 replace = False
                 time.sleep(len(block) / _BYTES_PER_SECOND)
 
-    def _written_anew(self, name: str, file: IO[bytes], sent: _Sent) -> Tuple[_Sent, bool]:
-        """What counts as sent of a file that stands in the place of another, and whether it replaces that."""
-        same = _start_of(file, sent.offset)
-        if same is not None and same.digest.digest() == sent.digest.digest():
-            self._sent[name] = same
-            return same, False
-        self._sent[name] = _Sent()
-        return self._sent[name], True
+    def _continued(self, name: str, file: IO[bytes], offset: int, sha256: str) -> Tuple[_Sent, bool]:
+        """What counts as sent if bytes up to `offset` are there, and whether the file replaces these.
 
-    def _agree(self, name: str, file: IO[bytes], conflict: Conflict) -> Tuple[_Sent, bool]:
-        """The server has another length: go on there where its bytes are this file's, else begin it anew."""
-        body = conflict.body if isinstance(conflict.body, dict) else {}
-        if conflict.offset is None or not isinstance(body.get("sha256"), str):
-            raise conflict
-        same = _start_of(file, conflict.offset)
-        fits = same is not None and same.digest.hexdigest() == body["sha256"]
+        It is continued there if they are its own, else it is begun anew.
+        """
+        same = _start_of(file, offset)
+        fits = same is not None and same.digest.hexdigest() == sha256
         self._sent[name] = same if same is not None and fits else _Sent()
         return self._sent[name], not fits
 

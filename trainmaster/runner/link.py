@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from typing import IO, Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import IO, Any, Dict, Iterator, Mapping, Optional, Tuple, Union
 from urllib.parse import quote
 
 from trainmaster.http import (
@@ -174,15 +174,12 @@ class Link:
         self._weather.bad()
         raise failure or Unreachable("server.json does not contain a server URL yet.")
 
-    def _addresses(self) -> List[Tuple[str, Optional[str]]]:
+    def _addresses(self) -> Iterator[Tuple[str, Optional[str]]]:
         """The URL in use, then those that server.json names now (read only if the first fails)."""
         if self._client is not None:
-            return [self._address, *self._named()]
-        return self._named()
-
-    def _named(self) -> List[Tuple[str, Optional[str]]]:
+            yield self._address
         server = read_server(self._paths)
-        return [(url, server["cert_sha256"]) for url in server["urls"]]
+        yield from ((url, server["cert_sha256"]) for url in server["urls"])
 
     def _connected(self, address: Tuple[str, Optional[str]]) -> ServerClient:
         if self._client is None or self._address != address:

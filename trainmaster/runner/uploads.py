@@ -25,7 +25,7 @@ from trainmaster.paths import RunPaths
 from trainmaster.runner.file_uploads import FileUpload
 from trainmaster.runner.link import Backoff, Link, Weather, is_lasting
 from trainmaster.runner.shipping import say
-from trainmaster.runner.upload_progress import Progress, progress_of
+from trainmaster.runner.upload_progress import Progress
 from trainmaster.signed import StorageUnreachable
 
 _GIVE_UP_SECONDS = 600.0  # how long a 404 or another refusal of one checkpoint is tried again
@@ -79,7 +79,7 @@ class Uploads:
         if record.get("type") != "checkpoint" or to is None:
             return
         uuid, resources = record.get("uuid"), record.get("resources")
-        if not isinstance(uuid, str) or not isinstance(resources, dict) or not _is_name(uuid):
+        if not isinstance(uuid, str) or not isinstance(resources, dict) or not _NAME.fullmatch(uuid):
             return
         with self._changed:
             known = self._queue["done"] + [upload["uuid"] for upload in self._queue["waiting"]]
@@ -146,7 +146,7 @@ class Uploads:
         files = [path for path in sorted(upload["resources"]) if (folder / path).is_file()]
         complete = json.dumps({"resources": upload["resources"]}).encode()
         total = sum((folder / path).stat().st_size for path in files)
-        progress = progress_of(upload["uuid"], total, self._tell)
+        progress = Progress(upload["uuid"], total, self._tell)
         missing = files
         while True:
             # A conflict may mean that all was there before, and only the answer was lost: `complete` knows.
@@ -223,10 +223,6 @@ def _way_of(storage: object) -> Optional[str]:
     if section.get("type") == "s3":
         return "s3" if section.get("signed") is True else None
     return "server" if section.get("type") == "server" else None
-
-
-def _is_name(uuid: str) -> bool:
-    return _NAME.fullmatch(uuid) is not None
 
 
 def _missing(conflict: Conflict) -> List[str]:

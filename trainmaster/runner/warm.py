@@ -55,16 +55,14 @@ def cool_down() -> None:
     _main = None
 
 
-def fork(
-    command: List[str], environment: Dict[str, str], log: Path, keep_open: Tuple[int, ...], folder: Path
-) -> int:
+def fork(command: List[str], environment: Dict[str, str], log: Path, keep_open: Tuple[int, ...]) -> int:
     """The pid of a child that carries out `command` (of `detached.runner_command`) as if it had been executed."""
     child = os.fork()
     if child:
         return child
     code = 1
     try:
-        _become(command, environment, log, keep_open, folder)
+        _become(command, environment, log, keep_open)
         assert _main is not None  # is_warm()
         code = _main(command[command.index("-s") + 2 :])
     except BaseException:
@@ -75,11 +73,9 @@ def fork(
         os._exit(code)
 
 
-def _become(
-    command: List[str], environment: Dict[str, str], log: Path, keep_open: Tuple[int, ...], folder: Path
-) -> None:
+def _become(command: List[str], environment: Dict[str, str], log: Path, keep_open: Tuple[int, ...]) -> None:
     os.setsid()
-    os.chdir(str(folder))
+    os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)
     output = open_log(log)
     for source, target in ((null, 0), (output, 1), (output, 2)):
