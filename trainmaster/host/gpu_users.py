@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-import pwd
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
+from trainmaster.host.accounts import name_of
 from trainmaster.host.nvidia import by_nvidia_smi, by_nvml, mig_instances, text
 from trainmaster.processes import PROC, marker_of, owner_of, parent_of
 
@@ -46,12 +46,7 @@ def _user(pid: int) -> User:
 def account_of(pid: int) -> str:
     """The name of a process's account; empty for one that cannot be seen, as of another container."""
     uid = owner_of(pid)
-    if uid is None:
-        return ""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    return "" if uid is None else name_of(uid)
 
 
 def _words(pid: int) -> List[str]:

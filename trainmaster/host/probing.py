@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import pwd
 import re
 import shutil
 import socket
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Tuple
 
 from trainmaster.host import own_scope
+from trainmaster.host.accounts import name_of
 from trainmaster.host.asking import output_of, text_of
 from trainmaster.host.gpus import find_gpus
 from trainmaster.host.interfaces import interfaces
@@ -150,7 +150,7 @@ def logind_facts() -> Dict[str, Any]:
             files.extend(sorted(Path(folder).glob("*.conf")))
     texts = [path.read_text(errors="replace") for path in files if path.is_file()]
     running = Path("/run/systemd/seats").is_dir()
-    name = _user_name()
+    name = name_of(os.getuid())
     kills, excluded = kills_user_processes(texts, name)
     linger = Path("/var/lib/systemd/linger", name).exists()
     return {
@@ -178,18 +178,11 @@ def kills_user_processes(texts: Iterable[str], user: str) -> Tuple[bool, bool]:
 def _account() -> Dict[str, Any]:
     """Who we are, and how we could become others: `root`, `sudo` (without a password) or `none`."""
     switch = "root" if os.getuid() == 0 else "sudo" if _sudo_allows() else "none"
-    return {"name": _user_name(), "uid": os.getuid(), "switch": switch}
+    return {"name": name_of(os.getuid()), "uid": os.getuid(), "switch": switch}
 
 
 def _sudo_allows() -> bool:
     return b"NOPASSWD" in (output_of(["sudo", "-n", "-l"], _SUDO_SECONDS) or b"")
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _ssh_connection(text: str) -> Dict[str, Any]:

@@ -14,7 +14,7 @@ import signal
 import time
 from typing import Any, Dict, List, Optional, Set
 
-from trainmaster.host.accounts import account, by_sudo
+from trainmaster.host.accounts import account, by_sudo, uid_of
 from trainmaster.host.errors import VerbError, objects_of
 from trainmaster.host.gpu_users import account_of, ancestors, command_of, on_gpus
 from trainmaster.paths import Workdir
@@ -119,10 +119,7 @@ def _is_of(pid: int, key: str, order: Dict[str, Any]) -> bool:
 def _uid(order: Dict[str, Any]) -> Optional[int]:
     """The uid of the run's account, None where the host has lost that."""
     user: Optional[str] = order.get("account")
-    try:
-        return os.getuid() if user is None else pwd.getpwnam(user).pw_uid
-    except KeyError:
-        return None
+    return os.getuid() if user is None else uid_of(user)
 
 
 def _send(process: ProcessRef, boot: str, number: int) -> None:
