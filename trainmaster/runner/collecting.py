@@ -78,7 +78,7 @@ class Collector:
 
     def finish(self) -> None:
         """Append what has no line end, when nobody writes any more. OSError as of `poll`."""
-        self._round(Source.finish, True)
+        self._round(lambda source: source.splitter.finish(), True)
 
     def _round(self, read: Callable[[Source], List[Block]], gaps_due: bool) -> bool:
         round_, at = _Round(), time.time()

@@ -43,10 +43,6 @@ def of_spec(spec: Spec) -> Dict[str, Any]:
     return dict(found or {})
 
 
-def has(spec: Spec, which: str) -> bool:
-    return bool(of_spec(spec).get(which))
-
-
 def run(which: str, command: Union[str, List[str]], seconds: float) -> int:
     """Run one hook to its end; its exit code."""
     began = time.monotonic()

@@ -36,13 +36,12 @@ from trainmaster.runner import (
     container_commands,
     gang_checks,
     hooks,
-    image_faults,
     in_container,
     oom_kills,
     storage_check,
 )
 from trainmaster.runner.detached import spawn_in_session
-from trainmaster.runner.state import read_server, read_spec, update_state
+from trainmaster.runner.state import note_sentence, read_sentence, read_server, read_spec, update_state
 from trainmaster.runner.stopping import begin_stop, read_stop, sweep, wait_for_grace
 
 BUNDLE = Path(__file__).resolve().parents[2]
@@ -100,14 +99,14 @@ class Keeper:
             return
         port = gang_checks.taken_port(self.spec)
         if port is not None:
-            words = f"port {port} of this run is in use by another program; the run will get other ports"
-            _say(self.paths, words)
+            text = f"port {port} of this run is in use by another program; the run will get other ports"
+            _say(self.paths, text)
             self._ended(None, None, port_in_use=port)
             return
         fault = storage_check.by_launcher(self.spec)
         if fault is not None:
             _say(self.paths, f"{fault}. The entrypoint was not started")
-            storage_check.note_fault(self.paths, fault)
+            note_sentence(self.paths.storage_fault, fault)
             self._ended(None, None)
             return
         mark = storage_check.mark_of(self.spec)
@@ -116,12 +115,15 @@ class Keeper:
         for remark in [*(self.spec.get("remarks") or []), *gang_checks.lacking_interface(self.spec)]:
             _say(self.paths, remark, "WARNING")
         try:
-            child = start_entrypoint(self.paths, self.spec)
+            startup_hook = Path(self.paths.code, STARTUP_HOOK).exists()
+            words = command_line(self.spec, startup_hook, storage_check.is_for_the_job(self.spec))
+            child = _start(self.paths, self.spec, words, {})
         except OSError as error:
             self._ended(_complain(self.paths, self.spec, error), None)
             return
         self.entrypoint = child
-        update_state(self.paths, {"entrypoint": reference(child.pid) or _ref(child.pid)})
+        ended_at_once: ProcessRef = {"pid": child.pid, "start_time": -1}  # which no process matches
+        update_state(self.paths, {"entrypoint": reference(child.pid) or ended_at_once})
         order = read_stop(self.paths)
         if order is not None:  # it came while the entrypoint could not be found by its marker yet
             begin_stop(self.paths, order)
@@ -136,7 +138,7 @@ class Keeper:
                 _say(self.paths, why)
             in_container.clean_up(self.paths)
         seconds = order["deadline"] - time.time() if order else None
-        if hooks.has(self.spec, "post") and image_faults.found(self.paths) is None:
+        if hooks.of_spec(self.spec).get("post") and read_sentence(self.paths.image_fault) is None:
             if seconds is None or seconds > _SHORTEST_HOOK_SECONDS:
                 self.post_hook = _start_post_hook(self.paths, self.spec, code, seconds)
             else:
@@ -154,10 +156,10 @@ class Keeper:
         }
         if port_in_use is not None:
             record["port_in_use"] = port_in_use
-        fault = storage_check.found_fault(self.paths)
+        fault = read_sentence(self.paths.storage_fault)
         if fault is not None:
             record["storage_fault"] = fault
-        image_fault = image_faults.found(self.paths)
+        image_fault = read_sentence(self.paths.image_fault)
         if image_fault is not None:
             record["image_fault"] = image_fault
         written = _written(self.paths.exit, record)
@@ -244,12 +246,6 @@ def _certificate(paths: RunPaths, server: ServerAddress) -> Optional[Tuple[str, 
     return str(paths.certificate), server.get("cert_name") or ""
 
 
-def start_entrypoint(paths: RunPaths, spec: Spec) -> subprocess.Popen[bytes]:
-    """Start the entrypoint in its own session, writing straight to the spool; OSError when it cannot be executed."""
-    startup_hook = Path(paths.code, STARTUP_HOOK).exists()
-    return _start(paths, spec, command_line(spec, startup_hook, storage_check.is_for_the_job(spec)), {})
-
-
 def _start_post_hook(
     paths: RunPaths, spec: Spec, code: Optional[int], left: Optional[float]
 ) -> Optional[subprocess.Popen[bytes]]:
@@ -265,6 +261,7 @@ def _start_post_hook(
 
 
 def _start(paths: RunPaths, spec: Spec, words: List[str], more: Dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start a program in its own session, writing straight to the spool; OSError when it cannot be executed."""
     server = read_server(paths)
     environment = build_environment(
         spec,
@@ -305,7 +302,7 @@ def command_line(spec: Spec, hook: bool = False, check: bool = False) -> List[st
     """
     entrypoint = spec["entrypoint"]
     words = ["sh", "-c", entrypoint] if isinstance(entrypoint, str) else list(entrypoint)
-    pre = [f"{shlex.join(hooks.command_of('pre'))} || exit"] if hooks.has(spec, "pre") else []
+    pre = [f"{shlex.join(hooks.command_of('pre'))} || exit"] if hooks.of_spec(spec).get("pre") else []
     return _after_activate(spec, ([_RUN_HOOK] if hook else []) + ([_RUN_CHECK] if check else []) + pre, words)
 
 
@@ -388,8 +385,3 @@ def _become_subreaper() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     except (OSError, AttributeError):  # another C library; the marker finds all but those that cleared it
         return
-
-
-def _ref(pid: int) -> ProcessRef:
-    """For an entrypoint that ended at once: a reference that no process matches."""
-    return {"pid": pid, "start_time": -1}

@@ -67,10 +67,6 @@ class Source:
                 return blocks
         return self.splitter.idle(now)
 
-    def finish(self) -> List[Block]:
-        """What is left when nobody writes any more."""
-        return self.splitter.finish()
-
     def written_at(self) -> int:
         """When it was last written to, in nanoseconds of the host's clock."""
         return os.fstat(self._descriptor).st_mtime_ns

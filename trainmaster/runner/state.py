@@ -64,12 +64,10 @@ def lock_until(descriptor: int, kind: int, until: float, poll_seconds: float) ->
 def try_lock(path: Path) -> Optional[int]:
     """A descriptor that holds the lock on `path` until it is closed, None if another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+    if lock_until(descriptor, fcntl.LOCK_EX, 0.0, 0.0):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def read_spec(paths: RunPaths) -> Spec:
@@ -133,6 +131,17 @@ def _is_reference(value: object) -> bool:
 def _printable(sentence: str) -> str:
     """Without what no database and no terminal takes."""
     return "".join(each if each.isprintable() else " " for each in sentence[:_SENTENCE_CHARACTERS])
+
+
+def read_sentence(path: Path) -> Optional[str]:
+    """The sentence that was noted in control/ of what keeps the run from starting; None without one."""
+    sentence = read_object(path).get("sentence")
+    return sentence if isinstance(sentence, str) else None
+
+
+def note_sentence(path: Path, sentence: str) -> None:
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    write_json(path, {"sentence": sentence})
 
 
 def read_server(paths: RunPaths) -> ServerAddress:

@@ -56,7 +56,7 @@ def cool_down() -> None:
 
 
 def fork(command: List[str], environment: Dict[str, str], log: Path, keep_open: Tuple[int, ...]) -> int:
-    """The pid of a child that carries out `command` (of `detached.runner_command`) as if it had been executed."""
+    """The pid of a child that carries out `command` (of `detached.spawn_in_session`) as if it had been executed."""
     child = os.fork()
     if child:
         return child
