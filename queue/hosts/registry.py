@@ -284,14 +284,9 @@ def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> Host:
     return host
 
 
-def live_runs(host: Host) -> list[str]:
-    """Run keys of what the host still runs or has been given."""
-    members = host.members.filter(ended_at=None).select_related("allocation")
-    return [member.run_key for member in members]
-
-
 def _refuse_live(host: Host, what: str, *, field: str = "") -> None:
-    if runs := live_runs(host):
+    members = host.members.filter(ended_at=None).select_related("allocation")
+    if runs := [member.run_key for member in members]:
         shown = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
         raise Refusal(
             f"{host.name} cannot be {what} while it runs {shown}. Drain or disable it and wait, or declare it lost.",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import time
 from typing import Any, Callable, Dict, List, Optional
@@ -74,13 +73,10 @@ def remove(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     With "bundles" also the bundles that nothing uses any more, whose names the answer has.
     """
     runs, force = dict.fromkeys(_keys(request, workdir)), {"force": bool(request.get("force"))}
-    if os.getuid() != 0:
-        answers = for_each_owner("remove", _remove_own, runs, force, workdir)
-    else:
-        answers = for_each_owner("remove", _check_removable, runs, force, workdir)
-        for key, answer in answers.items():
-            if answer.get("removed"):
-                _delete(workdir, key)
+    answers = for_each_owner("remove", _check_removable, runs, force, workdir)
+    for key, answer in answers.items():
+        if answer.get("removed"):
+            _delete(workdir, key)
     if not request.get("bundles"):
         return {"runs": answers}
     old = old_bundles.candidates(workdir)
@@ -244,14 +240,6 @@ def _end_own_processes(paths: RunPaths) -> None:
         kill(state["launcher"], state["boot_id"])
     for process in marked(KEEPER_MARKER).get(paths.key, []):
         kill(process, boot_id())
-
-
-def _remove_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    answer = _check_removable(request, workdir)
-    for key, run in answer["runs"].items():
-        if run.get("removed"):
-            _delete(workdir, key)
-    return answer
 
 
 def _delete(workdir: Workdir, key: str) -> None:
