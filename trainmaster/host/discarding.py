@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import Any, Dict, List, Optional
@@ -70,7 +71,7 @@ def _remove(folder: Path, name: str, paths: Optional[List[str]]) -> None:
 def _by_the_jobs_python(request: Dict[str, Any]) -> None:
     """In a cloud: with the packages, and the role, that the job had."""
     environment = {**(request.get("environment") or {}), "PYTHONPATH": _BUNDLE}
-    words, content = ["-m", "trainmaster.host.discard_objects"], json.dumps(request).encode()
+    words, content = ["-m", "trainmaster.host.discarding"], json.dumps(request).encode()
     try:
         done = by_the_jobs_python(request, words, environment, _SECONDS, content=content)
     except subprocess.TimeoutExpired as error:
@@ -78,3 +79,21 @@ def _by_the_jobs_python(request: Dict[str, Any]) -> None:
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no word"]
         raise VerbError("storage", said[0][-_SAID_BYTES:])
+
+
+def main() -> int:
+    """In the job's Python, with its boto3, gcsfs or adlfs: exit code 1 with a sentence on stderr if it failed."""
+    from trainmaster.core._object_storage import object_storage
+
+    request = json.load(sys.stdin)
+    try:
+        storage = object_storage(request["storage"], Path(), str(request.get("host")))
+        storage.discard(request["uuid"], request.get("paths"))
+    except OSError as error:
+        sys.stderr.write(f"{error}.\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
