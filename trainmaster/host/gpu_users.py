@@ -29,7 +29,8 @@ def gpu_users() -> Optional[Dict[str, List[User]]]:
         return None
     users: Dict[str, List[User]] = {}
     for uuid, pid in found:
-        users.setdefault(uuid, []).append(_user(pid))
+        user = {"pid": pid, "user": account_of(pid), "command": command_of(pid), "run": _run(pid)}
+        users.setdefault(uuid, []).append(user)
     return users
 
 
@@ -37,10 +38,6 @@ def on_gpus() -> Optional[List[Tuple[str, int]]]:
     """(GPU or MIG UUID, pid) of each process that computes on one; None where nobody can tell."""
     found = by_nvml(_all_users)
     return found if found is not None else _by_nvidia_smi()
-
-
-def _user(pid: int) -> User:
-    return {"pid": pid, "user": account_of(pid), "command": command_of(pid), "run": _run(pid)}
 
 
 def account_of(pid: int) -> str:

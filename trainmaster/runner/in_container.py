@@ -162,7 +162,7 @@ def _inside(spec: Spec, paths: RunPaths, gpus: List[str]) -> commands.Inside:
     storage = spec["checkpoint_storage"]
     folders = [str(storage["host_path"])] if storage.get("type") == "shared_fs" else []
     return commands.Inside(
-        name=commands.container_name(spec["run_key"]),
+        name=f"trainmaster-{spec['run_key']}",
         key=spec["run_key"],
         run=str(paths.root),
         home=str(paths.root / "home"),

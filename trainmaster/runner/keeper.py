@@ -48,7 +48,6 @@ BUNDLE = Path(__file__).resolve().parents[2]
 _PR_SET_CHILD_SUBREAPER = 36
 _BACKOFF_SECONDS = (0.2, 10.0)
 _STEADY_SECONDS = 30.0  # a runner that lived this long starts the backoff anew
-_SWEEP_SECONDS = 60.0
 _DISK_FULL_SECONDS = 1.0
 _SHORTEST_HOOK_SECONDS = 1.0
 STARTUP_HOOK = "startup-hook.sh"
@@ -176,7 +175,7 @@ class Keeper:
             for process in descendants(os.getpid())
             if process["pid"] != self.runner and marker_of(process["pid"], KEEPER_MARKER) is None
         ]
-        sweep(self.spec["run_key"], _SWEEP_SECONDS, strays)
+        sweep(self.spec["run_key"], strays)
         while not written and self.paths.spec.exists():
             time.sleep(_DISK_FULL_SECONDS)
             written = _written(self.paths.exit, record)

@@ -123,12 +123,11 @@ class Backoff:
 class Link:
     """One thread's requests for one run."""
 
-    def __init__(self, paths: RunPaths, spec: Spec, weather: Weather, timeout: float = 30.0) -> None:
+    def __init__(self, paths: RunPaths, spec: Spec, weather: Weather) -> None:
         self._paths = paths
         self._token = spec["token"]
         self._identity = identity_of(spec)
         self._weather = weather
-        self._timeout = timeout
         self._client: Optional[ServerClient] = None
         self._address: Tuple[str, Optional[str]] = ("", None)
         self.stream = f"/runner/v1/streams/{quote(spec['allocation_id'], safe='')}/{spec['member']}"
@@ -183,9 +182,7 @@ class Link:
 
     def _connected(self, address: Tuple[str, Optional[str]]) -> ServerClient:
         if self._client is None or self._address != address:
-            self._client = ServerClient(
-                address[0], self._token, address[1], self._timeout, identity=self._identity
-            )
+            self._client = ServerClient(address[0], self._token, address[1], identity=self._identity)
             self._address = address
         return self._client
 

@@ -43,7 +43,6 @@ _BUSY_SECONDS = 0.02
 _IDLE_SECONDS = 0.04  # on top of it come the trip and the server, and a line should be seen within 0.25 s
 _UPKEEP_SECONDS = 1.0
 _FREE_BYTES = 4 * 1024 * 1024
-_SWEEP_SECONDS = 60.0
 _LAUNCHER_SWEEPS_SECONDS = 70.0
 _REFUSED_GRACE_SECONDS = 3.0
 _DISK_FULL_SECONDS = 1.0
@@ -177,7 +176,7 @@ class Runner:
             until = time.monotonic() + _LAUNCHER_SWEEPS_SECONDS
             while of_run(self.paths.key) and time.monotonic() < until:  # the launcher is sweeping
                 if not alive(read_state(self.paths), "launcher"):
-                    sweep(self.paths.key, _SWEEP_SECONDS)
+                    sweep(self.paths.key)
                 self._collect()
                 time.sleep(_BUSY_SECONDS)
             return True
@@ -187,7 +186,7 @@ class Runner:
         state = read_state(self.paths)
         if alive(state, "launcher") or alive(state, "entrypoint"):
             return False
-        sweep(self.paths.key, _SWEEP_SECONDS)  # the launcher was killed and cannot
+        sweep(self.paths.key)  # the launcher was killed and cannot
         return True
 
     def _write_exit(self) -> None:

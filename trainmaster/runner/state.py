@@ -161,13 +161,12 @@ def read_shipped(paths: RunPaths) -> ShippedFile:
     return cast(ShippedFile, {"refused": None, **found})
 
 
-def update_state(paths: RunPaths, changes: RunState) -> RunState:
+def update_state(paths: RunPaths, changes: RunState) -> None:
     """Merge `changes` into state.json; launcher and runner both write it."""
     with locked(paths.state_lock):
         state = read_state(paths)
         state.update(changes)
         write_json(paths.state, state)
-    return state
 
 
 def register(paths: RunPaths, role: str) -> None:

@@ -71,21 +71,19 @@ def carry_out(paths: RunPaths) -> None:
         return
     try:
         wait_for_grace(paths, _terminate(paths))
-        sweep(paths.key, _SWEEP_SECONDS)
+        sweep(paths.key)
     finally:
         os.close(lock)
 
 
-def sweep(key: str, seconds: float, more: Optional[List[ProcessRef]] = None) -> List[ProcessRef]:
-    """SIGKILL every process with the run's marker, and those in `more`, until none is left.
-
-    Returns those that were still there after `seconds`: they sit in the kernel."""
+def sweep(key: str, more: Sequence[ProcessRef] = ()) -> None:
+    """SIGKILL every process with the run's marker, and those in `more`, until none is left or the time is up."""
     boot = boot_id()
-    until = time.monotonic() + seconds
+    until = time.monotonic() + _SWEEP_SECONDS
     while True:
-        left = of_run(key) + [process for process in more or [] if is_alive(process, boot)]
+        left = of_run(key) + [process for process in more if is_alive(process, boot)]
         if not left or time.monotonic() > until:
-            return left
+            return
         for process in left:
             kill(process, boot)
         time.sleep(_POLL_SECONDS)

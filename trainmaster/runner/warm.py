@@ -28,8 +28,8 @@ _LAST_DESCRIPTOR = 4096
 _main: Optional[Callable[[List[str]], int]] = None
 
 
-def warm_up(main: Callable[[List[str]], int]) -> bool:
-    """Fork from now on: `main` carries out the arguments of a command. False: this process cannot do that.
+def warm_up(main: Callable[[List[str]], int]) -> None:
+    """Fork from now on, if this process can do that: `main` carries out the arguments of a command.
 
     The process has one thread and has imported all that `main` needs.
     """
@@ -37,11 +37,10 @@ def warm_up(main: Callable[[List[str]], int]) -> bool:
     try:
         libc().getenv(SPARE_VARIABLE.encode())
     except (OSError, AttributeError):
-        return False
+        return
     _main = main if SPARE_VARIABLE in os.environ else None
     gc.collect()
     gc.freeze()  # or the first collection of each fork would copy every page
-    return is_warm()
 
 
 def is_warm() -> bool:
