@@ -70,14 +70,12 @@ def failed(host_id: uuid.UUID, sentence: str, *, examined: bool = False) -> None
 
 
 @transaction.atomic
-def taken_out(host_id: uuid.UUID, sentence: str) -> bool:
-    """A host must not be given work any more, for this reason; what runs there continues. False: it is not in use."""
+def taken_out(host_id: uuid.UUID, sentence: str) -> None:
+    """A host in use must not be given work any more, for this reason; what runs there continues."""
     in_use = [Host.Admission.READY, Host.Admission.SUSPENDED]
     host = Host.objects.select_for_update().filter(pk=host_id, admission__in=in_use).first()
-    if host is None:
-        return False
-    _step(host, Host.Admission.FAILED, "taken_out", sentence)
-    return True
+    if host is not None:
+        _step(host, Host.Admission.FAILED, "taken_out", sentence)
 
 
 def chosen(host: Host) -> None:

@@ -154,7 +154,7 @@ def _locked(host_id: uuid.UUID) -> Host:
 
 
 @transaction.atomic
-def accept_key(host_id: uuid.UUID, *, actor: str, key: str = "") -> Host:
+def accept_key(host_id: uuid.UUID, *, actor: str, key: str = "") -> None:
     """Pin the key that the host (or a jump host before it) has offered, and go on with the admission.
 
     With `key` only if that is the one: a caller that has shown it passes it, so that nobody accepts a key that
@@ -176,7 +176,6 @@ def accept_key(host_id: uuid.UUID, *, actor: str, key: str = "") -> Host:
     host.contact_error = ""
     host.save(update_fields=["host_key", "offered_host_key", "jumps", "contact_error"])
     _admit(host, "key_accepted", actor)
-    return host
 
 
 def _offers(offered: str, wanted: str) -> bool:
@@ -184,25 +183,23 @@ def _offers(offered: str, wanted: str) -> bool:
 
 
 @transaction.atomic
-def admit_again(host_id: uuid.UUID, *, actor: str) -> Host:
+def admit_again(host_id: uuid.UUID, *, actor: str) -> None:
     """Try the admission anew: after a failure, a suspension or a declaration of loss."""
-    host = _locked(host_id)
-    _admit(host, "admission_retried", actor)
-    return host
+    _admit(_locked(host_id), "admission_retried", actor)
 
 
 @transaction.atomic
-def examine(host_id: uuid.UUID, *, actor: str) -> Host:
+def examine(host_id: uuid.UUID, *, actor: str) -> None:
     """Let the doctor look again: a host in use stays in use meanwhile, any other is admitted anew."""
     host = _locked(host_id)
     if host.admission == Host.Admission.READY:
         wake(DOCTOR, str(host.pk))
-        return host
-    return admit_again(host_id, actor=actor)
+    else:
+        admit_again(host_id, actor=actor)
 
 
 @transaction.atomic
-def enable(host_id: uuid.UUID, *, actor: str) -> Host:
+def enable(host_id: uuid.UUID, *, actor: str) -> None:
     """New work may be placed again, whatever could not be started there before."""
     host = _locked(host_id)
     if not host.enabled or host.draining or host.failed_starts:
@@ -210,29 +207,26 @@ def enable(host_id: uuid.UUID, *, actor: str) -> Host:
         failed_starts.clear(host)
         host.save(update_fields=[*_SWITCHES, *failed_starts.FIELDS])
         _changed(host, "enabled", actor)
-    return host
 
 
 @transaction.atomic
-def disable(host_id: uuid.UUID, *, actor: str) -> Host:
+def disable(host_id: uuid.UUID, *, actor: str) -> None:
     """Nothing new is placed; what runs there is stopped by the next pass of its pool."""
     host = _locked(host_id)
     if host.enabled:
         _switch(host, enabled=False, why=_by("Disabled", actor))
         host.save(update_fields=_SWITCHES)
         _changed(host, "disabled", actor)
-    return host
 
 
 @transaction.atomic
-def drain(host_id: uuid.UUID, *, actor: str) -> Host:
+def drain(host_id: uuid.UUID, *, actor: str) -> None:
     """Nothing new is placed; what runs there ends in its own time. It stays so until someone enables the host."""
     host = _locked(host_id)
     if not host.draining or host.drain_cause:
         _switch(host, enabled=True, draining=True, why=_by("Drained", actor))
         host.save(update_fields=_SWITCHES)
         _changed(host, "draining", actor)
-    return host
 
 
 def _switch(host: Host, *, enabled: bool, draining: bool = False, why: str = "") -> None:
@@ -270,18 +264,17 @@ def lift_drain(host_id: uuid.UUID) -> bool:
 
 
 @transaction.atomic
-def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> Host:
+def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> None:
     """Move the host to another pool; refused while something runs there."""
     host = _locked(host_id)
     if host.pool_id == pool.pk:
-        return host
+        return
     _refuse_live(host, "moved to another pool", field="pool")
     hold(pool)
     mark_dirty(host.pool_id)
     before, host.pool = host.pool.name, pool
     host.save(update_fields=["pool"])
     _changed(host, "pool_changed", actor, detail={"from": before, "to": pool.name})
-    return host
 
 
 def _refuse_live(host: Host, what: str, *, field: str = "") -> None:

@@ -73,11 +73,10 @@ def _gone(row: Slot) -> bool:
     return True
 
 
-def note_outside(host_id: uuid.UUID, users: Mapping[str, Sequence[User]]) -> int:
+def note_outside(host_id: uuid.UUID, users: Mapping[str, Sequence[User]]) -> None:
     """Bring the slots of a host in line with `users`: GPU UUID -> {"user", "pid", "command"} of outsiders there.
 
-    The number of slots that changed; each change leaves an event. Nothing is placed on a slot that somebody uses
-    without the queue until they have left.
+    Each change leaves an event. Nothing is placed on a slot that somebody uses without the queue.
     """
     with transaction.atomic():
         Host.objects.filter(pk=host_id).update(gpu_users_at=timezone.now())
@@ -86,7 +85,6 @@ def note_outside(host_id: uuid.UUID, users: Mapping[str, Sequence[User]]) -> int
         if changed:
             announce("hosts")
             mark_dirty(changed[0].host.pool_id)
-    return len(changed)
 
 
 def _noted(row: Slot, users: Mapping[str, Sequence[User]]) -> bool:
