@@ -7,12 +7,12 @@ import os
 import signal
 import threading
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, cast
 
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
-from trainmaster.processes import alive, boot_id, of_run
-from trainmaster.protocol import LOOK_NOW, Limits
+from trainmaster.processes import alive, boot_id, of_run, reference
+from trainmaster.protocol import LOOK_NOW, Limits, ProcessRef
 from trainmaster.rank_processes import ProcessesOfRanks
 from trainmaster.runner import warm
 from trainmaster.runner.collecting import Collector
@@ -31,8 +31,8 @@ from trainmaster.runner.state import (
     read_shipped,
     read_spec,
     read_state,
-    register,
     try_lock,
+    update_state,
 )
 from trainmaster.runner.stopping import begin_stop, read_stop, sweep
 from trainmaster.runner.uploads import Uploads
@@ -289,7 +289,7 @@ def run_runner(paths: RunPaths, make: Callable[[RunPaths], Runner] = Runner) -> 
         return EXIT_ANOTHER_RUNS
     if read_shipped(paths)["finished"]:
         return 0
-    register(paths, "runner")
+    update_state(paths, {"runner": cast(ProcessRef, reference(os.getpid()))})
     os.nice(_NICE)
     warm.cool_down()  # it has threads
     make(paths).run()

@@ -12,7 +12,6 @@ from typing import Iterator, Optional, TypedDict, cast
 from trainmaster import bounded_json
 from trainmaster.jsonfile import read_object, write_json
 from trainmaster.paths import RunPaths
-from trainmaster.processes import reference
 from trainmaster.protocol import ExitFile, RunState, ServerAddress, Spec
 
 #: of exit codes, signals, ports and counts
@@ -167,8 +166,3 @@ def update_state(paths: RunPaths, changes: RunState) -> None:
         state = read_state(paths)
         state.update(changes)
         write_json(paths.state, state)
-
-
-def register(paths: RunPaths, role: str) -> None:
-    """Record the calling process as the run's `launcher` or `runner`."""
-    update_state(paths, cast(RunState, {role: reference(os.getpid())}))
