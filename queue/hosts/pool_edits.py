@@ -57,12 +57,8 @@ def _switch(value: object) -> str | None:
 
 
 def _text(most: int) -> Check:
-    def check(value: object) -> str | None:
-        return (
-            None if isinstance(value, str) and len(value) <= most else f"allowed: at most {most} characters"
-        )
-
-    return check
+    allowed = f"allowed: at most {most} characters"
+    return lambda value: None if isinstance(value, str) and len(value) <= most else allowed
 
 
 def _floors(value: object) -> str | None:

@@ -108,10 +108,8 @@ def _check(new: NewHost) -> None:
         raise Refusal(sentence, field="name")
     if new.transport not in Host.Transport.values:
         raise Refusal(f"The transport is {new.transport!r}; allowed: ssh, local.", field="transport")
-    for where, port in [
-        ("port", new.port),
-        *((f"jumps[{n}].port", j.get("port", 22)) for n, j in enumerate(new.jumps)),
-    ]:
+    ports = {f"jumps[{number}].port": jump.get("port", 22) for number, jump in enumerate(new.jumps)}
+    for where, port in {"port": new.port, **ports}.items():
         if not isinstance(port, int) or port not in _PORTS:
             raise Refusal(f"The port is {port!r}; allowed: 1 to 65535.", field=where)
     for number, jump in enumerate(new.jumps):
@@ -145,9 +143,7 @@ def _changed(
 
 
 def _locked(host_id: uuid.UUID) -> Host:
-    host = (
-        Host.objects.select_for_update().filter(pk=host_id).exclude(admission=Host.Admission.REMOVED).first()
-    )
+    host = present().select_for_update().filter(pk=host_id).first()
     if host is None:
         raise Refusal(f"There is no host {host_id}. It may have been removed.", Code.NOT_FOUND)
     return host
@@ -369,9 +365,7 @@ def switch_slot(slot_id: int, *, enabled: bool, draining: bool = False, actor: s
     if (slot.enabled, slot.draining) != (enabled, draining):
         slot.enabled, slot.draining = enabled, draining
         slot.save(update_fields=["enabled", "draining"])
-        reason = (
-            "slot_enabled" if enabled and not draining else "slot_draining" if draining else "slot_disabled"
-        )
+        reason = "slot_draining" if draining else "slot_enabled" if enabled else "slot_disabled"
         _changed(slot.host, reason, actor, detail={"slot": slot.index})
     return slot
 

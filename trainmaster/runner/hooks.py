@@ -28,13 +28,8 @@ _AFTERWARDS = {"pre": "the entrypoint was not started", "post": "the result of t
 
 def command_of(which: str, seconds: Optional[float] = None) -> List[str]:
     """The words that run the hook in the job's Python."""
-    return [
-        "python3",
-        "-m",
-        "trainmaster.runner.hooks",
-        which,
-        *([] if seconds is None else [f"{seconds:.1f}"]),
-    ]
+    words = ["python3", "-m", "trainmaster.runner.hooks", which]
+    return words if seconds is None else [*words, f"{seconds:.1f}"]
 
 
 def of_spec(spec: Spec) -> Dict[str, Any]:

@@ -96,11 +96,8 @@ def _runtime(paths: RunPaths, container: Container, spec: Spec, gpus: bool) -> R
     host = spec["host"]["name"]
     if chosen is None:
         reasons = "; ".join(f"{one['name']} cannot be used: {one['problem']}" for one in runtimes)
-        _leave(
-            paths,
-            f"host {host} cannot run image {container['image']}: "
-            + (reasons or "it has no podman, docker or apptainer on its PATH"),
-        )
+        reasons = reasons or "it has no podman, docker or apptainer on its PATH"
+        _leave(paths, f"host {host} cannot run image {container['image']}: {reasons}")
     if gpus and not cdi and chosen["name"] == "podman":
         _leave(
             paths,

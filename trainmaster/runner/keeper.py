@@ -285,7 +285,8 @@ def _start(paths: RunPaths, spec: Spec, words: List[str], more: Dict[str, str]) 
             stdout=streams[0],
             stderr=streams[1],
             start_new_session=True,
-            preexec_fn=_default_signals,
+            # the job must not inherit the launcher's blocked SIGCHLD
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, ()),
         )
     finally:
         for stream in streams:
@@ -325,21 +326,17 @@ def _leading_path(spec: Spec) -> List[str]:
 def _complain(paths: RunPaths, spec: Spec, error: OSError) -> int:
     """Say in launcher.stderr why nothing started; the exit code that a shell would give."""
     command = command_line(spec)[0]
-    if isinstance(error, FileNotFoundError) and (
-        os.sep not in command or not Path(paths.code, command).exists()
-    ):
-        code = EXIT_NOT_FOUND
-        text = f"command not found: {command!r}. It must be on the host's PATH or in the context folder"
-    elif isinstance(error, FileNotFoundError):
-        code = EXIT_NOT_FOUND
+    is_found = not isinstance(error, FileNotFoundError)
+    if is_found:
+        text = f"cannot execute {command!r}: {error.strerror}. Make it executable, or start it with its interpreter"
+    elif os.sep in command and Path(paths.code, command).exists():
         text = (
             f"command not found: the interpreter that the first line of {command!r} names is not on this host"
         )
     else:
-        code = EXIT_NOT_EXECUTABLE
-        text = f"cannot execute {command!r}: {error.strerror}. Make it executable, or start it with its interpreter"
+        text = f"command not found: {command!r}. It must be on the host's PATH or in the context folder"
     _say(paths, text)
-    return code
+    return EXIT_NOT_EXECUTABLE if is_found else EXIT_NOT_FOUND
 
 
 def _say(paths: RunPaths, text: str, level: str = "ERROR") -> None:
@@ -371,11 +368,6 @@ def _account() -> Dict[str, str]:
         "LOGNAME": entry.pw_name,
         "SHELL": entry.pw_shell or "/bin/sh",
     }
-
-
-def _default_signals() -> None:
-    """The job must not inherit the launcher's blocked SIGCHLD."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, set())
 
 
 def _become_subreaper() -> None:

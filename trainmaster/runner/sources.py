@@ -35,9 +35,8 @@ class Source:
         self.rank = rank_of(path.name)
         self.stream = path.suffix[1:]
         self._limit = CORE_LINE_BYTES if self.is_core else limits["line_bytes"]
-        self._block_bytes = (
-            0 if self.is_core else min(BLOCK_BYTES, limits["batch_bytes"] // _BLOCKS_PER_BATCH)
-        )
+        largest = min(BLOCK_BYTES, limits["batch_bytes"] // _BLOCKS_PER_BATCH)
+        self._block_bytes = 0 if self.is_core else largest
         self._open()
         #: rank and level of the last line: of those that continue it, too
         self._head: Tuple[Optional[int], Optional[str]] = (self.rank, None)
