@@ -67,8 +67,10 @@ def of_pool(pool: ResourcePool) -> list[PairCheck]:
 
 
 def rounds(count: int) -> Iterator[list[tuple[int, int]]]:
-    """Every pair of 0 … count - 1 once, none in two pairs of a round, by the circle method: one stays, the others
-    move on by a place each round."""
+    """Pairs of 0 … count - 1 by the circle method: one stays, the others move on by a place each round.
+
+    Every pair comes once, and no host is in two pairs of a round.
+    """
     circle: list[int | None] = [*range(count)]
     if count % 2:
         circle.append(None)  # whoever draws it rests
