@@ -14,13 +14,11 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from events.announce import announce
-from events.models import Event
-from events.record import record
 from hosts import observe, slots
 from hosts.models import Host
 from hosts.slots import FoundSlot
 from hosts.states import Admission
-from hosts.transitions import set_admission
+from hosts.transitions import note, set_admission
 
 #: A worker that dies in the middle of an admission holds its claim this long.
 CLAIM_SECONDS = 240.0
@@ -55,14 +53,7 @@ def key_offered(host_id: uuid.UUID, offered: str, hop: int, sentence: str) -> No
         observe.keep_offered(host, offered, hop)
         host.state_reason, host.probe_after = sentence, None
         host.save(update_fields=["offered_host_key", "jumps", "state_reason", "probe_after"])
-        record(
-            Event.Kind.HOST,
-            host.pk,
-            reason="key_offered",
-            actor=f"host:{host.name}",
-            detail={"sentence": sentence},
-        )
-        announce("hosts")
+        note(host, "key_offered", f"host:{host.name}", {"sentence": sentence})
 
 
 def failed(host_id: uuid.UUID, sentence: str, *, examined: bool = False) -> None:
@@ -79,14 +70,12 @@ def failed(host_id: uuid.UUID, sentence: str, *, examined: bool = False) -> None
 
 
 @transaction.atomic
-def taken_out(host_id: uuid.UUID, sentence: str) -> bool:
-    """A host must not be given work any more, for this reason; what runs there continues. False: it is not in use."""
+def taken_out(host_id: uuid.UUID, sentence: str) -> None:
+    """A host in use must not be given work any more, for this reason; what runs there continues."""
     in_use = [Host.Admission.READY, Host.Admission.SUSPENDED]
     host = Host.objects.select_for_update().filter(pk=host_id, admission__in=in_use).first()
-    if host is None:
-        return False
-    _step(host, Host.Admission.FAILED, "taken_out", sentence)
-    return True
+    if host is not None:
+        _step(host, Host.Admission.FAILED, "taken_out", sentence)
 
 
 def chosen(host: Host) -> None:

@@ -9,9 +9,7 @@ import uuid
 
 from django.conf import settings
 
-from events.announce import announce
-from events.models import Event
-from events.record import record
+from hosts import transitions
 from hosts.models import Host
 from hosts.pools import mark_dirty
 
@@ -45,14 +43,7 @@ def _drain(host: Host) -> None:
         f"The server is draining it because it could not start {tasks} {'tasks' if tasks > 1 else 'task'} in a row. "
         f"The last failure: {host.failed_starts[-1]['sentence'].rstrip('.')}. Fix that, then enable the host."
     )
-    record(
-        Event.Kind.HOST,
-        host.pk,
-        reason=REASON,
-        actor="server",
-        detail={"name": host.name, "sentence": host.drain_reason},
-    )
-    announce("hosts")
+    transitions.note(host, REASON, "server", {"name": host.name, "sentence": host.drain_reason})
     mark_dirty(host.pool_id)
 
 

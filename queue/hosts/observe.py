@@ -16,12 +16,10 @@ from django.utils import timezone
 
 from events import presence
 from events.announce import announce, wake
-from events.models import Event
 from events.presence import Whole
-from events.record import record
 from hosts import evidence
 from hosts.models import Host
-from hosts.transitions import set_admission, set_contact
+from hosts.transitions import note, set_admission, set_contact
 
 DOCTOR = "dispatch.host_tasks.doctor"
 #: Heartbeats come with every batch of every run; the row is written once in this time.
@@ -58,14 +56,7 @@ def _note_boot(host: Host, boot_id: str) -> None:
         return
     if host.boot_id:
         wake(DOCTOR, str(host.pk))  # its GPUs may be others now, or another machine may answer at its address
-        record(
-            Event.Kind.HOST,
-            host.pk,
-            reason="restarted",
-            actor=f"host:{host.name}",
-            detail={"boot_id": boot_id},
-        )
-        announce("hosts")
+        note(host, "restarted", f"host:{host.name}", {"boot_id": boot_id})
     host.boot_id = boot_id
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -14,7 +14,6 @@ from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
-from hosts import tournament
 from hosts.models import Host, PairCheck, PairSearch, ResourcePool
 from hosts.pools import mark_dirty
 
@@ -65,6 +64,30 @@ def of_pool(pool: ResourcePool) -> list[PairCheck]:
 
 
 # --- the search ---------------------------------------------------------------------------------------------
+
+
+def rounds(count: int) -> Iterator[list[tuple[int, int]]]:
+    """Pairs of 0 … count - 1 by the circle method: one stays, the others move on by a place each round.
+
+    Every pair comes once, and no host is in two pairs of a round.
+    """
+    circle: list[int | None] = [*range(count)]
+    if count % 2:
+        circle.append(None)  # whoever draws it rests
+    half = len(circle) // 2
+    for _ in range(len(circle) - 1):
+        facing = zip(circle[:half], reversed(circle[half:]), strict=True)
+        yield [(min(a, b), max(a, b)) for a, b in facing if a is not None and b is not None]
+        circle.insert(1, circle.pop())
+
+
+def batches(count: int, at_once: int = PAIRS_AT_ONCE) -> list[list[tuple[int, int]]]:
+    """The rounds, cut into batches of at most so many pairs."""
+    return [
+        meeting[begin : begin + at_once]
+        for meeting in rounds(count)
+        for begin in range(0, len(meeting), at_once)
+    ]
 
 
 def search_of(pool: ResourcePool) -> PairSearch | None:
@@ -121,10 +144,10 @@ def claim(pool_id: int, seconds: float) -> PairSearch | None:
 
 def next_batch(search: PairSearch) -> list[tuple[Host, Host]]:
     """The pairs of the claimed batch that are still there, of hosts that are still ready."""
-    batches = tournament.batches(len(search.hosts), PAIRS_AT_ONCE)
-    if search.batch >= len(batches):
+    planned = batches(len(search.hosts))
+    if search.batch >= len(planned):
         return []
-    pairs = [(search.hosts[one], search.hosts[other]) for one, other in batches[search.batch]]
+    pairs = [(search.hosts[one], search.hosts[other]) for one, other in planned[search.batch]]
     wanted = [host_id for pair in pairs for host_id in pair]
     hosts = {str(host.pk): host for host in ready(search.pool_id).filter(pk__in=wanted)}
     return [(hosts[one], hosts[other]) for one, other in pairs if one in hosts and other in hosts]
@@ -133,12 +156,12 @@ def next_batch(search: PairSearch) -> list[tuple[Host, Host]]:
 @transaction.atomic
 def batch_done(search: PairSearch, untested: Sequence[dict[str, Any]]) -> None:
     """Give the claim back; the next batch is asked for, or the search is over."""
-    batches = tournament.batches(len(search.hosts), PAIRS_AT_ONCE)
+    planned = batches(len(search.hosts))
     mine = PairSearch.objects.filter(pool_id=search.pool_id, claimed_until=search.claimed_until)
-    over = search.batch + 1 >= len(batches)
+    over = search.batch + 1 >= len(planned)
     told = mine.update(
         batch=search.batch + 1,
-        done=sum(len(batch) for batch in batches[: search.batch + 1]),
+        done=sum(len(batch) for batch in planned[: search.batch + 1]),
         untested=[*search.untested, *untested],
         claimed_until=None,
         ended_at=timezone.now() if over else None,

@@ -26,7 +26,7 @@ from scheduling import policies
 Check = Callable[[object], str | None]
 
 ROLES = ("editor", "admin")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_NAME_CHARACTERS = 64
 _INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}")  # Linux names no longer ones
 _MOST = 2**31 - 1  # of the database's integers
 
@@ -57,12 +57,8 @@ def _switch(value: object) -> str | None:
 
 
 def _text(most: int) -> Check:
-    def check(value: object) -> str | None:
-        return (
-            None if isinstance(value, str) and len(value) <= most else f"allowed: at most {most} characters"
-        )
-
-    return check
+    allowed = f"allowed: at most {most} characters"
+    return lambda value: None if isinstance(value, str) and len(value) <= most else allowed
 
 
 def _floors(value: object) -> str | None:
@@ -115,7 +111,8 @@ def create(name: str, values: dict[str, Any], *, actor: str) -> ResourcePool:
     A removed pool of that name comes back with its history and with new rules.
     """
     default_pool()  # the first pool of all is the default one, so that a later one need not be
-    errors = {} if _NAME.fullmatch(name) else {"name": _name_error(name)}
+    fault = registry.name_fault(name, _NAME_CHARACTERS)
+    errors = {"name": fault} if fault else {}
     pool = ResourcePool.with_removed.select_for_update().filter(name=name).first()
     if pool and not pool.removed:
         errors["name"] = f"A pool named {name!r} already exists. Choose another name, or edit that pool."
@@ -130,12 +127,6 @@ def create(name: str, values: dict[str, Any], *, actor: str) -> ResourcePool:
     fresh.save()
     _changed(fresh, "created", actor, {"rules": values})
     return fresh
-
-
-def _name_error(name: str) -> str:
-    return (
-        f"The name {name!r} is not allowed: letters, digits, '.', '_' and '-', at most 64, no leading sign."
-    )
 
 
 @transaction.atomic

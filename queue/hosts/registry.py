@@ -17,20 +17,18 @@ from django.db.models import ProtectedError, QuerySet
 from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
-from events.announce import announce, wake
-from events.models import Event
-from events.record import record
+from events.announce import wake
 from hosts import evidence, failed_starts, pair_checks
 from hosts.models import Host, ResourcePool, Slot
 from hosts.observe import DOCTOR
 from hosts.pools import hold, mark_dirty
-from hosts.transitions import set_admission
+from hosts.transitions import note, set_admission
 from trainmaster.quantities import duration
 
 ADMIT = "dispatch.host_tasks.admit"
 LOST = "dispatch.tasks.host_lost"
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_NAME_CHARACTERS = 128
 _PORTS = range(1, 65536)
 _SLOTS_MAX = 1024
 _SWITCHES = ["enabled", "draining", "drain_cause", "drain_reason"]
@@ -98,18 +96,20 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
     return host
 
 
+def name_fault(name: str, most: int) -> str:
+    """Why a host or a pool may not have this name; empty if it may."""
+    if len(name) <= most and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        return ""
+    return f"The name {name!r} is not allowed: letters, digits, '.', '_' and '-', at most {most}, no leading sign."
+
+
 def _check(new: NewHost) -> None:
-    if not _NAME.fullmatch(new.name):
-        raise Refusal(
-            f"The name {new.name!r} is not allowed: letters, digits, '.', '_' and '-', at most 128, no leading sign.",
-            field="name",
-        )
+    if sentence := name_fault(new.name, _NAME_CHARACTERS):
+        raise Refusal(sentence, field="name")
     if new.transport not in Host.Transport.values:
         raise Refusal(f"The transport is {new.transport!r}; allowed: ssh, local.", field="transport")
-    for where, port in [
-        ("port", new.port),
-        *((f"jumps[{n}].port", j.get("port", 22)) for n, j in enumerate(new.jumps)),
-    ]:
+    ports = {f"jumps[{number}].port": jump.get("port", 22) for number, jump in enumerate(new.jumps)}
+    for where, port in {"port": new.port, **ports}.items():
         if not isinstance(port, int) or port not in _PORTS:
             raise Refusal(f"The port is {port!r}; allowed: 1 to 65535.", field=where)
     for number, jump in enumerate(new.jumps):
@@ -138,25 +138,19 @@ def _changed(
     to_state: str = "",
     detail: dict[str, Any] | None = None,
 ) -> None:
-    record(
-        Event.Kind.HOST, host.pk, to_state=to_state, reason=reason, actor=actor,
-        detail={"name": host.name, **(detail or {})},
-    )  # fmt: skip
-    announce("hosts")
+    note(host, reason, actor, {"name": host.name, **(detail or {})}, to_state=to_state)
     mark_dirty(host.pool_id)
 
 
 def _locked(host_id: uuid.UUID) -> Host:
-    host = (
-        Host.objects.select_for_update().filter(pk=host_id).exclude(admission=Host.Admission.REMOVED).first()
-    )
+    host = present().select_for_update().filter(pk=host_id).first()
     if host is None:
         raise Refusal(f"There is no host {host_id}. It may have been removed.", Code.NOT_FOUND)
     return host
 
 
 @transaction.atomic
-def accept_key(host_id: uuid.UUID, *, actor: str, key: str = "") -> Host:
+def accept_key(host_id: uuid.UUID, *, actor: str, key: str = "") -> None:
     """Pin the key that the host (or a jump host before it) has offered, and go on with the admission.
 
     With `key` only if that is the one: a caller that has shown it passes it, so that nobody accepts a key that
@@ -178,7 +172,6 @@ def accept_key(host_id: uuid.UUID, *, actor: str, key: str = "") -> Host:
     host.contact_error = ""
     host.save(update_fields=["host_key", "offered_host_key", "jumps", "contact_error"])
     _admit(host, "key_accepted", actor)
-    return host
 
 
 def _offers(offered: str, wanted: str) -> bool:
@@ -186,25 +179,23 @@ def _offers(offered: str, wanted: str) -> bool:
 
 
 @transaction.atomic
-def admit_again(host_id: uuid.UUID, *, actor: str) -> Host:
+def admit_again(host_id: uuid.UUID, *, actor: str) -> None:
     """Try the admission anew: after a failure, a suspension or a declaration of loss."""
-    host = _locked(host_id)
-    _admit(host, "admission_retried", actor)
-    return host
+    _admit(_locked(host_id), "admission_retried", actor)
 
 
 @transaction.atomic
-def examine(host_id: uuid.UUID, *, actor: str) -> Host:
+def examine(host_id: uuid.UUID, *, actor: str) -> None:
     """Let the doctor look again: a host in use stays in use meanwhile, any other is admitted anew."""
     host = _locked(host_id)
     if host.admission == Host.Admission.READY:
         wake(DOCTOR, str(host.pk))
-        return host
-    return admit_again(host_id, actor=actor)
+    else:
+        admit_again(host_id, actor=actor)
 
 
 @transaction.atomic
-def enable(host_id: uuid.UUID, *, actor: str) -> Host:
+def enable(host_id: uuid.UUID, *, actor: str) -> None:
     """New work may be placed again, whatever could not be started there before."""
     host = _locked(host_id)
     if not host.enabled or host.draining or host.failed_starts:
@@ -212,29 +203,26 @@ def enable(host_id: uuid.UUID, *, actor: str) -> Host:
         failed_starts.clear(host)
         host.save(update_fields=[*_SWITCHES, *failed_starts.FIELDS])
         _changed(host, "enabled", actor)
-    return host
 
 
 @transaction.atomic
-def disable(host_id: uuid.UUID, *, actor: str) -> Host:
+def disable(host_id: uuid.UUID, *, actor: str) -> None:
     """Nothing new is placed; what runs there is stopped by the next pass of its pool."""
     host = _locked(host_id)
     if host.enabled:
         _switch(host, enabled=False, why=_by("Disabled", actor))
         host.save(update_fields=_SWITCHES)
         _changed(host, "disabled", actor)
-    return host
 
 
 @transaction.atomic
-def drain(host_id: uuid.UUID, *, actor: str) -> Host:
+def drain(host_id: uuid.UUID, *, actor: str) -> None:
     """Nothing new is placed; what runs there ends in its own time. It stays so until someone enables the host."""
     host = _locked(host_id)
     if not host.draining or host.drain_cause:
         _switch(host, enabled=True, draining=True, why=_by("Drained", actor))
         host.save(update_fields=_SWITCHES)
         _changed(host, "draining", actor)
-    return host
 
 
 def _switch(host: Host, *, enabled: bool, draining: bool = False, why: str = "") -> None:
@@ -272,28 +260,22 @@ def lift_drain(host_id: uuid.UUID) -> bool:
 
 
 @transaction.atomic
-def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> Host:
+def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> None:
     """Move the host to another pool; refused while something runs there."""
     host = _locked(host_id)
     if host.pool_id == pool.pk:
-        return host
+        return
     _refuse_live(host, "moved to another pool", field="pool")
     hold(pool)
     mark_dirty(host.pool_id)
     before, host.pool = host.pool.name, pool
     host.save(update_fields=["pool"])
     _changed(host, "pool_changed", actor, detail={"from": before, "to": pool.name})
-    return host
-
-
-def live_runs(host: Host) -> list[str]:
-    """Run keys of what the host still runs or has been given."""
-    members = host.members.filter(ended_at=None).select_related("allocation")
-    return [member.run_key for member in members]
 
 
 def _refuse_live(host: Host, what: str, *, field: str = "") -> None:
-    if runs := live_runs(host):
+    members = host.members.filter(ended_at=None).select_related("allocation")
+    if runs := [member.run_key for member in members]:
         shown = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
         raise Refusal(
             f"{host.name} cannot be {what} while it runs {shown}. Drain or disable it and wait, or declare it lost.",
@@ -383,9 +365,7 @@ def switch_slot(slot_id: int, *, enabled: bool, draining: bool = False, actor: s
     if (slot.enabled, slot.draining) != (enabled, draining):
         slot.enabled, slot.draining = enabled, draining
         slot.save(update_fields=["enabled", "draining"])
-        reason = (
-            "slot_enabled" if enabled and not draining else "slot_draining" if draining else "slot_disabled"
-        )
+        reason = "slot_draining" if draining else "slot_enabled" if enabled else "slot_disabled"
         _changed(slot.host, reason, actor, detail={"slot": slot.index})
     return slot
 

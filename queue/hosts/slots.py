@@ -1,16 +1,24 @@
-"""The slots of a host, brought in line with what the doctor found there."""
+"""The slots of a host, brought in line with what the doctor found there, and who uses them without the queue."""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from typing import Any
 
 from django.db import transaction
 from django.db.models import ProtectedError
+from django.utils import timezone
 
+from events.announce import announce
 from events.models import Event
 from events.record import record
 from hosts.models import Host, Slot
+from hosts.pools import mark_dirty
+
+User = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ def register(host: Host, found: list[FoundSlot]) -> None:
             )  # fmt: skip
             row.save()
             if back:
-                _record(row, "found")
+                _record(row, "found", brand=row.brand)
 
 
 def _key(kind: str, uuid: str, index: int) -> str:
@@ -54,7 +62,7 @@ def _key(kind: str, uuid: str, index: int) -> str:
 def _gone(row: Slot) -> bool:
     """Whether the row could be deleted."""
     if not row.missing:
-        _record(row, "missing")
+        _record(row, "missing", brand=row.brand)
     try:
         with transaction.atomic():
             row.delete()
@@ -65,12 +73,31 @@ def _gone(row: Slot) -> bool:
     return True
 
 
-def _record(row: Slot, reason: str) -> None:
-    detail = {"index": row.index, "uuid": row.uuid, "brand": row.brand}
-    record(
-        Event.Kind.SLOT,
-        f"{row.host_id}/{row.index}",
-        reason=reason,
-        actor=f"host:{row.host.name}",
-        detail=detail,
-    )
+def note_outside(host_id: uuid.UUID, users: Mapping[str, Sequence[User]]) -> None:
+    """Bring the slots of a host in line with `users`: GPU UUID -> {"user", "pid", "command"} of outsiders there.
+
+    Each change leaves an event. Nothing is placed on a slot that somebody uses without the queue.
+    """
+    with transaction.atomic():
+        Host.objects.filter(pk=host_id).update(gpu_users_at=timezone.now())
+        rows = Slot.objects.select_for_update(of=("self",), no_key=True).select_related("host").order_by("pk")
+        changed = [row for row in rows.filter(host_id=host_id).exclude(uuid="") if _noted(row, users)]
+        if changed:
+            announce("hosts")
+            mark_dirty(changed[0].host.pool_id)
+
+
+def _noted(row: Slot, users: Mapping[str, Sequence[User]]) -> bool:
+    """Whether it changed. Of several on one GPU the one that was noted stays while it is there."""
+    here = [{name: user.get(name) for name in ("user", "pid", "command")} for user in users.get(row.uuid, ())]
+    if row.outside in here or (not here and not row.outside):
+        return False
+    former, row.outside = row.outside, here[0] if here else {}
+    row.save(update_fields=["outside"])
+    _record(row, "outside" if here else "outside_left", **(row.outside or former))
+    return True
+
+
+def _record(row: Slot, reason: str, **more: object) -> None:
+    detail = {"index": row.index, "uuid": row.uuid, **more}
+    record(Event.Kind.SLOT, row, reason=reason, actor=f"host:{row.host.name}", detail=detail)

@@ -11,6 +11,7 @@ from typing import Any
 
 from events.announce import announce
 from events.models import Event
+from events.record import record
 from events.steps import Table, step
 from hosts.models import Host
 from hosts.pools import mark_dirty
@@ -46,6 +47,12 @@ def set_contact(host: Host, to: Contact, *, silent_for: timedelta | None) -> boo
     return _step(
         host, CONTACT_STEPS, to, _event_of(host, reason, f"host:{host.name}", detail), field="contact"
     )
+
+
+def note(host: Host, reason: str, actor: str, detail: dict[str, Any], *, to_state: str = "") -> None:
+    """Leave the event of a change that is no step of a state."""
+    record(Event.Kind.HOST, host.pk, to_state=to_state, reason=reason, actor=actor, detail=detail)
+    announce("hosts")
 
 
 def _event_of(host: Host, reason: str, actor: str, detail: dict[str, Any]) -> Event:

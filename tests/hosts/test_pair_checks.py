@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from accounts.refusals import Refusal
-from hosts import pair_checks, registry, tournament
+from hosts import pair_checks, registry
 from hosts.models import Host, PairCheck, PairSearch, PoolChange, ResourcePool
 from hosts.pair_checks import PairFound
 from hosts.pools import default_pool
@@ -28,7 +28,7 @@ def hosts(pool: ResourcePool, count: int) -> list[Host]:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 8, 13])
 def test_every_pair_meets_once_and_no_host_is_in_two_pairs_of_a_batch(count: int) -> None:
-    batches = tournament.batches(count, 3)
+    batches = pair_checks.batches(count, 3)
     pairs = [pair for batch in batches for pair in batch]
     assert sorted(pairs) == [(one, other) for one in range(count) for other in range(one + 1, count)]
     for batch in batches:

@@ -36,7 +36,7 @@ def work(folder: Path, uuids: list[str]) -> Any:
     (folder / "pynvml.py").write_text(STAND_IN)
     code = f"""
 import json
-from trainmaster.runner.gpu_work import GpuWork
+from trainmaster.runner.gpu_samples import GpuWork
 work = GpuWork({uuids!r})
 work.by_pid()
 print(json.dumps(work.by_pid()))

@@ -6,6 +6,7 @@ import pytest
 
 from trainmaster.paths import RunPaths
 from trainmaster.runner import image_faults
+from trainmaster.runner.state import read_sentence
 
 DOCKER = "docker: Error response from daemon: "
 HELP = "\n\nRun 'docker run --help' for more information\n"
@@ -50,9 +51,9 @@ def test_what_has_printed_anything_has_run(paths: RunPaths) -> None:
     paths.launcher_stream("stdout").write_bytes(b"step 1\n")
     paths.launcher_stream("stderr").write_text("Error: of the job\n")
     assert image_faults.of_runtime(paths, "podman", 125) is None
-    assert image_faults.found(paths) is None
+    assert read_sentence(paths.image_fault) is None
     image_faults.note(paths, "a sentence")
-    assert image_faults.found(paths) == "a sentence"
+    assert read_sentence(paths.image_fault) == "a sentence"
 
 
 @pytest.mark.parametrize("left", ["rank0.stdout", "core.rank0.jsonl"])

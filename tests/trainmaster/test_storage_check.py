@@ -12,7 +12,7 @@ from tests.trainmaster.stream_server import StreamServer
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
 from trainmaster.runner import storage_check
-from trainmaster.runner.state import try_lock
+from trainmaster.runner.state import read_sentence, try_lock
 from trainmaster.storage_faults import StorageFault
 
 SCRIPT = "open('started', 'w').close()"
@@ -58,7 +58,7 @@ def test_hosts_that_do_not_share_their_folder_say_so(tmp_path: Path, monkeypatch
     monkeypatch.setattr(storage_check, "_SEEN_SECONDS", 0.0)
     with pytest.raises(StorageFault, match=r"on host gpu2 is not the same folder as on gpu1"):
         storage_check.require_mark(paths, "gpu2", "gpu1")
-    assert "mount the same one" in str(storage_check.found_fault(paths))
+    assert "mount the same one" in str(read_sentence(paths.storage_fault))
     assert storage_check.by_launcher({**gang, "member": 0}) is None
     storage_check.require_mark(paths, "gpu2", "gpu1")
     storage_check.remove_mark({**gang, "member": 0})

@@ -12,9 +12,8 @@ import sys
 from pathlib import Path
 from typing import IO, Any, Dict, List, Optional
 
-sys.path[0] = str(
-    Path(__file__).resolve().parents[2]
-)  # the bundle, in place of this folder: it shadows nothing
+# the bundle, in place of this folder: it shadows nothing
+sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 #: verb -> the module of this package that has a function of its name; imported only when it is asked for
 _MODULES = {
@@ -76,11 +75,14 @@ def _leave_unit() -> None:
 def perform(verb: str, folder: Path, stream: IO[bytes]) -> Dict[str, Any]:
     """The answer of a verb to what stands on `stream`; a failure is an answer too."""
     from trainmaster.host.errors import VerbError
+    from trainmaster.protocol import ProtocolError
 
     try:
         return _run(verb, folder, stream)
     except VerbError as error:
         return {"error": error.code, "message": str(error)}
+    except ProtocolError as error:
+        return {"error": "bad_request", "message": str(error)}
     except OSError as error:
         return {"error": "os", "message": f"The verb {verb} failed on the host: {error}."}
 

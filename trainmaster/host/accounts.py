@@ -36,12 +36,20 @@ def account(name: str) -> pwd.struct_passwd:
         ) from None
 
 
-def is_known(name: str) -> bool:
-    """Whether this host has an account of that name."""
+def uid_of(name: str) -> Optional[int]:
+    """The uid of an account; None when this host has none of that name."""
     try:
-        return account(name) is not None
-    except VerbError:
-        return False
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
+
+
+def name_of(uid: int) -> str:
+    """The account's name; the number when this host has no line for it."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def is_other(name: Optional[str]) -> bool:
@@ -206,7 +214,4 @@ def _owner(workdir: Workdir, key: str) -> Optional[int]:
 
 def _uid(name: Optional[str]) -> Optional[int]:
     """None for root, who sees every account's processes, and where there is no such account."""
-    try:
-        return pwd.getpwnam(name).pw_uid if name and os.getuid() != 0 else None
-    except KeyError:
-        return None
+    return uid_of(name) if name and os.getuid() != 0 else None

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import time
 from typing import Any, Callable, Dict, List, Optional
 
 from trainmaster.host import launch_lock, old_bundles
 from trainmaster.host.accounts import for_each_owner
-from trainmaster.host.errors import VerbError
+from trainmaster.host.errors import VerbError, objects_of
 from trainmaster.host.gpu_users import gpu_users
 from trainmaster.host.measuring import measure
 from trainmaster.jsonfile import make_json, write_json
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import alive, boot_id, kill, marked, of_run
-from trainmaster.protocol import (
-    KEEPER_MARKER,
-    ExitFile,
-    ProcessRef,
-    ProtocolError,
-    StopOrder,
-    check_run_key,
-)
+from trainmaster.protocol import KEEPER_MARKER, ExitFile, ProcessRef, StopOrder, check_run_key
 from trainmaster.runner.detached import start_detached
 from trainmaster.runner.full_disk import FULL
 from trainmaster.runner.state import read_exit, read_shipped, read_state
 from trainmaster.runner.stopping import begin_stop, read_stop
 
+_NEEDS = 'This verb needs {"runs": {run key: {…}}}.'
 #: what work on a folder into which a job may have put anything can raise
 _SPOILED = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
 
@@ -55,12 +48,12 @@ def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 
 def stop(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     """Start the stop sequence of each run, by {"grace_seconds", "reason"}; answers at once."""
-    return {"runs": for_each_owner("stop", _stop_own, _objects(request), {}, workdir)}
+    return {"runs": for_each_owner("stop", _stop_own, objects_of(request, _NEEDS), {}, workdir)}
 
 
 def preempt(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     """Ask each run to save and end, by {"reason"}."""
-    return {"runs": for_each_owner("preempt", _preempt_own, _objects(request), {}, workdir)}
+    return {"runs": for_each_owner("preempt", _preempt_own, objects_of(request, _NEEDS), {}, workdir)}
 
 
 def server(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
@@ -80,13 +73,10 @@ def remove(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     With "bundles" also the bundles that nothing uses any more, whose names the answer has.
     """
     runs, force = dict.fromkeys(_keys(request, workdir)), {"force": bool(request.get("force"))}
-    if os.getuid() != 0:
-        answers = for_each_owner("remove", _remove_own, runs, force, workdir)
-    else:
-        answers = for_each_owner("remove", _check_removable, runs, force, workdir)
-        for key, answer in answers.items():
-            if answer.get("removed"):
-                _delete(workdir, key)
+    answers = for_each_owner("remove", _check_removable, runs, force, workdir)
+    for key, answer in answers.items():
+        if answer.get("removed"):
+            _delete(workdir, key)
     if not request.get("bundles"):
         return {"runs": answers}
     old = old_bundles.candidates(workdir)
@@ -95,24 +85,11 @@ def remove(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 
 def _keys(request: Dict[str, Any], workdir: Workdir) -> List[str]:
     named = request.get("runs")
-    if named is None:
-        if not workdir.runs.is_dir():
-            return []
-        return sorted(entry.name for entry in workdir.runs.iterdir() if not entry.name.startswith("."))
-    try:
+    if named is not None:
         return [check_run_key(key) for key in named]
-    except ProtocolError as error:
-        raise VerbError("bad_request", str(error)) from error
-
-
-def _objects(request: Dict[str, Any]) -> Dict[str, Any]:
-    runs = request.get("runs")
-    if not isinstance(runs, dict) or not all(isinstance(value, dict) for value in runs.values()):
-        raise VerbError("bad_request", 'This verb needs {"runs": {run key: {…}}}.')
-    try:
-        return {check_run_key(key): value for key, value in runs.items()}
-    except ProtocolError as error:
-        raise VerbError("bad_request", str(error)) from error
+    if not workdir.runs.is_dir():
+        return []
+    return sorted(entry.name for entry in workdir.runs.iterdir() if not entry.name.startswith("."))
 
 
 def _each(request: Dict[str, Any], answer_of: Callable[[str], Dict[str, Any]]) -> Dict[str, Any]:
@@ -263,14 +240,6 @@ def _end_own_processes(paths: RunPaths) -> None:
         kill(state["launcher"], state["boot_id"])
     for process in marked(KEEPER_MARKER).get(paths.key, []):
         kill(process, boot_id())
-
-
-def _remove_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    answer = _check_removable(request, workdir)
-    for key, run in answer["runs"].items():
-        if run.get("removed"):
-            _delete(workdir, key)
-    return answer
 
 
 def _delete(workdir: Workdir, key: str) -> None:

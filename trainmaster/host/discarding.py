@@ -7,11 +7,13 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from trainmaster.host.accounts import account, by_sudo, in_account, is_other
+from trainmaster.host.accounts import account, by_sudo, is_other, under
+from trainmaster.host.asking import by_the_jobs_python
 from trainmaster.host.errors import VerbError
 from trainmaster.paths import Workdir
 from trainmaster.runner.storage_check import folder_of
@@ -28,15 +30,10 @@ def discard(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     Request: {"storage": a checkpoint_storage section, "uuid", "paths": relative ones or null for all, "host": its name,
     "unix_user", "python", "activate": of the job}.
     """
-    user = request.get("unix_user")
-    if is_other(user):
-        entry, own = account(str(user)), {**request, "unix_user": None}
-        return (
-            in_account(entry, lambda: _discard(own))
-            if os.getuid() == 0
-            else by_sudo(entry, "discard", own, workdir)
-        )
-    return _discard(request)
+    user, own = request.get("unix_user"), {**request, "unix_user": None}
+    if is_other(user) and os.getuid() != 0:
+        return by_sudo(account(str(user)), "discard", own, workdir)
+    return under(user, lambda: _discard(own))
 
 
 def _discard(request: Dict[str, Any]) -> Dict[str, Any]:
@@ -73,24 +70,30 @@ def _remove(folder: Path, name: str, paths: Optional[List[str]]) -> None:
 
 def _by_the_jobs_python(request: Dict[str, Any]) -> None:
     """In a cloud: with the packages, and the role, that the job had."""
-    words = ["-m", "trainmaster.host.discard_objects"]
-    if request.get("activate"):
-        command = ["sh", "-c", '. "$0" && exec python3 "$@"', str(request["activate"]), *words]
-    else:
-        command = [str(request.get("python") or "python3"), *words]
-    passed = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    environment = {**(request.get("environment") or {}), "PYTHONPATH": _BUNDLE}
+    words, content = ["-m", "trainmaster.host.discarding"], json.dumps(request).encode()
     try:
-        done = subprocess.run(
-            command,
-            input=json.dumps(request).encode(),
-            env={**passed, **(request.get("environment") or {}), "PYTHONPATH": _BUNDLE},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            timeout=_SECONDS,
-            check=False,
-        )
+        done = by_the_jobs_python(request, words, environment, _SECONDS, content=content)
     except subprocess.TimeoutExpired as error:
         raise VerbError("storage", f"The storage did not respond within {_SECONDS:.0f} s.") from error
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["no word"]
         raise VerbError("storage", said[0][-_SAID_BYTES:])
+
+
+def main() -> int:
+    """In the job's Python, with its boto3, gcsfs or adlfs: exit code 1 with a sentence on stderr if it failed."""
+    from trainmaster.core._object_storage import object_storage
+
+    request = json.load(sys.stdin)
+    try:
+        storage = object_storage(request["storage"], Path(), str(request.get("host")))
+        storage.discard(request["uuid"], request.get("paths"))
+    except OSError as error:
+        sys.stderr.write(f"{error}.\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import csv
-import pwd
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
+from trainmaster.host.accounts import name_of
 from trainmaster.host.nvidia import by_nvidia_smi, by_nvml, mig_instances, text
 from trainmaster.processes import PROC, marker_of, owner_of, parent_of
 
@@ -29,7 +29,8 @@ def gpu_users() -> Optional[Dict[str, List[User]]]:
         return None
     users: Dict[str, List[User]] = {}
     for uuid, pid in found:
-        users.setdefault(uuid, []).append(_user(pid))
+        user = {"pid": pid, "user": account_of(pid), "command": command_of(pid), "run": _run(pid)}
+        users.setdefault(uuid, []).append(user)
     return users
 
 
@@ -39,19 +40,10 @@ def on_gpus() -> Optional[List[Tuple[str, int]]]:
     return found if found is not None else _by_nvidia_smi()
 
 
-def _user(pid: int) -> User:
-    return {"pid": pid, "user": account_of(pid), "command": command_of(pid), "run": _run(pid)}
-
-
 def account_of(pid: int) -> str:
     """The name of a process's account; empty for one that cannot be seen, as of another container."""
     uid = owner_of(pid)
-    if uid is None:
-        return ""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
+    return "" if uid is None else name_of(uid)
 
 
 def _words(pid: int) -> List[str]:
@@ -75,14 +67,18 @@ def _run(pid: int) -> Optional[str]:
     marker = marker_of(pid)
     if marker is not None:
         return marker
+    ours = any(_BUNDLES in word for each in (pid, *ancestors(pid)) for word in _words(each))
+    return "?" if ours else None
+
+
+def ancestors(pid: int) -> Iterator[int]:
+    """The parent of a process, its parent and so on; not the first process of all."""
     for _ in range(_MOST_ANCESTORS):
-        if any(_BUNDLES in word for word in _words(pid)):
-            return "?"
         parent = parent_of(pid)
         if parent is None or parent <= 1:
-            return None
+            return
+        yield parent
         pid = parent
-    return None
 
 
 def _all_users(nvml: Any) -> List[Tuple[str, int]]:

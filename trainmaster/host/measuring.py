@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
-from trainmaster.jsonfile import read_json, write_json
+from trainmaster.jsonfile import read_object, write_json
 from trainmaster.paths import Workdir
 from trainmaster.processes import boot_id
 from trainmaster.runner.gpu_samples import look_at
@@ -45,7 +45,7 @@ def measure(question: Json, workdir: Workdir) -> Json:
 def _of_host(workdir: Workdir) -> Dict[str, float]:
     now, boot = time.monotonic(), boot_id()
     meter = HostSamples()
-    before = _before(workdir)
+    before = read_object(workdir.measured)
     with contextlib.suppress(KeyError, TypeError, ValueError):  # of another version of ours
         if before and before["boot_id"] == boot and 0 < now - float(before["at"]) <= LONGEST_SECONDS:
             meter.resume(before)
@@ -53,11 +53,3 @@ def _of_host(workdir: Workdir) -> Dict[str, float]:
     with contextlib.suppress(OSError):  # a full disk: the next look knows no rates
         write_json(workdir.measured, {"boot_id": boot, **meter.kept()})
     return values
-
-
-def _before(workdir: Workdir) -> Optional[Json]:
-    try:
-        found = read_json(workdir.measured)
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None

@@ -121,13 +121,8 @@ class Meeting:
                     return
                 connection.sendall(_message({"proof": self._proof("listen", self._me, random)}))
                 self._do(connection, stream)
-            except (
-                OSError,
-                ValueError,
-                KeyError,
-                TypeError,
-            ):  # whoever it was did not speak as the peer does
-                return
+            except (OSError, ValueError, KeyError, TypeError):
+                return  # whoever it was did not speak as the peer does
 
     def _do(self, connection: socket.socket, stream: IO[bytes]) -> None:
         while True:

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-import subprocess
-from typing import Any, Callable, List, Optional, TypeVar
+import contextlib
+import importlib
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, TypeVar
 
-from trainmaster.host.vendored import import_vendored
+from trainmaster.host.asking import output_of
 
+#: CSV without head and units
+SMI_FORMAT = "--format=csv,noheader,nounits"
 _SECONDS = 20
+#: of the bundle; not on PYTHONPATH, so that a job's own copies of what is in it are not hidden from the job
+_VENDOR = Path(__file__).resolve().parents[2] / "vendor"
 _Found = TypeVar("_Found")
 
 
 def opened_nvml() -> Any:
-    """The library, initialized; None where NVML cannot be used."""
-    nvml: Any = import_vendored("pynvml")
-    if nvml is not None:
-        try:
-            nvml.nvmlInit()
-        except nvml.NVMLError:
-            return None
+    """The library, initialized, the bundle's before any other; None where NVML cannot be used."""
+    if str(_VENDOR) not in sys.path and _VENDOR.is_dir():
+        sys.path.insert(1, str(_VENDOR))
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+    except Exception:  # whatever it raises, the caller goes on without
+        return None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
     return nvml
 
 
@@ -33,6 +44,33 @@ def by_nvml(read: Callable[[Any], _Found]) -> Optional[_Found]:
         return None
     finally:
         nvml.nvmlShutdown()
+
+
+def handles(nvml: Any, uuids: Iterable[str]) -> Dict[str, Any]:
+    """By UUID, those of the GPUs that the library knows."""
+    found = {}
+    for uuid in uuids:
+        with contextlib.suppress(nvml.NVMLError):
+            found[uuid] = nvml.nvmlDeviceGetHandleByUUID(uuid)
+    return found
+
+
+class KeptOpen:
+    """The library for some GPUs; it stays open, for opening it may wake a GPU up, which takes seconds."""
+
+    def __init__(self, uuids: Sequence[str]) -> None:
+        self.uuids = uuids
+        self.nvml: Any = None
+        self._handles: Optional[Dict[str, Any]] = None
+
+    def handles(self) -> Dict[str, Any]:
+        """By UUID, opening the library at the first call; empty where NVML cannot be used."""
+        if self._handles is None:
+            self._handles = {}
+            self.nvml = opened_nvml() if self.uuids else None
+            if self.nvml is not None:
+                self._handles = handles(self.nvml, self.uuids)
+        return self._handles
 
 
 def mig_instances(nvml: Any, device: Any) -> List[Any]:
@@ -53,13 +91,9 @@ def mig_instances(nvml: Any, device: Any) -> List[Any]:
 
 
 def by_nvidia_smi(query: str) -> Optional[str]:
-    """The answer as CSV without head and units; None where the program cannot be used."""
-    command = ["nvidia-smi", query, "--format=csv,noheader,nounits"]
-    try:
-        result = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.decode("utf-8", "replace") if result.returncode == 0 else None
+    """The answer, in SMI_FORMAT; None where the program cannot be used."""
+    said = output_of(["nvidia-smi", query, SMI_FORMAT], _SECONDS)
+    return None if said is None else text(said)
 
 
 def text(value: Any) -> str:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import time
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional
+
+from trainmaster.host.asking import output_of, text_of
 
 CGROUP = Path("/proc/self/cgroup")
 SYSTEMD = Path("/run/systemd/system")
@@ -73,12 +74,7 @@ def leave(logind_spares: bool) -> bool:
 
 
 def _unit() -> Optional[Unit]:
-    if not SYSTEMD.is_dir():
-        return None
-    try:
-        return unit_of(CGROUP.read_text())
-    except OSError:
-        return None
+    return unit_of(text_of(CGROUP)) if SYSTEMD.is_dir() else None
 
 
 def _is_session(unit: Unit) -> bool:
@@ -91,23 +87,11 @@ def _may_leave(unit: Unit) -> bool:
 
 def _kill_mode(unit: Unit) -> str:
     """What systemd kills at the end of the unit; its default where it does not tell."""
-    said = _ask("systemctl", unit, "show", "--property=KillMode", "--value", unit.name)
-    return (said or "").strip() or "control-group"
+    said = _ask("systemctl", unit, "show", "--property=KillMode", "--value", unit.name) or b""
+    return said.decode(errors="replace").strip() or "control-group"
 
 
-def _ask(program: str, unit: Unit, *arguments: str) -> Optional[str]:
+def _ask(program: str, unit: Unit, *arguments: str) -> Optional[bytes]:
     """What the program of systemd prints, None if it fails."""
-    command: List[str] = [program, *(["--user"] if unit.of_user else []), *arguments]
     environment = {**os.environ, "XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}"} if unit.of_user else None
-    try:
-        return subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_SECONDS,
-            check=True,
-        ).stdout.decode(errors="replace")
-    except (OSError, subprocess.SubprocessError):
-        return None
+    return output_of([program, *(["--user"] if unit.of_user else []), *arguments], _SECONDS, environment)

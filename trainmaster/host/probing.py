@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import pwd
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Tuple
 
 from trainmaster.host import own_scope
+from trainmaster.host.accounts import name_of
+from trainmaster.host.asking import output_of, text_of
 from trainmaster.host.gpus import find_gpus
 from trainmaster.host.interfaces import interfaces
 from trainmaster.host.interpreters import find_interpreters
@@ -71,23 +71,15 @@ def probe(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 
 def _machine() -> Dict[str, Any]:
     """{"id", "namespaces": {name: inode}}: with the boot id, which machine this is and which part of it is seen."""
-    try:
-        machine_id = Path("/etc/machine-id").read_text().strip()
-    except OSError:
-        machine_id = ""
     namespaces = {}
     for name in _NAMESPACES:
         with contextlib.suppress(OSError):
             namespaces[name] = Path(f"/proc/self/ns/{name}").stat().st_ino
-    return {"id": machine_id, "namespaces": namespaces}
+    return {"id": text_of(Path("/etc/machine-id")).strip(), "namespaces": namespaces}
 
 
 def _os_name() -> str:
-    try:
-        text = Path("/etc/os-release").read_text()
-    except OSError:
-        return platform.system()
-    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', text, re.MULTILINE)
+    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', text_of(Path("/etc/os-release")), re.MULTILINE)
     return match.group(1) if match else platform.system()
 
 
@@ -158,7 +150,7 @@ def logind_facts() -> Dict[str, Any]:
             files.extend(sorted(Path(folder).glob("*.conf")))
     texts = [path.read_text(errors="replace") for path in files if path.is_file()]
     running = Path("/run/systemd/seats").is_dir()
-    name = _user_name()
+    name = name_of(os.getuid())
     kills, excluded = kills_user_processes(texts, name)
     linger = Path("/var/lib/systemd/linger", name).exists()
     return {
@@ -186,30 +178,11 @@ def kills_user_processes(texts: Iterable[str], user: str) -> Tuple[bool, bool]:
 def _account() -> Dict[str, Any]:
     """Who we are, and how we could become others: `root`, `sudo` (without a password) or `none`."""
     switch = "root" if os.getuid() == 0 else "sudo" if _sudo_allows() else "none"
-    return {"name": _user_name(), "uid": os.getuid(), "switch": switch}
+    return {"name": name_of(os.getuid()), "uid": os.getuid(), "switch": switch}
 
 
 def _sudo_allows() -> bool:
-    if shutil.which("sudo") is None:
-        return False
-    try:
-        result = subprocess.run(
-            ["sudo", "-n", "-l"],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_SUDO_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    return result.returncode == 0 and b"NOPASSWD" in result.stdout
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
+    return b"NOPASSWD" in (output_of(["sudo", "-n", "-l"], _SUDO_SECONDS) or b"")
 
 
 def _ssh_connection(text: str) -> Dict[str, Any]:

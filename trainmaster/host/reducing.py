@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict
 
+from trainmaster.host.asking import by_the_jobs_python
 from trainmaster.paths import Workdir
 
 _RANK = str(Path(__file__).with_name("all_reduce_rank.py"))
@@ -24,14 +24,12 @@ def all_reduce(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     task = {key: request[key] for key in ("rank", "address", "port")}
     task["seconds"] = float(request["seconds"]) / 2  # for the ranks to meet; the rest is for the import
     try:
-        done = subprocess.run(
-            _command(request, json.dumps(task)),
-            env=_environment(str(request.get("interface") or "")),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            timeout=float(request["seconds"]),
-            check=False,
+        done = by_the_jobs_python(
+            request,
+            [_RANK, json.dumps(task)],
+            _environment(str(request.get("interface") or "")),
+            float(request["seconds"]),
+            default=sys.executable,
         )
     except subprocess.TimeoutExpired as error:
         ready = b'"ready"' in (error.stdout or b"")
@@ -47,19 +45,7 @@ def all_reduce(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     return answer
 
 
-def _command(request: Dict[str, Any], task: str) -> List[str]:
-    if request.get("activate"):
-        script = '. "$0" && exec python3 "$@"'
-        return ["sh", "-c", script, str(request["activate"]), _RANK, task]
-    return [str(request.get("python") or sys.executable), _RANK, task]
-
-
 def _environment(interface: str) -> Dict[str, str]:
     """No GPU is touched, and one thread is enough: jobs may run here."""
-    environment = {
-        name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
-    }
-    environment.update(CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1")
-    if interface:
-        environment["GLOO_SOCKET_IFNAME"] = interface
-    return environment
+    environment = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**environment, "GLOO_SOCKET_IFNAME": interface} if interface else environment

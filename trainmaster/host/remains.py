@@ -12,11 +12,11 @@ import os
 import pwd
 import signal
 import time
-from typing import Any, Dict, Iterator, List, Optional, Set
+from typing import Any, Dict, List, Optional, Set
 
-from trainmaster.host.accounts import account, by_sudo
-from trainmaster.host.errors import VerbError
-from trainmaster.host.gpu_users import account_of, command_of, on_gpus
+from trainmaster.host.accounts import account, by_sudo, uid_of
+from trainmaster.host.errors import VerbError, objects_of
+from trainmaster.host.gpu_users import account_of, ancestors, command_of, on_gpus
 from trainmaster.paths import Workdir
 from trainmaster.processes import (
     age_seconds,
@@ -25,18 +25,16 @@ from trainmaster.processes import (
     marked,
     marker_of,
     owner_of,
-    parent_of,
     reference,
     state_of,
 )
-from trainmaster.protocol import KEEPER_MARKER, ProcessRef, ProtocolError, check_run_key
+from trainmaster.protocol import KEEPER_MARKER, ProcessRef
 
 _SIGNALS = {"TERM": signal.SIGTERM, "KILL": signal.SIGKILL}
 #: how long it is waited for that signaled processes are gone; whatever lives then is answered
 _WAIT_SECONDS = 2.0
 _POLL_SECONDS = 0.02
 _SHOWN = 16
-_MOST_ANCESTORS = 64
 
 
 def clean(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
@@ -46,14 +44,9 @@ def clean(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     "launched_seconds" and "ended_seconds" ago, "strangers": [pid…]}}. A process is {"pid", "user", "command", "state"}
     (the kernel's letter). Those in `strangers` are left alone unless they carry the run's marker.
     """
-    orders = request.get("runs")
-    if not isinstance(orders, dict) or not all(isinstance(order, dict) for order in orders.values()):
-        raise VerbError("bad_request", 'The verb `clean` needs {"runs": {run key: {…}}}.')
-    try:
-        own = {check_run_key(key): order for key, order in orders.items() if not _is_anothers(order)}
-        others = {check_run_key(key): order for key, order in orders.items() if key not in own}
-    except ProtocolError as error:
-        raise VerbError("bad_request", str(error)) from error
+    orders = objects_of(request, 'The verb `clean` needs {"runs": {run key: {…}}}.')
+    own = {key: order for key, order in orders.items() if not _is_anothers(order)}
+    others = {key: order for key, order in orders.items() if key not in own}
     answers = _clean(own)
     for key, order in others.items():
         try:
@@ -83,9 +76,8 @@ def _clean(orders: Dict[str, Any]) -> Dict[str, Any]:
     until = time.monotonic() + _WAIT_SECONDS
     while any(is_alive(process, boot) for process in signaled) and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)
-    left = {
-        key: _of_run(key, order) for key, order in orders.items()
-    }  # also what those have started meanwhile
+    # also what those have started meanwhile
+    left = {key: _of_run(key, order) for key, order in orders.items()}
     return {
         key: {"left": [_shown(process) for process in here[:_SHOWN]], "count": len(here)}
         for key, here in left.items()
@@ -94,7 +86,7 @@ def _clean(orders: Dict[str, Any]) -> Dict[str, Any]:
 
 def _of_run(key: str, order: Dict[str, Any]) -> List[ProcessRef]:
     """The living processes of the run, in the order of their pids; never this one or those that it lives of."""
-    own = {os.getpid(), *_ancestors(os.getpid())}
+    own = {os.getpid(), *ancestors(os.getpid())}
     found = {process["pid"]: process for process in marked().get(key, [])}
     for pid in _on_devices(order):
         process = reference(pid)
@@ -114,7 +106,7 @@ def _is_of(pid: int, key: str, order: Dict[str, Any]) -> bool:
     marker = marker_of(pid)
     if marker is not None:
         return marker == key
-    if any(marker_of(each, KEEPER_MARKER) == key for each in _ancestors(pid)):
+    if any(marker_of(each, KEEPER_MARKER) == key for each in ancestors(pid)):
         return True
     uid = _uid(order)
     if uid is None or owner_of(pid) != uid or pid in set(order.get("strangers") or ()):
@@ -127,19 +119,7 @@ def _is_of(pid: int, key: str, order: Dict[str, Any]) -> bool:
 def _uid(order: Dict[str, Any]) -> Optional[int]:
     """The uid of the run's account, None where the host has lost that."""
     user: Optional[str] = order.get("account")
-    try:
-        return os.getuid() if user is None else pwd.getpwnam(user).pw_uid
-    except KeyError:
-        return None
-
-
-def _ancestors(pid: int) -> Iterator[int]:
-    for _ in range(_MOST_ANCESTORS):
-        parent = parent_of(pid)
-        if parent is None or parent <= 1:
-            return
-        yield parent
-        pid = parent
+    return os.getuid() if user is None else uid_of(user)
 
 
 def _send(process: ProcessRef, boot: str, number: int) -> None:

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from trainmaster.host import launch_lock
-from trainmaster.host.accounts import account, by_sudo, is_known, is_other, under
-from trainmaster.host.errors import VerbError
+from trainmaster.host.accounts import account, by_sudo, is_other, uid_of, under
 from trainmaster.host.launching import SHARED_MODE, make_workdir
 from trainmaster.paths import Workdir
 from trainmaster.processes import boot_id, kill, marked
-from trainmaster.protocol import KEEPER_MARKER, ProtocolError, check_run_key
+from trainmaster.protocol import KEEPER_MARKER, check_run_key
 
 _END_SECONDS = 10.0
 _POLL_SECONDS = 0.02
@@ -27,12 +26,9 @@ def revoke(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     processes of it live, so it goes the way of every run. `starting`: a process that launches it does not end although
     it was killed; ask again.
     """
-    try:
-        key = check_run_key(str(request.get("run_key")))
-    except ProtocolError as error:
-        raise VerbError("bad_request", str(error)) from error
+    key = check_run_key(str(request.get("run_key")))
     user: Optional[str] = request.get("unix_user")
-    if user is not None and not is_known(user):  # so none of its launches can have come far, nor can one
+    if user is not None and uid_of(user) is None:  # so none of its launches can have come far, nor can one
         user = None
     make_workdir(workdir)
     if user is not None and is_other(user) and os.getuid() != 0:

@@ -13,7 +13,7 @@ import selectors
 import sys
 import tempfile
 from pathlib import Path
-from typing import IO, Any, Callable, Dict, List, Optional
+from typing import IO, Any, Callable, Dict, Optional
 
 from trainmaster import bounded_json
 from trainmaster.processes import boot_id
@@ -151,10 +151,6 @@ def _write(line: Dict[str, Any]) -> None:
 def _warm_up() -> None:
     """Import all that launcher, runner and stopper need, which are forks of this process from now on."""
     from trainmaster.runner import keeper, running, stopping  # noqa: F401
-
-    def main(arguments: List[str]) -> int:
-        from trainmaster.runner.__main__ import main
-
-        return main(arguments)
+    from trainmaster.runner.__main__ import main
 
     warm.warm_up(main)

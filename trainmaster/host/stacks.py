@@ -10,16 +10,16 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 from trainmaster.host.accounts import for_each_owner
-from trainmaster.host.errors import VerbError
+from trainmaster.host.asking import output_of
+from trainmaster.host.errors import objects_of
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import PROC, boot_id, is_alive
-from trainmaster.protocol import SHOW_STACKS, ProtocolError, check_run_key
+from trainmaster.protocol import SHOW_STACKS
 from trainmaster.rank_processes import RankProcesses, Seen, look_at, waits_in
 from trainmaster.runner.state import locked, read_spec
 
@@ -38,16 +38,8 @@ def stack(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 
     An answer has `pid` and `state` of the process that was asked, and `text` or the sentence `message`.
     """
-    runs = request.get("runs")
-    if not isinstance(runs, dict) or not all(isinstance(asked, dict) for asked in runs.values()):
-        raise VerbError(
-            "bad_request", 'The verb `stack` needs {"runs": {run key: {"ranks": [number…] or null}}}.'
-        )
-    try:
-        checked = {check_run_key(key): asked for key, asked in runs.items()}
-    except ProtocolError as error:
-        raise VerbError("bad_request", str(error)) from error
-    return {"runs": for_each_owner("stack", _stacks_of_own, checked, {}, workdir)}
+    needs = 'The verb `stack` needs {"runs": {run key: {"ranks": [number…] or null}}}.'
+    return {"runs": for_each_owner("stack", _stacks_of_own, objects_of(request, needs), {}, workdir)}
 
 
 def _stacks_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
@@ -186,20 +178,9 @@ def by_py_spy(process: Seen, until: float) -> str:
         return ""
     # native frames need the process to be stopped for a moment, and one that is stopped already cannot be
     way = "--nonblocking" if process.state in _STOPPED else "--native"
-    command = [program, "dump", way, "--pid", str(process.pid)]
-    try:
-        result = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=left,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    text = result.stdout[:TEXT_BYTES].decode("utf-8", "replace").rstrip()
-    return f"As py-spy sees it:\n{text}" if result.returncode == 0 and text else ""
+    said = output_of([program, "dump", way, "--pid", str(process.pid)], left) or b""
+    text = said[:TEXT_BYTES].decode("utf-8", "replace").rstrip()
+    return f"As py-spy sees it:\n{text}" if text else ""
 
 
 def _py_spy(pid: int) -> Optional[str]:

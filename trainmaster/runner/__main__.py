@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path[0] = str(
-    Path(__file__).resolve().parents[2]
-)  # the bundle, in place of this folder: it shadows nothing
+# the bundle, in place of this folder: it shadows nothing
+sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 
 def main(arguments: list[str]) -> int:

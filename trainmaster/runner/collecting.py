@@ -32,9 +32,6 @@ class _Round:
         self.records.append(record)
         self.size += len(record)
 
-    def note_end(self, file: str, end: int) -> None:
-        self.notes.append({"k": "lines", "f": file, "e": end})
-
 
 class Collector:
     """Moves the spool into the outbox. `unshipped` answers how many bytes of it the server lacks.
@@ -81,7 +78,7 @@ class Collector:
 
     def finish(self) -> None:
         """Append what has no line end, when nobody writes any more. OSError as of `poll`."""
-        self._round(Source.finish, True)
+        self._round(lambda source: source.splitter.finish(), True)
 
     def _round(self, read: Callable[[Source], List[Block]], gaps_due: bool) -> bool:
         round_, at = _Round(), time.time()
@@ -153,7 +150,7 @@ class Collector:
                 self._close_gap(source, round_)
             for record in records:
                 round_.add(record)
-            round_.note_end(source.name, block.end)
+            round_.notes.append({"k": "lines", "f": source.name, "e": block.end})
 
     def _core(self, source: Source, block: Block, round_: _Round) -> List[bytes]:
         """The record of an SDK's line; none for one that is no such record: it counts as dropped."""

@@ -22,7 +22,6 @@ _OF_THE_HOST = re.compile(
 #: how the runtimes themselves are set up on a host; the launcher hands these to them, and they to nobody
 OF_RUNTIMES = re.compile(r"(DOCKER|CONTAINERS?|REGISTRY|REGISTRIES|APPTAINER|SINGULARITY|APPTAINERENV)_\w+")
 _ALWAYS = {"CUDA_VISIBLE_DEVICES"}
-_SHARED_MEMORY = "host"
 
 
 class Inside(NamedTuple):
@@ -40,10 +39,6 @@ class Inside(NamedTuple):
     groups: Sequence[int]
     gpus: Sequence[str]
     folders: Sequence[str] = ()
-
-
-def container_name(run_key: str) -> str:
-    return f"trainmaster-{run_key}"
 
 
 def passed_names(environment: Mapping[str, str], configured: Mapping[str, str]) -> List[str]:
@@ -64,7 +59,9 @@ def run_command(
     if runtime == "apptainer":
         return [program, *_apptainer(container, inside), *words]
     own = _podman(container, inside) if runtime == "podman" else _docker(container, inside)
-    return [program, "run", *_alike(container, inside), *own, *_started(container, words)]
+    # in the place of the image's own entrypoint
+    started = ["--entrypoint", words[0], container["image"], *words[1:]]
+    return [program, "run", *_alike(container, inside), *own, *started]
 
 
 def exists_command(runtime: str, program: str, image: str) -> List[str]:
@@ -109,7 +106,7 @@ def _alike(container: Container, inside: Inside) -> List[str]:
     """
     words = ["--rm", "--name", inside.name, "--pull", "never", "--network", "host", "--pid", "host"]
     size = container.get("shm_size")
-    words += ["--shm-size", str(size)] if size else ["--ipc", _SHARED_MEMORY]
+    words += ["--shm-size", str(size)] if size else ["--ipc", "host"]
     words += ["--security-opt", "label=disable", "--workdir", inside.code]
     words += ["--user", f"{inside.uid}:{inside.gid}"]
     for device in container.get("devices") or []:
@@ -145,11 +142,6 @@ def _docker(container: Container, inside: Inside) -> List[str]:
         # what nccl pins for InfiniBand; only a whole root may raise it
         words += ["--ulimit", "memlock=-1:-1"]
     return words
-
-
-def _started(container: Container, words: Sequence[str]) -> List[str]:
-    """The image and what is run in it, in the place of the image's own entrypoint."""
-    return ["--entrypoint", words[0], container["image"], *words[1:]]
 
 
 def _apptainer(container: Container, inside: Inside) -> List[str]:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import Dict, Tuple
 
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import KEEPER_MARKER, MARKER, RUN_DIR
@@ -15,11 +15,6 @@ from trainmaster.runner import warm
 from trainmaster.runner.runner_log import open_log
 
 RUNNER_PROGRAM = Path(__file__).resolve().parent
-
-
-def runner_command(verb: str, run_dir: Path) -> List[str]:
-    """The command line of a host process of a run; `verb` is `keep`, `ship` or `stop`."""
-    return [sys.executable, "-E", "-s", str(RUNNER_PROGRAM), verb, str(run_dir)]
 
 
 def own_environment(run_key: str) -> Dict[str, str]:
@@ -52,12 +47,12 @@ def spawn_in_session(verb: str, paths: RunPaths, *arguments: str, keep_open: Tup
     """The pid of a new child, leader of its own session; the caller reaps it.
 
     stdin is /dev/null, stdout and stderr go to the run's log of such processes; of the caller's descriptors only
-    `keep_open` are inherited.
+    `keep_open` are inherited. `verb` is one of __main__.
     """
-    command = [*runner_command(verb, paths.root), *arguments]
+    command = [sys.executable, "-E", "-s", str(RUNNER_PROGRAM), verb, str(paths.root), *arguments]
     environment = own_environment(paths.key)
     if warm.is_warm():
-        return warm.fork(command, environment, paths.runner_log, keep_open, Path("/"))
+        return warm.fork(command, environment, paths.runner_log, keep_open)
     log = open_log(paths.runner_log)
     try:
         child = subprocess.Popen(

@@ -12,7 +12,7 @@ from typing import Dict, List, NamedTuple, Optional, cast
 
 from trainmaster.jsonfile import read_json
 from trainmaster.paths import RunPaths
-from trainmaster.processes import PROC, boot_id, reference, status_of_corpse
+from trainmaster.processes import PROC, boot_id, exit_status, reference, status_of_corpse
 from trainmaster.protocol import ProcessRef
 from trainmaster.rank_processes import Seen, look_at
 
@@ -66,7 +66,7 @@ class DetachedRanks:
             end = said.get(rank)
             if end is None and not self._lives(rank):
                 status = self._status.get(rank)
-                code, number = (None, None) if status is None else _code_and_signal(status)
+                code, number = (None, None) if status is None else exit_status(status)
                 end = self._said(rank) or RankEnd(rank, code, number, looked_at, said=False)
             if end is not None:
                 self._ends[rank] = end
@@ -114,9 +114,3 @@ def _tree(root: int, children: Dict[int, List[int]]) -> List[Seen]:
             found.append(seen)
         waiting.extend(children.get(pid, []))
     return found
-
-
-def _code_and_signal(status: int) -> "tuple[int, Optional[int]]":
-    if os.WIFSIGNALED(status):
-        return 128 + os.WTERMSIG(status), os.WTERMSIG(status)
-    return os.WEXITSTATUS(status), None

@@ -65,13 +65,9 @@ class DetachedRunner(Runner):
     def _note_end(self, end: RankEnd) -> None:
         """A failure goes where a launch module would have written it: into the rank's own records."""
         if not end.said:
-            how = (
-                f"by signal {end.signal}"
-                if end.signal
-                else f"exit code {end.code}"
-                if end.code
-                else "killed, or it crashed"
-            )
+            how = f"exit code {end.code}" if end.code else "killed, or it crashed"
+            if end.signal:
+                how = f"by signal {end.signal}"
             self._say_in_log(f"trainmaster: rank {end.rank} ended without core_v2.close(): {how}.")
         if end.said and end.code == 0:
             return

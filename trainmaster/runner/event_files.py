@@ -15,10 +15,10 @@ from typing import IO, Dict, Iterator, Optional, Set, Tuple
 from urllib.parse import quote
 
 from trainmaster import event_files
-from trainmaster.http import Answered, Conflict, HttpError, Later, Refused
+from trainmaster.http import Conflict, HttpError
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
-from trainmaster.runner.link import Backoff, Link, Weather
+from trainmaster.runner.link import Backoff, Link, Weather, is_lasting
 from trainmaster.runner.shipping import say
 
 EVERY_SECONDS = 10.0
@@ -68,7 +68,7 @@ class EventFiles:
             try:
                 self._bring_all()
             except HttpError as error:
-                self._weather.wait(backoff.seconds(error.retry_after if isinstance(error, Later) else None))
+                self._weather.wait(backoff.seconds(error))
                 continue
             backoff.reset()
             if is_last:
@@ -88,8 +88,8 @@ class EventFiles:
                 if name not in self._unreadable:
                     say(f"{path} cannot be read for TensorBoard: {error}.")
                 self._unreadable.add(name)
-            except Answered as error:
-                if isinstance(error, (Later, Refused)):
+            except HttpError as error:
+                if not is_lasting(error):
                     raise
                 say(f"{path} was not uploaded to the server: {error}")
                 self._given_up.add(name)
@@ -117,7 +117,7 @@ class EventFiles:
         with path.open("rb") as file:
             replace = False
             if sent.offset and (status.st_ino != sent.inode or status.st_size < sent.offset):
-                sent, replace = self._written_anew(name, file, sent)
+                sent, replace = self._continued(name, file, sent.offset, sent.digest.hexdigest())
             sent.inode = status.st_ino
             file.seek(sent.offset)
             while True:
@@ -126,8 +126,11 @@ class EventFiles:
                     return
                 try:
                     self._put(name, sent.offset, block, replace)
-                except Conflict as conflict:
-                    sent, replace = self._agree(name, file, conflict)
+                except Conflict as conflict:  # the server has another length
+                    body = conflict.body if isinstance(conflict.body, dict) else {}
+                    if conflict.offset is None or not isinstance(body.get("sha256"), str):
+                        raise
+                    sent, replace = self._continued(name, file, conflict.offset, body["sha256"])
                     sent.inode = status.st_ino
                     file.seek(sent.offset)
                     continue
@@ -135,22 +138,13 @@ class EventFiles:
                 replace = False
                 time.sleep(len(block) / _BYTES_PER_SECOND)
 
-    def _written_anew(self, name: str, file: IO[bytes], sent: _Sent) -> Tuple[_Sent, bool]:
-        """What counts as sent of a file that stands in the place of another, and whether it replaces that."""
-        same = _start_of(file, sent.offset)
-        if same is not None and same.digest.digest() == sent.digest.digest():
-            self._sent[name] = same
-            return same, False
-        self._sent[name] = _Sent()
-        return self._sent[name], True
+    def _continued(self, name: str, file: IO[bytes], offset: int, sha256: str) -> Tuple[_Sent, bool]:
+        """What counts as sent if bytes up to `offset` are there, and whether the file replaces these.
 
-    def _agree(self, name: str, file: IO[bytes], conflict: Conflict) -> Tuple[_Sent, bool]:
-        """The server has another length: go on there where its bytes are this file's, else begin it anew."""
-        body = conflict.body if isinstance(conflict.body, dict) else {}
-        if conflict.offset is None or not isinstance(body.get("sha256"), str):
-            raise conflict
-        same = _start_of(file, conflict.offset)
-        fits = same is not None and same.digest.hexdigest() == body["sha256"]
+        It is continued there if they are its own, else it is begun anew.
+        """
+        same = _start_of(file, offset)
+        fits = same is not None and same.digest.hexdigest() == sha256
         self._sent[name] = same if same is not None and fits else _Sent()
         return self._sent[name], not fits
 

@@ -85,7 +85,7 @@ class FileUpload:
                 address,
                 _Body(part, self._moved),
                 query=query,
-                headers=_binary(part),
+                headers={"Content-Length": str(len(part)), "Content-Type": "application/octet-stream"},
                 timeout=_TIMEOUT_SECONDS,
             )
         except Conflict as conflict:
@@ -160,7 +160,3 @@ class _Body(io.BytesIO):
         """Back to the start, to be sent again."""
         self._tell(-self.tell())
         return super().seek(offset, whence)
-
-
-def _binary(part: bytes) -> Dict[str, str]:
-    return {"Content-Length": str(len(part)), "Content-Type": "application/octet-stream"}

@@ -1,17 +1,22 @@
-"""How busy, full, hot and hungry the run's own GPUs are: by NVML, else now and then by nvidia-smi."""
+"""How busy, full, hot and hungry the run's own GPUs are: by NVML, else now and then by nvidia-smi.
+
+And how much of them each process has used lately, where NVIDIA's driver can tell.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import csv
 import subprocess
+import time
 from typing import AbstractSet, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from trainmaster.host.nvidia import by_nvidia_smi, by_nvml, opened_nvml
+from trainmaster.host.nvidia import SMI_FORMAT, KeptOpen, by_nvidia_smi, by_nvml, handles
 
 #: nvidia-smi costs the host a tenth of a second of a core each time
 SMI_SECONDS = 15.0
 _SMI_PATIENCE_SECONDS = 60.0
+_LOOK_BACK_SECONDS = 5.0
 _MIB = 1024 * 1024
 #: what nvidia-smi is asked for -> (name, units of ours in one of its)
 _SMI_FIELDS: Sequence[Tuple[str, str, int]] = (
@@ -28,37 +33,21 @@ class GpuSamples:
     """`read` is called again and again. What a GPU does not tell (a MIG instance has no temperature) is left out."""
 
     def __init__(self, uuids: List[str]) -> None:
-        self._uuids = uuids
-        self._opened = False
-        self._nvml: Any = None
-        self._devices: Dict[str, Any] = {}
+        self._gpus = KeptOpen(uuids)
         self._smi = NvidiaSmi(uuids)
 
     def read(self, now: float) -> Dict[str, float]:
         """By `<name>/<GPU UUID>`; `now` in monotonic seconds. Empty where the run has no GPUs or nobody can tell."""
-        if not self._uuids:
+        if not self._gpus.uuids:
             return {}
-        if not self._opened:
-            self._opened = True
-            self._open()
-        if not self._devices:
-            return self._smi.read(now)
-        found: Dict[str, float] = {}
-        for uuid, device in self._devices.items():
-            for name, value in _values(self._nvml, device):
-                found[f"{name}/{uuid}"] = value
-        return found
+        devices = self._gpus.handles()
+        return _of_all(self._gpus.nvml, devices) if devices else self._smi.read(now)
 
-    def _open(self) -> None:
-        """The library stays open: opening it may wake a GPU up, which takes seconds."""
-        self._nvml = nvml = opened_nvml()
-        if nvml is None:
-            return
-        for uuid in self._uuids:
-            try:
-                self._devices[uuid] = nvml.nvmlDeviceGetHandleByUUID(uuid)
-            except nvml.NVMLError:
-                continue
+
+def _of_all(nvml: Any, devices: Dict[str, Any]) -> Dict[str, float]:
+    return {
+        f"{name}/{uuid}": value for uuid, device in devices.items() for name, value in _values(nvml, device)
+    }
 
 
 def _values(nvml: Any, device: Any) -> List[Tuple[str, float]]:
@@ -83,16 +72,7 @@ def look_at(uuids: Sequence[str]) -> Dict[str, float]:
     """One look at these GPUs, by a driver that is opened for it: what `GpuSamples.read` gives, or nothing."""
     if not uuids:
         return {}
-
-    def read(nvml: Any) -> Dict[str, float]:
-        found: Dict[str, float] = {}
-        for uuid in uuids:
-            with contextlib.suppress(nvml.NVMLError):
-                device = nvml.nvmlDeviceGetHandleByUUID(uuid)
-                found.update((f"{name}/{uuid}", value) for name, value in _values(nvml, device))
-        return found
-
-    found = by_nvml(read)
+    found = by_nvml(lambda nvml: _of_all(nvml, handles(nvml, uuids)))
     if found is not None:
         return found
     answer = by_nvidia_smi(_SMI_QUERY)
@@ -117,7 +97,7 @@ class NvidiaSmi:
         return {}
 
     def _start(self, now: float) -> None:
-        command = ["nvidia-smi", _SMI_QUERY, "--format=csv,noheader,nounits"]
+        command = ["nvidia-smi", _SMI_QUERY, SMI_FORMAT]
         self._started, self._due = now, now + SMI_SECONDS
         try:
             self._program = subprocess.Popen(
@@ -148,3 +128,38 @@ def parse(answer: str, uuids: AbstractSet[str]) -> Dict[str, float]:
             except ValueError:
                 continue
     return found
+
+
+class GpuWork:
+    """Who has used the GPUs of a run; `by_pid` is called again and again."""
+
+    def __init__(self, uuids: List[str]) -> None:
+        self._gpus = KeptOpen(uuids)
+
+    def by_pid(self) -> Optional[Dict[int, int]]:
+        """Percent of a GPU's time by pid, of those that used any; None where nobody can tell (MIG, no driver)."""
+        devices = self._gpus.handles()
+        if devices.keys() != set(self._gpus.uuids):
+            return None
+        found: Dict[int, int] = {}
+        known = False
+        for device in devices.values():
+            samples = self._samples(device)
+            known = known or samples is not None
+            for pid, percent in (samples or {}).items():
+                found[pid] = found.get(pid, 0) + percent
+        return found if known else None
+
+    def _samples(self, device: Any) -> Optional[Dict[int, int]]:
+        """The newest sample of each process; None when this device keeps none."""
+        nvml = self._gpus.nvml
+        since = int((time.time() - _LOOK_BACK_SECONDS) * 1e6)
+        try:
+            samples = nvml.nvmlDeviceGetProcessUtilization(device, since)
+        except nvml.NVMLError_NotFound:  # nobody has used it of late
+            return {}
+        except nvml.NVMLError:
+            return None
+        # the buffer comes with old entries, and several of one process
+        recent = sorted((int(s.timeStamp), int(s.pid), int(s.smUtil)) for s in samples)
+        return {pid: min(100, percent) for at, pid, percent in recent if at >= since}

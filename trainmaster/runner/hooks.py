@@ -28,13 +28,8 @@ _AFTERWARDS = {"pre": "the entrypoint was not started", "post": "the result of t
 
 def command_of(which: str, seconds: Optional[float] = None) -> List[str]:
     """The words that run the hook in the job's Python."""
-    return [
-        "python3",
-        "-m",
-        "trainmaster.runner.hooks",
-        which,
-        *([] if seconds is None else [f"{seconds:.1f}"]),
-    ]
+    words = ["python3", "-m", "trainmaster.runner.hooks", which]
+    return words if seconds is None else [*words, f"{seconds:.1f}"]
 
 
 def of_spec(spec: Spec) -> Dict[str, Any]:
@@ -43,14 +38,10 @@ def of_spec(spec: Spec) -> Dict[str, Any]:
     return dict(found or {})
 
 
-def has(spec: Spec, which: str) -> bool:
-    return bool(of_spec(spec).get(which))
-
-
 def run(which: str, command: Union[str, List[str]], seconds: float) -> int:
     """Run one hook to its end; its exit code."""
     began = time.monotonic()
-    _say("INFO", f"the {which} hook starts")
+    say("INFO", f"the {which} hook starts")
     try:
         words = ["sh", "-c", command] if isinstance(command, str) else command
         child = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -66,7 +57,7 @@ def run(which: str, command: Union[str, List[str]], seconds: float) -> int:
     if code != 0:
         code = code if code > 0 else 128 - code
         return _failed(which, f"ended with exit code {code}", code)
-    _say("INFO", f"the {which} hook finished after {time.monotonic() - began:.1f} s")
+    say("INFO", f"the {which} hook finished after {time.monotonic() - began:.1f} s")
     return 0
 
 
@@ -84,11 +75,12 @@ def _end_group(child: "subprocess.Popen[bytes]", number: int) -> None:
 
 
 def _failed(which: str, how: str, code: int) -> int:
-    _say("ERROR" if which == "pre" else "WARNING", f"the {which} hook {how}; {_AFTERWARDS[which]}")
+    say("ERROR" if which == "pre" else "WARNING", f"the {which} hook {how}; {_AFTERWARDS[which]}")
     return code
 
 
-def _say(level: str, text: str) -> None:
+def say(level: str, text: str) -> None:
+    """A line on stderr, which is the log of the run."""
     sys.stderr.write(f"{level}: trainmaster: {text}.\n")
     sys.stderr.flush()
 

@@ -7,8 +7,9 @@ left out rather than given as zero.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
+from trainmaster.host.asking import text_of
 from trainmaster.processes import PROC
 
 SYS = Path("/sys")
@@ -24,8 +25,7 @@ class HostSamples:
         self._at: Optional[float] = None
         self._before: Dict[str, float] = {}
         self._cpu: Tuple[int, int] = (0, 0)
-        self._disks: Dict[str, bool] = {}
-        self._cards: Dict[str, bool] = {}
+        self._devices: Dict[str, bool] = {}
 
     def read(self, now: float) -> Dict[str, float]:
         """By name (docs/protocol.md, "Samples"); `now` in monotonic seconds. The first look knows no rates."""
@@ -70,7 +70,7 @@ class HostSamples:
         operations = read = written = 0
         seen = False
         for fields in _table("diskstats"):
-            if len(fields) < 10 or not self._is_disk(fields[2]):
+            if len(fields) < 10 or not self._is_device(f"block/{fields[2]}"):
                 continue
             seen = True
             operations += int(fields[3]) + int(fields[7])
@@ -84,11 +84,11 @@ class HostSamples:
             "disk_throughput_write": written * _SECTOR_BYTES,
         }
 
-    def _is_disk(self, name: str) -> bool:
-        """A whole device: partitions, loops and what is made of other disks (dm, md) would count twice."""
-        if name not in self._disks:
-            self._disks[name] = (SYS / "block" / name / "device").exists()
-        return self._disks[name]
+    def _is_device(self, name: str) -> bool:
+        """Whether `name`, below /sys, is a whole disk (what is made of others would count twice) or a network card."""
+        if name not in self._devices:
+            self._devices[name] = (SYS / name / "device").exists()
+        return self._devices[name]
 
     def _network_counters(self) -> Dict[str, float]:
         """Return counters of network cards if any (bonds, bridges and tunnels send through them), never of lo."""
@@ -98,18 +98,13 @@ class HostSamples:
             numbers = ([first] if first else []) + fields[1:]
             if colon and len(numbers) >= 9 and name != "lo":
                 by_name[name] = (int(numbers[0]), int(numbers[8]))
-        chosen = self._cards_of(set(by_name)) or set(by_name)
+        chosen = {name for name in by_name if self._is_device(f"class/net/{name}")} or set(by_name)
         if not chosen:
             return {}
         return {
             "net_throughput_recv": sum(by_name[name][0] for name in chosen),
             "net_throughput_sent": sum(by_name[name][1] for name in chosen),
         }
-
-    def _cards_of(self, names: Set[str]) -> Set[str]:
-        for name in names.difference(self._cards):
-            self._cards[name] = (SYS / "class/net" / name / "device").exists()
-        return {name for name in names if self._cards[name]}
 
 
 def _memory_available() -> Optional[int]:
@@ -130,11 +125,7 @@ def _first_line(name: str) -> str:
 
 def _table(name: str) -> Iterable[List[str]]:
     """The lines that have a word, split; empty where there is no such file."""
-    try:
-        text = (PROC / name).read_text(errors="replace")
-    except OSError:
-        return
-    for line in text.splitlines():
+    for line in text_of(PROC / name).splitlines():
         fields = line.split()
         if fields:
             yield fields

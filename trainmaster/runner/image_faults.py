@@ -6,8 +6,8 @@ import contextlib
 import re
 from typing import List, Optional
 
-from trainmaster.jsonfile import read_object, write_json
 from trainmaster.paths import RunPaths, rank_of
+from trainmaster.runner.state import note_sentence
 
 #: by which exit codes a runtime says that it failed itself, and how its own last line begins. podman and docker say 126
 #: and 127 of a command that the image lacks, but of a device or a limit that the host refuses, too.
@@ -21,14 +21,7 @@ _LAST_LINES = 3  # after its own line a runtime names its help
 def note(paths: RunPaths, sentence: str) -> None:
     """On a full disk it is left to the log and the exit code: the launcher, which asks for this, must outlast that."""
     with contextlib.suppress(OSError):
-        paths.image_fault.parent.mkdir(mode=0o700, exist_ok=True)
-        write_json(paths.image_fault, {"sentence": sentence})
-
-
-def found(paths: RunPaths) -> Optional[str]:
-    """The sentence that was noted; None where the container came to be."""
-    sentence = read_object(paths.image_fault).get("sentence")
-    return sentence if isinstance(sentence, str) else None
+        note_sentence(paths.image_fault, sentence)
 
 
 def of_runtime(paths: RunPaths, runtime: str, code: Optional[int]) -> Optional[str]:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import List, NoReturn, Optional, Sequence
+from typing import Dict, List, NoReturn, Optional, Sequence
 
 from trainmaster.environment import visible_devices
 from trainmaster.jsonfile import read_json, write_json
@@ -33,11 +33,6 @@ def words_for(words: Sequence[str]) -> List[str]:
     return [sys.executable, "-m", "trainmaster.runner.in_container", *words]
 
 
-def of_spec(spec: Spec) -> Optional[Container]:
-    """None where the run uses the host directly."""
-    return spec.get("container")
-
-
 def clean_up(paths: RunPaths) -> None:
     """Remove what a container of the run has left: itself in the runtime's storage, and the login of its pull."""
     shutil.rmtree(paths.registry_login, ignore_errors=True)
@@ -50,15 +45,7 @@ def clean_up(paths: RunPaths) -> None:
             name: value for name, value in os.environ.items() if not name.startswith("TRAINMASTER_")
         }
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=_REMOVAL_SECONDS,
-                check=False,
-            )
+            _quietly(command, environment, _REMOVAL_SECONDS)
     paths.container.unlink(missing_ok=True)
 
 
@@ -89,7 +76,7 @@ def main(words: Sequence[str]) -> None:
     if paths is None:
         raise RuntimeError("This is the entrypoint of a run, but there is no run.")
     spec = read_spec(paths)
-    container = of_spec(spec)
+    container = spec.get("container")
     if container is None:
         os.execvp(words[0], list(words))
     gpus = visible_devices(spec)
@@ -109,11 +96,8 @@ def _runtime(paths: RunPaths, container: Container, spec: Spec, gpus: bool) -> R
     host = spec["host"]["name"]
     if chosen is None:
         reasons = "; ".join(f"{one['name']} cannot be used: {one['problem']}" for one in runtimes)
-        _leave(
-            paths,
-            f"host {host} cannot run image {container['image']}: "
-            + (reasons or "it has no podman, docker or apptainer on its PATH"),
-        )
+        reasons = reasons or "it has no podman, docker or apptainer on its PATH"
+        _leave(paths, f"host {host} cannot run image {container['image']}: {reasons}")
     if gpus and not cdi and chosen["name"] == "podman":
         _leave(
             paths,
@@ -129,16 +113,8 @@ def _fetched(runtime: Runtime, container: Container, paths: RunPaths) -> Contain
     if name == "apptainer" and image.startswith("/"):
         return container
     anew = container.get("force_pull") and hooks.EXIT_CODE not in os.environ  # not again for the post hook
-    if name != "apptainer" and not anew:
-        there = subprocess.run(
-            commands.exists_command(name, program, image),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            check=False,
-        )
-        if there.returncode == 0:
-            return container
+    if name != "apptainer" and not anew and _quietly(commands.exists_command(name, program, image)) == 0:
+        return container
     into = str(paths.root / "image.sif")
     _pull(runtime, container, paths, into)
     if name == "apptainer":
@@ -155,7 +131,7 @@ def _pull(runtime: Runtime, container: Container, paths: RunPaths, into: str) ->
         file = pull.write_auth(paths.registry_login, image, login)
         auth = str(file if name == "podman" else file.parent)
     progress = pull.Progress(image)
-    _say("INFO", f"pulling image {image} by {name} {runtime['version']}")
+    hooks.say("INFO", f"pulling image {image} by {name} {runtime['version']}")
     try:
         child = subprocess.Popen(
             commands.pull_command(name, runtime["path"], image, auth, into),
@@ -170,20 +146,20 @@ def _pull(runtime: Runtime, container: Container, paths: RunPaths, into: str) ->
         for line in child.stdout:
             sentence = progress.take(line)
             if sentence:
-                _say("INFO", sentence)
+                hooks.say("INFO", sentence)
         code = child.wait()
     finally:
         shutil.rmtree(paths.registry_login, ignore_errors=True)
     if code != 0:
         _leave(paths, f"image {image} could not be pulled: {progress.fault()}")
-    _say("INFO", f"image {image} is available")
+    hooks.say("INFO", f"image {image} is available")
 
 
 def _inside(spec: Spec, paths: RunPaths, gpus: List[str]) -> commands.Inside:
     storage = spec["checkpoint_storage"]
     folders = [str(storage["host_path"])] if storage.get("type") == "shared_fs" else []
     return commands.Inside(
-        name=commands.container_name(spec["run_key"]),
+        name=f"trainmaster-{spec['run_key']}",
         key=spec["run_key"],
         run=str(paths.root),
         home=str(paths.root / "home"),
@@ -198,13 +174,18 @@ def _inside(spec: Spec, paths: RunPaths, gpus: List[str]) -> commands.Inside:
     )
 
 
-def _say(level: str, text: str) -> None:
-    sys.stderr.write(f"{level}: trainmaster: {text}.\n")
-    sys.stderr.flush()
+def _quietly(
+    command: List[str], environment: Optional[Dict[str, str]] = None, seconds: Optional[float] = None
+) -> int:
+    """The exit code of a program that neither reads nor says anything."""
+    null = subprocess.DEVNULL
+    return subprocess.run(
+        command, env=environment, stdin=null, stdout=null, stderr=null, timeout=seconds, check=False
+    ).returncode
 
 
 def _leave(paths: RunPaths, text: str) -> NoReturn:
-    _say("ERROR", text)
+    hooks.say("ERROR", text)
     if hooks.EXIT_CODE not in os.environ:  # of the post hook's container it is too late to say so
         image_faults.note(paths, text)
     raise SystemExit(EXIT_CONTAINER)

@@ -34,23 +34,20 @@ from trainmaster.protocol import (
 )
 from trainmaster.runner import (
     container_commands,
-    gang_interface,
+    gang_checks,
     hooks,
-    image_faults,
     in_container,
-    leased_ports,
     oom_kills,
     storage_check,
 )
 from trainmaster.runner.detached import spawn_in_session
-from trainmaster.runner.state import read_server, read_spec, update_state
+from trainmaster.runner.state import note_sentence, read_sentence, read_server, read_spec, update_state
 from trainmaster.runner.stopping import begin_stop, read_stop, sweep, wait_for_grace
 
 BUNDLE = Path(__file__).resolve().parents[2]
 _PR_SET_CHILD_SUBREAPER = 36
 _BACKOFF_SECONDS = (0.2, 10.0)
 _STEADY_SECONDS = 30.0  # a runner that lived this long starts the backoff anew
-_SWEEP_SECONDS = 60.0
 _DISK_FULL_SECONDS = 1.0
 _SHORTEST_HOOK_SECONDS = 1.0
 STARTUP_HOOK = "startup-hook.sh"
@@ -96,42 +93,43 @@ class Keeper:
             self._reap()
 
     def _start_entrypoint(self) -> None:
-        stopped = read_stop(self.paths) is not None
-        if stopped:  # asked to stop before it began
+        if read_stop(self.paths) is not None:  # asked to stop before it began
             self._ended(None, None)
             return
-        port = leased_ports.taken(self.spec)
+        port = gang_checks.taken_port(self.spec)
         if port is not None:
-            _say(
-                self.paths,
-                f"port {port} of this run is in use by another program; the run will get other ports",
-            )
+            text = f"port {port} of this run is in use by another program; the run will get other ports"
+            _say(self.paths, text)
             self._ended(None, None, port_in_use=port)
             return
         fault = storage_check.by_launcher(self.spec)
         if fault is not None:
             _say(self.paths, f"{fault}. The entrypoint was not started")
-            storage_check.note_fault(self.paths, fault)
+            note_sentence(self.paths.storage_fault, fault)
             self._ended(None, None)
             return
-        if storage_check.mark_of(self.spec) is not None:
-            write_json(self.paths.storage_mark, {"mark": str(storage_check.mark_of(self.spec))})
-        for remark in [*(self.spec.get("remarks") or []), *gang_interface.lacking(self.spec)]:
+        mark = storage_check.mark_of(self.spec)
+        if mark is not None:
+            write_json(self.paths.storage_mark, {"mark": str(mark)})
+        for remark in [*(self.spec.get("remarks") or []), *gang_checks.lacking_interface(self.spec)]:
             _say(self.paths, remark, "WARNING")
         try:
-            child = start_entrypoint(self.paths, self.spec)
+            startup_hook = Path(self.paths.code, STARTUP_HOOK).exists()
+            words = command_line(self.spec, startup_hook, storage_check.is_for_the_job(self.spec))
+            child = _start(self.paths, self.spec, words, {})
         except OSError as error:
             self._ended(_complain(self.paths, self.spec, error), None)
             return
         self.entrypoint = child
-        update_state(self.paths, {"entrypoint": reference(child.pid) or _ref(child.pid)})
+        ended_at_once: ProcessRef = {"pid": child.pid, "start_time": -1}  # which no process matches
+        update_state(self.paths, {"entrypoint": reference(child.pid) or ended_at_once})
         order = read_stop(self.paths)
         if order is not None:  # it came while the entrypoint could not be found by its marker yet
             begin_stop(self.paths, order)
 
     def _entrypoint_ended(self, code: Optional[int], number: Optional[int]) -> None:
         """The post hook runs first, within what is left of the grace where the run was asked to stop."""
-        container = in_container.of_spec(self.spec)
+        container = self.spec.get("container")
         self._end, order = (code, number), read_stop(self.paths)
         if container is not None and order is None:
             why = in_container.why_not_started(self.paths, container, code)
@@ -139,7 +137,7 @@ class Keeper:
                 _say(self.paths, why)
             in_container.clean_up(self.paths)
         seconds = order["deadline"] - time.time() if order else None
-        if hooks.has(self.spec, "post") and image_faults.found(self.paths) is None:
+        if hooks.of_spec(self.spec).get("post") and read_sentence(self.paths.image_fault) is None:
             if seconds is None or seconds > _SHORTEST_HOOK_SECONDS:
                 self.post_hook = _start_post_hook(self.paths, self.spec, code, seconds)
             else:
@@ -157,10 +155,10 @@ class Keeper:
         }
         if port_in_use is not None:
             record["port_in_use"] = port_in_use
-        fault = storage_check.found_fault(self.paths)
+        fault = read_sentence(self.paths.storage_fault)
         if fault is not None:
             record["storage_fault"] = fault
-        image_fault = image_faults.found(self.paths)
+        image_fault = read_sentence(self.paths.image_fault)
         if image_fault is not None:
             record["image_fault"] = image_fault
         written = _written(self.paths.exit, record)
@@ -170,15 +168,14 @@ class Keeper:
             storage_check.remove_mark(self.spec)
         if record["stopped"]:
             wait_for_grace(self.paths)
-        if in_container.of_spec(self.spec) is not None:
+        if self.spec.get("container") is not None:
             in_container.clean_up(self.paths)
-        own = {self.runner}
-        strays = [process for process in descendants(os.getpid()) if process["pid"] not in own]
-        sweep(
-            self.spec["run_key"],
-            _SWEEP_SECONDS,
-            [p for p in strays if marker_of(p["pid"], KEEPER_MARKER) is None],
-        )
+        strays = [
+            process
+            for process in descendants(os.getpid())
+            if process["pid"] != self.runner and marker_of(process["pid"], KEEPER_MARKER) is None
+        ]
+        sweep(self.spec["run_key"], strays)
         while not written and self.paths.spec.exists():
             time.sleep(_DISK_FULL_SECONDS)
             written = _written(self.paths.exit, record)
@@ -248,12 +245,6 @@ def _certificate(paths: RunPaths, server: ServerAddress) -> Optional[Tuple[str, 
     return str(paths.certificate), server.get("cert_name") or ""
 
 
-def start_entrypoint(paths: RunPaths, spec: Spec) -> subprocess.Popen[bytes]:
-    """Start the entrypoint in its own session, writing straight to the spool; OSError when it cannot be executed."""
-    startup_hook = Path(paths.code, STARTUP_HOOK).exists()
-    return _start(paths, spec, command_line(spec, startup_hook, storage_check.is_for_the_job(spec)), {})
-
-
 def _start_post_hook(
     paths: RunPaths, spec: Spec, code: Optional[int], left: Optional[float]
 ) -> Optional[subprocess.Popen[bytes]]:
@@ -269,6 +260,7 @@ def _start_post_hook(
 
 
 def _start(paths: RunPaths, spec: Spec, words: List[str], more: Dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start a program in its own session, writing straight to the spool; OSError when it cannot be executed."""
     server = read_server(paths)
     environment = build_environment(
         spec,
@@ -280,7 +272,7 @@ def _start(paths: RunPaths, spec: Spec, words: List[str], more: Dict[str, str]) 
         inherited=dict(os.environ),
         account=_account(),
     )
-    if in_container.of_spec(spec) is not None:
+    if spec.get("container") is not None:
         words = in_container.words_for(words)
         more = {**_of_runtimes(), **more}
     streams = [_append_only(paths.launcher_stream(name)) for name in ("stdout", "stderr")]
@@ -293,7 +285,8 @@ def _start(paths: RunPaths, spec: Spec, words: List[str], more: Dict[str, str]) 
             stdout=streams[0],
             stderr=streams[1],
             start_new_session=True,
-            preexec_fn=_default_signals,
+            # the job must not inherit the launcher's blocked SIGCHLD
+            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, ()),
         )
     finally:
         for stream in streams:
@@ -309,7 +302,7 @@ def command_line(spec: Spec, hook: bool = False, check: bool = False) -> List[st
     """
     entrypoint = spec["entrypoint"]
     words = ["sh", "-c", entrypoint] if isinstance(entrypoint, str) else list(entrypoint)
-    pre = [f"{shlex.join(hooks.command_of('pre'))} || exit"] if hooks.has(spec, "pre") else []
+    pre = [f"{shlex.join(hooks.command_of('pre'))} || exit"] if hooks.of_spec(spec).get("pre") else []
     return _after_activate(spec, ([_RUN_HOOK] if hook else []) + ([_RUN_CHECK] if check else []) + pre, words)
 
 
@@ -317,7 +310,7 @@ def _after_activate(spec: Spec, steps: List[str], words: List[str]) -> List[str]
     """The words, after `activate` and the steps of the shell where there are any."""
     before = _leading_path(spec) + ([f". {spec['activate']} || exit"] if spec["activate"] else []) + steps
     if before:
-        bash = spec["activate"] if in_container.of_spec(spec) else Path("/bin/bash").exists()
+        bash = spec["activate"] if spec.get("container") else Path("/bin/bash").exists()
         shell = "/bin/bash" if bash else "/bin/sh"  # conda's activate wants bash
         return [shell, "-c", "; ".join([*before, 'exec "$@"']), "trainmaster", *words]
     return words
@@ -325,7 +318,7 @@ def _after_activate(spec: Spec, steps: List[str], words: List[str]) -> List[str]
 
 def _leading_path(spec: Spec) -> List[str]:
     """An image has a PATH of its own, which the interpreter that the config names is to lead there."""
-    if in_container.of_spec(spec) is None or not spec["python"]:
+    if spec.get("container") is None or not spec["python"]:
         return []
     return [f'export PATH={shlex.quote(os.path.dirname(spec["python"]))}:"$PATH"']  # noqa: PTH120
 
@@ -333,21 +326,17 @@ def _leading_path(spec: Spec) -> List[str]:
 def _complain(paths: RunPaths, spec: Spec, error: OSError) -> int:
     """Say in launcher.stderr why nothing started; the exit code that a shell would give."""
     command = command_line(spec)[0]
-    if isinstance(error, FileNotFoundError) and (
-        os.sep not in command or not Path(paths.code, command).exists()
-    ):
-        code = EXIT_NOT_FOUND
-        text = f"command not found: {command!r}. It must be on the host's PATH or in the context folder"
-    elif isinstance(error, FileNotFoundError):
-        code = EXIT_NOT_FOUND
+    is_found = not isinstance(error, FileNotFoundError)
+    if is_found:
+        text = f"cannot execute {command!r}: {error.strerror}. Make it executable, or start it with its interpreter"
+    elif os.sep in command and Path(paths.code, command).exists():
         text = (
             f"command not found: the interpreter that the first line of {command!r} names is not on this host"
         )
     else:
-        code = EXIT_NOT_EXECUTABLE
-        text = f"cannot execute {command!r}: {error.strerror}. Make it executable, or start it with its interpreter"
+        text = f"command not found: {command!r}. It must be on the host's PATH or in the context folder"
     _say(paths, text)
-    return code
+    return EXIT_NOT_EXECUTABLE if is_found else EXIT_NOT_FOUND
 
 
 def _say(paths: RunPaths, text: str, level: str = "ERROR") -> None:
@@ -381,19 +370,9 @@ def _account() -> Dict[str, str]:
     }
 
 
-def _default_signals() -> None:
-    """The job must not inherit the launcher's blocked SIGCHLD."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, set())
-
-
 def _become_subreaper() -> None:
     """Orphans of the job become the launcher's children, so that the sweep finds those without a marker too."""
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     except (OSError, AttributeError):  # another C library; the marker finds all but those that cleared it
         return
-
-
-def _ref(pid: int) -> ProcessRef:
-    """For an entrypoint that ended at once: a reference that no process matches."""
-    return {"pid": pid, "start_time": -1}

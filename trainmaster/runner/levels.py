@@ -48,18 +48,8 @@ _NCCL = re.compile(
     rb"\n(?:\[[^\]\n]{1,40}\] )?[\w.-]+:\d+:\d+ (?:\[\d+\] )?(?:[\w./]+:\d+ )?NCCL (INFO|WARN|ERROR) "
 )
 
-_TIMED = (
-    _TIME
-    + rb"(?:"
-    + _TENSORFLOW
-    + rb"|"
-    + _BETWEEN
-    + rb"(?:"
-    + _FIELD
-    + rb"){0,3}?(?:[\w.]{1,60}[ ])?"
-    + _WORD
-    + rb")"
-)
+_NAMED = _BETWEEN + rb"(?:" + _FIELD + rb"){0,3}?(?:[\w.]{1,60}[ ])?" + _WORD
+_TIMED = _TIME + rb"(?:" + _TENSORFLOW + rb"|" + _NAMED + rb")"
 _FORMS = rb"|".join((_WORD, _GLOG, _C10D, _TIMED, _FIELD + _WORD, _EXCEPTION))
 _STATED = re.compile(rb"\n" + _SPACE + rb"(?:" + _TAG + _SPACE + rb"){0,2}?(?:" + _FORMS + rb")")
 _WORDS_OF_OTHERS = ((b"Warning: ", _PYTHON_WARNING), (b" NCCL ", _NCCL))

@@ -41,11 +41,10 @@ class LineSplitter:
     ) -> None:
         self.limit = line_bytes
         self._block_bytes = block_bytes
-        self._start = offset  # where _rest begins in the stream
+        self.start = offset  # where that begins which has not ended yet: _rest
         self._rest = b""
-        self._after_cr = (
-            before == b"\r"
-        )  # a progress state was ended by a `\r` that may turn out to be a `\r\n`
+        #: a progress state was ended by a `\r` that may turn out to be a `\r\n`
+        self._after_cr = before == b"\r"
         self._in_line = before not in (b"", b"\r", b"\n")  # what comes next continues a line that was cut
         self._state: Optional[Block] = None  # the progress state that nothing has overwritten yet
         self._last_state = -PROGRESS_SECONDS
@@ -53,12 +52,7 @@ class LineSplitter:
     @property
     def offset(self) -> int:
         """Where the next byte to be fed lies in the stream."""
-        return self._start + len(self._rest)
-
-    @property
-    def start(self) -> int:
-        """Where that begins which has not ended yet."""
-        return self._start
+        return self.start + len(self._rest)
 
     def feed(self, data: bytes, now: float) -> List[Block]:
         """The lines that `data` completes; `now` in monotonic seconds."""
@@ -66,12 +60,12 @@ class LineSplitter:
         data = self._rest + self._without_newline_of_state(data, blocks)
         consumed = self._ended_lines(data, blocks)
         consumed = self._progress(data, consumed)
-        self._start += consumed
+        self.start += consumed
         self._rest = data[consumed:]
         while len(self._rest) > self.limit:
             size = cut_at(self._rest, self.limit)
-            self._start += size
-            blocks.append(Block(self._rest[:size], self._start, True, self._in_line))
+            self.start += size
+            blocks.append(Block(self._rest[:size], self.start, True, self._in_line))
             self._rest = self._rest[size:]
             self._in_line = True
             self._state = None
@@ -86,8 +80,8 @@ class LineSplitter:
         """All that is left when the stream has ended: the last progress state, or a line without its `\\n`."""
         self._end_trailing_state()
         if self._rest:
-            self._start += len(self._rest)
-            self._state = Block(self._rest, self._start, False, self._in_line)
+            self.start += len(self._rest)
+            self._state = Block(self._rest, self.start, False, self._in_line)
             self._rest, self._in_line = b"", False
         state, self._state = self._state, None
         return [state] if state else []
@@ -98,9 +92,9 @@ class LineSplitter:
         self._after_cr = False
         if not data.startswith(b"\n"):
             return data
-        self._start += 1
+        self.start += 1
         if self._state is not None:
-            blocks.append(self._state._replace(end=self._start))
+            blocks.append(self._state._replace(end=self.start))
             self._state = None
         return data[1:]
 
@@ -110,12 +104,12 @@ class LineSplitter:
         if self._in_line or self._state is not None:
             at = data.find(b"\n") + 1
             if at:
-                self._first_line(data[: at - 1], self._start + at, blocks)
+                self._first_line(data[: at - 1], self.start + at, blocks)
         while True:
             stop = data.rfind(b"\n", at, at + self._block_bytes) + 1 or data.find(b"\n", at) + 1
             if not stop:
                 return at
-            text, end = data[at : stop - 1], self._start + stop
+            text, end = data[at : stop - 1], self.start + stop
             if _all_within(text, self.limit):
                 blocks.append(Block(text, end))
             else:
@@ -140,10 +134,10 @@ class LineSplitter:
             return at
         state = _last_state(data[at:stop])
         if state:
-            self._state = Block(self._clipped(state), self._start + stop, False, self._in_line)
+            self._state = Block(self._clipped(state), self.start + stop, False, self._in_line)
             self._in_line = False
         elif self._state is not None:
-            self._state = self._state._replace(end=self._start + stop)
+            self._state = self._state._replace(end=self.start + stop)
         return stop
 
     def _end_trailing_state(self) -> None:
@@ -151,11 +145,11 @@ class LineSplitter:
         if not self._rest.endswith(b"\r"):
             return
         text = self._rest[:-1]
-        self._start += len(self._rest)
+        self.start += len(self._rest)
         self._rest = b""
         self._after_cr = True
         if text:
-            self._state = Block(self._clipped(text), self._start, False, self._in_line)
+            self._state = Block(self._clipped(text), self.start, False, self._in_line)
             self._in_line = False
 
     def _due_state(self, now: float) -> List[Block]:

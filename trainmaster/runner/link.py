@@ -5,10 +5,20 @@ from __future__ import annotations
 import random
 import threading
 import time
-from typing import IO, Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import IO, Any, Dict, Iterator, Mapping, Optional, Tuple, Union
 from urllib.parse import quote
 
-from trainmaster.http import Query, Refused, Reply, ServerClient, Unproved, Unreachable
+from trainmaster.http import (
+    Answered,
+    HttpError,
+    Later,
+    Query,
+    Refused,
+    Reply,
+    ServerClient,
+    Unproved,
+    Unreachable,
+)
 from trainmaster.identity import identity_of
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
@@ -102,8 +112,9 @@ class Backoff:
     def reset(self) -> None:
         self._failures = 0
 
-    def seconds(self, at_least: Optional[float] = None) -> float:
-        """How long to wait after one more failure; `at_least` is the server's Retry-After."""
+    def seconds(self, error: Optional[HttpError] = None) -> float:
+        """How long to wait after one more failure, by the server's Retry-After if `error` has one."""
+        at_least = error.retry_after if isinstance(error, Later) else None
         wait = min(_LONGEST_WAIT_SECONDS, self._low * 2.0 ** min(self._failures, 20))
         self._failures += 1
         return max(wait, at_least or 0.0) * random.uniform(0.5, 1.0) + (at_least or 0.0) * 0.5
@@ -112,12 +123,11 @@ class Backoff:
 class Link:
     """One thread's requests for one run."""
 
-    def __init__(self, paths: RunPaths, spec: Spec, weather: Weather, timeout: float = 30.0) -> None:
+    def __init__(self, paths: RunPaths, spec: Spec, weather: Weather) -> None:
         self._paths = paths
         self._token = spec["token"]
         self._identity = identity_of(spec)
         self._weather = weather
-        self._timeout = timeout
         self._client: Optional[ServerClient] = None
         self._address: Tuple[str, Optional[str]] = ("", None)
         self.stream = f"/runner/v1/streams/{quote(spec['allocation_id'], safe='')}/{spec['member']}"
@@ -163,23 +173,23 @@ class Link:
         self._weather.bad()
         raise failure or Unreachable("server.json does not contain a server URL yet.")
 
-    def _addresses(self) -> List[Tuple[str, Optional[str]]]:
+    def _addresses(self) -> Iterator[Tuple[str, Optional[str]]]:
         """The URL in use, then those that server.json names now (read only if the first fails)."""
         if self._client is not None:
-            return [self._address, *self._named()]
-        return self._named()
-
-    def _named(self) -> List[Tuple[str, Optional[str]]]:
+            yield self._address
         server = read_server(self._paths)
-        return [(url, server["cert_sha256"]) for url in server["urls"]]
+        yield from ((url, server["cert_sha256"]) for url in server["urls"])
 
     def _connected(self, address: Tuple[str, Optional[str]]) -> ServerClient:
         if self._client is None or self._address != address:
-            self._client = ServerClient(
-                address[0], self._token, address[1], self._timeout, identity=self._identity
-            )
+            self._client = ServerClient(address[0], self._token, address[1], identity=self._identity)
             self._address = address
         return self._client
+
+
+def is_lasting(error: Exception) -> bool:
+    """True for an answer that says the request itself is wrong (404 before a checkpoint's record has arrived, too)."""
+    return isinstance(error, Answered) and not isinstance(error, (Later, Refused))
 
 
 def expect_object(reply: Reply) -> Mapping[str, Any]:

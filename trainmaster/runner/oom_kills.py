@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Dict, List, Optional
 
+from trainmaster.host.asking import text_of
+
 _CGROUPS = Path("/sys/fs/cgroup")
 _VMSTAT = Path("/proc/vmstat")
 _OWN = Path("/proc/self/cgroup")
@@ -24,10 +26,7 @@ def since(before: Dict[str, int]) -> Dict[str, int]:
 
 def _in_cgroup() -> Optional[int]:
     """cgroup v2 counts in memory.events, v1 in memory.oom_control of the memory controller."""
-    try:
-        rows = [row.split(":", 2) for row in _OWN.read_text().splitlines()]
-    except (OSError, ValueError):
-        return None
+    rows = [row.split(":", 2) for row in text_of(_OWN).splitlines()]
     for path in _counters(rows):
         count = _number(path, "oom_kill")
         if count is not None:

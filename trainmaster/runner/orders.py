@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from trainmaster.http import HttpError, Later
+from trainmaster.http import HttpError
 from trainmaster.jsonfile import make_json
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Limits, StopOrder
@@ -62,7 +62,7 @@ def poll_signals(link: Link, orders: Orders, weather: Weather, ended: threading.
             reply = link.request("GET", f"{link.stream}/signals", query=query, timeout=_POLL_SECONDS + 15)
             orders.take(expect_object(reply))
         except HttpError as error:
-            weather.wait(backoff.seconds(error.retry_after if isinstance(error, Later) else None))
+            weather.wait(backoff.seconds(error))
             continue
         backoff.reset()
         ended.wait(max(0.0, _FASTEST_POLL_SECONDS - (time.monotonic() - asked)))

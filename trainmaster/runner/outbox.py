@@ -135,9 +135,8 @@ class Outbox:
                 descriptor = os.open(source, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             except OSError:
                 continue
-            if (
-                os.fstat(descriptor).st_size >= end
-            ):  # else it was cut short, and this is not what the journal covers
+            # else it was cut short, and this is not what the journal covers
+            if os.fstat(descriptor).st_size >= end:
                 punch(descriptor, end - 1)  # its last byte tells whether a `\\n` belongs to a `\\r` before it
             os.close(descriptor)
 
@@ -156,9 +155,8 @@ class Outbox:
             position, self.freed, self.ends = index["at"], index["freed"], dict(index["ends"])
             self.dropped, self.first_failure = index["dropped"], index["first_failure"]
             self.running, self.exited = index["running"], index["exited"]
-        if (
-            length < position
-        ):  # lost with the host's memory: all of it was shipped, or it would be on the disk
+        # lost with the host's memory: all of it was shipped, or it would be on the disk
+        if length < position:
             os.ftruncate(self._descriptor, position)
             self.freed = position
         rest = b""
@@ -177,11 +175,8 @@ class Outbox:
     def _note_line(self, line: bytes) -> None:
         try:
             record = json.loads(line.lstrip(b"\0"))
-        except (
-            ValueError,
-            RecursionError,
-        ):  # torn by a crash of the host: its source will be read again from the record before
-            return
+        except (ValueError, RecursionError):
+            return  # torn by a crash of the host: its source will be read again from the record before
         self.note(record)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 from trainmaster.paths import SIGN_BYTES, RunPaths, rank_of
 from trainmaster.protocol import Spec
 from trainmaster.rank_processes import ProcessesOfRanks, RankProcesses, Seen, waits_in
-from trainmaster.runner.gpu_work import GpuWork
+from trainmaster.runner.gpu_samples import GpuWork
 from trainmaster.runner.shipping import say
 
 SAMPLE_SECONDS = 2.0
@@ -161,9 +161,8 @@ class Pulse:
         ranks, ended, looked_at, now = self._ranks, self._ended, self._looked_at, time.monotonic()
         facts = {rank: ranks[rank].facts(now) for rank in ranks}
         for rank, since in ended.items():
-            if (
-                rank not in facts and looked_at is not None and since < looked_at
-            ):  # one look may be before its exec
+            # one look may be before its exec
+            if rank not in facts and looked_at is not None and since < looked_at:
                 facts[rank] = {"rank": rank, "state": ENDED, "state_seconds": round(max(0.0, now - since), 1)}
         return [facts[rank] for rank in sorted(facts)[:_MOST_RANKS]]
 

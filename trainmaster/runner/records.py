@@ -7,9 +7,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from trainmaster import bounded_json
-from trainmaster.protocol import FirstFailure
-
-_CONSTANTS = {"NaN": "NaN", "Infinity": "Infinity", "-Infinity": "-Infinity"}
+from trainmaster.protocol import ExitFile, FirstFailure
 
 
 def lines_record(
@@ -52,7 +50,7 @@ def parse_core(text: bytes) -> Tuple[Dict[str, Any], bytes]:
 
     def name(constant: str) -> str:
         odd.append(constant)
-        return _CONSTANTS[constant]
+        return constant
 
     decoded = text.decode("utf-8")
     record = bounded_json.loads(decoded, parse_constant=name)
@@ -87,31 +85,21 @@ def state_record(at: float, state: str) -> bytes:
 
 
 def exit_record(
-    at: float,
-    code: Optional[int],
-    signal: Optional[int],
-    stopped: bool,
-    first_failure: Optional[FirstFailure],
-    boot: str,
-    oom_kills: Optional[Dict[str, int]] = None,
-    port_in_use: Optional[int] = None,
-    storage_fault: Optional[str] = None,
-    image_fault: Optional[str] = None,
-    left: Sequence[int] = (),
+    ended: ExitFile, first_failure: Optional[FirstFailure], boot: str, left: Sequence[int]
 ) -> bytes:
     return _line(
         {
             "k": "exit",
-            "t": at,
-            "code": code,
-            "signal": signal,
-            "stopped": stopped,
+            "t": ended["ended_at"],
+            "code": ended["code"],
+            "signal": ended["signal"],
+            "stopped": ended["stopped"],
             "first_failure": first_failure,
             "boot_id": boot,
-            "oom_kills": oom_kills,
-            "port_in_use": port_in_use,
-            "storage_fault": storage_fault,
-            "image_fault": image_fault,
+            "oom_kills": ended.get("oom_kills"),
+            "port_in_use": ended.get("port_in_use"),
+            "storage_fault": ended.get("storage_fault"),
+            "image_fault": ended.get("image_fault"),
             "left": list(left),
         }
     )

@@ -7,12 +7,12 @@ import os
 import signal
 import threading
 import time
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, cast
 
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
-from trainmaster.processes import alive, boot_id, of_run
-from trainmaster.protocol import LOOK_NOW, Limits
+from trainmaster.processes import alive, boot_id, of_run, reference
+from trainmaster.protocol import LOOK_NOW, Limits, ProcessRef
 from trainmaster.rank_processes import ProcessesOfRanks
 from trainmaster.runner import warm
 from trainmaster.runner.collecting import Collector
@@ -31,8 +31,8 @@ from trainmaster.runner.state import (
     read_shipped,
     read_spec,
     read_state,
-    register,
     try_lock,
+    update_state,
 )
 from trainmaster.runner.stopping import begin_stop, read_stop, sweep
 from trainmaster.runner.uploads import Uploads
@@ -43,7 +43,6 @@ _BUSY_SECONDS = 0.02
 _IDLE_SECONDS = 0.04  # on top of it come the trip and the server, and a line should be seen within 0.25 s
 _UPKEEP_SECONDS = 1.0
 _FREE_BYTES = 4 * 1024 * 1024
-_SWEEP_SECONDS = 60.0
 _LAUNCHER_SWEEPS_SECONDS = 70.0
 _REFUSED_GRACE_SECONDS = 3.0
 _DISK_FULL_SECONDS = 1.0
@@ -177,7 +176,7 @@ class Runner:
             until = time.monotonic() + _LAUNCHER_SWEEPS_SECONDS
             while of_run(self.paths.key) and time.monotonic() < until:  # the launcher is sweeping
                 if not alive(read_state(self.paths), "launcher"):
-                    sweep(self.paths.key, _SWEEP_SECONDS)
+                    sweep(self.paths.key)
                 self._collect()
                 time.sleep(_BUSY_SECONDS)
             return True
@@ -187,7 +186,7 @@ class Runner:
         state = read_state(self.paths)
         if alive(state, "launcher") or alive(state, "entrypoint"):
             return False
-        sweep(self.paths.key, _SWEEP_SECONDS)  # the launcher was killed and cannot
+        sweep(self.paths.key)  # the launcher was killed and cannot
         return True
 
     def _write_exit(self) -> None:
@@ -199,22 +198,11 @@ class Runner:
         self._say_of_uploads()
         self._append_samples(all_of_them=True)
         ended = read_exit(self.paths)
-        stopped = ended["stopped"] if ended else read_stop(self.paths) is not None
-        self._append(
-            exit_record(
-                ended["ended_at"] if ended else time.time(),
-                ended["code"] if ended else None,
-                ended["signal"] if ended else None,
-                stopped,
-                self.outbox.first_failure,
-                boot_id(),
-                ended.get("oom_kills") if ended else None,
-                ended.get("port_in_use") if ended else None,
-                ended.get("storage_fault") if ended else None,
-                ended.get("image_fault") if ended else None,
-                [process["pid"] for process in of_run(self.paths.key)],
-            )
-        )
+        if ended is None:
+            stopped = read_stop(self.paths) is not None
+            ended = {"code": None, "signal": None, "ended_at": time.time(), "stopped": stopped}
+        left = [process["pid"] for process in of_run(self.paths.key)]
+        self._append(exit_record(ended, self.outbox.first_failure, boot_id(), left))
         self.outbox.exited = True
         self.outbox.save_index()
 
@@ -301,7 +289,7 @@ def run_runner(paths: RunPaths, make: Callable[[RunPaths], Runner] = Runner) -> 
         return EXIT_ANOTHER_RUNS
     if read_shipped(paths)["finished"]:
         return 0
-    register(paths, "runner")
+    update_state(paths, {"runner": cast(ProcessRef, reference(os.getpid()))})
     os.nice(_NICE)
     warm.cool_down()  # it has threads
     make(paths).run()

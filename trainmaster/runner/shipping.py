@@ -6,9 +6,9 @@ import threading
 import time
 from typing import Optional
 
-from trainmaster.http import Answered, Conflict, HttpError, Later, Refused
+from trainmaster.http import Answered, Conflict, HttpError
 from trainmaster.protocol import Limits
-from trainmaster.runner.link import Backoff, Link, Weather, expect_object
+from trainmaster.runner.link import Backoff, Link, Weather, expect_object, is_lasting
 from trainmaster.runner.orders import Orders
 from trainmaster.runner.outbox import Outbox
 from trainmaster.runner.runner_log import say as say
@@ -88,17 +88,12 @@ class Shipper:
             answer = expect_object(reply)
         except Conflict as conflict:
             return self._seek(conflict.offset)
-        except Later as later:
-            return self._backoff.seconds(later.retry_after)
-        except Refused:
-            return self._backoff.seconds()
-        except Answered as answered:
-            if answered.status == _TOO_LARGE:
-                self._batch_bytes = max(_SMALLEST_BATCH, self._batch_bytes // 2)
-            say(f"The server did not accept {len(batch)} bytes from {offset}: {answered}")
-            return self._backoff.seconds()
-        except HttpError:
-            return self._backoff.seconds()
+        except HttpError as error:
+            if is_lasting(error):
+                if isinstance(error, Answered) and error.status == _TOO_LARGE:
+                    self._batch_bytes = max(_SMALLEST_BATCH, self._batch_bytes // 2)
+                say(f"The server did not accept {len(batch)} bytes from {offset}: {error}")
+            return self._backoff.seconds(error)
         self._advance(answer.get("offset", offset + len(batch)))
         self._orders.take(answer)
         return None

@@ -35,9 +35,8 @@ class Source:
         self.rank = rank_of(path.name)
         self.stream = path.suffix[1:]
         self._limit = CORE_LINE_BYTES if self.is_core else limits["line_bytes"]
-        self._block_bytes = (
-            0 if self.is_core else min(BLOCK_BYTES, limits["batch_bytes"] // _BLOCKS_PER_BATCH)
-        )
+        largest = min(BLOCK_BYTES, limits["batch_bytes"] // _BLOCKS_PER_BATCH)
+        self._block_bytes = 0 if self.is_core else largest
         self._open()
         #: rank and level of the last line: of those that continue it, too
         self._head: Tuple[Optional[int], Optional[str]] = (self.rank, None)
@@ -66,10 +65,6 @@ class Source:
                 self.rewind(0)
                 return blocks
         return self.splitter.idle(now)
-
-    def finish(self) -> List[Block]:
-        """What is left when nobody writes any more."""
-        return self.splitter.finish()
 
     def written_at(self) -> int:
         """When it was last written to, in nanoseconds of the host's clock."""
@@ -106,16 +101,15 @@ class Source:
 
     def records(self, block: Block, at: float) -> List[bytes]:
         """The records of a block read at `at` (epoch seconds): one, or one for each run of lines of one rank."""
-        if block.continues:
-            rank, level = self._head
-            stated = [(0, level)] if level else []
-            return [self._record(block, rank, shown(block.text), block.end, stated, at)]
-        runs = rank_runs(block) if self.rank is None else [(self.rank, block.text, block.end)]
+        first_rank, level = self._head
+        stated = [(0, level)] if level else []
+        whole = [(first_rank, block.text, block.end)]
         records = []
-        for rank, raw, end in runs:
+        for rank, raw, end in rank_runs(block) if self.rank is None and not block.continues else whole:
             text = shown(raw)
-            levels = levels_of(text)
-            records.append(self._record(block, rank, text, end, levels, at))
+            levels = stated if block.continues else levels_of(text)
+            cut = block.cut and end == block.end
+            records.append(lines_record(self.name, end, at, rank, self.stream, levels, cut, text))
             if block.cut:  # its one line goes on in the next block
                 self._head = rank, levels[0][1] if levels else None
         return records
@@ -125,15 +119,3 @@ class Source:
         self.gap += len(block.text) - block.text.count(b"\n")
         self.gap_end = block.end
         self._head = self.rank, None
-
-    def _record(
-        self,
-        block: Block,
-        rank: Optional[int],
-        text: bytes,
-        end: int,
-        levels: List[Tuple[int, str]],
-        at: float,
-    ) -> bytes:
-        cut = block.cut and end == block.end
-        return lines_record(self.name, end, at, rank, self.stream, levels, cut, text)

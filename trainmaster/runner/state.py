@@ -12,7 +12,6 @@ from typing import Iterator, Optional, TypedDict, cast
 from trainmaster import bounded_json
 from trainmaster.jsonfile import read_object, write_json
 from trainmaster.paths import RunPaths
-from trainmaster.processes import reference
 from trainmaster.protocol import ExitFile, RunState, ServerAddress, Spec
 
 #: of exit codes, signals, ports and counts
@@ -64,12 +63,10 @@ def lock_until(descriptor: int, kind: int, until: float, poll_seconds: float) ->
 def try_lock(path: Path) -> Optional[int]:
     """A descriptor that holds the lock on `path` until it is closed, None if another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+    if lock_until(descriptor, fcntl.LOCK_EX, 0.0, 0.0):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def read_spec(paths: RunPaths) -> Spec:
@@ -135,6 +132,17 @@ def _printable(sentence: str) -> str:
     return "".join(each if each.isprintable() else " " for each in sentence[:_SENTENCE_CHARACTERS])
 
 
+def read_sentence(path: Path) -> Optional[str]:
+    """The sentence that was noted in control/ of what keeps the run from starting; None without one."""
+    sentence = read_object(path).get("sentence")
+    return sentence if isinstance(sentence, str) else None
+
+
+def note_sentence(path: Path, sentence: str) -> None:
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    write_json(path, {"sentence": sentence})
+
+
 def read_server(paths: RunPaths) -> ServerAddress:
     found = read_object(paths.server)
     if not isinstance(found.get("urls"), list) or not all(isinstance(url, str) for url in found["urls"]):
@@ -152,15 +160,9 @@ def read_shipped(paths: RunPaths) -> ShippedFile:
     return cast(ShippedFile, {"refused": None, **found})
 
 
-def update_state(paths: RunPaths, changes: RunState) -> RunState:
+def update_state(paths: RunPaths, changes: RunState) -> None:
     """Merge `changes` into state.json; launcher and runner both write it."""
     with locked(paths.state_lock):
         state = read_state(paths)
         state.update(changes)
         write_json(paths.state, state)
-    return state
-
-
-def register(paths: RunPaths, role: str) -> None:
-    """Record the calling process as the run's `launcher` or `runner`."""
-    update_state(paths, cast(RunState, {role: reference(os.getpid())}))

@@ -29,9 +29,8 @@ from trainmaster.runner.detached import start_detached
 from trainmaster.runner.state import is_number, locked, read_state, try_lock
 
 _POLL_SECONDS = 0.05
-_SWEEP_SECONDS = (
-    60.0  # a process that survives SIGKILL this long sits in the kernel; status goes on reporting it
-)
+#: a process that survives SIGKILL this long sits in the kernel; status goes on reporting it
+_SWEEP_SECONDS = 60.0
 
 
 def order_stop(paths: RunPaths, order: StopOrder) -> None:
@@ -72,21 +71,19 @@ def carry_out(paths: RunPaths) -> None:
         return
     try:
         wait_for_grace(paths, _terminate(paths))
-        sweep(paths.key, _SWEEP_SECONDS)
+        sweep(paths.key)
     finally:
         os.close(lock)
 
 
-def sweep(key: str, seconds: float, more: Optional[List[ProcessRef]] = None) -> List[ProcessRef]:
-    """SIGKILL every process with the run's marker, and those in `more`, until none is left.
-
-    Returns those that were still there after `seconds`: they sit in the kernel."""
+def sweep(key: str, more: Sequence[ProcessRef] = ()) -> None:
+    """SIGKILL every process with the run's marker, and those in `more`, until none is left or the time is up."""
     boot = boot_id()
-    until = time.monotonic() + seconds
+    until = time.monotonic() + _SWEEP_SECONDS
     while True:
-        left = of_run(key) + [process for process in more or [] if is_alive(process, boot)]
+        left = of_run(key) + [process for process in more if is_alive(process, boot)]
         if not left or time.monotonic() > until:
-            return left
+            return
         for process in left:
             kill(process, boot)
         time.sleep(_POLL_SECONDS)
@@ -110,9 +107,8 @@ def _terminate(paths: RunPaths) -> List[ProcessRef]:
     pids = {process["pid"] for process in inside}
     first = [process for process in inside if parent_of(process["pid"]) not in pids]
     held = [process for process in first if len(inside) > 1 and is_shell(process["pid"])]
-    for (
-        process
-    ) in held:  # a container ends with its first process, and would take those that still save with it
+    # a container ends with its first process, and would take those that still save with it
+    for process in held:
         signal_group(process, state["boot_id"], signal.SIGSTOP, alone=True)
     told = [signal_group(process, state["boot_id"], signal.SIGTERM) for process in first]
     if not any(told):  # no container, or none yet

@@ -19,9 +19,10 @@ import time
 from pathlib import Path
 from typing import Callable, Dict, Optional
 
-from trainmaster.jsonfile import read_json, read_object, write_json
+from trainmaster.jsonfile import read_json
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Json, Spec
+from trainmaster.runner.state import note_sentence
 from trainmaster.storage_faults import StorageFault, folder_fault
 
 #: a network mount whose server is away holds whoever touches it for as long as it likes
@@ -117,7 +118,7 @@ def require_mark(paths: RunPaths, host: str, first_host: str) -> None:
                 f"checkpoint storage {mark.parent} on host {host} is not the same folder as on {first_host} under that "
                 "name: mount the same one on all hosts, or change checkpoint_storage"
             )
-            note_fault(paths, fault)
+            note_sentence(paths.storage_fault, fault)
             raise StorageFault(fault)
         time.sleep(0.1)
 
@@ -161,17 +162,6 @@ def is_for_the_job(spec: Spec) -> bool:
     return is_trial and spec["checkpoint_storage"].get("type") in _CLOUDS and not own_sdk
 
 
-def found_fault(paths: RunPaths) -> Optional[str]:
-    """What the check, or a rank at its start, has found wrong with the storage."""
-    sentence = read_object(paths.storage_fault).get("sentence")
-    return sentence if isinstance(sentence, str) else None
-
-
-def note_fault(paths: RunPaths, sentence: str) -> None:
-    paths.storage_fault.parent.mkdir(mode=0o700, exist_ok=True)
-    write_json(paths.storage_fault, {"sentence": sentence})
-
-
 def main() -> int:
     """In the job's environment; exit code 1 when the storage cannot be used."""
     from trainmaster._info import get_cluster_info
@@ -183,7 +173,7 @@ def main() -> int:
     try:
         storage_for(info, None).check(f"check-{paths.key}")
     except (StorageFault, ValueError) as fault:
-        note_fault(paths, str(fault))
+        note_sentence(paths.storage_fault, str(fault))
         sys.stderr.write(f"ERROR: trainmaster: {fault}. The entrypoint was not started.\n")
         return 1
     return 0

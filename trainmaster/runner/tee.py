@@ -81,9 +81,8 @@ class Stream:
             with self._news:
                 self._news.wait_for(lambda: bool(self._queue))
                 data = self._queue[0]
-            gone = gone or not _write_all(
-                self._original, data
-            )  # nobody reads there any more: the spool still does
+            # nobody reads there any more: the spool still does
+            gone = gone or not _write_all(self._original, data)
             with self._news:
                 self._queue.popleft()
                 self._queued -= len(data)

@@ -15,7 +15,9 @@ _UNITS = ("bytes", "kB", "MB", "GB", "TB")
 class Progress:
     """The upload of one checkpoint's files from this host. `moved` may be called any number of times."""
 
-    def __init__(self, uuid: str, total: int, say: Callable[[str], None], now: Callable[[], float]) -> None:
+    def __init__(
+        self, uuid: str, total: int, say: Callable[[str], None], now: Callable[[], float] = time.monotonic
+    ) -> None:
         self._name = f"checkpoint {uuid[:8]}"
         self._total = total
         self._say = say
@@ -39,10 +41,6 @@ class Progress:
         if self._said_at > self._began:
             rate = f"{amount(self._total / seconds)}/s"
             self._say(f"{self._name}: uploaded, {amount(self._total)} in {duration(seconds)}, {rate}")
-
-
-def progress_of(uuid: str, total: int, say: Callable[[str], None]) -> Progress:
-    return Progress(uuid, total, say, time.monotonic)
 
 
 def part_of(done: float, total: float) -> str:

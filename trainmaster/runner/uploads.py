@@ -19,13 +19,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Deque, Dict, Iterator, List, Optional, Set, Tuple, TypedDict, cast
 from urllib.parse import quote
 
-from trainmaster.http import Answered, Conflict, HttpError, Later, Refused
+from trainmaster.http import Answered, Conflict, HttpError
 from trainmaster.jsonfile import read_json, write_json
 from trainmaster.paths import RunPaths
 from trainmaster.runner.file_uploads import FileUpload
-from trainmaster.runner.link import Backoff, Link, Weather
+from trainmaster.runner.link import Backoff, Link, Weather, is_lasting
 from trainmaster.runner.shipping import say
-from trainmaster.runner.upload_progress import Progress, progress_of
+from trainmaster.runner.upload_progress import Progress
 from trainmaster.signed import StorageUnreachable
 
 _GIVE_UP_SECONDS = 600.0  # how long a 404 or another refusal of one checkpoint is tried again
@@ -79,7 +79,7 @@ class Uploads:
         if record.get("type") != "checkpoint" or to is None:
             return
         uuid, resources = record.get("uuid"), record.get("resources")
-        if not isinstance(uuid, str) or not isinstance(resources, dict) or not _is_name(uuid):
+        if not isinstance(uuid, str) or not isinstance(resources, dict) or not _NAME.fullmatch(uuid):
             return
         with self._changed:
             known = self._queue["done"] + [upload["uuid"] for upload in self._queue["waiting"]]
@@ -103,10 +103,8 @@ class Uploads:
                 self._upload(upload)
             except (OSError, HttpError, ValueError) as error:  # ValueError: a name that no address can hold
                 self._failed(upload, error)
-                if isinstance(error, HttpError) and not _is_lasting(error):
-                    self._weather.wait(
-                        backoff.seconds(error.retry_after if isinstance(error, Later) else None)
-                    )
+                if isinstance(error, HttpError) and not is_lasting(error):
+                    self._weather.wait(backoff.seconds(error))
                 continue
             shutil.rmtree(self._paths.checkpoint(upload["uuid"]), ignore_errors=True)
             self._finish(upload)
@@ -123,10 +121,9 @@ class Uploads:
     def _failed(self, upload: Upload, error: Exception) -> None:
         """Let the others pass one that was refused, and give it up in the end."""
         uuid, now = upload["uuid"], time.monotonic()
-        if isinstance(error, HttpError) and not _is_lasting(error):
-            self._refused_since.pop(
-                uuid, None
-            )  # the server is away: its checkpoint waits as long as it takes
+        if isinstance(error, HttpError) and not is_lasting(error):
+            # the server is away: its checkpoint waits as long as it takes
+            self._refused_since.pop(uuid, None)
         elif now - self._refused_since.setdefault(uuid, now) > _GIVE_UP_SECONDS:
             given_up = (
                 f"the upload of checkpoint {uuid[:8]} was abandoned; its files stay on this host: {error}"
@@ -149,7 +146,7 @@ class Uploads:
         files = [path for path in sorted(upload["resources"]) if (folder / path).is_file()]
         complete = json.dumps({"resources": upload["resources"]}).encode()
         total = sum((folder / path).stat().st_size for path in files)
-        progress = progress_of(upload["uuid"], total, self._tell)
+        progress = Progress(upload["uuid"], total, self._tell)
         missing = files
         while True:
             # A conflict may mean that all was there before, and only the answer was lost: `complete` knows.
@@ -212,11 +209,6 @@ class Uploads:
         write_json(self._paths.uploads, self._queue)
 
 
-def _is_lasting(error: HttpError) -> bool:
-    """True for an answer that says the request itself is wrong (404 before its record has arrived, too)."""
-    return isinstance(error, Answered) and not isinstance(error, (Later, Refused))
-
-
 def _is_news(error: Exception) -> bool:
     """A server that is away, or has not heard of the checkpoint yet, is none; what is wrong with S3 is."""
     if isinstance(error, Answered):
@@ -231,10 +223,6 @@ def _way_of(storage: object) -> Optional[str]:
     if section.get("type") == "s3":
         return "s3" if section.get("signed") is True else None
     return "server" if section.get("type") == "server" else None
-
-
-def _is_name(uuid: str) -> bool:
-    return _NAME.fullmatch(uuid) is not None
 
 
 def _missing(conflict: Conflict) -> List[str]:

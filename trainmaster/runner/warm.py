@@ -28,8 +28,8 @@ _LAST_DESCRIPTOR = 4096
 _main: Optional[Callable[[List[str]], int]] = None
 
 
-def warm_up(main: Callable[[List[str]], int]) -> bool:
-    """Fork from now on: `main` carries out the arguments of a command. False: this process cannot do that.
+def warm_up(main: Callable[[List[str]], int]) -> None:
+    """Fork from now on, if this process can do that: `main` carries out the arguments of a command.
 
     The process has one thread and has imported all that `main` needs.
     """
@@ -37,11 +37,10 @@ def warm_up(main: Callable[[List[str]], int]) -> bool:
     try:
         libc().getenv(SPARE_VARIABLE.encode())
     except (OSError, AttributeError):
-        return False
+        return
     _main = main if SPARE_VARIABLE in os.environ else None
     gc.collect()
     gc.freeze()  # or the first collection of each fork would copy every page
-    return is_warm()
 
 
 def is_warm() -> bool:
@@ -55,16 +54,14 @@ def cool_down() -> None:
     _main = None
 
 
-def fork(
-    command: List[str], environment: Dict[str, str], log: Path, keep_open: Tuple[int, ...], folder: Path
-) -> int:
-    """The pid of a child that carries out `command` (of `detached.runner_command`) as if it had been executed."""
+def fork(command: List[str], environment: Dict[str, str], log: Path, keep_open: Tuple[int, ...]) -> int:
+    """The pid of a child that carries out `command` (of `detached.spawn_in_session`) as if it had been executed."""
     child = os.fork()
     if child:
         return child
     code = 1
     try:
-        _become(command, environment, log, keep_open, folder)
+        _become(command, environment, log, keep_open)
         assert _main is not None  # is_warm()
         code = _main(command[command.index("-s") + 2 :])
     except BaseException:
@@ -75,11 +72,9 @@ def fork(
         os._exit(code)
 
 
-def _become(
-    command: List[str], environment: Dict[str, str], log: Path, keep_open: Tuple[int, ...], folder: Path
-) -> None:
+def _become(command: List[str], environment: Dict[str, str], log: Path, keep_open: Tuple[int, ...]) -> None:
     os.setsid()
-    os.chdir(str(folder))
+    os.chdir("/")
     null = os.open(os.devnull, os.O_RDWR)
     output = open_log(log)
     for source, target in ((null, 0), (output, 1), (output, 2)):

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
 
-from hosts import outside
+from hosts import slots
 from hosts.models import Host
 from jobs import cleaning
 from jobs.models import Member
@@ -50,7 +50,7 @@ def take_in(host_id: uuid.UUID, answer: Mapping[str, Any]) -> None:
         cleaning.again(host_id, left)
     ours = {_OURS} | {member.run_key for member in members}
     strangers = {gpu: [user for user in here if user.get("run") not in ours] for gpu, here in users.items()}
-    outside.note(host_id, strangers)
+    slots.note_outside(host_id, strangers)
 
 
 def _members(host_id: uuid.UUID, run_keys: set[str]) -> list[Member]:

@@ -1,15 +1,15 @@
-"""Whether the ports leased to a gang are free on the host where its first member is about to start."""
+"""What a gang needs of the network of this host, looked at before its entrypoint starts."""
 
 from __future__ import annotations
 
 import errno
 import socket
-from typing import Optional
+from typing import List, Optional
 
 from trainmaster.protocol import Spec
 
 
-def taken(spec: Spec) -> Optional[int]:
+def taken_port(spec: Spec) -> Optional[int]:
     """The first leased port that another program has; None where there is none, or where none is leased here.
 
     A lease keeps gangs apart, not the host's other programs. A trial whose rendezvous cannot listen would fail and
@@ -17,10 +17,7 @@ def taken(spec: Spec) -> Optional[int]:
     """
     if spec["trial"] is None or spec["member"] != 0:  # the ports are the first member's
         return None
-    for port in sorted(spec["gang"]["ports"].values()):
-        if _is_taken(port):
-            return port
-    return None
+    return next((port for port in sorted(spec["gang"]["ports"].values()) if _is_taken(port)), None)
 
 
 def _is_taken(port: int) -> bool:
@@ -36,3 +33,20 @@ def _is_taken(port: int) -> bool:
             if error.errno == errno.EADDRINUSE:
                 return True
     return False
+
+
+def lacking_interface(spec: Spec) -> List[str]:
+    """The sentence that this host has no interface of the wanted name; nothing where it has, or where any will do.
+
+    The server has the gang meet elsewhere then (`gang_address`), so nobody else would say it.
+    """
+    wanted, gang = spec["gang"]["interface"], spec["gang"]
+    names = [name for _, name in socket.if_nameindex()]
+    if not wanted or wanted in names:
+        return []
+    sentence = (
+        f"host {spec['host']['name']} has no network interface {wanted!r}, which dtrain_network_interface of its "
+        f"config or network_interface of its pool selects (it has {', '.join(names)}): its gang reaches it at "
+        f"{gang['addresses'][spec['member']]}, but NCCL and gloo, which use that name, may not find it"
+    )
+    return [sentence]
