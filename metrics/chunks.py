@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -126,10 +127,23 @@ _INSERT = """INSERT INTO metrics_chunk
 VALUES (%s, %s, %s, %s, %s, %s::text[], %s::int[], %b, %b)"""
 
 
-def cursor() -> psycopg.Cursor[Any]:
+@contextmanager
+def cursor() -> Iterator[psycopg.Cursor[Any]]:
     """psycopg's own, for bytes: Django's sends them as hex within the SQL."""
     connection.ensure_connection()
-    return psycopg.Cursor(connection.connection)
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as own:
+        yield own
+
+
+def live(
+    where: str, parameters: Sequence[Any], names: Sequence[str] | None, first: int | None, last: int | None
+) -> Iterator[Row]:
+    """As `select`, without archived chunks and those that hold none of the steps from `first` to `last`."""
+    where = f"{where} AND NOT chunk.archived"
+    for condition, step in (("chunk.last_step >= %s", first), ("chunk.first_step <= %s", last)):
+        if step is not None:
+            where, parameters = f"{where} AND {condition}", [*parameters, step]
+    return select(where, parameters, names)
 
 
 def select(where: str, parameters: Sequence[Any], names: Sequence[str] | None) -> Iterator[Row]:
@@ -139,7 +153,7 @@ def select(where: str, parameters: Sequence[Any], names: Sequence[str] | None) -
     """
     some = names is not None
     sql = f"{_SELECT_SOME if some else _SELECT_ALL} WHERE {where} {_WITH_SOME if some else ''} {_ORDER}"
-    with connection.wrap_database_errors, cursor() as asks:
+    with cursor() as asks:
         asks.execute(sql, [list(names), *parameters] if names is not None else parameters, binary=True)
         for trial_id, group, count, head, found, ends, data in asks:
             if some:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hosts.models import Slot
 from metrics import samples
 from metrics.names import GPU, METRICS, RANK, Metric
-from metrics.sample_chunks import Floats
+from metrics.packing import Floats
 from metrics.samples import SampleSeries
 from metrics.traces import plain
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from metrics.stragglers import Floats, edges_of, spread
+from metrics.packing import Floats
+from metrics.stragglers import edges_of, spread
 from metrics.timings import STEP, WORK, CountSeries, TaskTimings, TimingSeries
 
 COLUMNS = 120

@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from metrics.packing import Floats
 from metrics.timings import STEP, WORK, TaskTimings, TimingSeries
-
-Floats = npt.NDArray[np.float64]
 
 DEFAULT_COLUMNS = 120
 #: a rank is called slow when its work exceeds the median's by this part of it

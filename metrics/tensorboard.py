@@ -25,11 +25,6 @@ _CASTAGNOLI = 0x82F63B78
 _MASK = 0xA282EAD8
 
 
-def groups(trial_id: int) -> list[str]:
-    """The groups that have a file, by name."""
-    return series.groups(trial_id)
-
-
 def event_file(trial_id: int, group: str, begin: float, after: int | None = None) -> Iterator[bytes]:
     """The event file of one group, in blocks: a scalar for each metric that holds numbers, over steps completed.
 

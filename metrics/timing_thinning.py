@@ -14,9 +14,9 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from metrics.packing import Floats
 from metrics.timing_frames import FIELDS, Frame, Frames
 
-Floats = npt.NDArray[np.float64]
 _N, _SUM, _MIN, _MAX, _P50, _P95 = range(len(FIELDS))
 #: how much of a part's n lies at its median, at its 95th percentile, and at its most
 _SHARES = np.array([0.5, 0.45, 0.05])
