@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from trainmaster.pytorch._reducers import MetricReducer
+from trainmaster.pytorch._reducers import ReducerContext
 
 if TYPE_CHECKING:
     from trainmaster.pytorch._trial_context import PyTorchTrialContext
 
 
-class PyTorchExperimentalContext:
-    """Settings that few trials need."""
+class PyTorchExperimentalContext(ReducerContext):
+    """Settings that few trials need, and the old place of the context's reducers, which are the same ones."""
 
     def __init__(self, context: PyTorchTrialContext) -> None:
         self._context = context
+        self.distributed = context.distributed
+        self._wrapped_reducers = context._wrapped_reducers
         self._auto_amp = False
         self._auto_to_device = True
         self._data_checks = True
@@ -41,24 +43,6 @@ class PyTorchExperimentalContext:
         A trial that goes on in the middle of an epoch then begins a new pass over the data.
         """
         self._data_checks = False
-
-    def wrap_reducer(
-        self,
-        reducer: Union[MetricReducer, Callable[[List[Any]], Any]],
-        name: Optional[str] = None,
-        for_training: bool = True,
-        for_validation: bool = True,
-    ) -> MetricReducer:
-        """The old place of `context.wrap_reducer`."""
-        return self._context.wrap_reducer(reducer, name, for_training, for_validation)
-
-    def reset_reducers(self) -> None:
-        """The old place of `context.reset_reducers`."""
-        self._context.reset_reducers()
-
-    def reduce_metrics(self, for_training: bool) -> Dict[str, Any]:
-        """The old place of `context.reduce_metrics`."""
-        return self._context.reduce_metrics(for_training)
 
 
 def _scaler(device: Any) -> Any:

@@ -47,11 +47,9 @@ def goal_of(config: Dict[str, Any]) -> Goal:
     return Goal(searcher.get("metric"), True if smaller is None else bool(smaller))
 
 
-def checked_unit(value: Any, name: str, default: Optional[TrainUnit] = None) -> Optional[TrainUnit]:
-    """`value`, or the default for None. TypeError for what is no TrainUnit."""
-    if value is None:
-        return default
-    if not isinstance(value, TrainUnit):
+def checked_unit(value: Any, name: str) -> Optional[TrainUnit]:
+    """`value`, which may be None. TypeError for what is no TrainUnit."""
+    if value is not None and not isinstance(value, TrainUnit):
         raise TypeError(
             f"fit({name}={value!r}): give pytorch.Batch(n), pytorch.Epoch(n) or pytorch.Record(n), "
             f"not {type(value).__name__}."

@@ -14,7 +14,7 @@ from trainmaster.pytorch import _data, _replicas
 from trainmaster.pytorch._experimental import PyTorchExperimentalContext
 from trainmaster.pytorch._facts import TrialFacts, note_meaningless, optimizations_of
 from trainmaster.pytorch._lr_scheduler import LRScheduler
-from trainmaster.pytorch._reducing import ReducerContext
+from trainmaster.pytorch._reducers import ReducerContext
 from trainmaster.pytorch._units import Position
 
 logger = logging.getLogger("trainmaster.pytorch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from typing import Any, Dict, Optional, Type, Union
 
@@ -9,18 +10,18 @@ from typing import Any, Dict, Optional, Type, Union
 UNKNOWN = sys.maxsize
 
 
+@dataclasses.dataclass
 class Position:
     """Where a training stands. `batches` counts since its start, `batch_in_epoch` those of the current epoch.
 
     An epoch that has ended counts: then `epochs` is one more and `batch_in_epoch` is 0.
     """
 
-    def __init__(self, per_epoch: int, records_per_batch: Optional[int] = None) -> None:
-        self.per_epoch = per_epoch
-        self.records_per_batch = records_per_batch
-        self.batches = 0
-        self.epochs = 0
-        self.batch_in_epoch = 0
+    per_epoch: int
+    records_per_batch: Optional[int] = None
+    batches: int = 0
+    epochs: int = 0
+    batch_in_epoch: int = 0
 
     def advance(self) -> None:
         """One batch more."""
@@ -33,8 +34,6 @@ class Position:
 
 class TrainUnit:
     """A number of batches, epochs or records, 1 or more (ValueError); a batch is one of all ranks together."""
-
-    _name = ""
 
     def __init__(self, value: int) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -65,16 +64,12 @@ class TrainUnit:
 class Batch(TrainUnit):
     """So many batches."""
 
-    _name = "batches"
-
     def in_batches(self, position: Position) -> int:
         return self.value
 
 
 class Epoch(TrainUnit):
     """So many passes over the training data."""
-
-    _name = "epochs"
 
     def due(self, position: Position) -> bool:
         return position.batch_in_epoch == 0 and position.epochs % self.value == 0
@@ -92,15 +87,13 @@ class Record(TrainUnit):
     ValueError when the hyperparameters have no `global_batch_size`.
     """
 
-    _name = "records"
-
     def in_batches(self, position: Position) -> int:
         if not position.records_per_batch:
             raise ValueError(f"{self!r} needs the hyperparameter global_batch_size to be counted in batches.")
         return max(1, self.value // position.records_per_batch)
 
 
-_UNITS: Dict[str, Type[TrainUnit]] = {unit._name: unit for unit in (Batch, Epoch, Record)}
+_UNITS: Dict[str, Type[TrainUnit]] = {"batches": Batch, "epochs": Epoch, "records": Record}
 
 
 def unit_of(section: Union[int, Dict[str, Any], None]) -> Optional[TrainUnit]:
