@@ -11,25 +11,11 @@ from typing import NamedTuple
 from jobs.models import Member
 from logs.chunks import unpack
 from logs.contents import Contents, Piece
-from logs.filters import Clock, Filters
+from logs.filters import Clock
+from logs.filters import Filters as Filters
 from logs.lines import LogLine
 from logs.models import Chunk, TaskLog
 from logs.scan import Patience, chunks_before, chunks_behind
-
-__all__ = [
-    "Filters",
-    "LogPage",
-    "Slice",
-    "backward",
-    "forward",
-    "last_number",
-    "number_at",
-    "pieces",
-    "slice_about",
-    "slice_after",
-    "slice_before",
-    "tail",
-]
 
 #: A read with a rare match gives up after this time and says how far it came, so that it can go on.
 SCAN_SECONDS = 0.5
