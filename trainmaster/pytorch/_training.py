@@ -17,11 +17,10 @@ from trainmaster.pytorch._callbacks import Callbacks
 from trainmaster.pytorch._evaluation import Evaluation
 from trainmaster.pytorch._leaving import Leave, Leaving
 from trainmaster.pytorch._numbers import held, to_numbers
-from trainmaster.pytorch._plan import Goal, Plan
 from trainmaster.pytorch._randomness import state as random_state
 from trainmaster.pytorch._trial import PyTorchTrial
 from trainmaster.pytorch._trial_context import PyTorchTrialContext
-from trainmaster.pytorch._units import UNKNOWN, Position
+from trainmaster.pytorch._units import UNKNOWN, Goal, Plan, Position
 
 logger = logging.getLogger("trainmaster.pytorch")
 
