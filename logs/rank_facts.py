@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from jobs.models import Allocation
 from jobs.states import Reason
-from logs import pulse
-from logs.models import RankSeen
 from logs.rank_expression import Known
+from logs.rank_status import ranks_of
 
 #: A rank is silent when another wrote a line this much later than its own last one.
 SILENT_SECONDS = 10.0
@@ -17,22 +16,18 @@ def known(task_id: str) -> list[Known]:
 
     Whether one is silent is told by the lines' own times alone, so it stays true after the end: these stopped first.
     """
-    last: dict[int, tuple[float, str]] = {}
-    rows = RankSeen.objects.filter(task_id=task_id, rank__gte=0).values_list("rank", "last_time", "host")
-    for rank, time, host in rows:
-        last[rank] = max((time, host), last.get(rank, (time, host)))
-    newest = max((time for time, _ in last.values()), default=0.0)
-    running = {each.rank: each for each in pulse.of_task(task_id)}
+    ranks = [each for each in ranks_of(task_id) if each.rank >= 0]
+    newest = max((each.last_time or 0.0 for each in ranks), default=0.0)
     failed = _failed_first(task_id)
     return [
         Known(
-            rank,
-            running[rank].host if rank in running else last[rank][1],
-            marked=rank in running and running[rank].mark is not None,
-            silent=newest - last.get(rank, (0.0, ""))[0] >= SILENT_SECONDS,
-            failed=rank in failed,
+            each.rank,
+            each.host,
+            marked=each.mark is not None,
+            silent=newest - (each.last_time or 0.0) >= SILENT_SECONDS,
+            failed=each.rank in failed,
         )
-        for rank in sorted(last.keys() | running.keys())
+        for each in ranks
     ]
 
 

@@ -109,17 +109,12 @@ def pieces(table: Table, *, at_the_tail: bool) -> list[Table]:
 
 def insert(group_id: int, tables: Sequence[Table], *, archived: bool = False) -> None:
     """Write each table as a chunk."""
-    rows = []
-    for table in tables:
-        columns = [pack_column(column) for column in table.columns.values()]
-        ends = np.cumsum([len(column) for column in columns]).tolist()
-        rows.append(
-            (group_id, int(table.steps[0]), int(table.steps[-1]), len(table), archived,
-             list(table.columns), ends, pack_head(table), b"".join(columns))
-        )  # fmt: skip
     with cursor() as sends:
-        for row in rows:
-            sends.execute(_INSERT, row)
+        for table in tables:
+            columns = [pack_column(column) for column in table.columns.values()]
+            ends = np.cumsum([len(column) for column in columns]).tolist()
+            reports = (group_id, int(table.steps[0]), int(table.steps[-1]), len(table), archived)
+            sends.execute(_INSERT, [*reports, list(table.columns), ends, pack_head(table), b"".join(columns)])
 
 
 _INSERT = """INSERT INTO metrics_chunk
