@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 from typing import Any, Dict, List, Optional
 
 import torch
@@ -78,9 +79,7 @@ class Evaluation:
         """What `evaluate_batch` gave for each batch of this rank."""
         counted = len(inspect.signature(self.trial.evaluate_batch).parameters) > 1
         outputs = []
-        for number, batch in enumerate(self.loader.epoch(0)):
-            if number == self.most_batches:
-                break
+        for number, batch in enumerate(itertools.islice(self.loader.epoch(0), self.most_batches)):
             if self.context.experimental._auto_to_device:
                 batch = self.context.to_device(batch)
             with self._profiler.timing("evaluate_batch"), self.context._precision():
