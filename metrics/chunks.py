@@ -16,6 +16,7 @@ import json
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import psycopg
 from django.db import connection
 
 from metrics.packing import Floats, Integers, pack_floats, pack_integers, unpack_floats, unpack_integers
-from metrics.table import Column, Flags, Table, cut
+from metrics.table import Column, Flags, Table
 
 #: A chunk with so many reports is not added to.
 FULL = 1000
@@ -102,9 +103,11 @@ def pieces(table: Table, *, at_the_tail: bool) -> list[Table]:
     if count <= FULL:
         return [table]
     if at_the_tail:
-        return cut(table, [min(FULL, count - start) for start in range(0, count, FULL)])
-    share, more = divmod(count, -(-count // FULL))
-    return cut(table, [share + (index < more) for index in range(-(-count // FULL))])
+        sizes = [min(FULL, count - start) for start in range(0, count, FULL)]
+    else:
+        share, more = divmod(count, -(-count // FULL))
+        sizes = [share + (index < more) for index in range(-(-count // FULL))]
+    return [table.taken(slice(*ends)) for ends in pairwise([0, *accumulate(sizes)])]
 
 
 def insert(group_id: int, tables: Sequence[Table], *, archived: bool = False) -> None:
