@@ -13,7 +13,7 @@ from events.models import Event
 from jobs import exits
 from jobs.models import Allocation, Task
 from jobs.states import NEVER_STARTED, NOT_THE_CODES_FAULT, AllocationState, Reason, TaskState
-from logs import last_words, log_labels, missing_program, stops
+from logs import last_words, log_labels, stops, tracebacks
 from logs.last_words import LastWords
 from logs.log_labels import Match
 
@@ -119,12 +119,12 @@ def _failure(
         meaning = f"exit code 1: {words.cause}"
     elif words.cause:
         meaning = f"{meaning} ({words.cause})"
-    program = missing_program.named(line.text for line in words.lines) if code == _NOT_FOUND else ""
+    program = tracebacks.missing_program(line.text for line in words.lines) if code == _NOT_FOUND else ""
     if program:
         meaning = f"{meaning}: {program}"
     sentences = [
         _headline(reason, detail, rank, host, meaning),
-        *([missing_program.advice(program, host or "the host")] if program else []),
+        *([tracebacks.about_missing(program, host or "the host")] if program else []),
         *_memory(detail.get("oom_kills"), code, signal, host),
         *_others(ends, rank),
         *_policies(matches),
