@@ -89,7 +89,6 @@ def read(
     *,
     first_time: float | None = None,
     last_time: float | None = None,
-    points: int = POINTS,
 ) -> Iterator[tuple[str, list[SampleLine]]]:
     """The lines of these charts, of the charts without a host those of `hosts`. Raises ValueError as `parse` does."""
     wanted = [(chart_id, *parse(chart_id)) for chart_id in chart_ids]
@@ -98,7 +97,7 @@ def read(
     if any(not host for _, _, host in wanted):
         of_hosts.update(hosts)
     found = samples.of_task(
-        task_id, names, hosts=of_hosts, first_time=first_time, last_time=last_time, points=points
+        task_id, names, hosts=of_hosts, first_time=first_time, last_time=last_time, points=POINTS
     )
     for chart_id, name, host in wanted:
         of_chart = [

@@ -14,12 +14,11 @@ import numpy.typing as npt
 
 from metrics import stragglers
 from metrics.packing import Floats
-from metrics.stragglers import StepMatrix, Straggler, edges_of, spread
+from metrics.stragglers import COLUMNS, StepMatrix, Straggler, edges_of, spread
 from metrics.timings import STEP, WORK, CountSeries, TaskTimings, TimingSeries
 from metrics.traces import plain
 from trainmaster.quantities import duration
 
-COLUMNS = 120
 #: timings of one step that are together so much longer than it ran beside each other
 _OVERLAP = 1.02
 REST = "not timed"
