@@ -49,9 +49,7 @@ class SampleLine:
     `low` and `high` are None where every point stands for itself.
     """
 
-    host: str
-    name: str
-    part: str
+    key: str
     times: Floats  # epoch seconds
     mean: Floats
     low: Floats | None
@@ -118,9 +116,7 @@ def line(series: SampleSeries) -> SampleLine:
 
     own = np.array_equal(series.low, series.high)
     return SampleLine(
-        host=series.host,
-        name=series.name,
-        part=series.part,
+        key=f"{series.host}/{series.part}",
         times=np.insert(series.times, places, middles),
         mean=broken(series.mean),
         low=None if own else broken(series.low),
@@ -218,7 +214,7 @@ def points(charts: Iterable[tuple[str, Iterable[SampleLine]]], origin: float) ->
 
 def _points(each: SampleLine, place: int) -> dict[str, object]:
     said: dict[str, object] = {
-        "key": f"{each.host}/{each.part}", "times": place, "mean": plain(each.mean),
+        "key": each.key, "times": place, "mean": plain(each.mean),
         "total": each.total, "gap": each.gap, "last": each.last,
     }  # fmt: skip
     if each.low is not None and each.high is not None:
