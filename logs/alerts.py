@@ -31,24 +31,18 @@ class Alert:
 
 def raised(trial_id: int, task_id: str, experiment_id: int, data: dict[str, Any]) -> None:
     """Write it down, unless the trial has raised PER_TRIAL already."""
-    if not _too_many(Event.Kind.TRIAL, trial_id):
-        record(
-            Event.Kind.TRIAL, trial_id, reason=REASON, actor="training code", detail=_kept(data), task_id=task_id,
-            experiment_id=experiment_id,
-        )  # fmt: skip
+    its = {"task_id": task_id, "experiment_id": experiment_id}
+    _raise(Event.Kind.TRIAL, trial_id, data, actor="training code", **its)
 
 
 def raised_for_experiment(experiment_id: int, data: dict[str, Any], *, actor: str) -> None:
     """Store an alert about an experiment as a whole, raised by a user over REST."""
-    if not _too_many(Event.Kind.EXPERIMENT, experiment_id):
-        record(
-            Event.Kind.EXPERIMENT, experiment_id, reason=REASON, actor=actor, detail=_kept(data),
-            experiment_id=experiment_id,
-        )  # fmt: skip
+    _raise(Event.Kind.EXPERIMENT, experiment_id, data, actor=actor, experiment_id=experiment_id)
 
 
-def _too_many(kind: Event.Kind, subject: int) -> bool:
-    return Event.objects.filter(kind=kind, subject=str(subject), reason=REASON).count() >= PER_TRIAL
+def _raise(kind: Event.Kind, subject: int, data: dict[str, Any], **columns: Any) -> None:
+    if Event.objects.filter(kind=kind, subject=str(subject), reason=REASON).count() < PER_TRIAL:
+        record(kind, subject, reason=REASON, detail=_kept(data), **columns)
 
 
 def _kept(data: dict[str, Any]) -> dict[str, str]:

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from threading import local
 from typing import Any, NamedTuple
 
@@ -33,8 +34,18 @@ LARGEST_CHUNK_BYTES = 512 * 1024 * 1024
 _MICROSECONDS = 1_000_000
 _LATEST_TIME = 1e11  # a clock beyond the year 5138 is broken
 
-_per_thread = local()  # a zstd context serves one thread at a time
 _DIGIT_OF_LEVEL = {level.name: ord(str(level.value)) for level in Level}
+
+
+class _Zstd(local):
+    """The contexts of one thread: zstd's serve one at a time."""
+
+    def __init__(self) -> None:
+        self.compressor = cache(lambda level: zstandard.ZstdCompressor(level=level))
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_zstd = _Zstd()
 
 
 class Source(NamedTuple):
@@ -151,7 +162,7 @@ def _packed(runs: Sequence[ChunkRun], zstd_level: int) -> Packed:
         first_time=min(times) / _MICROSECONDS,
         last_time=max(times) / _MICROSECONDS,
         written=_written(runs),
-        data=_compressor(zstd_level).compress(content),
+        data=_zstd.compressor(zstd_level).compress(content),
     )
 
 
@@ -197,18 +208,4 @@ def _kinds(runs: Sequence[ChunkRun]) -> int:
 
 def unpack(data: bytes | memoryview) -> bytes:
     """Header and text of a chunk's `data`."""
-    return _decompressor().decompress(data, max_output_size=LARGEST_CHUNK_BYTES)
-
-
-def _compressor(level: int) -> zstandard.ZstdCompressor:
-    made: dict[int, zstandard.ZstdCompressor] = _per_thread.__dict__.setdefault("compressors", {})
-    if level not in made:
-        made[level] = zstandard.ZstdCompressor(level=level)
-    return made[level]
-
-
-def _decompressor() -> zstandard.ZstdDecompressor:
-    if not hasattr(_per_thread, "decompressor"):
-        _per_thread.decompressor = zstandard.ZstdDecompressor()
-    decompressor: zstandard.ZstdDecompressor = _per_thread.decompressor
-    return decompressor
+    return _zstd.decompressor.decompress(data, max_output_size=LARGEST_CHUNK_BYTES)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from functools import reduce
+from operator import or_
 
 from accounts.refusals import Refusal
 
@@ -51,7 +53,4 @@ def bit_of(name: str | None) -> int:
 
 
 def mask_of(levels: Iterable[Level]) -> int:
-    mask = 0
-    for level in levels:
-        mask |= level.bit
-    return mask
+    return reduce(or_, (level.bit for level in levels), 0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import groupby
+from operator import or_
 from typing import NamedTuple
 
 #: The number that stands for "no rank" wherever ranks are listed.
@@ -69,10 +71,7 @@ class LogLine(NamedTuple):
 
 def mask_of_streams(letters: Iterable[str]) -> int:
     """The bits of these streams in a chunk's `kinds`."""
-    mask = 0
-    for letter in letters:
-        mask |= _BIT_OF_STREAM.get(letter, 0)
-    return mask
+    return reduce(or_, (_BIT_OF_STREAM.get(letter, 0) for letter in letters), 0)
 
 
 def blocks_of(lines: Iterable[NewLine]) -> list[Block]:

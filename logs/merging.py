@@ -8,9 +8,9 @@ well as it can be lies at or before the log's `merged_line` and is not looked at
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from itertools import chain
+from itertools import chain, takewhile
 from typing import NamedTuple
 
 from django.conf import settings
@@ -76,7 +76,7 @@ def merge(task_id: str, before: datetime, *, ended: bool) -> tuple[int, bool]:
     merged_line = TaskLog.objects.values_list("merged_line", flat=True).get(pk=task_id)
     chunks = Chunk.objects.filter(task_id=task_id, first_line__gt=merged_line).order_by("first_line")
     rows = chunks.values_list("first_line", "last_line", "text_bytes", "stored_at")[:_CHUNKS_PER_LOOK]
-    cold = [_Small(*row[:3]) for row in _while_cold(rows, before)]
+    cold = [_Small(*row[:3]) for row in takewhile(lambda row: row[3] < before, rows)]
     groups = list(_groups(cold))
     fewer = sum(_merge(task_id, group) for group in groups)
     more = len(cold) == _CHUNKS_PER_LOOK
@@ -86,15 +86,6 @@ def merge(task_id: str, before: datetime, *, ended: bool) -> tuple[int, bool]:
         settled = cold[-1].last if cold else merged_line
     TaskLog.objects.filter(pk=task_id, merged_line__lt=settled).update(merged_line=settled)
     return fewer, more and settled > merged_line
-
-
-def _while_cold(
-    rows: Iterable[tuple[int, int, int, datetime]], before: datetime
-) -> Iterator[tuple[int, int, int, datetime]]:
-    for row in rows:
-        if row[3] >= before:
-            return
-        yield row
 
 
 def _groups(chunks: Sequence[_Small]) -> Iterator[list[_Small]]:

@@ -155,29 +155,25 @@ def _seen(said: object, host: str, age: float) -> Seen | None:
         host=host,
         state=_word(said.get("state")),
         pid=_whole(said.get("pid")) or 0,
-        state_seconds=_later(said.get("state_seconds"), age),
+        state_seconds=_later(said.get("state_seconds"), age) or age,
         step=_whole(said.get("step")),
         calls=None if quiet is None else _whole(said.get("calls")),
         waits=said.get("waits") is True,
         beats=_whole(said.get("beats")) or 0,
-        quiet=None if quiet is None else quiet + age,
+        quiet=_later(quiet, age),
         gap=_number(said.get("gap_seconds")) or 0.0,
         doing=_word(said.get("doing")),
         cpu=_number(said.get("cpu")) or 0.0,
         gpu=None if gpu is None else min(100, gpu),
-        wrote=_later_if_known(said.get("wrote_seconds"), age),
+        wrote=_later(said.get("wrote_seconds"), age),
         idle_seconds=_number(said.get("idle_seconds")) or 0.0,
         waits_in=_word(said.get("waits_in")),
     )
 
 
-def _later_if_known(value: object, age: float) -> float | None:
+def _later(value: object, age: float) -> float | None:
     seconds = _number(value)
     return None if seconds is None else seconds + age
-
-
-def _later(value: object, age: float) -> float:
-    return (_number(value) or 0.0) + age
 
 
 def _number(value: object) -> float | None:

@@ -1,4 +1,4 @@
-"""What the status frames say of a task's ranks: read once a second, encoded once for all viewers of the process."""
+"""What is known of a task's ranks: for status frames, which are encoded once for all viewers, and for expressions."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+from jobs.models import Allocation
+from jobs.states import Reason
 from logs import pulse, pulse_marks
 from logs.models import RankSeen
+from logs.rank_expression import Known
 
 #: Up to so many ranks each frame names them all; above, those that changed, and now and then all of them.
 RANKS_IN_EVERY_FRAME = 16
 WHOLE_EVERY = 5
 #: Ages in a frame are at most so much older than the frame.
 ENCODED_SECONDS = 0.2
+#: A rank is silent when another wrote a line this much later than its own last one.
+SILENT_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -123,3 +128,30 @@ def _written(task_id: str) -> dict[int, RankNow]:
             later = host if last_time > before else known.host
             newest[rank] = RankNow(rank, later, lines + known.lines, max(last_time, before))
     return newest
+
+
+def known(task_id: str) -> list[Known]:
+    """All ranks (>= 0) that have written or run, by number; one that moved stands where it runs or wrote last.
+
+    Whether one is silent is told by the lines' own times alone, so it stays true after the end: these stopped first.
+    """
+    ranks = [each for each in ranks_of(task_id) if each.rank >= 0]
+    newest = max((each.last_time or 0.0 for each in ranks), default=0.0)
+    failed = _failed_first(task_id)
+    return [
+        Known(
+            each.rank,
+            each.host,
+            marked=each.mark is not None,
+            silent=newest - (each.last_time or 0.0) >= SILENT_SECONDS,
+            failed=each.rank in failed,
+        )
+        for each in ranks
+    ]
+
+
+def _failed_first(task_id: str) -> set[int]:
+    """The ranks that were the first to fail in one of the attempts."""
+    ended = Allocation.objects.filter(task_id=task_id, exit_reason=Reason.RANK_FAILED)
+    ranks = (detail.get("rank") for detail in ended.values_list("exit_detail", flat=True))
+    return {rank for rank in ranks if rank is not None}

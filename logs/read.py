@@ -4,37 +4,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 from jobs.models import Member
 from logs.chunks import unpack
 from logs.contents import Contents, Piece
-from logs.filters import Clock, Filters
+from logs.filters import Clock
+from logs.filters import Filters as Filters
 from logs.lines import LogLine
 from logs.models import Chunk, TaskLog
 from logs.scan import Patience, chunks_before, chunks_behind
-
-__all__ = [
-    "Filters",
-    "LogPage",
-    "Slice",
-    "backward",
-    "forward",
-    "last_number",
-    "number_at",
-    "pieces",
-    "slice_about",
-    "slice_after",
-    "slice_before",
-    "tail",
-]
 
 #: A read with a rare match gives up after this time and says how far it came, so that it can go on.
 SCAN_SECONDS = 0.5
 #: A slice ends before it grows over this, so that a log of very long lines is answered in pieces too.
 SLICE_CHARACTERS = 2 * 1024 * 1024
+CONTEXT_LINES_MAX = 50
+#: Each match with context costs a read of its own, so a page has fewer of them.
+CONTEXT_MATCHES_MAX = 100
+#: After this time the matches left stand without context: a rare rank's neighbors may be far away.
+CONTEXT_SECONDS = 1.0
 
 
 class LogPage(NamedTuple):
@@ -181,6 +172,44 @@ def _fitting(sizes: list[int]) -> int:
         if total > SLICE_CHARACTERS and index:
             return index
     return len(sizes)
+
+
+def around(task_id: str, matches: list[LogLine], filters: Filters, context: int) -> list[LogLine]:
+    """The matches and up to `context` lines before and behind each, in order and each once, as `grep -C` shows them.
+
+    The neighbors obey the other filters: around a match in rank 3 alone stand lines of rank 3.
+    """
+    others = replace(filters, text="", pattern="")
+    deadline = time.monotonic() + CONTEXT_SECONDS
+    found = {line.number: line for line in matches}
+    for begin, end in _ranges(matches, context):
+        if time.monotonic() > deadline:
+            break
+        for line in _between(task_id, begin, end, others, context):
+            found.setdefault(line.number, line)
+    return [found[number] for number in sorted(found)]
+
+
+def _ranges(matches: list[LogLine], context: int) -> list[tuple[int, int]]:
+    """First and last number of matches whose surroundings meet."""
+    ranges: list[tuple[int, int]] = []
+    for line in matches:
+        if ranges and line.number - ranges[-1][1] <= 2 * context + 1:
+            ranges[-1] = (ranges[-1][0], line.number)
+        else:
+            ranges.append((line.number, line.number))
+    return ranges
+
+
+def _between(task_id: str, begin: int, end: int, others: Filters, context: int) -> Iterable[LogLine]:
+    if others == Filters():  # numbers are dense: one read has both sides
+        first = max(1, begin - context)
+        return forward(task_id, first - 1, others, end + context - first + 1).lines
+    before = backward(task_id, begin, others, context).lines
+    room = min(end - begin + 1, 1000) + context
+    behind = forward(task_id, begin - 1, others, room).lines
+    inside = [line for line in behind if line.number <= end]
+    return [*before, *inside, *[line for line in behind if line.number > end][:context]]
 
 
 def pieces(

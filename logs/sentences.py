@@ -10,6 +10,7 @@ from jobs.states import NOT_THE_CODES_FAULT, AllocationState, MemberState, Reaso
 from logs.alerts import alert_of
 from logs.levels import Level
 from logs.log_labels import match_of
+from logs.stops import by, label
 from trainmaster.quantities import duration
 
 
@@ -68,7 +69,7 @@ def _of_allocation(event: Event) -> Sentence | None:
     match event.to_state:
         case AllocationState.STARTING if event.reason == Reason.STARTED_BY_USER:
             names = ", ".join(str(name) for name in detail.get("hosts", []))
-            return Sentence(Level.INFO, f"{run} was started{_by(event.actor)} outside the queue, on {names}.")
+            return Sentence(Level.INFO, f"{run} was started{by(event.actor)} outside the queue, on {names}.")
         case AllocationState.RUNNING if event.reason == Reason.HEARD_AGAIN:
             return Sentence(Level.INFO, f"{run} responded again and continues.")
         case AllocationState.ASSIGNED:
@@ -91,7 +92,7 @@ def _hosts(detail: dict[str, Any]) -> str:
 
 def _of_stop(run: str, event: Event) -> Sentence:
     how = "was asked to save and exit" if event.detail["stop"] == "PREEMPT" else "is being stopped"
-    return Sentence(Level.INFO, f"{run} {how}: {_why(event.reason)}{_by(event.actor)}.")
+    return Sentence(Level.INFO, f"{run} {how}: {label(event.reason)}{by(event.actor)}.")
 
 
 def _of_end(run: str, event: Event) -> Sentence:
@@ -100,7 +101,7 @@ def _of_end(run: str, event: Event) -> Sentence:
     level = Level.ERROR if event.reason in _FAILURES else Level.INFO
     if silent := event.detail.get("silent_seconds"):
         return Sentence(level, f"{run} was given up: no sign of life for {duration(silent)}.")
-    why = _lacking(event) or _why(event.reason) + _failure(event.detail)
+    why = _lacking(event) or label(event.reason) + _failure(event.detail)
     return Sentence(level, f"{run} ended: {why}{known_late(event)}.")
 
 
@@ -140,7 +141,7 @@ def _of_member(event: Event) -> Sentence | None:
     if event.reason == Reason.COMMAND_NOT_FOUND:  # which says as much as its code
         detail["code"] = None
     host = event.detail.get("host") or f"member {event.detail.get('index', '?')}"
-    return Sentence(Level.ERROR, f"The part on {host} ended: {_why(event.reason)}{_failure(detail)}.")
+    return Sentence(Level.ERROR, f"The part on {host} ended: {label(event.reason)}{_failure(detail)}.")
 
 
 def _of_remains(event: Event) -> Sentence | None:
@@ -157,26 +158,17 @@ def _of_task(event: Event) -> Sentence | None:
     if event.to_state == TaskState.WAITING and event.from_state == TaskState.RUNNING:
         if event.reason in _COUNTED and detail.get("restarts"):
             count = f"restart {detail['restarts']} of {detail.get('max_restarts', '?')}"
-            return Sentence(Level.WARNING, f"Queued again ({count}): {_why(event.reason)}.")
-        return Sentence(Level.INFO, f"Queued again: {_why(event.reason)}{_by(event.actor)}.")
+            return Sentence(Level.WARNING, f"Queued again ({count}): {label(event.reason)}.")
+        return Sentence(Level.INFO, f"Queued again: {label(event.reason)}{by(event.actor)}.")
     if event.to_state == TaskState.WAITING and event.from_state:
-        return Sentence(Level.INFO, f"Queued: {_why(event.reason)}{_by(event.actor)}.")
+        return Sentence(Level.INFO, f"Queued: {label(event.reason)}{by(event.actor)}.")
     if event.to_state == TaskState.PAUSED and event.from_state and event.reason != Reason.REPLACED:
-        return Sentence(Level.INFO, f"Paused{_by(event.actor)}.")
+        return Sentence(Level.INFO, f"Paused{by(event.actor)}.")
     if event.to_state == TaskState.ENDED:
         level = Level.ERROR if event.reason in _FAILURES else Level.INFO
-        why = "" if event.reason == Reason.COMPLETED else f": {_why(event.reason)}"
+        why = "" if event.reason == Reason.COMPLETED else f": {label(event.reason)}"
         return Sentence(level, f"The task has ended{why}.")
     return None
-
-
-def _why(code: str) -> str:
-    return str(Reason(code).label) if code in Reason.values else code.replace("_", " ")
-
-
-def _by(actor: str) -> str:
-    kind, _, name = actor.partition(":")
-    return f" by {name}" if kind == "user" and name else ""
 
 
 def _count(number: int, noun: str) -> str:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from django.db import transaction
-from django.db.models import Q
 from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
@@ -58,7 +57,7 @@ def answer(task_id: str, answers: Mapping[int, tuple[bool, str]]) -> None:
 
 def answered(task_id: str, ranks: Sequence[int]) -> dict[int, RankStack]:
     """The answers that have come."""
-    rows = RankStack.objects.filter(Q(answered_at__isnull=False), task_id=task_id, rank__in=ranks)
+    rows = RankStack.objects.filter(task_id=task_id, rank__in=ranks, answered_at__isnull=False)
     return {row.rank: row for row in rows}
 
 

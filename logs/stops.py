@@ -39,8 +39,6 @@ def sentences(allocation: Allocation, members: list[Member], reason: Reason) -> 
 
 
 def _why(allocation: Allocation, members: list[Member], reason: Reason) -> str:
-    user = user_of(allocation.stop_actor)
-    by = f" by {user}" if user else ""
     if reason == Reason.PREEMPTED:
         return f"Preempted by {_other_job(allocation.stop_for_task)}."
     if reason == Reason.TIME_LIMIT:
@@ -51,8 +49,8 @@ def _why(allocation: Allocation, members: list[Member], reason: Reason) -> str:
         return f"Stopped because {', '.join(off) or 'its host'} was disabled."
     wish = _WISHES.get(reason)
     if wish is None:
-        return f"Stopped: {reason.label}{by}."
-    return f"{wish}{'' if reason in _BY_SEARCHER else by}."
+        return f"Stopped: {reason.label}{by(allocation.stop_actor)}."
+    return f"{wish}{'' if reason in _BY_SEARCHER else by(allocation.stop_actor)}."
 
 
 def _other_job(task_id: str) -> str:
@@ -88,13 +86,18 @@ def lost_host(name: str) -> str:
     )
     if event is None:
         return f"{name or 'Its host'} was declared lost."
-    user = user_of(event.actor)
-    by = f" by {user}" if user else " by the pool's rule, because it was silent for too long"
-    return f"{name} was declared lost{by}."
+    who = by(event.actor) or " by the pool's rule, because it was silent for too long"
+    return f"{name} was declared lost{who}."
 
 
 def label(reason: str) -> str:
     return str(Reason(reason).label) if reason in Reason.values else reason.replace("_", " ")
+
+
+def by(actor: str) -> str:
+    """` by ada` for `user:ada`; empty for the server and its like."""
+    user = user_of(actor)
+    return f" by {user}" if user else ""
 
 
 def user_of(actor: str) -> str:

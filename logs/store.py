@@ -128,12 +128,11 @@ def _parameters(task_id: str, source: Source, blocks: Sequence[Block]) -> dict[s
         "hosts": [source.host],
         "host": source.host,
         "start": list(accumulate((part.lines for part in parts), initial=0))[:-1],
-        "lines": [part.lines for part in parts],
         "ranks": [f"{{{','.join(map(str, part.ranks))}}}" for part in parts],
-        "kinds": [part.kinds for part in parts],
-        "first_time": [part.first_time for part in parts],
-        "last_time": [part.last_time for part in parts],
-        "text_bytes": [part.text_bytes for part in parts],
+        **{
+            name: [getattr(part, name) for part in parts]
+            for name in ("lines", "kinds", "first_time", "last_time", "text_bytes")
+        },
         "data": [part.data for part in parts] or None,
         "seen_rank": ranks,
         "seen_lines": [counts[rank] for rank in ranks],
@@ -212,16 +211,5 @@ def _write(log: TaskLog, lines: Sequence[NewLine]) -> None:
 
 def as_chunk(task_id: str, first_line: int, packed: Packed) -> Chunk:
     """The packed lines as an unsaved row; the first of them gets the number `first_line`."""
-    return Chunk(
-        task_id=task_id,
-        first_line=first_line,
-        last_line=first_line + packed.lines - 1,
-        members=packed.members,
-        hosts=packed.hosts,
-        first_time=packed.first_time,
-        last_time=packed.last_time,
-        ranks=packed.ranks,
-        kinds=packed.kinds,
-        text_bytes=packed.text_bytes,
-        data=packed.data,
-    )
+    columns = {name: value for name, value in vars(packed).items() if name not in {"lines", "written"}}
+    return Chunk(task_id=task_id, first_line=first_line, last_line=first_line + packed.lines - 1, **columns)

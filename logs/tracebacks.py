@@ -1,9 +1,9 @@
-"""Finds in the lines of a process that ended badly what it said about it: its last traceback. Pure."""
+"""Finds what a process that ended badly said about it in its lines: its last traceback, or a missing program. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 #: PyTorch's excepthook puts it before every line of a rank's traceback.
@@ -43,6 +43,15 @@ _ROOT_CODE = re.compile(r"^\s+exitcode\s+: (-?\d+) ")
 _MESSAGE_LINES = 15
 #: What may stand below a traceback although the process died of it: last words of exit handlers.
 _LINES_BELOW = 40
+#: what the shell, `env` or the runner print before exit code 127
+_SHELL = r"^(?:\S*sh: (?:line )?(?:\d+: )?|\S+: (?:line )?\d+: )(?:exec: )?"
+_COMPLAINTS = [
+    re.compile(_SHELL + r"([^\s:]+): (?:command )?not found$"),
+    re.compile(_SHELL + r"([^\s:]+): No such file or directory$"),
+    re.compile(r"\benv: \W?([\w./+-]+)\W?: No such file or directory$"),
+    re.compile(r"^ERROR: trainmaster: command not found: '([^']+)'"),  # trainmaster/runner/keeper.py
+    re.compile(r"^ERROR: trainmaster: command not found: .* first line of '([^']+)'"),
+]
 
 
 class Block(NamedTuple):
@@ -158,3 +167,21 @@ def _without_blank_end(texts: Sequence[str], first: int, last: int) -> int:
     while last > first and not texts[last].strip():
         last -= 1
     return last
+
+
+def missing_program(lines: Iterable[str]) -> str:
+    """The program that the last of these lines says is missing; empty if none says so."""
+    found = (
+        match[1] for text in reversed(list(lines)) for each in _COMPLAINTS if (match := each.search(text))
+    )
+    return next(found, "")
+
+
+def about_missing(program: str, host: str) -> str:
+    """What to check about it on that host."""
+    if "/" in program:
+        return f"Check on {host} that {program} exists, and the interpreter that its first line names."
+    return (
+        f"{program} is not on the PATH of jobs on {host}: check its spelling, install it there, or set the Python "
+        "environment that has it (environment.python or environment.activate)."
+    )

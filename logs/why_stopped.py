@@ -13,7 +13,7 @@ from events.models import Event
 from jobs import exits
 from jobs.models import Allocation, Task
 from jobs.states import NEVER_STARTED, NOT_THE_CODES_FAULT, AllocationState, Reason, TaskState
-from logs import last_words, log_labels, missing_program, stops
+from logs import last_words, log_labels, stops, tracebacks
 from logs.last_words import LastWords
 from logs.log_labels import Match
 
@@ -101,11 +101,8 @@ def of_attempt(allocation: Allocation) -> Story:
             meaning="exit code 0",
             matches=matches,
         )
-    return _failure(allocation, reason, [end for member in members for end in _ends(member)], matches)
-
-
-def _ends(member: Any) -> list[dict[str, Any]]:
-    return [{**end, "host": member.host.name} for end in member.rank_ends]
+    ends = [end for member in members for end in member.rank_ends]
+    return _failure(allocation, reason, ends, matches)
 
 
 def _failure(
@@ -122,12 +119,12 @@ def _failure(
         meaning = f"exit code 1: {words.cause}"
     elif words.cause:
         meaning = f"{meaning} ({words.cause})"
-    program = missing_program.named(line.text for line in words.lines) if code == _NOT_FOUND else ""
+    program = tracebacks.missing_program(line.text for line in words.lines) if code == _NOT_FOUND else ""
     if program:
         meaning = f"{meaning}: {program}"
     sentences = [
         _headline(reason, detail, rank, host, meaning),
-        *([missing_program.advice(program, host or "the host")] if program else []),
+        *([tracebacks.about_missing(program, host or "the host")] if program else []),
         *_memory(detail.get("oom_kills"), code, signal, host),
         *_others(ends, rank),
         *_policies(matches),
@@ -158,17 +155,13 @@ def _memory(kills: object, code: int | None, signal: int | None, host: str) -> l
     if signal != 9 and code != 137:
         return []
     counts = kills if isinstance(kills, dict) else {}
-    own, anywhere = counts.get("cgroup", 0), counts.get("host", 0)
-    if own:
-        count = f"{own} process" + ("" if own == 1 else "es")
-        return [
-            f"Out of memory: the kernel's OOM killer ended {count} of its cgroup on {host} during the run."
-        ]
-    if anywhere:
-        count = f"{anywhere} process" + ("" if anywhere == 1 else "es")
-        return [
-            f"Possibly out of memory: the kernel's OOM killer ended {count} somewhere on {host} during the run."
-        ]
+    for place, how_sure, where in (
+        ("cgroup", "Out of memory", "of its cgroup"),
+        ("host", "Possibly out of memory", "somewhere"),
+    ):
+        if count := counts.get(place, 0):
+            killed = f"{count} process{'' if count == 1 else 'es'} {where}"
+            return [f"{how_sure}: the kernel's OOM killer ended {killed} on {host} during the run."]
     if counts:
         return [f"Not out of memory: the kernel's OOM killer ended no process on {host} during the run."]
     return ["It is unknown whether memory ran out: nothing on the host recorded it."]
@@ -241,9 +234,9 @@ def _without_attempt(task: Task) -> Story:
     if event is None:
         return Story()
     user = stops.user_of(event.actor)
-    by = {"user": user} if user else {}
-    said = _sentence(f"{stops.label(event.reason)}{f' by {user}' if user else ''} before it started")
-    return Story(sentences=[said], stopped_by={**by, "reason": event.reason})
+    stopped_by = {"user": user} if user else {}
+    said = _sentence(f"{stops.label(event.reason)}{stops.by(event.actor)} before it started")
+    return Story(sentences=[said], stopped_by={**stopped_by, "reason": event.reason})
 
 
 def _sentence(text: str) -> str:

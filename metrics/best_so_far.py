@@ -13,7 +13,6 @@ from metrics.packing import Floats, Integers
 from metrics.series import Series
 from metrics.traces import (
     BLUE,
-    LEGEND,
     MOST_IN_LEGEND,
     MOST_TRIALS,
     Figure,
@@ -21,9 +20,10 @@ from metrics.traces import (
     curve,
     look,
     marked,
+    over_steps,
     plain,
     reduced,
-    title,
+    value_axis,
 )
 from metrics.units import of_span
 
@@ -130,11 +130,10 @@ def _finite(values: Floats) -> Floats:
 
 
 def _trace(pk: int, each: Series, place: int, *, is_best: bool) -> Trace:
-    style = look(place)
     return curve(
         f"trial {pk}{' (best)' if is_best else ''}{reduced(each)}",
         each,
-        {"color": style.color, "width": 3 if is_best else 1.5, "dash": style.dash},
+        look(place).line(3 if is_best else 1.5),
         marker=marked(each, 5 if is_best else 4),
         opacity=1 if is_best else 0.75,
     )
@@ -155,12 +154,8 @@ def _star(each: Series, reached: float) -> dict[str, Any]:
 
 
 def _layout(name: str, metric: str, axis: str, *, legend: bool) -> dict[str, Any]:
-    return {
-        "title": title(name),
-        "showlegend": legend,
-        "legend": LEGEND,
+    return over_steps(name, legend=legend) | {
         "hovermode": "closest",
         "xaxis": {"title": {"text": axis}, "rangemode": "tozero"},
-        "yaxis": {"title": {"text": metric}, "automargin": True},
-        "uirevision": name,  # zoom and hidden curves stay when new points come
+        "yaxis": value_axis(metric),
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 from metrics import series
 from metrics.series import Series
-from metrics.traces import AMBER, BLUE, GRAY, LEGEND, Figure, curve, reduced, title
+from metrics.traces import AMBER, BLUE, GRAY, Figure, curve, over_steps, reduced
 
 #: Groups first in the list of a trial's figures; the user's own follow by name.
 FIRST_GROUPS = ["training", "validation"]
@@ -36,10 +36,8 @@ def trial_figures(
 ) -> list[Figure]:
     """A figure per metric, its groups as traces over steps; `highlight` (the searcher's metric) comes first.
 
-    `train_loss` and `val_loss` share the chart `loss` (features.md 4.6). Only the first `most` are read.
-
-    Each is {"name", "data", "layout", "points", "total"}, where points < total says that it was reduced (to the
-    envelope of its extremes).
+    `train_loss` and `val_loss` share the chart `loss` (features.md 4.6). Only the first `most` are read. The name of a
+    curve says if it is reduced (to the envelope of its extremes).
     """
     known, first = series.names(trial_id), stem(highlight or "")
     stems = {stem(name) for names in known.values() for name in names}
@@ -49,9 +47,7 @@ def trial_figures(
         names = [name for name in known[group] if stem(name) in chosen]
         for each in series.read(trial_id, group, names, points=points):
             traces.setdefault(stem(each.name), []).append((group, each))
-    return [
-        metric_figure(name, traces[name], is_highlighted=name == first) for name in chosen if name in traces
-    ]
+    return [metric_figure(name, traces[name]) for name in chosen if name in traces]
 
 
 def ordered(groups: Iterable[str]) -> list[str]:
@@ -59,30 +55,10 @@ def ordered(groups: Iterable[str]) -> list[str]:
     return sorted(groups, key=lambda group: (group not in FIRST_GROUPS, group))
 
 
-def metric_figure(name: str, groups: list[tuple[str, Series]], *, is_highlighted: bool = False) -> Figure:
+def metric_figure(name: str, groups: list[tuple[str, Series]]) -> Figure:
     """One metric over steps, a line per group."""
-    total = sum(each.total for _, each in groups)
-    shown = sum(len(each.steps) for _, each in groups)
-    return {
-        "name": name,
-        "highlight": is_highlighted,
-        "points": shown,
-        "total": total,
-        "data": [_trace(group, each) for group, each in groups],
-        "layout": {
-            "title": title(name),
-            "height": 320,
-            "showlegend": True,
-            "legend": LEGEND,
-            "hovermode": "x unified",
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "margin": {"l": 52, "r": 12, "t": 34, "b": 40},
-            "xaxis": {"title": {"text": "steps completed"}},
-            "yaxis": {"automargin": True},
-            "uirevision": name,  # zoom and hidden traces stay when new points come
-        },
-    }
+    data = [_trace(group, each) for group, each in groups]
+    return {"name": name, "data": data, "layout": over_steps(name, legend=True)}
 
 
 def _trace(group: str, each: Series) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,7 @@ import psycopg
 from django.db import connection
 
 from metrics.packing import Floats, Integers, pack_floats, pack_integers, unpack_floats, unpack_integers
-from metrics.table import Column, Flags, Table, cut
+from metrics.table import Column, Flags, Table
 
 #: A chunk with so many reports is not added to.
 FULL = 1000
@@ -101,24 +103,21 @@ def pieces(table: Table, *, at_the_tail: bool) -> list[Table]:
     if count <= FULL:
         return [table]
     if at_the_tail:
-        return cut(table, [min(FULL, count - start) for start in range(0, count, FULL)])
-    share, more = divmod(count, -(-count // FULL))
-    return cut(table, [share + (index < more) for index in range(-(-count // FULL))])
+        sizes = [min(FULL, count - start) for start in range(0, count, FULL)]
+    else:
+        share, more = divmod(count, -(-count // FULL))
+        sizes = [share + (index < more) for index in range(-(-count // FULL))]
+    return [table.taken(slice(*ends)) for ends in pairwise([0, *accumulate(sizes)])]
 
 
 def insert(group_id: int, tables: Sequence[Table], *, archived: bool = False) -> None:
     """Write each table as a chunk."""
-    rows = []
-    for table in tables:
-        columns = [pack_column(column) for column in table.columns.values()]
-        ends = np.cumsum([len(column) for column in columns]).tolist()
-        rows.append(
-            (group_id, int(table.steps[0]), int(table.steps[-1]), len(table), archived,
-             list(table.columns), ends, pack_head(table), b"".join(columns))
-        )  # fmt: skip
     with cursor() as sends:
-        for row in rows:
-            sends.execute(_INSERT, row)
+        for table in tables:
+            columns = [pack_column(column) for column in table.columns.values()]
+            ends = np.cumsum([len(column) for column in columns]).tolist()
+            reports = (group_id, int(table.steps[0]), int(table.steps[-1]), len(table), archived)
+            sends.execute(_INSERT, [*reports, list(table.columns), ends, pack_head(table), b"".join(columns)])
 
 
 _INSERT = """INSERT INTO metrics_chunk
@@ -126,10 +125,23 @@ _INSERT = """INSERT INTO metrics_chunk
 VALUES (%s, %s, %s, %s, %s, %s::text[], %s::int[], %b, %b)"""
 
 
-def cursor() -> psycopg.Cursor[Any]:
+@contextmanager
+def cursor() -> Iterator[psycopg.Cursor[Any]]:
     """psycopg's own, for bytes: Django's sends them as hex within the SQL."""
     connection.ensure_connection()
-    return psycopg.Cursor(connection.connection)
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as own:
+        yield own
+
+
+def live(
+    where: str, parameters: Sequence[Any], names: Sequence[str] | None, first: int | None, last: int | None
+) -> Iterator[Row]:
+    """As `select`, without archived chunks and those that hold none of the steps from `first` to `last`."""
+    where = f"{where} AND NOT chunk.archived"
+    for condition, step in (("chunk.last_step >= %s", first), ("chunk.first_step <= %s", last)):
+        if step is not None:
+            where, parameters = f"{where} AND {condition}", [*parameters, step]
+    return select(where, parameters, names)
 
 
 def select(where: str, parameters: Sequence[Any], names: Sequence[str] | None) -> Iterator[Row]:
@@ -139,7 +151,7 @@ def select(where: str, parameters: Sequence[Any], names: Sequence[str] | None) -
     """
     some = names is not None
     sql = f"{_SELECT_SOME if some else _SELECT_ALL} WHERE {where} {_WITH_SOME if some else ''} {_ORDER}"
-    with connection.wrap_database_errors, cursor() as asks:
+    with cursor() as asks:
         asks.execute(sql, [list(names), *parameters] if names is not None else parameters, binary=True)
         for trial_id, group, count, head, found, ends, data in asks:
             if some:

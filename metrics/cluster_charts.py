@@ -1,4 +1,4 @@
-"""Figures of the cluster over time: slots in use by pool, and the queue."""
+"""Figures of the cluster over time: slots in use by pool, the queue and its waits, and slot-hours."""
 
 from __future__ import annotations
 
@@ -7,13 +7,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jobs.queued_time import Day
 from metrics.packing import Floats
-from metrics.traces import AMBER, BLUE, GRAY, LEGEND, PATTERNS, Figure, Trace, band, bars, over_time
-from metrics.units import time_axis
+from metrics.traces import AMBER, BLUE, GRAY, LEGEND, PATTERNS, Figure, Trace, amounts, band, bars, over_time
+from metrics.units import of_span, time_axis
 
 #: lengths of time that are drawn as one, and how many of them at most
 _SPANS = (60, 300, 1800, 3600, 21_600, 86_400)
 _MOST_SPANS = 340
+#: of slot-hours: more stacks are drawn together
+MOST_STACKS = len(PATTERNS)
+_OTHERS = (GRAY, "+")
+_TICKS = {"day": "%b %d", "month": "%b %Y"}
+
+Stack = tuple[str, Sequence[float]]
 
 
 class PoolSpan(NamedTuple):
@@ -93,20 +100,9 @@ def _queue(totals: Sequence[TotalSpan], size: int) -> list[dict[str, Any]]:
 def _figure(
     name: str, said: str, data: list[dict[str, Any]], unit: str, window: tuple[float, float]
 ) -> Figure:
-    return {
-        "name": name,
-        "described": f"{name}: {said}",
-        "data": data,
-        "layout": {
-            "barmode": "stack",
-            "bargap": 0,
-            "legend": LEGEND,
-            "hovermode": "x unified",
-            "xaxis": time_axis(*window),
-            "yaxis": {"automargin": True, "rangemode": "tozero", "title": {"text": unit}},
-            "uirevision": f"{name} {round(window[1] - window[0])}",
-        },
-    }
+    revision = f"{name} {round(window[1] - window[0])}"
+    layout = amounts(revision, time_axis(*window), unit, bargap=0, legend=LEGEND)
+    return {"name": name, "described": f"{name}: {said}", "data": data, "layout": layout}
 
 
 def _stack(pool: str, found: Sequence[PoolSpan], size: int, color: str, pattern: str) -> Trace:
@@ -138,3 +134,62 @@ def _field(totals: Sequence[TotalSpan], name: str) -> Floats:
 
 def _middles(totals: Sequence[TotalSpan], size: int) -> Floats:
     return np.array([each.at + size / 2 for each in totals])
+
+
+def usage_figure(title: str, unit: str, periods: Sequence[str], stacks: Sequence[Stack]) -> Figure:
+    """Slot-hours by period as stacked bars; `stacks` are (name, hours of each period), the largest first."""
+    first, rest = list(stacks[:MOST_STACKS]), stacks[MOST_STACKS:]
+    styles = dict(zip([name for name, _ in first], PATTERNS, strict=False))
+    if rest:
+        others = f"{len(rest)} others"
+        first.append((others, [sum(hours) for hours in zip(*(hours for _, hours in rest), strict=True)]))
+        styles[others] = _OTHERS
+    total = sum(sum(hours) for _, hours in stacks)
+    parts = ", ".join(f"{name} {sum(hours):.4g}" for name, hours in first)
+    return {
+        "name": title,
+        "described": f"{title}, {len(periods)} {unit}s: {total:.4g} slot-hours"
+        + (f": {parts}" if parts else ""),
+        "data": [
+            bars(
+                name,
+                periods,
+                [round(value, 4) for value in hours],
+                styles[name][0],
+                pattern=styles[name][1],
+                hovertemplate="%{y:,.4~g} slot-hours",
+            )
+            for name, hours in first
+        ],
+        "layout": amounts(
+            title,
+            {"type": "date", "tickformat": _TICKS[unit], "tickangle": 0},
+            "slot-hours",
+            bargap=0.25,
+            showlegend=len(first) > 1,
+            legend={"orientation": "h", "y": -0.12},
+        ),
+    }
+
+
+def queued_time_figure(days: list[Day]) -> Figure:
+    """The mean wait by day as bars; days on which nothing started stay empty."""
+    longest = max((day.seconds or 0.0 for day in days), default=0.0)
+    size, unit = of_span(longest)
+    seconds = [day.seconds for day in days if day.seconds is not None]
+    mean = f"{sum(seconds) / len(seconds) / size:.3g} {unit}" if seconds else "nothing started"
+    waits = bars(
+        f"{unit} in the queue",
+        [day.day.isoformat() for day in days],
+        [None if day.seconds is None else day.seconds / size for day in days],
+        BLUE,
+        customdata=[day.jobs for day in days],
+        hovertemplate=f"%{{y:.3g}} {unit}, %{{customdata}} jobs<extra></extra>",
+    )
+    xaxis = {"type": "date", "tickformat": "%b %d", "title": {"text": "day of submission (UTC)"}}
+    return {
+        "name": "Average time in the queue",
+        "described": f"Average time in the queue by day, {len(days)} days: {mean} on average",
+        "data": [waits],
+        "layout": amounts("queued time", xaxis, unit, bargap=0.35, showlegend=False),
+    }

@@ -8,12 +8,10 @@ from urllib.parse import quote, unquote
 
 from metrics import series
 from metrics.series import Series
-from metrics.traces import LEGEND, MOST_IN_LEGEND, Figure, Trace, curve, look, marked, reduced, title
+from metrics.traces import MOST_IN_LEGEND, Figure, Trace, curve, look, marked, over_steps, reduced
 
 #: of all curves of one figure together
 POINTS_PER_FIGURE = 6000
-#: groups whose curves stand first; the user's own follow by name
-FIRST_GROUPS = ("validation", "training")
 
 
 @dataclass(frozen=True, order=True)
@@ -36,12 +34,11 @@ class Metric:
 def metrics_of(trial_ids: Sequence[int], first: Sequence[Metric] = ()) -> list[Metric]:
     """What any of the trials has reported: `first`, validation, training, then the user's own groups, by name."""
     found = [Metric(group, name) for group, names in series.names(*trial_ids).items() for name in names]
-    return sorted(found, key=lambda metric: (metric not in first, *_place(metric.group), metric))
 
+    def place(metric: Metric) -> tuple[bool, bool, bool, Metric]:
+        return metric not in first, metric.group != "validation", metric.group != "training", metric
 
-def _place(group: str) -> tuple[bool, int]:
-    known = group in FIRST_GROUPS
-    return not known, FIRST_GROUPS.index(group) if known else 0
+    return sorted(found, key=place)
 
 
 def figures(trials: Mapping[int, str], metrics: Sequence[Metric]) -> list[Figure]:
@@ -61,22 +58,9 @@ def figures(trials: Mapping[int, str], metrics: Sequence[Metric]) -> list[Figure
 
 def _figure(metric: Metric, curves: Sequence[tuple[int, str, Series]]) -> Figure:
     name = f"{metric.group} {metric.name}"
-    return {
-        "name": name,
-        "data": [_trace(*curve) for curve in curves],
-        "layout": {
-            "title": title(name),
-            "showlegend": len(curves) <= MOST_IN_LEGEND,
-            "legend": LEGEND,
-            "hovermode": "x unified",
-            "xaxis": {"title": {"text": "steps completed"}},
-            "yaxis": {"automargin": True},
-            "uirevision": name,  # zoom and hidden curves stay when new points come
-        },
-    }
+    layout = over_steps(name, legend=len(curves) <= MOST_IN_LEGEND)
+    return {"name": name, "data": [_trace(*curve) for curve in curves], "layout": layout}
 
 
 def _trace(place: int, label: str, each: Series) -> Trace:
-    style = look(place)
-    line = {"color": style.color, "width": 1.5, "dash": style.dash}
-    return curve(label + reduced(each), each, line, marker=marked(each, 4))
+    return curve(label + reduced(each), each, look(place).line(1.5), marker=marked(each, 4))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 
 from metrics import samples, series, timings
 from metrics.curves import Wanted
@@ -13,6 +14,7 @@ from metrics.values import number_or_name
 
 LINES_PER_BLOCK = 5000
 _ALL = 10**9
+_TIMING_SPANS = ("first_steps", "steps", "times")
 _TIMING_FIELDS = ("count", "total_seconds", "mean", "low", "high", "p50", "p95")
 
 
@@ -21,13 +23,11 @@ def of_metrics(trial_id: int, wanted: Sequence[Wanted]) -> Generator[bytes]:
     yield _lines([["group", "metric", "step", "time", "value"]])
     for one in wanted:
         for each in series.read(trial_id, one.group, [one.name], points=_ALL):
-            for begin in range(0, each.total, LINES_PER_BLOCK):
-                part = slice(begin, begin + LINES_PER_BLOCK)
-                columns = (each.steps[part].tolist(), each.times[part].tolist(), each.values[part].tolist())
-                yield _lines(
-                    [one.group, one.name, int(step), _spelt(at, "auto"), number_or_name(value)]
-                    for step, at, value in zip(*columns, strict=True)
-                )
+            columns = (each.steps.tolist(), each.times.tolist(), each.values.tolist())
+            yield from _blocks(
+                [one.group, one.name, int(step), _spelt(at, "auto"), number_or_name(value)]
+                for step, at, value in zip(*columns, strict=True)
+            )
 
 
 def of_samples(task_id: str, charts: Sequence[tuple[str, str]], hosts: Collection[str]) -> Generator[bytes]:
@@ -37,11 +37,10 @@ def of_samples(task_id: str, charts: Sequence[tuple[str, str]], hosts: Collectio
         for each in [host] if host else hosts:
             for one in samples.of_task(task_id, [name], hosts=[each], points=_ALL):
                 columns = (one.times.tolist(), one.low.tolist(), one.high.tolist(), one.mean.tolist())
-                rows = [
+                yield from _blocks(
                     [one.host, one.name, one.part, one.metric.unit, _spelt(at), *values]
                     for at, *values in zip(*columns, strict=True)
-                ]
-                yield from _blocks(rows)
+                )
 
 
 def of_timings(task_id: str, rank: int | None) -> Generator[bytes]:
@@ -50,20 +49,17 @@ def of_timings(task_id: str, rank: int | None) -> Generator[bytes]:
     yield _lines([["rank", "name", "first_step", "last_step", "time", *fields]])
     ranks = [rank] if rank is not None else timings.ranks_of(task_id)
     for each in ranks:
-        for one in timings.of_task(task_id, ranks=[each], points=_ALL):
-            columns = [getattr(one, field).tolist() for field in _TIMING_FIELDS]
-            rows = [
+        for one in timings.read(task_id, ranks=[each], points=_ALL).timings:
+            columns = [getattr(one, field).tolist() for field in (*_TIMING_SPANS, *_TIMING_FIELDS)]
+            yield from _blocks(
                 [one.rank, one.name, int(first), int(last), _spelt(at), int(count), *values]
-                for first, last, at, count, *values in zip(
-                    one.first_steps.tolist(), one.steps.tolist(), one.times.tolist(), *columns, strict=True
-                )
-            ]
-            yield from _blocks(rows)
+                for first, last, at, count, *values in zip(*columns, strict=True)
+            )
 
 
-def _blocks(rows: Sequence[Sequence[object]]) -> Generator[bytes]:
-    for begin in range(0, len(rows), LINES_PER_BLOCK):
-        yield _lines(rows[begin : begin + LINES_PER_BLOCK])
+def _blocks(rows: Iterator[Sequence[object]]) -> Generator[bytes]:
+    while block := list(islice(rows, LINES_PER_BLOCK)):
+        yield _lines(block)
 
 
 def _spelt(at: float, timespec: str = "milliseconds") -> str:

@@ -11,11 +11,12 @@ import numpy as np
 from metrics import series
 from metrics.packing import Floats
 from metrics.series import Series
-from metrics.smoothing import smoothed
 from metrics.traces import plain
 
 #: The metric that says how far a run is in epochs (features.md 4.6).
 EPOCH = "epoch"
+#: Smoothed by more, a curve would hardly move within any number of points that a chart shows.
+MOST_SMOOTHING = 0.999
 _WHOLE = 10**12
 
 
@@ -150,6 +151,25 @@ def _curve(group: str, each: Series, view: CurveView, clock: Clock | None) -> Cu
         chosen = series.envelope(smooth_y, view.points)
         smooth_x, smooth_y = smooth_x[chosen], smooth_y[chosen]
     return Curve(group, each.name, shown[kept], values[kept], smooth_x, smooth_y, len(values), last_step)
+
+
+def smoothed(values: Floats, weight: float) -> Floats:
+    """The exponential moving average of `values`, freed of its bias to zero at the beginning.
+
+    Each point is `weight` parts of what came before and 1 - weight of itself, so 0 leaves all as it is. What is no
+    finite number stays a gap (NaN) and is no part of the average. Raises ValueError outside 0 <= weight <=
+    MOST_SMOOTHING.
+    """
+    if not 0 <= weight <= MOST_SMOOTHING:
+        raise ValueError(f"The smoothing is {weight}; it must be between 0 and {MOST_SMOOTHING}.")
+    mean = share = 0.0
+    found = []
+    for value, is_finite in zip(values.tolist(), np.isfinite(values).tolist(), strict=True):
+        if is_finite:
+            mean = weight * mean + (1 - weight) * value
+            share = weight * share + (1 - weight)
+        found.append(mean / share if is_finite else np.nan)
+    return np.array(found, dtype=np.float64)
 
 
 def _on_axis(each: Series, view: CurveView, clock: Clock | None) -> Floats:

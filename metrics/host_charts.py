@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from metrics.sample_chunks import Floats
+from metrics.packing import Floats
 from metrics.samples import SampleSeries
-from metrics.traces import AMBER, BLUE, GRAY, LEGEND, PURPLE, Figure, band, over_time
+from metrics.traces import AMBER, BLUE, GRAY, LEGEND, PURPLE, Figure, amounts, band, over_time
 from metrics.units import scaled, time_axis
 
 _COLORS = (BLUE, AMBER, GRAY, PURPLE)
@@ -101,24 +101,12 @@ def _figure(
         over_time(name, each.times, each.mean / factor, unit, _look(index), gap_seconds=gap_seconds)
         for index, (name, each) in enumerate(lines)
     ]
-    return {
-        "name": chart.title,
-        "described": _described(chart.title, lines, factor, unit),
-        "data": data,
-        "layout": {
-            "showlegend": len(lines) > 1,
-            "legend": LEGEND,
-            "hovermode": "x unified",
-            "xaxis": time_axis(*window),
-            "yaxis": {
-                "automargin": True,
-                "rangemode": "tozero",
-                "title": {"text": unit},
-                **({"range": [0, chart.most]} if chart.most is not None else {}),
-            },
-            "uirevision": f"{chart.title} {round((window[1] - window[0]) / 60)}",
-        },
-    }
+    revision = f"{chart.title} {round((window[1] - window[0]) / 60)}"
+    layout = amounts(revision, time_axis(*window), unit, showlegend=len(lines) > 1, legend=LEGEND)
+    if chart.most is not None:
+        layout["yaxis"]["range"] = [0, chart.most]
+    described = _described(chart.title, lines, factor, unit)
+    return {"name": chart.title, "described": described, "data": data, "layout": layout}
 
 
 def _described(title: str, lines: list[tuple[str, SampleSeries]], factor: float, unit: str) -> str:

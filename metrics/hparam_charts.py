@@ -11,7 +11,7 @@ import numpy as np
 from metrics.hparam_axes import Axis, Kind
 from metrics.packing import Floats, Integers
 from metrics.sweep import COLORS, Sweep, table_of
-from metrics.traces import BLUE, GRAY, Figure, plain
+from metrics.traces import BLUE, GRAY, Figure, plain, value_axis
 
 #: cells of a map along an axis of numbers: as many as leave some trials for each, on average
 LEAST_CELLS, MOST_CELLS = 3, 8
@@ -28,11 +28,7 @@ def scatter(of: Sweep, axis: Axis, *, is_log: bool) -> Figure:
         "showlegend": False,
         "hovermode": "closest",
         "xaxis": {**layout_of(axis, places), "title": {"text": axis.name}},
-        "yaxis": {
-            "title": {"text": of.metric},
-            "automargin": True,
-            "type": "log" if is_log else "linear",
-        },
+        "yaxis": value_axis(of.metric, is_log=is_log),
         "uirevision": f"{name} {is_log}",
     }
     at = 10**places if axis.kind == Kind.LOG else places

@@ -13,7 +13,8 @@ import numpy as np
 
 from metrics.models import SampleChunk
 from metrics.names import split
-from metrics.sample_chunks import Floats, unpack
+from metrics.packing import Floats
+from metrics.sample_chunks import unpack
 from metrics.sample_merging import BLOCK_SECONDS
 
 UTILIZATION = "gpu_util"

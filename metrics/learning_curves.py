@@ -8,7 +8,7 @@ from metrics import series
 from metrics.comparisons import Metric
 from metrics.series import Series
 from metrics.sweep import COLORS, Sweep, table_of
-from metrics.traces import LEGEND, MOST_IN_LEGEND, MOST_TRIALS, Figure, Trace, curve, look, marked
+from metrics.traces import LEGEND, MOST_IN_LEGEND, MOST_TRIALS, Figure, Trace, curve, look, marked, value_axis
 
 #: choices of how many (features.md 4.5)
 TOPS = (1, 10, 20, 50, 100)
@@ -47,11 +47,7 @@ def figure(best: Sweep, metric: Metric, names: list[str], *, is_log: bool) -> Fi
             "legend": {**LEGEND, "traceorder": "reversed"},
             "hovermode": "closest",
             "xaxis": {"title": {"text": "steps completed"}, "rangemode": "tozero"},
-            "yaxis": {
-                "title": {"text": metric.name},
-                "automargin": True,
-                "type": "log" if is_log else "linear",
-            },
+            "yaxis": value_axis(metric.name, is_log=is_log),
             "uirevision": f"{title} {is_log}",
         },
         "table": table_of(best, names, title),

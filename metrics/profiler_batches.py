@@ -112,10 +112,7 @@ def series_of(task_id: str) -> list[Labels]:
         for host, name, part in samples.columns_of_task(task_id)
         if METRICS[name].part_is != RANK
     ]
-    known = timings.read(task_id, ranks=[0], points=1)
-    host = known.hosts.get(0, "")
-    found += [Labels(one.name, host, "", TIMING) for one in known.timings]
-    return [*found, *(Labels(one.name + _PER_SECOND, host, "", MISC) for one in known.counts)]
+    return [*found, *(each.labels for each in _timed(task_id, 1))]
 
 
 def read(task_id: str, wanted: Labels, after: Mapping[Labels, float], most: int) -> list[Batch]:
@@ -126,18 +123,23 @@ def read(task_id: str, wanted: Labels, after: Mapping[Labels, float], most: int)
     found = _system(task_id, wanted, after, most) if wanted.kind in ("", SYSTEM) else []
     if wanted.kind == SYSTEM:
         return found
-    known = timings.read(task_id, ranks=[0], points=most)
-    host = known.hosts.get(0, "")
-    for one in known.timings:
-        labels = Labels(one.name, host, "", TIMING)
-        found.append(Batch(labels, one.mean.tolist(), one.steps.astype(int).tolist(), one.times.tolist()))
-    for rate in known.counts:
-        labels = Labels(rate.name + _PER_SECOND, host, "", MISC)
-        steps, times = rate.steps.astype(int).tolist(), rate.times.tolist()
-        found.append(Batch(labels, rate.per_second.tolist(), steps, times))
+    found += _timed(task_id, most)
     return [
         batch for each in found if _is_wanted(each.labels, wanted) and (batch := _later(each, after)).times
     ]
+
+
+def _timed(task_id: str, points: int) -> Iterator[Batch]:
+    """What rank 0 timed and counted."""
+    known = timings.read(task_id, ranks=[0], points=points)
+    host = known.hosts.get(0, "")
+    for one in known.timings:
+        labels = Labels(one.name, host, "", TIMING)
+        yield Batch(labels, one.mean.tolist(), one.steps.astype(int).tolist(), one.times.tolist())
+    for rate in known.counts:
+        labels = Labels(rate.name + _PER_SECOND, host, "", MISC)
+        steps, times = rate.steps.astype(int).tolist(), rate.times.tolist()
+        yield Batch(labels, rate.per_second.tolist(), steps, times)
 
 
 def _system(task_id: str, wanted: Labels, after: Mapping[Labels, float], most: int) -> list[Batch]:

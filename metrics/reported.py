@@ -105,16 +105,11 @@ def _tables(
     first_step: int | None,
     last_step: int | None,
 ) -> Iterator[tuple[int, str, Table]]:
-    where = "metric_group.trial_id = ANY(%s) AND NOT chunk.archived"
-    parameters: list[Any] = [list(trial_ids)]
-    for condition, value in (
-        ("metric_group.name = ANY(%s)", list(groups) if groups is not None else None),
-        ("chunk.last_step >= %s", first_step),
-        ("chunk.first_step <= %s", last_step),
-    ):
-        if value is not None:
-            where, parameters = f"{where} AND {condition}", [*parameters, value]
-    for trial_id, group, count, head, columns in chunks.select(where, parameters, names):
+    where, parameters = "metric_group.trial_id = ANY(%s)", [list[Any](trial_ids)]
+    if groups is not None:
+        where, parameters = f"{where} AND metric_group.name = ANY(%s)", [*parameters, list(groups)]
+    found = chunks.live(where, parameters, names, first_step, last_step)
+    for trial_id, group, count, head, columns in found:
         table = chunks.unpack(count, head, columns)
         rows = window(table.steps, first_step, last_step)
         whole = rows == slice(0, len(table))  # as nearly all chunks are

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hosts.models import Slot
 from metrics import samples
 from metrics.names import GPU, METRICS, RANK, Metric
-from metrics.sample_chunks import Floats
+from metrics.packing import Floats
 from metrics.samples import SampleSeries
 from metrics.traces import plain
 
@@ -49,9 +49,7 @@ class SampleLine:
     `low` and `high` are None where every point stands for itself.
     """
 
-    host: str
-    name: str
-    part: str
+    key: str
     times: Floats  # epoch seconds
     mean: Floats
     low: Floats | None
@@ -89,7 +87,6 @@ def read(
     *,
     first_time: float | None = None,
     last_time: float | None = None,
-    points: int = POINTS,
 ) -> Iterator[tuple[str, list[SampleLine]]]:
     """The lines of these charts, of the charts without a host those of `hosts`. Raises ValueError as `parse` does."""
     wanted = [(chart_id, *parse(chart_id)) for chart_id in chart_ids]
@@ -98,7 +95,7 @@ def read(
     if any(not host for _, _, host in wanted):
         of_hosts.update(hosts)
     found = samples.of_task(
-        task_id, names, hosts=of_hosts, first_time=first_time, last_time=last_time, points=points
+        task_id, names, hosts=of_hosts, first_time=first_time, last_time=last_time, points=POINTS
     )
     for chart_id, name, host in wanted:
         of_chart = [
@@ -119,9 +116,7 @@ def line(series: SampleSeries) -> SampleLine:
 
     own = np.array_equal(series.low, series.high)
     return SampleLine(
-        host=series.host,
-        name=series.name,
-        part=series.part,
+        key=f"{series.host}/{series.part}",
         times=np.insert(series.times, places, middles),
         mean=broken(series.mean),
         low=None if own else broken(series.low),
@@ -219,7 +214,7 @@ def points(charts: Iterable[tuple[str, Iterable[SampleLine]]], origin: float) ->
 
 def _points(each: SampleLine, place: int) -> dict[str, object]:
     said: dict[str, object] = {
-        "key": f"{each.host}/{each.part}", "times": place, "mean": plain(each.mean),
+        "key": each.key, "times": place, "mean": plain(each.mean),
         "total": each.total, "gap": each.gap, "last": each.last,
     }  # fmt: skip
     if each.low is not None and each.high is not None:

@@ -8,6 +8,7 @@ has no such value. Minutes have three matrices: lowest, highest and mean.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from threading import local
 from typing import NamedTuple
 
@@ -15,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
-Floats = npt.NDArray[np.float64]
+from metrics.packing import Floats
+
 Matrix = npt.NDArray[np.float32]
 
 ZSTD_LEVEL = 1
@@ -26,7 +28,16 @@ LARGEST_CHUNK_BYTES = 512 * 1024 * 1024
 MINUTE = 60.0
 _TIME_BYTES = 8
 
-_per_thread = local()  # a zstd context serves one thread at a time
+
+class _Zstd(local):
+    """The contexts of one thread: zstd's serve one at a time."""
+
+    def __init__(self) -> None:
+        self.compressor = cache(lambda level: zstandard.ZstdCompressor(level=level))
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_zstd = _Zstd()
 
 
 class Samples(NamedTuple):
@@ -53,12 +64,12 @@ def pack(samples: Samples, first_time: float, level: int = ZSTD_LEVEL) -> bytes:
     times = np.diff(times, prepend=0)
     matrices = [samples.mean] if samples.low is samples.mean else [samples.low, samples.high, samples.mean]
     content = b"".join([times.tobytes(), *(_shuffled(matrix) for matrix in matrices)])
-    return _compressor(level).compress(content)
+    return _zstd.compressor(level).compress(content)
 
 
 def unpack(data: bytes, first_time: float, points: int, columns: Sequence[str]) -> Samples:
     """The samples of a chunk. Raises ValueError when it is damaged."""
-    content = _decompressor().decompress(data, max_output_size=LARGEST_CHUNK_BYTES)
+    content = _zstd.decompressor.decompress(data, max_output_size=LARGEST_CHUNK_BYTES)
     size = len(columns) * points * 4
     start = points * _TIME_BYTES
     steps = np.frombuffer(content, np.int64, points)
@@ -148,19 +159,3 @@ def _means(values: Matrix, starts: npt.NDArray[np.intp]) -> Matrix:
     counts = np.add.reduceat(known.astype(np.int64), starts, axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         return (sums / counts).astype(np.float32)
-
-
-def _compressor(level: int) -> zstandard.ZstdCompressor:
-    kept: dict[int, zstandard.ZstdCompressor] | None = getattr(_per_thread, "compressors", None)
-    if kept is None:
-        kept = _per_thread.compressors = {}
-    if level not in kept:
-        kept[level] = zstandard.ZstdCompressor(level=level)
-    return kept[level]
-
-
-def _decompressor() -> zstandard.ZstdDecompressor:
-    kept: zstandard.ZstdDecompressor | None = getattr(_per_thread, "decompressor", None)
-    if kept is None:
-        kept = _per_thread.decompressor = zstandard.ZstdDecompressor()
-    return kept

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import psycopg
-from django.db import connection, transaction
+from django.db import transaction
 
 from events.announce import announce
+from metrics.chunks import cursor
 from metrics.models import SampleChunk
 from metrics.names import is_known
-from metrics.sample_chunks import Floats, Samples, joined, pack
+from metrics.packing import Floats
+from metrics.sample_chunks import Samples, joined, pack
 
 #: a meter that says more is broken
 _LARGEST = 1e15
@@ -71,11 +72,9 @@ def _row(task_id: str | None, host_id: uuid.UUID, host: str, samples: Samples) -
 
 
 def _write(rows: list[dict[str, Any]]) -> None:
-    connection.ensure_connection()
-    # not Django's own cursor, which sends data as hex within the SQL
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+    with cursor() as sends:
         for row in rows:
-            cursor.execute(_STORE, row)
+            sends.execute(_STORE, row)
 
 
 def read(record: Mapping[str, Any]) -> Samples | None:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import time
 import uuid
+from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import QuerySet
 
 from metrics.models import SampleChunk
 from metrics.sample_chunks import ZSTD_LEVEL_COLD, Samples, by_minute, joined, pack, unpack
@@ -20,17 +22,12 @@ BLOCK_SECONDS = 900
 #: a block is merged anew for what a host ships later than this
 _COLD_SECONDS = 60
 _ROWS_PER_STEP = 2000
-FOR_EVER = -1
 
 _DUE = f"""
 SELECT task_id, host_id, floor(first_time / {BLOCK_SECONDS}) AS block
 FROM metrics_samplechunk WHERE grain = %s AND last_time < %s
 GROUP BY 1, 2, 3 HAVING (floor(first_time / {BLOCK_SECONDS}) + 1) * {BLOCK_SECONDS} < %s
 LIMIT 5000
-"""
-_REMOVE = """
-DELETE FROM metrics_samplechunk WHERE id IN (
-  SELECT id FROM metrics_samplechunk WHERE grain = %s AND last_time < %s {of_no_task} LIMIT %s)
 """
 
 
@@ -101,18 +98,25 @@ def remove_due(seconds: float, now: float | None = None) -> int:
     """Remove points and minutes that have been kept long enough, for at most about so many seconds; how many rows."""
     deadline = time.monotonic() + seconds
     now = time.time() if now is None else now
-    removed = 0
-    minutes, of_no_task = SampleChunk.Grain.MINUTES, "AND task_id IS NULL"
-    for grain, kept_seconds, chosen in (
-        (SampleChunk.Grain.POINTS, settings.SAMPLE_POINTS_HOURS * 3600, ""),
-        (minutes, settings.SAMPLE_RETENTION_DAYS * 86_400, ""),
-        (minutes, settings.HOST_SAMPLE_RETENTION_DAYS * 86_400, of_no_task),
-    ):
-        while kept_seconds >= 0 and time.monotonic() < deadline:
-            with connection.cursor() as cursor:
-                statement = _REMOVE.format(of_no_task=chosen)
-                cursor.execute(statement, [grain, now - kept_seconds, _ROWS_PER_STEP])
-                removed += cursor.rowcount
-                if cursor.rowcount < _ROWS_PER_STEP:
-                    break
-    return removed
+    points, minutes = (
+        SampleChunk.objects.filter(grain=grain)
+        for grain in (SampleChunk.Grain.POINTS, SampleChunk.Grain.MINUTES)
+    )
+    kept = (
+        (points, settings.SAMPLE_POINTS_HOURS * 3600),
+        (minutes, settings.SAMPLE_RETENTION_DAYS * 86_400),
+        (minutes.filter(task_id=None), settings.HOST_SAMPLE_RETENTION_DAYS * 86_400),
+    )
+    return sum(removed(rows, now - age, deadline) for rows, age in kept if age >= 0)
+
+
+def removed(rows: QuerySet[Any], before: float, deadline: float) -> int:
+    """Remove the rows that end before this time until a deadline of the monotonic clock; how many that were."""
+    count = 0
+    while time.monotonic() < deadline:
+        some = rows.filter(last_time__lt=before).order_by().values("pk")[:_ROWS_PER_STEP]
+        found, _ = rows.model._default_manager.filter(pk__in=some).delete()
+        count += found
+        if found < _ROWS_PER_STEP:
+            break
+    return count

@@ -20,7 +20,8 @@ from django.db.models.functions import Coalesce
 
 from metrics.models import SampleChunk
 from metrics.names import METRICS, RANK, Metric, split
-from metrics.sample_chunks import MINUTE, Floats, Samples, by_minute, chosen, joined, runs_of, unpack
+from metrics.packing import Floats
+from metrics.sample_chunks import MINUTE, Samples, by_minute, chosen, joined, runs_of, unpack
 
 DEFAULT_POINTS = 1000
 FEWEST_POINTS = 2
@@ -51,10 +52,6 @@ class SampleSeries:
     @property
     def metric(self) -> Metric:
         return METRICS[self.name]
-
-    @property
-    def is_reduced(self) -> bool:
-        return len(self.times) < self.total
 
 
 def of_task(

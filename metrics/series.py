@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from metrics import chunks
 from metrics.models import Group
-from metrics.packing import Floats as Floats
-from metrics.packing import Integers
+from metrics.packing import Floats, Integers
 from metrics.table import Flags
 
 DEFAULT_POINTS = 1000
@@ -63,7 +61,9 @@ def read(
 
     Steps are limited to first_step <= step <= last_step, and each series to about `points` points.
     """
-    heads, columns = _parts(trial_id, group, names, first_step, last_step)
+    where = "metric_group.trial_id = %s AND metric_group.name = %s"
+    rows = chunks.live(where, [trial_id, group], names, first_step, last_step)
+    heads, columns = _parts(rows, first_step, last_step)
     wanted = sorted(columns) if names is None else [name for name in names if name in columns]
     found = [_series(name, heads, columns[name], points) for name in wanted]
     return [each for each in found if each.total]
@@ -80,23 +80,12 @@ def of_trials(
 ) -> dict[int, Series]:
     """One metric of many trials, by trial, limited as in `read`; those without a report of it there are left out."""
     found: dict[int, Series] = {}
-    where, parameters = _within(
-        "metric_group.trial_id = ANY(%s) AND metric_group.name = %s AND NOT chunk.archived",
-        [list(trial_ids), group],
-        first_step,
-        last_step,
-    )
-    rows = chunks.select(where, parameters, [name])
-    for trial_id, of_trial in groupby(
-        rows, key=itemgetter(0)
-    ):  # so one trial alone is in memory with all its points
-        heads: list[Head] = []
-        parts: list[Part] = []
-        for _, _, count, head, columns in of_trial:
-            steps, times, _ = chunks.unpack_head(head, count)
-            heads.append((steps, times, window(steps, first_step, last_step)))
-            parts += [(len(heads) - 1, *chunks.unpack_numbers(data, count)) for _, data in columns]
-        found[trial_id] = _series(name, heads, parts, points)
+    where = "metric_group.trial_id = ANY(%s) AND metric_group.name = %s"
+    rows = chunks.live(where, [list(trial_ids), group], [name], first_step, last_step)
+    # by trial, so one alone is in memory with all its points
+    for trial_id, of_trial in groupby(rows, key=itemgetter(0)):
+        heads, columns = _parts(of_trial, first_step, last_step)
+        found[trial_id] = _series(name, heads, columns[name], points)
     return {trial_id: each for trial_id, each in found.items() if each.total}
 
 
@@ -105,31 +94,16 @@ Part = tuple[int, Floats, Flags | None]  # number of the head, values, which rep
 
 
 def _parts(
-    trial_id: int, group: str, names: Sequence[str] | None, first: int | None, last: int | None
+    rows: Iterable[chunks.Row], first: int | None, last: int | None
 ) -> tuple[list[Head], dict[str, list[Part]]]:
-    where, parameters = _within(
-        "metric_group.trial_id = %s AND metric_group.name = %s AND NOT chunk.archived",
-        [trial_id, group],
-        first,
-        last,
-    )
     heads: list[Head] = []
     columns: dict[str, list[Part]] = {}
-    for _, _, count, head, some in chunks.select(where, parameters, names):
+    for _, _, count, head, some in rows:
         steps, times, _ = chunks.unpack_head(head, count)
         heads.append((steps, times, window(steps, first, last)))
         for name, data in some:
             columns.setdefault(name, []).append((len(heads) - 1, *chunks.unpack_numbers(data, count)))
     return heads, columns
-
-
-def _within(where: str, parameters: list[Any], first: int | None, last: int | None) -> tuple[str, list[Any]]:
-    """With it, only chunks that hold some of the steps are read."""
-    if first is not None:
-        where, parameters = f"{where} AND chunk.last_step >= %s", [*parameters, first]
-    if last is not None:
-        where, parameters = f"{where} AND chunk.first_step <= %s", [*parameters, last]
-    return where, parameters
 
 
 def window(steps: Integers, first: int | None, last: int | None) -> slice:

@@ -1,19 +1,27 @@
-"""What is shown of a trial over its steps, as JSON has it: where a step goes, each timing, rates, and the slow rank."""
+"""What is shown of a trial over its steps, as JSON has it: where a step goes, each timing, rates, and the slow rank.
+
+All share their columns, intervals of steps; `edges` are the first step of each and, at the end, the one behind the
+last. A timing that spans two columns counts in both by its steps. Pure.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from metrics import step_charts, stragglers
+from metrics import stragglers
 from metrics.packing import Floats
-from metrics.step_charts import Spread
-from metrics.stragglers import StepMatrix, Straggler
-from metrics.timings import TaskTimings
+from metrics.stragglers import COLUMNS, StepMatrix, Straggler, edges_of, spread
+from metrics.timings import STEP, WORK, CountSeries, TaskTimings, TimingSeries
 from metrics.traces import plain
 from trainmaster.quantities import duration
 
+#: timings of one step that are together so much longer than it ran beside each other
+_OVERLAP = 1.02
+REST = "not timed"
 #: with more ranks than this the heat map begins with the slowest
 IN_ORDER_UP_TO = 32
 #: ranks that the table names
@@ -28,38 +36,125 @@ def of(read: TaskTimings, rank: int | None) -> dict[str, Any]:
     [{name, seconds}], overlaps} or null, "timings": [{name, p50, p95, low, high, total}], "rates": [{name, values}],
     "slow": see `_slow`, or null, "why_not": a sentence in its place}.
     """
-    edges = step_charts.edges(read)
-    if edges is None:
+    if not read.timings:
         nothing: dict[str, Any] = {name: [] for name in ("ranks", "edges", "timings", "rates")}
         return nothing | {"stack": None, "slow": None, "why_not": ""}
+    edges = edges_of(read.timings, COLUMNS)
     of_rank = [one for one in read.timings if rank in (None, one.rank)]
     counts = [one for one in read.counts if rank in (None, one.rank)]
-    stack = step_charts.stack(of_rank, edges)
     matrix, slow = stragglers.of_timings(read)
     return {
         "ranks": [{"rank": each, "host": host} for each, host in sorted(read.hosts.items())],
         "edges": plain(edges),
-        "stack": stack
-        and {
-            "parts": [
-                {"name": part.name + (", rest" if part.of_rest else ""), "seconds": _rounded(part.seconds)}
-                for part in stack.parts
-            ],
-            "overlaps": stack.overlaps,
-        },
-        "timings": [_spread(each) for each in step_charts.spreads(of_rank, edges)],
-        "rates": [
-            {"name": each.name, "values": _rounded(each.per_second)}
-            for each in step_charts.rates(counts, edges)
-        ],
+        "stack": stack(of_rank, edges),
+        "timings": spreads(of_rank, edges),
+        "rates": rates(counts, edges),
         "slow": _slow(matrix, slow, read.hosts) if matrix and slow else None,
         "why_not": "" if slow else _why_not(read, matrix),
     }
 
 
-def _spread(each: Spread) -> dict[str, Any]:
-    parts = {field: _rounded(getattr(each, field)) for field in ("p50", "p95", "low", "high")}
-    return {"name": each.name, "total": each.total, **parts}
+def stack(timings: Sequence[TimingSeries], edges: Floats) -> dict[str, Any] | None:
+    """Where the steps of these ranks went, on average; None where no step is marked.
+
+    {"parts": mean seconds of a step by name, the largest first, REST last, which are together the whole step; a part's
+    name says that it is the rest if its own parts stand beside it. "overlaps": what was timed is longer than the steps,
+    as where threads work at once}
+    """
+    taken = _sums([one for one in timings if one.name == STEP], "count", edges)
+    whole = _sums([one for one in timings if one.name == STEP], "total_seconds", edges)
+    if not taken.any():
+        return None
+    names = {one.name for one in timings} - {STEP, WORK}
+    seconds = {
+        name: _sums([one for one in timings if one.name == name], "total_seconds", edges) for name in names
+    }
+    parents = {name: _parent(name, names) for name in names}
+    own = {name: _per(_own(name, seconds), taken) for name in names}
+    timed = sum((seconds[name] for name in names if parents[name] is None), np.zeros(len(taken)))
+    parts = [
+        (name + (", rest" if name in parents.values() else ""), own[name])
+        for name in sorted(names, key=lambda name: (-np.nansum(own[name] * taken), name))
+    ]
+    parts.append((REST, _per(np.maximum(whole - timed, 0.0), taken)))
+    return {
+        "parts": [{"name": name, "seconds": _rounded(of_step)} for name, of_step in parts],
+        "overlaps": bool(timed.sum() > whole.sum() * _OVERLAP),
+    }
+
+
+def _own(name: str, seconds: dict[str, Floats]) -> Floats:
+    inside = [seconds[other] for other in seconds if _parent(other, seconds) == name]
+    found: Floats = np.maximum(seconds[name] - sum(inside, np.zeros(len(seconds[name]))), 0.0)
+    return found
+
+
+def _parent(name: str, names: Collection[str]) -> str | None:
+    """The nearest timing that this one is a part of: `a` of `a.b.c`, if there is no `a.b`."""
+    words = name.split(".")
+    ahead = (".".join(words[:count]) for count in range(len(words) - 1, 0, -1))
+    return next((each for each in ahead if each in names), None)
+
+
+def _sums(series: Sequence[TimingSeries], field: str, edges: Floats) -> Floats:
+    parts = (spread(one, getattr(one, field), edges) for one in series)
+    return sum(parts, np.zeros(len(edges) - 1))
+
+
+def _per(seconds: Floats, taken: Floats) -> Floats:
+    return np.divide(seconds, taken, out=np.full_like(seconds, np.nan), where=taken > 1e-6)
+
+
+def spreads(timings: Sequence[TimingSeries], edges: Floats) -> list[dict[str, Any]]:
+    """Each timing over its ranks, the one that takes most time first.
+
+    In seconds, null where there was none: p50 is the mean of the ranks', p95 and high their highest, low their lowest.
+    """
+    found = []
+    for name in {one.name for one in timings}:
+        same = [one for one in timings if one.name == name]
+        column = np.concatenate([_column(one.steps, edges) for one in same])
+        count, size = np.concatenate([one.count for one in same]), len(edges) - 1
+        p50 = np.concatenate([one.p50 for one in same])
+        weight = _per_column(column, count, size)
+        low, p95, high = (np.full(size, start) for start in (np.inf, -np.inf, -np.inf))
+        np.minimum.at(low, column, np.concatenate([one.low for one in same]))
+        np.maximum.at(p95, column, np.concatenate([one.p95 for one in same]))
+        np.maximum.at(high, column, np.concatenate([one.high for one in same]))
+        for values in (low, p95, high):
+            values[~np.isfinite(values)] = np.nan
+        median = _per(_per_column(column, p50 * count, size), weight)
+        seconds = sum(float(one.total_seconds.sum()) for one in same)
+        total = sum(one.total for one in same)
+        columns = {"p50": median, "p95": p95, "low": low, "high": high}
+        rounded = {field: _rounded(values) for field, values in columns.items()}
+        found.append((-seconds, name, {"name": name, "total": total, **rounded}))
+    return [each for *_, each in sorted(found, key=lambda one: one[:2])]
+
+
+def rates(counts: Sequence[CountSeries], edges: Floats) -> list[dict[str, Any]]:
+    """What was counted a second in each column: the mean rate of a rank over its time there, summed over ranks."""
+    found = []
+    for name in sorted({one.name for one in counts}):
+        same = [one for one in counts if one.name == name]
+        total = np.full(len(edges) - 1, np.nan)
+        for one in same:
+            column = _column(one.steps, edges)
+            seconds = _per_column(column, one.seconds, len(total))
+            rate = _per(_per_column(column, one.per_second * one.seconds, len(total)), seconds)
+            total = np.where(np.isnan(rate), total, np.nan_to_num(total) + rate)
+        found.append({"name": name, "values": _rounded(total)})
+    return found
+
+
+def _per_column(column: npt.NDArray[np.intp], values: Floats, columns: int) -> Floats:
+    return np.bincount(column, values, columns).astype(np.float64)
+
+
+def _column(steps: Floats, edges: Floats) -> npt.NDArray[np.intp]:
+    """The column in which each interval ends."""
+    place = np.searchsorted(edges, steps, side="right") - 1
+    return np.clip(place, 0, len(edges) - 2)
 
 
 def _slow(matrix: StepMatrix, slow: Straggler, hosts: dict[int, str]) -> dict[str, Any]:

@@ -14,13 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from metrics.packing import Floats
 from metrics.timings import STEP, WORK, TaskTimings, TimingSeries
 
-Floats = npt.NDArray[np.float64]
-
-DEFAULT_COLUMNS = 120
+COLUMNS = 120
 #: a rank is called slow when its work exceeds the median's by this part of it
 NOTABLE = 0.05
 
@@ -60,7 +58,7 @@ class Straggler:
         return self.work > self.median_work * (1 + NOTABLE)
 
 
-def matrix(series: Sequence[TimingSeries], columns: int = DEFAULT_COLUMNS) -> StepMatrix | None:
+def matrix(series: Sequence[TimingSeries], columns: int = COLUMNS) -> StepMatrix | None:
     """One timing of steps as a matrix of at most `columns` columns; None without any.
 
     Ranks end their intervals at steps of their own, so columns are at least as wide as most intervals, and an
@@ -132,14 +130,12 @@ def _means(seconds: Floats, taken: Floats) -> Floats:
     return found
 
 
-def of_timings(
-    found: TaskTimings, columns: int = DEFAULT_COLUMNS
-) -> tuple[StepMatrix | None, Straggler | None]:
+def of_timings(found: TaskTimings) -> tuple[StepMatrix | None, Straggler | None]:
     """The matrix of work and its straggler; of ranks that mark no steps there is neither."""
-    work = matrix(found.of(WORK), columns)
+    work = matrix(found.of(WORK))
     if work is None:
         return None, None
-    return work, straggler(work, matrix(found.of(STEP), columns))
+    return work, straggler(work, matrix(found.of(STEP)))
 
 
 def lower_median(seconds: Floats) -> Floats:

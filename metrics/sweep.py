@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -40,14 +40,8 @@ class Sweep:
 
     def taken(self, rows: npt.NDArray[Any]) -> Sweep:
         places = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        return Sweep(
-            self.metric,
-            self.is_smaller_better,
-            self.trials[places],
-            self.values[places],
-            [self.hparams[place] for place in places],
-            self.total,
-        )
+        hparams = [self.hparams[place] for place in places]
+        return replace(self, trials=self.trials[places], values=self.values[places], hparams=hparams)
 
     def drawn(self) -> Sweep:
         return self if len(self) <= MOST_DRAWN else self.taken(np.arange(MOST_DRAWN))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -236,12 +236,3 @@ def _either(first: Flags, yes: Column, no: Column) -> Column:
         others,
         yes.whole and no.whole,
     )
-
-
-def cut(table: Table, sizes: Iterable[int]) -> list[Table]:
-    """Consecutive parts of these sizes."""
-    parts, start = [], 0
-    for size in sizes:
-        parts.append(table.taken(slice(start, start + size)))
-        start += size
-    return parts

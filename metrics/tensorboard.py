@@ -7,6 +7,7 @@ same length are put together as columns of bytes, so that a point costs a micros
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,11 +26,6 @@ _CASTAGNOLI = 0x82F63B78
 _MASK = 0xA282EAD8
 
 
-def groups(trial_id: int) -> list[str]:
-    """The groups that have a file, by name."""
-    return series.groups(trial_id)
-
-
 def event_file(trial_id: int, group: str, begin: float, after: int | None = None) -> Iterator[bytes]:
     """The event file of one group, in blocks: a scalar for each metric that holds numbers, over steps completed.
 
@@ -37,7 +33,8 @@ def event_file(trial_id: int, group: str, begin: float, after: int | None = None
     appended to what was made before.
     """
     if after is None:
-        yield _records(np.frombuffer(_double(begin) + b"\x1a" + _sized(_VERSION), np.uint8)[None, :])
+        head = b"\x09" + struct.pack("<d", begin) + b"\x1a" + _sized(_VERSION)
+        yield _records(np.frombuffer(head, np.uint8)[None, :])
     first = None if after is None else after + 1
     for name in series.names(trial_id).get(group, []):
         for each in series.read(trial_id, group, [name], first_step=first, points=_ALL):
@@ -125,7 +122,3 @@ def _varint(number: int) -> bytes:
 
 def _sized(data: bytes) -> bytes:
     return _varint(len(data)) + data
-
-
-def _double(number: float) -> bytes:
-    return b"\x09" + np.array([number], "<f8").tobytes()

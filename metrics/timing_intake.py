@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import psycopg
-from django.db import connection
-
 from events.announce import announce
+from metrics.chunks import cursor
 from metrics.models import TimingChunk
 from metrics.timing_frames import Frame, pack, read_record
 
@@ -58,9 +56,7 @@ def store(task_id: str, host: str, records: Iterable[Mapping[str, Any]]) -> int:
         "frames": [len(frames) for _, frames in ordered],
         "data": [b"".join(map(pack, frames)) for _, frames in ordered],
     }
-    connection.ensure_connection()
-    # not Django's own cursor, which sends data as hex within the SQL
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        cursor.execute(_STORE, wanted)
+    with cursor() as sends:
+        sends.execute(_STORE, wanted)
     announce(f"timings:{task_id}")
     return sum(map(len, chunks.values()))

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connection, transaction
 
 from metrics.models import TimingChunk
+from metrics.sample_merging import removed
 from metrics.timing_frames import Frames, Known, compressed, content, pack, unpack
 from metrics.timing_intake import CHUNK_SECONDS
 from metrics.timing_thinning import thinned
@@ -23,7 +24,6 @@ from metrics.timing_thinning import thinned
 #: a rank may ship what it timed so much later; what comes later still is merged anew
 _COLD_SECONDS = 60
 _MOST_BLOCKS = 5000
-_ROWS_PER_STEP = 2000
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,6 @@ SELECT DISTINCT task_id, rank, slot * {CHUNK_SECONDS} / %(block)s AS block FROM 
 WHERE grain = ANY(%(finer)s) AND last_time < %(before)s
   AND (slot * {CHUNK_SECONDS} / %(block)s + 1) * %(block)s < %(before)s
 LIMIT {_MOST_BLOCKS}
-"""
-_REMOVE = """
-DELETE FROM metrics_timingchunk WHERE id IN (SELECT id FROM metrics_timingchunk WHERE last_time < %s LIMIT %s)
 """
 
 
@@ -115,13 +112,7 @@ def _merge(level: _Level, task_id: str, rank: int, start: int) -> int:
 
 def remove_due(seconds: float, now: float | None = None) -> int:
     """Remove what has been kept as long as samples are, for at most about so many seconds; how many rows."""
-    deadline = time.monotonic() + seconds
-    kept_days, removed = settings.SAMPLE_RETENTION_DAYS, 0
-    before = (time.time() if now is None else now) - kept_days * 86_400
-    while kept_days >= 0 and time.monotonic() < deadline:
-        with connection.cursor() as cursor:
-            cursor.execute(_REMOVE, [before, _ROWS_PER_STEP])
-            removed += cursor.rowcount
-            if cursor.rowcount < _ROWS_PER_STEP:
-                break
-    return removed
+    if settings.SAMPLE_RETENTION_DAYS < 0:
+        return 0
+    before = (time.time() if now is None else now) - settings.SAMPLE_RETENTION_DAYS * 86_400
+    return removed(TimingChunk.objects.all(), before, time.monotonic() + seconds)

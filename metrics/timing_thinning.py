@@ -8,15 +8,15 @@ one value, and joining again keeps all of that.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
+from metrics.packing import Floats
 from metrics.timing_frames import FIELDS, Frame, Frames
 
-Floats = npt.NDArray[np.float64]
 _N, _SUM, _MIN, _MAX, _P50, _P95 = range(len(FIELDS))
 #: how much of a part's n lies at its median, at its 95th percentile, and at its most
 _SHARES = np.array([0.5, 0.45, 0.05])
@@ -28,14 +28,19 @@ def thinned(rank: int, parts: Sequence[Frames], seconds: float) -> list[Frame]:
 
     Where steps were taken again after a restart, frames of both attempts stay apart.
     """
-    order, ends = _groups(parts, seconds)
+    order = np.argsort(np.concatenate([part.last_time for part in parts]), kind="stable")
     first_time, last_time, first_step, last_step = (
         np.concatenate([getattr(part, field) for part in parts])[order]
         for field in ("first_time", "last_time", "first_step", "last_step")
     )
+    went_back = first_step[1:] < last_step[:-1]
+    begins = np.flatnonzero((np.diff(np.floor(last_time / seconds)) != 0) | went_back) + 1
+    ends = np.append(begins, len(order))  # where in the order of time each group ends
     label = np.empty(len(order), dtype=np.intp)  # of each frame in the order of `parts`, its group
     label[order] = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
-    timed, counted = _by_group(parts, label, len(ends))
+    labels = np.split(label, np.cumsum([len(part.last_time) for part in parts])[:-1])
+    timed = _by_group([(part.names, part.values) for part in parts], labels, len(ends))
+    counted = _by_group([(part.counted, part.counts) for part in parts], labels, len(ends))
     frames = []
     for group, (start, end) in enumerate(zip(chain([0], ends[:-1]), ends, strict=True)):
         own, sums = timed[group], counted[group]
@@ -47,51 +52,29 @@ def thinned(rank: int, parts: Sequence[Frames], seconds: float) -> list[Frame]:
                 int(first_step[start:end].min()),
                 int(last_step[start:end].max()),
                 tuple(own),
-                np.array(list(own.values()), dtype=np.float32).reshape(-1, len(FIELDS)),
+                np.array([_joined(rows) for rows in own.values()], dtype=np.float32).reshape(-1, len(FIELDS)),
                 tuple(sums),
-                np.array(list(sums.values()), dtype=np.float32),
+                np.array([values.sum() for values in sums.values()], dtype=np.float32),
             )
         )
     return frames
 
 
-def _groups(parts: Sequence[Frames], seconds: float) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """All frames in order of time, and where in it each group ends."""
-    last_time = np.concatenate([part.last_time for part in parts])
-    order = np.argsort(last_time, kind="stable")
-    first_step, last_step = (
-        np.concatenate([getattr(part, field) for part in parts])[order]
-        for field in ("first_step", "last_step")
-    )
-    span = np.floor(last_time[order] / seconds)
-    went_back = first_step[1:] < last_step[:-1]
-    begins = np.flatnonzero((np.diff(span) != 0) | went_back) + 1
-    return order, np.append(begins, len(order))
-
-
 def _by_group(
-    parts: Sequence[Frames], label: npt.NDArray[np.intp], groups: int
-) -> tuple[list[dict[str, Floats]], list[dict[str, float]]]:
-    """Return the timings (FIELDS) and the counts of each group, by name."""
-    timed: dict[str, list[tuple[npt.NDArray[np.intp], Floats]]] = {}
-    counted: dict[str, list[tuple[npt.NDArray[np.intp], Floats]]] = {}
-    start = 0
-    for part in parts:
-        own = label[start : start + len(part.last_time)]
-        start += len(own)
-        for index, name in enumerate(part.names):
-            timed.setdefault(name, []).append((own, part.values[:, index].astype(np.float64)))
-        for index, name in enumerate(part.counted):
-            counted.setdefault(name, []).append((own, part.counts[:, index].astype(np.float64)))
-    rows: list[dict[str, Floats]] = [{} for _ in range(groups)]
-    sums: list[dict[str, float]] = [{} for _ in range(groups)]
-    for name, found in timed.items():
-        for group, values in _runs(found):
-            rows[group][name] = _joined(values)
-    for name, found in counted.items():
-        for group, values in _runs(found):
-            sums[group][name] = float(values.sum())
-    return rows, sums
+    columns: Iterable[tuple[tuple[str, ...], npt.NDArray[np.float32]]],
+    labels: Sequence[npt.NDArray[np.intp]],
+    groups: int,
+) -> list[dict[str, Floats]]:
+    """Return the values of each group by name; `columns` are the names and values of each part, `labels` its groups."""
+    found: dict[str, list[tuple[npt.NDArray[np.intp], Floats]]] = {}
+    for (names, values), own in zip(columns, labels, strict=True):
+        for index, name in enumerate(names):
+            found.setdefault(name, []).append((own, values[:, index].astype(np.float64)))
+    grouped: list[dict[str, Floats]] = [{} for _ in range(groups)]
+    for name, each in found.items():
+        for group, of_group in _runs(each):
+            grouped[group][name] = of_group
+    return grouped
 
 
 def _runs(found: Sequence[tuple[npt.NDArray[np.intp], Floats]]) -> list[tuple[int, Floats]]:

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from metrics.models import TimingChunk
+from metrics.packing import Floats
 from metrics.timing_frames import FIELDS, Frames, Known, unpack
 
-Floats = npt.NDArray[np.float64]
 _Spans = Floats  # rows: first step, last step, begin and end in epoch seconds; a column is an interval
 
 DEFAULT_POINTS = 500
@@ -48,10 +48,6 @@ class TimingSeries:
     times: Floats
     total: int
 
-    @property
-    def is_reduced(self) -> bool:
-        return len(self.steps) < self.total
-
 
 @dataclass(frozen=True)
 class CountSeries:
@@ -78,21 +74,6 @@ class TaskTimings:
         return [series for series in self.timings if series.name == name]
 
 
-def of_task(
-    task_id: str,
-    names: Collection[str] | None = None,
-    *,
-    ranks: Collection[int] | None = None,
-    first_step: int | None = None,
-    last_step: int | None = None,
-    points: int = DEFAULT_POINTS,
-) -> list[TimingSeries]:
-    """The timings of a task by rank and name, each reduced to at most `points` (ValueError under 1)."""
-    return read(
-        task_id, names, ranks=ranks, first_step=first_step, last_step=last_step, points=points
-    ).timings
-
-
 def ranks_of(task_id: str) -> list[int]:
     """The ranks that have timed or counted something, in order."""
     rows = TimingChunk.objects.filter(task_id=task_id).order_by("rank")
@@ -108,7 +89,10 @@ def read(
     last_step: int | None = None,
     points: int = DEFAULT_POINTS,
 ) -> TaskTimings:
-    """As `of_task`, with what was counted. Steps that a restart went back behind are left out."""
+    """What a task's ranks timed and counted, by rank and name, each reduced to at most `points` (ValueError under 1).
+
+    Steps that a restart went back behind are left out.
+    """
     if points < 1:
         raise ValueError(f"A series cannot be reduced to {points} points; allowed: 1 or more.")
     rows = TimingChunk.objects.filter(task_id=task_id)

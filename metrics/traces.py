@@ -42,15 +42,43 @@ class Look:
     dash: str
     dasharray: str
 
+    def line(self, width: float) -> dict[str, Any]:
+        """Plotly's line of this look."""
+        return {"color": self.color, "width": width, "dash": self.dash}
+
 
 def look(place: int) -> Look:
     """Return the look of the trial at this place in the address, from 0; looks repeat beyond MOST_TRIALS."""
     return Look(COLORS[place % len(COLORS)], *_DASHES[place // len(COLORS) % len(_DASHES)])
 
 
-def title(text: str) -> dict[str, Any]:
-    """The title of a figure that says its own name."""
-    return {"text": text, "font": {"size": 13}}
+def over_steps(name: str, *, legend: bool) -> dict[str, Any]:
+    """The layout of the figure `name`, whose curves go over steps; its title, size and paper are the page's."""
+    return {
+        "showlegend": legend,
+        "legend": LEGEND,
+        "hovermode": "x unified",
+        "xaxis": {"title": {"text": "steps completed"}},
+        "yaxis": {"automargin": True},
+        "uirevision": name,  # zoom and hidden curves stay when new points come
+    }
+
+
+def amounts(revision: str, xaxis: dict[str, Any], unit: str, **more: Any) -> dict[str, Any]:
+    """The layout of amounts from zero up, as lines or stacked bars; zoom stays as long as `revision` does."""
+    return {
+        "barmode": "stack",
+        "hovermode": "x unified",
+        "xaxis": xaxis,
+        "yaxis": {"automargin": True, "rangemode": "tozero", "title": {"text": unit}},
+        "uirevision": revision,
+        **more,
+    }
+
+
+def value_axis(name: str, *, is_log: bool = False) -> dict[str, Any]:
+    """The y axis of one metric."""
+    return {"title": {"text": name}, "automargin": True, "type": "log" if is_log else "linear"}
 
 
 def curve(name: str, each: Series, line: dict[str, Any], *, marker: int | None = None, **more: Any) -> Trace:

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from metrics import curves, ingest
-from metrics.curves import Axis, CurveView
+from metrics.curves import Axis, CurveView, smoothed
 from metrics.ingest import Report
-from metrics.smoothing import smoothed
 
 BEGIN = 1_795_255_200.0
 

@@ -26,8 +26,6 @@ from metrics import (
     learning_curves,
     names,
     parallel_chart,
-    queue_charts,
-    usage_charts,
 )
 from metrics.cluster_charts import PoolSpan, TotalSpan
 from metrics.comparisons import Metric
@@ -91,15 +89,15 @@ def of_a_search() -> list[Figure]:
 def of_the_cluster() -> list[Figure]:
     pools = [PoolSpan(pool, AT + 60 * n, 8, 4, 6, 2, 3) for pool in "abcdef" for n in (0, 1, 5)]
     totals = [TotalSpan(AT + 60 * n, 8, 2, 1, 3, 16) for n in (0, 1, 5)]
-    stacks = [(f"user {n}", [1.5, 0.0]) for n in range(usage_charts.MOST_STACKS + 2)]
+    stacks = [(f"user {n}", [1.5, 0.0]) for n in range(cluster_charts.MOST_STACKS + 2)]
     days = [Day(date(2026, 11, 20), 3, 4000.0), Day(date(2026, 11, 21), 0, None)]
     return [
         *cluster_charts.figures(pools, totals, AT, AT + 3600),
         *host_charts.figures(
             measured(), {"GPU-1": "GPU 0"}, first_time=AT, last_time=AT + 600, gap_seconds=60
         ),
-        *(usage_charts.usage_figure("Use", unit, ["2026-11-20", "2026-11-21"], stacks) for unit in ("day", "month")),
-        *(queue_charts.queued_time_figure(some) for some in (days, days[1:], [])),
+        *(cluster_charts.usage_figure("Use", unit, ["2026-11-20", "2026-11-21"], stacks) for unit in ("day", "month")),
+        *(cluster_charts.queued_time_figure(some) for some in (days, days[1:], [])),
     ]  # fmt: skip
 
 
@@ -108,7 +106,7 @@ def of_one_trial() -> list[Figure]:
     empty = Series("loss", np.array([], np.int64), nothing, nothing, 0)
     return [
         *charts.trial_figures(1, highlight="loss"),
-        charts.metric_figure("loss", [("training", empty)], is_highlighted=True),
+        charts.metric_figure("loss", [("training", empty)]),
     ]
 
 

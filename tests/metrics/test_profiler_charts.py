@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from metrics import sample_charts, step_charts
+from metrics import sample_charts, step_figures
 from metrics.samples import SampleSeries
 from metrics.stragglers import edges_of
 from metrics.timings import CountSeries, TimingSeries
@@ -73,26 +73,32 @@ def test_a_step_is_divided_into_its_parts_and_the_rest() -> None:
         timing("train", [0.5, 0.5]), timing("train.backward", [0.375, 0.25]),
     ]  # fmt: skip
     edges = edges_of(timed, 120)
-    stack = step_charts.stack(timed, edges)
+    stack = step_figures.stack(timed, edges)
     assert stack is not None
-    assert {(part.name, part.of_rest): part.seconds.tolist() for part in stack.parts} == {
-        ("load", False): [0.25, 1.0], ("train.backward", False): [0.375, 0.25], ("train", True): [0.125, 0.25],
-        (step_charts.REST, False): [0.25, 0.5],
+    assert {part["name"]: part["seconds"] for part in stack["parts"]} == {
+        "load": [0.25, 1], "train.backward": [0.375, 0.25], "train, rest": [0.125, 0.25],
+        step_figures.REST: [0.25, 0.5],
     }  # fmt: skip
-    assert [part.name for part in stack.parts] == ["load", "train.backward", "train", step_charts.REST]
-    assert not stack.overlaps
-    assert step_charts.stack([*timed, timing("checkpoint", [3.0, 0.0001])], edges).overlaps  # type: ignore[union-attr]
-    assert step_charts.stack(timed[2:], edges) is None
+    assert [part["name"] for part in stack["parts"]] == [
+        "load",
+        "train.backward",
+        "train, rest",
+        step_figures.REST,
+    ]
+    assert not stack["overlaps"]
+    longer = step_figures.stack([*timed, timing("checkpoint", [3.0, 0.0001])], edges)
+    assert longer is not None and longer["overlaps"]
+    assert step_figures.stack(timed[2:], edges) is None
 
 
 def test_the_mean_of_ranks_counts_each_rank_and_keeps_the_extremes() -> None:
     timed = [timing("step", [1.0, 1.0]), timing("step", [2.0, 4.0], rank=1)]
     edges = edges_of(timed, 120)
-    stack = step_charts.stack(timed, edges)
+    stack = step_figures.stack(timed, edges)
     assert stack is not None
-    assert stack.parts[0].seconds.tolist() == [1.5, 2.5]
-    (spread,) = step_charts.spreads(timed, edges)
-    assert [values.tolist() for values in (spread.low, spread.p50, spread.p95, spread.high)] == [
+    assert stack["parts"][0]["seconds"] == [1.5, 2.5]
+    (spread,) = step_figures.spreads(timed, edges)
+    assert [spread[field] for field in ("low", "p50", "p95", "high")] == [
         [0.5, 0.5], [1.5, 2.5], [4, 8], [6, 12],
     ]  # fmt: skip
 
@@ -103,5 +109,5 @@ def test_rates_of_ranks_add_up() -> None:
         CountSeries(rank, "samples", steps, steps, np.array([100.0, 50.0]), np.array([5.0, 10.0]), 2)
         for rank in (0, 1)
     ]
-    (rate,) = step_charts.rates(counts, np.array([1.0, 11.0, 21.0]))
-    assert rate.per_second.tolist() == [200, 100]
+    (rate,) = step_figures.rates(counts, np.array([1.0, 11.0, 21.0]))
+    assert rate["values"] == [200, 100]

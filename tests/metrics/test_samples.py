@@ -119,7 +119,7 @@ def test_what_a_host_ships_is_read_by_name_and_part() -> None:
     ]  # fmt: skip
     cpu = only(samples.of_task(task_id, ["cpu_util_simple"]))
     assert cpu.times.tolist() == [BEGIN, BEGIN + 2, BEGIN + 3] and cpu.mean.tolist() == [1, 3, 4]
-    assert cpu.total == 3 and not cpu.is_reduced and cpu.metric.unit == "%" and cpu.host == "gpu1"
+    assert cpu.total == len(cpu.times) == 3 and cpu.metric.unit == "%" and cpu.host == "gpu1"
     within = only(samples.of_task(task_id, ["cpu_util_simple"], first_time=BEGIN + 1, last_time=BEGIN + 2))
     assert within.mean.tolist() == [3]
     assert [each.name for each in samples.of_host(host_id)] == ["gpu_util", "cpu_util_simple"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from metrics import ingest, tensorboard
+from metrics import ingest, series, tensorboard
 from tests.rig.world import make_host, submit_experiment, trial_of
 from webui.downloads.tensorboard import folders
 
@@ -93,7 +93,7 @@ def test_an_event_file_has_every_point_of_its_group_in_order() -> None:
     ]
     rows += [ingest.Report(1, "validation", 5, AT, {"loss": math.nan, long: 1e300, "inf": -math.inf})]
     ingest.store(trial.pk, rows)
-    assert tensorboard.groups(trial.pk) == ["training", "validation"]
+    assert series.groups(trial.pk) == ["training", "validation"]
     first, *rest = records(b"".join(tensorboard.event_file(trial.pk, "training", AT)))
     assert fields(first) == {1: struct.pack("<d", AT), 3: b"brain.Event:2"}
     found = [scalar(each) for each in rest]

@@ -65,7 +65,7 @@ def test_cold_timings_are_merged_then_thinned_by_age_and_removed(task_id: str, s
     for days, grain, intervals in ((1.5, 2, 27), (9.5, 3, 3)):
         timing_merging.merge_due(60, BEGIN + days * DAY)
         assert kept(task_id) == [(grain, intervals)]
-        (step,) = timings.of_task(task_id, ["step"])
+        (step,) = timings.read(task_id, ["step"]).timings
         assert (step.count.sum(), step.total_seconds.sum()) == (2 * 1599 + 1, 0.75 * 1599 + 4)
         assert (step.low.min(), step.high.max(), step.first_steps[0], step.steps[-1]) == (0.25, 4.0, 2, 3199)
         (samples,) = timings.read(task_id).counts
@@ -82,7 +82,7 @@ def test_intervals_of_two_attempts_are_never_joined(task_id: str) -> None:
     timing_intake.store(task_id, "gpu1", [*first, *again])
     timing_merging.merge_due(60, BEGIN + 2 * DAY)
     assert kept(task_id) == [(2, 2)]
-    (step,) = timings.of_task(task_id, ["step"])
+    (step,) = timings.read(task_id, ["step"]).timings
     assert step.mean[-1] == 0.5 and step.steps[-1] == 99
 
 

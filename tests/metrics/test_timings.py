@@ -76,13 +76,13 @@ def test_a_batch_is_stored_once_and_read_as_series_by_rank(member: Member) -> No
     assert (step.low.tolist(), step.high.tolist(), step.p95.tolist()) == (
         [0.25, 1, 0.5], [0.5, 1, 0.5], [0.5, 1, 0.5],
     )  # fmt: skip
-    assert (step.total, step.is_reduced, other.total_seconds.tolist()) == (3, False, [0.5])
+    assert (step.total, len(step.steps), other.total_seconds.tolist()) == (3, 3, [0.5])
     rate = found.counts[0]
     assert (rate.rank, rate.name, rate.per_second.tolist()) == (0, "samples", [64, 32, 64])
-    (joined,) = timings.of_task(task_id, ["step"], ranks=[0], points=1)
+    (joined,) = timings.read(task_id, ["step"], ranks=[0], points=1).timings
     assert (joined.total_seconds.tolist(), joined.count.tolist(), joined.total) == ([2.75], [5], 3)
-    assert (joined.low.tolist(), joined.high.tolist(), joined.is_reduced) == ([0.25], [1], True)
-    (window,) = timings.of_task(task_id, ["step"], ranks=[0], first_step=3, last_step=3)
+    assert (joined.low.tolist(), joined.high.tolist(), len(joined.steps)) == ([0.25], [1], 1)
+    (window,) = timings.read(task_id, ["step"], ranks=[0], first_step=3, last_step=3).timings
     assert window.steps.tolist() == [3]
     assert TimingChunk.objects.count() <= 4
 
@@ -93,11 +93,11 @@ def test_steps_that_a_restart_takes_again_count_once(member: Member) -> None:
     again = [record(0, 100 + n, (n, n), step=[0.5]) for n in range(4, 7)]
     timing_intake.store(task_id, "gpu1", first)
     timing_intake.store(task_id, "gpu2", again)
-    (step,) = timings.of_task(task_id)
+    (step,) = timings.read(task_id).timings
     assert step.steps.tolist() == [1, 2, 3, 4, 5, 6]
     assert step.mean.tolist() == [0.25, 0.25, 0.25, 0.5, 0.5, 0.5]
     assert timings.read(task_id).hosts == {0: "gpu2"}
-    (window,) = timings.of_task(task_id, last_step=5)
+    (window,) = timings.read(task_id, last_step=5).timings
     assert window.mean.tolist() == [0.25, 0.25, 0.25, 0.5, 0.5]
 
 
@@ -119,7 +119,7 @@ NUMBER_TOO_LARGE = {**row(0.5), "sum": 1e300}
 def test_what_is_no_record_is_left_out_and_blocks_nothing(member: Member, odd: dict[str, Any]) -> None:
     body = batch({**GOOD, **odd}, GOOD)
     intake.store(member.pk, 0, body)
-    (step,) = timings.of_task(member.allocation.task_id)
+    (step,) = timings.read(member.allocation.task_id).timings
     assert step.total == 1
 
 

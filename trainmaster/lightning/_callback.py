@@ -7,19 +7,42 @@ import math
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Set
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from trainmaster import core
 from trainmaster._info import get_cluster_info
 from trainmaster._searcher_length import check_length
-from trainmaster.lightning._metrics import Sorted
 from trainmaster.pytorch import _randomness
 
 logger = logging.getLogger("trainmaster.lightning")
 
 CHECKPOINT_NAME = "lightning.ckpt"  # a file, or the folder of a strategy that shards
+
+
+class Sorted:
+    """Parts a Trainer's metrics, which it keeps in one dict, into those of training and of validation.
+
+    A metric is of the group in which it was seen to change; of both, where both log one of its name.
+    """
+
+    def __init__(self) -> None:
+        self._seen: Dict[str, float] = {}
+        self._names: Dict[str, Set[str]] = {}
+
+    def look(self, metrics: Dict[str, Any]) -> Set[str]:
+        """The names of the numbers that are new or other than at the last look."""
+        numbers = {name: float(value) for name, value in metrics.items()}
+        changed = {name for name, value in numbers.items() if self._seen.get(name) != value}
+        self._seen = numbers
+        return changed
+
+    def of(self, group: str, metrics: Dict[str, Any]) -> Dict[str, float]:
+        """The group's metrics."""
+        names = self._names.setdefault(group, set())
+        names.update(self.look(metrics))
+        return {name: value for name, value in self._seen.items() if name in names}
 
 
 class DetCallback(Callback):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import random
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
@@ -12,11 +11,9 @@ import torch
 from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, get_worker_info
 
 from trainmaster.pytorch import samplers
-from trainmaster.pytorch._randomness import borrowed, mixed
+from trainmaster.pytorch._randomness import borrowed, mixed, seed_host
 
 logger = logging.getLogger("trainmaster.pytorch")
-
-_NUMPY_SEEDS = 1 << 32
 
 #: what a batch may be, for annotations in trials
 TorchData = Union[Dict[str, torch.Tensor], Sequence[torch.Tensor], torch.Tensor]
@@ -132,9 +129,7 @@ class _SeededDataset:
     def __getitems__(self, indices: List[Any]) -> List[Any]:
         seed = getattr(indices, "seed", None)
         if seed is not None and get_worker_info() is not None:
-            random.seed(seed)
-            np.random.seed(seed % _NUMPY_SEEDS)
-            torch.default_generator.manual_seed(seed)
+            seed_host(seed)
         whole = getattr(self._dataset, "__getitems__", None)
         if callable(whole):
             return list(whole(indices))
@@ -254,11 +249,6 @@ def to_device(data: Any, device: Any, warned_types: Optional[Set[type]] = None) 
     return _moved(data, device, unmoved)
 
 
-def data_length(data: Any) -> int:
-    """How many samples a batch has, by the first tensor, array or list of plain values in it. TypeError without one."""
-    return batch_length(data)
-
-
 def _moved(data: Any, device: Any, unmoved: Callable[[type], None]) -> Any:
     if isinstance(data, torch.Tensor):
         return data.to(device, non_blocking=True)
@@ -279,12 +269,12 @@ def _moved(data: Any, device: Any, unmoved: Callable[[type], None]) -> Any:
     return data
 
 
-def batch_length(batch: Any) -> int:
-    """The length of the first tensor, array or list of plain values in it. TypeError when there is none."""
-    found = _length(batch)
+def data_length(data: Any) -> int:
+    """How many samples a batch has, by the first tensor, array or list of plain values in it. TypeError without one."""
+    found = _length(data)
     if found is None:
         raise TypeError(
-            f"The number of samples in a batch of type {type(batch).__name__} is unknown; "
+            f"The number of samples in a batch of type {type(data).__name__} is unknown; "
             "define get_batch_length(self, batch) in the trial."
         )
     return found

@@ -10,8 +10,6 @@ from typing import Any, Dict, Iterator
 import numpy as np
 import torch
 
-_NUMPY_SEEDS = 1 << 32
-
 
 def mixed(*parts: int) -> int:
     """A seed from several numbers, 0 to 2^63-1: near numbers give unlike seeds."""
@@ -21,9 +19,15 @@ def mixed(*parts: int) -> int:
 
 def seed_all(seed: int) -> None:
     """Seed `random`, `numpy.random` and PyTorch on every device."""
-    random.seed(seed)
-    np.random.seed(seed % _NUMPY_SEEDS)
+    seed_host(seed)
     torch.manual_seed(seed)
+
+
+def seed_host(seed: int) -> None:
+    """Seed `random`, `numpy.random` and PyTorch on the CPU."""
+    random.seed(seed)
+    np.random.seed(seed % (1 << 32))
+    torch.default_generator.manual_seed(seed)
 
 
 def state() -> Dict[str, Any]:
@@ -54,9 +58,7 @@ def restore(kept: Dict[str, Any]) -> None:
 def borrowed(seed: int) -> Iterator[None]:
     """In the block random numbers follow from `seed`; afterwards they go on as if it had not been."""
     before = (random.getstate(), np.random.get_state(), torch.get_rng_state())
-    random.seed(seed)
-    np.random.seed(seed % _NUMPY_SEEDS)
-    torch.default_generator.manual_seed(seed)
+    seed_host(seed)
     try:
         yield
     finally:

@@ -6,6 +6,8 @@ import abc
 import enum
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Union
 
+from trainmaster.core import DistributedContext
+
 
 class Reducer(enum.Enum):
     """What becomes of a metric that `evaluate_batch` gave for each batch; AVG gives every batch the same weight."""
@@ -90,33 +92,70 @@ class Wrapped(NamedTuple):
         return value
 
 
-def wrapped(
-    reducer: Union[MetricReducer, Callable[[List[Any]], Any]],
-    name: Optional[str],
-    training: bool,
-    validation: bool,
-) -> Wrapped:
-    """TypeError for what is neither a MetricReducer nor a function."""
-    if not isinstance(reducer, MetricReducer):
-        if not callable(reducer):
-            raise TypeError(
-                f"wrap_reducer() takes a MetricReducer or a function, not {type(reducer).__name__}."
-            )
-        reducer = SimpleMetricReducer(reducer)
-    return Wrapped(reducer, name, training, validation)
+class ReducerContext:
+    """The part of a context that keeps reducers."""
+
+    distributed: DistributedContext
+
+    def __init__(self) -> None:
+        self._wrapped_reducers: List[Wrapped] = []
+
+    def wrap_reducer(
+        self,
+        reducer: Union[MetricReducer, Callable[[List[Any]], Any]],
+        name: Optional[str] = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> MetricReducer:
+        """Have a metric reduced from all batches of all ranks; returns the reducer, which the program feeds.
+
+        A function gets the list of all that its reducer's `update` was given. With `name` the result is that metric,
+        without it must be a dict of metrics. TypeError for what is neither a reducer nor a function.
+        """
+        if not isinstance(reducer, MetricReducer):
+            if not callable(reducer):
+                raise TypeError(
+                    f"wrap_reducer() takes a MetricReducer or a function, not {type(reducer).__name__}."
+                )
+            reducer = SimpleMetricReducer(reducer)
+        reducer.reset()
+        self._wrapped_reducers.append(Wrapped(reducer, name, for_training, for_validation))
+        return reducer
+
+    def reset_reducers(self) -> None:
+        """Reset all of them; it is done at the right times without this."""
+        for kept in self._wrapped_reducers:
+            kept.reducer.reset()
+
+    def _reset_for(self, training: bool) -> None:
+        """Reset those for training, or for validation."""
+        for kept in self._wrapped_reducers:
+            if kept.is_for(training):
+                kept.reducer.reset()
+
+    def reduce_metrics(self, for_training: bool) -> Dict[str, Any]:
+        """The metrics of those for training, or for validation; all ranks must call, and all get them.
+
+        ValueError when two reducers give a metric of one name.
+        """
+        chosen = [kept for kept in self._wrapped_reducers if kept.is_for(for_training)]
+        if not chosen:
+            return {}
+        parts = self.distributed.allgather([kept.reducer.per_slot_reduce() for kept in chosen])
+        metrics: Dict[str, Any] = {}
+        for place, kept in enumerate(chosen):
+            found = kept.named(kept.reducer.cross_slot_reduce([part[place] for part in parts]))
+            twice = sorted(set(found) & set(metrics))
+            if twice:
+                raise ValueError(f"Two reducers return the metric {twice[0]!r}.")
+            metrics.update(found)
+        return metrics
 
 
-class BatchMetrics:
-    """One metric on one rank: the batches' numbers, folded to what ranks exchange."""
-
-    def __init__(self, reducer: Reducer) -> None:
-        self.reducer = reducer
-        self.values: List[float] = []
-
-    def partial(self) -> List[float]:
-        """[number, count]: enough for `combined`, however many batches there were."""
-        reducer = Reducer.SUM if self.reducer is Reducer.AVG else self.reducer
-        return [reducer.of(self.values), float(len(self.values))]
+def partial(reducer: Reducer, values: Sequence[float]) -> List[float]:
+    """[number, count] of one metric's batches on one rank: enough for `combined`, however many there were."""
+    folded = Reducer.SUM if reducer is Reducer.AVG else reducer
+    return [folded.of(values), float(len(values))]
 
 
 def combined(reducer: Reducer, partials: Iterable[Sequence[float]]) -> float:

@@ -9,15 +9,14 @@ from typing import Any, ContextManager, Dict, Iterator, Optional
 
 from trainmaster import core
 from trainmaster._info import get_cluster_info
-from trainmaster.pytorch import _randomness, _replicas, _state
+from trainmaster.pytorch import _randomness, _replicas, _state, _units
 from trainmaster.pytorch._callbacks import Callbacks
 from trainmaster.pytorch._data import DataLoader, EpochLoader, ForeignLoader
 from trainmaster.pytorch._evaluation import Evaluation
-from trainmaster.pytorch._plan import Plan, checked_policy, checked_unit, goal_of
 from trainmaster.pytorch._training import Training
 from trainmaster.pytorch._trial import PyTorchTrial, overrides
 from trainmaster.pytorch._trial_context import PyTorchTrialContext
-from trainmaster.pytorch._units import UNKNOWN, Batch, Position, TrainUnit, unit_of
+from trainmaster.pytorch._units import UNKNOWN, Batch, Plan, Position, TrainUnit
 
 logger = logging.getLogger("trainmaster.pytorch")
 
@@ -119,10 +118,10 @@ class Trainer:
             self.configure_profiler()
         plan = Plan(
             max_length=Batch(1) if test_mode else self._length(max_length),
-            checkpoint_period=checked_unit(checkpoint_period, "checkpoint_period"),
-            validation_period=checked_unit(validation_period, "validation_period"),
-            reporting_period=checked_unit(reporting_period, "reporting_period") or Batch(100),
-            checkpoint_policy=checked_policy(checkpoint_policy),
+            checkpoint_period=_units.checked_unit(checkpoint_period, "checkpoint_period"),
+            validation_period=_units.checked_unit(validation_period, "validation_period"),
+            reporting_period=_units.checked_unit(reporting_period, "reporting_period") or Batch(100),
+            checkpoint_policy=_units.checked_policy(checkpoint_policy),
             step_zero_validation=step_zero_validation,
             test_mode=test_mode,
         )
@@ -173,7 +172,7 @@ class Trainer:
         counted = "global_batch_size" in context.get_hparams()
         position = Position(per_epoch, context.get_global_batch_size() if counted else None)
         context._position = position
-        goal = goal_of(context.get_experiment_config())
+        goal = _units.goal_of(context.get_experiment_config())
         return Training(trial, context, plan, goal, callbacks, loader, evaluation, position)
 
     def _batches_per_epoch(self, loader: Any, plan: Plan) -> int:
@@ -221,7 +220,7 @@ class Trainer:
 
     def _length(self, given: Optional[TrainUnit]) -> TrainUnit:
         searcher = self._context.get_experiment_config().get("searcher") or {}
-        length = checked_unit(given, "max_length") or unit_of(searcher.get("max_length"))
+        length = _units.checked_unit(given, "max_length") or _units.unit_of(searcher.get("max_length"))
         if length is None:
             raise ValueError(
                 "The training length is unknown: call fit(max_length=pytorch.Epoch(n)), or set searcher.max_length."

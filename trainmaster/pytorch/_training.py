@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import logging
 from pathlib import Path
@@ -16,44 +17,35 @@ from trainmaster.pytorch._callbacks import Callbacks
 from trainmaster.pytorch._evaluation import Evaluation
 from trainmaster.pytorch._leaving import Leave, Leaving
 from trainmaster.pytorch._numbers import held, to_numbers
-from trainmaster.pytorch._plan import Goal, Plan
 from trainmaster.pytorch._randomness import state as random_state
 from trainmaster.pytorch._trial import PyTorchTrial
 from trainmaster.pytorch._trial_context import PyTorchTrialContext
-from trainmaster.pytorch._units import UNKNOWN, Position
+from trainmaster.pytorch._units import UNKNOWN, Goal, Plan, Position
 
 logger = logging.getLogger("trainmaster.pytorch")
 
 _NOTHING = object()
 
 
+@dataclasses.dataclass(eq=False)
 class Training:
     """One trial's way from where it stands to its length, or until it has to leave.
 
     All ranks run the same steps in the same order, since most of them are exchanges between all.
     """
 
-    def __init__(
-        self,
-        trial: PyTorchTrial,
-        context: PyTorchTrialContext,
-        plan: Plan,
-        goal: Goal,
-        callbacks: Callbacks,
-        loader: Any,
-        evaluation: Evaluation,
-        position: Position,
-    ) -> None:
-        self._trial = trial
-        self._context = context
-        self._core = context._core
-        self._plan = plan
-        self._goal = goal
-        self._callbacks = callbacks
-        self._loader = loader
-        self._evaluation = evaluation
-        self._position = position
-        self._leaving = Leaving(context._core)
+    trial: PyTorchTrial
+    context: PyTorchTrialContext
+    plan: Plan
+    goal: Goal
+    callbacks: Callbacks
+    loader: Any
+    evaluation: Evaluation
+    position: Position
+
+    def __post_init__(self) -> None:
+        self._core = self.context._core
+        self._leaving = Leaving(self._core)
         self._window: List[Dict[str, Any]] = []
         self._best: Optional[float] = None
         self._validated_at = -1
@@ -63,10 +55,10 @@ class Training:
 
     def resume(self, state: _state.State) -> None:
         """Go on from the state of a checkpoint; from one of another trial, as this trial's step 0."""
-        self._callbacks.call("on_checkpoint_load_start", state)
-        context, position = self._context, self._position
+        self.callbacks.call("on_checkpoint_load_start", state)
+        context, position = self.context, self.position
         _state.restore(context, state)
-        self._callbacks.load_state_dict(state["callbacks"])
+        self.callbacks.load_state_dict(state["callbacks"])
         if not _state.is_own(context, state):
             return
         kept = state["trainer"]
@@ -90,12 +82,12 @@ class Training:
 
     def run(self) -> None:
         """Train, validate, save; returns when the length is reached or the trial has saved and is to leave."""
-        for model in self._context.models:
+        for model in self.context.models:
             model.train()
-        self._callbacks.call("on_training_start")
-        if self._plan.step_zero_validation and self._position.batches == 0:
+        self.callbacks.call("on_training_start")
+        if self.plan.step_zero_validation and self.position.batches == 0:
             self._validate()
-        if self._plan.max_length.reached(self._position):
+        if self.plan.max_length.reached(self.position):
             self._finish()
             return
         with self._profiled() as step:
@@ -104,9 +96,9 @@ class Training:
 
     def _epoch(self, step: Any) -> bool:
         """Train the rest of the current epoch; True when the training is over."""
-        position, profiler = self._position, self._core.profiler
+        position, profiler = self.position, self._core.profiler
         if position.batch_in_epoch == 0:
-            self._callbacks.call("on_training_epoch_start", position.epochs)
+            self.callbacks.call("on_training_epoch_start", position.epochs)
         batches = self._batches()
         for _ in range(position.per_epoch - position.batch_in_epoch):
             with profiler.step(position.batches + 1):
@@ -120,31 +112,31 @@ class Training:
                 self._train(batch)
             step()
             if position.batch_in_epoch == 0:
-                self._callbacks.call("on_training_epoch_end", position.epochs - 1)
+                self.callbacks.call("on_training_epoch_end", position.epochs - 1)
             if self._after_batch():
                 return True
         return False
 
     def _batches(self) -> Iterator[Any]:
         """The rest of the current epoch; pass after pass of a loader that has no length."""
-        position = self._position
-        yield from self._loader.epoch(position.epochs, position.batch_in_epoch)
+        position = self.position
+        yield from self.loader.epoch(position.epochs, position.batch_in_epoch)
         for number in itertools.count(1):
             begun = position.batches
             if position.per_epoch == UNKNOWN:
-                yield from self._loader.epoch(number)
+                yield from self.loader.epoch(number)
             if position.batches == begun:  # nothing more comes
                 return
 
     def _train(self, batch: Any) -> None:
-        context, position, profiler = self._context, self._position, self._core.profiler
+        context, position, profiler = self.context, self.position, self._core.profiler
         self._count(batch)
         if context.experimental._auto_to_device:
             with profiler.timing("to_device"):
                 batch = context.to_device(batch)
         exchanges = context._exchanges()
         with profiler.timing("train_batch"), context._gathering(), context._precision():
-            metrics = self._trial.train_batch(batch, position.epochs, position.batches)
+            metrics = self.trial.train_batch(batch, position.epochs, position.batches)
         if exchanges and context.experimental._auto_amp:
             context._scaler.update()
         self._window.append(held(metrics))
@@ -157,21 +149,21 @@ class Training:
         if not self._counts:
             return
         try:
-            self._core.profiler.count("samples", self._trial.get_batch_length(batch))
+            self._core.profiler.count("samples", self.trial.get_batch_length(batch))
         except TypeError as error:
             self._counts = False
             logger.warning("Samples are not counted. %s", error)
 
     def _step_schedulers(self) -> None:
-        position, aggregation = self._position, self._context._optimizations.aggregation_frequency
-        for scheduler in self._context.lr_schedulers:
+        position, aggregation = self.position, self.context._optimizations.aggregation_frequency
+        for scheduler in self.context.lr_schedulers:
             scheduler.after_batch(
                 position.batches, aggregation, position.epochs, position.batch_in_epoch == 0
             )
 
     def _after_batch(self) -> bool:
         """Report, validate and save what is due; True when the training is over."""
-        plan, position = self._plan, self._position
+        plan, position = self.plan, self.position
         over = plan.max_length.reached(position)
         validate = plan.validation_period is not None and plan.validation_period.due(position)
         if plan.checkpoint_period is not None and plan.checkpoint_period.due(position):
@@ -185,43 +177,43 @@ class Training:
         if validate:
             self._validate()
         # in the middle of an aggregation there are gradients that no checkpoint holds
-        whole = position.batches % self._context._optimizations.aggregation_frequency == 0
+        whole = position.batches % self.context._optimizations.aggregation_frequency == 0
         if self._save_due and whole:
             self._save()
         if not whole:
             return False
-        leave = self._leaving.ask(position.batches, self._context._stop_requested, now=report)
+        leave = self._leaving.ask(position.batches, self.context._stop_requested, now=report)
         if leave is not None:
             self._leave(leave)
         return leave is not None
 
     def _finish(self) -> None:
-        if self._validated_at != self._position.batches:
+        if self._validated_at != self.position.batches:
             self._validate()
-        if self._saved_at != self._position.batches:
+        if self._saved_at != self.position.batches:
             self._save()
         if self._chief:
             self._core.train.report_progress(1.0)
 
     def _leave(self, why: Leave) -> None:
         self._report()
-        if self._saved_at != self._position.batches:
+        if self._saved_at != self.position.batches:
             self._save()
         if not self._chief:
             return
         if why is Leave.STOP_REQUESTED:
-            logger.info("The trial requested to stop at batch %d.", self._position.batches)
+            logger.info("The trial requested to stop at batch %d.", self.position.batches)
             self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
         else:
             logger.info(
-                "The trial stops at batch %d to free its slots; its state is saved.", self._position.batches
+                "The trial stops at batch %d to free its slots; its state is saved.", self.position.batches
             )
 
     def _report(self) -> None:
         """The metrics of the window's batches, averaged over them, and over the ranks unless that is switched off."""
         if not self._window:
             return
-        context, profiler, batches = self._context, self._core.profiler, self._position.batches
+        context, profiler, batches = self.context, self._core.profiler, self.position.batches
         with profiler.timing("from_device"):
             each = [to_numbers(metrics) for metrics in self._window]
         self._window = []
@@ -230,34 +222,32 @@ class Training:
             if context._optimizations.average_training_metrics:
                 averages = _averages(context.distributed.allgather(averages))
             averages.update(context.experimental.reduce_metrics(for_training=True))
-        for kept in context._wrapped_reducers:
-            if kept.for_training:
-                kept.reducer.reset()
-        self._callbacks.call("on_training_workload_end", averages, each)
+        context._reset_for(training=True)
+        self.callbacks.call("on_training_workload_end", averages, each)
         if self._chief:
             if averages:
                 self._core.train.report_training_metrics(batches, self._with_epoch(averages))
-            whole = self._plan.max_length.in_batches(self._position)
+            whole = self.plan.max_length.in_batches(self.position)
             self._core.train.report_progress(min(1.0, batches / whole))
 
     def _validate(self) -> None:
-        batches = self._position.batches
-        metrics = self._evaluation.run()
+        batches = self.position.batches
+        metrics = self.evaluation.run()
         self._validated_at = batches
         if self._chief and metrics:
             self._core.train.report_validation_metrics(batches, self._with_lengths(metrics))
         # the chief's word counts: numbers that reducers or callbacks make may differ among ranks, saving together not
-        value = self._context.distributed.broadcast(self._judged(metrics) if self._chief else None)
-        is_best = value is not None and self._goal.better(value, self._best)
+        value = self.context.distributed.broadcast(self._judged(metrics) if self._chief else None)
+        is_best = value is not None and self.goal.better(value, self._best)
         if is_best:
             self._best = value
-        policy = self._plan.checkpoint_policy
+        policy = self.plan.checkpoint_policy
         if batches and (policy == "all" or (policy == "best" and is_best)):
             self._save_due = True
 
     def _judged(self, metrics: Dict[str, Any]) -> Optional[float]:
         """The searcher's metric among these; None, with a word, when it is not there or no number."""
-        name = self._goal.name
+        name = self.goal.name
         if name is None:
             return None
         value = to_numbers({name: metrics[name]}, keep_others=True)[name] if name in metrics else None
@@ -274,12 +264,12 @@ class Training:
     def _save(self) -> None:
         """Store a checkpoint: the chief writes, with the random numbers of all ranks."""
         self._save_due = False
-        position, context = self._position, self._context
+        position, context = self.position, self.context
         states = context.distributed.gather(random_state())
         uuid: Optional[str] = None
         if states is not None:
             state = _state.collect(context, states)
-            state["callbacks"] = self._callbacks.state_dict()
+            state["callbacks"] = self.callbacks.state_dict()
             state["trainer"] = {
                 "trial_id": context.get_trial_id(),
                 "batches": position.batches,
@@ -289,27 +279,27 @@ class Training:
                 "best": self._best,
                 "validated_at": self._validated_at,
             }
-            self._callbacks.call("on_checkpoint_save_start", state)
+            self.callbacks.call("on_checkpoint_save_start", state)
             uuid = self._store(state)
         self._saved_at = position.batches
-        self._callbacks.call("on_checkpoint_upload_end", context.distributed.broadcast(uuid))
+        self.callbacks.call("on_checkpoint_upload_end", context.distributed.broadcast(uuid))
 
     def _store(self, state: _state.State) -> str:
         metadata = {
-            "steps_completed": self._position.batches,
+            "steps_completed": self.position.batches,
             "framework": f"torch-{torch.__version__}",
             "format": "pickle",
         }
         with self._core.checkpoint.store_path(metadata) as (folder, uuid):
             _state.write(Path(folder), state)
-            _state.describe(Path(folder), self._context, type(self._trial))
-            self._callbacks.call("on_checkpoint_write_end", str(folder))
-            self._callbacks.call("on_checkpoint_end", str(folder))
+            _state.describe(Path(folder), self.context, type(self.trial))
+            self.callbacks.call("on_checkpoint_write_end", str(folder))
+            self.callbacks.call("on_checkpoint_end", str(folder))
         return uuid
 
     def _with_epoch(self, metrics: Dict[str, Any]) -> Dict[str, Any]:
         """With `epoch`, by which charts can be drawn, unless the trial has a metric of that name."""
-        position = self._position
+        position = self.position
         if position.per_epoch == UNKNOWN:
             return metrics
         return {"epoch": position.epochs + position.batch_in_epoch / position.per_epoch, **metrics}
@@ -319,14 +309,14 @@ class Training:
 
         Nothing is in epochs where the loader has no length, and a trial's own metrics of these names stand.
         """
-        position = self._position
+        position = self.position
         epochs = {} if position.per_epoch == UNKNOWN else {"epochs": position.epochs}
         return {"batches": position.batches, **epochs, **self._with_epoch(metrics)}
 
     @contextlib.contextmanager
     def _profiled(self) -> Iterator[Any]:
         """The step of the trial's torch profiler, if it has one."""
-        profiler = self._context._torch_profiler
+        profiler = self.context._torch_profiler
         if profiler is None:
             yield lambda: None
             return
@@ -335,7 +325,7 @@ class Training:
 
     @property
     def _chief(self) -> bool:
-        return self._context.distributed.rank == 0
+        return self.context.distributed.rank == 0
 
 
 def _averages(metrics: List[Dict[str, Any]]) -> Dict[str, float]:

@@ -6,7 +6,7 @@ import abc
 from typing import Any, Dict, Union
 
 from trainmaster.pytorch._callbacks import PyTorchCallback
-from trainmaster.pytorch._data import batch_length
+from trainmaster.pytorch._data import data_length
 from trainmaster.pytorch._reducers import Reducer
 
 
@@ -58,7 +58,7 @@ class PyTorchTrial(abc.ABC):
 
     def get_batch_length(self, batch: Any) -> int:
         """How many samples a batch has."""
-        return batch_length(batch)
+        return data_length(batch)
 
 
 def overrides(trial: PyTorchTrial, method: str) -> bool:

@@ -1,26 +1,29 @@
-"""Lengths and periods of training: batches, epochs, records."""
+"""Lengths and periods of training in batches, epochs or records, and what `Trainer.fit` is told to do by them."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import sys
-from typing import Any, Dict, Optional, Type, Union
+from typing import Any, Dict, NamedTuple, Optional, Type, Union
 
 #: batches in an epoch of a loader that does not say: it never ends
 UNKNOWN = sys.maxsize
+POLICIES = ("best", "all", "none")
 
 
+@dataclasses.dataclass
 class Position:
     """Where a training stands. `batches` counts since its start, `batch_in_epoch` those of the current epoch.
 
     An epoch that has ended counts: then `epochs` is one more and `batch_in_epoch` is 0.
     """
 
-    def __init__(self, per_epoch: int, records_per_batch: Optional[int] = None) -> None:
-        self.per_epoch = per_epoch
-        self.records_per_batch = records_per_batch
-        self.batches = 0
-        self.epochs = 0
-        self.batch_in_epoch = 0
+    per_epoch: int
+    records_per_batch: Optional[int] = None
+    batches: int = 0
+    epochs: int = 0
+    batch_in_epoch: int = 0
 
     def advance(self) -> None:
         """One batch more."""
@@ -33,8 +36,6 @@ class Position:
 
 class TrainUnit:
     """A number of batches, epochs or records, 1 or more (ValueError); a batch is one of all ranks together."""
-
-    _name = ""
 
     def __init__(self, value: int) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -65,16 +66,12 @@ class TrainUnit:
 class Batch(TrainUnit):
     """So many batches."""
 
-    _name = "batches"
-
     def in_batches(self, position: Position) -> int:
         return self.value
 
 
 class Epoch(TrainUnit):
     """So many passes over the training data."""
-
-    _name = "epochs"
 
     def due(self, position: Position) -> bool:
         return position.batch_in_epoch == 0 and position.epochs % self.value == 0
@@ -92,15 +89,13 @@ class Record(TrainUnit):
     ValueError when the hyperparameters have no `global_batch_size`.
     """
 
-    _name = "records"
-
     def in_batches(self, position: Position) -> int:
         if not position.records_per_batch:
             raise ValueError(f"{self!r} needs the hyperparameter global_batch_size to be counted in batches.")
         return max(1, self.value // position.records_per_batch)
 
 
-_UNITS: Dict[str, Type[TrainUnit]] = {unit._name: unit for unit in (Batch, Epoch, Record)}
+_UNITS: Dict[str, Type[TrainUnit]] = {"batches": Batch, "epochs": Epoch, "records": Record}
 
 
 def unit_of(section: Union[int, Dict[str, Any], None]) -> Optional[TrainUnit]:
@@ -113,3 +108,57 @@ def unit_of(section: Union[int, Dict[str, Any], None]) -> Optional[TrainUnit]:
         if section.get(name):
             return unit(int(section[name]))
     return None
+
+
+class Plan(NamedTuple):
+    """How long to train, and after how much to do what; None of a period: only at the end."""
+
+    max_length: TrainUnit
+    checkpoint_period: Optional[TrainUnit] = None
+    validation_period: Optional[TrainUnit] = None
+    reporting_period: TrainUnit = Batch(100)
+    checkpoint_policy: str = "best"
+    step_zero_validation: bool = False
+    test_mode: bool = False
+
+    def counts_epochs(self) -> bool:
+        """Whether any length or period is in epochs."""
+        units = (self.max_length, self.checkpoint_period, self.validation_period, self.reporting_period)
+        return any(isinstance(unit, Epoch) for unit in units)
+
+
+class Goal(NamedTuple):
+    """The searcher's metric; `name` None when there is no searcher."""
+
+    name: Optional[str] = None
+    smaller_is_better: bool = True
+
+    def better(self, new: float, old: Optional[float]) -> bool:
+        """Whether `new` is better than the best so far; NaN never is."""
+        if math.isnan(new):
+            return False
+        return old is None or (new < old if self.smaller_is_better else new > old)
+
+
+def goal_of(config: Dict[str, Any]) -> Goal:
+    """As the config's searcher says."""
+    searcher = config.get("searcher") or {}
+    smaller = searcher.get("smaller_is_better")
+    return Goal(searcher.get("metric"), True if smaller is None else bool(smaller))
+
+
+def checked_unit(value: Any, name: str) -> Optional[TrainUnit]:
+    """`value`, which may be None. TypeError for what is no TrainUnit."""
+    if value is not None and not isinstance(value, TrainUnit):
+        raise TypeError(
+            f"fit({name}={value!r}): give pytorch.Batch(n), pytorch.Epoch(n) or pytorch.Record(n), "
+            f"not {type(value).__name__}."
+        )
+    return value
+
+
+def checked_policy(policy: str) -> str:
+    """ValueError for what is no policy."""
+    if policy not in POLICIES:
+        raise ValueError(f"checkpoint_policy is {policy!r}; it must be one of {', '.join(POLICIES)}.")
+    return policy

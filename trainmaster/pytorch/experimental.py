@@ -13,7 +13,7 @@ import torch
 from trainmaster import core
 from trainmaster._info import get_cluster_info
 from trainmaster.pytorch import _data, _randomness, _replicas
-from trainmaster.pytorch._reducing import ReducerContext
+from trainmaster.pytorch._reducers import ReducerContext
 
 logger = logging.getLogger("trainmaster.pytorch")
 

@@ -16,8 +16,8 @@ from trainmaster.pytorch._randomness import mixed
 
 
 class _Repeating:
-    def __init__(self, base: Any) -> None:
-        self._base = base
+    def __init__(self, sampler: Any) -> None:
+        self._base = sampler
 
     def __iter__(self) -> Iterator[Any]:
         while True:
@@ -32,10 +32,10 @@ class _Repeating:
 
 
 class _Sharing:
-    def __init__(self, base: Any, num_workers: int, rank: int) -> None:
+    def __init__(self, sampler: Any, num_workers: int, rank: int) -> None:
         if not 0 <= rank < num_workers:
             raise ValueError(f"rank is {rank}; it must be from 0 to {num_workers - 1}.")
-        self._base = base
+        self._base = sampler
         self._num_workers = num_workers
         self._rank = rank
 
@@ -47,10 +47,10 @@ class _Sharing:
 
 
 class _Skipping:
-    def __init__(self, base: Any, skip: int) -> None:
+    def __init__(self, sampler: Any, skip: int) -> None:
         if skip < 0:
             raise ValueError(f"skip is {skip}; it must be 0 or more.")
-        self._base = base
+        self._base = sampler
         self._skip = skip
 
     def __iter__(self) -> Iterator[Any]:
@@ -63,8 +63,8 @@ class _Skipping:
 class _Shuffling:
     """The items of another sampler in an order that follows from the seed and the number of the pass."""
 
-    def __init__(self, base: Any, seed: int) -> None:
-        self._base = base
+    def __init__(self, sampler: Any, seed: int) -> None:
+        self._base = sampler
         self._seed = seed
         self._epoch = 0
 
@@ -86,9 +86,6 @@ class _Shuffling:
 class RepeatSampler(_Repeating, Sampler):
     """The indices of another sampler, over and over; its length is that of one pass."""
 
-    def __init__(self, sampler: Any) -> None:
-        super().__init__(sampler)
-
 
 class RepeatBatchSampler(_Repeating, BatchSampler):
     """The batches of another batch sampler, over and over; its length is that of one pass."""
@@ -99,9 +96,6 @@ class RepeatBatchSampler(_Repeating, BatchSampler):
 
 class DistributedSampler(_Sharing, Sampler):
     """Every `num_workers`-th index, from `rank` on; the first ranks may get one more than the others."""
-
-    def __init__(self, sampler: Any, num_workers: int, rank: int) -> None:
-        super().__init__(sampler, num_workers, rank)
 
 
 class DistributedBatchSampler(_Sharing, BatchSampler):
@@ -114,9 +108,6 @@ class DistributedBatchSampler(_Sharing, BatchSampler):
 class SkipSampler(_Skipping, Sampler):
     """Another sampler without its first `skip` indices, at every pass: repeat first, then skip."""
 
-    def __init__(self, sampler: Any, skip: int) -> None:
-        super().__init__(sampler, skip)
-
 
 class SkipBatchSampler(_Skipping, BatchSampler):
     """Another batch sampler without its first `skip` batches, at every pass: repeat first, then skip."""
@@ -127,9 +118,6 @@ class SkipBatchSampler(_Skipping, BatchSampler):
 
 class ReproducibleShuffleSampler(_Shuffling, Sampler):
     """The indices of another sampler, in an order that follows from the seed and the number of the pass alone."""
-
-    def __init__(self, sampler: Any, seed: int) -> None:
-        super().__init__(sampler, seed)
 
 
 class ReproducibleShuffleBatchSampler(_Shuffling, BatchSampler):

@@ -7,19 +7,21 @@ import logging
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-import transformers
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from trainmaster import core
 from trainmaster._info import get_cluster_info
 from trainmaster._searcher_length import check_length
-from trainmaster.transformers._metrics import group_of, reported
 
 logger = logging.getLogger("trainmaster.transformers")
 
 USER_DATA_FILE = "my_data.json"  # Determined's name
+#: prefix of the Trainer's metrics -> their group
+_GROUPS = {"eval_": "validation", "test_": "test"}
+_SPEEDS = ("_runtime", "_per_second", "_compilation_time")
 
 
-class DetCallback(transformers.TrainerCallback):
+class DetCallback(TrainerCallback):
     """Give it to the Trainer in `callbacks`, and `args.resume_from_checkpoint` to `trainer.train`.
 
     `args` are the Trainer's own: where the trial has a checkpoint, their `resume_from_checkpoint` is set to its files,
@@ -31,7 +33,7 @@ class DetCallback(transformers.TrainerCallback):
     def __init__(
         self,
         core_context: core.Context,
-        args: transformers.TrainingArguments,
+        args: TrainingArguments,
         filter_metrics: Optional[List[str]] = None,
         user_data: Optional[Dict[str, Any]] = None,
     ) -> None:
@@ -55,7 +57,7 @@ class DetCallback(transformers.TrainerCallback):
         self._force_final_evaluate = True
         self.load_last_checkpoint(args)
 
-    def load_last_checkpoint(self, args: transformers.TrainingArguments) -> None:
+    def load_last_checkpoint(self, args: TrainingArguments) -> None:
         """Bring the trial's newest checkpoint to `args.output_dir`, on every host."""
         newest = self.info.latest_checkpoint if self.info else None
         if newest is None:
@@ -77,17 +79,17 @@ class DetCallback(transformers.TrainerCallback):
 
     def on_log(
         self,
-        args: transformers.TrainingArguments,
-        state: transformers.TrainerState,
-        control: transformers.TrainerControl,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
         logs: Optional[Dict[str, Any]] = None,
         **_: Any,
     ) -> None:
         """Report what the Trainer logs, a step once: at the end it logs a summary, which at a pause is of a part."""
         if not logs or not state.is_world_process_zero or (self._leaves and "train_runtime" in logs):
             return
-        group, step = group_of(logs), state.global_step
-        metrics = reported(logs, self.filter_metrics, step, state.epoch)
+        group, step = _group_of(logs), state.global_step
+        metrics = _reported(logs, self.filter_metrics, step, state.epoch)
         if group == "training":
             if self.last_train_metrics != step:
                 self.last_train_metrics = step
@@ -100,11 +102,7 @@ class DetCallback(transformers.TrainerCallback):
             self.core_context.train.report_validation_metrics(step, metrics)
 
     def on_step_end(
-        self,
-        args: transformers.TrainingArguments,
-        state: transformers.TrainerState,
-        control: transformers.TrainerControl,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """After each step all ranks learn together whether the slots are wanted: then it is the last one."""
         self._report_progress(state)
@@ -117,11 +115,7 @@ class DetCallback(transformers.TrainerCallback):
             control.should_save = state.global_step != self.last_save
 
     def on_epoch_end(
-        self,
-        args: transformers.TrainingArguments,
-        state: transformers.TrainerState,
-        control: transformers.TrainerControl,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """At the end, whatever brought it, there is a checkpoint and, unless the slots are wanted, a validation."""
         if not (control.should_training_stop or state.global_step >= state.max_steps):
@@ -138,21 +132,13 @@ class DetCallback(transformers.TrainerCallback):
             control.should_save = state.global_step != self.last_save
 
     def on_evaluate(
-        self,
-        args: transformers.TrainingArguments,
-        state: transformers.TrainerState,
-        control: transformers.TrainerControl,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """On every rank, of which only the first logs."""
         self.last_eval_metrics = state.global_step
 
     def on_save(
-        self,
-        args: transformers.TrainingArguments,
-        state: transformers.TrainerState,
-        control: transformers.TrainerControl,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         """Store what the Trainer has saved, the files of all ranks as one checkpoint."""
         step = state.global_step
@@ -173,13 +159,13 @@ class DetCallback(transformers.TrainerCallback):
         """Programs that keep more than `user_data` override this; what is in the folder is in the checkpoint."""
         Path(save_path, USER_DATA_FILE).write_text(json.dumps(self.user_data), encoding="utf-8")
 
-    def _report_progress(self, state: transformers.TrainerState) -> None:
+    def _report_progress(self, state: TrainerState) -> None:
         percent = state.global_step * 100 // max(1, state.max_steps)
         if state.is_world_process_zero and percent > self.last_progress:
             self.last_progress = percent
             self.core_context.train.report_progress(min(1.0, state.global_step / state.max_steps))
 
-    def _validates(self, args: transformers.TrainingArguments) -> bool:
+    def _validates(self, args: TrainingArguments) -> bool:
         """Where a searcher waits for its metric, in any case."""
         return bool(args.do_eval) or self.searcher_metric is not None
 
@@ -192,9 +178,34 @@ class DetCallback(transformers.TrainerCallback):
                 )
 
 
+def _group_of(logs: Dict[str, Any]) -> str:
+    """`validation` or `test` by the prefix that the Trainer gives such metrics, else `training`."""
+    for prefix, group in _GROUPS.items():
+        if any(name.startswith(prefix) for name in logs):
+            return group
+    return "training"
+
+
+def _reported(
+    logs: Dict[str, Any], filters: Optional[List[str]], step: int, epoch: Optional[float]
+) -> Dict[str, Any]:
+    """The metrics to report: without speeds, those that a filter is part of, and `batches` and `epochs`.
+
+    The Trainer's own `epoch` is rounded, `epochs` is not.
+    """
+    kept = {
+        name: value
+        for name, value in logs.items()
+        if name != "epoch"
+        and not name.endswith(_SPEEDS)
+        and (not filters or any(part in name for part in filters))
+    }
+    return {"batches": step, "epochs": epoch, **kept}
+
+
 def overwrite_arguments(
-    args: transformers.TrainingArguments, hparams: Optional[Dict[str, Any]] = None
-) -> transformers.TrainingArguments:
+    args: TrainingArguments, hparams: Optional[Dict[str, Any]] = None
+) -> TrainingArguments:
     """Set the fields of `args` that hyperparameters name, at the top or under `training_arguments`, and return it.
 
     By default they are the trial's own; off the cluster there are none. Call it before anything else uses `args`.

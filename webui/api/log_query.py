@@ -9,7 +9,7 @@ from django.http import QueryDict
 
 from accounts.refusals import Refusal
 from jobs.models import Member
-from logs import rank_facts
+from logs import rank_status
 from logs.filters import Filters
 from logs.levels import Level, parse
 from logs.lines import SERVER, STDERR, STDOUT, STREAM_NAMES
@@ -65,7 +65,7 @@ class LogQuery:
         """The filters as of now; None when nothing can match. Reads the database where ranks are chosen by facts."""
         if self._filters is None or not self.ranks:
             return self._filters
-        known = rank_facts.known(self.task_id) if self.changes else []
+        known = rank_status.known(self.task_id) if self.changes else []
         chosen = frozenset[int]().union(*(expression.ranks(known) for expression in self.ranks))
         return replace(self._filters, ranks=chosen) if chosen else None
 

@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from metrics import samples
 from metrics.names import GROUPS, METRICS
-from metrics.sample_chunks import Floats
+from metrics.packing import Floats
 from metrics.samples import SampleSeries
 from webui.api.agents import host_named
 from webui.api.answers import Answer, Maybe, Stored, one_of

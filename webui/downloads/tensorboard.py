@@ -15,7 +15,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from experiments import event_files
 from experiments.models import Trial
-from metrics import tensorboard
+from metrics import series, tensorboard
 from webui.downloads.zip_stream import COMPRESSION, Sink, ZipEntry
 from webui.waiting.threads import stepped
 
@@ -34,7 +34,7 @@ def written(trials: Sequence[Trial], folder: str) -> Generator[bytes]:
     with ZipFile(sink, "w", ZIP_DEFLATED, compresslevel=COMPRESSION) as into:
         for trial in trials:
             begin = trial.started_at.timestamp()
-            for group, own in folders(tensorboard.groups(trial.pk)).items():
+            for group, own in folders(series.groups(trial.pk)).items():
                 name = f"{folder}/trial-{trial.pk}/{own}/events.out.tfevents.{int(begin)}.trainmaster"
                 with ZipEntry(into, name) as entry:
                     for block in tensorboard.event_file(trial.pk, group, begin):

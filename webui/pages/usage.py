@@ -12,7 +12,7 @@ from accounts.refusals import Refusal
 from dispatch.keeping import usage, usage_periods
 from dispatch.keeping.usage import UsageSum
 from dispatch.keeping.usage_periods import Periods, Unit
-from metrics import usage_charts
+from metrics import cluster_charts
 from webui.api.resource_usage import PERIODS
 from webui.pages.frame import page, show
 from webui.query import choice
@@ -121,5 +121,5 @@ def chart(request: HttpRequest) -> JsonResponse:
     view = read(request.GET)
     found = lines(view, usage.sums(view.periods))
     stacks = [(line.name, line.by_period) for line in found]
-    figure = usage_charts.usage_figure(view.title, view.unit, view.periods.names, stacks)
+    figure = cluster_charts.usage_figure(view.title, view.unit, view.periods.names, stacks)
     return JsonResponse({"figures": [figure] if found else []})

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from commands.models import Service
 from experiments import event_files
 from experiments.models import Trial
-from metrics import tensorboard
+from metrics import series, tensorboard
 from metrics.models import Group
 from webui.downloads.tensorboard import folders
 from webui.runner_api import access, limits
@@ -81,7 +81,7 @@ def _part(token: str, path: str, offset: int, after: str) -> _Part:
         known = dict(event_files.of_trial(trial.experiment_id, trial.pk))
         if name in known:
             return _written(known[name], offset)
-    for group, its in folders(tensorboard.groups(trial.pk)).items():
+    for group, its in folders(series.groups(trial.pk)).items():
         if its == own:
             return _made(trial, group, after if after.isdecimal() else "")
     raise RefusedRequest(404, f"This TensorBoard has no file {path!r}.")

@@ -7,7 +7,7 @@ import { colors, legendHeight, literal, themed } from "../charts/theme.js";
 import { band, line, lookOf } from "../charts/traces.js";
 import { state } from "./state.js";
 
-const REST = "not timed"; // metrics.step_charts.REST
+const REST = "not timed"; // metrics.step_figures.REST
 const ROW_PX = [13, 30]; // of a rank in the heat map, least and most
 const MAP_PX = [150, 700];
 const NARROW_PX = 560; // a heat map so wide has no room for the names of hosts

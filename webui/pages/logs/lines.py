@@ -8,7 +8,6 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpRe
 from django.http.response import HttpResponseBase
 
 from accounts.refusals import Refusal
-from logs import context as log_context
 from logs import read
 from logs.filters import Filters
 from logs.read import Slice
@@ -35,9 +34,9 @@ def lines(request: HttpRequest, task_id: str) -> HttpResponseBase:
     query = request.GET
     filters = log_filters(query)
     limit = min(whole(query, "limit") or MOST_LINES, MOST_LINES)
-    context = min(whole(query, "context") or 0, log_context.LINES_MAX)
+    context = min(whole(query, "context") or 0, read.CONTEXT_LINES_MAX)
     if context:
-        limit = min(limit, log_context.MATCHES_MAX)
+        limit = min(limit, read.CONTEXT_MATCHES_MAX)
     newest = read.last_number(task_id)
     line, found = _found(request, task_id, filters, limit, newest)
     answer: dict[str, object] = {
@@ -51,9 +50,7 @@ def lines(request: HttpRequest, task_id: str) -> HttpResponseBase:
         answer["line"] = line
     if context:
         answer["matches"] = [each.number for each in found.lines]
-        answer["lines"] = [
-            as_row(each) for each in log_context.around(task_id, found.lines, filters, context)
-        ]
+        answer["lines"] = [as_row(each) for each in read.around(task_id, found.lines, filters, context)]
     return JsonResponse(answer)
 
 

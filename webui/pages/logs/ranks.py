@@ -7,7 +7,7 @@ import uuid
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from accounts.refusals import Refusal
-from logs import rank_facts
+from logs import rank_status
 from logs.rank_expression import parse
 from webui.pages.frame import page
 from webui.pages.tasks import commands
@@ -34,7 +34,7 @@ def choose(request: HttpRequest, task_id: str) -> HttpResponse:
         expression = parse(request.GET.get("ranks", ""))
     except Refusal as fault:
         return JsonResponse({"fault": str(fault)})
-    known = rank_facts.known(task_id)
+    known = rank_status.known(task_id)
     chosen = expression.ranks(known)
     return JsonResponse(
         {

@@ -5,9 +5,8 @@ from __future__ import annotations
 from django.http import QueryDict
 
 from accounts.refusals import Refusal
-from metrics.curves import Axis, CurveView, Wanted
+from metrics.curves import MOST_SMOOTHING, Axis, CurveView, Wanted
 from metrics.metric_table import Chosen
-from metrics.smoothing import MOST
 from webui.query import LARGEST_ID, as_whole, number, window
 
 #: Curves that one request may ask for.
@@ -36,7 +35,10 @@ def view(query: QueryDict, begin: float) -> CurveView:
     if name not in list(Axis):
         raise Refusal(f"x is {name[:40]!r}; allowed: {', '.join(Axis)}.")
     return CurveView(
-        Axis(name), *window(query, "from", "to"), number(query, "smooth", 0, MOST) or 0.0, begin=begin
+        Axis(name),
+        *window(query, "from", "to"),
+        number(query, "smooth", 0, MOST_SMOOTHING) or 0.0,
+        begin=begin,
     )
 
 

@@ -9,7 +9,7 @@ from events.models import Event
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import queued_time
-from metrics import queue_charts
+from metrics import cluster_charts
 from shown import pools, timeline
 from webui.pages.frame import page, show, user_of
 from webui.pages.hosts import view as hosts_filter
@@ -81,4 +81,4 @@ def _by_day(pool: ResourcePool, days: int) -> list[queued_time.Day]:
 def chart(request: HttpRequest, name: str) -> JsonResponse:
     """The average queued time by day as Plotly JSON."""
     days = _by_day(find(name), choice(request.GET, "days", PERIODS, PERIODS[0]))
-    return JsonResponse({"figures": [queue_charts.queued_time_figure(days)]})
+    return JsonResponse({"figures": [cluster_charts.queued_time_figure(days)]})
