@@ -77,7 +77,6 @@ class Pass:
         self.releases: list[Release] = []
         self.waits: dict[str, Reason] = {}
         self.reservations: dict[str, tuple[str, ...]] = {}
-        self.forecast: dict[str, tuple[float, float]] = {}
         self._snapshot = snapshot
         self._board = board
         self._rules = rules
@@ -258,24 +257,21 @@ class Pass:
         parts, victims = found
         self._board.stop(victims, request.task_id)
         for run in victims:
-            code = self._rules.release_code(request, run)
-            release = Release(run.placement.allocation_id, run.request.task_id, request.task_id, code.value)
-            self.releases.append(release)
+            self.releases.append(Release(run.placement.allocation_id, run.request.task_id, request.task_id))
         reason = self._pledge(request, parts)
         self._board.ease(victims)
         return reason
 
     def _reserve(self, request: Request, group: Group) -> Reason | None:
         """Keep the hosts where a gang can start soonest. One slot needs none: it gets what comes free."""
-        found = self._elsewhere(
+        parts = self._elsewhere(
             request,
             group.shape,
             lambda shape: self._reserving.soonest(standing(request), shape, group.rights),
         )
-        if found is None:
+        if parts is None:
             group.reserves = False  # and never will: claims are only added
             return None
-        parts, when = found
         self._note(request, parts)
         shown, by = [], dict[str, None]()
         for host, count in parts:
@@ -284,8 +280,6 @@ class Pass:
             by.update((_called(run.request, request.job_id), None) for run in host.runs)
             self._board.claim(host, count, request, pledged=False)
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
-        if when is not None:
-            self.forecast[request.task_id] = when
         self._count(request)
         return reasons.held(request.slots, shown, list(by))
 
@@ -302,7 +296,7 @@ class Pass:
         whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
         first = self._first_to_end if request.slots else None
         ends = [f"{_called(first.request, whom)} should finish first"] if first else []
-        notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._cleaned, *self._held_from_outside]
+        notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._cleaned]
         return reasons.no_room(request.slots, whole, notes[:4], own or 0)
 
     @cached_property
@@ -311,15 +305,6 @@ class Pass:
             reasons.cleaned(host.cleaned, f"of {host.view.name}")
             for host in self._board.hosts
             if host.cleaned
-        ]
-
-    @cached_property
-    def _held_from_outside(self) -> list[str]:
-        return [
-            f"{host.view.name} is in use from outside the queue "
-            f"({reasons.listed(list(dict.fromkeys(host.outsiders)))}, {len(host.outsiders)})"
-            for host in self._board.hosts
-            if host.outsiders
         ]
 
     @cached_property

@@ -19,7 +19,6 @@ class Host:
         "free",
         "ids",
         "index",
-        "outsiders",
         "pledged",
         "runs",
         "spoken",
@@ -38,7 +37,6 @@ class Host:
         self.pledged = 0  # of these, by requests that start as soon as the stopping runs have ended
         self.spoken: dict[str, int] = {}  # task id -> free slots among those it is pledged
         self.strangers = 0  # held slots on which nothing new may be placed
-        self.outsiders: list[str] = []  # who holds slots from outside the queue
         self.cleaned: list[str] = []  # after whom slots are cleaned up
         self.ids: list[int] = []
         self.runs: list[HeldRun] = []  # those that go on; who is stopped first stands first

@@ -9,7 +9,6 @@ from math import inf
 from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects
 from scheduling.ranking import Standing, in_order, standing
-from scheduling.reasons import ReleaseCode
 from scheduling.runs import NOBODY, HeldRun, Rights, Rules
 from scheduling.world import Placement, Request, Snapshot
 
@@ -82,13 +81,6 @@ class PriorityRules(Rules):
     def _running(self) -> frozenset[str]:
         """Jobs with a run: of their own they stop none."""
         return frozenset(request.job_id for request in self.queue if request.running is not None)
-
-    def release_code(self, request: Request, run: HeldRun) -> ReleaseCode:
-        if run.placement.on_sufferance:
-            return ReleaseCode.ON_SUFFERANCE
-        if run.request.priority > request.priority:
-            return ReleaseCode.HIGHER_PRIORITY
-        return ReleaseCode.MOVED_AHEAD
 
     def borrows(self, request: Request) -> bool:
         return self._preemption and request.preemptible

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from scheduling.ranking import Standing, standing
-from scheduling.reasons import Reason, ReleaseCode
+from scheduling.reasons import Reason
 from scheduling.world import Placement, Request
 
 #: the lines of a run that nobody may stop, and of one that all may stop
@@ -93,10 +93,6 @@ class Rules:
     def rights(self, request: Request) -> Rights:
         """Requests get the same object only if the later one may stop no more."""
         return NO_RIGHTS
-
-    def release_code(self, request: Request, run: HeldRun) -> ReleaseCode:
-        """Why the request may stop this run."""
-        return ReleaseCode.ON_SUFFERANCE
 
     def borrows(self, request: Request) -> bool:
         """May it start on slots that are kept for a gang, to be stopped when the gang can start?"""

@@ -22,7 +22,6 @@ class SlotView:
 
     id: int
     index: int
-    kind: str = "cuda"
     enabled: bool = True
     draining: bool = False
     held_by: str | None = None
@@ -155,26 +154,24 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Stop this allocation (it saves first) so that `for_task_id` starts. `reason`: a ReleaseCode value."""
+    """Stop this allocation (it saves first) so that `for_task_id` starts."""
 
     allocation_id: str
     task_id: str
     for_task_id: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one pass decided. `waits` has a reason for every request that neither runs nor starts.
 
-    `order`: task ids as the queue shows them. `forecast`: (earliest, latest) start, where a reservation tells.
-    `reservations`: task id -> ids of the hosts kept for it. `shares`: job id -> slots, where jobs have shares.
+    `order`: task ids as the queue shows them. `reservations`: task id -> ids of the hosts kept for it.
+    `shares`: job id -> slots, where jobs have shares.
     """
 
     starts: tuple[Start, ...] = ()
     releases: tuple[Release, ...] = ()
     waits: Mapping[str, Reason] = field(default_factory=dict)
     order: tuple[str, ...] = ()
-    forecast: Mapping[str, tuple[float, float] | None] = field(default_factory=dict)
     reservations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shares: Mapping[str, int] = field(default_factory=dict)

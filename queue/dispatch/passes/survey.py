@@ -56,11 +56,9 @@ def _hosts(rows: PoolRows, aux_per_host: int) -> tuple[HostView, ...]:
     for host_id, _, ended in rows.aux:
         aux[host_id] += not ended
     slots: dict[str, list[SlotView]] = defaultdict(list)
-    for host_id, slot_id, index, kind, enabled, draining, outside in rows.slots:
+    for host_id, slot_id, index, enabled, draining, outside in rows.slots:
         slots[host_id].append(
-            SlotView(
-                slot_id, index, kind, enabled, draining, holders.get(slot_id), outside, cleaned.get(slot_id)
-            )
+            SlotView(slot_id, index, enabled, draining, holders.get(slot_id), outside, cleaned.get(slot_id))
         )
     return tuple(
         HostView(
