@@ -16,9 +16,8 @@ from math import inf
 from scheduling import reasons
 from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects
-from scheduling.ranking import Standing
 from scheduling.reasons import Reason, WaitCode
-from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules
+from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing
 from scheduling.world import Placement, Request, Snapshot
 
 

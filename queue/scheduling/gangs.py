@@ -12,7 +12,7 @@ The rules of a scheduler (who stands before whom, who may stop whom) come from o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -21,16 +21,16 @@ from scheduling.board import Board
 from scheduling.fitting import Parts, Shape
 from scheduling.host import Host
 from scheduling.prospects import Prospects
-from scheduling.ranking import standing
 from scheduling.reasons import Reason
 from scheduling.reserving import Reserving
-from scheduling.runs import NO_RIGHTS, HeldRun, Rights, Rules
+from scheduling.runs import NO_RIGHTS, HeldRun, Rights, Rules, standing
 from scheduling.stopping import Stopping
 from scheduling.world import Release, Request, Snapshot, Start
 
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class Group:
     """Requests alike in shape and rights. While one of them is stuck, so are all behind it.
 
@@ -38,19 +38,14 @@ class Group:
     same reason in its words, for a search whose other trials are in the way.
     """
 
-    __slots__ = ("borrows", "hopeless", "own", "reserves", "rights", "shape", "stuck", "stuck_at")
-
-    def __init__(
-        self, shape: Shape, hopeless: Reason | None, rights: Rights, borrows: bool, reserves: bool
-    ) -> None:
-        self.shape = shape
-        self.hopeless = hopeless
-        self.rights = rights
-        self.borrows = borrows
-        self.reserves = reserves
-        self.stuck: Reason | None = None
-        self.stuck_at = -1
-        self.own: dict[tuple[str, int], Reason] = {}
+    shape: Shape
+    hopeless: Reason | None
+    rights: Rights
+    borrows: bool
+    reserves: bool
+    stuck: Reason | None = None
+    stuck_at: int = -1
+    own: dict[tuple[str, int], Reason] = field(default_factory=dict)
 
 
 class Pass:

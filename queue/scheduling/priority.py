@@ -8,8 +8,7 @@ from math import inf
 
 from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects
-from scheduling.ranking import Standing, in_order, standing
-from scheduling.runs import NOBODY, HeldRun, Rights, Rules
+from scheduling.runs import NOBODY, HeldRun, Rights, Rules, Standing, standing
 from scheduling.world import Placement, Request, Snapshot
 
 
@@ -105,7 +104,7 @@ class Priority(Policy):
     order = ("priority", "position", "id")
 
     def rules(self, snapshot: Snapshot, prospects: Prospects) -> Rules:
-        return PriorityRules(in_order(snapshot.requests), snapshot.pool.preemption)
+        return PriorityRules(sorted(snapshot.requests, key=standing), snapshot.pool.preemption)
 
     def turn(self, request: Request, held: float, firm: bool, place: int) -> Key:
         return (request.priority, not firm, place)

@@ -11,8 +11,7 @@ from scheduling.board import Board
 from scheduling.cheapest import Cheapest, Cost
 from scheduling.fitting import Parts, Shape, whole_hosts
 from scheduling.host import Host
-from scheduling.ranking import Standing
-from scheduling.runs import EVERYBODY, Rights
+from scheduling.runs import EVERYBODY, Rights, Standing
 
 #: (earliest, latest) start
 Span = tuple[float, float]

@@ -107,7 +107,7 @@ class Request:
 
     `position`: lower stands first within a priority. `moved_at`: the job's last move by a user.
     `avoid_hosts`: names or ids. `failed_hosts`: names of those where it could not be started; it avoids them only
-    while it can run elsewhere (`scheduling.elsewhere`). `blocked_reason`: a sentence, while the task may not be placed
+    while it can run elsewhere (`prospects`). `blocked_reason`: a sentence, while the task may not be placed
     although it waits. `label`: how sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will
     run with 80 % probability once it has started (`durations.lasts_of`), None when unknown. `max_time`: its time
     limit in seconds.

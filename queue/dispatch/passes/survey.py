@@ -14,8 +14,8 @@ from jobs import failed_starts
 from jobs.labels import label_of
 from jobs.states import Reason
 from jobs.time_limits import time_used
-from scheduling import elsewhere
 from scheduling.durations import Span, ends_of, lasts_of
+from scheduling.prospects import elsewhere_first
 from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot
 
 _NOWHERE: frozenset[str] = frozenset()
@@ -26,7 +26,7 @@ _RUN_COUNT = 7
 def take(pool: ResourcePool, now: datetime) -> Snapshot:
     """The pool, its hosts with what is held on them, and every task that waits or runs, at one moment."""
     rows = pool_rows.read(pool.pk)
-    return elsewhere.where_it_can(
+    return elsewhere_first(
         Snapshot(
             now=now.timestamp(),
             pool=_pool(pool, rows),
