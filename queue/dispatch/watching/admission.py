@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import shlex
+import sys
 import uuid
 
 from django.db import transaction
 
-from dispatch.ssh import bundle_push, local, remote
+from dispatch.ssh import bundle_push, remote
 from dispatch.watching import doctor
 from dispatch.watching.doctor_checks import best_python, slots_of
 from hosts import admitting, identity, observe
@@ -110,7 +111,7 @@ def _find_python(host: Host) -> str:
         said = _last_line(answer.stderr) or f"exit code {answer.code}"
         raise remote.NoPython(f"{host.python} on {host.name} is not Python 3.8 or later: {said}.")
     if host.transport == Host.Transport.LOCAL:  # its environment need not be on PATH
-        return local.python()
+        return sys.executable
     answer = remote.shell(host, f"/bin/sh -c {shlex.quote(_FIND_PYTHON)}")
     path = _last_line(answer.stdout)
     if answer.code == 0 and path.startswith("/"):
