@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
-from dispatch.runs import kinds, settle, spec
+from dispatch.runs import cleaning, kinds, settle, spec
 from dispatch.ssh import remote
 from dispatch.ssh.addresses import server_address
 from jobs import transitions
@@ -152,7 +152,7 @@ def give_up(member: Member, reason: Reason, sentence: str = "", fault: Fault = F
     begun there after all goes the way of every run, and is stopped if that was asked for.
     """
     if member.launch_in_doubt:
-        request = {"run_key": member.run_key, "unix_user": _unix_user(member)}
+        request = {"run_key": member.run_key, "unix_user": cleaning.account_of(member)}
         try:
             answer = remote.verb(member.host, "revoke", request)
         except remote.RemoteError as error:
@@ -171,8 +171,3 @@ def give_up(member: Member, reason: Reason, sentence: str = "", fault: Fault = F
 def _over(member: Member, reason: Reason, sentence: str, fault: Fault) -> None:
     detail = {"rank": None, "host": member.host.name, "member": member.index, "sentence": sentence}
     settle.member_over(member.pk, reason=reason, detail=detail if sentence else None, fault=fault)
-
-
-def _unix_user(member: Member) -> str | None:
-    """The account whose run it would be, as its spec says."""
-    return spec.unix_user(member.allocation.pool, member.allocation.task.job.owner.unix_user)

@@ -12,7 +12,7 @@ import uuid
 
 from django.db import transaction
 
-from dispatch.ssh import bundle_push, remote
+from dispatch.ssh import remote
 from dispatch.watching import doctor
 from dispatch.watching.doctor_checks import best_python, slots_of
 from hosts import admitting, identity, observe
@@ -21,7 +21,6 @@ from hosts.models import Host
 log = logging.getLogger(__name__)
 
 SYSTEM_WORKDIR = "/var/lib/trainmaster"
-PROBE_TIMEOUT_SECONDS = 120.0
 
 _VERSIONS = " ".join(f"python3.{minor}" for minor in range(14, 7, -1))
 _PLACES = " ".join(
@@ -73,8 +72,7 @@ def _admit(host: Host) -> None:
     given = host.python
     host.python = _find_python(host)
     host.workdir = _find_workdir(host)
-    host.bundle_sha256 = bundle_push.push(host, host.python, remote.shell)
-    host.facts = remote.verb(host, "probe", {}, timeout_seconds=PROBE_TIMEOUT_SECONDS)
+    doctor.probe(host)
     if not given and not host.activate:
         host.python = best_python(host.facts, host.python)
     admitting.chosen(host)
