@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeVar
 
 from scheduling import fitting, reasons
@@ -123,7 +123,9 @@ class Pass:
                 reason = self._await_first(request, group.shape, own)
                 if reason is not None:
                     return reason
-            if self._start(request, self._elsewhere(request, group.shape, self._now), False):
+            if self._start(
+                request, self._elsewhere(request, group.shape, partial(fitting.now, self._board)), False
+            ):
                 return None
             reason = self._await_stops(request, group.shape, own or ())
             if reason is not None:
@@ -193,9 +195,6 @@ class Pass:
             self.settled.add(request.task_id)
         self._count(request)
         return True
-
-    def _now(self, shape: Shape) -> Parts | None:
-        return fitting.now(self._board, shape)
 
     def _elsewhere(self, request: Request, shape: Shape, find: Callable[[Shape], T | None]) -> T | None:
         """What is found, in a patient pass if possible without the hosts where work is being stopped for others."""

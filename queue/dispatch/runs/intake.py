@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from commands import services
-from dispatch.runs import batches, kinds, log_policies, log_records, report_records, settle
+from dispatch.runs import batches, kinds, log_policies, report_records, settle
 from dispatch.runs.batches import Batch
 from dispatch.runs.log_policies import PolicyMatch
 from experiments.models import Experiment, Trial
@@ -52,7 +52,7 @@ class Over(Exception):
 def store(member_id: int, offset: int, body: bytes) -> Intake:
     """Store one batch that starts at `offset`. Raises logs.streams.OffsetConflict, Refusal, Over."""
     records = batches.parse(body)
-    blocks = log_records.blocks(records)
+    blocks = batches.blocks(records)
     found = log_policies.look(member_id, blocks)
     batch = Batch(offset, body, records, blocks, found)
     try:
@@ -308,7 +308,7 @@ def _reported_to_service(member: Member, data: object) -> None:
         raise
     except Exception as error:  # whatever its program may have written
         line = batches.left_out(ValueError(f"{type(error).__name__}: {error}"))
-        log_store.append(member.allocation.task_id, member, member.host.name, log_records.blocks([line]))
+        log_store.append(member.allocation.task_id, member, member.host.name, batches.blocks([line]))
 
 
 def _exited(member: Member, record: dict[str, Any]) -> None:

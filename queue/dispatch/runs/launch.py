@@ -80,12 +80,13 @@ def _may_be_sent_again(member: Member) -> bool:
         _awaited(member, _STARTING.format(host=member.host.name))
     elif state is None:  # the host could not look
         _awaited(member, str(run.get("message") or ""))
-    elif state == "starting" or member.launch_attempts > settings.LAUNCH_ATTEMPTS:
-        if state == "starting":
-            sentence = f"{member.host.name} did not start it within {settings.LAUNCH_GIVE_UP_SECONDS:g} s."
-            give_up(member, Reason.LAUNCH_FAILED, sentence, Fault.HOST)
-        else:  # each answer was lost, and the host has nothing of it
-            give_up(member, Reason.LAUNCH_FAILED, member.last_error, Fault.LINK)
+    elif state == "starting":
+        sentence = f"{member.host.name} did not start it within {settings.LAUNCH_GIVE_UP_SECONDS:g} s."
+        give_up(member, Reason.LAUNCH_FAILED, sentence, Fault.HOST)
+    elif (
+        member.launch_attempts > settings.LAUNCH_ATTEMPTS
+    ):  # each answer was lost, and the host has nothing of it
+        give_up(member, Reason.LAUNCH_FAILED, member.last_error, Fault.LINK)
     else:
         return True
     return False

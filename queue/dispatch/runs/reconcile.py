@@ -176,7 +176,6 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         code=exit_file.get("code"),
         signal=exit_file.get("signal"),
         ended_at=ended_at,
-        first_failure=None,
         boot_id=boot_id,
         oom_kills=exit_file.get("oom_kills"),
         port_in_use=exit_file.get("port_in_use"),
@@ -225,7 +224,6 @@ def _settle_unkillable(member: Member, run: dict[str, Any], boot_id: str) -> Non
         code=exit_file.get("code"),
         signal=exit_file.get("signal"),
         ended_at=exit_file.get("ended_at"),
-        first_failure=None,
         boot_id=boot_id,
         left=cleaning.remains_of(run),
     )
