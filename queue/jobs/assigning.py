@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -27,8 +26,6 @@ from jobs.as_planned import Assignment as Assignment
 from jobs.job_transitions import topics_of
 from jobs.models import Allocation, FirstStart, Member, PortLease, SlotHold, Task
 from jobs.states import AllocationState, Reason, TaskState
-
-log = logging.getLogger(__name__)
 
 
 class Stale(Exception):

@@ -28,6 +28,7 @@ from dispatch.ssh.addresses import local_url, server_address
 from dispatch.ssh.contact_errors import ForwardRefused
 from dispatch.ssh.endpoints import endpoint_of
 from dispatch.ssh.links import Forward
+from dispatch.ssh.per_process import PerProcess
 from dispatch.ssh.side_by_side import ask_all
 from events.announce import announce, wake
 from hosts.models import Host, TunnelLease
@@ -169,17 +170,8 @@ def _url(remote_port: int) -> str:
     return f"{urlsplit(local_url()).scheme}://127.0.0.1:{remote_port}"
 
 
-_tunnels: Tunnels | None = None
-_making = threading.Lock()
-
-
-def of_this_process() -> Tunnels:
-    """The keeper of this process; a forked child gets its own."""
-    global _tunnels
-    with _making:
-        if _tunnels is None or not _tunnels.holder.startswith(f"{socket.gethostname()}:{os.getpid()}:"):
-            _tunnels = Tunnels()
-        return _tunnels
+#: the keeper of this process
+of_this_process = PerProcess(Tunnels).get
 
 
 def open_for(host: Host) -> str:

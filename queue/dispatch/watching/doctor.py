@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from dataclasses import replace
@@ -16,8 +15,6 @@ from dispatch.watching.doctor_checks import examine as examine_facts
 from hosts import admitting, identity, slots
 from hosts.models import Host
 from hosts.pools import mark_dirty
-
-log = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_SECONDS = 120.0
 
