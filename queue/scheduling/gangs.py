@@ -231,16 +231,23 @@ class Pass:
 
     def _pledge(self, request: Request, parts: Parts) -> Reason:
         """Claim slots that are free or being freed: nobody else may use them."""
+        self.settled.add(request.task_id)
+        return reasons.coming_free(request.slots, *self._claimed(request, parts, pledged=True))
+
+    def _claimed(
+        self, request: Request, parts: Parts, *, pledged: bool
+    ) -> tuple[list[tuple[str, int, int]], list[str]]:
+        """Claim these parts. (host, slots free there, slots awaited), and what the awaited runs are called."""
         self._note(request, parts)
         shown, by = [], dict[str, None]()
         for host, count in parts:
-            coming = min(count, host.coming)
-            shown.append((host.view.name, count - coming, coming))
-            by.update((_called(run.request, request.job_id), None) for run in host.stopping)
-            self._board.claim(host, count, request, pledged=True)
+            awaited = min(count, host.coming) if pledged else count - max(0, min(count, host.soon))
+            shown.append((host.view.name, count - awaited, awaited))
+            runs = host.stopping if pledged else host.runs
+            by.update((_called(run.request, request.job_id), None) for run in runs)
+            self._board.claim(host, count, request, pledged=pledged)
         self._count(request)
-        self.settled.add(request.task_id)
-        return reasons.coming_free(request.slots, shown, list(by))
+        return shown, list(by)
 
     def _stop_others(self, request: Request, group: Group) -> Reason | None:
         if group.rights is NO_RIGHTS:
@@ -266,16 +273,8 @@ class Pass:
         if parts is None:
             group.reserves = False  # and never will: claims are only added
             return None
-        self._note(request, parts)
-        shown, by = [], dict[str, None]()
-        for host, count in parts:
-            free = max(0, min(count, host.soon))
-            shown.append((host.view.name, free, count - free))
-            by.update((_called(run.request, request.job_id), None) for run in host.runs)
-            self._board.claim(host, count, request, pledged=False)
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
-        self._count(request)
-        return reasons.held(request.slots, shown, list(by))
+        return reasons.held(request.slots, *self._claimed(request, parts, pledged=False))
 
     def _no_room(self, request: Request, shape: Shape, own: int | None = None) -> Reason:
         """The reason that all requests of this shape share; with `own`, that of a job which holds so many slots."""

@@ -26,7 +26,14 @@ def decide(snapshot: Snapshot) -> Plan:
         aux_rules = policy.rules_without_slots(rules)
         passes.append(Pass(snapshot, aux_board(snapshot, aux_rules), aux_rules, prospects, {}))
         passes[1].run(aux)
-    return _joined(passes, rules)
+    return Plan(
+        starts=tuple(chain.from_iterable(one.starts for one in passes)),
+        releases=tuple(chain.from_iterable(one.releases for one in passes)),
+        waits=dict(chain.from_iterable(one.waits.items() for one in passes)),
+        order=tuple([request.task_id for request in rules.queue]),
+        reservations=dict(chain.from_iterable(one.reservations.items() for one in passes)),
+        shares=rules.shares,
+    )
 
 
 def _slot_pass(
@@ -54,14 +61,3 @@ def held_by_job(snapshot: Snapshot) -> dict[str, int]:
         if request.running is not None:
             held[request.job_id] = held.get(request.job_id, 0) + request.slots
     return held
-
-
-def _joined(passes: list[Pass], rules: Rules) -> Plan:
-    return Plan(
-        starts=tuple(chain.from_iterable(one.starts for one in passes)),
-        releases=tuple(chain.from_iterable(one.releases for one in passes)),
-        waits=dict(chain.from_iterable(one.waits.items() for one in passes)),
-        order=tuple([request.task_id for request in rules.queue]),
-        reservations=dict(chain.from_iterable(one.reservations.items() for one in passes)),
-        shares=rules.shares,
-    )
