@@ -23,7 +23,7 @@ from dispatch.runs import launch as launching
 from dispatch.runs import stop as stopping
 from dispatch.watching import idle_gpus, idle_services, stacks
 from events import presence
-from events.announce import wake_all
+from events.announce import wake, wake_all
 from events.leases import alone, forget_workers
 from events.presence import Part
 from experiments import checkpoint_deletion, counts
@@ -119,7 +119,7 @@ def sweep() -> None:
             _watch_time,
             reconcile.merge_event_lines,
         ):
-            if step in _ABOUT_WORK and not is_work:
+            if not is_work and step is not reconcile.note_silence:  # all other steps look at attempts
                 continue
             if not mine.holds():  # this process was stopped for a while, and another sweeps now
                 return
@@ -145,18 +145,6 @@ def _watch_time() -> None:
     time_limits.watch(presence.database_now())
 
 
-#: steps of a sweep that look at attempts and their uploads alone
-_ABOUT_WORK = (
-    _ask_hosts,
-    reconcile.finish_lost_hosts,
-    reconcile.forgotten,
-    detached.give_up_silent,
-    reconcile.leave_disabled_hosts,
-    _watch_time,
-    reconcile.merge_event_lines,
-)
-
-
 @shared_task(name="dispatch.tasks.sweep_host")
 def sweep_host(host_id: str) -> None:
     reconcile.host(uuid.UUID(host_id))
@@ -179,13 +167,13 @@ def look_back() -> None:
                 step(now)
 
 
-@shared_task(name="dispatch.tasks.clean_logs")
+@shared_task(name=log_retention.REMOVE)
 def clean_logs() -> None:
     """Remove logs that have been kept long enough, for a while; what is left is taken up at once by another task."""
     with alone("clean_logs") as mine:
         more = mine is not None and log_retention.remove_due(settings.LOG_CLEANUP_ROUND_SECONDS).more
     if more:
-        log_retention.go_on()
+        wake(log_retention.REMOVE)
 
 
 @shared_task(name="dispatch.tasks.collect_garbage")
@@ -196,44 +184,26 @@ def collect_garbage() -> None:
             return
         SessionStore.clear_expired()
         forget_workers()
-        for each in _garbage():
+        for what, remove in _garbage():
             if not mine.holds():
                 return
-            each()
+            with going_on(what):
+                remove()
     remove_checkpoint_files()
 
 
-def _garbage() -> Iterator[Callable[[], None]]:
-    """What there is to remove, a piece at a time."""
-    yield _remove_old_events
-    yield _fold_counts
+def _garbage() -> Iterator[tuple[str, Callable[[], object]]]:
+    """What there is to remove, a piece at a time: (what that is for the log, what removes it)."""
+    yield "the removal of old event rows", partial(event_retention.remove_old, timezone.now())
+    yield "the folding of counts", counts.fold
     reachable = Q(contact=Host.Contact.REACHABLE, admission=Host.Admission.READY)
     for host_id in Host.objects.filter(reachable).values_list("pk", flat=True):
-        yield partial(reconcile.remove_folders, host_id)
+        yield f"the removal of run folders of host {host_id}", partial(reconcile.remove_folders, host_id)
     for pk in Experiment.objects.filter(state=ExperimentState.DELETING).values_list("pk", flat=True):
-        yield partial(_removed, f"the deletion of experiment {pk}", delete_experiment, pk)
+        yield f"the deletion of experiment {pk}", partial(delete_experiment, pk)
     for pk in Experiment.objects.filter(collect_due=True).values_list("pk", flat=True):
-        yield partial(
-            _removed,
-            f"the removal of checkpoints of experiment {pk} by its retention policy",
-            collect_checkpoints,
-            pk,
-        )
-
-
-def _remove_old_events() -> None:
-    with going_on("the removal of old event rows"):
-        event_retention.remove_old(timezone.now())
-
-
-def _fold_counts() -> None:
-    with going_on("the folding of counts"):
-        counts.fold()
-
-
-def _removed(what: str, remove: Callable[[int], None], pk: int) -> None:
-    with going_on(what):
-        remove(pk)
+        what = f"the removal of checkpoints of experiment {pk} by its retention policy"
+        yield what, partial(collect_checkpoints, pk)
 
 
 @shared_task(name="dispatch.tasks.collect_checkpoints")
@@ -251,7 +221,7 @@ def remove_checkpoint_files() -> None:
             settings.CHECKPOINT_REMOVAL_ROUND_SECONDS, mine.holds
         )
     if more:
-        checkpoint_files.go_on()
+        wake(checkpoint_deletion.REMOVE)
 
 
 @shared_task(name="dispatch.tasks.delete_experiment")

@@ -7,7 +7,7 @@ from typing import Any
 from events.announce import announce
 from events.models import Event
 from events.steps import Table, step
-from jobs.job_transitions import announce_task
+from jobs.job_transitions import announce_task, event_of
 from jobs.models import Allocation
 from jobs.states import ALLOCATION_STEPS, AllocationState
 
@@ -23,7 +23,8 @@ def step_allocation(
     **values: Any,
 ) -> bool:
     """One guarded step of a locked allocation, by the writers of states alone; `detail` as its reason has it."""
-    if not step(allocation, table, to, _event_of(allocation, reason, actor, detail), **values):
+    event = event_of(Event.Kind.ALLOCATION, allocation.pk, allocation.task, reason, actor, detail)
+    if not step(allocation, table, to, event, **values):
         return False
     _tell(allocation)
     return True
@@ -38,22 +39,10 @@ def record_allocation(
     is_new: bool = False,
 ) -> None:
     """The event row of a new allocation, or of what leaves the state as it is; `detail` as its reason has it."""
-    event = _event_of(allocation, reason, actor, detail)
+    event = event_of(Event.Kind.ALLOCATION, allocation.pk, allocation.task, reason, actor, detail)
     event.from_state, event.to_state = "" if is_new else allocation.state, allocation.state
     event.save(force_insert=True)
     _tell(allocation)
-
-
-def _event_of(allocation: Allocation, reason: str, actor: str, detail: dict[str, Any] | None) -> Event:
-    return Event(
-        kind=Event.Kind.ALLOCATION,
-        subject=allocation.pk,
-        reason=reason,
-        actor=actor,
-        detail=detail or {},
-        job_id=allocation.task.job_id,
-        task_id=allocation.task_id,
-    )
 
 
 def _tell(allocation: Allocation) -> None:

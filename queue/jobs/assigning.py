@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -25,10 +24,8 @@ from hosts.models import Host
 from jobs import as_planned, ports
 from jobs.as_planned import Assignment as Assignment
 from jobs.job_transitions import topics_of
-from jobs.models import Allocation, FirstStart, Member, SlotHold, Task
+from jobs.models import Allocation, FirstStart, Member, PortLease, SlotHold, Task
 from jobs.states import AllocationState, Reason, TaskState
-
-log = logging.getLogger(__name__)
 
 
 class Stale(Exception):
@@ -77,7 +74,7 @@ def assign_all(wanted: Sequence[Assignment], *, actor: str) -> list[Allocation]:
         with transaction.atomic():
             Allocation.objects.bulk_create(made)
             members = _hold(items, allocations)
-            ports.keep(leases)
+            PortLease.objects.bulk_create(leases)
             _keep_first(made)
     except IntegrityError as error:
         raise Stale(f"slots for {', '.join(allocations)} have been taken") from error

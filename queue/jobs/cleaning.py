@@ -15,9 +15,9 @@ from django.db.models.functions import Now
 
 from events.announce import announce
 from events.models import Event
-from events.record import record
 from hosts.models import Slot
 from hosts.pools import mark_dirty
+from jobs.job_transitions import event_of
 from jobs.models import Member, SlotHold
 from jobs.states import MemberState, Reason
 from scheduling.reasons import listed
@@ -47,11 +47,11 @@ def again(host_id: uuid.UUID, run_keys: set[tuple[str, int]]) -> int:
 
     They are cleaned up once more, and hold those of their slots that nobody has been given since. The number of them.
     """
-    rows = Member.objects.select_for_update(of=("self",), no_key=True).filter(
+    rows = _locked(
         host_id=host_id, state=MemberState.ENDED, cleaning_since=None,
         allocation_id__in=[allocation_id for allocation_id, _ in run_keys],
     )  # fmt: skip
-    found = [row for row in rows.select_related("host", "allocation__task") if _key(row) in run_keys]
+    found = [row for row in rows if (row.allocation_id, row.index) in run_keys]
     for member in found:
         slots = Slot.objects.select_for_update(of=("self",), no_key=True).filter(holds__member=member)
         held = set(
@@ -65,8 +65,9 @@ def again(host_id: uuid.UUID, run_keys: set[tuple[str, int]]) -> int:
     return len(found)
 
 
-def _key(member: Member) -> tuple[str, int]:
-    return member.allocation_id, member.index
+def _locked(**which: Any) -> QuerySet[Member]:
+    rows = Member.objects.select_for_update(of=("self",), no_key=True)
+    return rows.filter(**which).select_related("host", "allocation__task")
 
 
 @transaction.atomic
@@ -79,8 +80,7 @@ def still_there(member_id: int, remains: Remains) -> None:
 @transaction.atomic
 def failed(member_id: int) -> bool:
     """What is left survives SIGKILL. False: that was known, and a person may have decided about it since."""
-    rows = Member.objects.select_for_update(of=("self",), no_key=True).filter(pk=member_id)
-    member = rows.select_related("host", "allocation__task").get()
+    member = _locked(pk=member_id).get()
     if member.cleaning_since is None or member.cleaning_failed_at is not None:
         return False
     Member.objects.filter(pk=member_id).update(cleaning_failed_at=Now())
@@ -91,8 +91,7 @@ def failed(member_id: int) -> bool:
 @transaction.atomic
 def done(member_id: int) -> bool:
     """Nothing of the member is left on its host: its slots are free. False: that was known."""
-    rows = Member.objects.select_for_update(of=("self",), no_key=True).filter(pk=member_id)
-    member = rows.select_related("host", "allocation__task").get()
+    member = _locked(pk=member_id).get()
     if member.cleaning_since is None:
         return False
     Member.objects.filter(pk=member_id).update(cleaning_since=None, cleaning_failed_at=None, remains=[])
@@ -103,15 +102,9 @@ def done(member_id: int) -> bool:
 
 
 def _record(member: Member, reason: Reason, remains: Remains) -> None:
-    task = member.allocation.task
-    record(
-        Event.Kind.MEMBER,
-        member.run_key,
-        to_state=reason,  # of its slots: the member itself stays as it ended
-        reason=reason,
-        actor=f"host:{member.host.name}",
-        detail={"host": member.host.name, "index": member.index, "remains": remains},
-        job_id=task.job_id,
-        task_id=task.pk,
-    )
+    task, host = member.allocation.task, member.host.name
+    detail = {"host": host, "index": member.index, "remains": remains}
+    event = event_of(Event.Kind.MEMBER, member.run_key, task, reason, f"host:{host}", detail)
+    event.to_state = reason  # of its slots: the member itself stays as it ended
+    event.save(force_insert=True)
     announce("hosts", f"allocation:{member.allocation_id}")

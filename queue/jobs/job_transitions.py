@@ -168,7 +168,8 @@ def step_task(
     **values: Any,
 ) -> bool:
     """One guarded step of a task, by the writers of states alone."""
-    if not step(task, table, to, _event_of(task, reason, actor, detail), **values):
+    event = event_of(Event.Kind.TASK, task.pk, task, reason, actor, detail)
+    if not step(task, table, to, event, **values):
         return False
     _tell(task)
     return True
@@ -202,22 +203,18 @@ def avoid_host(task_id: str, host_name: str) -> None:
 
 def record_new(task: Task, actor: str) -> None:
     """The event row of a task that was just created."""
-    event = _event_of(task, Reason.SUBMITTED, actor)
+    event = event_of(Event.Kind.TASK, task.pk, task, Reason.SUBMITTED, actor)
     event.to_state = task.state
     event.save(force_insert=True)
     _tell(task)
 
 
-def _event_of(task: Task, reason: Reason, actor: str, detail: dict[str, Any] | None = None) -> Event:
-    return Event(
-        kind=Event.Kind.TASK,
-        subject=task.pk,
-        reason=reason,
-        actor=actor,
-        detail=detail or {},
-        job_id=task.job_id,
-        task_id=task.pk,
-    )
+def event_of(
+    kind: Event.Kind, subject: str, task: Task, reason: str, actor: str, detail: dict[str, Any] | None = None
+) -> Event:
+    """The event row, not saved yet, of what happens to a task, to an attempt of it or to a member of one."""
+    about = {"kind": kind, "subject": subject, "reason": reason, "actor": actor, "detail": detail or {}}
+    return Event(**about, job_id=task.job_id, task_id=task.pk)
 
 
 def _tell(task: Task) -> None:

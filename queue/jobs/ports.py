@@ -73,11 +73,3 @@ def _free(allocation_id: str, used: Collection[int]) -> list[int]:
         if len(chosen) == len(NAMES):
             break
     return chosen
-
-
-def keep(leases: Sequence[PortLease]) -> None:
-    PortLease.objects.bulk_create(leases)
-
-
-def release(allocation: Allocation) -> None:
-    PortLease.objects.filter(allocation=allocation).delete()

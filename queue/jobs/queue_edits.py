@@ -20,7 +20,6 @@ from accounts.refusals import Code, Refusal
 from hosts.models import ResourcePool
 from jobs import queue_undo
 from jobs.models import Job
-from jobs.queue_changes import Change
 from jobs.queue_order import beside, between, places, stands_between
 from jobs.queue_rules import (
     floor_error,
@@ -35,7 +34,7 @@ from jobs.queue_rules import (
     weight_error,
 )
 from jobs.queue_undo import last_undoable, one_edit_at_a_time, undo
-from jobs.queue_writes import Edit, change_pool, lock_attempts, renumber, save
+from jobs.queue_writes import Change, Edit, change_pool, lock_attempts, lock_jobs, renumber, save
 from jobs.states import JobState, Reason
 
 __all__ = [
@@ -93,9 +92,7 @@ def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[Change]:
 
 def _edit(job: Job, update: Update, edit: Edit) -> list[Change]:
     """The changes of one update, checked against what the role may do before and after them."""
-    if job.state == JobState.ENDED:
-        raise Refusal(f"job {short(job.pk)} has ended; only jobs in the queue can be changed", Code.ENDED)
-    refuse_strict(job, edit.actor, edit.role)
+    _refuse_closed(job, edit.actor, edit.role)
     pool, priority = job.pool, job.priority
     changes = [change for step in _steps(update) if (change := step(job, edit))]
     if update.priority is not None and job.priority != update.priority:
@@ -113,6 +110,12 @@ def _edit(job: Job, update: Update, edit: Edit) -> list[Change]:
     return changes
 
 
+def _refuse_closed(job: Job, actor: str, role: str) -> None:
+    if job.state == JobState.ENDED:
+        raise Refusal(f"job {short(job.pk)} has ended; only jobs in the queue can be changed", Code.ENDED)
+    refuse_strict(job, actor, role)
+
+
 @transaction.atomic
 def set_max_slots(job_id: str, max_slots: int | None, *, actor: str, role: str) -> str | None:
     """At most so many slots at once for the job's tasks together; None lifts the limit. Raises Refusal."""
@@ -120,9 +123,7 @@ def set_max_slots(job_id: str, max_slots: int | None, *, actor: str, role: str) 
         raise Refusal(error, field="max_slots")
     refuse_viewer(actor, role)
     [job] = _lock({job_id: find(job_id).pk}).values()
-    if job.state == JobState.ENDED:
-        raise Refusal(f"job {short(job.pk)} has ended; only jobs in the queue can be changed", Code.ENDED)
-    refuse_strict(job, actor, role)
+    _refuse_closed(job, actor, role)
     if job.max_slots == max_slots:
         return None
     edit = Edit(actor, role)
@@ -149,7 +150,7 @@ def find(text: str) -> Job:
         others = jobs.exclude(kind=Job.Kind.EXPERIMENT)
         jobs = named if named.exists() else others.filter(entity_id__startswith=command)
     else:
-        raise Refusal(f"job {text} not found", Code.NOT_FOUND)
+        jobs = jobs.none()
     matches = jobs.exclude(state=JobState.ENDED)[:2] or jobs[:2]
     if not matches:
         raise Refusal(f"job {text} not found", Code.NOT_FOUND)
@@ -169,8 +170,7 @@ def _ids(texts: Sequence[str]) -> dict[str, uuid.UUID]:
 
 def _lock(found: Mapping[str, uuid.UUID]) -> dict[uuid.UUID, Job]:
     """The jobs of ids as given. Raises Refusal for one that was deleted since it was found."""
-    rows = Job.objects.select_for_update(of=("self",), no_key=True).select_related("owner", "pool")
-    locked = {job.pk: job for job in rows.filter(pk__in=found.values()).order_by("pk")}
+    locked = lock_jobs(found.values())
     for text, pk in found.items():
         if pk not in locked:
             raise Refusal(f"job {text} not found", Code.NOT_FOUND)

@@ -14,9 +14,8 @@ from accounts.refusals import Code, Refusal
 from events.models import Event
 from hosts.models import ResourcePool
 from jobs.models import Job, QueueEdit
-from jobs.queue_changes import Change
 from jobs.queue_rules import refuse_strict, refuse_viewer, short
-from jobs.queue_writes import Edit, State, change_pool, lock_attempts, save, state_of, states_of
+from jobs.queue_writes import Change, Edit, State, change_pool, lock_attempts, lock_jobs, save, state_of
 from jobs.states import JobState, Reason
 
 #: Edits of the queue are serialized by this advisory lock, so that two moves see each other's positions.
@@ -35,7 +34,7 @@ def remember(edit: Edit, changes: list[Change]) -> None:
     author = User.objects.filter(username=edit.actor.removeprefix(_ACTOR)).first()
     if author is None or not edit.actor.startswith(_ACTOR) or not changes:
         return
-    after = {state["job"]: state for state in states_of(edit.before)}
+    after = {str(job.pk): state_of(job) for job in Job.objects.filter(pk__in=edit.before)}
     changed = [state for state in edit.before.values() if state != after[state["job"]]]
     QueueEdit.objects.filter(author=author, made_at__lt=_oldest()).delete()
     QueueEdit.objects.create(
@@ -69,12 +68,11 @@ def undo(user: User) -> list[Change]:
         )
     ids = [uuid.UUID(state["job"]) for state in last.before]
     lock_attempts(ids)
-    rows = Job.objects.select_for_update(of=("self",), no_key=True).select_related("owner", "pool")
-    jobs = {str(job.pk): job for job in rows.filter(pk__in=ids).order_by("pk")}
+    jobs = lock_jobs(ids)
     edit = Edit(actor, user.role, detail={"undoes": last.pk})
     changes = []
-    for before, after in zip(last.before, last.after, strict=True):
-        job = jobs.get(before["job"])
+    for job_id, before, after in zip(ids, last.before, last.after, strict=True):
+        job = jobs.get(job_id)
         _refuse_if_changed(job, before, after, last.made_at, edit)
         assert job is not None
         changes.append(Change(job, _restore(job, before, after, edit)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from hosts.pools import hold, mark_dirty
 from jobs import transitions
 from jobs.models import Allocation, Job, QueueEdit, Task
 from jobs.queue_order import everyone
+from jobs.queue_rules import short
 from jobs.states import AllocationState, Reason, StopKind, TaskState
 
 State = dict[str, Any]
@@ -47,6 +48,29 @@ class Edit:
             announce(*(f"job:{job_id}" for job_id in self.before))
 
 
+class Change:
+    """One change of a job in words. As text it names jobs by their ids, for programs and terminals."""
+
+    def __init__(self, job: Job, *words: str | Job) -> None:
+        self.job = job
+        self._words = words
+
+    def __str__(self) -> str:
+        return f"Job {short(self.job.pk)}: {self._said(lambda job: f'job {short(job.pk)}')}."
+
+    @property
+    def by_name(self) -> str:
+        return f"{self.job.name}: {self.words}."
+
+    @property
+    def words(self) -> str:
+        """The change alone, on a page that is about the job."""
+        return self._said(lambda job: job.name)
+
+    def _said(self, name: Callable[[Job], str]) -> str:
+        return "".join(word if isinstance(word, str) else name(word) for word in self._words)
+
+
 def state_of(job: Job) -> State:
     """What an edit may change of a job, as it is kept for an undo."""
     return {
@@ -57,11 +81,6 @@ def state_of(job: Job) -> State:
         "position": job.position,
         "moved_at": job.moved_at.isoformat() if job.moved_at else None,
     }
-
-
-def states_of(job_ids: Iterable[uuid.UUID]) -> list[State]:
-    """Return what an edit may change of several jobs, as they are now."""
-    return [state_of(job) for job in Job.objects.filter(pk__in=list(job_ids)).order_by("pk")]
 
 
 def save(job: Job, edit: Edit, reason: Reason, **fields: Any) -> None:
@@ -91,6 +110,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, ResourcePool):
         return value.name
     return value if isinstance(value, (int, float, str)) or value is None else str(value)
+
+
+def lock_jobs(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Job]:
+    """The jobs by id, locked, without those that were deleted."""
+    rows = Job.objects.select_for_update(of=("self",), no_key=True).select_related("owner", "pool")
+    return {job.pk: job for job in rows.filter(pk__in=job_ids).order_by("pk")}
 
 
 def lock_attempts(job_ids: Collection[uuid.UUID]) -> None:

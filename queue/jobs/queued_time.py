@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from django.db.models import Avg, Count, ExpressionWrapper, F, OuterRef, Subquery
-from django.db.models import fields as columns
+from django.db.models import Avg, Count, F
 from django.db.models.functions import TruncDate
 
 from hosts.models import ResourcePool
-from jobs.models import Allocation, Job
+from jobs.models import FirstStart
 
 
 @dataclass(frozen=True)
@@ -26,19 +25,13 @@ def by_day(pool: ResourcePool, days: int, now: datetime) -> list[Day]:
     """The last `days` days in UTC, today last. Jobs that still wait for their first start are not counted."""
     today = now.astimezone(UTC).date()
     first = today - timedelta(days=days - 1)
-    started = (
-        Allocation.objects.filter(task__job=OuterRef("pk")).order_by("assigned_at").values("assigned_at")[:1]
+    started = FirstStart.objects.filter(
+        job__pool=pool, submitted_at__gte=datetime(first.year, first.month, first.day, tzinfo=UTC)
     )
-    wait = ExpressionWrapper(F("started") - F("submitted_at"), output_field=columns.DurationField())
     rows = (
-        Job.objects.filter(
-            pool=pool, submitted_at__gte=datetime(first.year, first.month, first.day, tzinfo=UTC)
-        )
-        .annotate(started=Subquery(started), day=TruncDate("submitted_at", tzinfo=UTC))
-        .filter(started__isnull=False)
-        .order_by()
+        started.annotate(day=TruncDate("submitted_at", tzinfo=UTC))
         .values("day")
-        .annotate(jobs=Count("pk"), mean=Avg(wait))
+        .annotate(jobs=Count("pk"), mean=Avg(F("at") - F("submitted_at")))
         .values_list("day", "jobs", "mean")
     )
     found = {day: (count, mean.total_seconds()) for day, count, mean in rows}

@@ -22,8 +22,3 @@ def disable(slot_id: int, *, drain: bool, actor: str) -> Slot:
         for allocation_id in holds.values_list("member__allocation_id", flat=True):
             transitions.request_stop(allocation_id, StopKind.STOP, reason=Reason.HOST_DISABLED, actor=actor)
     return registry.switch_slot(slot_id, enabled=drain, draining=drain, actor=actor)
-
-
-def enable(slot_id: int, *, actor: str) -> Slot:
-    """New work may be placed again."""
-    return registry.switch_slot(slot_id, enabled=True, actor=actor)

@@ -21,7 +21,7 @@ from events.presence import database_now
 from events.steps import step
 from hosts import failed_starts
 from hosts.pools import mark_dirty
-from jobs import cleaning, ports, rank_ends
+from jobs import cleaning, rank_ends
 from jobs.allocation_events import record_allocation, step_allocation
 from jobs.assigning import Stale as Stale
 from jobs.assigning import assign as assign
@@ -30,6 +30,7 @@ from jobs.assigning import run_token as run_token
 from jobs.job_transitions import avoid_host as avoid_host
 from jobs.job_transitions import create_job as create_job
 from jobs.job_transitions import create_task as create_task
+from jobs.job_transitions import event_of
 from jobs.job_transitions import lock_tasks as lock_tasks
 from jobs.job_transitions import revive_job as revive_job
 from jobs.job_transitions import set_job_state as set_job_state
@@ -40,7 +41,7 @@ from jobs.launch_claims import claim_launch as claim_launch
 from jobs.launch_claims import note_launch_awaited as note_launch_awaited
 from jobs.launch_claims import note_launch_error as note_launch_error
 from jobs.launch_claims import note_launch_sent as note_launch_sent
-from jobs.models import Allocation, Member, SlotHold
+from jobs.models import Allocation, Member, PortLease, SlotHold
 from jobs.states import (
     MEMBER_STEPS,
     AllocationState,
@@ -51,7 +52,6 @@ from jobs.states import (
 
 #: An end that the server learned of later than this is told with when it was.
 _TOLD_LATE_SECONDS = 60.0
-OPEN_MEMBER_STATES = [MemberState.ASSIGNED, MemberState.LAUNCHED, MemberState.RUNNING]
 
 
 # --- allocations ----------------------------------------------------------------------------------
@@ -127,8 +127,7 @@ def _leave_sooner(allocation: Allocation, seconds: float | None, reason: Reason,
         Allocation.objects.filter(pk=allocation.pk).update(stop_save_seconds=seconds)
     else:
         return False
-    detail = {"stop": allocation.stop_kind}
-    record_allocation(allocation, reason, actor, detail)
+    record_allocation(allocation, reason, actor, {"stop": allocation.stop_kind})
     return True
 
 
@@ -196,21 +195,13 @@ def preempt_acknowledged(allocation_id: str) -> bool:
 
 def _step_member(member: Member, to: MemberState, reason: str, actor: str, **fields: Any) -> bool:
     """Guarded step of a member whose allocation is locked by the caller."""
-    task = member.allocation.task
-    event = Event(
-        kind=Event.Kind.MEMBER,
-        subject=member.run_key,
-        reason=reason,
-        actor=actor,
-        detail={
-            "host": member.host.name,
-            "index": member.index,
-            "code": fields.get("exit_code"),
-            "signal": fields.get("exit_signal"),
-        },
-        job_id=task.job_id,
-        task_id=task.pk,
-    )
+    detail = {
+        "host": member.host.name,
+        "index": member.index,
+        "code": fields.get("exit_code"),
+        "signal": fields.get("exit_signal"),
+    }
+    event = event_of(Event.Kind.MEMBER, member.run_key, member.allocation.task, reason, actor, detail)
     if not step(member, MEMBER_STEPS, to, event, **fields):
         return False
     if to in {MemberState.LAUNCHED, MemberState.RUNNING}:
@@ -315,7 +306,7 @@ def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | N
     """
     if allocation.state == AllocationState.TERMINATED:
         return False
-    if Member.objects.filter(allocation=allocation, state__in=OPEN_MEMBER_STATES).exists():
+    if allocation.members.exclude(state=MemberState.ENDED).exists():
         return False
     now = database_now()
     ended_at = allocation.members.aggregate(last=Max("ended_at"))["last"] or now
@@ -334,6 +325,6 @@ def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | N
         exit_reason=exit_reason, exit_code=exit_code, ended_at=ended_at, settled_at=now,
     ):  # fmt: skip
         return False
-    ports.release(allocation)
+    PortLease.objects.filter(allocation=allocation).delete()
     mark_dirty(allocation.pool_id)
     return True

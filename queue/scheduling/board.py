@@ -144,18 +144,14 @@ def slot_board(snapshot: Snapshot, rules: Rules) -> Board:
         if host.ids:
             by_index = {slot.id: slot.index for slot in host.view.slots}
             host.ids.sort(key=by_index.__getitem__, reverse=True)
-    runs = []
-    for request in reversed(rules.queue):
-        placement = request.running
-        if placement is not None and request.slots > 0:
-            run = HeldRun(request, placement, rules.grade(request), rules.line(request, placement))
-            for ids in placement.slots.values():
-                run.held += len(ids)
-                for slot_id in ids:
-                    index = usable.get(slot_id)
-                    if index is not None:
-                        run.parts[index] = run.parts.get(index, 0) + 1
-            runs.append(run)
+    runs = _held(rules, slots=True)
+    for run in runs:
+        for ids in run.placement.slots.values():
+            run.held += len(ids)
+            for slot_id in ids:
+                index = usable.get(slot_id)
+                if index is not None:
+                    run.parts[index] = run.parts.get(index, 0) + 1
     return Board(snapshot, hosts, runs)
 
 
@@ -167,13 +163,18 @@ def aux_board(snapshot: Snapshot, rules: Rules) -> Board:
         if host.view.off is None:
             host.cap = host.view.aux_capacity
             host.free = max(0, host.cap - host.view.aux_held)
-    runs = []
-    for request in reversed(rules.queue):
-        placement = request.running
-        if placement is not None and request.slots == 0:
-            run = HeldRun(request, placement, rules.grade(request), rules.line(request, placement))
-            run.held = len(placement.slots)
-            on = (index_of[host_id] for host_id in placement.slots if host_id in index_of)
-            run.parts = {index: 1 for index in on if hosts[index].cap}
-            runs.append(run)
+    runs = _held(rules, slots=False)
+    for run in runs:
+        run.held = len(run.placement.slots)
+        on = (index_of[host_id] for host_id in run.placement.slots if host_id in index_of)
+        run.parts = {index: 1 for index in on if hosts[index].cap}
     return Board(snapshot, hosts, runs)
+
+
+def _held(rules: Rules, *, slots: bool) -> list[HeldRun]:
+    """The runs of slot work, or of zero-slot work."""
+    return [
+        HeldRun(request, request.running, rules)
+        for request in reversed(rules.queue)
+        if request.running is not None and (request.slots > 0) is slots
+    ]

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from scheduling.board import Board
 from scheduling.host import Host
-from scheduling.ranking import Standing
+from scheduling.runs import Standing
 
 Cost = tuple[float, ...]
 

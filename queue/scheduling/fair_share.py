@@ -16,9 +16,8 @@ from math import inf
 from scheduling import reasons
 from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects
-from scheduling.ranking import Standing
-from scheduling.reasons import Reason, ReleaseCode, WaitCode
-from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules
+from scheduling.reasons import Reason, WaitCode
+from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing
 from scheduling.world import Placement, Request, Snapshot
 
 
@@ -138,9 +137,6 @@ class FairShareRules(Rules):
         if request.task_id not in self._granted:
             return NO_RIGHTS
         return self._of_job.get(request.job_id, self._usual)
-
-    def release_code(self, request: Request, run: HeldRun) -> ReleaseCode:
-        return ReleaseCode.ON_SUFFERANCE if run.placement.on_sufferance else ReleaseCode.ABOVE_SHARE
 
     def borrows(self, request: Request) -> bool:
         return request.preemptible

@@ -156,7 +156,7 @@ class _Newcomers:
         self._sources: list[tuple[Key, Ask, Span]] = []
         rates: list[float] = []
         for request, lasts, rate in _lately(recent, now) if recent else _here(play, now):
-            key = play.key_of_next(request)
+            key = play.policy.turn_of_next(request)
             if key < play.turns[-1][0] and play.is_of_its_kind(request):
                 self._sources.append((key, play.ask_of(request), lasts))
                 rates.append(rate)

@@ -12,8 +12,8 @@ The rules of a scheduler (who stands before whom, who may stop whom) come from o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import TypeVar
 
 from scheduling import fitting, reasons
@@ -21,16 +21,16 @@ from scheduling.board import Board
 from scheduling.fitting import Parts, Shape
 from scheduling.host import Host
 from scheduling.prospects import Prospects
-from scheduling.ranking import standing
 from scheduling.reasons import Reason
 from scheduling.reserving import Reserving
-from scheduling.runs import NO_RIGHTS, HeldRun, Rights, Rules
+from scheduling.runs import NO_RIGHTS, HeldRun, Rights, Rules, standing
 from scheduling.stopping import Stopping
 from scheduling.world import Release, Request, Snapshot, Start
 
 T = TypeVar("T")
 
 
+@dataclass(slots=True, eq=False)
 class Group:
     """Requests alike in shape and rights. While one of them is stuck, so are all behind it.
 
@@ -38,19 +38,14 @@ class Group:
     same reason in its words, for a search whose other trials are in the way.
     """
 
-    __slots__ = ("borrows", "hopeless", "own", "reserves", "rights", "shape", "stuck", "stuck_at")
-
-    def __init__(
-        self, shape: Shape, hopeless: Reason | None, rights: Rights, borrows: bool, reserves: bool
-    ) -> None:
-        self.shape = shape
-        self.hopeless = hopeless
-        self.rights = rights
-        self.borrows = borrows
-        self.reserves = reserves
-        self.stuck: Reason | None = None
-        self.stuck_at = -1
-        self.own: dict[tuple[str, int], Reason] = {}
+    shape: Shape
+    hopeless: Reason | None
+    rights: Rights
+    borrows: bool
+    reserves: bool
+    stuck: Reason | None = None
+    stuck_at: int = -1
+    own: dict[tuple[str, int], Reason] = field(default_factory=dict)
 
 
 class Pass:
@@ -77,7 +72,6 @@ class Pass:
         self.releases: list[Release] = []
         self.waits: dict[str, Reason] = {}
         self.reservations: dict[str, tuple[str, ...]] = {}
-        self.forecast: dict[str, tuple[float, float]] = {}
         self._snapshot = snapshot
         self._board = board
         self._rules = rules
@@ -129,7 +123,9 @@ class Pass:
                 reason = self._await_first(request, group.shape, own)
                 if reason is not None:
                     return reason
-            if self._start(request, self._elsewhere(request, group.shape, self._now), False):
+            if self._start(
+                request, self._elsewhere(request, group.shape, partial(fitting.now, self._board)), False
+            ):
                 return None
             reason = self._await_stops(request, group.shape, own or ())
             if reason is not None:
@@ -200,9 +196,6 @@ class Pass:
         self._count(request)
         return True
 
-    def _now(self, shape: Shape) -> Parts | None:
-        return fitting.now(self._board, shape)
-
     def _elsewhere(self, request: Request, shape: Shape, find: Callable[[Shape], T | None]) -> T | None:
         """What is found, in a patient pass if possible without the hosts where work is being stopped for others."""
         if self.patient:
@@ -238,16 +231,23 @@ class Pass:
 
     def _pledge(self, request: Request, parts: Parts) -> Reason:
         """Claim slots that are free or being freed: nobody else may use them."""
+        self.settled.add(request.task_id)
+        return reasons.coming_free(request.slots, *self._claimed(request, parts, pledged=True))
+
+    def _claimed(
+        self, request: Request, parts: Parts, *, pledged: bool
+    ) -> tuple[list[tuple[str, int, int]], list[str]]:
+        """Claim these parts. (host, slots free there, slots awaited), and what the awaited runs are called."""
         self._note(request, parts)
         shown, by = [], dict[str, None]()
         for host, count in parts:
-            coming = min(count, host.coming)
-            shown.append((host.view.name, count - coming, coming))
-            by.update((_called(run.request, request.job_id), None) for run in host.stopping)
-            self._board.claim(host, count, request, pledged=True)
+            awaited = min(count, host.coming) if pledged else count - max(0, min(count, host.soon))
+            shown.append((host.view.name, count - awaited, awaited))
+            runs = host.stopping if pledged else host.runs
+            by.update((_called(run.request, request.job_id), None) for run in runs)
+            self._board.claim(host, count, request, pledged=pledged)
         self._count(request)
-        self.settled.add(request.task_id)
-        return reasons.coming_free(request.slots, shown, list(by))
+        return shown, list(by)
 
     def _stop_others(self, request: Request, group: Group) -> Reason | None:
         if group.rights is NO_RIGHTS:
@@ -258,36 +258,23 @@ class Pass:
         parts, victims = found
         self._board.stop(victims, request.task_id)
         for run in victims:
-            code = self._rules.release_code(request, run)
-            release = Release(run.placement.allocation_id, run.request.task_id, request.task_id, code.value)
-            self.releases.append(release)
+            self.releases.append(Release(run.placement.allocation_id, run.request.task_id, request.task_id))
         reason = self._pledge(request, parts)
         self._board.ease(victims)
         return reason
 
     def _reserve(self, request: Request, group: Group) -> Reason | None:
         """Keep the hosts where a gang can start soonest. One slot needs none: it gets what comes free."""
-        found = self._elsewhere(
+        parts = self._elsewhere(
             request,
             group.shape,
             lambda shape: self._reserving.soonest(standing(request), shape, group.rights),
         )
-        if found is None:
+        if parts is None:
             group.reserves = False  # and never will: claims are only added
             return None
-        parts, when = found
-        self._note(request, parts)
-        shown, by = [], dict[str, None]()
-        for host, count in parts:
-            free = max(0, min(count, host.soon))
-            shown.append((host.view.name, free, count - free))
-            by.update((_called(run.request, request.job_id), None) for run in host.runs)
-            self._board.claim(host, count, request, pledged=False)
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
-        if when is not None:
-            self.forecast[request.task_id] = when
-        self._count(request)
-        return reasons.held(request.slots, shown, list(by))
+        return reasons.held(request.slots, *self._claimed(request, parts, pledged=False))
 
     def _no_room(self, request: Request, shape: Shape, own: int | None = None) -> Reason:
         """The reason that all requests of this shape share; with `own`, that of a job which holds so many slots."""
@@ -302,7 +289,7 @@ class Pass:
         whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
         first = self._first_to_end if request.slots else None
         ends = [f"{_called(first.request, whom)} should finish first"] if first else []
-        notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._cleaned, *self._held_from_outside]
+        notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._cleaned]
         return reasons.no_room(request.slots, whole, notes[:4], own or 0)
 
     @cached_property
@@ -311,15 +298,6 @@ class Pass:
             reasons.cleaned(host.cleaned, f"of {host.view.name}")
             for host in self._board.hosts
             if host.cleaned
-        ]
-
-    @cached_property
-    def _held_from_outside(self) -> list[str]:
-        return [
-            f"{host.view.name} is in use from outside the queue "
-            f"({reasons.listed(list(dict.fromkeys(host.outsiders)))}, {len(host.outsiders)})"
-            for host in self._board.hosts
-            if host.outsiders
         ]
 
     @cached_property

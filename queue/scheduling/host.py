@@ -2,49 +2,31 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 from scheduling.runs import HeldRun
 from scheduling.world import HostView, Request
 
 
+@dataclass(slots=True, eq=False)
 class Host:
     """Slots are counted; `ids` names the free ones, lowest index last."""
 
-    __slots__ = (
-        "by",
-        "cap",
-        "changes",
-        "claimed",
-        "cleaned",
-        "coming",
-        "free",
-        "ids",
-        "index",
-        "outsiders",
-        "pledged",
-        "runs",
-        "spoken",
-        "stopping",
-        "strangers",
-        "view",
-    )
-
-    def __init__(self, index: int, view: HostView) -> None:
-        self.index = index
-        self.view = view
-        self.cap = 0  # what may be placed here when it is empty
-        self.free = 0
-        self.coming = 0  # held by runs that are stopping
-        self.claimed = 0  # spoken for by requests of higher standing that wait
-        self.pledged = 0  # of these, by requests that start as soon as the stopping runs have ended
-        self.spoken: dict[str, int] = {}  # task id -> free slots among those it is pledged
-        self.strangers = 0  # held slots on which nothing new may be placed
-        self.outsiders: list[str] = []  # who holds slots from outside the queue
-        self.cleaned: list[str] = []  # after whom slots are cleaned up
-        self.ids: list[int] = []
-        self.runs: list[HeldRun] = []  # those that go on; who is stopped first stands first
-        self.stopping: list[HeldRun] = []
-        self.by: list[Request] = []  # who laid the claims
-        self.changes = 0  # how often any of these numbers has changed
+    index: int
+    view: HostView
+    cap: int = 0  # what may be placed here when it is empty
+    free: int = 0
+    coming: int = 0  # held by runs that are stopping
+    claimed: int = 0  # spoken for by requests of higher standing that wait
+    pledged: int = 0  # of these, by requests that start as soon as the stopping runs have ended
+    spoken: dict[str, int] = field(default_factory=dict)  # task id -> free slots among those it is pledged
+    strangers: int = 0  # held slots on which nothing new may be placed
+    cleaned: list[str] = field(default_factory=list)  # after whom slots are cleaned up
+    ids: list[int] = field(default_factory=list)
+    runs: list[HeldRun] = field(default_factory=list)  # those that go on; who is stopped first stands first
+    stopping: list[HeldRun] = field(default_factory=list)
+    by: list[Request] = field(default_factory=list)  # who laid the claims
+    changes: int = 0  # how often any of these numbers has changed
 
     @property
     def soon(self) -> int:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import chain
-from typing import TypeVar
 
 from scheduling import policies
 from scheduling.board import aux_board, slot_board
 from scheduling.gangs import Pass
 from scheduling.prospects import Prospects
 from scheduling.runs import Rules
-from scheduling.world import Plan, Release, Request, Snapshot, Start
-
-T = TypeVar("T")
-
-__all__ = ["Plan", "Release", "Start", "decide"]
+from scheduling.world import Plan, Request, Snapshot
 
 
 def decide(snapshot: Snapshot) -> Plan:
@@ -32,7 +26,14 @@ def decide(snapshot: Snapshot) -> Plan:
         aux_rules = policy.rules_without_slots(rules)
         passes.append(Pass(snapshot, aux_board(snapshot, aux_rules), aux_rules, prospects, {}))
         passes[1].run(aux)
-    return _joined(passes, rules)
+    return Plan(
+        starts=tuple(chain.from_iterable(one.starts for one in passes)),
+        releases=tuple(chain.from_iterable(one.releases for one in passes)),
+        waits=dict(chain.from_iterable(one.waits.items() for one in passes)),
+        order=tuple([request.task_id for request in rules.queue]),
+        reservations=dict(chain.from_iterable(one.reservations.items() for one in passes)),
+        shares=rules.shares,
+    )
 
 
 def _slot_pass(
@@ -60,22 +61,3 @@ def held_by_job(snapshot: Snapshot) -> dict[str, int]:
         if request.running is not None:
             held[request.job_id] = held.get(request.job_id, 0) + request.slots
     return held
-
-
-def _joined(passes: list[Pass], rules: Rules) -> Plan:
-    return Plan(
-        starts=tuple(chain.from_iterable(one.starts for one in passes)),
-        releases=tuple(chain.from_iterable(one.releases for one in passes)),
-        waits=_merged(one.waits for one in passes),
-        order=tuple([request.task_id for request in rules.queue]),
-        forecast={task: span for one in passes for task, span in one.forecast.items()},
-        reservations=_merged(one.reservations for one in passes),
-        shares=rules.shares,
-    )
-
-
-def _merged(parts: Iterable[dict[str, T]]) -> dict[str, T]:
-    whole: dict[str, T] = {}
-    for part in parts:
-        whole |= part
-    return whole

@@ -8,9 +8,7 @@ from math import inf
 
 from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects
-from scheduling.ranking import Standing, in_order, standing
-from scheduling.reasons import ReleaseCode
-from scheduling.runs import NOBODY, HeldRun, Rights, Rules
+from scheduling.runs import NOBODY, HeldRun, Rights, Rules, Standing, standing
 from scheduling.world import Placement, Request, Snapshot
 
 
@@ -83,13 +81,6 @@ class PriorityRules(Rules):
         """Jobs with a run: of their own they stop none."""
         return frozenset(request.job_id for request in self.queue if request.running is not None)
 
-    def release_code(self, request: Request, run: HeldRun) -> ReleaseCode:
-        if run.placement.on_sufferance:
-            return ReleaseCode.ON_SUFFERANCE
-        if run.request.priority > request.priority:
-            return ReleaseCode.HIGHER_PRIORITY
-        return ReleaseCode.MOVED_AHEAD
-
     def borrows(self, request: Request) -> bool:
         return self._preemption and request.preemptible
 
@@ -113,7 +104,7 @@ class Priority(Policy):
     order = ("priority", "position", "id")
 
     def rules(self, snapshot: Snapshot, prospects: Prospects) -> Rules:
-        return PriorityRules(in_order(snapshot.requests), snapshot.pool.preemption)
+        return PriorityRules(sorted(snapshot.requests, key=standing), snapshot.pool.preemption)
 
     def turn(self, request: Request, held: float, firm: bool, place: int) -> Key:
         return (request.priority, not firm, place)

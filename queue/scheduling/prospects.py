@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from scheduling import pairs, reasons
 from scheduling.fitting import Shape
@@ -96,6 +97,26 @@ class Prospects:
         """In the order of the snapshot."""
         indexes = {self._index[name] for name in shape.avoid if name in self._index}
         return [self._snapshot.hosts[index] for index in sorted(indexes)]
+
+
+def elsewhere_first(snapshot: Snapshot) -> Snapshot:
+    """The snapshot in which requests that could not be started somewhere are tried elsewhere first.
+
+    They avoid their `failed_hosts`, unless nothing else that is on could take them.
+    """
+    if not any(request.failed_hosts and request.running is None for request in snapshot.requests):
+        return snapshot
+    prospects = Prospects(snapshot)
+    return replace(snapshot, requests=tuple(_elsewhere_first(prospects, each) for each in snapshot.requests))
+
+
+def _elsewhere_first(prospects: Prospects, request: Request) -> Request:
+    if not request.failed_hosts or request.running is not None:
+        return request
+    elsewhere = replace(request, avoid_hosts=request.avoid_hosts | request.failed_hosts)
+    if prospects.hopeless(elsewhere) is None:
+        return elsewhere
+    return replace(request, failed_hosts=frozenset())
 
 
 def _usable(host: HostView) -> int:

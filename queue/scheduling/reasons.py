@@ -1,4 +1,4 @@
-"""Why a request waits and why a run is stopped: codes that are stored, and the sentences people read."""
+"""Why a request waits: codes that are stored, and the sentences people read."""
 
 from __future__ import annotations
 
@@ -29,15 +29,6 @@ class WaitCode(StrEnum):
     NO_PREEMPTION = "no_preemption"
     UNPREEMPTIBLE = "unpreemptible"  # work that may not be stopped holds as many slots as it may
     BAD_PAIR = "bad_pair"  # hosts whose ranks cannot meet
-
-
-class ReleaseCode(StrEnum):
-    """Why a run is stopped for another."""
-
-    HIGHER_PRIORITY = "higher_priority"
-    MOVED_AHEAD = "moved_ahead"
-    ON_SUFFERANCE = "on_sufferance"
-    ABOVE_SHARE = "above_share"
 
 
 #: codes that no waiting will cure; the queue shows them as "Never"

@@ -11,8 +11,7 @@ from scheduling.board import Board
 from scheduling.cheapest import Cheapest, Cost
 from scheduling.fitting import Parts, Shape, whole_hosts
 from scheduling.host import Host
-from scheduling.ranking import Standing
-from scheduling.runs import EVERYBODY, Rights
+from scheduling.runs import EVERYBODY, Rights, Standing
 
 #: (earliest, latest) start
 Span = tuple[float, float]
@@ -39,8 +38,8 @@ class Reserving:
         self._outlooks: dict[tuple[int, Rights], Outlook] = {}
         self._waits: dict[tuple[int, bool, Rights], tuple[Waits, Cheapest]] = {}
 
-    def soonest(self, asker: Standing, shape: Shape, rights: Rights) -> tuple[Parts, Span | None] | None:
-        """The unclaimed hosts where it can start first, and when, if that is known; None if all are claimed."""
+    def soonest(self, asker: Standing, shape: Shape, rights: Rights) -> Parts | None:
+        """The unclaimed hosts where it can start first; None if all are claimed."""
         choices: list[tuple[Cost, Parts]] = []
         waits, cheapest = self._for(shape.need, False, rights)
         for host in cheapest.first(asker, 1, shape.avoid):
@@ -54,10 +53,7 @@ class Reserving:
             each = [self._for(cap, True, rights)[0].wait(host, asker) for host, cap in spread]
             latest, earliest = max(wait[0] for wait in each), max(wait[2] for wait in each)
             choices.append(((latest, sum(wait[1] for wait in each), earliest), spread))
-        if not choices:
-            return None
-        (latest, _, earliest), parts = min(choices, key=lambda choice: choice[0])
-        return parts, None if latest == inf else (min(earliest, latest), latest)
+        return min(choices, key=lambda choice: choice[0])[1] if choices else None
 
     def _for(self, need: int, whole: bool, rights: Rights) -> tuple[Waits, Cheapest]:
         key = (need, whole, rights)

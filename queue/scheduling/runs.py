@@ -1,16 +1,24 @@
 """Running work, and the terms in which schedulers say who may stop it.
 
-Every run has a line, and a request may stop the runs whose line it stands before.
+Every request stands somewhere, every run has a line, and a request may stop the runs whose line it stands before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from operator import attrgetter
 
-from scheduling.ranking import Standing, standing
-from scheduling.reasons import Reason, ReleaseCode
+from scheduling.reasons import Reason
 from scheduling.world import Placement, Request
+
+#: where a request stands; what compares lower stands before
+Standing = tuple[float | str, ...]
+
+#: priority (1 first), then position; tasks of one job stand together, oldest first
+standing: Callable[[Request], Standing] = attrgetter(
+    "priority", "position", "job_id", "submitted_at", "task_id"
+)
 
 #: the lines of a run that nobody may stop, and of one that all may stop
 NOBODY: Standing = ()
@@ -24,11 +32,11 @@ class HeldRun:
         "grade", "held", "line", "parts", "placement", "request", "started", "stopping", "stopping_for", "unsaved"
     )  # fmt: skip
 
-    def __init__(self, request: Request, placement: Placement, grade: int, line: Standing) -> None:
+    def __init__(self, request: Request, placement: Placement, rules: Rules) -> None:
         self.request = request
         self.placement = placement
-        self.grade = grade
-        self.line = line
+        self.grade = rules.grade(request)
+        self.line = rules.line(request, placement)
         self.started = placement.started_at
         self.unsaved = placement.last_saved_at is None and not placement.asked_preempt
         self.stopping = placement.stopping
@@ -93,10 +101,6 @@ class Rules:
     def rights(self, request: Request) -> Rights:
         """Requests get the same object only if the later one may stop no more."""
         return NO_RIGHTS
-
-    def release_code(self, request: Request, run: HeldRun) -> ReleaseCode:
-        """Why the request may stop this run."""
-        return ReleaseCode.ON_SUFFERANCE
 
     def borrows(self, request: Request) -> bool:
         """May it start on slots that are kept for a gang, to be stopped when the gang can start?"""

@@ -10,8 +10,7 @@ from scheduling.board import Board
 from scheduling.cheapest import Cheapest, Cost
 from scheduling.fitting import Parts, Shape, whole_hosts
 from scheduling.host import Host
-from scheduling.ranking import Standing
-from scheduling.runs import EVERYBODY, NOBODY, HeldRun, Rights, stop_order
+from scheduling.runs import EVERYBODY, NOBODY, HeldRun, Rights, Standing, stop_order
 
 #: what it costs where nothing must be stopped
 NOTHING: Cost = (-inf,)

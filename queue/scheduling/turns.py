@@ -53,9 +53,9 @@ class Play:
 
     def __init__(self, snapshot: Snapshot, plan: Plan, waiting: list[Request]) -> None:
         self.waiting = waiting
-        self._policy = policies.of(snapshot.pool.scheduler)
-        self._by_priority = "priority" in self._policy.knobs
-        self._stops_runs = self._policy.stops_runs(snapshot.pool.preemption)
+        self.policy = policies.of(snapshot.pool.scheduler)
+        self._by_priority = "priority" in self.policy.knobs
+        self._stops_runs = self.policy.stops_runs(snapshot.pool.preemption)
         self._snapshot = snapshot
         self._aux = waiting[0].slots == 0
         self._hosts = {view.id: index for index, view in enumerate(snapshot.hosts)}
@@ -144,15 +144,11 @@ class Play:
             before = held.get(request.job_id, 0)
             held[request.job_id] = before + max(1, request.slots)
             firm = run is not None and not run.again and not run.on_sufferance
-            key = self._policy.turn(request, before, firm, place)
+            key = self.policy.turn(request, before, firm, place)
             if run is None:
                 yield key, request
             elif run.again or run.on_sufferance or (run.gives_way and request.priority > highest):
                 yield key, run
-
-    def key_of_next(self, request: Request) -> Key:
-        """Where another like it would stand if it were submitted later."""
-        return self._policy.turn_of_next(request)
 
     def is_of_its_kind(self, request: Request) -> bool:
         """Slot work, or zero-slot work, like what is played here?"""

@@ -13,7 +13,7 @@ from scheduling.forecast import forecast
 from scheduling.plan import decide
 from scheduling.reasons import NEVER
 from scheduling.traces import TraceJob
-from scheduling.world import HostView, Placement, Plan, PoolView, Request, SlotView, Snapshot
+from scheduling.world import HostView, Plan, PoolView, Request, SlotView, Snapshot
 
 #: what was submitted within so many seconds is known to forecasts
 RECENT = 86400.0
@@ -256,17 +256,10 @@ class VirtualPool:
             if lasts is not None and job.done:
                 lasts = (max(1.0, lasts[0] - job.done), max(1.0, lasts[1] - job.done))
             return replace(request, lasts=lasts, max_time=job.trace.asks_time)
-        return replace(request, running=replace(running, ends=self._ends(job, running, now, history)))
-
-    @staticmethod
-    def _ends(
-        job: VirtualJob, running: Placement, now: float, history: list[float]
-    ) -> tuple[float, float] | None:
         began = running.started_at - job.done
-        progress = None
-        if job.reports:
-            progress = ((now - began) / job.trace.runs) ** job.bend
-        return ends_of(began, now, progress, job.trace.asks_time, history)
+        progress = ((now - began) / job.trace.runs) ** job.bend if job.reports else None
+        ends = ends_of(began, now, progress, job.trace.asks_time, history)
+        return replace(request, running=replace(running, ends=ends))
 
     def _held(self) -> int:
         return sum(slot.held_by is not None for host in self._snapshot.hosts for slot in host.slots)

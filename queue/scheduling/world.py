@@ -22,7 +22,6 @@ class SlotView:
 
     id: int
     index: int
-    kind: str = "cuda"
     enabled: bool = True
     draining: bool = False
     held_by: str | None = None
@@ -108,7 +107,7 @@ class Request:
 
     `position`: lower stands first within a priority. `moved_at`: the job's last move by a user.
     `avoid_hosts`: names or ids. `failed_hosts`: names of those where it could not be started; it avoids them only
-    while it can run elsewhere (`scheduling.elsewhere`). `blocked_reason`: a sentence, while the task may not be placed
+    while it can run elsewhere (`prospects`). `blocked_reason`: a sentence, while the task may not be placed
     although it waits. `label`: how sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will
     run with 80 % probability once it has started (`durations.lasts_of`), None when unknown. `max_time`: its time
     limit in seconds.
@@ -155,26 +154,24 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Stop this allocation (it saves first) so that `for_task_id` starts. `reason`: a ReleaseCode value."""
+    """Stop this allocation (it saves first) so that `for_task_id` starts."""
 
     allocation_id: str
     task_id: str
     for_task_id: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What one pass decided. `waits` has a reason for every request that neither runs nor starts.
 
-    `order`: task ids as the queue shows them. `forecast`: (earliest, latest) start, where a reservation tells.
-    `reservations`: task id -> ids of the hosts kept for it. `shares`: job id -> slots, where jobs have shares.
+    `order`: task ids as the queue shows them. `reservations`: task id -> ids of the hosts kept for it.
+    `shares`: job id -> slots, where jobs have shares.
     """
 
     starts: tuple[Start, ...] = ()
     releases: tuple[Release, ...] = ()
     waits: Mapping[str, Reason] = field(default_factory=dict)
     order: tuple[str, ...] = ()
-    forecast: Mapping[str, tuple[float, float] | None] = field(default_factory=dict)
     reservations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     shares: Mapping[str, int] = field(default_factory=dict)

@@ -1,5 +1,6 @@
 """Idle hosts are asked now and then; a cut cable is silence, and nothing else."""
 
+import sys
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +10,7 @@ from django.conf import LazySettings
 from django.db import connection
 from django.utils import timezone
 
-from dispatch.ssh import local, server_key
+from dispatch.ssh import server_key
 from dispatch.watching import probing
 from hosts import observe
 from hosts.models import Host
@@ -29,7 +30,7 @@ def ready_host(name: str, workdir: Path | str, **changes: object) -> Host:
     return Host.objects.create(
         name=name,
         pool=default_pool(),
-        python=local.python(),
+        python=sys.executable,
         workdir=str(workdir),
         admission="ready",
         **changes,

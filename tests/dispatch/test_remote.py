@@ -1,4 +1,5 @@
 import concurrent.futures
+import sys
 import uuid
 from pathlib import Path
 
@@ -16,7 +17,7 @@ pytestmark = [pytest.mark.hosts, pytest.mark.django_db]
 def ssh_host(sshd: Sshd, workdir: Path) -> Host:
     return Host.objects.create(
         name=f"h{uuid.uuid4().hex[:6]}", pool=default_pool(), address="127.0.0.1", port=sshd.port, login_user=sshd.user,
-        host_key=sshd.host_key, python=local.python(), workdir=str(workdir), admission=Host.Admission.READY,
+        host_key=sshd.host_key, python=sys.executable, workdir=str(workdir), admission=Host.Admission.READY,
     )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from dispatch import tasks
 from dispatch.passes import pool_pass
 from dispatch.runs import intake, launch, reconcile, stop
 from dispatch.runs.stop import RESEND_SECONDS
-from dispatch.ssh import remote
+from dispatch.ssh import remote, side_by_side
 from dispatch.watching import probing
 from events import announce, presence
 from events.models import Lease, Presence
@@ -93,10 +93,8 @@ class Interleavings(HeldAgainstHosts):
         for target, name, value in (
             (announce, "_publish", self._publish),
             (remote, "_verb", self._verb),
-            (reconcile, "ThreadPoolExecutor", InTurn),
-            (probing, "ThreadPoolExecutor", InTurn),
-            (reconcile, "connection", mock.Mock()),  # which threads close
-            (probing, "connection", mock.Mock()),
+            (side_by_side, "ThreadPoolExecutor", InTurn),
+            (side_by_side, "connection", mock.Mock()),  # which threads close
         ):
             self._patches.enter_context(mock.patch.object(target, name, value))
         self._patches.enter_context(connection.execute_wrapper(self._execute))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scheduling import afterwards
 from scheduling.plan import decide
-from scheduling.ranking import standing
+from scheduling.runs import standing
 from scheduling.world import Plan, Request, Snapshot
 from tests.rig.full_pools import MIXED, full_pool, newcomer
 from tests.rig.pool_worlds import World

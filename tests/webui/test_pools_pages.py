@@ -12,10 +12,10 @@ from dispatch.passes import pool_pass
 from hosts import registry
 from hosts.models import Host, ResourcePool
 from hosts.pools import default_pool
-from jobs.models import Allocation, Job
+from jobs.models import Allocation, FirstStart, Job
 from jobs.states import JobState
 from tests.rig.rows import make_gang
-from tests.rig.world import attempt_of, make_host, make_project, make_user, submit_experiment
+from tests.rig.world import make_host, make_project, make_user, submit_experiment
 
 pytestmark = pytest.mark.django_db
 
@@ -167,9 +167,7 @@ def test_one_slot_is_drained_disabled_and_enabled_from_the_page(world: Host) -> 
 
 def test_the_queued_time_is_shown_by_day(world: Host) -> None:
     client = logged_in()
-    attempt = attempt_of(Job.objects.get(name="llama").experiment)
-    Job.objects.update(submitted_at=timezone.now() - timedelta(hours=1))
-    Allocation.objects.filter(pk=attempt.pk).update(assigned_at=timezone.now())
+    FirstStart.objects.update(submitted_at=timezone.now() - timedelta(hours=1), at=timezone.now())
     [figure] = client.get("/pools/default/chart?days=30").json()["figures"]
     assert len(figure["data"][0]["x"]) == 30
     assert sum(value is not None for value in figure["data"][0]["y"]) == 1

@@ -253,7 +253,7 @@ class SlotEnable(ApiView):
     answers = {"POST": AgentSlotAnswer}
 
     def post(self, request: Request, name: str, index: str) -> Response:
-        slot_switch.enable(_slot(name, index).slot.pk, actor=actor(request))
+        registry.switch_slot(_slot(name, index).slot.pk, enabled=True, actor=actor(request))
         return _slot_answer(name, index)
 
 

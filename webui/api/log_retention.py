@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from commands.models import Command
 from dispatch.keeping import log_retention
 from dispatch.keeping.log_retention import Due
+from events.announce import wake
 from experiments import edits
 from experiments.models import Experiment
 from jobs.models import Task
@@ -203,6 +204,6 @@ class CleanupLogs(ApiView):
     def post(self, request: Request) -> Response:
         removed = log_retention.remove_due(settings.LOG_CLEANUP_ROUND_SECONDS)
         if removed.more:
-            log_retention.go_on()
+            wake(log_retention.REMOVE)
         lines = str(removed.held.lines)
         return Response(CleanupAnswer(removed_count=lines, removed_logs=removed.logs, more=removed.more))

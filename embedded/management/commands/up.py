@@ -119,4 +119,4 @@ def announce(command: BaseCommand, options: installation.Options, server: instal
 def service_that_ends_runs() -> str:
     """A sentence if systemd ends runs of the host local together with this command, else nothing."""
     found = doctor_checks.service({"service": own_scope.facts(logind_spares=True)})
-    return next((f"Host local: {check['sentence']}" for check in found if check["state"] == "fail"), "")
+    return f"Host local: {found[1]}" if found and found[0] == "fail" else ""

@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from dispatch.going_on import going_on
 from dispatch.keeping import stored_files
-from events.announce import wake
 from experiments import checkpoint_deletion
 from experiments.models import Checkpoint
 from experiments.states import CheckpointState
@@ -45,11 +44,6 @@ def _next(tried: set[uuid.UUID]) -> Checkpoint | None:
     """One that nothing is known to stand against, else any: what one host keeps waiting delays no other."""
     left = checkpoint_deletion.to_remove().exclude(pk__in=tried)
     return left.filter(deletion_waits_for="").first() or left.order_by("?").first()
-
-
-def go_on() -> None:
-    """Another task does the rest."""
-    wake(checkpoint_deletion.REMOVE)
 
 
 def _remove(checkpoint: Checkpoint) -> None:

@@ -30,7 +30,8 @@ HOST_STATES = (
     "lost",
 )
 
-_Rows = Callable[[str], list[tuple[Any, ...]]]
+_Row = tuple[Any, ...]
+_Rows = Callable[[str], list[_Row]]
 
 _POOLS = """
 SELECT pool.name, extract(epoch FROM pool.planned_at)::float8, (kept.document->>'took_ms')::float8 / 1000,
@@ -133,7 +134,7 @@ def _bounded() -> Iterator[_Rows]:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(f"SET LOCAL statement_timeout = '{STATEMENT_SECONDS}s'")
 
-        def rows(statement: str) -> list[tuple[Any, ...]]:
+        def rows(statement: str) -> list[_Row]:
             cursor.execute(statement, {"removed": Host.Admission.REMOVED, "worker": leases.WORKER})
             return list(cursor.fetchall())
 
@@ -145,12 +146,7 @@ def _pools(rows: _Rows) -> list[PoolFigures]:
     return [_pool(row, tasks, hosts, runs) for row in rows(_POOLS)]
 
 
-def _pool(
-    row: tuple[Any, ...],
-    tasks: list[tuple[Any, ...]],
-    hosts: list[tuple[Any, ...]],
-    runs: Mapping[str, tuple[Any, ...]],
-) -> PoolFigures:
+def _pool(row: _Row, tasks: list[_Row], hosts: list[_Row], runs: Mapping[str, _Row]) -> PoolFigures:
     name, passed_at, pass_seconds, changes = row
     of_tasks = {state: (count, slots) for pool, state, count, slots in tasks if pool == name}
     of_hosts: dict[str, list[int]] = {}

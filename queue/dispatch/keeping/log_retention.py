@@ -10,15 +10,12 @@ import logging
 import math
 import time
 from collections.abc import Collection
-from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from celery import current_app
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
-from kombu.exceptions import OperationalError
 
 from dispatch.going_on import going_on
 from jobs.states import TaskState
@@ -27,6 +24,8 @@ from logs.retention import FOR_EVER, Held
 
 log = logging.getLogger(__name__)
 
+#: the name of the Celery task that removes what is due
+REMOVE = "dispatch.tasks.clean_logs"
 #: what decides -> how it is named in the log
 _POLICIES = {"task": "set for this log", "config": "retention_policy", "server": "the server's setting"}
 
@@ -147,12 +146,6 @@ def _remove(each: Due, deadline: float) -> tuple[Held, bool]:
         if time.monotonic() > deadline:
             return removed, False
     return removed, True
-
-
-def go_on() -> None:
-    """Ask a worker for the next round."""
-    with suppress(OperationalError):  # Redis is away: the beat asks again
-        current_app.send_task("dispatch.tasks.clean_logs", retry=False)
 
 
 def notice(kept: Kept) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Literal
@@ -57,8 +57,7 @@ def _next(unit: Unit, start: date) -> date:
 
 def between(unit: Unit, first: str, last: str, *, most: int) -> Periods:
     """The periods from `first` to `last`, both with them. Raises Refusal, for more than `most` too."""
-    read: Callable[[str], date] = _day if unit == "day" else _month
-    periods = Periods(unit, read(first), read(last))
+    periods = Periods(unit, _read(unit, first), _read(unit, last))
     if periods.first > periods.last:
         raise Refusal(f"The first {unit}, {first}, is after the last, {last}; swap them.")
     if periods.last.year == date.max.year:  # what ends then has no end
@@ -85,21 +84,17 @@ def latest(unit: Unit, count: int, now: datetime) -> Periods:
     return Periods(unit, date(months // 12, months % 12 + 1, 1), last.replace(day=1))
 
 
-def _day(text: str) -> date:
-    try:
-        return datetime.strptime(text.strip(), "%Y-%m-%d").date()
-    except ValueError:
-        raise Refusal(f"Found {text!r}, allowed: a day, such as 2026-11-21.") from None
+#: how each unit is written, and an example; for a month a day of it will do
+_FORMS = {"day": (["%Y-%m-%d"], "2026-11-21"), "month": (["%Y-%m", "%Y-%m-%d"], "2026-11")}
 
 
-def _month(text: str) -> date:
-    """A day of the month will do."""
-    for form in ("%Y-%m", "%Y-%m-%d"):
-        try:
-            return datetime.strptime(text.strip(), form).date().replace(day=1)
-        except ValueError:
-            continue
-    raise Refusal(f"Found {text!r}, allowed: a month, such as 2026-11.")
+def _read(unit: Unit, text: str) -> date:
+    forms, example = _FORMS[unit]
+    for form in forms:
+        with suppress(ValueError):
+            found = datetime.strptime(text.strip(), form).date()
+            return found if unit == "day" else found.replace(day=1)
+    raise Refusal(f"Found {text!r}, allowed: a {unit}, such as {example}.")
 
 
 def moment(text: str) -> datetime:

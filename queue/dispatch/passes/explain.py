@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from dispatch.passes import survey
-from dispatch.passes.garbage import no_garbage_collection
+from dispatch.passes.survey import no_garbage_collection
 from jobs.models import Job
 from scheduling.explain import explain
 from scheduling.plan import decide

@@ -58,7 +58,6 @@ def _document(snapshot: Snapshot, plan: Plan, took_ms: float) -> dict[str, Any]:
     return {
         "order": list(dict.fromkeys(job_of[task_id] for task_id in plan.order)),
         "waits": {task_id: reason.record() for task_id, reason in plan.waits.items()},
-        "reservations": {task_id: list(hosts) for task_id, hosts in plan.reservations.items()},
         "shares": dict(plan.shares),
         "took_ms": round(took_ms, 1),
     }

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from dispatch.passes import plans, survey
 from dispatch.passes.apply import apply
-from dispatch.passes.garbage import no_garbage_collection
+from dispatch.passes.survey import no_garbage_collection
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import mark_dirty
 from jobs.models import Task

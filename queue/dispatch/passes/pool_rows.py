@@ -43,7 +43,7 @@ SELECT json_build_array(
       drain_cause = '{Host.Drain.FAILED_STARTS}', failed_starts_era)
       ORDER BY name) FROM host),
   (SELECT json_agg(json_build_array(
-      s.host_id, s.id, s.index, s.kind, s.enabled AND NOT s.missing, s.draining,
+      s.host_id, s.id, s.index, s.enabled AND NOT s.missing, s.draining,
       CASE WHEN s.outside <> '{{}}' THEN coalesce(nullif(s.outside->>'user', ''), 'someone') END) ORDER BY s.index)
     FROM host JOIN hosts_slot s ON s.host_id = host.id),
   (SELECT json_agg(json_build_array(hold.slot_id, m.host_id, m.allocation_id) ORDER BY hold.id)
@@ -81,7 +81,7 @@ class PoolRows:
     """Each row's columns in order; times in epoch seconds, ids as the tables have them, UUIDs as text.
 
     hosts: id, name, enabled, draining, silent, suspended, drained for failed starts, their era. slots: host, id, index,
-    kind, enabled, draining, outside. holds: slot, host, allocation, also of other pools. aux: host, allocation, ended:
+    enabled, draining, outside. holds: slot, host, allocation, also of other pools. aux: host, allocation, ended:
     members without slots. jobs: id, kind, entity, priority, position, moved, weight, max_slots, preemptible, owner.
     tasks: id, job, slots, created, single_host, avoid_hosts, max_time, run_count, blocked_by, not_before,
     failed_starts. attempts: task, id, assigned, started, stopping, stopping_for, on_sufferance, asked_preempt,

@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from dispatch.passes import survey
-from dispatch.passes.garbage import no_garbage_collection
+from dispatch.passes.survey import no_garbage_collection
 from hosts.models import PoolChange, ResourcePool
 from jobs import queue_edits
 from jobs.models import Allocation, Job
@@ -27,7 +27,7 @@ from jobs.queue_order import places
 from jobs.states import Reason
 from scheduling.forecast import Forecast, forecast
 from scheduling.plan import decide
-from scheduling.world import Plan, Request, Snapshot
+from scheduling.world import Placement, Plan, Snapshot
 
 #: places that are told beside those of the edited jobs
 MOST_PLACES = 100
@@ -208,22 +208,19 @@ def _stops(allocation_ids: list[str], seen: _Foreseen, actor: str) -> list[Stop]
     return [_stop(attempts, placed, actor) for attempts in runs.values()]
 
 
-def _placed(seen: _Foreseen) -> Mapping[str, Request]:
+def _placed(seen: _Foreseen) -> Mapping[str, Placement]:
     return {
-        request.running.allocation_id: request
+        request.running.allocation_id: request.running
         for snapshot in seen.snapshots.values()
         for request in snapshot.requests
         if request.running is not None
     }
 
 
-def _stop(attempts: list[Allocation], placed: Mapping[str, Request], actor: str) -> Stop:
+def _stop(attempts: list[Allocation], placed: Mapping[str, Placement], actor: str) -> Stop:
     job = attempts[0].task.job
-    running = [placed[one.pk].running for one in attempts if one.pk in placed]
-    saved = [one.last_saved_at for one in running if one is not None and one.last_saved_at is not None]
-    never = [
-        one for one in running if one is not None and one.last_saved_at is None and not one.asked_preempt
-    ]
+    running = [placed[one.pk] for one in attempts if one.pk in placed]
+    saved = [one.last_saved_at for one in running if one.last_saved_at is not None]
     return Stop(
         job_id=str(job.pk),
         name=job.name,
@@ -232,7 +229,7 @@ def _stop(attempts: list[Allocation], placed: Mapping[str, Request], actor: str)
         runs=len(attempts),
         started_at=min(one.started_at or one.assigned_at for one in attempts),
         last_saved_at=datetime.fromtimestamp(min(saved), UTC) if saved else None,
-        never_saved=bool(never),
+        never_saved=any(one.last_saved_at is None and not one.asked_preempt for one in running),
         mine=actor == f"user:{job.owner.username}",
     )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 from dispatch.passes import history, pool_rows
@@ -14,8 +16,8 @@ from jobs import failed_starts
 from jobs.labels import label_of
 from jobs.states import Reason
 from jobs.time_limits import time_used
-from scheduling import elsewhere
 from scheduling.durations import Span, ends_of, lasts_of
+from scheduling.prospects import elsewhere_first
 from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot
 
 _NOWHERE: frozenset[str] = frozenset()
@@ -23,10 +25,22 @@ _NOWHERE: frozenset[str] = frozenset()
 _RUN_COUNT = 7
 
 
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
+    """Surveys, plans and previews make so many values at once, all kept, that collecting garbage is half the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def take(pool: ResourcePool, now: datetime) -> Snapshot:
     """The pool, its hosts with what is held on them, and every task that waits or runs, at one moment."""
     rows = pool_rows.read(pool.pk)
-    return elsewhere.where_it_can(
+    return elsewhere_first(
         Snapshot(
             now=now.timestamp(),
             pool=_pool(pool, rows),
@@ -56,11 +70,9 @@ def _hosts(rows: PoolRows, aux_per_host: int) -> tuple[HostView, ...]:
     for host_id, _, ended in rows.aux:
         aux[host_id] += not ended
     slots: dict[str, list[SlotView]] = defaultdict(list)
-    for host_id, slot_id, index, kind, enabled, draining, outside in rows.slots:
+    for host_id, slot_id, index, enabled, draining, outside in rows.slots:
         slots[host_id].append(
-            SlotView(
-                slot_id, index, kind, enabled, draining, holders.get(slot_id), outside, cleaned.get(slot_id)
-            )
+            SlotView(slot_id, index, enabled, draining, holders.get(slot_id), outside, cleaned.get(slot_id))
         )
     return tuple(
         HostView(

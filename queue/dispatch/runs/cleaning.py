@@ -13,6 +13,7 @@ from typing import Any
 
 from django.conf import settings
 
+from dispatch.runs.spec import unix_user
 from dispatch.ssh import remote
 from events import presence
 from hosts import registry
@@ -37,8 +38,7 @@ def due(host: Host) -> list[Member]:
 
 def account_of(member: Member) -> str | None:
     """The Unix account under which the member runs; None: that of the login."""
-    allocation = member.allocation
-    return None if allocation.pool.shared_account else allocation.task.job.owner.unix_user or None
+    return unix_user(member.allocation.pool, member.allocation.task.job.owner.unix_user)
 
 
 def clean(host: Host) -> None:

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from commands import services
-from dispatch.runs import batches, kinds, log_policies, log_records, report_records, settle
+from dispatch.runs import batches, kinds, log_policies, report_records, settle
 from dispatch.runs.batches import Batch
 from dispatch.runs.log_policies import PolicyMatch
 from experiments.models import Experiment, Trial
@@ -52,7 +52,7 @@ class Over(Exception):
 def store(member_id: int, offset: int, body: bytes) -> Intake:
     """Store one batch that starts at `offset`. Raises logs.streams.OffsetConflict, Refusal, Over."""
     records = batches.parse(body)
-    blocks = log_records.blocks(records)
+    blocks = batches.blocks(records)
     found = log_policies.look(member_id, blocks)
     batch = Batch(offset, body, records, blocks, found)
     try:
@@ -125,8 +125,11 @@ def _take_in(member: Member, batch: Batch, trial: Trial | None) -> None:
     """Everything in the batch, with the stream's offset; in the caller's transaction. Raises OffsetConflict."""
     streams.advance(member.pk, batch.offset, batch.end)
     _store_lines(member, batch.blocks, batch.found)
-    _store_samples(member, batch.records)
-    _store_timings(member, batch.records)
+    task_id, host = member.allocation.task_id, member.host
+    if samples := _of_kind(batch.records, "samples"):
+        sample_intake.store(task_id, host.pk, host.name, samples)
+    if timings := _of_kind(batch.records, "timings"):
+        timing_intake.store(task_id, host.name, timings)
     _apply(member, batch.records, trial)
 
 
@@ -188,20 +191,12 @@ def _store_lines(member: Member, blocks: Sequence[Block], found: PolicyMatch | N
         log_policies.write_down(member, found, blocks, first)
 
 
-def _store_samples(member: Member, records: Sequence[dict[str, Any]]) -> None:
-    samples = [record for record in records if record.get("k") == "samples"]
-    if samples:
-        sample_intake.store(member.allocation.task_id, member.host.pk, member.host.name, samples)
-
-
-def _store_timings(member: Member, records: Sequence[dict[str, Any]]) -> None:
-    timings = [record for record in records if record.get("k") == "timings"]
-    if timings:
-        timing_intake.store(member.allocation.task_id, member.host.name, timings)
+def _of_kind(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [record for record in records if record.get("k") == kind]
 
 
 def _apply(member: Member, records: Sequence[dict[str, Any]], trial: Trial | None) -> None:
-    missing = sum(int(record.get("bytes") or 0) for record in records if record.get("k") == "gap")
+    missing = sum(int(record.get("bytes") or 0) for record in _of_kind(records, "gap"))
     if missing:
         streams.count_missing(member.pk, missing)
     stateful = [record for record in records if record.get("k") in _STATEFUL]
@@ -308,7 +303,7 @@ def _reported_to_service(member: Member, data: object) -> None:
         raise
     except Exception as error:  # whatever its program may have written
         line = batches.left_out(ValueError(f"{type(error).__name__}: {error}"))
-        log_store.append(member.allocation.task_id, member, member.host.name, log_records.blocks([line]))
+        log_store.append(member.allocation.task_id, member, member.host.name, batches.blocks([line]))
 
 
 def _exited(member: Member, record: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
-from dispatch.runs import kinds, settle, spec
+from dispatch.runs import cleaning, kinds, settle, spec
 from dispatch.ssh import remote
 from dispatch.ssh.addresses import server_address
 from jobs import transitions
@@ -80,12 +80,13 @@ def _may_be_sent_again(member: Member) -> bool:
         _awaited(member, _STARTING.format(host=member.host.name))
     elif state is None:  # the host could not look
         _awaited(member, str(run.get("message") or ""))
-    elif state == "starting" or member.launch_attempts > settings.LAUNCH_ATTEMPTS:
-        if state == "starting":
-            sentence = f"{member.host.name} did not start it within {settings.LAUNCH_GIVE_UP_SECONDS:g} s."
-            give_up(member, Reason.LAUNCH_FAILED, sentence, Fault.HOST)
-        else:  # each answer was lost, and the host has nothing of it
-            give_up(member, Reason.LAUNCH_FAILED, member.last_error, Fault.LINK)
+    elif state == "starting":
+        sentence = f"{member.host.name} did not start it within {settings.LAUNCH_GIVE_UP_SECONDS:g} s."
+        give_up(member, Reason.LAUNCH_FAILED, sentence, Fault.HOST)
+    elif (
+        member.launch_attempts > settings.LAUNCH_ATTEMPTS
+    ):  # each answer was lost, and the host has nothing of it
+        give_up(member, Reason.LAUNCH_FAILED, member.last_error, Fault.LINK)
     else:
         return True
     return False
@@ -152,7 +153,7 @@ def give_up(member: Member, reason: Reason, sentence: str = "", fault: Fault = F
     begun there after all goes the way of every run, and is stopped if that was asked for.
     """
     if member.launch_in_doubt:
-        request = {"run_key": member.run_key, "unix_user": _unix_user(member)}
+        request = {"run_key": member.run_key, "unix_user": cleaning.account_of(member)}
         try:
             answer = remote.verb(member.host, "revoke", request)
         except remote.RemoteError as error:
@@ -171,8 +172,3 @@ def give_up(member: Member, reason: Reason, sentence: str = "", fault: Fault = F
 def _over(member: Member, reason: Reason, sentence: str, fault: Fault) -> None:
     detail = {"rank": None, "host": member.host.name, "member": member.index, "sentence": sentence}
     settle.member_over(member.pk, reason=reason, detail=detail if sentence else None, fault=fault)
-
-
-def _unix_user(member: Member) -> str | None:
-    """The account whose run it would be, as its spec says."""
-    return spec.unix_user(member.allocation.pool, member.allocation.task.job.owner.unix_user)

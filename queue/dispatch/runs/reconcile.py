@@ -9,12 +9,10 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
 from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
@@ -22,6 +20,7 @@ from dispatch.going_on import going_on
 from dispatch.runs import cleaning, settle, stop, uploads
 from dispatch.runs.open_work import JUST_ENDED
 from dispatch.ssh import remote
+from dispatch.ssh.side_by_side import ask_all
 from dispatch.watching import host_samples, outsiders
 from events import presence
 from events.presence import Part
@@ -177,7 +176,6 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         code=exit_file.get("code"),
         signal=exit_file.get("signal"),
         ended_at=ended_at,
-        first_failure=None,
         boot_id=boot_id,
         oom_kills=exit_file.get("oom_kills"),
         port_in_use=exit_file.get("port_in_use"),
@@ -226,7 +224,6 @@ def _settle_unkillable(member: Member, run: dict[str, Any], boot_id: str) -> Non
         code=exit_file.get("code"),
         signal=exit_file.get("signal"),
         ended_at=exit_file.get("ended_at"),
-        first_failure=None,
         boot_id=boot_id,
         left=cleaning.remains_of(run),
     )
@@ -288,10 +285,7 @@ def forgotten() -> None:
 def declare_lost_hosts() -> None:
     """The pool's rule: declare lost what enough evidence speaks against, after asking each host once more."""
     suspects = list(evidence.suspects())
-    if not suspects:
-        return
-    with ThreadPoolExecutor(min(settings.HOST_PROBES_AT_ONCE, len(suspects))) as pool:
-        silent = list(pool.map(_is_silent, suspects))
+    silent = ask_all(_is_silent, suspects, settings.HOST_PROBES_AT_ONCE)
     for row, is_silent in zip(suspects, silent, strict=True):
         if is_silent and registry.declare_lost_by_rule(row.pk):
             log.warning("%s was declared lost by its pool's rule", row.name)
@@ -307,8 +301,6 @@ def _is_silent(row: Host) -> bool:
         return True
     except remote.RemoteError as error:
         log.info("%s is not declared lost because it answered: %s", row.name, error)
-    finally:
-        connection.close()  # this thread ends with the round
     return False
 
 

@@ -54,7 +54,7 @@ def member_exited(
     code: int | None,
     signal: int | None,
     ended_at: float | None,
-    first_failure: dict[str, Any] | None,
+    first_failure: dict[str, Any] | None = None,
     boot_id: str = "",
     oom_kills: dict[str, int] | None = None,
     port_in_use: int | None = None,

@@ -48,17 +48,12 @@ def _due(member: Member, now: datetime) -> bool:
 
 
 def _tell(host: Host, allocation: Allocation, members: list[Member]) -> None:
-    reason = str(allocation.stop_reason)
-    if allocation.stop_kind == StopKind.STOP:
-        orders = {
-            m.run_key: {"grace_seconds": allocation.stop_grace_seconds, "reason": reason} for m in members
-        }
-        verb = "stop"
-    else:
-        orders = {m.run_key: {"reason": reason} for m in members}
-        verb = "preempt"
+    verb = "stop" if allocation.stop_kind == StopKind.STOP else "preempt"
+    order: dict[str, object] = {"reason": str(allocation.stop_reason)}
+    if verb == "stop":
+        order["grace_seconds"] = allocation.stop_grace_seconds
     try:
-        answer = remote.verb(host, verb, {"runs": orders})
+        answer = remote.verb(host, verb, {"runs": {m.run_key: order for m in members}})
     except remote.RemoteError as error:
         log.warning("%s of %s on %s: %s", verb, allocation.pk, host.name, error)
         return

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import shlex
-import threading
 from collections.abc import Callable
 
 from dispatch.ssh.contact_errors import NoPython, VerbFailed
+from dispatch.ssh.per_process import PerProcess
 from dispatch.ssh.ssh_session import CommandAnswer
 from hosts.models import Host
-from trainmaster.bundle import Bundle, build_bundle, installer_command
+from trainmaster.bundle import build_bundle, installer_command
 
 #: from when all bytes are sent; a transfer that moves is not cut (dispatch.ssh.connections)
 PUSH_TIMEOUT_SECONDS = 120.0
 
-_built: Bundle | None = None
-_building = threading.Lock()
-
-
-def current() -> Bundle:
-    """The bundle of this very version of the server, built once per process."""
-    global _built
-    with _building:
-        if _built is None:
-            _built = build_bundle()
-        return _built
+#: returns the bundle of this very version of the server
+current = PerProcess(build_bundle).get
 
 
 def push(host: Host, python: str, shell: Callable[..., CommandAnswer]) -> str:

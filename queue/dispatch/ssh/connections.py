@@ -8,7 +8,6 @@ unanswered) drops its own connection alone; whoever waited on it gets `Unreachab
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import socket
 import threading
@@ -26,6 +25,7 @@ from dispatch.ssh.contact_errors import ForwardRefused, NotAsked, SshBusy, Unrea
 from dispatch.ssh.dialling import dial
 from dispatch.ssh.endpoints import Endpoint
 from dispatch.ssh.links import Forward, Link
+from dispatch.ssh.per_process import PerProcess
 from dispatch.ssh.ssh_session import CommandAnswer, execute
 from dispatch.ssh.stream_carrying import Ends, carry, pair, refusal
 from dispatch.ssh.verb_channel import Channels, on_this_machine
@@ -274,29 +274,11 @@ class _Thread:
         return asyncio.run_coroutine_threadsafe(work(self.pool), self.loop)
 
 
-_thread: _Thread | None = None
-_starting = threading.Lock()
-
-
-def _current() -> _Thread:
-    global _thread
-    with _starting:
-        if _thread is None:
-            _thread = _Thread()
-        return _thread
-
-
-def _after_fork() -> None:
-    """A forked child has no asyncio thread, and the sockets are the parent's: start anew."""
-    global _thread, _starting
-    _thread, _starting = None, threading.Lock()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+_thread = PerProcess(_Thread)
 
 
 def _ask(work: Callable[[Pool], Coroutine[object, object, _Result]], timeout_seconds: float) -> _Result:
-    future = _current().submit(work)
+    future = _thread.get().submit(work)
     try:
         return future.result(timeout_seconds + THREAD_SLACK_SECONDS)
     except TimeoutError:
@@ -346,7 +328,7 @@ async def reach(endpoint: Endpoint, port: int) -> socket.socket:
             return await pool.reach(endpoint, port)
 
     try:
-        return await asyncio.wrap_future(_current().submit(work))
+        return await asyncio.wrap_future(_thread.get().submit(work))
     except TimeoutError:
         raise Unreachable(f"{endpoint} did not answer in time.") from None
 

@@ -5,18 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 
 from dispatch.ssh.contact_errors import Unreachable
 from dispatch.ssh.ssh_session import KEEP_STDERR_BYTES, CommandAnswer
 
 #: What a login would have. All else in the server's environment is its own business (secrets among it).
 _KEPT = {"HOME", "USER", "LOGNAME", "SHELL", "PATH", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH"}
-
-
-def python() -> str:
-    """The interpreter that runs verbs on this machine unless the host's row names another."""
-    return sys.executable
 
 
 def run(command: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> CommandAnswer:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -126,7 +127,7 @@ def command(host: Host, sha256: str, name: str) -> str:
 
 def python_of(host: Host) -> str:
     """The interpreter that runs the verbs there."""
-    return host.python or (local.python() if host.transport == Host.Transport.LOCAL else "python3")
+    return host.python or (sys.executable if host.transport == Host.Transport.LOCAL else "python3")
 
 
 def shell(host: Host, line: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> CommandAnswer:

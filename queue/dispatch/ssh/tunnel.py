@@ -14,7 +14,6 @@ import socket
 import threading
 import uuid
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from urllib.parse import urlsplit
 
@@ -29,6 +28,8 @@ from dispatch.ssh.addresses import local_url, server_address
 from dispatch.ssh.contact_errors import ForwardRefused
 from dispatch.ssh.endpoints import endpoint_of
 from dispatch.ssh.links import Forward
+from dispatch.ssh.per_process import PerProcess
+from dispatch.ssh.side_by_side import ask_all
 from events.announce import announce, wake
 from hosts.models import Host, TunnelLease
 
@@ -169,17 +170,8 @@ def _url(remote_port: int) -> str:
     return f"{urlsplit(local_url()).scheme}://127.0.0.1:{remote_port}"
 
 
-_tunnels: Tunnels | None = None
-_making = threading.Lock()
-
-
-def of_this_process() -> Tunnels:
-    """The keeper of this process; a forked child gets its own."""
-    global _tunnels
-    with _making:
-        if _tunnels is None or not _tunnels.holder.startswith(f"{socket.gethostname()}:{os.getpid()}:"):
-            _tunnels = Tunnels()
-        return _tunnels
+#: the keeper of this process
+of_this_process = PerProcess(Tunnels).get
 
 
 def open_for(host: Host) -> str:
@@ -206,9 +198,7 @@ def ensure_tunnels() -> None:
             Q(pk__in=mine) | ~Q(pk__in=kept)
         )
     )
-    if hosts:
-        with ThreadPoolExecutor(min(settings.HOST_PROBES_AT_ONCE, len(hosts))) as pool:
-            list(pool.map(_ensure, hosts))
+    ask_all(_ensure, hosts, settings.HOST_PROBES_AT_ONCE)
 
 
 def _ensure(host: Host) -> None:
@@ -216,5 +206,3 @@ def _ensure(host: Host) -> None:
         of_this_process().ensure(host)
     except remote.RemoteError as error:
         log.warning("tunnel of %s: %s", host.name, error)
-    finally:
-        connection.close()  # this thread ends with the sweep

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import logging
 import shlex
+import sys
 import uuid
 
 from django.db import transaction
 
-from dispatch.ssh import bundle_push, local, remote
+from dispatch.ssh import remote
 from dispatch.watching import doctor
 from dispatch.watching.doctor_checks import best_python, slots_of
 from hosts import admitting, identity, observe
@@ -20,7 +21,6 @@ from hosts.models import Host
 log = logging.getLogger(__name__)
 
 SYSTEM_WORKDIR = "/var/lib/trainmaster"
-PROBE_TIMEOUT_SECONDS = 120.0
 
 _VERSIONS = " ".join(f"python3.{minor}" for minor in range(14, 7, -1))
 _PLACES = " ".join(
@@ -72,8 +72,7 @@ def _admit(host: Host) -> None:
     given = host.python
     host.python = _find_python(host)
     host.workdir = _find_workdir(host)
-    host.bundle_sha256 = bundle_push.push(host, host.python, remote.shell)
-    host.facts = remote.verb(host, "probe", {}, timeout_seconds=PROBE_TIMEOUT_SECONDS)
+    doctor.probe(host)
     if not given and not host.activate:
         host.python = best_python(host.facts, host.python)
     admitting.chosen(host)
@@ -110,7 +109,7 @@ def _find_python(host: Host) -> str:
         said = _last_line(answer.stderr) or f"exit code {answer.code}"
         raise remote.NoPython(f"{host.python} on {host.name} is not Python 3.8 or later: {said}.")
     if host.transport == Host.Transport.LOCAL:  # its environment need not be on PATH
-        return local.python()
+        return sys.executable
     answer = remote.shell(host, f"/bin/sh -c {shlex.quote(_FIND_PYTHON)}")
     path = _last_line(answer.stdout)
     if answer.code == 0 and path.startswith("/"):

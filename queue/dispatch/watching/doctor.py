@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from dataclasses import replace
@@ -11,13 +10,11 @@ from django.db import transaction
 
 from dispatch.ssh import bundle_push, connections, remote, server_route, tunnel
 from dispatch.ssh.endpoints import endpoint_of
-from dispatch.watching.doctor_checks import Check, check, slots_of
+from dispatch.watching.doctor_checks import Check, Said, checks, slots_of
 from dispatch.watching.doctor_checks import examine as examine_facts
 from hosts import admitting, identity, slots
 from hosts.models import Host
 from hosts.pools import mark_dirty
-
-log = logging.getLogger(__name__)
 
 PROBE_TIMEOUT_SECONDS = 120.0
 
@@ -28,14 +25,20 @@ def run(host_id: uuid.UUID) -> None:
     if host is None or not host.workdir:
         return
     try:
-        host.bundle_sha256 = bundle_push.push(host, remote.python_of(host), remote.shell)
-        host.facts = remote.verb(host, "probe", {}, timeout_seconds=PROBE_TIMEOUT_SECONDS)
+        probe(host)
         examine(host)
     except remote.RemoteError as error:
-        admitting.examined(host, [check("contact", "fail", str(error))], skew_seconds=host.clock_skew_seconds)
+        report = checks({"contact": ("fail", str(error))})
+        admitting.examined(host, report, skew_seconds=host.clock_skew_seconds)
         return
     if host.admission == Host.Admission.READY:
         register(host)
+
+
+def probe(host: Host) -> None:
+    """Bring the host its bundle and ask for its facts; both are noted on the row object. Raises RemoteError."""
+    host.bundle_sha256 = bundle_push.push(host, remote.python_of(host), remote.shell)
+    host.facts = remote.verb(host, "probe", {}, timeout_seconds=PROBE_TIMEOUT_SECONDS)
 
 
 @transaction.atomic
@@ -56,29 +59,30 @@ def register(host: Host) -> None:
         slots.register(host, slots_of(host.facts, host.wanted_slots))
 
 
-def _machine(host: Host) -> list[Check]:
+def _machine(host: Host) -> Said | None:
     """Whether another host in use is this very machine; nothing is said where none is."""
     if twin := identity.same_gpus(host):
         if host.wanted_slots is None:
-            return [check("machine", "fail", twin.refusal(host.name))]
-        sentence = (
+            return "fail", twin.refusal(host.name)
+        return "warn", (
             f"Its GPUs are slots of {twin.name}, so it has only the requested {host.wanted_slots} CPU slots."
         )
-        return [check("machine", "warn", sentence)]
     if twin := identity.same_machine(host):
-        return [check("machine", "warn", twin.warning(host.name))]
-    return []
+        return "warn", twin.warning(host.name)
+    return None
 
 
 def examine(host: Host) -> list[Check]:
     """Judge the facts on the row, measure the clock, find the way back; store all of it. Raises RemoteError."""
     skew = clock_skew(host)
     report = examine_facts(host.facts, host.python, host.activate, skew)
-    report.append(_find_route(host))
-    report += _ways(host) + _machine(host)
-    report.append(
-        check("bundle", "ok", f"Host bundle {host.bundle_sha256[:12]} is installed in {host.workdir}.")
-    )
+    tried = {
+        "route": _find_route(host),
+        "forwarding": _ways(host),
+        "machine": _machine(host),
+        "bundle": ("ok", f"Host bundle {host.bundle_sha256[:12]} is installed in {host.workdir}."),
+    }
+    report += checks(tried)
     admitting.examined(host, report, skew_seconds=skew)
     return report
 
@@ -90,37 +94,31 @@ def clock_skew(host: Host) -> float:
     return float(answer["now"]) - (sent + time.time()) / 2
 
 
-def _ways(host: Host) -> list[Check]:
+def _ways(host: Host) -> Said | None:
     """Whether what listens in a task there can be reached; on this machine it always can."""
     if host.transport == Host.Transport.LOCAL:
-        return []
+        return None
     if refusal := connections.way_refused(endpoint_of(host)):
-        return [
-            check(
-                "forwarding",
-                "warn",
-                f"{refusal} Until this is fixed, shells, notebooks, TensorBoards and ports of commands do not work "
-                "here; other jobs do.",
-            )
-        ]
-    return [check("forwarding", "ok", "Shells and notebooks can be reached through SSH.")]
+        return "warn", (
+            f"{refusal} Until this is fixed, shells, notebooks, TensorBoards and ports of commands do not work "
+            "here; other jobs do."
+        )
+    return "ok", "Shells and notebooks can be reached through SSH."
 
 
-def _find_route(host: Host) -> Check:
+def _find_route(host: Host) -> Said:
     """Choose the way back and note it on the row object."""
     found = server_route.find(host)
     if isinstance(found, server_route.Route):
         host.server_route, host.server_url = found.kind, found.url
-        return check("route", "ok", found.sentence)
+        return "ok", found.sentence
     if host.transport == Host.Transport.LOCAL:
-        return check("route", "fail", found.sentence)
+        return "fail", found.sentence
     try:
         url = tunnel.open_for(host)
     except remote.RemoteError as error:
-        return check("route", "fail", f"{found.sentence} A tunnel cannot be opened either: {error}")
+        return "fail", f"{found.sentence} A tunnel cannot be opened either: {error}"
     host.server_route, host.server_url = "tunnel", url
     if problem := server_route.answers_at(host, url):
-        return check(
-            "route", "fail", f"{found.sentence} The tunnel at {url} does not work either: {problem}."
-        )
-    return check("route", "ok", f"{found.sentence} It uses an SSH tunnel at {url}.")
+        return "fail", f"{found.sentence} The tunnel at {url} does not work either: {problem}."
+    return "ok", f"{found.sentence} It uses an SSH tunnel at {url}."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hosts.models import Slot
@@ -9,6 +10,7 @@ from hosts.slots import FoundSlot
 
 Facts = dict[str, Any]
 Check = dict[str, str]  # {"name", "state": ok | warn | fail, "sentence"}
+Said = tuple[str, str]  # state and sentence of a check
 
 _GIB = 1024**3
 _DISK_WARN_BYTES = 10 * _GIB
@@ -16,8 +18,13 @@ _DISK_FAIL_BYTES = 1 * _GIB
 _SKEW_WARN_SECONDS = 1.0
 
 
-def check(name: str, state: str, sentence: str) -> Check:
-    return {"name": name, "state": state, "sentence": sentence}
+def checks(said: Mapping[str, Said | None]) -> list[Check]:
+    """The checks by name, without those that have nothing to say."""
+    return [
+        {"name": name, "state": each[0], "sentence": each[1]}
+        for name, each in said.items()
+        if each is not None
+    ]
 
 
 def slots_of(facts: Facts, wanted: int | None, *, without_gpus: bool = False) -> list[FoundSlot]:
@@ -62,40 +69,39 @@ def at_least_3_8(version: str) -> bool:
 
 def examine(facts: Facts, python: str, activate: str, skew_seconds: float | None) -> list[Check]:
     """All checks that follow from the facts; those of the route and the bundle come from who tried them."""
-    return [
-        _python(facts, python),
-        _torch(facts, python, activate),
-        _gpu(facts),
-        _disk(facts),
-        _home(facts),
-        _clock(skew_seconds),
-        _isolation(facts),
-        _logind(facts),
-        *service(facts),
-        _containers(facts),
-    ]
+    said: dict[str, Said | None] = {
+        "python": _python(facts, python),
+        "torch": _torch(facts, python, activate),
+        "gpu": _gpu(facts),
+        "disk": _disk(facts),
+        "home": _home(facts),
+        "clock": _clock(skew_seconds),
+        "isolation": _isolation(facts),
+        "logind": _logind(facts),
+        "service": service(facts),
+        "containers": _containers(facts),
+    }
+    return checks(said)
 
 
 def _chosen(facts: Facts, python: str) -> Facts | None:
     return next((one for one in facts.get("interpreters", []) if one["path"] == python), None)
 
 
-def _python(facts: Facts, python: str) -> Check:
+def _python(facts: Facts, python: str) -> Said:
     found = _chosen(facts, python) or facts["python"]
-    return check("python", "ok", f"Python {found['version']} at {python}.")
+    return "ok", f"Python {found['version']} at {python}."
 
 
-def _torch(facts: Facts, python: str, activate: str) -> Check:
+def _torch(facts: Facts, python: str, activate: str) -> Said:
     if activate:
-        return check("torch", "ok", "Jobs activate their own environment; its torch is not checked.")
+        return "ok", "Jobs activate their own environment; its torch is not checked."
     chosen = _chosen(facts, python) or {}
     if chosen.get("torch"):
         cuda = f"for CUDA {chosen['cuda']}" if chosen.get("cuda") else "CPU-only"
         if facts.get("gpus") and not chosen.get("cuda"):
-            return check(
-                "torch", "warn", f"torch {chosen['torch']} at {python} is {cuda}, but this host has GPUs."
-            )
-        return check("torch", "ok", f"torch {chosen['torch']}, {cuda}.")
+            return "warn", f"torch {chosen['torch']} at {python} is {cuda}, but this host has GPUs."
+        return "ok", f"torch {chosen['torch']}, {cuda}."
     others = [
         f"{one['path']} (torch {one['torch']})" for one in facts.get("interpreters", []) if one.get("torch")
     ]
@@ -104,63 +110,49 @@ def _torch(facts: Facts, python: str, activate: str) -> Check:
         if others
         else "No interpreter here has it: install torch, or choose another with --python."
     )
-    return check("torch", "warn", f"{python} has no torch, so PyTorch jobs fail here. {hint}")
+    return "warn", f"{python} has no torch, so PyTorch jobs fail here. {hint}"
 
 
-def _gpu(facts: Facts) -> Check:
+def _gpu(facts: Facts) -> Said:
     gpus = facts.get("gpus", [])
     if not gpus:
-        return check("gpu", "ok", f"No GPUs found; {facts['cpus']['usable']} CPU cores can be used as slots.")
+        return "ok", f"No GPUs found; {facts['cpus']['usable']} CPU cores can be used as slots."
     names = sorted({f"{gpu['name']} with {gpu['memory_mib']} MiB" for gpu in gpus})
     driver = gpus[0].get("driver") or "unknown"
-    return check(
-        "gpu", "ok", f"{len(gpus)} GPUs found by {facts['gpu_source']}: {', '.join(names)}; driver {driver}."
-    )
+    return "ok", f"{len(gpus)} GPUs found by {facts['gpu_source']}: {', '.join(names)}; driver {driver}."
 
 
-def _disk(facts: Facts) -> Check:
+def _disk(facts: Facts) -> Said:
     disk = facts["disk"]
     free = f"{disk['free_bytes'] / _GIB:.1f} GiB are free in {disk['path']}"
     if not disk["writable"]:
-        return check("disk", "fail", f"{disk['path']} is not writable by {facts['account']['name']}.")
+        return "fail", f"{disk['path']} is not writable by {facts['account']['name']}."
     if disk["free_bytes"] < _DISK_FAIL_BYTES:
-        return check("disk", "fail", f"Only {free}: not enough space for logs and checkpoints.")
+        return "fail", f"Only {free}: not enough space for logs and checkpoints."
     if disk["free_bytes"] < _DISK_WARN_BYTES:
-        return check("disk", "warn", f"Only {free}.")
+        return "warn", f"Only {free}."
     if disk["network"]:
-        return check(
-            "disk",
-            "warn",
-            f"{free}, but that is a network disk ({disk['filesystem']}); choose a local --workdir.",
-        )
-    return check("disk", "ok", f"{free} ({disk['filesystem']}).")
+        return "warn", f"{free}, but that is a network disk ({disk['filesystem']}); choose a local --workdir."
+    return "ok", f"{free} ({disk['filesystem']})."
 
 
-def _home(facts: Facts) -> Check:
-    home = facts["home"]
-    if home["network"]:
-        return check(
-            "home",
-            "ok",
-            f"The home folder is shared ({home['filesystem']}); host ids keep the hosts' files separate.",
-        )
-    return check("home", "ok", f"The home folder is local ({home['filesystem']}).")
+def _home(facts: Facts) -> Said:
+    filesystem = facts["home"]["filesystem"]
+    if facts["home"]["network"]:
+        return "ok", f"The home folder is shared ({filesystem}); host ids keep the hosts' files separate."
+    return "ok", f"The home folder is local ({filesystem})."
 
 
-def _clock(skew_seconds: float | None) -> Check:
+def _clock(skew_seconds: float | None) -> Said:
     if skew_seconds is None:
-        return check("clock", "warn", "The clock could not be compared.")
-    ahead = "ahead of" if skew_seconds > 0 else "behind"
-    if abs(skew_seconds) < _SKEW_WARN_SECONDS:
-        return check("clock", "ok", f"The clock is within {abs(skew_seconds):.2f} s of the server's.")
-    return check(
-        "clock",
-        "warn",
-        f"The clock is {abs(skew_seconds):.1f} s {ahead} the server's; set up NTP. Times are corrected.",
-    )
+        return "warn", "The clock could not be compared."
+    off, ahead = abs(skew_seconds), "ahead of" if skew_seconds > 0 else "behind"
+    if off < _SKEW_WARN_SECONDS:
+        return "ok", f"The clock is within {off:.2f} s of the server's."
+    return "warn", f"The clock is {off:.1f} s {ahead} the server's; set up NTP. Times are corrected."
 
 
-def _isolation(facts: Facts) -> Check:
+def _isolation(facts: Facts) -> Said:
     account, found = facts["account"], facts["isolation"]
     limits = (
         "memory and CPU can be limited by cgroup v2 with systemd"
@@ -168,13 +160,12 @@ def _isolation(facts: Facts) -> Check:
         else "a run's memory and CPU cannot be limited"
     )
     if account["switch"] == "none":
-        return check(
-            "isolation", "warn",
+        return "warn", (
             f"{account['name']} cannot switch to other accounts, so all jobs here share it; {limits}. "
-            "Log in as root, or give it a sudo rule.",
-        )  # fmt: skip
+            "Log in as root, or give it a sudo rule."
+        )
     way = "root" if account["switch"] == "root" else "sudo"
-    return check("isolation", "ok", f"Jobs run under their users' accounts through {way}; {limits}.")
+    return "ok", f"Jobs run under their users' accounts through {way}; {limits}."
 
 
 def usable_runtimes(facts: Facts) -> list[Facts]:
@@ -183,57 +174,44 @@ def usable_runtimes(facts: Facts) -> list[Facts]:
     return [runtime for runtime in runtimes if runtime["problem"] is None]
 
 
-def _containers(facts: Facts) -> Check:
+def _containers(facts: Facts) -> Said:
     found, usable = facts.get("containers") or {}, usable_runtimes(facts)
     broken = [one for one in found.get("runtimes") or [] if one["problem"] is not None]
     reasons = "".join(f" {one['name']} cannot be used: {one['problem'].rstrip('.?')}." for one in broken)
     if not usable:
-        return check(
-            "containers", "ok", f"Jobs that set an image run directly on the host, without it.{reasons}"
-        )
+        return "ok", f"Jobs that set an image run directly on the host, without it.{reasons}"
     names = ", ".join(f"{one['name']} {one['version']}" for one in usable)
     if facts.get("gpus") and not found.get("cdi") and [one["name"] for one in usable] == ["podman"]:
-        return check(
-            "containers", "warn",
+        return "warn", (
             f"{names} cannot give GPUs to containers: run `nvidia-ctk cdi generate "
-            "--output=/etc/cdi/nvidia.yaml` on the host.",
-        )  # fmt: skip
-    return check("containers", "ok", f"Images run with the first suitable runtime of: {names}.{reasons}")
+            "--output=/etc/cdi/nvidia.yaml` on the host."
+        )
+    return "ok", f"Images run with the first suitable runtime of: {names}.{reasons}"
 
 
-def _logind(facts: Facts) -> Check:
+def _logind(facts: Facts) -> Said:
     logind, name = facts["logind"], facts["account"]["name"]
     if logind["detached_runs_survive"]:
-        return check("logind", "ok", "Runs survive the end of the SSH session.")
+        return "ok", "Runs survive the end of the SSH session."
     if facts.get("service", {}).get("leaves"):
-        return check(
-            "logind", "ok", "Runs move to their own scope, which survives the end of the SSH session."
-        )
-    return check(
-        "logind",
-        "fail",
+        return "ok", "Runs move to their own scope, which survives the end of the SSH session."
+    return "fail", (
         f"systemd-logind ends all processes of {name} at logout (KillUserProcesses=yes), including runs. "
-        f"Run `loginctl enable-linger {name}` on the host, or set KillUserProcesses=no.",
+        f"Run `loginctl enable-linger {name}` on the host, or set KillUserProcesses=no."
     )
 
 
-def service(facts: Facts) -> list[Check]:
+def service(facts: Facts) -> Said | None:
     """Nothing of hosts that a login reaches; of `local`, whether runs outlive the server's own service."""
     service = facts.get("service") or {}
     unit = service.get("unit") or ""
     if not unit.endswith(".service"):
-        return []
+        return None
     if not service["ends_runs"]:
-        return [check("service", "ok", f"Runs survive a restart of {unit}.")]
+        return "ok", f"Runs survive a restart of {unit}."
     if service["leaves"]:
-        return [
-            check("service", "ok", f"Runs move from {unit} to their own scope, so they survive its restart.")
-        ]
-    return [
-        check(
-            "service",
-            "fail",
-            f"systemd ends all processes of {unit} when it stops or restarts (KillMode={service['kill_mode']}), "
-            "including runs. Set KillMode=process in the unit and run `systemctl daemon-reload`.",
-        )
-    ]
+        return "ok", f"Runs move from {unit} to their own scope, so they survive its restart."
+    return "fail", (
+        f"systemd ends all processes of {unit} when it stops or restarts (KillMode={service['kill_mode']}), "
+        "including runs. Set KillMode=process in the unit and run `systemctl daemon-reload`."
+    )

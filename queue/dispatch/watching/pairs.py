@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from django.db import connection
 
 from dispatch.ssh import bundle_push, remote
+from dispatch.ssh.side_by_side import ask_all
 from dispatch.watching import pair_verdict
 from dispatch.watching.pair_verdict import Side
 from hosts import pair_checks
@@ -54,12 +53,10 @@ def go_on(pool_id: int) -> None:
         return
     batch = pair_checks.next_batch(search)
     interface = ResourcePool.with_removed.values_list("network_interface", flat=True).get(pk=pool_id)
-    untested = []
     if batch:
         connection.close()  # others may have it for the minutes that this thread waits
-        with ThreadPoolExecutor(len(batch)) as pool:
-            told = pool.map(lambda pair: _examine(pair[0], pair[1], interface), batch)
-            untested = [row for row in told if row is not None]
+    told = ask_all(lambda pair: _examine(pair[0], pair[1], interface), batch, len(batch))
+    untested = [row for row in told if row is not None]
     pair_checks.batch_done(search, untested)
 
 
@@ -79,14 +76,14 @@ def _examine(first: Host, second: Host, interface: str) -> Json | None:
             "hosts": [first.name, second.name],
             "sentence": "The test failed with an internal error; see the worker's log.",
         }
-    finally:
-        connection.close()  # this thread ends with the batch
     return None
 
 
 def _meet(first: Host, second: Host, interface: str) -> PairFound:
     """Raises RemoteError."""
-    known = _both(lambda host: remote.verb(host, "meet", {}, timeout_seconds=_ASKING_SECONDS), first, second)
+    known = ask_all(
+        lambda host: remote.verb(host, "meet", {}, timeout_seconds=_ASKING_SECONDS), [first, second], 2
+    )
     one, other = (
         Side(host.name, host.peer_address(interface), answer["interfaces"])
         for host, answer in zip((first, second), known, strict=True)
@@ -123,7 +120,7 @@ def _measured(first: Host, second: Host, one: Side, other: Side, numbers: list[i
         }
         return remote.verb(host, "meet", request, timeout_seconds=MEETING_SECONDS + _SPARE_SECONDS)
 
-    answers = _both(ask, first, second)
+    answers = ask_all(ask, [first, second], 2)
     measured = [
         Side(side.name, side.address, side.interfaces, answer["reached"])
         for side, answer in zip((one, other), answers, strict=True)
@@ -148,7 +145,7 @@ def _reduced(first: Host, second: Host, found: PairFound, link: pair_verdict.Lin
         }
         return remote.verb(host, "all_reduce", request, timeout_seconds=ALL_REDUCE_SECONDS + _SPARE_SECONDS)
 
-    answers = _both(ask, first, second)
+    answers = ask_all(ask, [first, second], 2)
     return pair_verdict.with_all_reduce(found, {first.name: answers[0], second.name: answers[1]})
 
 
@@ -156,17 +153,3 @@ def has_torch(host: Host) -> bool:
     """Whether the interpreter of its jobs has it, as far as is known; what a script activates is tried."""
     known = host.facts.get("interpreters") or []
     return bool(host.activate) or any(row["path"] == host.python and row.get("torch") for row in known)
-
-
-def _both(ask: Callable[[Host], Json], first: Host, second: Host) -> tuple[Json, Json]:
-    """The answers of both, who are asked at the same time. Raises the first RemoteError once both are done."""
-
-    def asked(host: Host) -> Json:
-        try:
-            return ask(host)
-        finally:
-            connection.close()
-
-    with ThreadPoolExecutor(2) as pool:
-        one, other = pool.submit(asked, first), pool.submit(asked, second)
-        return one.result(), other.result()

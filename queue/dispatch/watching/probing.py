@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 import random
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from dispatch.ssh import remote
+from dispatch.ssh.side_by_side import ask_all
 from dispatch.watching import host_samples, outsiders
 from events import presence
 from hosts.models import Host
@@ -31,9 +31,12 @@ def probe_due() -> int:
     hosts, wanted = _claim()
     if hosts:
         questions = host_samples.questions(wanted) if wanted else {}
-        with ThreadPoolExecutor(min(settings.HOST_PROBES_AT_ONCE, len(hosts))) as pool:
-            answers = pool.map(lambda host: (host.pk, host.name, _probe(host, questions.get(host.pk))), hosts)
-        host_samples.store(answers)
+        answers = ask_all(
+            lambda host: _probe(host, questions.get(host.pk)), hosts, settings.HOST_PROBES_AT_ONCE
+        )
+        host_samples.store(
+            [(host.pk, host.name, answer) for host, answer in zip(hosts, answers, strict=True)]
+        )
     return len(hosts)
 
 
@@ -81,5 +84,3 @@ def _probe(host: Host, sample: dict[str, Any] | None) -> dict[str, Any]:
     except remote.RemoteError as error:
         log.info("probe of %s: %s", host.name, error)
         return {}
-    finally:
-        connection.close()  # this thread ends with the round

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from django.db import connection
-
 from dispatch.ssh import remote
+from dispatch.ssh.side_by_side import ask_all
 from jobs.models import Member
 from jobs.states import AllocationState, MemberState
 from logs import pulse, stacks
@@ -37,12 +35,11 @@ def collect(task_id: str, ranks: Sequence[int]) -> None:
         return
     asked = _by_member(members, ranks)
     found: Answers = {}
-    with ThreadPoolExecutor(min(_HOSTS_AT_ONCE, len(asked))) as pool:
-        for part in pool.map(lambda pair: _ask(*pair), asked):
-            for rank, said in part.items():
-                # who has a rank says more than a host on which it does not run
-                if rank not in found or said[0]:
-                    found[rank] = said
+    for part in ask_all(lambda pair: _ask(*pair), asked, _HOSTS_AT_ONCE):
+        for rank, said in part.items():
+            # who has a rank says more than a host on which it does not run
+            if rank not in found or said[0]:
+                found[rank] = said
     stacks.answer(task_id, {rank: found[rank] for rank in ranks if rank in found})
 
 
@@ -66,8 +63,6 @@ def _ask(member: Member, ranks: list[int]) -> Answers:
         run: dict[str, Any] = said.get("runs", {}).get(member.run_key, {})
     except remote.RemoteError as error:
         run = {"message": f"{host.name} cannot be asked: {error}"}
-    finally:
-        connection.close()  # this thread ends with the question
     if "ranks" not in run:
         sentence = str(run.get("message") or f"{host.name} did not answer.")
         return dict.fromkeys(ranks, (False, sentence))

@@ -172,7 +172,7 @@ _STEPS: dict[str, Callable[[Host, HttpRequest], object]] = {
     "move": _move,
 }
 _SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {
-    "enable": lambda slot, by: slot_switch.enable(slot.pk, actor=by),
+    "enable": lambda slot, by: registry.switch_slot(slot.pk, enabled=True, actor=by),
     "drain": lambda slot, by: slot_switch.disable(slot.pk, drain=True, actor=by),
     "disable": lambda slot, by: slot_switch.disable(slot.pk, drain=False, actor=by),
 }
