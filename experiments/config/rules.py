@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
-from experiments.config.hyperparameters import is_typed
+from searching.hyperparameters import is_typed
 from submissions.config.problems import NOTHING, Problem, at, look_up, shown
 from submissions.config.section import UNITS
 
