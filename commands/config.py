@@ -75,7 +75,7 @@ class CommandConfig(Section):
 
     def remarks(self) -> list[str]:
         """Sentences about masks in the place of secrets, and about fields that have no effect here."""
-        return [*masking.remarks(self.effective()), *without_effect.remarks(self, ("pbs", "slurm"))]
+        return [*masking.remarks(self.effective()), *without_effect.remarks(self, {})]
 
 
 @cache
