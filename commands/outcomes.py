@@ -26,10 +26,9 @@ _WELL = {Reason.COMPLETED, Reason.IDLE_TIMEOUT}
 
 def lock_for(allocation_id: str) -> Command | None:
     """Lock the command that an allocation belongs to: always before the allocation itself."""
-    task_id = Task.objects.filter(allocations=allocation_id, kind=Task.Kind.COMMAND).values_list(
-        "pk", flat=True
-    )
-    return lock(task_id[0]) if task_id else None
+    tasks = Task.objects.filter(allocations=allocation_id, kind=Task.Kind.COMMAND)
+    task_id = tasks.values_list("pk", flat=True).first()
+    return lock(task_id) if task_id else None
 
 
 def allocation_ended(allocation: Allocation) -> None:
