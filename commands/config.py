@@ -13,7 +13,7 @@ from jobs.models import Job
 from submissions.config import masking, resources, schema, without_effect
 from submissions.config.environment import Environment
 from submissions.config.merging import merge
-from submissions.config.ordering import Order
+from submissions.config.ordering import order_of
 from submissions.config.problems import NOTHING, Problem, at, look_up
 from submissions.config.reading import checked, overridden, read_yaml
 from submissions.config.resources import BindMounts, Duration
@@ -75,7 +75,7 @@ class CommandConfig(Section):
 
     def remarks(self) -> list[str]:
         """Sentences about masks in the place of secrets, and about fields that have no effect here."""
-        return [*masking.remarks(self.effective()), *without_effect.remarks(self, ("pbs", "slurm"))]
+        return [*masking.remarks(self.effective()), *without_effect.remarks(self, {})]
 
 
 @cache
@@ -89,14 +89,9 @@ def schema_of_config() -> dict[str, Any]:
     )
 
 
-@cache
-def _order() -> Order:
-    return Order(schema_of_config())
-
-
 def shown(config: dict[str, Any]) -> dict[str, Any]:
     """A copy of an effective config as people see it: without secrets, in the order of the documentation."""
-    return _order().of(masking.masked(config))
+    return order_of(schema_of_config).of(masking.masked(config))
 
 
 _SHAPE = Shape(CommandConfig, refused=frozenset({"slots_per_trial"}))

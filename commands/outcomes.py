@@ -11,7 +11,7 @@ from commands.states import CommandState
 from commands.transitions import end, lock
 from jobs import exits, failed_starts
 from jobs import transitions as jobs
-from jobs.models import Allocation, Task
+from jobs.models import Allocation, Member, Task
 from jobs.states import NEVER_STARTED, Reason, TaskState
 
 _ACTOR = "server"
@@ -26,10 +26,9 @@ _WELL = {Reason.COMPLETED, Reason.IDLE_TIMEOUT}
 
 def lock_for(allocation_id: str) -> Command | None:
     """Lock the command that an allocation belongs to: always before the allocation itself."""
-    task_id = Task.objects.filter(allocations=allocation_id, kind=Task.Kind.COMMAND).values_list(
-        "pk", flat=True
-    )
-    return lock(task_id[0]) if task_id else None
+    tasks = Task.objects.filter(allocations=allocation_id, kind=Task.Kind.COMMAND)
+    task_id = tasks.values_list("pk", flat=True).first()
+    return lock(task_id) if task_id else None
 
 
 def allocation_ended(allocation: Allocation) -> None:
@@ -50,25 +49,14 @@ def allocation_ended(allocation: Allocation) -> None:
         state, reason = CommandState.CANCELED, Reason.KILLED_BY_USER
     else:
         state = CommandState.COMPLETED if reason in _WELL else CommandState.ERROR
-    end(
-        command,
-        state,
-        _ending(allocation, reason),
-        reason=reason,
-        actor=_ACTOR,
-        exit_code=_exit_code(allocation),
-        at=allocation.ended_at,
-    )
-
-
-def _exit_code(allocation: Allocation) -> int | None:
-    """The one member's; of an attempt that was stopped too, where it still had one."""
-    return allocation.members.values_list("exit_code", flat=True).first()
-
-
-def _ending(allocation: Allocation, reason: Reason) -> str:
-    """`exit code 3 on gpu1`, `killed by ada, exit code 143`, `its host was declared lost (gpu1)`, or what it lacked."""
     member = allocation.members.select_related("host").first()
+    code = member.exit_code if member else None  # an attempt that was stopped may have one too
+    ending = _ending(allocation, member, reason)
+    end(command, state, ending, reason=reason, actor=_ACTOR, exit_code=code, at=allocation.ended_at)
+
+
+def _ending(allocation: Allocation, member: Member | None, reason: Reason) -> str:
+    """`exit code 3 on gpu1`, `killed by ada, exit code 143`, `its host was declared lost (gpu1)`, or what it lacked."""
     code = member.exit_code if member else None
     if reason == Reason.COMMAND_NOT_FOUND and (sentence := allocation.exit_detail.get("sentence")):
         return str(sentence)

@@ -14,12 +14,10 @@ from django.utils import timezone
 
 from commands.models import Command, Service
 from commands.states import CommandState
-from commands.transitions import lock
+from commands.transitions import lock, stop_attempt
 from events import presence
 from events.announce import announce
-from jobs import transitions as jobs
-from jobs.models import Allocation
-from jobs.states import AllocationState, Reason, StopKind
+from jobs.states import Reason
 
 log = logging.getLogger(__name__)
 
@@ -96,15 +94,5 @@ def unused() -> QuerySet[Service]:
 def stop_unused(command: Command, *, actor: str) -> None:
     """End it, since nobody used it. One that is being stopped already is left, and one that was used meanwhile."""
     locked = lock(command.pk)
-    if locked.state != CommandState.ACTIVE or not unused().filter(pk=command.pk).exists():
-        return
-    jobs.lock_tasks([command.task_id])
-    running = Allocation.objects.filter(task_id=command.task_id).exclude(state=AllocationState.TERMINATED)
-    for allocation_id in running.values_list("pk", flat=True):
-        jobs.request_stop(
-            allocation_id,
-            StopKind.STOP,
-            reason=Reason.IDLE_TIMEOUT,
-            actor=actor,
-            grace_seconds=settings.KILL_GRACE_SECONDS,
-        )
+    if locked.state == CommandState.ACTIVE and unused().filter(pk=command.pk).exists():
+        stop_attempt(locked, reason=Reason.IDLE_TIMEOUT, actor=actor)

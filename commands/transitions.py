@@ -78,23 +78,19 @@ def kill(command_id: uuid.UUID | str, *, actor: str) -> Command:
     command = lock(command_id)
     if not set_state(command, CommandState.STOPPING_KILLED, reason=Reason.KILLED_BY_USER, actor=actor):
         return command
+    reason = Reason.KILLED_BY_USER
+    if not stop_attempt(command, reason=reason, actor=actor):
+        end(command, CommandState.CANCELED, "killed before it started", reason=reason, actor=actor)
+    return command
+
+
+def stop_attempt(command: Command, *, reason: Reason, actor: str) -> bool:
+    """Stop the attempt of a locked command that has not ended; False if there is none."""
     jobs.lock_tasks([command.task_id])
     running = Allocation.objects.filter(task_id=command.task_id).exclude(state=AllocationState.TERMINATED)
     allocation_id = running.values_list("pk", flat=True).first()
     if allocation_id is None:
-        end(
-            command,
-            CommandState.CANCELED,
-            "killed before it started",
-            reason=Reason.KILLED_BY_USER,
-            actor=actor,
-        )
-    else:
-        jobs.request_stop(
-            allocation_id,
-            StopKind.STOP,
-            reason=Reason.KILLED_BY_USER,
-            actor=actor,
-            grace_seconds=settings.KILL_GRACE_SECONDS,
-        )
-    return command
+        return False
+    grace = settings.KILL_GRACE_SECONDS
+    jobs.request_stop(allocation_id, StopKind.STOP, reason=reason, actor=actor, grace_seconds=grace)
+    return True

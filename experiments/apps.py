@@ -15,10 +15,8 @@ class ExperimentsConfig(AppConfig):
 def _keep_uncategorized(using: str, apps: Any = installed, **_: object) -> None:
     """Workspace 1 and project 1, "Uncategorized", exist whatever was deleted or flushed (features.md 11.7)."""
     try:
-        workspaces, projects = (
-            apps.get_model("experiments", "Workspace"),
-            apps.get_model("experiments", "Project"),
-        )
+        workspaces = apps.get_model("experiments", "Workspace")
+        projects = apps.get_model("experiments", "Project")
     except LookupError:  # migrated back to before they were
         return
     workspace, _created = workspaces.objects.using(using).get_or_create(

@@ -274,11 +274,8 @@ def gone(checkpoint: Checkpoint, removed: Sequence[str] | None) -> None:
 
 def waits(checkpoint: Checkpoint, why: str) -> None:
     """The files cannot be removed now; it is tried again."""
-    if (
-        Checkpoint.objects.filter(pk=checkpoint.pk)
-        .exclude(deletion_waits_for=why)
-        .update(deletion_waits_for=why)
-    ):
+    rows = Checkpoint.objects.filter(pk=checkpoint.pk).exclude(deletion_waits_for=why)
+    if rows.update(deletion_waits_for=why):
         announce(f"experiment:{checkpoint.trial.experiment_id}")
 
 

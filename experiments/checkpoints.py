@@ -115,9 +115,8 @@ def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int], there: Mapp
     """
     experiment_id = Checkpoint.objects.values_list("trial__experiment_id", flat=True).get(pk=checkpoint_uuid)
     lock(experiment_id)
-    checkpoint = Checkpoint.objects.select_related("trial__latest_checkpoint", "trial__experiment").get(
-        pk=checkpoint_uuid
-    )
+    rows = Checkpoint.objects.select_related("trial__latest_checkpoint", "trial__experiment")
+    checkpoint = rows.get(pk=checkpoint_uuid)
     if checkpoint.state != CheckpointState.PARTIAL:
         return checkpoint
     expected = {**checkpoint.resources, **resources}

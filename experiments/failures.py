@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from django.db.models import QuerySet
 
@@ -40,12 +39,8 @@ class Failure:
 def sentences(trials: Iterable[Trial]) -> dict[int, str]:
     """Trial id -> how its newest failed attempt failed, one query for all; trials that never failed are left out."""
     trial_of = {trial.task_id: trial.pk for trial in trials}
-    return {
-        trial_of[each.task_id]: _sentence(
-            each, each.exit_detail, each.exit_detail.get("code", each.exit_code)
-        )
-        for each in _failed().filter(task__in=trial_of).order_by("number")
-    }
+    failed = _failed().filter(task__in=trial_of).order_by("number")
+    return {trial_of[each.task_id]: _sentence(each) for each in failed}
 
 
 def _failed() -> QuerySet[Allocation]:
@@ -68,14 +63,15 @@ def latest(trial: Trial) -> Failure | None:
     )
 
 
-def _sentence(allocation: Allocation, detail: dict[str, Any], code: int | None) -> str:
+def _sentence(allocation: Allocation) -> str:
     attempt, reason = f"Attempt {allocation.number}", Reason(allocation.exit_reason).label
     if allocation.exit_reason == Reason.TIME_LIMIT:
         return f"{attempt}: {reason}; its checkpoints are kept."
+    detail = allocation.exit_detail
     where = f" on {detail['host']}" if detail.get("host") else ""
     if detail.get("sentence"):
         return f"{attempt}: {reason}{where}: {detail['sentence']}"
-    how = exits.words(code, detail.get("signal"))
+    how = exits.words(detail.get("code", allocation.exit_code), detail.get("signal"))
     if detail.get("rank") is not None:
         return f"{attempt}: rank {detail['rank']}{where} failed first, {how}."
     return f"{attempt}: {reason}{where}, {how}."

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from searching.words import ordinal
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -93,7 +95,4 @@ def _keep(
 
 
 def _nth(place: int, what: str) -> str:
-    if place == 1:
-        return what
-    end = "th" if place % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(place % 10, "th")
-    return f"{place}{end} {what}"
+    return what if place == 1 else f"{ordinal(place)} {what}"

@@ -1,4 +1,7 @@
-"""Metrics that training code reports: a batch is stored at once, and so its validations reach the searcher."""
+"""Metrics that training code reports: a batch is stored at once, and so its validations reach the searcher.
+
+When a trial restarts from an earlier step, the reports beyond that step are set back.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from events.announce import announce
 from experiments import search
 from experiments.models import Experiment, Trial
 from experiments.search import Validation
-from metrics import ingest
+from metrics import ingest, reported
 from metrics.ingest import MOST_STEPS, Report, group_name
 from metrics.table import Table
 from metrics.values import SUMMARY_GROUPS, number, storable
@@ -185,4 +188,31 @@ def _counted(old: Mapping[str, Any], values: Any) -> dict[str, Any]:
             "min": min(old.get("min", least), least),
             "max": max(old.get("max", most), most),
         }
+    )
+
+
+def set_back(trial_id: int, steps_completed: int) -> None:
+    """Set reports beyond this step aside; a superseded attempt is then neither the latest, nor the best, nor counted.
+
+    What the experiment has as its best stays: the searcher was told of it, and decided by it.
+    """
+    if not ingest.archive_after(trial_id, steps_completed):
+        return
+    trial = Trial.objects.select_related("experiment").get(pk=trial_id)
+    metric, smaller = trial.experiment.searcher_metric, trial.experiment.smaller_is_better
+    summary: dict[str, Any] = {}
+    for group, table in reported.tables(trial_id):
+        summary = summarized(summary, {group: table})
+    latest = best = last_metric = None
+    for report in reported.read([trial_id], [VALIDATION]):
+        latest = validation_row(
+            report.steps_completed, report.values, report.reported_at, number(report.values.get(metric))
+        )
+        found = latest["searcher_metric"]
+        if found is not None:
+            last_metric = found
+            if best is None or better(found, best["searcher_metric"], smaller):
+                best = latest
+    Trial.objects.filter(pk=trial_id).update(
+        summary_metrics=summary, latest_validation=latest, best_validation=best, searcher_metric=last_metric
     )

@@ -182,9 +182,8 @@ class Trial(models.Model):
     source_checkpoint = models.ForeignKey(
         "Checkpoint", null=True, on_delete=models.SET_NULL, related_name="started"
     )
-    best_validation = models.JSONField(
-        null=True
-    )  # {"steps_completed", "metrics", "reported_at", "searcher_metric"}
+    #: {"steps_completed", "metrics", "reported_at", "searcher_metric"}
+    best_validation = models.JSONField(null=True)
     latest_validation = models.JSONField(null=True)
     #: group -> metric -> {count, sum, min, max, last, type}
     summary_metrics = models.JSONField(default=dict)

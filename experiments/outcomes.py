@@ -14,8 +14,8 @@ from experiments import detached, search
 from experiments.models import Experiment, Trial
 from experiments.states import GOING_ON, TRIAL_END_STATES, ExperimentState, TrialState
 from experiments.transitions import (
+    END_OF,
     NoSuchExperiment,
-    end_state_of,
     finish_if_done,
     lock,
     refuse_unmanaged,
@@ -60,7 +60,7 @@ def allocation_ended(allocation: Allocation) -> None:
     if experiment.unmanaged:
         detached.attempt_ended(experiment, trial, reason)
         return
-    stopped_at = end_state_of(TrialState(trial.state))
+    stopped_at = END_OF.get(trial.state)
     if stopped_at is not None:
         end(stopped_at, *_wish_behind(trial, reason))
     elif trial.early_exit in _INVALID_HP:

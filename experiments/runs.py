@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from experiments import s3_stores, set_back
+from experiments import metric_reports, s3_stores
 from experiments.models import Trial
 from jobs.models import Allocation
 from jobs.run import RunSpec
@@ -28,7 +28,7 @@ def begin_all(allocations: Sequence[Allocation]) -> None:
     for pk, task_id, former, made_by, made_at in trials:
         steps = made_at if made_by == pk else 0  # what another trial made is begun with at 0
         if former:  # a first attempt has nothing to set aside
-            set_back.to_checkpoint(pk, steps)
+            metric_reports.set_back(pk, steps)
         alike[numbers[task_id], steps].append(pk)
     for (number, steps), ids in alike.items():
         Trial.objects.filter(pk__in=ids).update(

@@ -95,17 +95,12 @@ def _fail(experiment: Experiment, trial: Trial, validation: Validation) -> None:
     fail(experiment, reason=Reason.METRIC_MISSING, actor="searcher")
 
 
-def trial_exited(
-    experiment: Experiment, trial: Trial, reason: searching.ExitReason, *, actor: str = "searcher"
-) -> None:
+def trial_exited(experiment: Experiment, trial: Trial, reason: searching.ExitReason, *, actor: str) -> None:
     """Every end of a trial comes here, or its search waits for it for ever."""
-    _feed(experiment, searching.TrialExited(str(trial.request_id), reason, at=_now()), actor)
-
-
-def _feed(experiment: Experiment, event: searching.Event, actor: str) -> None:
     state = searching.upgraded(experiment.search)
     told = state["told"]
-    operations = searching.advance(state, event)
+    exited = searching.TrialExited(str(trial.request_id), reason, at=_now())
+    operations = searching.advance(state, exited)
     if state["told"] > told:
         carry_on(experiment, state, operations, actor=actor)
 

@@ -75,10 +75,8 @@ def _usable(checkpoint: Checkpoint, config: dict[str, Any], field: str) -> Check
         raise Refusal(
             f"searcher.{field}: checkpoint {checkpoint.pk} is {state}, so it cannot be a starting point."
         )
-    mine, its = (
-        config.get("checkpoint_storage") or {"type": "server"},
-        checkpoint.storage or {"type": "server"},
-    )
+    mine = config.get("checkpoint_storage") or {"type": "server"}
+    its = checkpoint.storage or {"type": "server"}
     if any((mine.get(name) or None) != (its.get(name) or None) for name in _PLACE):
         raise Refusal(
             f"searcher.{field}: checkpoint {checkpoint.pk} is in {_place(its)}, but this experiment keeps its own in "

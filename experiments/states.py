@@ -74,17 +74,10 @@ EXPERIMENT_STEPS: dict[ExperimentState, frozenset[ExperimentState]] = {
     _E.DELETE_FAILED: frozenset({_E.DELETING}),
 }
 
-_T = TrialState
-_T_STOPPING = frozenset({_T.STOPPING_COMPLETED, _T.STOPPING_CANCELED, _T.STOPPING_KILLED, _T.STOPPING_ERROR})
-TRIAL_END_STATES = frozenset({_T.COMPLETED, _T.CANCELED, _T.ERROR})
+TRIAL_END_STATES = frozenset(map(TrialState, EXPERIMENT_END_STATES))
+#: the same steps as those of experiments, as far as trials have the states: no trial is deleted by itself
 TRIAL_STEPS: dict[TrialState, frozenset[TrialState]] = {
-    _T.ACTIVE: frozenset({_T.PAUSED}) | _T_STOPPING | TRIAL_END_STATES,
-    _T.PAUSED: frozenset({_T.ACTIVE}) | _T_STOPPING | TRIAL_END_STATES,
-    _T.STOPPING_COMPLETED: frozenset({_T.COMPLETED, _T.STOPPING_KILLED, _T.ERROR}),
-    _T.STOPPING_CANCELED: frozenset({_T.CANCELED, _T.STOPPING_KILLED, _T.ERROR}),
-    _T.STOPPING_KILLED: frozenset({_T.CANCELED}),
-    _T.STOPPING_ERROR: frozenset({_T.ERROR, _T.STOPPING_KILLED}),
-    _T.COMPLETED: frozenset({_T.ACTIVE}),
-    _T.CANCELED: frozenset({_T.ACTIVE}),
-    _T.ERROR: frozenset({_T.ACTIVE}),
+    TrialState(state): frozenset(TrialState(step) for step in steps if step in TrialState.values)
+    for state, steps in EXPERIMENT_STEPS.items()
+    if state in TrialState.values
 }

@@ -118,9 +118,8 @@ def _open_beneath(root: Path, parts: tuple[str, ...]) -> int:
     """A descriptor of a regular file. FileNotFoundError for anything else."""
     parent = _open_folders(root, parts[:-1])
     try:
-        flags = (
-            os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        )  # a fifo there must not hold the reader
+        # not blocking: a fifo there must not hold the reader
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(parts[-1], flags, dir_fd=parent)
     except (OSError, IndexError) as error:
         raise FileNotFoundError(f"There is no file {'/'.join(parts)!r} in {root}.") from error

@@ -252,18 +252,19 @@ def _stop(experiment_id: int, to: ExperimentState, reason: Reason, actor: str) -
         return experiment
     if not set_experiment_state(experiment, to, reason=reason, actor=actor):
         raise _illegal(experiment, to)
-    for trial in _living(experiment):
-        stop_trial(trial, TrialState(to), reason=reason, actor=actor)  # its trials stop by the same name
-    finish_if_done(experiment, actor=actor)
+    _stop_trials(experiment, TrialState(to), reason, actor)  # its trials stop by the same name
     return experiment
 
 
 def fail(experiment: Experiment, *, reason: Reason, actor: str) -> None:
     """End a locked experiment with an error: its trials save and leave."""
-    if not set_experiment_state(experiment, ExperimentState.STOPPING_ERROR, reason=reason, actor=actor):
-        return
+    if set_experiment_state(experiment, ExperimentState.STOPPING_ERROR, reason=reason, actor=actor):
+        _stop_trials(experiment, TrialState.STOPPING_ERROR, reason, actor)
+
+
+def _stop_trials(experiment: Experiment, to: TrialState, reason: Reason, actor: str) -> None:
     for trial in _living(experiment):
-        stop_trial(trial, TrialState.STOPPING_ERROR, reason=reason, actor=actor)
+        stop_trial(trial, to, reason=reason, actor=actor)
     finish_if_done(experiment, actor=actor)
 
 
@@ -278,48 +279,33 @@ def stop_trial(
     allocation = _open_allocation(trial)
     if allocation is None:
         jobs.set_task_state(trial.task_id, TaskState.ENDED, reason=reason, actor=actor)
-        set_trial_state(trial, _END_OF[to], reason=reason, actor=actor)
+        set_trial_state(trial, END_OF[to], reason=reason, actor=actor)
     elif to == TrialState.STOPPING_KILLED:
-        jobs.request_stop(
-            allocation.pk,
-            StopKind.STOP,
-            reason=reason,
-            actor=actor,
-            grace_seconds=settings.KILL_GRACE_SECONDS,
-        )
+        grace = settings.KILL_GRACE_SECONDS
+        jobs.request_stop(allocation.pk, StopKind.STOP, reason=reason, actor=actor, grace_seconds=grace)
     else:
         _preempt(trial, allocation, reason, actor)
 
 
-_END_OF = {
+#: where a stopping trial ends; a stopping experiment ends by the same name
+END_OF: dict[str, TrialState] = {
     TrialState.STOPPING_CANCELED: TrialState.CANCELED,
     TrialState.STOPPING_KILLED: TrialState.CANCELED,
     TrialState.STOPPING_COMPLETED: TrialState.COMPLETED,
     TrialState.STOPPING_ERROR: TrialState.ERROR,
 }
 
-_EXPERIMENT_END_OF = {
-    ExperimentState.STOPPING_CANCELED: ExperimentState.CANCELED,
-    ExperimentState.STOPPING_KILLED: ExperimentState.CANCELED,
-    ExperimentState.STOPPING_COMPLETED: ExperimentState.COMPLETED,
-    ExperimentState.STOPPING_ERROR: ExperimentState.ERROR,
-}
-
-
-def end_state_of(state: TrialState) -> TrialState | None:
-    """Where a stopping trial ends; None for one that is not stopping."""
-    return _END_OF.get(state)
-
 
 def finish_if_done(experiment: Experiment, *, actor: str) -> None:
     """End a stopping experiment once its last trial has ended. The experiment is locked."""
-    end = _EXPERIMENT_END_OF.get(ExperimentState(experiment.state))
+    end = END_OF.get(experiment.state)
     if end is None or experiment.trials.exclude(state__in=TRIAL_END_STATES).exists():
         return
     last = experiment.trials.order_by("-ended_at").first()
     event = Event.objects.filter(kind=Event.Kind.TRIAL, subject=str(last.pk)).last() if last else None
     reason = Reason(event.reason) if event and event.reason in Reason.values else Reason.COMPLETED
-    set_experiment_state(experiment, end, reason=reason, actor=actor, at=end_after(experiment, last))
+    at = end_after(experiment, last)
+    set_experiment_state(experiment, ExperimentState(end), reason=reason, actor=actor, at=at)
 
 
 @transaction.atomic
@@ -350,8 +336,7 @@ def _set_archived(experiment_id: int, archived: bool) -> Experiment:
 def delete(experiment_id: int, *, actor: str) -> Experiment:
     """Mark an ended experiment for deletion; dispatch removes its rows and files in the background."""
     experiment = lock(experiment_id)
-    deletable = EXPERIMENT_END_STATES | {ExperimentState.DELETE_FAILED}
-    if experiment.state not in deletable:
+    if experiment.state not in EXPERIMENT_END_STATES | {ExperimentState.DELETE_FAILED}:
         raise Refusal(
             f"Experiment is not in terminal state: experiment {experiment_id} is {experiment.state}; "
             f"{_how_to_end(experiment)} before deleting it.",

@@ -12,12 +12,14 @@ import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any, NamedTuple
 
 from django.conf import settings
 from django.db.models import ProtectedError
 
 from accounts.refusals import Code, Refusal
+from submissions.config.reading import UNSTORABLE
 from submissions.models import Context
 from trainmaster import quantities
 
@@ -28,6 +30,10 @@ _LARGEST_LISTED = 5
 OPEN_FILES = 60
 MOST_FOLDERS = 40  # one inside the other, as pages show them
 _COMPRESSION = 5  # the archive travels to every host of a gang; beyond this gzip costs more than it saves
+
+
+#: the refusal of a submitted folder
+refused = partial(Refusal, field="code")
 
 
 @dataclass(frozen=True)
@@ -128,16 +134,13 @@ def _entry(file: dict[str, Any]) -> _Entry:
         kind = int(file.get("type") or _FILE)
         mode, mtime = int(file.get("mode") or 0), int(file.get("mtime") or 0)
     except (TypeError, ValueError, OverflowError) as error:
-        raise Refusal(f"{raw}: type, mode and mtime must be numbers.", field="code") from error
+        raise refused(f"{raw}: type, mode and mtime must be numbers.") from error
     if kind not in {_FILE, _FOLDER, _LINK}:
-        raise Refusal(
-            f"{raw} has the type {kind}; allowed: files, folders, and links within the folder.",
-            field="code",
-        )
+        raise refused(f"{raw} has the type {kind}; allowed: files, folders, and links within the folder.")
     try:
         content = base64.b64decode(file.get("content") or "", validate=True)
     except (TypeError, binascii.Error, ValueError) as error:
-        raise Refusal(f"{raw}: its content is not base64.", field="code") from error
+        raise refused(f"{raw}: its content is not base64.") from error
     if kind == _LINK:
         _refuse_link_out(path, content.decode("utf-8", "surrogateescape"))
     mode = mode & 0o777 or (0o755 if kind == _FOLDER else 0o644)
@@ -151,53 +154,38 @@ def _clocked(mtime: int) -> int:
 
 def _checked_path(raw: str) -> str:
     """The path without `./`; everything that could leave the folder is refused, not repaired."""
-    if not raw or "\x00" in raw or "\n" in raw or not _is_text(raw):
-        raise Refusal(f"{raw!r} is not a file path.", field="code")
+    if not raw or "\n" in raw or UNSTORABLE.search(raw):  # the list of files is JSON
+        raise refused(f"{raw!r} is not a file path.")
     if raw.count("/") > MOST_FOLDERS:
-        raise Refusal(
-            f"{raw[:80]}… is {raw.count('/')} folders deep; allowed: at most {MOST_FOLDERS}.", field="code"
-        )
+        raise refused(f"{raw[:80]}… is {raw.count('/')} folders deep; allowed: at most {MOST_FOLDERS}.")
     if raw.startswith("/") or "\\" in raw.split("/", 1)[0]:
-        raise Refusal(
-            f"{raw} is an absolute path; paths must be relative to the submitted folder.", field="code"
-        )
+        raise refused(f"{raw} is an absolute path; paths must be relative to the submitted folder.")
     if ".." in raw.split("/"):
-        raise Refusal(
-            f"{raw} leads outside the submitted folder; `..` is not allowed in a path.", field="code"
-        )
+        raise refused(f"{raw} leads outside the submitted folder; `..` is not allowed in a path.")
     path = posixpath.normpath(raw)
     if path == ".":
-        raise Refusal(f"{raw!r} is not a file path.", field="code")
+        raise refused(f"{raw!r} is not a file path.")
     return path
-
-
-def _is_text(path: str) -> bool:
-    """False for bytes that are no UTF-8: the list of files, which is JSON, has no place for them."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _refuse_link_out(path: str, target: str) -> None:
     landing = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     if target.startswith("/") or landing == ".." or landing.startswith("../"):
-        raise Refusal(f"{path} is a link to {target}, which is outside the submitted folder.", field="code")
+        raise refused(f"{path} is a link to {target}, which is outside the submitted folder.")
 
 
 def _refuse_doubles(entries: list[_Entry]) -> None:
     kinds: dict[str, int] = {}
     for entry in entries:
         if entry.path in kinds:
-            raise Refusal(f"{entry.path} is in the folder twice.", field="code")
+            raise refused(f"{entry.path} is in the folder twice.")
         kinds[entry.path] = entry.kind
     for entry in entries:
         parent = posixpath.dirname(entry.path)
         while parent:
             if kinds.get(parent, _FOLDER) != _FOLDER:
                 what = "a link" if kinds[parent] == _LINK else "a file"
-                raise Refusal(f"{entry.path} is inside {parent}, which is {what}.", field="code")
+                raise refused(f"{entry.path} is inside {parent}, which is {what}.")
             parent = posixpath.dirname(parent)
 
 
@@ -207,10 +195,9 @@ def _refuse_too_large(entries: list[_Entry]) -> None:
         return
     largest = sorted(entries, key=lambda entry: -len(entry.content))[:_LARGEST_LISTED]
     names = ", ".join(f"{entry.path} ({quantities.size(len(entry.content))})" for entry in largest)
-    raise Refusal(
+    raise refused(
         f"The folder has {quantities.size(total)}; the limit is {quantities.size(settings.CONTEXT_BYTES)}. "
-        f"The largest files are {names}. List files that training does not need in .detignore.",
-        field="code",
+        f"The largest files are {names}. List files that training does not need in .detignore."
     )
 
 

@@ -19,8 +19,7 @@ from typing import IO, Any, NamedTuple
 import pathspec
 from django.conf import settings
 
-from accounts.refusals import Refusal
-from submissions.contexts import PlainFile
+from submissions.contexts import PlainFile, refused
 from trainmaster import quantities
 from trainmaster.context import ALWAYS_IGNORED, IGNORE_FILE
 
@@ -55,7 +54,7 @@ def from_zip(file: IO[bytes]) -> Unpacked:
             _refuse_too_many(len(infos))
             return _chosen(list(_of_zip(archive, infos)))
     except _DAMAGE as error:
-        raise Refusal(f"The zip file cannot be read: {error}. Create it again.", field="code") from error
+        raise refused(f"The zip file cannot be read: {error}. Create it again.") from error
 
 
 def from_folder(manifest: Any, contents: IO[bytes]) -> Unpacked:
@@ -64,22 +63,20 @@ def from_folder(manifest: Any, contents: IO[bytes]) -> Unpacked:
     `manifest`: [{"path", "size" (bytes), "mtime" (milliseconds)}]; `contents`: all of them, one after the other.
     """
     if not isinstance(manifest, list):
-        raise Refusal("The list of files is not a list; choose the folder again.", field="code")
+        raise refused("The list of files is not a list; choose the folder again.")
     _refuse_too_many(len(manifest))
     files = []
     for entry in manifest:
         try:
             path, size, mtime = str(entry["path"]), int(entry["size"]), int(entry["mtime"]) // 1000
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise Refusal("The list of files is damaged; choose the folder again.", field="code") from error
+            raise refused("The list of files is damaged; choose the folder again.") from error
         content = contents.read(max(size, 0))
         if len(content) != size:
-            raise Refusal(f"{path} changed during the upload; choose the folder again.", field="code")
+            raise refused(f"{path} changed during the upload; choose the folder again.")
         files.append(PlainFile(path, _mode_by(content), mtime, content))
     if contents.read(1):
-        raise Refusal(
-            "The upload has more data than the list of files; choose the folder again.", field="code"
-        )
+        raise refused("The upload has more data than the list of files; choose the folder again.")
     return _chosen(files)
 
 
@@ -112,27 +109,24 @@ def _refuse_long_directory(file: IO[bytes]) -> None:
     file.seek(0)
     end = tail.rfind(b"PK\5\6")
     if end < 0 or len(tail) < end + _END_BYTES:
-        raise Refusal("The file is not a zip file or is incomplete. Create it again.", field="code")
+        raise refused("The file is not a zip file or is incomplete. Create it again.")
     (length,) = struct.unpack_from("<L", tail, end + 12)
     is_zip64 = tail[max(0, end - _LOCATOR_BYTES) : end].startswith(b"PK\6\7")
     if length > MOST_FILES * _ENTRY_BYTES or is_zip64:
-        raise Refusal(f"The zip file has too many files; allowed: at most {MOST_FILES}.", field="code")
+        raise refused(f"The zip file has too many files; allowed: at most {MOST_FILES}.")
 
 
 def _refuse_kind(info: zipfile.ZipInfo) -> None:
     kind = stat.S_IFMT(info.external_attr >> 16) if info.create_system == _UNIX else 0
     if kind == stat.S_IFLNK:
-        raise Refusal(
+        raise refused(
             f"{info.filename} is a link; a zip file may contain only files and folders. "
-            "Replace the link with a copy of its target.",
-            field="code",
+            "Replace the link with a copy of its target."
         )
     if kind not in {0, stat.S_IFREG}:
-        raise Refusal(
-            f"{info.filename} is neither a file nor a folder; remove it from the zip file.", field="code"
-        )
+        raise refused(f"{info.filename} is neither a file nor a folder; remove it from the zip file.")
     if info.flag_bits & 1:
-        raise Refusal(f"{info.filename} is encrypted; create the zip file without a password.", field="code")
+        raise refused(f"{info.filename} is encrypted; create the zip file without a password.")
 
 
 def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> bytes:
@@ -141,16 +135,14 @@ def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> byte
         content = stream.read(left + 1)
     if len(content) > left:
         limit = quantities.size(settings.CONTEXT_BYTES)
-        raise Refusal(
+        raise refused(
             f"The zip file unpacks to more than the limit of {limit}, reached at {info.filename}. "
-            "Remove what training does not need.",
-            field="code",
+            "Remove what training does not need."
         )
     if len(content) > max(LEAST_SUSPECT_BYTES, MOST_RATIO * max(info.compress_size, 1)):
-        raise Refusal(
+        raise refused(
             f"{info.filename} unpacks to {len(content) // max(info.compress_size, 1)} times its size in the zip "
-            f"file; allowed: at most {MOST_RATIO} times. Remove it, and create it where the training runs.",
-            field="code",
+            f"file; allowed: at most {MOST_RATIO} times. Remove it, and create it where the training runs."
         )
     return content
 
@@ -179,7 +171,7 @@ def _spec(lines: Any) -> pathspec.GitIgnoreSpec:
     try:
         return pathspec.GitIgnoreSpec.from_lines(lines)
     except ValueError as error:
-        raise Refusal(f"{IGNORE_FILE} cannot be used: {error}.", field="code") from error
+        raise refused(f"{IGNORE_FILE} cannot be used: {error}.") from error
 
 
 def _common_root(files: list[PlainFile]) -> str:
@@ -195,7 +187,6 @@ def _mode_by(content: bytes) -> int:
 
 def _refuse_too_many(count: int) -> None:
     if count > MOST_FILES:
-        raise Refusal(
-            f"There are {count} files; allowed: at most {MOST_FILES}. Remove what training does not need.",
-            field="code",
+        raise refused(
+            f"There are {count} files; allowed: at most {MOST_FILES}. Remove what training does not need."
         )

@@ -5,26 +5,16 @@
 
 from __future__ import annotations
 
-from experiments.config.merging import merge
-from experiments.config.model import ExperimentConfig, legacy_trial
-from experiments.config.reading import check, check_template, parse
-from experiments.config.showing import shown, shown_template
-from submissions.config.masking import MASK, masked, masked_text, restored
-from submissions.config.problems import ConfigError, Problem
-
-__all__ = [
-    "MASK",
-    "ConfigError",
-    "ExperimentConfig",
-    "Problem",
-    "check",
-    "check_template",
-    "legacy_trial",
-    "masked",
-    "masked_text",
-    "merge",
-    "parse",
-    "restored",
-    "shown",
-    "shown_template",
-]
+from experiments.config.merging import merge as merge
+from experiments.config.model import ExperimentConfig as ExperimentConfig
+from experiments.config.reading import check as check
+from experiments.config.reading import check_template as check_template
+from experiments.config.reading import parse as parse
+from experiments.config.showing import shown as shown
+from experiments.config.showing import shown_template as shown_template
+from submissions.config.masking import MASK as MASK
+from submissions.config.masking import masked as masked
+from submissions.config.masking import masked_text as masked_text
+from submissions.config.masking import restored as restored
+from submissions.config.problems import ConfigError as ConfigError
+from submissions.config.problems import Problem as Problem

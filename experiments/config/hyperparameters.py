@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from typing_extensions import TypeAliasType
 
+from searching.hyperparameters import TYPES, is_typed
 from submissions.config.section import Positive, Section, Whole
 
 
@@ -67,14 +68,6 @@ class Categorical(Section):
     type: Literal["categorical"]
     vals: Annotated[list[Any], Field(min_length=1)]
     """The values, of any type."""
-
-
-TYPES = ("const", "int", "double", "log", "categorical")
-
-
-def is_typed(value: object) -> bool:
-    """Whether `value` is one hyperparameter, not a map of them."""
-    return isinstance(value, dict) and isinstance(value.get("type"), str)
 
 
 def _constant(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import regex
 from pydantic import (
@@ -18,9 +18,6 @@ from pydantic import (
 from submissions.config.section import OLDER, Section, refuse
 
 PATTERN_CHARACTERS_MAX = 1000
-ACTIONS = ("cancel_retries", "exclude_node")
-_ALLOWED = "cancel_retries, exclude_node, or a list of them"
-
 _Action = Literal["cancel_retries", "exclude_node"]
 _Word = _Action | dict[Literal["type"], _Action]
 _Older = list[_Word | dict[Literal["signal"], str]]
@@ -46,8 +43,8 @@ def _actions(value: Any) -> Any:
 def _word(value: Any) -> str:
     if isinstance(value, dict) and set(value) == {"type"}:
         value = value["type"]
-    if value not in ACTIONS:
-        raise refuse(_ALLOWED)
+    if value not in get_args(_Action):
+        raise refuse("cancel_retries, exclude_node, or a list of them")
     return str(value)
 
 
@@ -79,15 +76,10 @@ class LogPolicy(Section):
         if not isinstance(data, dict) or not isinstance(data.get("actions"), list) or "action" in data:
             return data
         rest = {key: value for key, value in data.items() if key != "actions"}
-        signals = [
-            each["signal"] for each in data["actions"] if isinstance(each, dict) and set(each) == {"signal"}
-        ]
+        signals = [each for each in data["actions"] if isinstance(each, dict) and set(each) == {"signal"}]
         if signals and rest.get("name") is None:
-            rest["name"] = signals[0]
-        others = [
-            each for each in data["actions"] if not (isinstance(each, dict) and set(each) == {"signal"})
-        ]
-        return {**rest, "action": others}
+            rest["name"] = signals[0]["signal"]
+        return {**rest, "action": [each for each in data["actions"] if each not in signals]}
 
     @model_validator(mode="after")
     def _does_something(self) -> LogPolicy:

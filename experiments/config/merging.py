@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.config.hyperparameters import is_typed
 from experiments.config.searcher import SEARCHERS
 from experiments.config.storage import STORAGES
+from searching.hyperparameters import is_typed
 from submissions.config import merging
 
 Path = tuple[str, ...]

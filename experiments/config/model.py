@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import random
-import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from experiments.config import older_forms, without_effect
 from experiments.config.hyperparameters import Hyperparameter
 from experiments.config.log_policies import LogPolicies, built_ins
-from experiments.config.resources import Resources
 from experiments.config.searcher import Searcher
 from experiments.config.storage import CheckpointStorage, Server
 from experiments.config.training import (
@@ -22,7 +20,7 @@ from experiments.config.training import (
     RetentionPolicy,
     TaskContainerDefaults,
 )
-from submissions.config import masking
+from submissions.config import masking, resources
 from submissions.config.environment import Environment
 from submissions.config.resources import BindMounts
 from submissions.config.section import (
@@ -34,6 +32,7 @@ from submissions.config.section import (
     NotNegative,
     Positive,
     Section,
+    leading,
     refuse,
 )
 
@@ -73,7 +72,6 @@ _ANIMALS = [
     "tern",
     "wren",
 ]
-_LEGACY = re.compile(r"^[A-Za-z0-9_.]+:[A-Za-z0-9_]+$")
 
 
 def _new_name() -> str:
@@ -84,6 +82,17 @@ def _labels(value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(label, str) for label in value):
         return list(dict.fromkeys(value))
     return value
+
+
+class Resources(resources.Resources):
+    model_config = ConfigDict(json_schema_extra=leading("slots_per_trial", "max_slots"))
+
+    slots_per_trial: NotNegative = 1
+    """Slots (GPUs) of one trial; 0 for none."""
+    max_slots: NotNegative | None = None
+    """Most slots that all trials of the experiment may hold at once, under either scheduler; null is no limit."""
+    slots: NotNegative | None = Field(default=None, exclude=True, json_schema_extra=OLDER)
+    """For commands only; no effect in an experiment. Allowed so that templates can serve both."""
 
 
 class ExperimentConfig(Section):
@@ -187,19 +196,9 @@ class ExperimentConfig(Section):
                     del length[unit]
         return found
 
-    def variables(self, kind: str) -> dict[str, str]:
-        """The config's environment variables for slots of `kind` (cpu, cuda or rocm); later ones win."""
-        pairs: list[str] = getattr(self.environment.environment_variables, kind)
-        return dict(pair.split("=", 1) for pair in pairs)
-
     def remarks(self) -> list[str]:
         """Sentences about older forms, masks in the place of secrets, and fields that have no effect here."""
         effective = self.effective()
         older = older_forms.remarks(self.searcher.max_steps, effective)
         own_sdk = self.environment.sdk == "installed"
         return [*older, *masking.remarks(effective), *without_effect.remarks(self, own_sdk=own_sdk)]
-
-
-def legacy_trial(entrypoint: object) -> str | None:
-    """`entrypoint` if it is the legacy form `module:Class`, else None."""
-    return entrypoint if isinstance(entrypoint, str) and _LEGACY.match(entrypoint) else None

@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from experiments.config.hyperparameters import TYPES
 from experiments.config.merging import merge
 from experiments.config.model import ExperimentConfig
 from experiments.config.rules import broken_rules, contradictions
 from experiments.config.searcher import ENDED, SEARCHERS
 from experiments.config.storage import STORAGES
+from searching.hyperparameters import TYPES
 from submissions.config.problems import ConfigError
 from submissions.config.reading import checked, once, overridden, read_yaml
 from submissions.config.translating import Shape, is_missing, translated

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeGuard
 
-from experiments.config.hyperparameters import is_typed
+from searching.hyperparameters import is_typed
 from submissions.config.problems import NOTHING, Problem, at, look_up, shown
 from submissions.config.section import UNITS
 
@@ -26,7 +27,7 @@ def contradictions(config: Config, *, complete: bool = False) -> Iterator[Proble
     """What of the config cannot stand beside each other; only a `complete` one may lack nothing."""
     for rule in (*_CONTRADICTIONS, *(_COMPLETENESS if complete else ())):
         yield from rule(config)
-    grid = complete and _is_grid(config)
+    grid = complete and look_up(config, ("searcher", "name")) == "grid"
     yield from _hyperparameters(config.get("hyperparameters"), ("hyperparameters",), grid)
 
 
@@ -37,19 +38,7 @@ def _project_needs_workspace(config: Config) -> Iterator[Problem]:
         yield Problem(at((absent,)), NOTHING, "workspace and project together, or neither")
 
 
-def _one_interpreter(config: Config) -> Iterator[Problem]:
-    yield from _not_both(config, "environment", "python", "activate")
-
-
-def _one_source(config: Config) -> Iterator[Problem]:
-    yield from _not_both(config, "searcher", "source_trial_id", "source_checkpoint_uuid")
-
-
-def _one_form_of_length(config: Config) -> Iterator[Problem]:
-    yield from _not_both(config, "searcher", "max_steps", "max_length")
-
-
-def _not_both(config: Config, section: str, one: str, other: str) -> Iterator[Problem]:
+def _not_both(section: str, one: str, other: str, config: Config) -> Iterator[Problem]:
     if look_up(config, (section, one)) is not None and look_up(config, (section, other)) is not None:
         yield Problem(at((section,)), f"{one} and {other}", f"either {one} or {other}, not both")
 
@@ -123,14 +112,6 @@ def _installed_sdk_stores_by_itself(config: Config) -> Iterator[Problem]:
         yield Problem(at(path), shown(look_up(config, path) or "server"), allowed)
 
 
-def _connection_string_holds_the_key(config: Config) -> Iterator[Problem]:
-    yield from _not_both(config, "checkpoint_storage", "connection_string", "credential")
-
-
-def _is_grid(config: Config) -> bool:
-    return bool(look_up(config, ("searcher", "name")) == "grid")
-
-
 def _is_number(value: Any) -> TypeGuard[int | float]:
     return type(value) in (int, float)
 
@@ -153,13 +134,13 @@ def _hyperparameters(value: Any, path: Path, grid: bool) -> Iterator[Problem]:
 
 #: what two fields together cannot be, in a template too
 _CONTRADICTIONS: tuple[Rule, ...] = (
-    _one_interpreter,
-    _one_source,
-    _one_form_of_length,
+    partial(_not_both, "environment", "python", "activate"),
+    partial(_not_both, "searcher", "source_trial_id", "source_checkpoint_uuid"),
+    partial(_not_both, "searcher", "max_steps", "max_length"),
     _one_unit,
     _profiling_begins_first,
     _storage_is_below_host_path,
-    _connection_string_holds_the_key,
+    partial(_not_both, "checkpoint_storage", "connection_string", "credential"),
 )
 #: what a whole config cannot do without
 _COMPLETENESS: tuple[Rule, ...] = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from experiments.config.hyperparameters import TYPES
 from experiments.config.model import ExperimentConfig
+from searching.hyperparameters import TYPES
 from submissions.config import schema
 
 Json = dict[str, Any]

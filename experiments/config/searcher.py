@@ -17,6 +17,7 @@ from submissions.config.section import (
     Section,
     Whole,
     refuse,
+    whole,
 )
 
 #: searchers that Determined ended, and what to use instead
@@ -36,7 +37,7 @@ def _length(value: Any) -> Any:
         raise refuse("a length of 1 or more")
     if not isinstance(value, (int, float, dict, Length)):
         raise refuse("a whole number, or one of {batches: N}, {records: N}, {epochs: N}")
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    return whole(value)
 
 
 _OneUnit = Annotated[

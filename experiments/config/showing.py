@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 from experiments.config import schema
 from submissions.config.masking import masked
-from submissions.config.ordering import Order
-
-Json = dict[str, Any]
+from submissions.config.ordering import Json, order_of
 
 
 def shown(config: Json) -> Json:
@@ -18,18 +13,8 @@ def shown(config: Json) -> Json:
 
 
 def shown_template(config: Json) -> Json:
-    return _of_templates().of(masked(config))
+    return order_of(schema.of_template).of(masked(config))
 
 
 def in_order(config: Json) -> Json:
-    return _of_configs().of(config)
-
-
-@cache
-def _of_configs() -> Order:
-    return Order(schema.of_config())
-
-
-@cache
-def _of_templates() -> Order:
-    return Order(schema.of_template())
+    return order_of(schema.of_config).of(config)

@@ -7,7 +7,6 @@ from submissions.config.section import Section
 
 _HOROVOD = "pass such options to determined.launch.horovod, before --"
 _LAID_OUT = "host_path and storage_path determine where checkpoints are stored"
-_NOTHING_LIKE_IT = "Trainmaster has no equivalent"
 _REASONS = {
     "environment.proxy_ports": "ports of trials are not forwarded",
     "resources.slots": "resources.slots_per_trial sets the number of slots of a trial",
@@ -16,24 +15,11 @@ _REASONS = {
     "optimizations.tensor_fusion_threshold": _HOROVOD,
     "optimizations.tensor_fusion_cycle_time": _HOROVOD,
     "optimizations.auto_tune_tensor_fusion": _HOROVOD,
-    "optimizations.grad_updates_size_file": _NOTHING_LIKE_IT,
+    "optimizations.grad_updates_size_file": without_effect.NOTHING_LIKE_IT,
     "checkpoint_storage.container_path": _LAID_OUT,
     "checkpoint_storage.checkpoint_path": _LAID_OUT,
     "checkpoint_storage.tensorboard_path": _LAID_OUT,
     "checkpoint_storage.propagation": "runs use the host directly, without a container",
-    **dict.fromkeys(
-        (
-            "integrations",
-            "pbs",
-            "slurm",
-            "pachyderm",
-            "security",
-            "tensorboard_storage",
-            "data_layer",
-            "internal",
-        ),
-        _NOTHING_LIKE_IT,
-    ),
 }
 
 

@@ -19,16 +19,10 @@ class ExitReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TrialCreated:
-    request_id: str
-    at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ValidationReported:
     """`metric`: the searcher's metric. `time`: the value of its time_metric; None: `steps_completed` counts.
 
-    `at`, here and in the other events: when, in seconds since the epoch. A search decides nothing by it.
+    `at`, here and in the other event: when, in seconds since the epoch. A search decides nothing by it.
     """
 
     request_id: str
@@ -45,7 +39,7 @@ class TrialExited:
     at: float | None = None
 
 
-Event = TrialCreated | ValidationReported | TrialExited
+Event = ValidationReported | TrialExited
 
 
 @dataclass(frozen=True, slots=True)

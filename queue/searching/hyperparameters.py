@@ -14,7 +14,7 @@ from searching.drawing import Draws, power
 from searching.errors import BadSearch
 
 Found = TypeVar("Found")
-_TYPES = ("const", "int", "double", "log", "categorical")
+TYPES = ("const", "int", "double", "log", "categorical")
 
 
 def is_typed(value: object) -> bool:
@@ -134,8 +134,8 @@ def _rounded(value: float) -> int:
 
 def _check_one(spec: dict[str, Any], path: str, grid: bool) -> None:
     kind = spec["type"]
-    if kind not in _TYPES:
-        raise BadSearch(f"{path}.type", kind, f"one of {', '.join(_TYPES)}")
+    if kind not in TYPES:
+        raise BadSearch(f"{path}.type", kind, f"one of {', '.join(TYPES)}")
     if kind == "const":
         return
     if kind == "categorical":

@@ -25,9 +25,10 @@ def judge(state: State, number: int, metric: float, at: float | None) -> list[Op
 
 def give_up(state: State, number: int, at: float | None) -> list[Operation]:
     """A trial that ended early, and not well, counts as the worst of the rung it was on the way to."""
-    rung = _next_rung(state, number)
+    trial = state["trials"][number]
+    rung = state["brackets"][trial[BRACKET]]["rungs"][trial[RUNG]]
     entries.enter(rung, number, math.inf, at, Outcome.GAVE_UP)
-    return _promote_next(state, state["trials"][number][BRACKET], state["trials"][number][RUNG], at)
+    return _promote_next(state, trial[BRACKET], trial[RUNG], at)
 
 
 def left(state: State, number: int, end: Standing, at: float | None) -> None:
@@ -35,7 +36,8 @@ def left(state: State, number: int, end: Standing, at: float | None) -> None:
 
     In its old place it would use up a promotion when the share of those kept reaches it, and the next best would wait.
     """
-    rung = _last_rung(state, number)
+    trial = state["trials"][number]
+    rung = state["brackets"][trial[BRACKET]]["rungs"][trial[RUNG] - 1]
     place = entries.place_of(rung, number)
     if place is None or rung["entries"][place][OUTCOME] != Outcome.WAITING:
         return
@@ -149,18 +151,6 @@ def reported(state: State, metric: float | None) -> float | None:
 
 def _decide(entry: list[Any], outcome: Outcome, at: float | None) -> None:
     entry[OUTCOME], entry[AT] = outcome.value, at
-
-
-def _next_rung(state: State, number: int) -> dict[str, Any]:
-    trial = state["trials"][number]
-    rung: dict[str, Any] = state["brackets"][trial[BRACKET]]["rungs"][trial[RUNG]]
-    return rung
-
-
-def _last_rung(state: State, number: int) -> dict[str, Any]:
-    trial = state["trials"][number]
-    rung: dict[str, Any] = state["brackets"][trial[BRACKET]]["rungs"][trial[RUNG] - 1]
-    return rung
 
 
 def _divisor(state: State) -> float:

@@ -20,7 +20,6 @@ from searching.events import (
     Event,
     Operation,
     Shutdown,
-    TrialCreated,
     TrialExited,
     ValidationReported,
 )
@@ -79,7 +78,7 @@ def on_event(state: State, event: Event) -> tuple[State, list[Operation]]:
 def advance(state: State, event: Event) -> list[Operation]:
     """As on_event, but changes `state`, which must be of today's form (`upgraded`), in place."""
     number = number_of(state, event.request_id)
-    if number is None or isinstance(event, TrialCreated):
+    if number is None:
         return []
     if isinstance(event, ValidationReported):
         return _validated(state, number, event)
@@ -125,7 +124,7 @@ def progress(state: State, reported: Mapping[str, float] | None = None) -> float
     if custom.is_custom(state):
         return float(state["custom"]["progress"])
     total = sum(bracket["total"] for bracket in state["brackets"])
-    longest = halving.max_time(state["searcher"]) if _has_length(state["searcher"]) else None
+    longest = halving.max_time(state["searcher"]) if has_length(state["searcher"]) else None
     numbers = _partly_done(state)
     done = float(len(state["trials"]) - len(numbers) - state["ends"][Standing.INVALID_HP])
     for number in numbers:
@@ -230,7 +229,7 @@ def _is_news(state: State, trial: list[Any], time: float) -> bool:
     if rungs and trial[STANDING] == Standing.ON and time >= rungs[trial[RUNG]]["units"]:
         return True
     return (
-        _has_length(state["searcher"])
+        has_length(state["searcher"])
         and time >= float(trial[TIME]) + halving.max_time(state["searcher"]) / 100
     )
 
@@ -343,5 +342,5 @@ def _counts(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def _has_length(searcher: dict[str, Any]) -> bool:
+def has_length(searcher: dict[str, Any]) -> bool:
     return searcher.get("max_time") is not None or searcher.get("max_length") is not None

@@ -81,8 +81,7 @@ class _Run:
         self, searcher: dict[str, Any], hparams: dict[str, Any], seed: int, metric: Metric | None
     ) -> None:
         self.state, self._first = search.start(searcher, hparams, seed)
-        has_length = searcher.get("max_time") is not None or searcher.get("max_length") is not None
-        self.longest = halving.max_time(searcher) if has_length else 0
+        self.longest = halving.max_time(searcher) if search.has_length(searcher) else 0
         self.now, self.at_once = 0, 0
         self.reached: dict[str, int] = {}
         self.best: float | None = None
@@ -110,22 +109,18 @@ class _Run:
         return self._do(operations)
 
     def _do(self, operations: list[Operation]) -> Shutdown | None:
-        over, on = (
-            None,
-            dict.fromkeys(
-                each.request_id for each in operations if isinstance(each, (Create, Again, Promote))
-            ),
-        )
+        over: Shutdown | None = None
+        on: dict[str, None] = {}  # in this order
         left = list(operations)
         for operation in left:
+            if isinstance(operation, (Create, Again, Promote)):
+                on[operation.request_id] = None
             if isinstance(operation, Create):
                 self._hparams[operation.request_id] = operation.hparams
                 self.reached[operation.request_id] = 0
             elif isinstance(operation, Stop):
                 exited = TrialExited(operation.request_id, ExitReason.COMPLETED, at=self.now)
-                more = search.advance(self.state, exited)
-                on |= dict.fromkeys(each.request_id for each in more if isinstance(each, (Create, Promote)))
-                left += more
+                left += search.advance(self.state, exited)
             elif isinstance(operation, Shutdown):
                 over = operation
         for name in on:

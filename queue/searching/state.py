@@ -73,9 +73,8 @@ def upgraded(state: State) -> State:
     """The state in today's form; itself if it is in it. In version 1, rungs knew no trials."""
     if state["version"] == VERSION:
         return state
-    old = sorted(
-        state["trials"].items()
-    )  # their order is not known; nothing but the numbers here depends on it
+    # their order is not known; nothing but the numbers here depends on it
+    old = sorted(state["trials"].items())
     new = empty(state["searcher"], state["hparams"], state["seed"], state["brackets"])
     new |= {"invalid": state["invalid"], "over": state["over"], "ids": [name for name, _ in old]}
     for number, (_, trial) in enumerate(old):

@@ -13,11 +13,8 @@ def judgment(why: dict[str, Any], unit: str = "units") -> str:
         return f"{place}; this was the last rung"
     if why["keeps"] == 0:
         return f"{place}; none is promoted yet"
-    return (
-        f"{place}; the best {why['keeps']} are promoted"
-        if why["keeps"] > 1
-        else f"{place}; the best one is promoted"
-    )
+    best = f"best {why['keeps']} are" if why["keeps"] > 1 else "best one is"
+    return f"{place}; the {best} promoted"
 
 
 def ordinal(number: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 Json = dict[str, Any]
@@ -23,6 +25,12 @@ class Order:
         """Return the values in the schema's order; fields that the schema does not know are kept."""
         found: Json = _ordered(config, self._whole)
         return found
+
+
+@cache
+def order_of(schema: Callable[[], Json]) -> Order:
+    """The order of the schema that the function returns, worked out once."""
+    return Order(schema())
 
 
 class _Place:

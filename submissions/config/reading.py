@@ -14,7 +14,7 @@ from trainmaster import yamltext
 from trainmaster.overrides import BadOverride, apply_overrides
 
 MAX_TEXT_BYTES = 1024 * 1024
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL's JSON refuses them
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL's JSON refuses them
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -64,9 +64,9 @@ def _unstorable(config: dict[str, Any]) -> Iterator[Problem]:
     inside: list[tuple[tuple[str | int, ...], Any]] = [((), config)]
     seen = {id(config)}  # YAML's aliases stand in many places
     for path, part in inside:
-        if isinstance(part, dict) and any(isinstance(key, str) and _UNSTORABLE.search(key) for key in part):
+        if isinstance(part, dict) and any(isinstance(key, str) and UNSTORABLE.search(key) for key in part):
             yield Problem(at(path), *_storable("a field whose name contains"))
-        elif isinstance(part, str) and _UNSTORABLE.search(part):
+        elif isinstance(part, str) and UNSTORABLE.search(part):
             yield Problem(at(path), *_storable("text that contains"))
         elif isinstance(part, (dict, list)):
             steps = part.items() if isinstance(part, dict) else enumerate(part)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Json = dict[str, Any]
-#: fields that tell kinds of a section apart
-_TAGS = ("name", "type")
+from submissions.config.ordering import TAGS, Json
 
 
 class Field(NamedTuple):
@@ -44,7 +42,7 @@ def _inside(field: Json, defs: Json, path: str) -> Iterator[Field]:
     of_kinds: dict[Field, list[str]] = {}
     kinds: list[str] = []
     for step, name in _models(field, defs):
-        tag = next((tag for tag in _TAGS if _is_tag(defs[name], tag)), None)
+        tag = next((tag for tag in TAGS if _is_tag(defs[name], tag)), None)
         kind = str(_only(defs[name]["properties"][tag])["const"]) if tag else ""
         kinds.append(kind)
         for row in _of_model(defs[name], defs, f"{path}{step}."):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from submissions.config.section import AbsolutePath, MemorySize, Section, refuse
+from submissions.config.section import AbsolutePath, MemorySize, Section, refuse, whole
 
 PRIORITY_ALLOWED = "a whole number from 1 (highest) to 99"
 WEIGHT_ALLOWED = "a number greater than 0"
@@ -34,8 +34,7 @@ def _duration(value: Any) -> Any:
     """Text with units becomes seconds."""
     if isinstance(value, str) and (found := _DURATION.fullmatch(value.strip())):
         value = sum(int(count) * _UNITS[unit] for count, unit in zip(found.groups("0"), "dhms", strict=True))
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
+    value = whole(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
         raise refuse(DURATION_ALLOWED)
     return value

@@ -38,15 +38,15 @@ def leading(*names: str) -> Callable[[dict[str, Any]], None]:
     return reorder
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value  # 1e3 is a whole number
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+Whole = Annotated[int, BeforeValidator(whole)]
 #: the largest value of an integer column of the database
 LARGEST = 2**31 - 1
-NotNegative = Annotated[int, Field(ge=0, le=LARGEST), BeforeValidator(_whole)]
-Positive = Annotated[int, Field(ge=1, le=LARGEST), BeforeValidator(_whole)]
+NotNegative = Annotated[int, Field(ge=0, le=LARGEST), BeforeValidator(whole)]
+Positive = Annotated[int, Field(ge=1, le=LARGEST), BeforeValidator(whole)]
 Name = Annotated[str, Field(min_length=1)]
 
 
@@ -83,7 +83,7 @@ _MEMORY = r"^([0-9]*[.])?[0-9]+ ?([kmgtpKMGTP]([iI]?[bB])?|[bB])?$"  # as Determ
 
 
 def _memory(value: Any) -> Any:
-    value = _whole(value)
+    value = whole(value)
     if isinstance(value, str) and re.fullmatch(_MEMORY, value):
         return value
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
@@ -101,11 +101,8 @@ MemorySize = Annotated[
 
 
 def _entrypoint(value: Any) -> Any:
-    if isinstance(value, list):
-        if not value or not all(isinstance(part, str) for part in value):
-            raise refuse("a command, or a list of its words")
-        return value
-    if not isinstance(value, str) or not value.strip():
+    words = value.strip() if isinstance(value, str) else value
+    if not words or not isinstance(words, (str, list)) or not all(isinstance(part, str) for part in words):
         raise refuse("a command, or a list of its words")
     return value
 
@@ -120,6 +117,5 @@ Entrypoint = Annotated[
 OLDER: dict[str, JsonValue] = {"deprecated": True}
 
 #: known to Determined and without a meaning here
-Ignored = Annotated[
-    Any, Field(exclude=True, description="Accepted for compatibility with Determined; has no effect here.")
-]
+IGNORED = "Accepted for compatibility with Determined; has no effect here."
+Ignored = Annotated[Any, Field(exclude=True, description=IGNORED)]

@@ -13,6 +13,7 @@ from typing_extensions import TypeAliasType
 
 from submissions.config.masking import is_secret
 from submissions.config.problems import NOTHING, REQUIRED, Problem, at, has, look_up, shown
+from submissions.config.section import whole
 
 Path = tuple[str | int, ...]
 
@@ -118,13 +119,9 @@ def _translated(details: ErrorDetails, config: Any, shape: Shape) -> Problem:
     if kind == "literal_error":
         expected = str(context["expected"]).replace("'", "")
         return Problem(at(path), text, expected + did_you_mean(found, re.split(", | or ", expected)))
-    bounds = {name: _plain(value) for name, value in context.items()}
+    bounds = {name: whole(value) for name, value in context.items()}
     allowed = _ALLOWED[kind].format(**bounds) if kind in _ALLOWED else details["msg"]
     return Problem(at(path), text, allowed)
-
-
-def _plain(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _wrong_kind(path: Path, config: Any, context: dict[str, Any], shape: Shape) -> Problem:

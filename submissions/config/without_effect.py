@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from submissions.config.containers import is_of_determined
+from submissions.config.section import IGNORED
 
-_NOTHING_LIKE_IT = "Trainmaster has no equivalent"
+NOTHING_LIKE_IT = "Trainmaster has no equivalent"
 _REASONS = {
     "environment.ports": "runs use their host's network and all of its ports",
     "environment.pod_spec": "there is no Kubernetes here",
@@ -26,9 +27,10 @@ _OF_CONTAINERS = {
 }
 
 
-def remarks(config: Any, own: Mapping[str, str] | tuple[str, ...] = ()) -> list[str]:
-    """A sentence for each that is set: those that every kind of job has, and the kind's `own`, with their reasons."""
-    reasons = {**_REASONS, **(own if isinstance(own, Mapping) else dict.fromkeys(own, _NOTHING_LIKE_IT))}
+def remarks(config: Any, own: Mapping[str, str]) -> list[str]:
+    """A sentence for each that is set: those of every kind of job, the kind's `own`, and its `Ignored` fields."""
+    ignored = [name for name, field in type(config).model_fields.items() if field.description == IGNORED]
+    reasons = {**_REASONS, **own, **dict.fromkeys(ignored, NOTHING_LIKE_IT)}
     found = [f"{path} has no effect: {reason}." for path, reason in reasons.items() if _is_set(config, path)]
     return [*_of_image(config), *found]
 

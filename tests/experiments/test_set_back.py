@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from experiments import metric_reports, set_back
+from experiments import metric_reports
 from experiments import transitions as experiments
 from experiments.models import Trial
 from metrics.ingest import Report
@@ -32,7 +32,7 @@ def trial() -> Trial:
 
 def test_a_checkpoint_in_the_middle_leaves_what_lies_before_it(trial: Trial) -> None:
     assert trial.best_validation["steps_completed"] == 30 and trial.latest_validation["steps_completed"] == 40
-    set_back.to_checkpoint(trial.pk, 20)
+    metric_reports.set_back(trial.pk, 20)
     trial.refresh_from_db()
     assert (trial.latest_validation["steps_completed"], trial.searcher_metric) == (20, 4.0)
     assert (trial.best_validation["steps_completed"], trial.best_validation["searcher_metric"]) == (10, 3.0)
@@ -41,14 +41,14 @@ def test_a_checkpoint_in_the_middle_leaves_what_lies_before_it(trial: Trial) -> 
 
 
 def test_without_a_checkpoint_nothing_is_left(trial: Trial) -> None:
-    set_back.to_checkpoint(trial.pk, 0)
+    metric_reports.set_back(trial.pk, 0)
     trial.refresh_from_db()
     assert trial.latest_validation is trial.best_validation is trial.searcher_metric is None
     assert trial.summary_metrics == {}
 
 
 def test_a_checkpoint_at_the_end_changes_nothing(trial: Trial) -> None:
-    set_back.to_checkpoint(trial.pk, 40)
+    metric_reports.set_back(trial.pk, 40)
     assert Trial.objects.values().get(pk=trial.pk) == {
         name: value for name, value in vars(trial).items() if not name.startswith("_")
     }

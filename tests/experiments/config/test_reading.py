@@ -9,7 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from experiments.config import ConfigError, ExperimentConfig, check_template, legacy_trial, parse
+from experiments import runs
+from experiments.config import ConfigError, ExperimentConfig, check_template, parse
+from submissions.config.environment import variables
 
 GOOD = "entrypoint: python3 train.py\nsearcher: {name: single, metric: loss, max_length: {batches: 10}}\n"
 
@@ -242,7 +244,7 @@ labels: [a, b, a]
 """
     config = parse(text)
     found = config.effective()
-    assert legacy_trial(found["entrypoint"]) == "model_def:MnistTrial"
+    assert runs.entrypoint(found)[-1] == "model_def:MnistTrial"
     assert found["searcher"]["max_length"] == 1000
     assert found["min_validation_period"] == {"batches": 50}
     assert found["bind_mounts"][0] == {
@@ -261,7 +263,7 @@ labels: [a, b, a]
     }
     assert found["log_policies"][-1]["action"] == "cancel_retries"
     assert found["labels"] == ["a", "b"]
-    assert config.variables("cuda") == {"A": "1"}
+    assert variables(found["environment"]["environment_variables"], "cuda") == {"A": "1"}
     assert any("environment.image" in remark for remark in config.remarks())
 
 
@@ -269,7 +271,7 @@ labels: [a, b, a]
     "entrypoint", ["python3 -m determined.launch.torch_distributed train.py", "a b:c", ["a:B"]]
 )
 def test_a_command_is_not_taken_for_the_legacy_form(entrypoint: object) -> None:
-    assert legacy_trial(entrypoint) is None
+    assert runs.entrypoint({"entrypoint": entrypoint}) == entrypoint
 
 
 @pytest.mark.parametrize(
