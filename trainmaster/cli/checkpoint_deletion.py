@@ -9,7 +9,7 @@ from typing import Any, List
 from trainmaster import quantities
 from trainmaster.cli import output
 from trainmaster.cli.arguments import count
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import Column, done, say
 from trainmaster.client import Client, Json
 
@@ -61,7 +61,7 @@ def _uuids(args: argparse.Namespace) -> List[str]:
     return [each for word in args.uuids for each in word]
 
 
-def _delete(client: Client, args: argparse.Namespace) -> int:
+def _delete(client: Client, args: argparse.Namespace) -> None:
     preview = client.post("/api/v1/checkpoints/deletion-preview", {"checkpointUuids": _uuids(args)})
     for refusal in preview["refusals"]:
         raise CliError(str(refusal))
@@ -70,7 +70,7 @@ def _delete(client: Client, args: argparse.Namespace) -> int:
     if gone := [each["uuid"] for each in preview["checkpoints"] if each["uuid"] not in chosen]:
         say(f"Already deleted: {', '.join(gone)}")
     if not chosen:
-        return OK
+        return
     if not args.yes:
         for each in there:
             say(f"{each['uuid']}: trial {each['trialId']}, step {each['stepsCompleted']}")
@@ -82,10 +82,9 @@ def _delete(client: Client, args: argparse.Namespace) -> int:
         )
     client.call("DELETE", "/api/v1/checkpoints", {"checkpointUuids": chosen})
     done(f"Deletion of checkpoints {', '.join(chosen)} is in progress")
-    return OK
 
 
-def _remove_files(client: Client, args: argparse.Namespace) -> int:
+def _remove_files(client: Client, args: argparse.Namespace) -> None:
     chosen = _uuids(args)
     if args.glob and not args.yes:
         globs = " or ".join(map(repr, args.glob))
@@ -98,7 +97,6 @@ def _remove_files(client: Client, args: argparse.Namespace) -> int:
         done(
             f"Refreshed the file list of {', '.join(chosen)}; to delete whole checkpoints, use `checkpoint delete`"
         )
-    return OK
 
 
 def add_gc_policy(settings: Any) -> None:
@@ -126,7 +124,7 @@ _TO_GO = [
 ]
 
 
-def _set_policy(client: Client, args: argparse.Namespace) -> int:
+def _set_policy(client: Client, args: argparse.Namespace) -> None:
     counts = [args.save_experiment_best, args.save_trial_best, args.save_trial_latest]
     names = ["save_experiment_best", "save_trial_best", "save_trial_latest"]
     if not args.yes:
@@ -142,7 +140,6 @@ def _set_policy(client: Client, args: argparse.Namespace) -> int:
     wanted = dict(zip(["saveExperimentBest", "saveTrialBest", "saveTrialLatest"], counts))  # noqa: B905
     client.call("PATCH", f"/api/v1/experiments/{args.experiment_id}", {"checkpointStorage": wanted})
     done(f"Set checkpoint gc policy of experiment {args.experiment_id}")
-    return OK
 
 
 def _row(row: Json) -> List[Any]:

@@ -6,7 +6,6 @@ import argparse
 from typing import Any
 
 from trainmaster.cli import output
-from trainmaster.cli.errors import OK
 from trainmaster.cli.output import Column, done, local_time, say
 from trainmaster.client import Client
 
@@ -38,7 +37,7 @@ def add(verbs: Any) -> None:
     parser.set_defaults(run=_clear, action="clear the message")
 
 
-def _get(client: Client, args: argparse.Namespace) -> int:
+def _get(client: Client, args: argparse.Namespace) -> None:
     message = client.get(_PATH).get("clusterMessage")
     if message:
         output.show_one(message, _COLUMNS, args.output)
@@ -46,10 +45,9 @@ def _get(client: Client, args: argparse.Namespace) -> int:
         output.structured({}, args.output)
     else:
         say("There is no message.")
-    return OK
 
 
-def _set(client: Client, args: argparse.Namespace) -> int:
+def _set(client: Client, args: argparse.Namespace) -> None:
     given = {"startTime": args.start, "endTime": args.end, "duration": args.duration}
     body = {"message": args.message, **{field: value for field, value in given.items() if value}}
     client.call("PUT", _PATH, body)
@@ -58,10 +56,8 @@ def _set(client: Client, args: argparse.Namespace) -> int:
         if not args.start
         else f"The message will be shown from {args.start}."
     )
-    return OK
 
 
-def _clear(client: Client, args: argparse.Namespace) -> int:
+def _clear(client: Client, args: argparse.Namespace) -> None:
     client.call("DELETE", _PATH)
     done("Cleared the message")
-    return OK

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import List, Sequence, Tuple
 
 from trainmaster.cli import output, workloads
-from trainmaster.cli.errors import OK
 from trainmaster.cli.output import Column, say
 from trainmaster.client import Client, Json
 
@@ -25,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def show(client: Client, tables: Sequence[Table], trials: Sequence[Json], args: argparse.Namespace) -> int:
+def show(client: Client, tables: Sequence[Table], trials: Sequence[Json], args: argparse.Namespace) -> None:
     """Print the tables and that of the trials' reports, or write them to experiments.csv, trials.csv, workloads.csv."""
     works: List[Json] = []
     for trial in trials:
@@ -39,7 +38,6 @@ def show(client: Client, tables: Sequence[Table], trials: Sequence[Json], args: 
             print(f"{title}:")
             output.show(found, headings, args.output)
             print()
-    return OK
 
 
 def _write(path: Path, rows: Sequence[Json], columns: Sequence[Column]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, List, Optional
 
 from trainmaster.cli import job_edits, output
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.job_edits import local_clock
 from trainmaster.cli.output import SHORT_ID, Column, local_time
 from trainmaster.client import Client, Json
@@ -79,23 +79,21 @@ def _starts(row: Json) -> Optional[str]:
     return "unknown" if row.get("reason") else None
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     user = client.me()["username"] if args.mine else None
     rows = client.job_queue(args.resource_pool, output.limit(args), args.offset, args.reverse, user)
     columns = _columns(_is_weighted(client, args.resource_pool), args.output == "table")
     if args.why or args.output != "table":
         columns += [Column("Waiting for", _reason), Column("Starts", _starts)]
     output.show(rows, columns, args.output)
-    return OK
 
 
-def _explain(client: Client, args: argparse.Namespace) -> int:
+def _explain(client: Client, args: argparse.Namespace) -> None:
     found = client.explain_job(_job_id(client, args.job_id))
     if args.output in output.STRUCTURED:
         output.structured(found, args.output)
     else:
         print("\n".join(_explained(found)))
-    return OK
 
 
 def _job_id(client: Client, given: str) -> str:

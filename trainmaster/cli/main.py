@@ -153,10 +153,10 @@ def _print_anything() -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command itself, logged in unless it says that it goes alone."""
+    """Run the command, logged in unless it goes alone; its exit code. A command that returns None has succeeded."""
     if hasattr(args, "run_alone"):
         return int(args.run_alone(args) or OK)
-    return int(args.run(log_in(args), args))
+    return int(args.run(log_in(args), args) or OK)
 
 
 def _failed(args: argparse.Namespace, sentence: str, code: int) -> int:

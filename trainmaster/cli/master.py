@@ -7,7 +7,6 @@ import argparse
 from trainmaster import __version__
 from trainmaster.cli import cluster_message, output
 from trainmaster.cli.arguments import Adder, count
-from trainmaster.cli.errors import OK
 from trainmaster.cli.session import connect
 from trainmaster.client import Client
 
@@ -32,31 +31,27 @@ def add(add_noun: Adder) -> None:
     parser.set_defaults(run_alone=_version, action="ask the server for its version")
 
 
-def _info(args: argparse.Namespace) -> int:
+def _info(args: argparse.Namespace) -> None:
     client, _ = connect(args)
     output.structured(client.info(), args.output)
-    return OK
 
 
-def _config(client: Client, args: argparse.Namespace) -> int:
+def _config(client: Client, args: argparse.Namespace) -> None:
     output.structured(client.get("/api/v1/master/config")["config"], args.output)
-    return OK
 
 
-def _logs(client: Client, args: argparse.Namespace) -> int:
+def _logs(client: Client, args: argparse.Namespace) -> None:
     query = [("follow", "true" if args.follow else "false")]
     if args.tail is not None:
         query.append(("offset", str(-args.tail)))
     for record in client.lines("/api/v1/master/logs", query):
         entry = record["logEntry"]
         print(f"{output.local_time(entry['timestamp'])} {output.clean(entry['message'])}", flush=True)
-    return OK
 
 
-def _version(args: argparse.Namespace) -> int:
+def _version(args: argparse.Namespace) -> None:
     print(f"client: {__version__}", flush=True)
     client, _ = connect(args)
     found = client.info()
     print(f"server: {found.get('version')}\nurl: {client.url}")
     print(f"cluster: {found.get('cluster_name')} ({found.get('cluster_id')})")
-    return OK

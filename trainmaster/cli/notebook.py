@@ -8,7 +8,6 @@ from typing import Any
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import task_verbs
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK
 from trainmaster.client import Client
 
 _KIND = task_verbs.service("notebook", "The notebook")
@@ -24,9 +23,9 @@ def add(add_noun: Adder) -> None:
     task_verbs.add_verbs(verbs, _KIND)
 
 
-def _start(client: Client, args: argparse.Namespace) -> int:
+def _start(client: Client, args: argparse.Namespace) -> None:
     answer: Any = task_verbs.start_service(client, args, _KIND, {"preview": True} if args.preview else {})
     if args.preview:
         print(yamltext.dump(answer["config"]), end="")
-        return OK
-    return task_verbs.show_started(client, _KIND, str(answer["notebook"]["id"]), args)
+        return
+    task_verbs.show_started(client, _KIND, str(answer["notebook"]["id"]), args)

@@ -113,7 +113,7 @@ def add_one(
     verb: str,
     text: str,
     kind: Kind,
-    run: Callable[[Client, argparse.Namespace, Kind], int],
+    run: Callable[[Client, argparse.Namespace, Kind], Optional[int]],
     action: str = "",
 ) -> argparse.ArgumentParser:
     """A verb about one task; `action` is what fails if it fails, if not "<verb> the <noun>"."""
@@ -179,40 +179,37 @@ def wait_until_ready(client: Client, kind: Kind, service_id: str, args: argparse
         time.sleep(_POLL_SECONDS)
 
 
-def show_started(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> int:
+def show_started(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> None:
     """With --detach its id; else where it is used, once it is ready. Raises CliError when it ends instead."""
     if args.detach:
         print(service_id)
-        return OK
+        return
     say(f"Launched {kind.noun} {service_id}")
-    return _open(client, kind, service_id, args)
+    _open(client, kind, service_id, args)
 
 
-def _open_one(client: Client, args: argparse.Namespace, kind: Kind) -> int:
-    return _open(client, kind, str(kind.record(client, args.id)["id"]), args)
+def _open_one(client: Client, args: argparse.Namespace, kind: Kind) -> None:
+    _open(client, kind, str(kind.record(client, args.id)["id"]), args)
 
 
-def _open(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> int:
+def _open(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> None:
     url = f"{client.url}{wait_until_ready(client, kind, service_id, args)['serviceAddress']}"
     done(f"{kind.shown} is running at {url}")
     if not args.no_browser:
         webbrowser.open(url)
-    return OK
 
 
 # --- the verbs --------------------------------------------------------------------------------------------------
 
 
-def _list(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+def _list(client: Client, args: argparse.Namespace, kind: Kind) -> None:
     rows = task_lists.rows_of(client, kind.path, f"{kind.noun}s", args)
     task_lists.show([_without_key(row) for row in rows], kind.columns, args)
-    return OK
 
 
-def _describe(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+def _describe(client: Client, args: argparse.Namespace, kind: Kind) -> None:
     record = _without_key(kind.record(client, args.id))
     output.show_one(record, [*kind.columns, *kind.details], args.output)
-    return OK
 
 
 def _without_key(row: Json) -> Json:
@@ -220,9 +217,8 @@ def _without_key(row: Json) -> Json:
     return {name: value for name, value in row.items() if name != "privateKey"}
 
 
-def _config(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+def _config(client: Client, args: argparse.Namespace, kind: Kind) -> None:
     print(yamltext.dump(kind.one(client, args.id)["config"]), end="")
-    return OK
 
 
 def _logs(client: Client, args: argparse.Namespace, kind: Kind) -> int:
@@ -272,8 +268,7 @@ def _priority(text: str) -> int:
     return int(text)
 
 
-def _set_priority(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+def _set_priority(client: Client, args: argparse.Namespace, kind: Kind) -> None:
     path = f"{kind.path}/{quote(args.id, safe='')}/set_priority"
     changed = client.post(path, {"priority": args.priority})[kind.noun]
     done(f"Set priority of {kind.noun} {changed['id']} to {changed['priority']}")
-    return OK

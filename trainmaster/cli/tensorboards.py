@@ -38,9 +38,9 @@ def add(add_noun: Adder) -> None:
     task_verbs.add_verbs(verbs, _KIND)
 
 
-def _start(client: Client, args: argparse.Namespace) -> int:
+def _start(client: Client, args: argparse.Namespace) -> None:
     if not args.experiment_ids and not args.trial_ids:
         raise UsageError("nothing to show, allowed: ids of experiments, or trials with -t.")
     shown = {"experimentIds": args.experiment_ids, "trialIds": args.trial_ids}
     tensorboard_id = str(task_verbs.start_service(client, args, _KIND, shown)["tensorboard"]["id"])
-    return task_verbs.show_started(client, _KIND, tensorboard_id, args)
+    task_verbs.show_started(client, _KIND, tensorboard_id, args)

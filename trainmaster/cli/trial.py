@@ -16,7 +16,6 @@ from trainmaster.cli import (
     workloads,
 )
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK
 from trainmaster.cli.experiment import TRIALS
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_retention import add_set, days_in_words
@@ -86,12 +85,12 @@ def _kept(days: Optional[int]) -> Optional[str]:
     return None if days is None else "forever" if days == -1 else f"{days_in_words(days)} after the end"
 
 
-def _describe(client: Client, args: argparse.Namespace) -> int:
+def _describe(client: Client, args: argparse.Namespace) -> None:
     trial = client.trial(args.trial_id)
     if args.output in output.STRUCTURED:
         more = {"workloads": _workloads(client, args)} if args.metrics else {}
         output.structured({**trial, **more}, args.output)
-        return OK
+        return
     output.show_one(trial, _DETAILS, args.output)
     if args.output == "table":
         for line in (trial.get("failure") or {}).get("lines", []):
@@ -101,7 +100,6 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
         _show_workloads(_workloads(client, args), args)
     if args.metrics_summary:
         print(json.dumps(trial.get("summaryMetrics") or {}, indent=4))
-    return OK
 
 
 def _workloads(client: Client, args: argparse.Namespace) -> List[Json]:
@@ -114,19 +112,17 @@ def _show_workloads(rows: List[Json], args: argparse.Namespace) -> None:
     output.show(told, workloads.columns(args.metrics), args.output)
 
 
-def _metrics(client: Client, args: argparse.Namespace) -> int:
+def _metrics(client: Client, args: argparse.Namespace) -> None:
     known = workloads.groups(client.trial(args.trial_id))
     rows = [row for group in args.group or known for row in workloads.reports(client, args.trial_id, group)]
     rows.sort(key=lambda row: int(row["totalBatches"]))
     output.show(rows, workloads.report_columns(rows), args.output)
-    return OK
 
 
 def _logs(client: Client, args: argparse.Namespace) -> int:
     return show_log(client, log_of_trial(client, args.trial_id), args)
 
 
-def _kill(client: Client, args: argparse.Namespace) -> int:
+def _kill(client: Client, args: argparse.Namespace) -> None:
     client.post(f"/api/v1/trials/{args.trial_id}/kill")
     done(f"Killed trial {args.trial_id}")
-    return OK

@@ -6,7 +6,6 @@ import argparse
 from typing import Any, Optional
 
 from trainmaster.cli import output
-from trainmaster.cli.errors import OK
 from trainmaster.cli.output import Column
 from trainmaster.client import Client, Json
 
@@ -29,25 +28,24 @@ def add(verbs: Any) -> None:
     parser.set_defaults(run=_timings, action="show the timings")
 
 
-def _timings(client: Client, args: argparse.Namespace) -> int:
+def _timings(client: Client, args: argparse.Namespace) -> None:
     window = (("firstStep", args.first_step), ("lastStep", args.last_step))
     query = [("points", 0), *((name, step) for name, step in window if step is not None)]
     found = client.get(f"/api/v1/trials/{args.trial_id}/timings", query)
     if args.output in output.STRUCTURED:
         output.structured(found, args.output)
-        return OK
+        return
     if args.output == "table" and not found["summary"] and not found["throughput"]:
         print(
             f"Trial {args.trial_id} has no timings. To record them, use core_context.profiler.timing(name) in its code."
         )
-        return OK
+        return
     output.show(found["summary"], _COLUMNS, args.output)
     if args.output == "table":
         for rate in found["throughput"]:
             print(f"{output.clean(rate['name'])}: {rate['perSecond']:.4g}/s, all ranks together")
         if "straggler" in found:
             print(output.clean(_sentence(found["straggler"])))
-    return OK
 
 
 def _sentence(slow: Json) -> str:

@@ -123,9 +123,8 @@ _DELIVERIES = [
 ]
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     output.show(client.get("/api/v1/webhooks")["webhooks"], _COLUMNS, args.output)
-    return OK
 
 
 def _body(args: argparse.Namespace) -> Json:
@@ -142,7 +141,7 @@ def _body(args: argparse.Namespace) -> Json:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _create(client: Client, args: argparse.Namespace) -> int:
+def _create(client: Client, args: argparse.Namespace) -> None:
     body = _body(args)
     if not any(name in body for name in ("scope", "workspaceId", "projectId")):
         body["scope"] = "mine"
@@ -151,10 +150,9 @@ def _create(client: Client, args: argparse.Namespace) -> int:
     if made.get("signingKey"):
         say("Its messages are signed with this key, which is shown only once:")
         print(made["signingKey"])
-    return OK
 
 
-def _edit(client: Client, args: argparse.Namespace) -> int:
+def _edit(client: Client, args: argparse.Namespace) -> None:
     changes = _body(args)
     if args.paused is not None:
         changes["paused"] = args.paused
@@ -162,13 +160,11 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
         raise UsageError("no change given, allowed: options such as --url or --pause.")
     client.call("PATCH", f"/api/v1/webhooks/{args.webhook_id}", changes)
     done(f"Changed webhook {args.webhook_id}")
-    return OK
 
 
-def _remove(client: Client, args: argparse.Namespace) -> int:
+def _remove(client: Client, args: argparse.Namespace) -> None:
     client.call("DELETE", f"/api/v1/webhooks/{args.webhook_id}")
     done(f"Removed webhook {args.webhook_id}")
-    return OK
 
 
 def _test(client: Client, args: argparse.Namespace) -> int:
@@ -180,12 +176,11 @@ def _test(client: Client, args: argparse.Namespace) -> int:
     return FAILED
 
 
-def _deliveries(client: Client, args: argparse.Namespace) -> int:
+def _deliveries(client: Client, args: argparse.Namespace) -> None:
     path = f"/api/v1/webhooks/{args.webhook_id}/deliveries"
     if args.retry:
         client.post(f"{path}/{args.retry}/retry")
         done(f"Delivery {args.retry} will be resent within seconds")
-        return OK
+        return
     rows: List[Json] = client.pages(path, "deliveries")
     output.show(rows, _DELIVERIES, args.output)
-    return OK
