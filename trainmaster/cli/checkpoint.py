@@ -10,10 +10,11 @@ from urllib.parse import quote
 from trainmaster import quantities
 from trainmaster.cli import checkpoint_deletion, checkpoint_download, output
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.checkpoint_deletion import files, full_uuid
+from trainmaster.cli.checkpoint_deletion import full_uuid
 from trainmaster.cli.errors import CliError, UsageError
 from trainmaster.cli.output import Column, done, local_time, state
 from trainmaster.client import Client, Json
+from trainmaster.quantities import counted
 
 _SORTS = {
     "step": "SORT_BY_BATCH_NUMBER",
@@ -64,7 +65,7 @@ COLUMNS = [
     Column("State", lambda row: state(row["state"])),
     Column("Validation Metric", lambda row: (row.get("training") or {}).get("searcherMetric")),
     Column("UUID", lambda row: row["uuid"]),
-    Column("Resources", lambda row: row.get("resources"), lambda value: files(len(value))),
+    Column("Resources", lambda row: row.get("resources"), lambda value: counted(len(value), "file")),
     Column("Size", _size, quantities.size),
     Column("Reported", lambda row: local_time(row.get("reportTime"))),
 ]
@@ -78,7 +79,10 @@ _DETAILS = [
     Column("Report Time", lambda row: local_time(row.get("reportTime"))),
     Column("Storage", lambda row: row.get("storage")),
     Column("Written On", lambda row: row.get("host")),
-    Column("Size", lambda row: f"{quantities.size(_size(row))} in {files(len(row.get('resources') or {}))}"),
+    Column(
+        "Size",
+        lambda row: f"{quantities.size(_size(row))} in {counted(len(row.get('resources') or {}), 'file')}",
+    ),
     Column("Kept Because", lambda row: "; ".join(row.get("keptBecause") or []) or None),
     Column("Used By", lambda row: ", ".join(_trials(row)) or None),
     Column("Deletion Pending", lambda row: row.get("deletionWaitsFor")),

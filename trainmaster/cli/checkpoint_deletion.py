@@ -12,15 +12,7 @@ from trainmaster.cli.arguments import count
 from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import Column, done, say
 from trainmaster.client import Client, Json
-
-
-def files(count: int) -> str:
-    """`1 file`, `3 files`."""
-    return f"{count} file" + ("" if count == 1 else "s")
-
-
-def _checkpoints(uuids: List[str]) -> str:
-    return f"{len(uuids)} checkpoint" + ("" if len(uuids) == 1 else "s")
+from trainmaster.quantities import counted
 
 
 def full_uuid(text: str) -> str:
@@ -78,7 +70,8 @@ def _delete(client: Client, args: argparse.Namespace) -> None:
                 say(f"  {loss}", "yellow")
         size = quantities.size(sum(int(each["sizeBytes"]) for each in there))
         output.confirm(
-            f"Delete {_checkpoints(chosen)} ({size})? This cannot be undone.", "Nothing was deleted."
+            f"Delete {counted(len(chosen), 'checkpoint')} ({size})? This cannot be undone.",
+            "Nothing was deleted.",
         )
     client.call("DELETE", "/api/v1/checkpoints", {"checkpointUuids": chosen})
     done(f"Deletion of checkpoints {', '.join(chosen)} is in progress")
@@ -88,11 +81,11 @@ def _remove_files(client: Client, args: argparse.Namespace) -> None:
     chosen = _uuids(args)
     if args.glob and not args.yes:
         globs = " or ".join(map(repr, args.glob))
-        question = f"Remove the files that match {globs} from {_checkpoints(chosen)}?"
+        question = f"Remove the files that match {globs} from {counted(len(chosen), 'checkpoint')}?"
         output.confirm(f"{question} This cannot be undone.", "Nothing was removed.")
     answer = client.post("/api/v1/checkpoints/rm", {"checkpointUuids": chosen, "checkpointGlobs": args.glob})
     if args.glob:
-        done(f"Removed {files(int(answer['removedFiles']))} from {', '.join(chosen)}")
+        done(f"Removed {counted(int(answer['removedFiles']), 'file')} from {', '.join(chosen)}")
     else:
         done(
             f"Refreshed the file list of {', '.join(chosen)}; to delete whole checkpoints, use `checkpoint delete`"

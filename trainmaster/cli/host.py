@@ -8,7 +8,7 @@ from typing import List
 
 from trainmaster.cli import host_adding, host_measured, host_pairs, output
 from trainmaster.cli.agent import hosts_of, running, tell_stopped
-from trainmaster.cli.arguments import Adder
+from trainmaster.cli.arguments import Adder, given
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.host_rows import CHECKS, HOSTS, show_doctor, show_host
 from trainmaster.cli.output import done, say
@@ -104,8 +104,7 @@ def _doctor(client: Client, args: argparse.Namespace) -> int:
 
 
 def _edit(client: Client, args: argparse.Namespace) -> None:
-    wanted = {"python": args.python, "activate": args.activate, "pool": args.pool}
-    changes = {field: value for field, value in wanted.items() if value is not None}
+    changes = given(python=args.python, activate=args.activate, pool=args.pool)
     if not changes:
         raise UsageError("name at least one of --python, --activate and --pool.")
     host = client.edit_host(args.name, changes)

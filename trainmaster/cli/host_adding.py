@@ -7,6 +7,7 @@ import time
 from typing import Any, List, Optional, Tuple
 
 from trainmaster.cli import output
+from trainmaster.cli.arguments import given
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.host_rows import interpreter_lines, show_doctor, slots_held
 from trainmaster.cli.output import ask, ask_text, done, say
@@ -56,7 +57,14 @@ def _slots(text: str) -> int:
 
 
 def add_host(client: Client, args: argparse.Namespace) -> int:
-    body = _optional(args)
+    body = given(
+        pool=args.pool,
+        slots=args.slots,
+        python=args.python,
+        activate=args.activate,
+        workdir=args.workdir,
+        gangAddress=args.gang_address,
+    )
     if args.target == LOCAL:
         body.update(name=args.name or LOCAL, transport="local")
     else:
@@ -81,18 +89,6 @@ def _half_added(client: Client, body: Json) -> Optional[Json]:
         return None
     say(f"{host['name']} was added before; its host key has not been accepted yet.")
     return host
-
-
-def _optional(args: argparse.Namespace) -> Json:
-    given = {
-        "pool": args.pool,
-        "slots": args.slots,
-        "python": args.python,
-        "activate": args.activate,
-        "workdir": args.workdir,
-        "gangAddress": args.gang_address,
-    }
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _reached(args: argparse.Namespace, route: Route) -> Json:

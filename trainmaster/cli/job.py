@@ -12,6 +12,7 @@ from trainmaster.cli.job_edits import local_clock
 from trainmaster.cli.output import SHORT_ID, Column, local_time
 from trainmaster.client import Client, Json
 from trainmaster.http import Answered
+from trainmaster.quantities import counted
 
 
 def add(add_noun: Adder) -> None:
@@ -119,13 +120,12 @@ def _job_id(client: Client, given: str) -> str:
 def _explained(found: Json) -> List[str]:
     """The job's place, task by task all that it waits for and when it starts, and the last edits."""
     ahead = (found.get("summary") or {}).get("jobsAhead", -1)
-    place = f", {ahead} job{'' if ahead == 1 else 's'} ahead" if ahead >= 0 else ""
+    place = f", {counted(ahead, 'job')} ahead" if ahead >= 0 else ""
     leaving = f", {found['leaving']}" if found.get("leaving") else ""
     job = f"Job {found['jobId'][:SHORT_ID]} in pool {found['resourcePool']}"
     lines = [f"{job}: {found['state'].lower()}{leaving}{place}"]
     for task in found["tasks"]:
-        slots = "1 slot" if task["slots"] == 1 else f"{task['slots']} slots"
-        lines.append(f"{task['taskId']} ({slots}): {task['state'].lower()}")
+        lines.append(f"{task['taskId']} ({counted(task['slots'], 'slot')}): {task['state'].lower()}")
         if task.get("blockers") is not None:
             lines += _waits(task)
     if found.get("edits"):

@@ -11,7 +11,7 @@ from trainmaster.cli import output
 from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import SHORT_ID, clean, done, is_interactive, say
 from trainmaster.client import Client, Json
-from trainmaster.quantities import duration
+from trainmaster.quantities import counted, duration
 
 #: operation → (field of the request, how its value is read)
 OPERATIONS: Dict[str, Tuple[str, Callable[[str], Any]]] = {
@@ -160,7 +160,6 @@ def _table(headings: List[str], rows: List[List[Any]]) -> List[str]:
 
 def _stop(stop: Json, now: datetime) -> str:
     runs = f"{stop['runs']} runs of " if stop.get("runs", 1) > 1 else ""
-    slots = "1 slot" if stop["slots"] == 1 else f"{stop['slots']} slots"
     if stop["neverSaved"]:
         saved = f"it has never saved and would lose {_age(stop['startedAt'], now)} of work"
     elif stop.get("lastSavedAt"):
@@ -168,7 +167,7 @@ def _stop(stop: Json, now: datetime) -> str:
     else:
         saved = f"it has not saved in {_age(stop['startedAt'], now)}; it will save when asked to stop"
     whose = "yours" if stop["mine"] else f"of {stop['username']}"
-    return f"{runs}job {stop['jobId'][:SHORT_ID]} {stop['name']} ({slots}, {whose}): {saved}"
+    return f"{runs}job {stop['jobId'][:SHORT_ID]} {stop['name']} ({counted(stop['slots'], 'slot')}, {whose}): {saved}"
 
 
 def _start(start: Json) -> str:

@@ -76,14 +76,9 @@ def _set(client: Client, args: argparse.Namespace) -> None:
     entity_id = quote(found, safe="")
     client.call("PUT", f"/api/v1/{args.noun}s/{entity_id}/retain_logs", {"numDays": args.days})
     kept = {None: "as set by its config or the server", -1: "forever"}.get(
-        args.days, f"for {days_in_words(args.days)}"
+        args.days, f"for {quantities.counted(args.days, 'day')}"
     )
     done(f"The log of {args.noun} {found} is kept {kept}")
-
-
-def days_in_words(days: int) -> str:
-    """`1 day`, `30 days`."""
-    return f"{days} day" + ("" if days == 1 else "s")
 
 
 _COLUMNS = [
@@ -110,7 +105,7 @@ def _show(client: Client, args: argparse.Namespace) -> None:
         output.show(found["logs"], _COLUMNS, "csv")
     else:
         default = found["defaultDays"]
-        kept = "forever" if default == -1 else f"for {days_in_words(default)} after the end"
+        kept = "forever" if default == -1 else f"for {quantities.counted(default, 'day')} after the end"
         print(f"Logs stored: {_sum(found['holds'])}. By default, logs are kept {kept}.")
         print(_would_go(found))
         if found["logs"]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, List
 
 from trainmaster.cli import output, places
-from trainmaster.cli.arguments import Adder
+from trainmaster.cli.arguments import Adder, given
 from trainmaster.cli.errors import UsageError
 from trainmaster.cli.experiment import EXPERIMENTS
 from trainmaster.cli.output import Column, done
@@ -98,15 +98,13 @@ def _describe(client: Client, args: argparse.Namespace) -> None:
 
 def _create(client: Client, args: argparse.Namespace) -> None:
     workspace = places.workspace(client, args.workspace_name)
-    given = {"name": args.name, "description": args.description, "key": args.key}
-    body = {field: value for field, value in given.items() if value is not None}
+    body = given(name=args.name, description=args.description, key=args.key)
     made = client.post(f"/api/v1/workspaces/{workspace['id']}/projects", body)["project"]
     output.told(made, _DETAILS, args, f"Created project {made['name']} ({made['id']}) in {workspace['name']}")
 
 
 def _edit(client: Client, args: argparse.Namespace) -> None:
-    given = {"name": args.new_name, "description": args.description, "key": args.key}
-    changes = {field: value for field, value in given.items() if value is not None}
+    changes = given(name=args.new_name, description=args.description, key=args.key)
     if not changes:
         raise UsageError("no change given, allowed: --new-name, --description or --key.")
     found = _found(client, args)

@@ -7,7 +7,7 @@ import os
 from typing import Any, Optional
 
 from trainmaster.cli import output
-from trainmaster.cli.arguments import Adder
+from trainmaster.cli.arguments import Adder, given
 from trainmaster.cli.errors import CliError, UsageError
 from trainmaster.cli.output import Column, ask_password, boolean, done, local_time, say
 from trainmaster.cli.session import connect, explicit_user, fresh_token
@@ -195,14 +195,13 @@ def _shown(value: Any) -> Any:
 def _edit(client: Client, args: argparse.Namespace) -> None:
     if args.role and args.admin is not None:
         raise UsageError("--role and --admin set the same thing; allowed: one of them.")
-    given = {
-        "username": args.new_name,
-        "role": args.role if args.admin is None else "admin" if args.admin else "editor",
-        "active": args.active,
-        "displayName": args.display_name,
-        "email": args.email,
-    }
-    changes = {field: value for field, value in given.items() if value is not None}
+    changes = given(
+        username=args.new_name,
+        role=args.role if args.admin is None else "admin" if args.admin else "editor",
+        active=args.active,
+        displayName=args.display_name,
+        email=args.email,
+    )
     if not changes:
         raise UsageError(
             "no change given, allowed: --username, --role, --admin, --active, --display-name or --email."
@@ -228,12 +227,11 @@ def _set_active(client: Client, args: argparse.Namespace) -> None:
 
 
 def _link(client: Client, args: argparse.Namespace) -> None:
-    group = {
-        "agentUser": args.agent_user,
-        "agentGroup": args.agent_group or args.agent_user,
-        "agentUid": args.agent_uid,
-        "agentGid": args.agent_gid,
-    }
-    given = {name: value for name, value in group.items() if value is not None}
-    client.call("PATCH", f"/api/v1/users/{client.user(args.username)['id']}", {"agentUserGroup": given})
+    group = given(
+        agentUser=args.agent_user,
+        agentGroup=args.agent_group or args.agent_user,
+        agentUid=args.agent_uid,
+        agentGid=args.agent_gid,
+    )
+    client.call("PATCH", f"/api/v1/users/{client.user(args.username)['id']}", {"agentUserGroup": group})
     done(f"Jobs of {args.username} run as the Unix account {args.agent_user}")

@@ -6,7 +6,7 @@ import argparse
 from typing import Any, List
 
 from trainmaster.cli import output
-from trainmaster.cli.arguments import Adder
+from trainmaster.cli.arguments import Adder, given
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.output import Column, done, local_time, say
 from trainmaster.client import Client, Json
@@ -128,17 +128,16 @@ def _list(client: Client, args: argparse.Namespace) -> None:
 
 
 def _body(args: argparse.Namespace) -> Json:
-    body: Json = {
-        "name": args.name,
-        "url": args.url,
-        "webhookType": _TYPES.get(args.type) if args.type else None,
-        "triggers": [trigger(text) for text in args.on] or None,
-        "scope": args.scope,
-        "workspaceId": args.workspace_id,
-        "projectId": args.project_id,
-        "template": args.template,
-    }
-    return {name: value for name, value in body.items() if value is not None}
+    return given(
+        name=args.name,
+        url=args.url,
+        webhookType=_TYPES.get(args.type) if args.type else None,
+        triggers=[trigger(text) for text in args.on] or None,
+        scope=args.scope,
+        workspaceId=args.workspace_id,
+        projectId=args.project_id,
+        template=args.template,
+    )
 
 
 def _create(client: Client, args: argparse.Namespace) -> None:
