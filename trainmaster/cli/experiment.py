@@ -15,7 +15,6 @@ from trainmaster.cli import (
     config_schema,
     experiment_again,
     experiment_edits,
-    experiment_tables,
     output,
     submission,
     tensorboard,
@@ -82,7 +81,7 @@ def _add_list(verbs: Any) -> None:
 def _add_views(verbs: Any) -> None:
     parser = verbs.add_parser("describe", help="show its state, config and trials")
     parser.add_argument("experiment_ids", metavar="ID,ID…")
-    experiment_tables.add_options(parser)
+    workloads.add_table_options(parser)
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the experiment")
     parser = verbs.add_parser("config", help="show the config in force, as YAML")
@@ -180,7 +179,7 @@ def _describe(client: Client, args: argparse.Namespace) -> None:
             ("Experiment", "experiments", [one["experiment"] for one in found], EXPERIMENTS),
             ("Trials", "trials", trials, [TRIALS[0], _OF_EXPERIMENT, *TRIALS[1:]]),
         ]
-        experiment_tables.show(client, tables, trials, args)
+        workloads.show_tables(client, tables, trials, args)
         return
     if args.output == "csv":
         output.show([one["experiment"] for one in found], EXPERIMENTS, "csv")

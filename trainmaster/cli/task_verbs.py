@@ -9,7 +9,7 @@ from typing import Any, Callable, List, Mapping, NamedTuple, Optional
 from urllib.parse import quote
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import output, run_options, task_lists
+from trainmaster.cli import output, places, run_options
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_stream import End, Source, show_log
@@ -21,6 +21,17 @@ from trainmaster.http import HttpError
 
 ENDED = ("COMPLETED", "CANCELED", "ERROR")
 _POLL_SECONDS = 0.3
+#: as the published client names what it sorts by; `workspaceName` by the workspace's number
+_SORTS = {
+    "startTime": "startTime",
+    "id": "id",
+    "username": "username",
+    "description": "description",
+    "state": "phase",
+    "exitStatus": "exitStatus",
+    "resourcePool": "resourcePool",
+    "workspaceName": "workspaceId",
+}
 
 
 class Kind(NamedTuple):
@@ -91,7 +102,7 @@ def add_verbs(verbs: Any, kind: Kind) -> None:
     parser = verbs.add_parser(
         "list", aliases=["ls"], help=f"list your {kind.noun}s (or everyone's), newest first"
     )
-    task_lists.add_list_options(parser)
+    _add_list_options(parser)
     parser.set_defaults(run=lambda client, args: _list(client, args, kind), action=f"list the {kind.noun}s")
     parser = add_one(verbs, "describe", "show its state, host, times and how it ended", kind, _describe)
     output.add_format(parser)
@@ -202,9 +213,40 @@ def _open(client: Client, kind: Kind, service_id: str, args: argparse.Namespace)
 # --- the verbs --------------------------------------------------------------------------------------------------
 
 
+def _add_list_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-a", "--all", action="store_true", help="include all users")
+    parser.add_argument("-q", "--quiet", action="store_true", help="only the ids")
+    parser.add_argument("-w", "--workspace-name", metavar="NAME", help="only from this workspace")
+    parser.add_argument("--sort-by", choices=list(_SORTS), default="startTime", help="default: startTime")
+    parser.add_argument("--order-by", choices=["asc", "desc"], default="desc", help="default: desc")
+    parser.add_argument("--limit", type=int, default=200, help="the newest N (default: 200); 0: all")
+    output.add_format(parser)
+
+
+def _rows_of(client: Client, kind: Kind, args: argparse.Namespace) -> List[Json]:
+    """What the options of `list` leave. Raises CliError where there is no such workspace."""
+    query: List[Any] = [("sortBy", "SORT_BY_START_TIME"), ("orderBy", "ORDER_BY_DESC")]
+    if not args.all:
+        query.append(("users", client.me()["username"]))
+    if args.workspace_name:
+        query.append(("workspaceId", places.workspace(client, args.workspace_name)["id"]))
+    rows = client.pages(kind.path, f"{kind.noun}s", query, args.limit)
+    key = _SORTS[args.sort_by]
+
+    def value(row: Json) -> Any:
+        found = row.get(key)
+        return (found is not None, found if isinstance(found, int) else str(found or ""))
+
+    return sorted(rows, key=value, reverse=args.order_by == "desc")
+
+
 def _list(client: Client, args: argparse.Namespace, kind: Kind) -> None:
-    rows = task_lists.rows_of(client, kind.path, f"{kind.noun}s", args)
-    task_lists.show([_without_key(row) for row in rows], kind.columns, args)
+    rows = [_without_key(row) for row in _rows_of(client, kind, args)]
+    if args.quiet:
+        for row in rows:
+            print(row["id"])
+    else:
+        output.show(rows, kind.columns, args.output)
 
 
 def _describe(client: Client, args: argparse.Namespace, kind: Kind) -> None:
