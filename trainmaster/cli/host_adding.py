@@ -196,17 +196,14 @@ def _choose_interpreter(client: Client, host: Json, agreed: bool) -> None:
     if len(lines) < 2 or agreed or not output.is_interactive():
         return
     paths = [str(found["path"]) for found in host["interpreters"]]
-    current = _index(paths, host.get("python"))
+    current = paths.index(host["python"]) if host.get("python") in paths else 0
     say("\nWhich Python should jobs on this host use?")
     for number, line in enumerate(lines, 1):
         say(f"  {number}  {line}")
     chosen = _number(ask_text(f"[{current + 1}] "), current, len(paths))
     if paths[chosen] != host.get("python"):
-        _set_python(client, str(host["name"]), paths[chosen])
-
-
-def _index(paths: List[str], current: Optional[str]) -> int:
-    return paths.index(current) if current in paths else 0
+        client.edit_host(str(host["name"]), {"python": paths[chosen]})
+        done(f"Jobs on {host['name']} use {paths[chosen]}")
 
 
 def _number(text: str, current: int, count: int) -> int:
@@ -215,8 +212,3 @@ def _number(text: str, current: int, count: int) -> int:
     if not text.isdigit() or not 1 <= int(text) <= count:
         raise CliError(f"found {text!r}, allowed: 1 to {count}.")
     return int(text) - 1
-
-
-def _set_python(client: Client, name: str, path: str) -> None:
-    client.edit_host(name, {"python": path})
-    done(f"Jobs on {name} use {path}")

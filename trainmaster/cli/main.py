@@ -124,13 +124,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return FAILED
     except (UsageError, BadAddress) as error:
         return _failed(args, str(error), USAGE)
-    except (CliError, UnreadableCredentials) as error:
-        return _failed(args, str(error), FAILED)
     except Answered as error:
         return _failed(args, answered(error), FAILED)
     except Unreachable as error:
         return _failed(args, unreachable(error), FAILED)
-    except HttpError as error:
+    except (CliError, UnreadableCredentials, HttpError) as error:
         return _failed(args, str(error), FAILED)
     except KeyboardInterrupt:
         return _interrupted(args)

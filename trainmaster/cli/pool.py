@@ -127,26 +127,21 @@ def _floors(texts: List[str]) -> Json:
     return floors
 
 
-def _scheduler(row: Json) -> str:
-    return str(row.get("scheduler") or "").replace("_", " ")
-
-
 def _default(row: Json) -> str:
     named = {"compute": row.get("defaultComputePool"), "aux": row.get("defaultAuxPool")}
     return ", ".join(name for name, wears in named.items() if wears)
 
 
-def _aux(row: Json) -> str:
-    return f"{row.get('auxContainersRunning')}/{row.get('auxContainerCapacity')}"
-
-
 _POOLS = [
     Column("Name", lambda row: row["name"]),
-    Column("Scheduler", _scheduler),
+    Column("Scheduler", lambda row: str(row.get("scheduler") or "").replace("_", " ")),
     Column("Default", _default),
     Column("Agents", lambda row: row.get("numAgents")),
     Column("Slots (used/all)", lambda row: f"{row.get('slotsUsed')}/{row.get('slotsAvailable')}"),
-    Column("Aux (running/capacity)", _aux),
+    Column(
+        "Aux (running/capacity)",
+        lambda row: f"{row.get('auxContainersRunning')}/{row.get('auxContainerCapacity')}",
+    ),
     Column("Scheduled", lambda row: (row.get("stats") or {}).get("scheduledCount")),
     Column("Queued", lambda row: (row.get("stats") or {}).get("queuedCount")),
     Column("Accelerator", lambda row: row.get("accelerator")),

@@ -139,18 +139,13 @@ def _whoami(client: Client, args: argparse.Namespace) -> None:
         output.show_one(me, _USERS, args.output)
 
 
-def _agent_user(row: Json) -> Optional[str]:
-    group = row.get("agentUserGroup") or {}
-    return group.get("agentUser")
-
-
 _USERS = [
     Column("Username", lambda row: row["username"]),
     Column("Display Name", lambda row: row.get("displayName")),
     Column("Active", lambda row: row.get("active")),
     Column("Admin", lambda row: row.get("admin")),
     Column("Role", lambda row: row.get("role")),
-    Column("Agent User", _agent_user),
+    Column("Agent User", lambda row: (row.get("agentUserGroup") or {}).get("agentUser")),
     Column("Last Login", lambda row: local_time(row.get("lastAuthAt"))),
 ]
 
