@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -27,9 +28,9 @@ class Account:
         path.chmod(mode)
 
     @property
-    def switch(self) -> int | None:
-        """The user id that a child must change to, or None when we are that account already."""
-        return None if os.geteuid() == self.uid else self.uid
+    def switch(self) -> dict[str, Any]:
+        """The options with which subprocess starts a child as this account; none when we are it already."""
+        return {} if os.geteuid() == self.uid else {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     def run(self, command: list[str]) -> "subprocess.CompletedProcess[str]":
         """Run a short command as this account, in a known locale and place."""
@@ -40,9 +41,7 @@ class Account:
             check=False,
             cwd="/",
             env={"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"},
-            user=self.switch,
-            group=None if self.switch is None else self.gid,
-            extra_groups=None if self.switch is None else [],
+            **self.switch,
         )
 
 

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -69,7 +70,7 @@ class Register:
 
     def _write(self) -> None:
         scratch = self._path.with_suffix(".new")
-        scratch.write_text(json.dumps({name: child.as_dict() for name, child in self._children.items()}))
+        scratch.write_text(json.dumps({name: asdict(child) for name, child in self._children.items()}))
         scratch.rename(self._path)
 
     def end_leftovers(self) -> list[str]:

@@ -14,7 +14,7 @@ def listen(address: str, port: int) -> list[socket.socket]:
     """Sockets on the address and, unless that covers it, on loopback with the same port (0: any free one)."""
     first = _bound(address, port)
     sockets = [first]
-    if not _covers_loopback(address):
+    if address != LOOPBACK and not is_any(address):
         sockets.append(_bound(LOOPBACK, first.getsockname()[1]))
     return sockets
 
@@ -30,10 +30,6 @@ def is_loopback(address: str) -> bool:
 
 def is_any(address: str) -> bool:
     return ipaddress.ip_address(address).is_unspecified
-
-
-def _covers_loopback(address: str) -> bool:
-    return address == LOOPBACK or is_any(address)
 
 
 def _bound(address: str, port: int) -> socket.socket:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from embedded.account import Account
@@ -35,9 +35,6 @@ class Process:
         if self.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
 
 
 def identify(pid: int) -> Process | None:
@@ -81,7 +78,6 @@ def spawn(
     Call it from the main thread: the kernel watches the thread that forked.
     """
     parent = os.getpid()
-    switch = None if account is None else account.switch
     with log.open("ab") as output:
         return subprocess.Popen(
             command,
@@ -93,9 +89,7 @@ def spawn(
             pass_fds=descriptors,
             start_new_session=True,
             preexec_fn=lambda: before_exec(parent, on_parent_death),
-            user=switch,
-            group=None if account is None or switch is None else account.gid,
-            extra_groups=None if switch is None else [],
+            **(account.switch if account is not None else {}),
         )
 
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from embedded import processes
@@ -66,7 +66,7 @@ class _Child:
     process: "subprocess.Popen[bytes] | None" = None
     started_at: float = 0.0
     failures: int = 0
-    restart_at: float = field(default=0.0)
+    restart_at: float = 0.0
     sign: float = 0.0  # the file's time, by its own clock
     sign_seen_at: float = 0.0  # when it was seen to have changed, or may do so for the first time
 

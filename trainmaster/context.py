@@ -6,7 +6,7 @@ import base64
 import os
 import stat
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import pathspec
 
@@ -255,14 +255,9 @@ def _encoded(entry: ContextEntry, content: bytes) -> Dict[str, Any]:
 def _refuse_too_large(listing: Listing) -> None:
     if listing.size <= LIMIT_BYTES:
         return
-    lines = "\n".join(
-        f"  {quantities.size(entry.size):>10}  {entry.path}" for entry in _largest(listing.entries)
-    )
+    largest = sorted(listing.entries, key=lambda entry: -entry.size)[:_LARGEST_LISTED]
+    lines = "\n".join(f"  {quantities.size(entry.size):>10}  {entry.path}" for entry in largest)
     raise ContextError(
         f"The folder contains {quantities.size(listing.size)} of files, allowed: {quantities.size(LIMIT_BYTES)}. "
         f"List what is not needed in {IGNORE_FILE} (it works like .gitignore). The largest files:\n{lines}"
     )
-
-
-def _largest(entries: Sequence[ContextEntry]) -> Iterator[ContextEntry]:
-    yield from sorted(entries, key=lambda entry: -entry.size)[:_LARGEST_LISTED]

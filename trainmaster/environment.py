@@ -6,7 +6,7 @@ import json
 import re
 from typing import Dict, List, Mapping, Optional, Tuple
 
-from trainmaster.protocol import KEEPER_MARKER, MARKER, RUN_DIR, Environment, Json, Spec
+from trainmaster.protocol import KEEPER_MARKER, MARKER, RUN_DIR, Environment, Spec
 
 # What a job inherits from the host. A list of what may pass, because the `local` host's verbs are children of the
 # server, whose own variables hold secrets.
@@ -76,7 +76,7 @@ def _determined(spec: Spec, server_url: str, code_dir: str) -> Environment:
         "DET_MASTER": server_url,
         "DET_CLUSTER_ID": spec["cluster"]["id"],
         "DET_AGENT_ID": spec["host"]["name"],
-        "DET_SLOT_IDS": _json([slot["index"] for slot in spec["slots"]]),
+        "DET_SLOT_IDS": json.dumps([slot["index"] for slot in spec["slots"]]),
         "DET_TASK_ID": spec["task_id"],
         "DET_TASK_TYPE": spec["task_type"],
         "DET_ALLOCATION_ID": spec["allocation_id"],
@@ -86,7 +86,7 @@ def _determined(spec: Spec, server_url: str, code_dir: str) -> Environment:
         "DET_SESSION_TOKEN": spec["token"],
         "DET_USER": spec["user"],
         "DET_USER_TOKEN": spec["token"],
-        "DET_TASK_LOGGING_METADATA": _json(
+        "DET_TASK_LOGGING_METADATA": json.dumps(
             {"task_id": spec["task_id"], "allocation_id": spec["allocation_id"]}
         ),
         "DET_INTER_NODE_NETWORK_INTERFACE": spec["gang"]["interface"],
@@ -109,8 +109,8 @@ def _trial(spec: Spec) -> Dict[str, Optional[str]]:
         "DET_TRIAL_ID": str(trial["trial_id"]),
         "DET_TRIAL_RUN_ID": str(trial["run_id"]),
         "DET_TRIAL_SEED": str(trial["trial_seed"]),
-        "DET_EXPERIMENT_CONFIG": _json(trial["config"]),
-        "DET_HPARAMS": _json(trial["hparams"]),
+        "DET_EXPERIMENT_CONFIG": json.dumps(trial["config"]),
+        "DET_HPARAMS": json.dumps(trial["hparams"]),
         "DET_STEPS_COMPLETED": str(trial["steps_completed"]),
         "DET_LATEST_CHECKPOINT": trial["latest_checkpoint"],
     }
@@ -118,10 +118,6 @@ def _trial(spec: Spec) -> Dict[str, Optional[str]]:
 
 def _fits(name: str, value: str) -> bool:
     return len(name) + 1 + len(value.encode("utf-8", "surrogateescape")) <= _KERNEL_STRING_LIMIT
-
-
-def _json(value: Json) -> str:
-    return json.dumps(value)
 
 
 def _folder(program: Optional[str]) -> str:

@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Union
 
 from trainmaster.protocol import RUN_DIR, check_run_key
 
@@ -15,24 +15,26 @@ SIGN_BYTES = 128
 _RANK_FILE = re.compile(r"(?:core\.)?rank(\d+)\.(?:stdout|stderr|jsonl)")
 
 
+class _Below:
+    """A path below the `root` of the folder that has it as an attribute."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __get__(self, folder: Union[Workdir, RunPaths], kind: object) -> Path:
+        return folder.root.joinpath(*self._parts)
+
+
 @dataclass(frozen=True)
 class Workdir:
     """The folder of Trainmaster on one host."""
 
     root: Path
 
-    @property
-    def bundles(self) -> Path:
-        return self.root / "bundle"
-
-    @property
-    def runs(self) -> Path:
-        return self.root / "runs"
-
-    @property
-    def measured(self) -> Path:
-        """The counters of the last look at the whole host (trainmaster.host.measuring)."""
-        return self.root / "measured.json"
+    bundles = _Below("bundle")
+    runs = _Below("runs")
+    #: The counters of the last look at the whole host (trainmaster.host.measuring).
+    measured = _Below("measured.json")
 
     def bundle(self, sha256: str) -> Path:
         return self.bundles / sha256
@@ -56,6 +58,47 @@ class RunPaths:
 
     root: Path
 
+    spec = _Below("spec.json")
+    server = _Below("server.json")
+    #: The server's, where it serves HTTPS with one of its own; PEM.
+    certificate = _Below("server.pem")
+    code = _Below("code")
+    state = _Below("state.json")
+    #: Held while state.json is read, changed and replaced.
+    state_lock = _Below(".state.lock")
+    exit = _Below("exit.json")
+    checkpoints = _Below("checkpoints")
+    #: Which processes are the ranks here of a run that its user has started; there only in detached runs.
+    ranks = _Below("ranks.json")
+    #: Where Python processes of the run write their stacks when they are asked for them.
+    stacks = _Below("stacks")
+
+    control = _Below("control")
+    preempt = _Below("control", "preempt.json")
+    storage_mark = _Below("control", "storage_mark.json")
+    storage_fault = _Below("control", "storage.json")
+    image_fault = _Below("control", "image.json")
+    #: Which runtime has a container of the run, and its name there; gone with the container.
+    container = _Below("control", "container.json")
+    #: The folder of a login file, there only while an image is fetched.
+    registry_login = _Below("control", "registry_login")
+    stop = _Below("control", "stop.json")
+    #: Held by the one process that carries out the stop sequence.
+    stop_lock = _Below("control", ".stop.lock")
+
+    spool = _Below("spool")
+    outbox = _Below("spool", "outbox")
+    #: How far the outbox covers each source, as of some byte of it; a runner starts from here.
+    index = _Below("spool", ".index.json")
+    #: How far the outbox is stored by the server, and whether all work of the runner is done.
+    shipped = _Below("spool", ".shipped.json")
+    #: Checkpoints whose files still have to be uploaded.
+    uploads = _Below("spool", ".uploads.json")
+    #: Held by the living runner, so that there is one.
+    runner_lock = _Below("spool", ".runner.lock")
+    #: What launcher and runner have to say about themselves; stays on the host.
+    runner_log = _Below("spool", ".runner.log")
+
     @classmethod
     def from_environment(cls) -> Optional[RunPaths]:
         """The run that this process belongs to, or None off the cluster."""
@@ -67,115 +110,9 @@ class RunPaths:
         return self.root.name
 
     @property
-    def spec(self) -> Path:
-        return self.root / "spec.json"
-
-    @property
-    def server(self) -> Path:
-        return self.root / "server.json"
-
-    @property
-    def certificate(self) -> Path:
-        """The server's, where it serves HTTPS with one of its own; PEM."""
-        return self.root / "server.pem"
-
-    @property
-    def code(self) -> Path:
-        return self.root / "code"
-
-    @property
-    def state(self) -> Path:
-        return self.root / "state.json"
-
-    @property
     def revoked(self) -> Path:
         """There once the server has given up the launch of the run: whoever launches it later starts nothing."""
         return self.root.parent / f".{self.root.name}.revoked"
-
-    @property
-    def state_lock(self) -> Path:
-        """Held while state.json is read, changed and replaced."""
-        return self.root / ".state.lock"
-
-    @property
-    def exit(self) -> Path:
-        return self.root / "exit.json"
-
-    @property
-    def control(self) -> Path:
-        return self.root / "control"
-
-    @property
-    def preempt(self) -> Path:
-        return self.control / "preempt.json"
-
-    @property
-    def storage_mark(self) -> Path:
-        return self.control / "storage_mark.json"
-
-    @property
-    def storage_fault(self) -> Path:
-        return self.control / "storage.json"
-
-    @property
-    def image_fault(self) -> Path:
-        return self.control / "image.json"
-
-    @property
-    def container(self) -> Path:
-        """Which runtime has a container of the run, and its name there; gone with the container."""
-        return self.control / "container.json"
-
-    @property
-    def registry_login(self) -> Path:
-        """The folder of a login file, there only while an image is fetched."""
-        return self.control / "registry_login"
-
-    @property
-    def stop(self) -> Path:
-        return self.control / "stop.json"
-
-    @property
-    def stop_lock(self) -> Path:
-        """Held by the one process that carries out the stop sequence."""
-        return self.control / ".stop.lock"
-
-    @property
-    def spool(self) -> Path:
-        return self.root / "spool"
-
-    @property
-    def outbox(self) -> Path:
-        return self.spool / "outbox"
-
-    @property
-    def index(self) -> Path:
-        """How far the outbox covers each source, as of some byte of it; a runner starts from here."""
-        return self.spool / ".index.json"
-
-    @property
-    def shipped(self) -> Path:
-        """How far the outbox is stored by the server, and whether all work of the runner is done."""
-        return self.spool / ".shipped.json"
-
-    @property
-    def uploads(self) -> Path:
-        """Checkpoints whose files still have to be uploaded."""
-        return self.spool / ".uploads.json"
-
-    @property
-    def runner_lock(self) -> Path:
-        """Held by the living runner, so that there is one."""
-        return self.spool / ".runner.lock"
-
-    @property
-    def runner_log(self) -> Path:
-        """What launcher and runner have to say about themselves; stays on the host."""
-        return self.spool / ".runner.log"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.root / "checkpoints"
 
     def launcher_stream(self, stream: str) -> Path:
         """`stream` is `stdout` or `stderr`."""
@@ -193,11 +130,6 @@ class RunPaths:
         """A rank's sign of life, which the SDK overwrites in place."""
         return self.spool / f"sign.rank{rank}"
 
-    @property
-    def ranks(self) -> Path:
-        """Which processes are the ranks here of a run that its user has started; there only in detached runs."""
-        return self.root / "ranks.json"
-
     def rank_end(self, rank: int) -> Path:
         """What a rank of a detached run says about its end."""
         return self.root / f"rank{rank}.end.json"
@@ -205,11 +137,6 @@ class RunPaths:
     def tee_lock(self, rank: int) -> Path:
         """Held while what a rank of a detached run writes is on its way into the spool."""
         return self.spool / f".rank{rank}.tee.lock"
-
-    @property
-    def stacks(self) -> Path:
-        """Where Python processes of the run write their stacks when they are asked for them."""
-        return self.root / "stacks"
 
     def checkpoint(self, uuid: str) -> Path:
         """Files of a checkpoint in `server` storage until they are uploaded."""

@@ -1,4 +1,4 @@
-"""Durations and sizes as people read them: the same words in the CLI, on pages, in logs and in notifications."""
+"""Durations, sizes and counts as people read them: the same words in the CLI, on pages and in logs."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def age(seconds: float) -> str:
         if seconds >= size_of_unit:
             return f"{seconds / size_of_unit:.0f} {unit}"
     return f"{max(0.0, seconds):.0f} s"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 file`, `3 files`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def size(count: float) -> str:

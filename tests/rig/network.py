@@ -8,6 +8,7 @@ import random
 import shutil
 import signal
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 
 from embedded import processes
@@ -75,7 +76,7 @@ class Network:
     def _set_up(self) -> None:
         me = processes.identify(os.getpid())
         assert me is not None
-        (self.folder / "owner.json").write_text(json.dumps(me.as_dict()))
+        (self.folder / "owner.json").write_text(json.dumps(asdict(me)))
         ip("link", "add", self.bridge, "type", "bridge")
         ip("addr", "add", f"{self.address}/24", "dev", self.bridge)
         ip("link", "set", self.bridge, "up")

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from trainmaster.cli import output
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK, UsageError
+from trainmaster.cli.errors import UsageError
 from trainmaster.cli.output import SHORT_ID, Column, done, local_time, say
 from trainmaster.client import Client, Json
 
@@ -96,9 +96,8 @@ def _short(task_id: str) -> str:
     return f"exp {experiment}" if dot else f"cmd {task_id[:SHORT_ID]}"
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     output.show(client.pages("/api/v1/agents", "agents"), _AGENTS, args.output)
-    return OK
 
 
 def _chosen(client: Client, args: argparse.Namespace) -> List[str]:
@@ -109,14 +108,13 @@ def _chosen(client: Client, args: argparse.Namespace) -> List[str]:
     return [agent["id"] for agent in client.pages("/api/v1/agents", "agents")]
 
 
-def _enable(client: Client, args: argparse.Namespace) -> int:
+def _enable(client: Client, args: argparse.Namespace) -> None:
     for agent_id in _chosen(client, args):
         client.post(f"/api/v1/agents/{quote(agent_id, safe='')}/enable")
         done(f"Enabled agent {agent_id}.")
-    return OK
 
 
-def _disable(client: Client, args: argparse.Namespace) -> int:
+def _disable(client: Client, args: argparse.Namespace) -> None:
     chosen = _chosen(client, args)
     there = [task for task in running(client) if set(chosen) & set(hosts_of(task))]
     what = f"Disabling {', '.join(chosen[:3])}{f' and {len(chosen) - 3} more' if len(chosen) > 3 else ''}"
@@ -134,4 +132,3 @@ def _disable(client: Client, args: argparse.Namespace) -> int:
             say(f"{'Tasks still in progress' if there else 'No tasks in progress'} on draining agents.")
         if there or args.output != "table":
             output.show(there, TASKS, args.output)
-    return OK

@@ -9,6 +9,7 @@ import sys
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from trainmaster.cli.errors import USAGE
+from trainmaster.client import Json
 
 _WHAT = {int: "a whole number", float: "a number"}
 _LIST = "list"
@@ -104,6 +105,11 @@ def count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"found {text!r}, allowed: a number, 0 or more")
     return int(text)
+
+
+def given(**fields: Any) -> Json:
+    """The fields that have a value: what the options leave out is left out of the request."""
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 #: what the module of a noun is given to add it

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Dict
 
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import done, say
 
 _CONFIG = """\
@@ -112,7 +112,7 @@ def files(name: str) -> Dict[str, str]:
     return {"config.yaml": _CONFIG.format(name=name), "train.py": _TRAIN, ".detignore": _IGNORE}
 
 
-def _init(args: argparse.Namespace) -> int:
+def _init(args: argparse.Namespace) -> None:
     folder: Path = args.folder
     name = "".join(c if c.isalnum() or c in "-_" else "-" for c in folder.resolve().name) or "first"
     made = files(name)
@@ -124,4 +124,3 @@ def _init(args: argparse.Namespace) -> int:
         (folder / file).write_text(content, encoding="utf-8")
     done(f"Wrote {', '.join(str(folder / file) for file in made)}")
     say(f"Submit it: trainmaster experiment create {folder / 'config.yaml'} {folder} -f")
-    return OK

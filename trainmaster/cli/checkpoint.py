@@ -10,10 +10,11 @@ from urllib.parse import quote
 from trainmaster import quantities
 from trainmaster.cli import checkpoint_deletion, checkpoint_download, output
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.checkpoint_deletion import files, full_uuid
-from trainmaster.cli.errors import OK, CliError, UsageError
+from trainmaster.cli.checkpoint_deletion import full_uuid
+from trainmaster.cli.errors import CliError, UsageError
 from trainmaster.cli.output import Column, done, local_time, state
 from trainmaster.client import Client, Json
+from trainmaster.quantities import counted
 
 _SORTS = {
     "step": "SORT_BY_BATCH_NUMBER",
@@ -64,7 +65,7 @@ COLUMNS = [
     Column("State", lambda row: state(row["state"])),
     Column("Validation Metric", lambda row: (row.get("training") or {}).get("searcherMetric")),
     Column("UUID", lambda row: row["uuid"]),
-    Column("Resources", lambda row: row.get("resources"), lambda value: files(len(value))),
+    Column("Resources", lambda row: row.get("resources"), lambda value: counted(len(value), "file")),
     Column("Size", _size, quantities.size),
     Column("Reported", lambda row: local_time(row.get("reportTime"))),
 ]
@@ -78,7 +79,10 @@ _DETAILS = [
     Column("Report Time", lambda row: local_time(row.get("reportTime"))),
     Column("Storage", lambda row: row.get("storage")),
     Column("Written On", lambda row: row.get("host")),
-    Column("Size", lambda row: f"{quantities.size(_size(row))} in {files(len(row.get('resources') or {}))}"),
+    Column(
+        "Size",
+        lambda row: f"{quantities.size(_size(row))} in {counted(len(row.get('resources') or {}), 'file')}",
+    ),
     Column("Kept Because", lambda row: "; ".join(row.get("keptBecause") or []) or None),
     Column("Used By", lambda row: ", ".join(_trials(row)) or None),
     Column("Deletion Pending", lambda row: row.get("deletionWaitsFor")),
@@ -90,7 +94,7 @@ def _trials(row: Json) -> List[str]:
     return [f"trial {each['trialId']}" for each in row.get("startedTrials") or []]
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     where = f"trials/{args.trial}" if args.trial is not None else f"experiments/{args.experiment_id}"
     query: List[Tuple[str, Any]] = [("sortByAttr", _SORTS[args.sort])]
     if args.reverse:
@@ -99,7 +103,6 @@ def _list(client: Client, args: argparse.Namespace) -> int:
     query += [("states", f"STATE_{name.upper()}") for name in args.state or []]
     rows = client.pages(f"/api/v1/{where}/checkpoints", "checkpoints", query, args.limit, args.offset)
     output.show(rows, COLUMNS, args.output)
-    return OK
 
 
 def _smaller_is_better(client: Client, where: str) -> bool:
@@ -113,7 +116,7 @@ def record_of(client: Client, uuid: str) -> Json:
     return dict(client.get(f"/api/v1/checkpoints/{quote(uuid, safe='')}")["checkpoint"])
 
 
-def _describe(client: Client, args: argparse.Namespace) -> int:
+def _describe(client: Client, args: argparse.Namespace) -> None:
     record = record_of(client, args.uuid)
     output.show_one(record, _DETAILS, args.output)
     if args.output == "table":
@@ -121,14 +124,12 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
         rows = [{"path": path, "size": int(size)} for path, size in sorted(record["resources"].items())]
         columns = [Column("File", lambda row: row["path"]), Column("Bytes", lambda row: row["size"])]
         output.show(rows, columns, "table")
-    return OK
 
 
-def _download(client: Client, args: argparse.Namespace) -> int:
+def _download(client: Client, args: argparse.Namespace) -> None:
     folder = Path(args.output_dir or Path("checkpoints", args.uuid))
     record = record_of(client, args.uuid)
     _save(client, record, folder, args)
-    return OK
 
 
 def _save(client: Client, record: Json, folder: Path, args: argparse.Namespace) -> None:
@@ -204,14 +205,13 @@ def _has_metric(row: Json, metric: Any) -> bool:
     return metric in ((training.get("validationMetrics") or {}).get("avgMetrics") or {})
 
 
-def _download_of_experiment(client: Client, args: argparse.Namespace) -> int:
+def _download_of_experiment(client: Client, args: argparse.Namespace) -> None:
     for record in _best(client, f"experiments/{args.experiment_id}", max(1, args.top_n), args):
         folder = Path(args.output_dir or "checkpoints", record["uuid"])
         _save(client, record, folder, args)
-    return OK
 
 
-def _download_of_trial(client: Client, args: argparse.Namespace) -> int:
+def _download_of_trial(client: Client, args: argparse.Namespace) -> None:
     if args.sort_by is not None and not args.best:
         raise UsageError("--sort-by requires --best.")
     where = f"trials/{args.trial_id}"
@@ -231,4 +231,3 @@ def _download_of_trial(client: Client, args: argparse.Namespace) -> int:
         record = rows[0]
     folder = Path(args.output_dir or Path("checkpoints", record["uuid"]))
     _save(client, record, folder, args)
-    return OK

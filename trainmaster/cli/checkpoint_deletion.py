@@ -9,18 +9,10 @@ from typing import Any, List
 from trainmaster import quantities
 from trainmaster.cli import output
 from trainmaster.cli.arguments import count
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import Column, done, say
 from trainmaster.client import Client, Json
-
-
-def files(count: int) -> str:
-    """`1 file`, `3 files`."""
-    return f"{count} file" + ("" if count == 1 else "s")
-
-
-def _checkpoints(uuids: List[str]) -> str:
-    return f"{len(uuids)} checkpoint" + ("" if len(uuids) == 1 else "s")
+from trainmaster.quantities import counted
 
 
 def full_uuid(text: str) -> str:
@@ -61,7 +53,7 @@ def _uuids(args: argparse.Namespace) -> List[str]:
     return [each for word in args.uuids for each in word]
 
 
-def _delete(client: Client, args: argparse.Namespace) -> int:
+def _delete(client: Client, args: argparse.Namespace) -> None:
     preview = client.post("/api/v1/checkpoints/deletion-preview", {"checkpointUuids": _uuids(args)})
     for refusal in preview["refusals"]:
         raise CliError(str(refusal))
@@ -70,7 +62,7 @@ def _delete(client: Client, args: argparse.Namespace) -> int:
     if gone := [each["uuid"] for each in preview["checkpoints"] if each["uuid"] not in chosen]:
         say(f"Already deleted: {', '.join(gone)}")
     if not chosen:
-        return OK
+        return
     if not args.yes:
         for each in there:
             say(f"{each['uuid']}: trial {each['trialId']}, step {each['stepsCompleted']}")
@@ -78,27 +70,26 @@ def _delete(client: Client, args: argparse.Namespace) -> int:
                 say(f"  {loss}", "yellow")
         size = quantities.size(sum(int(each["sizeBytes"]) for each in there))
         output.confirm(
-            f"Delete {_checkpoints(chosen)} ({size})? This cannot be undone.", "Nothing was deleted."
+            f"Delete {counted(len(chosen), 'checkpoint')} ({size})? This cannot be undone.",
+            "Nothing was deleted.",
         )
     client.call("DELETE", "/api/v1/checkpoints", {"checkpointUuids": chosen})
     done(f"Deletion of checkpoints {', '.join(chosen)} is in progress")
-    return OK
 
 
-def _remove_files(client: Client, args: argparse.Namespace) -> int:
+def _remove_files(client: Client, args: argparse.Namespace) -> None:
     chosen = _uuids(args)
     if args.glob and not args.yes:
         globs = " or ".join(map(repr, args.glob))
-        question = f"Remove the files that match {globs} from {_checkpoints(chosen)}?"
+        question = f"Remove the files that match {globs} from {counted(len(chosen), 'checkpoint')}?"
         output.confirm(f"{question} This cannot be undone.", "Nothing was removed.")
     answer = client.post("/api/v1/checkpoints/rm", {"checkpointUuids": chosen, "checkpointGlobs": args.glob})
     if args.glob:
-        done(f"Removed {files(int(answer['removedFiles']))} from {', '.join(chosen)}")
+        done(f"Removed {counted(int(answer['removedFiles']), 'file')} from {', '.join(chosen)}")
     else:
         done(
             f"Refreshed the file list of {', '.join(chosen)}; to delete whole checkpoints, use `checkpoint delete`"
         )
-    return OK
 
 
 def add_gc_policy(settings: Any) -> None:
@@ -126,7 +117,7 @@ _TO_GO = [
 ]
 
 
-def _set_policy(client: Client, args: argparse.Namespace) -> int:
+def _set_policy(client: Client, args: argparse.Namespace) -> None:
     counts = [args.save_experiment_best, args.save_trial_best, args.save_trial_latest]
     names = ["save_experiment_best", "save_trial_best", "save_trial_latest"]
     if not args.yes:
@@ -142,7 +133,6 @@ def _set_policy(client: Client, args: argparse.Namespace) -> int:
     wanted = dict(zip(["saveExperimentBest", "saveTrialBest", "saveTrialLatest"], counts))  # noqa: B905
     client.call("PATCH", f"/api/v1/experiments/{args.experiment_id}", {"checkpointStorage": wanted})
     done(f"Set checkpoint gc policy of experiment {args.experiment_id}")
-    return OK
 
 
 def _row(row: Json) -> List[Any]:

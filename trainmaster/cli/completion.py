@@ -9,7 +9,7 @@ import argparse
 import os
 
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import CliError
 
 PROGRAMS = ["trainmaster", "tm", "det"]
 _HOW = """\
@@ -32,13 +32,12 @@ def add(add_noun: Adder) -> None:
     parser.set_defaults(run_alone=_print, action="print the completion")
 
 
-def _print(args: argparse.Namespace) -> int:
+def _print(args: argparse.Namespace) -> None:
     try:
         from argcomplete.shell_integration import shellcode
     except ImportError as error:
         raise CliError("this needs the package argcomplete: pip install argcomplete") from error
     print(shellcode(PROGRAMS, shell=args.shell))
-    return OK
 
 
 def answer(parser: argparse.ArgumentParser) -> None:

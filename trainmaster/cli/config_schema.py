@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainmaster.cli.errors import OK
-
 _FOLDER = Path(__file__).resolve().parent / "schemas"
 
 
@@ -19,7 +17,6 @@ def add(verbs: Any, noun: str) -> None:
     parser.set_defaults(run_alone=lambda args: _print(noun), action="print the schema")
 
 
-def _print(noun: str) -> int:
+def _print(noun: str) -> None:
     document = json.loads(_FOLDER.joinpath(f"{noun}-config.json").read_text(encoding="utf-8"))
     print(json.dumps(document, indent=2, ensure_ascii=False))
-    return OK

@@ -15,7 +15,6 @@ from trainmaster.cli import (
     config_schema,
     experiment_again,
     experiment_edits,
-    experiment_tables,
     output,
     submission,
     tensorboard,
@@ -82,7 +81,7 @@ def _add_list(verbs: Any) -> None:
 def _add_views(verbs: Any) -> None:
     parser = verbs.add_parser("describe", help="show its state, config and trials")
     parser.add_argument("experiment_ids", metavar="ID,ID…")
-    experiment_tables.add_options(parser)
+    workloads.add_table_options(parser)
     output.add_format(parser)
     parser.set_defaults(run=_describe, action="describe the experiment")
     parser = verbs.add_parser("config", help="show the config in force, as YAML")
@@ -141,7 +140,7 @@ TRIALS = [
 ]
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     query: List[Any] = [("sortBy", "SORT_BY_ID"), ("orderBy", "ORDER_BY_DESC")]
     columns = list(EXPERIMENTS)
     if args.all:
@@ -155,7 +154,6 @@ def _list(client: Client, args: argparse.Namespace) -> int:
         ]
     rows = client.pages("/api/v1/experiments", "experiments", query, output.limit(args), args.offset)
     output.show(rows, columns, args.output)
-    return OK
 
 
 def _ids(text: str) -> List[int]:
@@ -165,7 +163,7 @@ def _ids(text: str) -> List[int]:
         raise CliError(f"found {text!r}, allowed: numbers of experiments, such as 3 or 3,4.") from None
 
 
-def _describe(client: Client, args: argparse.Namespace) -> int:
+def _describe(client: Client, args: argparse.Namespace) -> None:
     found: List[Json] = []
     for number in _ids(args.experiment_ids):
         found.append({**client.experiment(number), "trials": client.trials_of(number)})
@@ -174,22 +172,22 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
             trial["workloads"] = workloads.of_trial(client, int(trial["id"]))
     if args.output in output.STRUCTURED:
         output.structured(found, args.output)
-        return OK
+        return
     if args.metrics or args.outdir:
         trials = [trial for one in found for trial in one["trials"]]
         tables = [
             ("Experiment", "experiments", [one["experiment"] for one in found], EXPERIMENTS),
             ("Trials", "trials", trials, [TRIALS[0], _OF_EXPERIMENT, *TRIALS[1:]]),
         ]
-        return experiment_tables.show(client, tables, trials, args)
+        workloads.show_tables(client, tables, trials, args)
+        return
     if args.output == "csv":
         output.show([one["experiment"] for one in found], EXPERIMENTS, "csv")
-        return OK
+        return
     for one in found:
         output.show_one({**one["experiment"], "job": one.get("jobSummary") or {}}, _DETAILS, "table")
         print()
         output.show(one["trials"], [*TRIALS, *_TRIAL_RESULTS], "table")
-    return OK
 
 
 _OF_EXPERIMENT = Column("Experiment ID", lambda row: row["experimentId"])
@@ -225,38 +223,33 @@ def _metrics(validation: Any) -> str:
     )
 
 
-def _config(client: Client, args: argparse.Namespace) -> int:
+def _config(client: Client, args: argparse.Namespace) -> None:
     print(yamltext.dump(client.experiment(args.experiment_id)["config"]), end="")
-    return OK
 
 
-def _list_trials(client: Client, args: argparse.Namespace) -> int:
+def _list_trials(client: Client, args: argparse.Namespace) -> None:
     trials = client.trials_of(args.experiment_id, output.limit(args), args.offset)
     output.show(trials, TRIALS, args.output)
-    return OK
 
 
-def _list_checkpoints(client: Client, args: argparse.Namespace) -> int:
+def _list_checkpoints(client: Client, args: argparse.Namespace) -> None:
     path = f"/api/v1/experiments/{args.experiment_id}/checkpoints"
     best = [("sortByAttr", "SORT_BY_SEARCHER_METRIC"), *checkpoint.THERE]
     query: List[Any] = best if args.best else []
     rows = client.pages(path, "checkpoints", query, args.best or output.limit(args), args.offset)
     output.show(rows, checkpoint.COLUMNS, args.output)
-    return OK
 
 
-def _act(client: Client, args: argparse.Namespace) -> int:
+def _act(client: Client, args: argparse.Namespace) -> None:
     client.post(f"/api/v1/experiments/{args.experiment_id}/{args.verb}")
     done(f"{_ACTIONS[args.verb][0]} experiment {args.experiment_id}")
-    return OK
 
 
-def _delete(client: Client, args: argparse.Namespace) -> int:
+def _delete(client: Client, args: argparse.Namespace) -> None:
     question = f"Delete experiment {args.experiment_id} with its metrics, logs and checkpoints? This cannot be undone."
     output.confirm(question, "Nothing was deleted.", args.yes)
     client.call("DELETE", f"/api/v1/experiments/{args.experiment_id}")
     done(f"Deletion of experiment {args.experiment_id} is in progress")
-    return OK
 
 
 def _wait(client: Client, args: argparse.Namespace) -> int:

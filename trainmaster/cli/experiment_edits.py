@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional
 from urllib.parse import quote
 
 from trainmaster.cli import output, places
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import done
 from trainmaster.client import Client, Json
 
@@ -91,39 +91,34 @@ def _path(args: argparse.Namespace) -> str:
     return f"/api/v1/experiments/{args.experiment_id}"
 
 
-def _set(client: Client, args: argparse.Namespace) -> int:
+def _set(client: Client, args: argparse.Namespace) -> None:
     client.call("PATCH", _path(args), args.body(args.what, args.value))
     done(f"Set {args.what.replace('-', ' ')} of experiment {args.experiment_id} to {args.value}")
-    return OK
 
 
-def _label(client: Client, args: argparse.Namespace) -> int:
+def _label(client: Client, args: argparse.Namespace) -> None:
     labels = client.call(args.method, f"{_path(args)}/labels/{quote(args.label, safe='')}")["labels"]
     done(f"Labels of experiment {args.experiment_id}: {', '.join(labels) or 'none'}")
-    return OK
 
 
-def _move(client: Client, args: argparse.Namespace) -> int:
+def _move(client: Client, args: argparse.Namespace) -> None:
     project = places.project(client, args.workspace_name, args.project_name)
     body = {"experimentId": args.experiment_id, "destinationProjectId": project["id"]}
     client.post(f"{_path(args)}/move", body)
     done(f"Moved experiment {args.experiment_id} to {args.workspace_name}/{project['name']}")
-    return OK
 
 
-def _download_code(client: Client, args: argparse.Namespace) -> int:
+def _download_code(client: Client, args: argparse.Namespace) -> None:
     if not args.output_dir.is_dir():
         raise CliError(f"there is no folder {args.output_dir}.")
     archive = base64.b64decode(client.get(f"{_path(args)}/model_def")["b64Tgz"])
     file = args.output_dir / f"experiment_{args.experiment_id}_model_def.tgz"
     file.write_bytes(archive)
     done(f"Wrote {file}")
-    return OK
 
 
-def _delete_event_files(client: Client, args: argparse.Namespace) -> int:
+def _delete_event_files(client: Client, args: argparse.Namespace) -> None:
     question = f"Delete the TensorBoard files of experiment {args.experiment_id}?"
     output.confirm(question, "Nothing was deleted.", args.yes or not output.is_interactive())
     client.call("DELETE", f"{_path(args)}/tensorboard-files")
     done(f"Deleted the TensorBoard files of experiment {args.experiment_id}")
-    return OK

@@ -8,7 +8,7 @@ from typing import List
 
 from trainmaster.cli import host_adding, host_measured, host_pairs, output
 from trainmaster.cli.agent import hosts_of, running, tell_stopped
-from trainmaster.cli.arguments import Adder
+from trainmaster.cli.arguments import Adder, given
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.host_rows import CHECKS, HOSTS, show_doctor, show_host
 from trainmaster.cli.output import done, say
@@ -57,22 +57,20 @@ def add(add_noun: Adder) -> None:
     parser.set_defaults(run=_remove, action="remove the host")
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     hosts: List[Json] = client.hosts()
     output.show(hosts, HOSTS, args.output)
     if args.output == "table" and not hosts:
         say("There are no hosts yet. If `ssh gpu1` works, run: trainmaster host add gpu1")
-    return OK
 
 
-def _show(client: Client, args: argparse.Namespace) -> int:
+def _show(client: Client, args: argparse.Namespace) -> None:
     host = client.host(args.name)
     if args.output == "table":
         measured = client.host_samples(args.name, host_measured.NAMES, host_measured.SECONDS)
         show_host(host, measured)
     else:
         output.show_one(host, HOSTS, args.output)
-    return OK
 
 
 def _doctor(client: Client, args: argparse.Namespace) -> int:
@@ -105,9 +103,8 @@ def _doctor(client: Client, args: argparse.Namespace) -> int:
     return FAILED if failed or host["state"] in ("failed", "suspended", "lost") else OK
 
 
-def _edit(client: Client, args: argparse.Namespace) -> int:
-    wanted = {"python": args.python, "activate": args.activate, "pool": args.pool}
-    changes = {field: value for field, value in wanted.items() if value is not None}
+def _edit(client: Client, args: argparse.Namespace) -> None:
+    changes = given(python=args.python, activate=args.activate, pool=args.pool)
     if not changes:
         raise UsageError("name at least one of --python, --activate and --pool.")
     host = client.edit_host(args.name, changes)
@@ -117,21 +114,18 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
             say(f"The server tests it first; see the result with `trainmaster host show {args.name}`.")
     else:
         output.show_one(host, HOSTS, args.output)
-    return OK
 
 
-def _act(client: Client, args: argparse.Namespace) -> int:
+def _act(client: Client, args: argparse.Namespace) -> None:
     there = [task for task in running(client) if set(args.names) & set(hosts_of(task))]
     for name in args.names:
         client.host_action(name, args.verb)
         done(f"{_ACTIONS[args.verb][0]} {name}")
     if args.verb == "disable":
         tell_stopped(there)
-    return OK
 
 
-def _remove(client: Client, args: argparse.Namespace) -> int:
+def _remove(client: Client, args: argparse.Namespace) -> None:
     output.confirm(f"Remove the host {args.name}?", "Nothing was removed.", args.yes)
     client.remove_host(args.name)
     done(f"Removed host {args.name}")
-    return OK

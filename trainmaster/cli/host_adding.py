@@ -7,6 +7,7 @@ import time
 from typing import Any, List, Optional, Tuple
 
 from trainmaster.cli import output
+from trainmaster.cli.arguments import given
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.host_rows import interpreter_lines, show_doctor, slots_held
 from trainmaster.cli.output import ask, ask_text, done, say
@@ -56,7 +57,14 @@ def _slots(text: str) -> int:
 
 
 def add_host(client: Client, args: argparse.Namespace) -> int:
-    body = _optional(args)
+    body = given(
+        pool=args.pool,
+        slots=args.slots,
+        python=args.python,
+        activate=args.activate,
+        workdir=args.workdir,
+        gangAddress=args.gang_address,
+    )
     if args.target == LOCAL:
         body.update(name=args.name or LOCAL, transport="local")
     else:
@@ -81,18 +89,6 @@ def _half_added(client: Client, body: Json) -> Optional[Json]:
         return None
     say(f"{host['name']} was added before; its host key has not been accepted yet.")
     return host
-
-
-def _optional(args: argparse.Namespace) -> Json:
-    given = {
-        "pool": args.pool,
-        "slots": args.slots,
-        "python": args.python,
-        "activate": args.activate,
-        "workdir": args.workdir,
-        "gangAddress": args.gang_address,
-    }
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def _reached(args: argparse.Namespace, route: Route) -> Json:
@@ -200,17 +196,14 @@ def _choose_interpreter(client: Client, host: Json, agreed: bool) -> None:
     if len(lines) < 2 or agreed or not output.is_interactive():
         return
     paths = [str(found["path"]) for found in host["interpreters"]]
-    current = _index(paths, host.get("python"))
+    current = paths.index(host["python"]) if host.get("python") in paths else 0
     say("\nWhich Python should jobs on this host use?")
     for number, line in enumerate(lines, 1):
         say(f"  {number}  {line}")
     chosen = _number(ask_text(f"[{current + 1}] "), current, len(paths))
     if paths[chosen] != host.get("python"):
-        _set_python(client, str(host["name"]), paths[chosen])
-
-
-def _index(paths: List[str], current: Optional[str]) -> int:
-    return paths.index(current) if current in paths else 0
+        client.edit_host(str(host["name"]), {"python": paths[chosen]})
+        done(f"Jobs on {host['name']} use {paths[chosen]}")
 
 
 def _number(text: str, current: int, count: int) -> int:
@@ -219,8 +212,3 @@ def _number(text: str, current: int, count: int) -> int:
     if not text.isdigit() or not 1 <= int(text) <= count:
         raise CliError(f"found {text!r}, allowed: 1 to {count}.")
     return int(text) - 1
-
-
-def _set_python(client: Client, name: str, path: str) -> None:
-    client.edit_host(name, {"python": path})
-    done(f"Jobs on {name} use {path}")

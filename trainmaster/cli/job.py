@@ -7,11 +7,12 @@ from typing import Any, List, Optional
 
 from trainmaster.cli import job_edits, output
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.job_edits import local_clock
 from trainmaster.cli.output import SHORT_ID, Column, local_time
 from trainmaster.client import Client, Json
 from trainmaster.http import Answered
+from trainmaster.quantities import counted
 
 
 def add(add_noun: Adder) -> None:
@@ -79,23 +80,21 @@ def _starts(row: Json) -> Optional[str]:
     return "unknown" if row.get("reason") else None
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     user = client.me()["username"] if args.mine else None
     rows = client.job_queue(args.resource_pool, output.limit(args), args.offset, args.reverse, user)
     columns = _columns(_is_weighted(client, args.resource_pool), args.output == "table")
     if args.why or args.output != "table":
         columns += [Column("Waiting for", _reason), Column("Starts", _starts)]
     output.show(rows, columns, args.output)
-    return OK
 
 
-def _explain(client: Client, args: argparse.Namespace) -> int:
+def _explain(client: Client, args: argparse.Namespace) -> None:
     found = client.explain_job(_job_id(client, args.job_id))
     if args.output in output.STRUCTURED:
         output.structured(found, args.output)
     else:
         print("\n".join(_explained(found)))
-    return OK
 
 
 def _job_id(client: Client, given: str) -> str:
@@ -121,13 +120,12 @@ def _job_id(client: Client, given: str) -> str:
 def _explained(found: Json) -> List[str]:
     """The job's place, task by task all that it waits for and when it starts, and the last edits."""
     ahead = (found.get("summary") or {}).get("jobsAhead", -1)
-    place = f", {ahead} job{'' if ahead == 1 else 's'} ahead" if ahead >= 0 else ""
+    place = f", {counted(ahead, 'job')} ahead" if ahead >= 0 else ""
     leaving = f", {found['leaving']}" if found.get("leaving") else ""
     job = f"Job {found['jobId'][:SHORT_ID]} in pool {found['resourcePool']}"
     lines = [f"{job}: {found['state'].lower()}{leaving}{place}"]
     for task in found["tasks"]:
-        slots = "1 slot" if task["slots"] == 1 else f"{task['slots']} slots"
-        lines.append(f"{task['taskId']} ({slots}): {task['state'].lower()}")
+        lines.append(f"{task['taskId']} ({counted(task['slots'], 'slot')}): {task['state'].lower()}")
         if task.get("blockers") is not None:
             lines += _waits(task)
     if found.get("edits"):

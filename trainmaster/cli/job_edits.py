@@ -8,10 +8,10 @@ from datetime import datetime, timezone
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from trainmaster.cli import output
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import SHORT_ID, clean, done, is_interactive, say
 from trainmaster.client import Client, Json
-from trainmaster.quantities import duration
+from trainmaster.quantities import counted, duration
 
 #: operation → (field of the request, how its value is read)
 OPERATIONS: Dict[str, Tuple[str, Callable[[str], Any]]] = {
@@ -65,7 +65,7 @@ def _add_caution(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _update(client: Client, args: argparse.Namespace) -> int:
+def _update(client: Client, args: argparse.Namespace) -> None:
     update = {"jobId": args.job_id}
     for name in OPERATIONS:
         text = getattr(args, name.replace("-", "_"))
@@ -76,11 +76,11 @@ def _update(client: Client, args: argparse.Namespace) -> int:
     if len(update) == 1:
         options = ", ".join(f"--{name}" for name in [*OPERATIONS, _TO_TOP])
         args.usage_error(f"no change given, allowed: at least one of {options}")
-    return _send(client, [update], args)
+    _send(client, [update], args)
 
 
-def _update_batch(client: Client, args: argparse.Namespace) -> int:
-    return _send(client, [parsed(text) for text in args.updates], args)
+def _update_batch(client: Client, args: argparse.Namespace) -> None:
+    _send(client, [parsed(text) for text in args.updates], args)
 
 
 def parsed(text: str) -> Json:
@@ -106,11 +106,11 @@ def change(job_id: str, operation: str, text: str) -> Json:
         return {"jobId": job_id, field: text}  # the server has the one sentence for it
 
 
-def _send(client: Client, updates: List[Json], args: argparse.Namespace) -> int:
+def _send(client: Client, updates: List[Json], args: argparse.Namespace) -> None:
     if args.dry_run:
         found = client.preview_jobs(updates)
         print(json.dumps(found, indent=2) if args.output == "json" else "\n".join(previewed(found)))
-        return OK
+        return
     if is_interactive() and not args.yes:
         found = client.preview_jobs(updates)
         if found["stopsOthers"]:
@@ -118,12 +118,10 @@ def _send(client: Client, updates: List[Json], args: argparse.Namespace) -> int:
             output.confirm("This stops other users' work. Continue?", "Nothing was changed.")
     changes = client.update_jobs(updates)
     done("\n".join(map(clean, changes)) if changes else "No change was needed.")
-    return OK
 
 
-def _undo(client: Client, args: argparse.Namespace) -> int:
+def _undo(client: Client, args: argparse.Namespace) -> None:
     done("\n".join(map(clean, client.undo_edit())))
-    return OK
 
 
 # --- the preview as text ------------------------------------------------------------------------------------
@@ -162,7 +160,6 @@ def _table(headings: List[str], rows: List[List[Any]]) -> List[str]:
 
 def _stop(stop: Json, now: datetime) -> str:
     runs = f"{stop['runs']} runs of " if stop.get("runs", 1) > 1 else ""
-    slots = "1 slot" if stop["slots"] == 1 else f"{stop['slots']} slots"
     if stop["neverSaved"]:
         saved = f"it has never saved and would lose {_age(stop['startedAt'], now)} of work"
     elif stop.get("lastSavedAt"):
@@ -170,7 +167,7 @@ def _stop(stop: Json, now: datetime) -> str:
     else:
         saved = f"it has not saved in {_age(stop['startedAt'], now)}; it will save when asked to stop"
     whose = "yours" if stop["mine"] else f"of {stop['username']}"
-    return f"{runs}job {stop['jobId'][:SHORT_ID]} {stop['name']} ({slots}, {whose}): {saved}"
+    return f"{runs}job {stop['jobId'][:SHORT_ID]} {stop['name']} ({counted(stop['slots'], 'slot')}, {whose}): {saved}"
 
 
 def _start(start: Json) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from trainmaster import quantities
 from trainmaster.cli import output
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK, UsageError
+from trainmaster.cli.errors import UsageError
 from trainmaster.cli.output import Column, done, local_time
 from trainmaster.client import Client, Json
 
@@ -71,20 +71,14 @@ def _days(text: str) -> int:
     return days
 
 
-def _set(client: Client, args: argparse.Namespace) -> int:
+def _set(client: Client, args: argparse.Namespace) -> None:
     found = args.find(client, args)
     entity_id = quote(found, safe="")
     client.call("PUT", f"/api/v1/{args.noun}s/{entity_id}/retain_logs", {"numDays": args.days})
     kept = {None: "as set by its config or the server", -1: "forever"}.get(
-        args.days, f"for {days_in_words(args.days)}"
+        args.days, f"for {quantities.counted(args.days, 'day')}"
     )
     done(f"The log of {args.noun} {found} is kept {kept}")
-    return OK
-
-
-def days_in_words(days: int) -> str:
-    """`1 day`, `30 days`."""
-    return f"{days} day" + ("" if days == 1 else "s")
 
 
 _COLUMNS = [
@@ -103,7 +97,7 @@ def _asked(client: Client, args: argparse.Namespace) -> Json:
     return dict(client.get("/api/v1/logs/retention", query))
 
 
-def _show(client: Client, args: argparse.Namespace) -> int:
+def _show(client: Client, args: argparse.Namespace) -> None:
     found = _asked(client, args)
     if args.output in output.STRUCTURED:
         output.structured(found, args.output)
@@ -111,12 +105,11 @@ def _show(client: Client, args: argparse.Namespace) -> int:
         output.show(found["logs"], _COLUMNS, "csv")
     else:
         default = found["defaultDays"]
-        kept = "forever" if default == -1 else f"for {days_in_words(default)} after the end"
+        kept = "forever" if default == -1 else f"for {quantities.counted(default, 'day')} after the end"
         print(f"Logs stored: {_sum(found['holds'])}. By default, logs are kept {kept}.")
         print(_would_go(found))
         if found["logs"]:
             output.show(found["logs"], _COLUMNS, "table")
-    return OK
 
 
 def _would_go(found: Json) -> str:
@@ -134,13 +127,13 @@ def _sum(held: Json) -> str:
     return f"{counted}, {quantities.size(int(held['storedBytes']))} ({quantities.size(int(held['textBytes']))} of text)"
 
 
-def _cleanup(client: Client, args: argparse.Namespace) -> int:
+def _cleanup(client: Client, args: argparse.Namespace) -> None:
     found = _asked(client, args)
     if args.dry_run or not found["due"]["logs"]:
         print(_would_go(found))
         if found["logs"]:
             output.show(found["logs"], _COLUMNS, "table")
-        return OK
+        return
     if not args.yes:
         if not output.is_interactive():
             raise UsageError(
@@ -151,4 +144,3 @@ def _cleanup(client: Client, args: argparse.Namespace) -> int:
     removed = client.post("/api/v1/cleanup_logs")
     rest = " The rest is being removed in the background." if removed.get("more") else ""
     done(f"Removed {int(removed['removedCount']):,} lines of {int(removed['removedLogs']):,} logs.{rest}")
-    return OK

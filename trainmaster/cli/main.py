@@ -17,6 +17,7 @@ from trainmaster.address import BadAddress
 from trainmaster.cli import (
     agent,
     beginning,
+    browser_services,
     checkpoint,
     command,
     completion,
@@ -25,7 +26,6 @@ from trainmaster.cli import (
     job,
     log_retention,
     master,
-    notebook,
     offline,
     paging,
     pool,
@@ -36,7 +36,6 @@ from trainmaster.cli import (
     slot,
     task,
     template,
-    tensorboards,
     token,
     trial,
     user,
@@ -57,8 +56,7 @@ _NOUNS = (
     checkpoint,
     command,
     shell,
-    notebook,
-    tensorboards,
+    browser_services,
     job,
     pool,
     resources,
@@ -126,13 +124,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         return FAILED
     except (UsageError, BadAddress) as error:
         return _failed(args, str(error), USAGE)
-    except (CliError, UnreadableCredentials) as error:
-        return _failed(args, str(error), FAILED)
     except Answered as error:
         return _failed(args, answered(error), FAILED)
     except Unreachable as error:
         return _failed(args, unreachable(error), FAILED)
-    except HttpError as error:
+    except (CliError, UnreadableCredentials, HttpError) as error:
         return _failed(args, str(error), FAILED)
     except KeyboardInterrupt:
         return _interrupted(args)
@@ -153,10 +149,10 @@ def _print_anything() -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command itself, logged in unless it says that it goes alone."""
+    """Run the command, logged in unless it goes alone; its exit code. A command that returns None has succeeded."""
     if hasattr(args, "run_alone"):
         return int(args.run_alone(args) or OK)
-    return int(args.run(log_in(args), args))
+    return int(args.run(log_in(args), args) or OK)
 
 
 def _failed(args: argparse.Namespace, sentence: str, code: int) -> int:

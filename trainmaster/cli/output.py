@@ -15,7 +15,7 @@ from typing import Any, Callable, List, NamedTuple, Optional, Sequence, TextIO
 
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import paging
-from trainmaster.cli.errors import OK, CliError, Declined
+from trainmaster.cli.errors import CliError, Declined
 from trainmaster.client import Json
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -113,13 +113,12 @@ def show_one(record: Json, columns: Sequence[Column], form: str) -> None:
             print(f"{column.heading + ':':<{width + 1}} {clean(_cell(column.value(record)))}")
 
 
-def told(record: Json, columns: Sequence[Column], args: argparse.Namespace, sentence: str) -> int:
-    """What was done as a sentence, or the record where a form was asked for; the exit code."""
+def told(record: Json, columns: Sequence[Column], args: argparse.Namespace, sentence: str) -> None:
+    """What was done as a sentence, or the record where a form was asked for."""
     if args.output == "table":
         done(sentence)
     else:
         show_one(record, columns, args.output)
-    return OK
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

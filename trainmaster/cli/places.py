@@ -6,7 +6,7 @@ import argparse
 from typing import Any, Callable, List, Sequence, Tuple
 
 from trainmaster.cli import output
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import done
 from trainmaster.client import Client, Json
 
@@ -58,11 +58,10 @@ def add_paging(parser: argparse.ArgumentParser, sorts: Sequence[str]) -> None:
 
 def show_page(
     client: Client, args: argparse.Namespace, path: str, field: str, columns: Sequence[output.Column]
-) -> int:
+) -> None:
     """The rows that the options of `add_paging` ask for."""
     rows = client.pages(path, field, query(args.sort_by, args.order_by), args.limit, args.offset)
     output.show(rows, columns, args.output)
-    return OK
 
 
 def add_ends(
@@ -77,16 +76,14 @@ def add_ends(
     parser.set_defaults(run=_delete, action=f"delete the {word}", **about)
 
 
-def _archive(client: Client, args: argparse.Namespace) -> int:
+def _archive(client: Client, args: argparse.Namespace) -> None:
     found = args.found(client, args)
     client.post(f"/api/v1/{args.word}s/{found['id']}/{args.verb}")
     done(f"{args.verb.capitalize()}d {args.word} {found['name']}")
-    return OK
 
 
-def _delete(client: Client, args: argparse.Namespace) -> int:
+def _delete(client: Client, args: argparse.Namespace) -> None:
     found = args.found(client, args)
     output.confirm(f"Delete the {args.word} {found['name']}?", "Nothing was deleted.", args.yes)
     client.call("DELETE", f"/api/v1/{args.word}s/{found['id']}")
     done(f"Deleted {args.word} {found['name']}")
-    return OK

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from trainmaster.cli import output
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK, UsageError
+from trainmaster.cli.errors import UsageError
 from trainmaster.cli.output import SHORT_ID, Column, done
 from trainmaster.client import Client, Json
 
@@ -127,26 +127,21 @@ def _floors(texts: List[str]) -> Json:
     return floors
 
 
-def _scheduler(row: Json) -> str:
-    return str(row.get("scheduler") or "").replace("_", " ")
-
-
 def _default(row: Json) -> str:
     named = {"compute": row.get("defaultComputePool"), "aux": row.get("defaultAuxPool")}
     return ", ".join(name for name, wears in named.items() if wears)
 
 
-def _aux(row: Json) -> str:
-    return f"{row.get('auxContainersRunning')}/{row.get('auxContainerCapacity')}"
-
-
 _POOLS = [
     Column("Name", lambda row: row["name"]),
-    Column("Scheduler", _scheduler),
+    Column("Scheduler", lambda row: str(row.get("scheduler") or "").replace("_", " ")),
     Column("Default", _default),
     Column("Agents", lambda row: row.get("numAgents")),
     Column("Slots (used/all)", lambda row: f"{row.get('slotsUsed')}/{row.get('slotsAvailable')}"),
-    Column("Aux (running/capacity)", _aux),
+    Column(
+        "Aux (running/capacity)",
+        lambda row: f"{row.get('auxContainersRunning')}/{row.get('auxContainerCapacity')}",
+    ),
     Column("Scheduled", lambda row: (row.get("stats") or {}).get("scheduledCount")),
     Column("Queued", lambda row: (row.get("stats") or {}).get("queuedCount")),
     Column("Accelerator", lambda row: row.get("accelerator")),
@@ -172,14 +167,12 @@ def _path(name: str) -> str:
     return f"/api/v1/resource-pools/{quote(name, safe='')}"
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     output.show(client.resource_pools(), _POOLS, args.output)
-    return OK
 
 
-def _describe(client: Client, args: argparse.Namespace) -> int:
+def _describe(client: Client, args: argparse.Namespace) -> None:
     output.show_one(client.get(_path(args.name))["resourcePool"], _DETAILS, args.output)
-    return OK
 
 
 _SLOTS = [
@@ -197,23 +190,22 @@ _SHARES_OF_JOBS = [
 ]
 
 
-def _shares(client: Client, args: argparse.Namespace) -> int:
+def _shares(client: Client, args: argparse.Namespace) -> None:
     path = f"{_path(args.name)}/shares"
     if args.jobs:
         rows, columns = client.pages(path, "jobs"), _SHARES_OF_JOBS
     else:
         rows, columns = client.get(path)["users"], _SHARES_OF_USERS
     output.show(rows, columns, args.output)
-    return OK
 
 
-def _create(client: Client, args: argparse.Namespace) -> int:
+def _create(client: Client, args: argparse.Namespace) -> None:
     body = {"name": args.name, **_rules(args)}
     made = client.post("/api/v1/resource-pools", body)["resourcePool"]
-    return output.told(made, _DETAILS, args, f"Created pool {args.name}")
+    output.told(made, _DETAILS, args, f"Created pool {args.name}")
 
 
-def _edit(client: Client, args: argparse.Namespace) -> int:
+def _edit(client: Client, args: argparse.Namespace) -> None:
     rules = _rules(args)
     if not rules:
         raise UsageError("name at least one rule to change; see --help.")
@@ -221,7 +213,7 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
     answer = client.call("PATCH", _path(args.name), rules)
     changes = _changes(before, answer["resourcePool"], answer.get("changed") or [])
     sentence = f"Changed pool {args.name}: {', '.join(changes)}" if changes else "Nothing changed."
-    return output.told(answer["resourcePool"], _DETAILS, args, sentence)
+    output.told(answer["resourcePool"], _DETAILS, args, sentence)
 
 
 def _changes(before: Json, after: Json, fields: List[str]) -> List[str]:
@@ -242,15 +234,13 @@ def _in_words(value: Any) -> str:
     return "none" if value in (None, "") else str(value)
 
 
-def _delete(client: Client, args: argparse.Namespace) -> int:
+def _delete(client: Client, args: argparse.Namespace) -> None:
     output.confirm(f"Delete the pool {args.name}?", "Nothing was deleted.", args.yes)
     client.call("DELETE", _path(args.name))
     done(f"Deleted pool {args.name}")
-    return OK
 
 
-def _move(client: Client, args: argparse.Namespace) -> int:
+def _move(client: Client, args: argparse.Namespace) -> None:
     for host in args.hosts:
         client.call("PATCH", f"/api/v1/hosts/{quote(host, safe='')}", {"pool": args.name})
         done(f"Moved host {host} to pool {args.name}")
-    return OK

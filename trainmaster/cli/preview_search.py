@@ -10,7 +10,7 @@ from typing import List, Optional
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import output
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK, UsageError
+from trainmaster.cli.errors import UsageError
 from trainmaster.cli.submission import add_fields, config_text
 from trainmaster.client import Client, Json
 
@@ -46,7 +46,7 @@ def _positive(text: str) -> float:
     return seconds
 
 
-def _preview(client: Client, args: argparse.Namespace) -> int:
+def _preview(client: Client, args: argparse.Namespace) -> None:
     config = yamltext.load(config_text(args.config_file, args.config))
     if not isinstance(config, dict) or "searcher" not in config:
         raise UsageError(f"{args.config_file} has no section `searcher`.")
@@ -57,9 +57,8 @@ def _preview(client: Client, args: argparse.Namespace) -> int:
     cost = _cost(summary, args.seconds_per_unit)
     if args.json:
         print(json.dumps({**summary, **cost}, indent=2))
-        return OK
+        return
     print("\n".join(_lines(summary, cost)))
-    return OK
 
 
 def _cost(summary: Json, seconds_per_unit: Optional[float]) -> Json:

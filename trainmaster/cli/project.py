@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, List
 
 from trainmaster.cli import output, places
-from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK, UsageError
+from trainmaster.cli.arguments import Adder, given
+from trainmaster.cli.errors import UsageError
 from trainmaster.cli.experiment import EXPERIMENTS
 from trainmaster.cli.output import Column, done
 from trainmaster.cli.workspace import PROJECTS, list_projects
@@ -75,17 +75,16 @@ def _experiments(client: Client, found: Json, archived_too: bool, query: List[An
     return [("projectId", found["id"]), *only, *query]
 
 
-def _list_experiments(client: Client, args: argparse.Namespace) -> int:
+def _list_experiments(client: Client, args: argparse.Namespace) -> None:
     found = _found(client, args)
     query = _experiments(client, found, args.all, list(places.query(args.sort_by, args.order_by)))
     if not args.all:
         query.append(("users", client.me()["username"]))
     rows = client.pages("/api/v1/experiments", "experiments", query, args.limit, args.offset)
     output.show(rows, EXPERIMENTS, args.output)
-    return OK
 
 
-def _describe(client: Client, args: argparse.Namespace) -> int:
+def _describe(client: Client, args: argparse.Namespace) -> None:
     found = _found(client, args)
     query = _experiments(client, found, args.all, list(places.query("id", "asc")))
     rows = client.pages("/api/v1/experiments", "experiments", query)
@@ -95,31 +94,25 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
         output.show(rows, EXPERIMENTS, "table")
     else:
         output.show_one({**found, "experiments": rows}, _DETAILS, args.output)
-    return OK
 
 
-def _create(client: Client, args: argparse.Namespace) -> int:
+def _create(client: Client, args: argparse.Namespace) -> None:
     workspace = places.workspace(client, args.workspace_name)
-    given = {"name": args.name, "description": args.description, "key": args.key}
-    body = {field: value for field, value in given.items() if value is not None}
+    body = given(name=args.name, description=args.description, key=args.key)
     made = client.post(f"/api/v1/workspaces/{workspace['id']}/projects", body)["project"]
-    return output.told(
-        made, _DETAILS, args, f"Created project {made['name']} ({made['id']}) in {workspace['name']}"
-    )
+    output.told(made, _DETAILS, args, f"Created project {made['name']} ({made['id']}) in {workspace['name']}")
 
 
-def _edit(client: Client, args: argparse.Namespace) -> int:
-    given = {"name": args.new_name, "description": args.description, "key": args.key}
-    changes = {field: value for field, value in given.items() if value is not None}
+def _edit(client: Client, args: argparse.Namespace) -> None:
+    changes = given(name=args.new_name, description=args.description, key=args.key)
     if not changes:
         raise UsageError("no change given, allowed: --new-name, --description or --key.")
     found = _found(client, args)
     changed = client.call("PATCH", f"/api/v1/projects/{found['id']}", changes)["project"]
-    return output.told(changed, _DETAILS, args, f"Changed project {changed['name']}")
+    output.told(changed, _DETAILS, args, f"Changed project {changed['name']}")
 
 
-def _move(client: Client, args: argparse.Namespace) -> int:
+def _move(client: Client, args: argparse.Namespace) -> None:
     found, to = _found(client, args), places.workspace(client, args.destination)
     client.post(f"/api/v1/projects/{found['id']}/move", {"destinationWorkspaceId": to["id"]})
     done(f"Moved project {found['name']} to workspace {to['name']}")
-    return OK

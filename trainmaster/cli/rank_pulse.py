@@ -8,7 +8,7 @@ from typing import Any, Callable, List, Optional
 from urllib.parse import quote
 
 from trainmaster.cli import output
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import Column
 from trainmaster.client import Client, Json
 
@@ -52,14 +52,13 @@ def add(verbs: Any, name: str, kind: Callable[[str], Any], find: Find) -> None:
     )
 
 
-def _pulse(client: Client, task_id: str, args: argparse.Namespace) -> int:
+def _pulse(client: Client, task_id: str, args: argparse.Namespace) -> None:
     rows = _ranks(client, task_id)
     rows.sort(key=lambda row: (not row.get("mark"), row["rank"]))
     output.show(rows, _COLUMNS, args.output)
-    return OK
 
 
-def _stack(client: Client, task_id: str, args: argparse.Namespace) -> int:
+def _stack(client: Client, task_id: str, args: argparse.Namespace) -> None:
     ranks = _wanted(client, task_id, args)
     for start in range(0, len(ranks), _AT_ONCE):
         body = {"ranks": ranks[start : start + _AT_ONCE]}
@@ -69,7 +68,6 @@ def _stack(client: Client, task_id: str, args: argparse.Namespace) -> int:
                 print(json.dumps(stack))
             else:
                 print(_safe(stack.get("text") or f"rank {stack['rank']}: {stack['message']}\n"))
-    return OK
 
 
 def _wanted(client: Client, task_id: str, args: argparse.Namespace) -> List[int]:

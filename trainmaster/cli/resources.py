@@ -8,7 +8,6 @@ from typing import Any, Callable, List, Tuple
 
 from trainmaster.cli import output
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK
 from trainmaster.cli.output import Column, local_time
 from trainmaster.client import Client, Json
 
@@ -74,21 +73,21 @@ _SUMS = [
 _BY = (("user", "byUsername"), ("pool", "byResourcePool"), ("label", "byExperimentLabel"))
 
 
-def _raw(client: Client, args: argparse.Namespace) -> int:
-    return _print(client, args, "raw", _times(args), _ENTRIES, lambda entries: entries)
+def _raw(client: Client, args: argparse.Namespace) -> None:
+    _print(client, args, "raw", _times(args), _ENTRIES, lambda entries: entries)
 
 
-def _attempts(client: Client, args: argparse.Namespace) -> int:
-    return _print_csv(client, "allocations-csv", _times(args))
+def _attempts(client: Client, args: argparse.Namespace) -> None:
+    _print_csv(client, "allocations-csv", _times(args))
 
 
 def _times(args: argparse.Namespace) -> Query:
     return [("timestamp_after", args.timestamp_after), ("timestamp_before", args.timestamp_before)]
 
 
-def _aggregated(client: Client, args: argparse.Namespace) -> int:
+def _aggregated(client: Client, args: argparse.Namespace) -> None:
     query = [("start_date", args.start_date), ("end_date", args.end_date), ("period", args.period)]
-    return _print(client, args, "aggregated", query, _SUMS, _flat)
+    _print(client, args, "aggregated", query, _SUMS, _flat)
 
 
 def _flat(entries: List[Json]) -> List[Json]:
@@ -112,20 +111,19 @@ def _print(
     query: Query,
     columns: List[Column],
     rows: Callable[[List[Json]], List[Json]],
-) -> int:
+) -> None:
     if args.output == "csv":
-        return _print_csv(client, what, query)
+        _print_csv(client, what, query)
+        return
     answer = client.get(f"/api/v1{_PATH}{what}", query)
     if args.output in output.STRUCTURED:
         output.structured(answer, args.output)
     else:
         output.show(rows(answer["resourceEntries"]), columns, "table")
-    return OK
 
 
-def _print_csv(client: Client, what: str, query: Query) -> int:
+def _print_csv(client: Client, what: str, query: Query) -> None:
     """The server's file as it comes: it may be long."""
     for piece in client.pieces(f"{_PATH}{what}", query):
         sys.stdout.buffer.write(piece)
     sys.stdout.flush()
-    return OK

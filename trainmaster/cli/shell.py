@@ -81,14 +81,13 @@ def _log_in(client: Client, shell_id: str, args: argparse.Namespace) -> int:
     return code
 
 
-def _show_command(client: Client, args: argparse.Namespace, kind: task_verbs.Kind) -> int:
+def _show_command(client: Client, args: argparse.Namespace, kind: task_verbs.Kind) -> None:
     shell_id = str(kind.record(client, args.id)["id"])
     record = task_verbs.wait_until_ready(client, kind, shell_id, args)
     print(shlex.join(_command(client, record, _kept(shell_id), args.user)))
-    return OK
 
 
-def _ssh_config(client: Client, args: argparse.Namespace, kind: task_verbs.Kind) -> int:
+def _ssh_config(client: Client, args: argparse.Namespace, kind: task_verbs.Kind) -> None:
     """Print it. The key is kept on this machine, and the login is looked up anew whenever ssh connects."""
     name = args.name or ""
     if name and not _HOST.fullmatch(name):
@@ -99,7 +98,6 @@ def _ssh_config(client: Client, args: argparse.Namespace, kind: task_verbs.Kind)
     print(f"Host {name or 'trainmaster-' + shell_id[:SHORT_ID]}")
     for key, value in (("HostName", shell_id), ("User", way.user), ("IdentityFile", way.key), *way.options):
         print(f"    {key} {value}")
-    return OK
 
 
 def _kept(shell_id: str) -> Path:
@@ -158,7 +156,7 @@ def _command(client: Client, record: Json, folder: Path, user: Optional[str]) ->
     return ["ssh", *words, f"{way.user}@{record['id']}"]
 
 
-def _tunnel(client: Client, args: argparse.Namespace, kind: task_verbs.Kind) -> int:
+def _tunnel(client: Client, args: argparse.Namespace, kind: task_verbs.Kind) -> None:
     """Until either side has said all."""
     tunnel = connect(client.connection(), f"/proxy/{args.id}/")
     threading.Thread(target=_carry_out, args=(tunnel,), daemon=True).start()
@@ -171,7 +169,6 @@ def _tunnel(client: Client, args: argparse.Namespace, kind: task_verbs.Kind) -> 
         pass  # ssh has left, or the server
     finally:
         tunnel.close()
-    return OK
 
 
 def _carry_out(tunnel: WebSocket) -> None:

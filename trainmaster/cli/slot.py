@@ -8,7 +8,6 @@ from urllib.parse import quote
 from trainmaster.cli import output
 from trainmaster.cli.agent import confirm_stops, hosts_of, running, tell_stopped
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK
 from trainmaster.cli.output import Column, done, say
 from trainmaster.client import Client, Json
 
@@ -56,27 +55,25 @@ def _other(row: Json) -> str:
     return str((row.get("container") or {}).get("id") or "FREE")
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     rows = [
         {**slot, "agent": {"id": agent["id"], "resourcePools": agent.get("resourcePools")}}
         for agent in client.pages("/api/v1/agents", "agents")
         for slot in (agent.get("slots") or {}).values()
     ]
     output.show(rows, _SLOTS, args.output)
-    return OK
 
 
 def _path(args: argparse.Namespace, verb: str) -> str:
     return f"/api/v1/agents/{quote(args.agent_id, safe='')}/slots/{args.slot_id}/{verb}"
 
 
-def _enable(client: Client, args: argparse.Namespace) -> int:
+def _enable(client: Client, args: argparse.Namespace) -> None:
     client.post(_path(args, "enable"))
     done(f"Enabled slot {args.slot_id} of agent {args.agent_id}")
-    return OK
 
 
-def _disable(client: Client, args: argparse.Namespace) -> int:
+def _disable(client: Client, args: argparse.Namespace) -> None:
     there = [task for task in running(client) if args.slot_id in hosts_of(task).get(args.agent_id, [])]
     what = f"Disabling slot {args.slot_id} of {args.agent_id}"
     if not args.drain:
@@ -85,7 +82,6 @@ def _disable(client: Client, args: argparse.Namespace) -> int:
     done(f"{'Draining' if args.drain else 'Disabled'} slot {args.slot_id} of agent {args.agent_id}")
     if not args.drain:
         tell_stopped(there)
-        return OK
+        return
     for task in there:
         say(f"Still in progress there: {output.clean(str(task.get('name')))}")
-    return OK

@@ -76,30 +76,23 @@ def _route(target: Target, seen: "frozenset[str]") -> Route:
     if target.host in seen or len(seen) > _MOST_JUMPS:
         raise CliError(f"your ssh config is circular: {target.host} is its own jump host.")
     options = effective(target)
-    hop = Hop(options["hostname"], int(options["port"]), options["user"], target.words)
+    hop = _hop(target, options)
     chain = _chain(target, options)
     if not chain:
         return Route(hop, [])
     first = _route(chain[0], seen | {target.host})  # only the first one's own jumps are used, as ssh does
-    rest = [_hop(jump) for jump in chain[1:]]
+    rest = [_hop(jump, effective(jump)) for jump in chain[1:]]
     return Route(hop, [*first.jumps, first.target, *rest])
 
 
-def _hop(target: Target) -> Hop:
-    options = effective(target)
+def _hop(target: Target, options: Dict[str, str]) -> Hop:
     return Hop(options["hostname"], int(options["port"]), options["user"], target.words)
 
 
 def effective(target: Target) -> Dict[str, str]:
     """The options that `ssh -G` prints, the first of each name. Raises CliError."""
     try:
-        answer = subprocess.run(
-            ["ssh", "-G", *target.words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
+        answer = _asked("ssh", "-G", *target.words)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise CliError(f"`ssh -G {target.host}` failed: {error}.") from error
     if answer.returncode:
@@ -110,6 +103,12 @@ def effective(target: Target) -> Dict[str, str]:
         name, _, value = line.strip().partition(" ")
         found.setdefault(name.lower(), value)
     return found
+
+
+def _asked(*words: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False
+    )
 
 
 def _chain(target: Target, options: Dict[str, str]) -> List[Target]:
@@ -145,13 +144,7 @@ def known_fingerprints(address: str, port: int) -> List[str]:
     """SHA256:… of the keys that the user's known_hosts has for an address; none where that cannot be told."""
     name = address if port == 22 else f"[{address}]:{port}"
     try:
-        answer = subprocess.run(
-            ["ssh-keygen", "-l", "-F", name],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
+        answer = _asked("ssh-keygen", "-l", "-F", name)
     except (OSError, subprocess.TimeoutExpired):
         return []
     return re.findall(r"SHA256:[A-Za-z0-9+/]+", answer.stdout.decode(errors="replace"))

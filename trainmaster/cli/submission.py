@@ -1,4 +1,4 @@
-"""`experiment create`: check, pack, send."""
+"""`experiment create`: check, pack, send; with --test-mode one batch of it, on the cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Callable, List, Optional, Set
 
 import trainmaster.yamltext as yamltext
 from trainmaster import context, quantities
-from trainmaster.cli import one_batch
 from trainmaster.cli.errors import OK, CliError
 from trainmaster.cli.output import Bar, done, lines_of, say, say_notices
 from trainmaster.client import Client, Json
@@ -18,6 +17,9 @@ from trainmaster.overrides import BadOverride, apply_overrides
 
 Follow = Callable[[Client, int, argparse.Namespace], int]
 _SLOTS_EXCEEDED = "LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"
+#: what a test of one batch keeps of the searcher
+_KEPT = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
+_NO_CHECKPOINTS = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 0}
 
 
 def add(verbs: Any, follow: Follow) -> None:
@@ -116,7 +118,7 @@ def create(client: Client, args: argparse.Namespace, follow: Follow) -> int:
         {key: value for key, value in (("template", args.template), ("projectId", args.project_id)) if value}
     )
     if args.test_mode:
-        return one_batch.run(client, request, args, follow)
+        return _try_one_batch(client, request, args, follow)
     with Bar("Sending") as bar:
         answer = client.create_experiment(request, bar)
     _show_warnings(answer)
@@ -204,3 +206,36 @@ def _show_warnings(answer: Json) -> None:
             "Warning: the experiment needs more slots than the pool has now; it will wait until there are enough.",
             "yellow",
         )
+
+
+def shortened(config: Json) -> Json:
+    """The config with one trial of one batch, without restarts and without checkpoints that stay."""
+    searcher = config.get("searcher")
+    kept = {key: searcher[key] for key in _KEPT if key in searcher} if isinstance(searcher, dict) else {}
+    return {
+        **config,
+        "description": f"[test-mode] {config.get('description') or config.get('name') or ''}".strip(),
+        "searcher": {**kept, "name": "single", "max_length": {"batches": 1}},
+        "scheduling_unit": 1,
+        "min_validation_period": {"batches": 1},
+        "max_restarts": 0,
+        "checkpoint_storage": {**(config.get("checkpoint_storage") or {}), **_NO_CHECKPOINTS},
+    }
+
+
+def _try_one_batch(client: Client, request: Json, args: argparse.Namespace, follow: Follow) -> int:
+    """Validate, submit the shortened config, follow it to its end, archive it; the exit code of that training."""
+    client.create_experiment({**request, "validateOnly": True})
+    done("✔ The config and the folder are valid")
+    config = yamltext.dump(shortened(yamltext.load(request["config"])))
+    answer = client.create_experiment({**request, "config": config, "activate": True})
+    say_notices(answer)
+    experiment_id = int(answer["experiment"]["id"])
+    done(f"✔ Created test experiment {experiment_id}: one batch, no restarts, no checkpoints kept")
+    code = follow(client, experiment_id, args)
+    client.post(f"/api/v1/experiments/{experiment_id}/archive")
+    if code == OK:
+        done("✔ The training completed")
+    else:
+        say("✘ The training failed", "red")
+    return code

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Iterator, Tuple
 
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.log_stream import log_of_trial
 from trainmaster.cli.output import done
 from trainmaster.client import Client, Json
@@ -27,7 +27,7 @@ def add(verbs: Any) -> None:
     parser.set_defaults(run=_bundle, action="write the bundle")
 
 
-def _bundle(client: Client, args: argparse.Namespace) -> int:
+def _bundle(client: Client, args: argparse.Namespace) -> None:
     if not args.output_dir.is_dir():
         raise CliError(f"there is no folder {args.output_dir}.")
     name = f"trainmaster-trial-{args.trial_id}-{time.strftime('%Y%m%dT%H%M%S')}"
@@ -44,7 +44,6 @@ def _bundle(client: Client, args: argparse.Namespace) -> int:
         if unfinished.exists():
             unfinished.unlink()
     done(f"Wrote {file}")
-    return OK
 
 
 def _contents(client: Client, trial_id: int) -> Iterator[Tuple[str, bytes]]:

@@ -9,7 +9,6 @@ from urllib.parse import quote
 from trainmaster.cli import output, rank_pulse
 from trainmaster.cli.agent import TASKS, running
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_retention import add_cleanup, add_set
 from trainmaster.cli.log_stream import End, Source, show_log
@@ -40,10 +39,9 @@ _PORTS = Column(
 )
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     rows = sorted(running(client), key=lambda row: row.get("registeredTime") or "")
     output.show(rows, [*TASKS, _PORTS], args.output)
-    return OK
 
 
 def _logs(client: Client, args: argparse.Namespace) -> int:
@@ -59,11 +57,10 @@ def _logs(client: Client, args: argparse.Namespace) -> int:
     return show_log(client, source, args)
 
 
-def _kill(client: Client, args: argparse.Namespace) -> int:
+def _kill(client: Client, args: argparse.Namespace) -> None:
     task_id = _whole_id(client, args.task_id)
     client.post(f"/api/v1/tasks/{quote(task_id, safe='')}/kill")
     done(f"Killed task {task_id}")
-    return OK
 
 
 def _whole_id(client: Client, given: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Callable, List, Mapping, NamedTuple, Optional
 from urllib.parse import quote
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import output, run_options, task_lists
+from trainmaster.cli import output, places, run_options
 from trainmaster.cli.errors import FAILED, OK, CliError
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_stream import End, Source, show_log
@@ -21,6 +21,17 @@ from trainmaster.http import HttpError
 
 ENDED = ("COMPLETED", "CANCELED", "ERROR")
 _POLL_SECONDS = 0.3
+#: as the published client names what it sorts by; `workspaceName` by the workspace's number
+_SORTS = {
+    "startTime": "startTime",
+    "id": "id",
+    "username": "username",
+    "description": "description",
+    "state": "phase",
+    "exitStatus": "exitStatus",
+    "resourcePool": "resourcePool",
+    "workspaceName": "workspaceId",
+}
 
 
 class Kind(NamedTuple):
@@ -91,7 +102,7 @@ def add_verbs(verbs: Any, kind: Kind) -> None:
     parser = verbs.add_parser(
         "list", aliases=["ls"], help=f"list your {kind.noun}s (or everyone's), newest first"
     )
-    task_lists.add_list_options(parser)
+    _add_list_options(parser)
     parser.set_defaults(run=lambda client, args: _list(client, args, kind), action=f"list the {kind.noun}s")
     parser = add_one(verbs, "describe", "show its state, host, times and how it ended", kind, _describe)
     output.add_format(parser)
@@ -113,7 +124,7 @@ def add_one(
     verb: str,
     text: str,
     kind: Kind,
-    run: Callable[[Client, argparse.Namespace, Kind], int],
+    run: Callable[[Client, argparse.Namespace, Kind], Optional[int]],
     action: str = "",
 ) -> argparse.ArgumentParser:
     """A verb about one task; `action` is what fails if it fails, if not "<verb> the <noun>"."""
@@ -179,40 +190,68 @@ def wait_until_ready(client: Client, kind: Kind, service_id: str, args: argparse
         time.sleep(_POLL_SECONDS)
 
 
-def show_started(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> int:
+def show_started(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> None:
     """With --detach its id; else where it is used, once it is ready. Raises CliError when it ends instead."""
     if args.detach:
         print(service_id)
-        return OK
+        return
     say(f"Launched {kind.noun} {service_id}")
-    return _open(client, kind, service_id, args)
+    _open(client, kind, service_id, args)
 
 
-def _open_one(client: Client, args: argparse.Namespace, kind: Kind) -> int:
-    return _open(client, kind, str(kind.record(client, args.id)["id"]), args)
+def _open_one(client: Client, args: argparse.Namespace, kind: Kind) -> None:
+    _open(client, kind, str(kind.record(client, args.id)["id"]), args)
 
 
-def _open(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> int:
+def _open(client: Client, kind: Kind, service_id: str, args: argparse.Namespace) -> None:
     url = f"{client.url}{wait_until_ready(client, kind, service_id, args)['serviceAddress']}"
     done(f"{kind.shown} is running at {url}")
     if not args.no_browser:
         webbrowser.open(url)
-    return OK
 
 
 # --- the verbs --------------------------------------------------------------------------------------------------
 
 
-def _list(client: Client, args: argparse.Namespace, kind: Kind) -> int:
-    rows = task_lists.rows_of(client, kind.path, f"{kind.noun}s", args)
-    task_lists.show([_without_key(row) for row in rows], kind.columns, args)
-    return OK
+def _add_list_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-a", "--all", action="store_true", help="include all users")
+    parser.add_argument("-q", "--quiet", action="store_true", help="only the ids")
+    parser.add_argument("-w", "--workspace-name", metavar="NAME", help="only from this workspace")
+    parser.add_argument("--sort-by", choices=list(_SORTS), default="startTime", help="default: startTime")
+    parser.add_argument("--order-by", choices=["asc", "desc"], default="desc", help="default: desc")
+    parser.add_argument("--limit", type=int, default=200, help="the newest N (default: 200); 0: all")
+    output.add_format(parser)
 
 
-def _describe(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+def _rows_of(client: Client, kind: Kind, args: argparse.Namespace) -> List[Json]:
+    """What the options of `list` leave. Raises CliError where there is no such workspace."""
+    query: List[Any] = [("sortBy", "SORT_BY_START_TIME"), ("orderBy", "ORDER_BY_DESC")]
+    if not args.all:
+        query.append(("users", client.me()["username"]))
+    if args.workspace_name:
+        query.append(("workspaceId", places.workspace(client, args.workspace_name)["id"]))
+    rows = client.pages(kind.path, f"{kind.noun}s", query, args.limit)
+    key = _SORTS[args.sort_by]
+
+    def value(row: Json) -> Any:
+        found = row.get(key)
+        return (found is not None, found if isinstance(found, int) else str(found or ""))
+
+    return sorted(rows, key=value, reverse=args.order_by == "desc")
+
+
+def _list(client: Client, args: argparse.Namespace, kind: Kind) -> None:
+    rows = [_without_key(row) for row in _rows_of(client, kind, args)]
+    if args.quiet:
+        for row in rows:
+            print(row["id"])
+    else:
+        output.show(rows, kind.columns, args.output)
+
+
+def _describe(client: Client, args: argparse.Namespace, kind: Kind) -> None:
     record = _without_key(kind.record(client, args.id))
     output.show_one(record, [*kind.columns, *kind.details], args.output)
-    return OK
 
 
 def _without_key(row: Json) -> Json:
@@ -220,9 +259,8 @@ def _without_key(row: Json) -> Json:
     return {name: value for name, value in row.items() if name != "privateKey"}
 
 
-def _config(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+def _config(client: Client, args: argparse.Namespace, kind: Kind) -> None:
     print(yamltext.dump(kind.one(client, args.id)["config"]), end="")
-    return OK
 
 
 def _logs(client: Client, args: argparse.Namespace, kind: Kind) -> int:
@@ -272,8 +310,7 @@ def _priority(text: str) -> int:
     return int(text)
 
 
-def _set_priority(client: Client, args: argparse.Namespace, kind: Kind) -> int:
+def _set_priority(client: Client, args: argparse.Namespace, kind: Kind) -> None:
     path = f"{kind.path}/{quote(args.id, safe='')}/set_priority"
     changed = client.post(path, {"priority": args.priority})[kind.noun]
     done(f"Set priority of {kind.noun} {changed['id']} to {changed['priority']}")
-    return OK

@@ -9,7 +9,6 @@ from urllib.parse import quote
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import config_schema, output, places
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK
 from trainmaster.cli.output import Column, done, local_time
 from trainmaster.cli.submission import config_text
 from trainmaster.client import Client, Json
@@ -69,7 +68,7 @@ def _path(name: str) -> str:
     return f"/api/v1/templates/{quote(name, safe='')}"
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     columns = [Column("Name", lambda row: row["name"])]
     if args.details:
         columns.append(Column("Workspace", lambda row: row.get("workspaceId")))
@@ -78,12 +77,10 @@ def _list(client: Client, args: argparse.Namespace) -> int:
         columns.append(Column("By", lambda row: row.get("changedBy")))
         columns.append(Column("Config", lambda row: row.get("config")))
     output.show(client.pages("/api/v1/templates", "templates"), columns, args.output)
-    return OK
 
 
-def _describe(client: Client, args: argparse.Namespace) -> int:
+def _describe(client: Client, args: argparse.Namespace) -> None:
     print(yamltext.dump(client.get(_path(args.name))["template"]["config"]), end="")
-    return OK
 
 
 def _config(file: Path) -> Json:
@@ -91,28 +88,24 @@ def _config(file: Path) -> Json:
     return dict(yamltext.load(config_text(file, [])))
 
 
-def _save(client: Client, args: argparse.Namespace) -> int:
+def _save(client: Client, args: argparse.Namespace) -> None:
     config = _config(args.file)
     workspace_id = places.workspace(client, args.workspace)["id"] if args.workspace else 1
     body = {"name": args.name, "config": config, "workspaceId": workspace_id}
     client.call(args.method, _path(args.name), body)
     done(f"{args.text} template {args.name}")
-    return OK
 
 
-def _configure(client: Client, args: argparse.Namespace) -> int:
+def _configure(client: Client, args: argparse.Namespace) -> None:
     client.call("PATCH", _path(args.name), _config(args.file))
     done(f"Updated template {args.name}")
-    return OK
 
 
-def _rename(client: Client, args: argparse.Namespace) -> int:
+def _rename(client: Client, args: argparse.Namespace) -> None:
     client.call("PATCH", "/api/v1/template/rename", {"oldName": args.name, "newName": args.to})
     done(f"Renamed template {args.name} to {args.to}")
-    return OK
 
 
-def _remove(client: Client, args: argparse.Namespace) -> int:
+def _remove(client: Client, args: argparse.Namespace) -> None:
     client.call("DELETE", _path(args.name))
     done(f"Removed template {args.name}")
-    return OK

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import done
 from trainmaster.client import Client
 
@@ -32,7 +32,7 @@ def add(verbs: Any, noun: str) -> None:
     parser.set_defaults(run=_download, noun=noun, action="download the TensorBoard event files")
 
 
-def _download(client: Client, args: argparse.Namespace) -> int:
+def _download(client: Client, args: argparse.Namespace) -> None:
     folder = Path(args.output_dir)
     with tempfile.TemporaryFile() as file:
         for piece in client.pieces(f"/api/v1/{args.noun}s/{args.id}/tensorboard"):
@@ -45,11 +45,10 @@ def _download(client: Client, args: argparse.Namespace) -> int:
             raise CliError(f"The files cannot be written to {folder}: {error}.") from error
     if count == 0:
         print(f"The {args.noun} {args.id} has reported no metrics yet.", file=sys.stderr)
-        return OK
+        return
     done(
         f"Wrote {count} file{'s' * (count != 1)} to {folder}. To view them, run: tensorboard --logdir {folder}"
     )
-    return OK
 
 
 def _unpack(archive: zipfile.ZipFile, folder: Path) -> int:

@@ -7,7 +7,7 @@ from typing import Any, List
 
 from trainmaster.cli import output
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK, CliError
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import Column, ask_password, done, local_time, say
 from trainmaster.cli.session import connect
 from trainmaster.client import Client, Json
@@ -70,21 +70,19 @@ _COLUMNS = [
 ]
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     query = [("showInactive", str(args.show_inactive).lower())]
     if args.username:
         query.append(("username", args.username))
     output.show(client.pages("/api/v1/tokens", "tokenInfo", query), _COLUMNS, args.output)
-    return OK
 
 
-def _describe(client: Client, args: argparse.Namespace) -> int:
+def _describe(client: Client, args: argparse.Namespace) -> None:
     rows: List[Json] = [client.get(f"/api/v1/tokens/{token_id}")["tokenInfo"] for token_id in args.token_id]
     output.show(rows, _COLUMNS, args.output)
-    return OK
 
 
-def _create(client: Client, args: argparse.Namespace) -> int:
+def _create(client: Client, args: argparse.Namespace) -> None:
     body: Json = {"description": args.description, "scope": args.scope}
     if args.username:
         body["userId"] = client.user(args.username)["id"]
@@ -95,22 +93,19 @@ def _create(client: Client, args: argparse.Namespace) -> int:
         output.structured(made, args.output)
     else:
         print(f"TokenID: {made['tokenId']}\nAccess-Token: {made['token']}")
-    return OK
 
 
-def _edit(client: Client, args: argparse.Namespace) -> int:
+def _edit(client: Client, args: argparse.Namespace) -> None:
     client.call("PATCH", f"/api/v1/tokens/{args.token_id}", {"description": args.description})
     done(f"Changed token {args.token_id}")
-    return OK
 
 
-def _revoke(client: Client, args: argparse.Namespace) -> int:
+def _revoke(client: Client, args: argparse.Namespace) -> None:
     client.call("PATCH", f"/api/v1/tokens/{args.token_id}", {"setRevoked": True})
     done(f"Revoked token {args.token_id}")
-    return OK
 
 
-def _login(args: argparse.Namespace) -> int:
+def _login(args: argparse.Namespace) -> None:
     client, credentials = connect(args)
     client.token = (args.token or ask_password("Access token: ")).strip()
     try:
@@ -128,4 +123,3 @@ def _login(args: argparse.Namespace) -> int:
             "yellow",
         )
     done(f"You are logged in as user '{user}' at {client.url}")
-    return OK

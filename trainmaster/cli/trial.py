@@ -12,17 +12,16 @@ from trainmaster.cli import (
     rank_pulse,
     support_bundle,
     tensorboard,
-    trial_timings,
     workloads,
 )
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK
 from trainmaster.cli.experiment import TRIALS
 from trainmaster.cli.log_options import add_log_options
-from trainmaster.cli.log_retention import add_set, days_in_words
+from trainmaster.cli.log_retention import add_set
 from trainmaster.cli.log_stream import log_of_trial, show_log
 from trainmaster.cli.output import Column, done
 from trainmaster.client import Client, Json
+from trainmaster.quantities import counted
 
 
 def add(add_noun: Adder) -> None:
@@ -37,7 +36,7 @@ def add(add_noun: Adder) -> None:
     parser.set_defaults(run=_kill, action="kill the trial")
     add_set(verbs, "trial")
     checkpoint.add_download_of_trial(verbs)
-    trial_timings.add(verbs)
+    _add_timings(verbs)
     support_bundle.add(verbs)
     tensorboard.add(verbs, "trial")
     rank_pulse.add(verbs, "trial_id", int, lambda client, args: str(client.trial(args.trial_id)["taskId"]))
@@ -83,15 +82,15 @@ _DETAILS = [
 
 
 def _kept(days: Optional[int]) -> Optional[str]:
-    return None if days is None else "forever" if days == -1 else f"{days_in_words(days)} after the end"
+    return None if days is None else "forever" if days == -1 else f"{counted(days, 'day')} after the end"
 
 
-def _describe(client: Client, args: argparse.Namespace) -> int:
+def _describe(client: Client, args: argparse.Namespace) -> None:
     trial = client.trial(args.trial_id)
     if args.output in output.STRUCTURED:
         more = {"workloads": _workloads(client, args)} if args.metrics else {}
         output.structured({**trial, **more}, args.output)
-        return OK
+        return
     output.show_one(trial, _DETAILS, args.output)
     if args.output == "table":
         for line in (trial.get("failure") or {}).get("lines", []):
@@ -101,7 +100,6 @@ def _describe(client: Client, args: argparse.Namespace) -> int:
         _show_workloads(_workloads(client, args), args)
     if args.metrics_summary:
         print(json.dumps(trial.get("summaryMetrics") or {}, indent=4))
-    return OK
 
 
 def _workloads(client: Client, args: argparse.Namespace) -> List[Json]:
@@ -114,19 +112,80 @@ def _show_workloads(rows: List[Json], args: argparse.Namespace) -> None:
     output.show(told, workloads.columns(args.metrics), args.output)
 
 
-def _metrics(client: Client, args: argparse.Namespace) -> int:
+def _metrics(client: Client, args: argparse.Namespace) -> None:
     known = workloads.groups(client.trial(args.trial_id))
     rows = [row for group in args.group or known for row in workloads.reports(client, args.trial_id, group)]
     rows.sort(key=lambda row: int(row["totalBatches"]))
     output.show(rows, workloads.report_columns(rows), args.output)
-    return OK
 
 
 def _logs(client: Client, args: argparse.Namespace) -> int:
     return show_log(client, log_of_trial(client, args.trial_id), args)
 
 
-def _kill(client: Client, args: argparse.Namespace) -> int:
+def _kill(client: Client, args: argparse.Namespace) -> None:
     client.post(f"/api/v1/trials/{args.trial_id}/kill")
     done(f"Killed trial {args.trial_id}")
-    return OK
+
+
+# --- trial timings ----------------------------------------------------------------------------------------------
+
+
+_TIMINGS = [
+    Column("Name", lambda row: row["name"]),
+    Column("Count", lambda row: row["count"]),
+    Column("Mean", lambda row: row["mean"], lambda value: _seconds(value)),
+    Column("p50", lambda row: row["p50"], lambda value: _seconds(value)),
+    Column("p95", lambda row: row["p95"], lambda value: _seconds(value)),
+    Column("Of steps", lambda row: row["share"], lambda value: output.percent(value)),
+]
+
+
+def _add_timings(verbs: Any) -> None:
+    parser = verbs.add_parser("timings", help="show where the time of a step goes, and which rank is slow")
+    parser.add_argument("trial_id", type=int)
+    parser.add_argument("--first-step", type=int, help="only from this step")
+    parser.add_argument("--last-step", type=int, help="only up to this step")
+    output.add_format(parser)
+    parser.set_defaults(run=_timings, action="show the timings")
+
+
+def _timings(client: Client, args: argparse.Namespace) -> None:
+    window = (("firstStep", args.first_step), ("lastStep", args.last_step))
+    query = [("points", 0), *((name, step) for name, step in window if step is not None)]
+    found = client.get(f"/api/v1/trials/{args.trial_id}/timings", query)
+    if args.output in output.STRUCTURED:
+        output.structured(found, args.output)
+        return
+    if args.output == "table" and not found["summary"] and not found["throughput"]:
+        print(
+            f"Trial {args.trial_id} has no timings. To record them, use core_context.profiler.timing(name) in its code."
+        )
+        return
+    output.show(found["summary"], _TIMINGS, args.output)
+    if args.output == "table":
+        for rate in found["throughput"]:
+            print(f"{output.clean(rate['name'])}: {rate['perSecond']:.4g}/s, all ranks together")
+        if "straggler" in found:
+            print(output.clean(_sentence(found["straggler"])))
+
+
+def _sentence(slow: Json) -> str:
+    own, median = _seconds(slow["work"]), _seconds(slow["medianWork"])
+    if not slow["isSlow"]:
+        return f"No rank is slow: rank {slow['rank']} works {own} per step, the median rank {median}."
+    return (
+        f"Rank {slow['rank']} on {slow['host']} is the slowest: it works {own} per step, the median rank {median}. "
+        f"Stragglers cost the gang {output.percent(slow['lostShare'])} of its time, "
+        f"{slow['lostSeconds']:.1f} s."
+    )
+
+
+def _seconds(value: Optional[float]) -> str:
+    """With three digits, in the unit that shows them."""
+    if value is None:
+        return ""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value * 1e9:.0f} ns"

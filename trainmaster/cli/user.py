@@ -7,8 +7,8 @@ import os
 from typing import Any, Optional
 
 from trainmaster.cli import output
-from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK, CliError, UsageError
+from trainmaster.cli.arguments import Adder, given
+from trainmaster.cli.errors import CliError, UsageError
 from trainmaster.cli.output import Column, ask_password, boolean, done, local_time, say
 from trainmaster.cli.session import connect, explicit_user, fresh_token
 from trainmaster.client import Client, Json
@@ -95,7 +95,7 @@ def strong(password: str) -> bool:
     return len(password) >= 8 and all(any(kind(letter) for letter in password) for kind in kinds)
 
 
-def _login(args: argparse.Namespace) -> int:
+def _login(args: argparse.Namespace) -> None:
     client, credentials = connect(args)
     user = explicit_user(args, args.username)
     password = _from_environment(user)
@@ -105,7 +105,6 @@ def _login(args: argparse.Namespace) -> int:
     if not strong(password):
         say(f"This password is weak. Use {_STRONG}.", "yellow")
     done(f"You are logged in as user '{user}' at {client.url}")
-    return OK
 
 
 def _from_environment(user: str) -> Optional[str]:
@@ -113,7 +112,7 @@ def _from_environment(user: str) -> Optional[str]:
     return os.environ.get("DET_PASS") if named in (None, user) else None
 
 
-def _logout(args: argparse.Namespace) -> int:
+def _logout(args: argparse.Namespace) -> None:
     client, credentials = connect(args)
     active = args.user or credentials.active_user
     users = credentials.users if args.all else [active] if active else []
@@ -130,21 +129,14 @@ def _logout(args: argparse.Namespace) -> int:
         finally:
             credentials.forget(user)
         done(f"{user} is logged out.")
-    return OK
 
 
-def _whoami(client: Client, args: argparse.Namespace) -> int:
+def _whoami(client: Client, args: argparse.Namespace) -> None:
     me = client.me()
     if args.output == "table":
         print(f"You are logged in as user '{me['username']}'")
     else:
         output.show_one(me, _USERS, args.output)
-    return OK
-
-
-def _agent_user(row: Json) -> Optional[str]:
-    group = row.get("agentUserGroup") or {}
-    return group.get("agentUser")
 
 
 _USERS = [
@@ -153,15 +145,14 @@ _USERS = [
     Column("Active", lambda row: row.get("active")),
     Column("Admin", lambda row: row.get("admin")),
     Column("Role", lambda row: row.get("role")),
-    Column("Agent User", _agent_user),
+    Column("Agent User", lambda row: (row.get("agentUserGroup") or {}).get("agentUser")),
     Column("Last Login", lambda row: local_time(row.get("lastAuthAt"))),
 ]
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     only = [] if args.all else [("active", "true")]
     output.show(client.pages("/api/v1/users", "users", only), _USERS, args.output)
-    return OK
 
 
 def _new_password(user: str) -> str:
@@ -173,7 +164,7 @@ def _new_password(user: str) -> str:
     return salted_hash(first)
 
 
-def _create(client: Client, args: argparse.Namespace) -> int:
+def _create(client: Client, args: argparse.Namespace) -> None:
     role = args.role or "editor"
     user: Json = {"username": args.username, "admin": role == "admin", "role": role, "active": True}
     body: Json = {"user": user}
@@ -181,7 +172,6 @@ def _create(client: Client, args: argparse.Namespace) -> int:
         body.update(password=_new_password(args.username), isHashed=True)
     client.post("/api/v1/users", body)
     done(f"Created user {args.username} with the role {role}")
-    return OK
 
 
 _WORDS = {
@@ -197,17 +187,16 @@ def _shown(value: Any) -> Any:
     return {True: "active", False: "inactive"}[value] if isinstance(value, bool) else value or "none"
 
 
-def _edit(client: Client, args: argparse.Namespace) -> int:
+def _edit(client: Client, args: argparse.Namespace) -> None:
     if args.role and args.admin is not None:
         raise UsageError("--role and --admin set the same thing; allowed: one of them.")
-    given = {
-        "username": args.new_name,
-        "role": args.role if args.admin is None else "admin" if args.admin else "editor",
-        "active": args.active,
-        "displayName": args.display_name,
-        "email": args.email,
-    }
-    changes = {field: value for field, value in given.items() if value is not None}
+    changes = given(
+        username=args.new_name,
+        role=args.role if args.admin is None else "admin" if args.admin else "editor",
+        active=args.active,
+        displayName=args.display_name,
+        email=args.email,
+    )
     if not changes:
         raise UsageError(
             "no change given, allowed: --username, --role, --admin, --active, --display-name or --email."
@@ -218,31 +207,26 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
         done(
             f"Changed the {_WORDS[field]} of {args.username} from {_shown(user.get(field))} to {_shown(value)}"
         )
-    return OK
 
 
-def _change_password(client: Client, args: argparse.Namespace) -> int:
+def _change_password(client: Client, args: argparse.Namespace) -> None:
     user = client.user(args.username) if args.username else client.me()
     body = {"password": _new_password(user["username"]), "isHashed": True}
     client.call("PATCH", f"/api/v1/users/{user['id']}", body)
     done(f"Changed the password of {user['username']}")
-    return OK
 
 
-def _set_active(client: Client, args: argparse.Namespace) -> int:
+def _set_active(client: Client, args: argparse.Namespace) -> None:
     client.call("PATCH", f"/api/v1/users/{client.user(args.username)['id']}", {"active": args.active})
     done(f"{'Activated' if args.active else 'Deactivated'} user {args.username}")
-    return OK
 
 
-def _link(client: Client, args: argparse.Namespace) -> int:
-    group = {
-        "agentUser": args.agent_user,
-        "agentGroup": args.agent_group or args.agent_user,
-        "agentUid": args.agent_uid,
-        "agentGid": args.agent_gid,
-    }
-    given = {name: value for name, value in group.items() if value is not None}
-    client.call("PATCH", f"/api/v1/users/{client.user(args.username)['id']}", {"agentUserGroup": given})
+def _link(client: Client, args: argparse.Namespace) -> None:
+    group = given(
+        agentUser=args.agent_user,
+        agentGroup=args.agent_group or args.agent_user,
+        agentUid=args.agent_uid,
+        agentGid=args.agent_gid,
+    )
+    client.call("PATCH", f"/api/v1/users/{client.user(args.username)['id']}", {"agentUserGroup": group})
     done(f"Jobs of {args.username} run as the Unix account {args.agent_user}")
-    return OK

@@ -6,7 +6,7 @@ import argparse
 from typing import Any, List
 
 from trainmaster.cli import output
-from trainmaster.cli.arguments import Adder
+from trainmaster.cli.arguments import Adder, given
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.output import Column, done, local_time, say
 from trainmaster.client import Client, Json
@@ -123,26 +123,24 @@ _DELIVERIES = [
 ]
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
+def _list(client: Client, args: argparse.Namespace) -> None:
     output.show(client.get("/api/v1/webhooks")["webhooks"], _COLUMNS, args.output)
-    return OK
 
 
 def _body(args: argparse.Namespace) -> Json:
-    body: Json = {
-        "name": args.name,
-        "url": args.url,
-        "webhookType": _TYPES.get(args.type) if args.type else None,
-        "triggers": [trigger(text) for text in args.on] or None,
-        "scope": args.scope,
-        "workspaceId": args.workspace_id,
-        "projectId": args.project_id,
-        "template": args.template,
-    }
-    return {name: value for name, value in body.items() if value is not None}
+    return given(
+        name=args.name,
+        url=args.url,
+        webhookType=_TYPES.get(args.type) if args.type else None,
+        triggers=[trigger(text) for text in args.on] or None,
+        scope=args.scope,
+        workspaceId=args.workspace_id,
+        projectId=args.project_id,
+        template=args.template,
+    )
 
 
-def _create(client: Client, args: argparse.Namespace) -> int:
+def _create(client: Client, args: argparse.Namespace) -> None:
     body = _body(args)
     if not any(name in body for name in ("scope", "workspaceId", "projectId")):
         body["scope"] = "mine"
@@ -151,10 +149,9 @@ def _create(client: Client, args: argparse.Namespace) -> int:
     if made.get("signingKey"):
         say("Its messages are signed with this key, which is shown only once:")
         print(made["signingKey"])
-    return OK
 
 
-def _edit(client: Client, args: argparse.Namespace) -> int:
+def _edit(client: Client, args: argparse.Namespace) -> None:
     changes = _body(args)
     if args.paused is not None:
         changes["paused"] = args.paused
@@ -162,13 +159,11 @@ def _edit(client: Client, args: argparse.Namespace) -> int:
         raise UsageError("no change given, allowed: options such as --url or --pause.")
     client.call("PATCH", f"/api/v1/webhooks/{args.webhook_id}", changes)
     done(f"Changed webhook {args.webhook_id}")
-    return OK
 
 
-def _remove(client: Client, args: argparse.Namespace) -> int:
+def _remove(client: Client, args: argparse.Namespace) -> None:
     client.call("DELETE", f"/api/v1/webhooks/{args.webhook_id}")
     done(f"Removed webhook {args.webhook_id}")
-    return OK
 
 
 def _test(client: Client, args: argparse.Namespace) -> int:
@@ -180,12 +175,11 @@ def _test(client: Client, args: argparse.Namespace) -> int:
     return FAILED
 
 
-def _deliveries(client: Client, args: argparse.Namespace) -> int:
+def _deliveries(client: Client, args: argparse.Namespace) -> None:
     path = f"/api/v1/webhooks/{args.webhook_id}/deliveries"
     if args.retry:
         client.post(f"{path}/{args.retry}/retry")
         done(f"Delivery {args.retry} will be resent within seconds")
-        return OK
+        return
     rows: List[Json] = client.pages(path, "deliveries")
     output.show(rows, _DELIVERIES, args.output)
-    return OK

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from typing import Any, Dict, List, Optional, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from trainmaster.cli.output import Column, local_time, state
+from trainmaster.cli import output
+from trainmaster.cli.output import Column, local_time, say, state
 from trainmaster.client import Client, Json
+
+#: title, name of its file, rows, columns
+Table = Tuple[str, str, Sequence[Json], Sequence[Column]]
 
 #: as the server names the groups of its summary
 _GROUPS = {"avg_metrics": "training", "validation_metrics": "validation"}
@@ -129,3 +136,40 @@ def report_columns(rows: Sequence[Json]) -> List[Column]:
         Column("Report Time", lambda row: row["endTime"]),
         *[value_of(name) for name in names],
     ]
+
+
+# --- experiment describe --metrics and --outdir ------------------------------------------------------------------
+
+
+def add_table_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--metrics", action="store_true", help="include everything the trials have reported, by step"
+    )
+    parser.add_argument(
+        "--outdir", type=Path, metavar="DIR", help="write CSV files to this folder instead of printing"
+    )
+
+
+def show_tables(
+    client: Client, tables: Sequence[Table], trials: Sequence[Json], args: argparse.Namespace
+) -> None:
+    """Print the tables and that of the trials' reports, or write them to experiments.csv, trials.csv, workloads.csv."""
+    works: List[Json] = []
+    for trial in trials:
+        works += of_trial(client, int(trial["id"]))
+    rows = by_step(works)
+    found_columns = step_columns(rows, args.metrics)
+    for title, name, found, headings in [*tables, ("Workloads", "workloads", rows, found_columns)]:
+        if args.outdir:
+            _write(args.outdir / f"{name}.csv", found, headings)
+        else:
+            print(f"{title}:")
+            output.show(found, headings, args.output)
+            print()
+
+
+def _write(path: Path, rows: Sequence[Json], columns: Sequence[Column]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="") as file, redirect_stdout(file):
+        output.show(rows, columns, "csv")
+    say(f"Wrote {path}")

@@ -8,7 +8,6 @@ from typing import Any
 
 from trainmaster.cli import output, places
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import OK
 from trainmaster.cli.output import Column
 from trainmaster.client import Client, Json
 
@@ -73,34 +72,32 @@ def _found(client: Client, args: argparse.Namespace) -> Json:
     return places.workspace(client, args.workspace_name)
 
 
-def _list(client: Client, args: argparse.Namespace) -> int:
-    return places.show_page(client, args, _PATH, "workspaces", COLUMNS)
+def _list(client: Client, args: argparse.Namespace) -> None:
+    places.show_page(client, args, _PATH, "workspaces", COLUMNS)
 
 
-def list_projects(client: Client, args: argparse.Namespace) -> int:
+def list_projects(client: Client, args: argparse.Namespace) -> None:
     """List the projects of the workspace that the arguments name."""
     path = f"{_PATH}/{_found(client, args)['id']}/projects"
-    return places.show_page(client, args, path, "projects", PROJECTS)
+    places.show_page(client, args, path, "projects", PROJECTS)
 
 
-def _list_pools(client: Client, args: argparse.Namespace) -> int:
+def _list_pools(client: Client, args: argparse.Namespace) -> None:
     found = _found(client, args)
     names = client.get(f"{_PATH}/{found['id']}/available-resource-pools")["resourcePools"]
     output.show([{"name": name} for name in names], [Column("Name", lambda row: row["name"])], args.output)
-    return OK
 
 
-def _describe(client: Client, args: argparse.Namespace) -> int:
+def _describe(client: Client, args: argparse.Namespace) -> None:
     output.show_one(_found(client, args), COLUMNS, args.output)
-    return OK
 
 
-def _create(client: Client, args: argparse.Namespace) -> int:
+def _create(client: Client, args: argparse.Namespace) -> None:
     made = client.post(_PATH, {"name": args.name})["workspace"]
-    return output.told(made, COLUMNS, args, f"Created workspace {made['name']} ({made['id']})")
+    output.told(made, COLUMNS, args, f"Created workspace {made['name']} ({made['id']})")
 
 
-def _edit(client: Client, args: argparse.Namespace) -> int:
+def _edit(client: Client, args: argparse.Namespace) -> None:
     found = _found(client, args)
     changed = client.call("PATCH", f"{_PATH}/{found['id']}", {"name": args.name})["workspace"]
-    return output.told(changed, COLUMNS, args, f"Renamed workspace {found['name']} to {changed['name']}")
+    output.told(changed, COLUMNS, args, f"Renamed workspace {found['name']} to {changed['name']}")

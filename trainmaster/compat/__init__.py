@@ -66,6 +66,7 @@ class AliasLoader(importlib.abc.InspectLoader):
     def __init__(self, own: str, original: importlib.machinery.ModuleSpec) -> None:
         self._own = own
         self._original = original
+        self._loader: Any = original.loader
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         return importlib.import_module(self._own)
@@ -77,18 +78,15 @@ class AliasLoader(importlib.abc.InspectLoader):
         return self._original.submodule_search_locations is not None
 
     def get_code(self, fullname: str) -> Optional[CodeType]:
-        code: Optional[CodeType] = self._inspect().get_code(self._own)
+        code: Optional[CodeType] = self._loader.get_code(self._own)
         return code
 
     def get_source(self, fullname: str) -> Optional[str]:
-        source: Optional[str] = self._inspect().get_source(self._own)
+        source: Optional[str] = self._loader.get_source(self._own)
         return source
 
     def get_filename(self, fullname: str) -> str:
         return self._original.origin or ""
-
-    def _inspect(self) -> Any:
-        return self._original.loader
 
 
 def install() -> None:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from functools import partial
 from pathlib import Path
 from typing import List, Optional
 
@@ -22,7 +23,7 @@ from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
 from trainmaster.runner.state import read_spec
 from trainmaster.serving import programs, shell
-from trainmaster.serving.door import Door, Opener, close, to_port, to_socket
+from trainmaster.serving.door import Door, Opener, close, to_port
 
 _LOOK_SECONDS = 0.1
 _NOT_FOUND = 127
@@ -54,7 +55,7 @@ class Task:
             self._start_tensorboard(words)
         else:
             raise ValueError(f"the kind is {kind!r}; allowed: shell, notebook, tensorboard, port")
-        return to_socket(self.socket)
+        return partial(asyncio.open_unix_connection, self.socket)
 
     def _start_tensorboard(self, words: List[str]) -> None:
         from trainmaster.serving.tensorboard_files import Files

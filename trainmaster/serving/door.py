@@ -89,15 +89,6 @@ def close(writer: asyncio.StreamWriter) -> None:
         writer.close()
 
 
-def to_socket(path: str) -> Opener:
-    """Leads to a program that listens on a Unix socket."""
-
-    async def opener() -> Ends:
-        return await asyncio.open_unix_connection(path)
-
-    return opener
-
-
 def to_port(port: int) -> Opener:
     """Leads to a program that listens on a port of the loopback."""
 

@@ -38,18 +38,10 @@ def main(words: List[str]) -> None:
     os.umask(0o077)
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
     tensorboard = program.TensorBoard(default.get_plugins(), server_class=_OnSocket)
-    options = [
-        "--logdir",
-        folder,
-        "--path_prefix",
-        prefix,
-        "--reload_interval",
-        "5",
-        "--reload_multifile",
-        "true",
-    ]
+    options = ["--logdir", folder, "--path_prefix", prefix, "--reload_interval", "5"]
     # the fast loader is a program of its own that listens on a port
-    tensorboard.configure(["tensorboard", *options, "--load_fast", "false", *more])
+    options += ["--reload_multifile", "true", "--load_fast", "false"]
+    tensorboard.configure(["tensorboard", *options, *more])
     tensorboard.main()
 
 

@@ -14,10 +14,9 @@ from trainmaster.cli import shell
 from trainmaster.cli.errors import CliError
 from trainmaster.cli.job_edits import parsed
 from trainmaster.cli.main import build_parser, main
-from trainmaster.cli.one_batch import shortened
 from trainmaster.cli.output import local_time, table
 from trainmaster.cli.sentences import answered, unreachable
-from trainmaster.cli.submission import config_text
+from trainmaster.cli.submission import config_text, shortened
 from trainmaster.cli.user import strong
 from trainmaster.client import Client
 from trainmaster.credentials import Credentials, UnreadableCredentials, salted_hash
