@@ -17,20 +17,16 @@ _KEY = "trainmaster:wrong-passwords:"
 def check(username: str) -> None:
     """Raises Refusal after LOGIN_ATTEMPTS wrong passwords for this name within LOGIN_WINDOW_SECONDS."""
     try:
-        wrong = _count(username)
+        value = _connection().get(_KEY + username)
     except redis.RedisError:
         return
+    wrong = int(value) if isinstance(value, bytes) else 0
     if wrong >= settings.LOGIN_ATTEMPTS:
         raise Refusal(
             f"{wrong} wrong passwords for {username} within {settings.LOGIN_WINDOW_SECONDS} s. "
             "Wait a moment and try again.",
             Code.FORBIDDEN,
         )
-
-
-def _count(username: str) -> int:
-    value = _connection().get(_KEY + username)
-    return int(value) if isinstance(value, bytes) else 0
 
 
 def failed(username: str) -> None:

@@ -40,17 +40,12 @@ _NAME = re.compile(r"\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 def check(template: str) -> str:
     """The template as it is kept. Raises Refusal."""
     if len(template) > TEMPLATE_CHARACTERS:
-        raise Refusal(
-            f"template: found {len(template)} characters; allowed: at most {TEMPLATE_CHARACTERS}.",
-            field="template",
-        )
+        raise Refusal(f"template: found {len(template)} characters; allowed: at most {TEMPLATE_CHARACTERS}.")
     if "\0" in template:
-        raise Refusal("template: the character U+0000 is not allowed.", field="template")
+        raise Refusal("template: the character U+0000 is not allowed.")
     unknown = [name for name in _NAME.findall(template) if name not in NAMES]
     if unknown:
-        raise Refusal(
-            f"template: there is no {{{{ {unknown[0]} }}}}; allowed: {', '.join(NAMES)}.", field="template"
-        )
+        raise Refusal(f"template: there is no {{{{ {unknown[0]} }}}}; allowed: {', '.join(NAMES)}.")
     return template.strip()
 
 

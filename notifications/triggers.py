@@ -49,27 +49,23 @@ PLAIN = [trigger for trigger in Trigger if trigger not in CONDITIONS]
 def checked(triggers: Any) -> list[Json]:
     """The triggers as they are kept. Raises Refusal."""
     if not isinstance(triggers, list) or not triggers:
-        raise Refusal(
-            "triggers: at least one is required; it selects what is sent to the receiver.", field="triggers"
-        )
+        raise Refusal("triggers: at least one is required; it selects what is sent to the receiver.")
     return [_checked(each, f"triggers[{index}]") for index, each in enumerate(triggers)]
 
 
 def _checked(trigger: Any, path: str) -> Json:
     kind = trigger.get("type") if isinstance(trigger, dict) else None
     if kind not in Trigger.values:
-        raise Refusal(f"{path}.type: found {kind!r}; allowed: {', '.join(Trigger.values)}.", field="triggers")
+        raise Refusal(f"{path}.type: found {kind!r}; allowed: {', '.join(Trigger.values)}.")
     condition = trigger.get("condition") or {}
     if not isinstance(condition, dict):
-        raise Refusal(f"{path}.condition: found {condition!r}; allowed: a map.", field="triggers")
+        raise Refusal(f"{path}.condition: found {condition!r}; allowed: a map.")
     condition = {name: value for name, value in condition.items() if value not in (None, "")}
     allowed = CONDITIONS.get(kind, ())
     for name in condition:
         if name not in allowed:
             may = ", ".join(allowed) or "nothing"
-            raise Refusal(
-                f"{path}.condition.{name}: {kind} has no such condition; allowed: {may}.", field="triggers"
-            )
+            raise Refusal(f"{path}.condition.{name}: {kind} has no such condition; allowed: {may}.")
     return {"type": kind, "condition": _values(kind, condition, f"{path}.condition")}
 
 
@@ -82,9 +78,7 @@ def _values(kind: str, condition: Json, path: str) -> Json:
     if kind == Trigger.LONG_WAIT:
         minutes = condition.get("minutes", WAIT_MINUTES)
         if isinstance(minutes, bool) or not isinstance(minutes, int) or not 1 <= minutes <= MINUTES_MAX:
-            raise Refusal(
-                f"{path}.minutes: found {minutes!r}; allowed: 1 to {MINUTES_MAX}.", field="triggers"
-            )
+            raise Refusal(f"{path}.minutes: found {minutes!r}; allowed: 1 to {MINUTES_MAX}.")
         condition["minutes"] = minutes
     if kind == Trigger.TASK_LOG:
         _check_log(condition, path)
@@ -94,28 +88,22 @@ def _values(kind: str, condition: Json, path: str) -> Json:
 def _one_of(value: Any, allowed: tuple[str, ...], path: str) -> str:
     word = str(value).upper()
     if word not in allowed:
-        raise Refusal(f"{path}: found {value!r}; allowed: {', '.join(allowed)}.", field="triggers")
+        raise Refusal(f"{path}: found {value!r}; allowed: {', '.join(allowed)}.")
     return word
 
 
 def _check_log(condition: Json, path: str) -> None:
     if len(condition) != 1:
-        raise Refusal(
-            f"{path}: set either a regex or the name of a policy in log_policies.",
-            field="triggers",
-        )
+        raise Refusal(f"{path}: set either a regex or the name of a policy in log_policies.")
     [(name, value)] = condition.items()
     if not isinstance(value, str) or len(value) > PATTERN_CHARACTERS:
-        raise Refusal(
-            f"{path}.{name}: allowed: text of at most {PATTERN_CHARACTERS} characters.", field="triggers"
-        )
+        raise Refusal(f"{path}.{name}: allowed: text of at most {PATTERN_CHARACTERS} characters.")
     if name == "regex":
         try:
             regex.compile(value, regex.V0)
         except (regex.error, OverflowError, RecursionError) as error:
             raise Refusal(
-                f"{path}.regex: found {value!r}, which is not a regular expression: {error}.",
-                field="triggers",
+                f"{path}.regex: found {value!r}, which is not a regular expression: {error}."
             ) from error
 
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from metrics.hparam_axes import MISSING as MISSING
-from metrics.hparam_axes import flat, spelled
+from metrics.hparam_axes import MISSING, flat, spelled
 
 
 @dataclass(frozen=True)

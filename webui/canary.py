@@ -45,19 +45,19 @@ class Canary:
         self._presence: leases.Lease | None = None
         self._done = threading.Event()
 
-    def start(self) -> None:
+    def start(self, **_: Any) -> None:
         threading.Thread(target=self._watch, name="canary", daemon=True).start()
 
-    def stop(self) -> None:
+    def stop(self, **_: Any) -> None:
         self._done.set()
 
-    def began(self) -> None:
+    def began(self, **_: Any) -> None:
         """A task has begun, so this worker takes messages."""
         with self._counting:
             self._busy += 1
             self._unheard = 0
 
-    def ended(self) -> None:
+    def ended(self, **_: Any) -> None:
         with self._counting:
             self._busy -= 1
 
@@ -104,35 +104,15 @@ _canary: Canary | None = None
 
 @signals.celeryd_after_setup.connect
 def _listen(instance: Any, **_: Any) -> None:
-    """Have the worker take its own queue, too."""
+    """Have the worker take its own queue, too, and the canary hear what becomes of the worker and its tasks."""
     global _canary
     _canary = Canary(instance.app, int(instance.concurrency or 1))
     name = _canary.queue
     instance.app.amqp.queues.select_add(Queue(name, Exchange(name), routing_key=name))
-
-
-@signals.worker_ready.connect
-def _start(**_: Any) -> None:
-    if _canary is not None:
-        _canary.start()
-
-
-@signals.worker_shutting_down.connect
-def _stop(**_: Any) -> None:
-    if _canary is not None:
-        _canary.stop()
-
-
-@signals.task_prerun.connect
-def _began(**_: Any) -> None:
-    if _canary is not None:
-        _canary.began()
-
-
-@signals.task_postrun.connect
-def _ended(**_: Any) -> None:
-    if _canary is not None:
-        _canary.ended()
+    signals.worker_ready.connect(_canary.start)
+    signals.worker_shutting_down.connect(_canary.stop)
+    signals.task_prerun.connect(_canary.began)
+    signals.task_postrun.connect(_canary.ended)
 
 
 @shared_task(name="webui.canary.answer")

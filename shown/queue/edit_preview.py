@@ -15,6 +15,7 @@ from hosts.models import ResourcePool
 from jobs.models import Job, QueueEdit
 from jobs.queue_edits import Update
 from jobs.queue_order import listed
+from shown.queue import times
 from shown.queue.job_facts import AROUND, forecast_of, told
 from trainmaster.quantities import duration
 
@@ -87,11 +88,9 @@ class EditPreview:
         """When the edited jobs start, a sentence each; many start as their order says."""
         found = self.found.starts
         if len(found) == 1:
-            return [f"This job {_when(found[0], self.now, self._instead(found[0]))}."]
+            return [f"This job {_when(found[0], self._instead(found[0]))}."]
         names = {entry.job_id: entry.name for entry in self.found.order}
-        told = [
-            f"{names.get(one.job_id, one.job_id[:8])} {_when(one, self.now)}." for one in found[:MOST_STARTS]
-        ]
+        told = [f"{names.get(one.job_id, one.job_id[:8])} {_when(one)}." for one in found[:MOST_STARTS]]
         return told + ([f"{len(found) - MOST_STARTS} more are waiting."] if len(found) > MOST_STARTS else [])
 
     def _instead(self, start: preview.Outlook) -> str:
@@ -99,7 +98,7 @@ class EditPreview:
         was = forecast_of(start.job_id)
         if was is None or not (start.now or start.forecast):
             return ""
-        then = f" instead of {_range(was, self.now)}"
+        then = f" instead of {_range(was)}"
         if start.forecast and start.forecast[1] > was[0] and was[1] > start.forecast[0]:
             return f"{then} (the ranges overlap, so the gain is within the error of the forecast)"
         return then
@@ -134,7 +133,7 @@ class EditPreview:
             was=entry.was,
             edited=entry.job_id in self.edited,
             stops=any(stop.job_id == entry.job_id for stop in self.found.stops),
-            start=_short_when(start, self.now),
+            start=_short_when(start),
         )
 
     @property
@@ -170,28 +169,23 @@ def _cost(stop: preview.Stop, now: datetime) -> str:
     return f"it saves first; its last checkpoint is {age} old"
 
 
-def _when(start: preview.Outlook, now: datetime, instead: str = "") -> str:
+def _when(start: preview.Outlook, instead: str = "") -> str:
     """`starts immediately`, `starts 12:43 to 12:46 UTC`, or what it waits for and why nobody knows how long."""
     if start.now:
         return f"starts immediately{instead}"
     reason = f": {start.reason.rstrip('.')}" if start.reason else ""
     if start.forecast is not None:
-        return f"starts {_range(start.forecast, now)} UTC{instead}{reason}"
+        return f"starts {_range(start.forecast)} UTC{instead}{reason}"
     unknown = f"; its start is not known: {start.unknown.rstrip('.')}" if start.unknown else ""
     return f"waits{reason}{unknown}"
 
 
-def _range(span: tuple[float, float], now: datetime) -> str:
-    earliest, latest = (datetime.fromtimestamp(moment, UTC) for moment in span)
-    return f"{_clock(earliest, now)} to {_clock(latest, now)}"
+def _range(span: tuple[float, float]) -> str:
+    return " to ".join(times.clock(datetime.fromtimestamp(moment, UTC)) for moment in span)
 
 
-def _short_when(start: preview.Outlook | None, now: datetime) -> str:
+def _short_when(start: preview.Outlook | None) -> str:
     """For a row: the range without the reason."""
     if start is None:
         return ""
-    return _when(replace(start, reason=None, unknown=None), now) if start.now or start.forecast else "waits"
-
-
-def _clock(moment: datetime, now: datetime) -> str:
-    return f"{moment:%H:%M}" if moment.date() == now.astimezone(UTC).date() else f"{moment:%b %d %H:%M}"
+    return _when(replace(start, reason=None, unknown=None)) if start.now or start.forecast else "waits"

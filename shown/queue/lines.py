@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection
-from typing import Any
 
 from django.db import connection
 
@@ -69,11 +68,8 @@ def page(
         "limit": limit,
         "offset": offset,
     }
-    rows = _rows(pool, _PAGE.format(direction="DESC" if descending else "ASC"), asked)
-    return [StandingJob(*line) for _, *line in rows if line[0] is not None], int(rows[0][0])
-
-
-def _rows(pool: ResourcePool, question: str, asked: dict[str, Any]) -> list[Any]:
+    question = _PAGE.format(direction="DESC" if descending else "ASC")
     with connection.cursor() as cursor:
         cursor.execute(_QUEUE.format(**queue_order.sql(pool.policy.order)) + question, asked)
-        return list(cursor.fetchall())
+        rows = cursor.fetchall()
+    return [StandingJob(*line) for _, *line in rows if line[0] is not None], int(rows[0][0])

@@ -32,8 +32,7 @@ from webui.api.checkpoint_encoding import find
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.log_files import as_file
 from webui.downloads.checkpoints import FORMATS, archive, one_file
-from webui.waiting.storage_threads import on_storage
-from webui.waiting.threads import reading
+from webui.waiting.threads import on_storage, reading
 
 R = TypeVar("R")
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")

@@ -6,6 +6,7 @@ import getpass
 
 from rest_framework.request import Request
 
+from accounts import rights
 from accounts.models import User
 from commands import shell_keys
 from commands.models import Command
@@ -16,7 +17,6 @@ from webui.api import commands
 from webui.api.answers import Answer, Maybe
 from webui.api.services import NewService, OfServiceKind, ServiceRecord
 from webui.api.views import Json
-from webui.proxy.access import may_use
 
 
 class LoginAccount(Answer):
@@ -50,7 +50,7 @@ class OfShells(OfServiceKind):
             public_key=keys.public,
             host_key=shell_keys.of_host(command.pk).public,
             agent_user_group=LoginAccount(user=account_of(command)),
-            private_key=keys.private if isinstance(user, User) and may_use(user, command) else None,
+            private_key=keys.private if isinstance(user, User) and rights.may_change(user, command) else None,
         )
 
 

@@ -11,7 +11,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 from experiments import stored_files
 from experiments.models import Checkpoint
 from webui.downloads.zip_stream import COMPRESSION, Sink, ZipEntry
-from webui.waiting.storage_threads import on_storage
+from webui.waiting.threads import on_storage
 
 BLOCK_BYTES = 1 << 20
 #: ending of the file -> its media type

@@ -29,8 +29,13 @@ def has_token(headers: dict[str, str]) -> bool:
 
 def session_key(headers: dict[str, str]) -> str:
     """Return the key of the console's session; empty without one."""
+    return cookie(headers, settings.SESSION_COOKIE_NAME)
+
+
+def cookie(headers: dict[str, str], name: str) -> str:
+    """Return the value of a cookie; empty without one."""
     try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(settings.SESSION_COOKIE_NAME)
+        morsel = SimpleCookie(headers.get("cookie", "")).get(name)
     except CookieError:
         return ""
     return morsel.value if morsel else ""

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
@@ -17,7 +17,7 @@ from accounts.passwords import check_password, set_password, weakness
 from accounts.refusals import Refusal
 from events.models import Event
 from events.record import record
-from webui.pages.frame import actor, page, show, user_of
+from webui.pages.frame import actor, or_404, page, show, user_of
 
 #: choices of how long a token counts, in days
 _LIFETIMES = [(7, "in a week"), (30, "in 30 days"), (90, "in 90 days"), (365, "in a year"), (-1, "never")]
@@ -43,9 +43,7 @@ def _show(request: HttpRequest, **more: Any) -> HttpResponse:
         "errors": {},
         **more,
     }
-    response = show(request, "account", context, room="Settings")
-    response.status_code = 400 if context["errors"] else 200
-    return response
+    return show(request, "account", context, room="Settings", status=400 if context["errors"] else 200)
 
 
 @page
@@ -126,8 +124,6 @@ def make_token(request: HttpRequest) -> HttpResponse:
 @require_POST
 def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
     row = AccessToken.objects.filter(pk=token_id, user=user_of(request)).first()
-    if row is None:
-        raise Http404(f"You have no access token {token_id}.")
-    tokens.revoke(row, actor=actor(request))
+    tokens.revoke(or_404(row, f"You have no access token {token_id}."), actor=actor(request))
     messages.success(request, f"Token {token_id} has been revoked.")
     return redirect("/settings#tokens")

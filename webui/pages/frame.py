@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.db import DataError
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from accounts.models import Cluster, User
 from accounts.refusals import Refusal
@@ -28,6 +31,9 @@ from webui import full_disk
 from webui.refusals import STATUS
 
 View = Callable[..., HttpResponseBase]
+Found = TypeVar("Found")
+#: headers of an answer that no browser keeps
+UNKEPT = {"Cache-Control": "no-store"}
 
 
 def page(view: View) -> View:
@@ -69,6 +75,28 @@ def refused_data(refusal: Refusal) -> HttpResponse:
     return JsonResponse({"message": str(refusal)}, status=STATUS[refusal.code])
 
 
+@contextmanager
+def refusals_told(request: HttpRequest) -> Iterator[None]:
+    """A refusal ends the block, and the page that follows says why."""
+    try:
+        yield
+    except Refusal as refusal:
+        messages.error(request, str(refusal))
+
+
+def or_404(found: Found | None, sentence: str) -> Found:
+    """Return what was found. Raises Http404 with this sentence if that is nothing."""
+    if found is None:
+        raise Http404(sentence)
+    return found
+
+
+def back_to(request: HttpRequest, home: str) -> str:
+    """The page that the form was on: `back`, if it is an address of ours, else `home`."""
+    wanted: str = request.POST.get("back") or request.GET.get("back") or home
+    return wanted if wanted.startswith("/") and url_has_allowed_host_and_scheme(wanted, None) else home
+
+
 def user_of(request: HttpRequest) -> User:
     """The logged-in user, as the type that `page` guarantees."""
     return cast(User, request.user)
@@ -79,13 +107,20 @@ def actor(request: HttpRequest) -> str:
 
 
 def show(
-    request: HttpRequest, template: str, context: dict[str, Any], *, room: str, fragment: str = ""
+    request: HttpRequest,
+    template: str,
+    context: dict[str, Any],
+    *,
+    room: str,
+    fragment: str = "",
+    status: int = HTTPStatus.OK,
 ) -> HttpResponse:
     """The whole page, or with `?part` only the fragment that live updates swap in."""
     if fragment and "part" in request.GET:
-        response = render(request, f"fragments/{fragment}.html", context)
+        response = render(request, f"fragments/{fragment}.html", context, status=status)
     else:
-        response = render(request, f"pages/{template}.html", {**context, "rooms": _rooms(room), **_site()})
+        context = {**context, "rooms": _rooms(room), **_site()}
+        response = render(request, f"pages/{template}.html", context, status=status)
     response["Cache-Control"] = "no-store"
     return response
 

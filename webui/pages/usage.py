@@ -110,9 +110,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "after": view.periods.after.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "before": view.periods.before.strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
-    response = show(request, "usage", context, room="Usage")
-    response.status_code = 400 if view.refusal else 200
-    return response
+    return show(request, "usage", context, room="Usage", status=400 if view.refusal else 200)
 
 
 @page

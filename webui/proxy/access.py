@@ -14,7 +14,6 @@ from django.conf import settings
 from django.db import Error
 
 from accounts import rights
-from accounts.models import User
 from commands import services
 from commands.models import Command, Service
 from commands.states import CommandState
@@ -145,7 +144,7 @@ def _look_up(visitor: Visitor) -> Visit:
     if service is None:
         return Visit(ProxyAnswer.NOT_FOUND)
     command = service.command
-    if user is not None and not may_use(user, command):
+    if user is not None and not rights.may_change(user, command):  # who uses it acts as its owner on the host
         return Visit(ProxyAnswer.FORBIDDEN, task_id)
     if command.has_ended or command.state != CommandState.ACTIVE:
         return Visit(ProxyAnswer.ENDED, task_id)
@@ -167,11 +166,6 @@ def _is_open_to_keys(service: Service, visitor: Visitor) -> bool:
 def ports_of(command: Command) -> list[dict[str, Any]]:
     """`environment.proxy_ports` of its config."""
     return list((command.config.get("environment") or {}).get("proxy_ports") or [])
-
-
-def may_use(user: User, command: Command) -> bool:
-    """Its owner and admins, by what may change things: whoever uses it acts as the owner on the host."""
-    return rights.may_change(user, command)
 
 
 def _service(service_id: str) -> Service | None:

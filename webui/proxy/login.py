@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from http.cookies import CookieError, SimpleCookie
+from http.cookies import SimpleCookie
 from typing import NamedTuple
 
 from django.conf import settings
@@ -61,7 +61,7 @@ def redeem(number: str) -> Entered | None:
 
 def user_of(headers: dict[str, str], task_id: str) -> User | None:
     """Who uses this task by the cookie of such a login, which lasts on while it is used. Reads the database."""
-    row = SessionStore(_cookie(headers, COOKIE))
+    row = SessionStore(login.cookie(headers, COOKIE))
     about = row.get("task_login")
     if about is None or about["task"] != task_id:
         return None
@@ -97,14 +97,6 @@ def cookies(entered: Entered, base: str, scheme: str) -> list[bytes]:
 def console_of(headers: dict[str, str]) -> str:
     """The origin of the console that handed this browser over before; empty where none has."""
     try:
-        return str(signing.loads(_cookie(headers, CONSOLE_COOKIE), salt=_SALT))
+        return str(signing.loads(login.cookie(headers, CONSOLE_COOKIE), salt=_SALT))
     except signing.BadSignature:
         return ""
-
-
-def _cookie(headers: dict[str, str], name: str) -> str:
-    try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(name)
-    except CookieError:
-        return ""
-    return morsel.value if morsel else ""

@@ -16,8 +16,7 @@ from experiments.models import Checkpoint
 from experiments.states import USABLE, CheckpointState
 from webui.runner_api import access, files, limits
 from webui.runner_api.answers import RefusedRequest, endpoint, read_object
-from webui.waiting.storage_threads import on_storage
-from webui.waiting.threads import on_files, reading, storing
+from webui.waiting.threads import on_files, on_storage, reading, storing
 
 #: of the answer with a file's bytes: its SHA-256 in hex, as the server has computed it
 DIGEST_HEADER = "X-Trainmaster-Sha256"

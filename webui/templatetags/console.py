@@ -13,11 +13,13 @@ from django.utils.safestring import SafeString, mark_safe
 
 from logs.lines import plain
 from shown import words
+from shown.queue import times
 from trainmaster import quantities
 from webui.pages import source_text
 
 register = template.Library()
 register.filter("safe_text", plain)
+register.filter("exact_text", times.exact)
 register.filter(source_text.markdown)
 register.filter(source_text.colored_as)
 
@@ -25,8 +27,7 @@ register.filter(source_text.colored_as)
 @register.filter
 def state_lamp(code: str) -> SafeString:
     """Lamp and word of a state."""
-    word = words.state(str(code))
-    return format_html('<span class="state"><span class="lamp {}"></span>{}</span>', word.lamp, word.text)
+    return _lamp(words.state(str(code)))
 
 
 @register.filter
@@ -36,7 +37,10 @@ def state_word(code: str) -> str:
 
 @register.filter
 def host_lamp(code: str) -> SafeString:
-    word = words.host_state(str(code))
+    return _lamp(words.host_state(str(code)))
+
+
+def _lamp(word: words.Word) -> SafeString:
     return format_html('<span class="state"><span class="lamp {}"></span>{}</span>', word.lamp, word.text)
 
 
@@ -51,10 +55,12 @@ def ago(value: datetime | str | float | None) -> SafeString:
     """`4 min ago`, the exact time with its zone on hover; live.js keeps it counting."""
     moment = _moment(value)
     if moment is None:
-        return format_html("{}", "never")
-    exact = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        return SafeString("never")
     return format_html(
-        '<time datetime="{}" title="{}" data-ago>{}</time>', moment.isoformat(), exact, _relative(moment)
+        '<time datetime="{}" title="{}" data-ago>{} ago</time>',
+        moment.isoformat(),
+        times.exact(moment),
+        quantities.age((timezone.now() - moment).total_seconds()),
     )
 
 
@@ -68,12 +74,6 @@ def lasted(begin: datetime, end: datetime | None) -> str:
 def since(moment: datetime | None) -> str:
     """`12 min`: how long ago that was, as of the page."""
     return "" if moment is None else duration((timezone.now() - moment).total_seconds())
-
-
-@register.filter
-def exact_text(value: datetime) -> str:
-    """The exact time in UTC, for a title."""
-    return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 @register.filter
@@ -103,14 +103,9 @@ def copied(text: object) -> SafeString:
 @register.filter
 def exactly(value: datetime | None) -> SafeString:
     """The exact time, in UTC, for audit and result tables."""
-    moment = _moment(value)
-    if moment is None:
-        return format_html("{}", "")
-    return format_html(
-        '<time class="exact" datetime="{}">{}</time>',
-        moment.isoformat(),
-        moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
-    )
+    if value is None:
+        return SafeString()
+    return format_html('<time class="exact" datetime="{}">{}</time>', value.isoformat(), times.exact(value))
 
 
 def _moment(value: datetime | str | float | None) -> datetime | None:
@@ -122,10 +117,6 @@ def _moment(value: datetime | str | float | None) -> datetime | None:
     if isinstance(value, (int, float)):
         return datetime.fromtimestamp(value, UTC)
     return value
-
-
-def _relative(moment: datetime) -> str:
-    return f"{quantities.age((timezone.now() - moment).total_seconds())} ago"
 
 
 @register.filter

@@ -17,6 +17,7 @@ from typing import ParamSpec, TypeVar
 from asgiref.sync import SyncToAsync, sync_to_async
 from django.db import close_old_connections, connections
 
+from experiments.models import Checkpoint
 from webui import environment
 
 P = ParamSpec("P")
@@ -60,6 +61,12 @@ async def on_files(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) 
 async def on_clouds(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run a function that asks another server, which may let it wait, and touches no database."""
     return await asyncio.get_running_loop().run_in_executor(_clouds, lambda: function(*args, **kwargs))
+
+
+async def on_storage(checkpoint: Checkpoint, function: Callable[[], R]) -> R:
+    """Run a function of `experiments.stored_files` for this checkpoint: only the server's own store is its own disk."""
+    is_own = checkpoint.storage.get("type", "server") == "server"
+    return await on_files(function) if is_own else await on_clouds(function)
 
 
 async def stepped(parts: Generator[bytes]) -> AsyncIterator[bytes]:

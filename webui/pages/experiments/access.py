@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 
 from accounts import rights
 from experiments.models import Experiment
-from webui.pages.frame import user_of
+from webui.pages.frame import or_404, user_of
 
 
 def find(experiment_id: int) -> Experiment:
     """The experiment or 404. The state of its search, which may be a megabyte, is read where it is asked for."""
-    found = (
-        Experiment.objects.select_related("owner", "job__pool", "project__workspace", "context")
-        .defer("search")
-        .filter(pk=experiment_id)
-        .first()
-    )
-    if found is None:
-        raise Http404(f"There is no experiment {experiment_id}.")
-    return found
+    rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace", "context")
+    found = rows.defer("search").filter(pk=experiment_id).first()
+    return or_404(found, f"There is no experiment {experiment_id}.")
 
 
 def may_act(request: HttpRequest, experiment: Experiment) -> bool:

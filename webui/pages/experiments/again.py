@@ -80,12 +80,14 @@ def go_on(request: HttpRequest, experiment_id: int) -> HttpResponse:
     except Refusal as refusal:
         problem = str(refusal)
     searcher = experiment.searcher
-    context = {
+    context: dict[str, Any] = {
         "text": text if request.method == "POST" else _length(searcher),
         "is_single": searcher.get("name") == "single",
-        "trials": _starts(experiment),
+        "trials": experiment.trials.select_related("latest_checkpoint").order_by("pk")[:20],
     }
-    return _form(request, experiment, context, problem)
+    context |= {"experiment": experiment, "problem": problem}
+    status = 400 if problem and request.method == "POST" else 200
+    return show(request, "experiment_again", context, room="Experiments", status=status)
 
 
 def _length(searcher: dict[str, Any]) -> str:
@@ -93,21 +95,3 @@ def _length(searcher: dict[str, Any]) -> str:
     if searcher.get("name") != "single" or not searcher.get("max_length"):
         return ""
     return yamltext.dump({"searcher": {"max_length": searcher["max_length"]}})
-
-
-def _starts(experiment: Experiment) -> list[Trial]:
-    return list(experiment.trials.select_related("latest_checkpoint").order_by("pk")[:20])
-
-
-def _form(
-    request: HttpRequest, experiment: Experiment, context: dict[str, Any], problem: str
-) -> HttpResponse:
-    answer = show(
-        request,
-        "experiment_again",
-        {"experiment": experiment, "problem": problem, **context},
-        room="Experiments",
-    )
-    if problem and request.method == "POST":
-        answer.status_code = 400
-    return answer

@@ -11,7 +11,6 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
 from accounts import rights
@@ -21,7 +20,7 @@ from experiments.actions import ACTIONS, Action
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES
 from webui.pages.experiments.edit import days_of, labels_of, project_of, what_goes
-from webui.pages.frame import actor, page, show, user_of
+from webui.pages.frame import actor, back_to, page, show, user_of
 from webui.query import as_ids
 
 MOST = 200
@@ -51,7 +50,7 @@ Step = Callable[[Experiment], object]
 def act(request: HttpRequest, action: str) -> HttpResponseBase:
     """`experiment` (repeats): ids. Destructive and worded actions ask first; the answer has `sure`."""
     ids = as_ids(request.POST.getlist("experiment"))
-    back = _back(request)
+    back = back_to(request, "/experiments")
     if action == "compare":
         return redirect(f"/compare?{'&'.join(f'experiment={each}' for each in ids)}")
     if action == "tensorboard":
@@ -147,12 +146,5 @@ def _ask(request: HttpRequest, action: str, ids: list[int], back: str, problem: 
         "projects": places.open_projects() if action == "move" else [],
         "labels": sorted({label for row in rows for label in row.labels}) if action == "unlabel" else [],
     }
-    answer = show(request, "experiments_chosen", context, room="Experiments")
-    if problem:
-        answer.status_code = 400
-    return answer
-
-
-def _back(request: HttpRequest) -> str:
-    back = request.POST.get("back", "")
-    return back if back.startswith("/") and url_has_allowed_host_and_scheme(back, None) else "/experiments"
+    status = 400 if problem else 200
+    return show(request, "experiments_chosen", context, room="Experiments", status=status)

@@ -103,9 +103,7 @@ def _form_or_experiment(request: HttpRequest, parent: Experiment | None) -> Http
     if wants_json:
         checked = render_to_string("fragments/config_check.html", {"draft": draft}, request)
         return JsonResponse({"checked": checked}, status=400)
-    answer = _form(request, parent, request.POST.dict(), draft)
-    answer.status_code = 400
-    return answer
+    return _form(request, parent, request.POST.dict(), draft)
 
 
 def _make(request: HttpRequest, draft: drafts.Draft, parent: Experiment | None) -> Experiment | None:
@@ -219,4 +217,4 @@ def _form(
         "may_edit": user_of(request).may_edit,
         "limit_mib": settings.CONTEXT_BYTES // 2**20,
     }
-    return show(request, "experiment_create", context, room="Experiments")
+    return show(request, "experiment_create", context, room="Experiments", status=400 if draft else 200)

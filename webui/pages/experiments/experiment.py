@@ -5,24 +5,24 @@ from __future__ import annotations
 from functools import partial
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
 from accounts import rights
-from accounts.refusals import Refusal
 from experiments import event_files, phases
 from experiments.actions import ACTIONS, Action, legal
 from experiments.models import Experiment, Trial
 from experiments.search_preview import unit_of
 from jobs.models import Allocation
+from metrics import best_so_far
 from shown import stories, timeline, verdicts
 from webui.pages.experiments import again
 from webui.pages.experiments import trials as experiment_trials
 from webui.pages.experiments.access import find, may_act
-from webui.pages.frame import actor, page, show, user_of
+from webui.pages.frame import actor, back_to, page, refusals_told, show, user_of
 from webui.pages.trials import checkpoints
 
 TABS = ["overview", "checkpoints", "config", "code", "notes", "timeline"]
@@ -71,16 +71,24 @@ def head(request: HttpRequest, experiment: Experiment, tab: str) -> dict[str, ob
     }
 
 
+@page
+def chart(request: HttpRequest, experiment_id: int) -> JsonResponse:
+    """{"figures": the best validation over time, and each trial's by step}; empty before the first validation."""
+    experiment = find(experiment_id)
+    figures = best_so_far.figures(
+        list(experiment.trials.order_by("pk").values_list("pk", flat=True)),
+        experiment.searcher_metric,
+        is_smaller_better=experiment.smaller_is_better,
+        begin=experiment.started_at.timestamp(),
+    )
+    return JsonResponse({"figures": figures})
+
+
 def detail_or_act(request: HttpRequest, experiment_id: int, tab: str) -> HttpResponseBase:
     """GET shows a tab; POST carries out the action of that name."""
     if request.method == "POST":
         return act(request, experiment_id, tab)
     return detail(request, experiment_id, tab)
-
-
-def from_determined(request: HttpRequest, experiment_id: int, rest: str) -> HttpResponse:
-    """An address of the old console leads to the experiment."""
-    return redirect(f"/experiments/{experiment_id}")
 
 
 def _ran(only: Trial | None) -> dict[str, float] | None:
@@ -113,18 +121,14 @@ def actions(experiment: Experiment, trials: int) -> list[tuple[Action, str]]:
 def act(request: HttpRequest, experiment_id: int, action: str) -> HttpResponse:
     """Carry an action out and return to where it was asked for."""
     experiment = find(experiment_id)
-    back = request.POST.get("back") or f"/experiments/{experiment_id}"
     if action not in ACTIONS:
         raise Http404(f"There is no action {action}.")
-    try:
+    with refusals_told(request):
         rights.require_owner(user_of(request), experiment)
         ACTIONS[action].run(experiment_id, actor=actor(request))
         if action == "delete":  # the others are seen on the page that follows
             messages.success(
                 request, f"Experiment {experiment_id} and everything stored for it are being deleted."
             )
-    except Refusal as refusal:
-        messages.error(request, str(refusal))
-    if not back.startswith("/") or back.startswith("//"):
-        back = "/"
-    return redirect("/experiments" if action == "delete" else back)
+    home = f"/experiments/{experiment_id}"
+    return redirect("/experiments" if action == "delete" else back_to(request, home))

@@ -44,10 +44,10 @@ def notes(request: HttpRequest, experiment_id: int) -> HttpResponse:
         "edits": may_act(request, found) and ("edit" in request.GET or request.method == "POST"),
         "most": MOST_CHARACTERS,
     }
-    answer = show(request, "experiment_notes", context, room="Experiments", fragment="experiment")
-    if problem:
-        answer.status_code = 400
-    return answer
+    status = 400 if problem else 200
+    return show(
+        request, "experiment_notes", context, room="Experiments", fragment="experiment", status=status
+    )
 
 
 @page

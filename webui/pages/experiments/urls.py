@@ -1,8 +1,8 @@
 from django.urls import path
+from django.views.generic import RedirectView
 
 from webui.pages.experiments import (
     again,
-    charts,
     chosen,
     code,
     create,
@@ -29,7 +29,7 @@ urlpatterns = [
     path("experiments/<int:experiment_id>/notes", notes.notes),
     path("experiments/<int:experiment_id>/edit", edit.edit),
     path("experiments/<int:experiment_id>/delete", edit.delete),
-    path("experiments/<int:experiment_id>/chart", charts.chart),
+    path("experiments/<int:experiment_id>/chart", experiment.chart),
     # POST only; the pages of an experiment are GET, so the two never meet
     path("experiments/<int:experiment_id>/<slug:tab>", experiment.detail_or_act),
     path("templates", templates.listing),
@@ -38,5 +38,8 @@ urlpatterns = [
     path("templates/<str:name>/remove", templates.remove),
     # Determined's addresses, as its published client prints them
     path("det/experiments/<int:experiment_id>", experiment.detail),
-    path("det/experiments/<int:experiment_id>/<path:rest>", experiment.from_determined),
+    path(
+        "det/experiments/<int:experiment_id>/<path:rest>",
+        RedirectView.as_view(url="/experiments/%(experiment_id)s"),
+    ),
 ]

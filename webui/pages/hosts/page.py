@@ -20,7 +20,7 @@ from hosts.models import Host, ResourcePool, Slot
 from jobs import slot_switch
 from shown import timeline
 from shown.hosts import holders, rows
-from webui.pages.frame import actor, page, show, user_of
+from webui.pages.frame import actor, back_to, or_404, page, refusals_told, show, user_of
 from webui.pages.hosts import lanes, samples
 from webui.pages.hosts import view as hosts_filter
 
@@ -69,9 +69,7 @@ def listing(request: HttpRequest) -> HttpResponse:
 @page
 def detail(request: HttpRequest, name: str) -> HttpResponse:
     """One host."""
-    host = rows.present().filter(name=name).first()
-    if host is None:
-        raise Http404(f"There is no host {name}.")
+    host = or_404(rows.present().filter(name=name).first(), f"There is no host {name}.")
     context: dict[str, Any] = {"host": host, "may_act": user_of(request).is_admin}
     parts = _PARTS if "part" not in request.GET else [_fragment(request)]
     for part in parts:
@@ -132,27 +130,17 @@ _PARTS = list(_CONTEXTS)
 @require_POST
 def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
     """Enable, disable, drain, run the doctor again, accept a key, declare lost, move to a pool, or remove."""
-    host = registry.present().filter(name=name).first()
-    if host is None:
-        raise Http404(f"There is no host {name}.")
+    host = samples.find(name)
     if action not in _STEPS and action not in registry.STEPS:
         raise Http404(f"There is no action {action} for hosts.")
-    try:
+    with refusals_told(request):
         rights.require_admin(user_of(request))
         if step := _STEPS.get(action):
             step(host, request)
         else:
             registry.STEPS[action](host.pk, actor=actor(request))
-    except Refusal as refusal:
-        messages.error(request, str(refusal))
     gone = not registry.present().filter(name=name).exists()
-    return redirect("/hosts" if gone else _back(request, f"/hosts/{name}"))
-
-
-def _back(request: HttpRequest, otherwise: str) -> str:
-    """The page of ours that the form was on."""
-    back = request.POST.get("back", "")
-    return back if back.startswith("/") and not back.startswith("//") else otherwise
+    return redirect("/hosts" if gone else back_to(request, f"/hosts/{name}"))
 
 
 def _move(host: Host, request: HttpRequest) -> None:
@@ -185,9 +173,7 @@ def act_on_slot(request: HttpRequest, name: str, index: int, action: str) -> Htt
     slot = Slot.objects.filter(host__in=registry.present(), host__name=name, index=index).first()
     if slot is None or action not in _SLOT_STEPS:
         raise Http404(f"There is no action {action} for slot {index} of host {name}.")
-    try:
+    with refusals_told(request):
         rights.require_admin(user_of(request))
         _SLOT_STEPS[action](slot, actor(request))
-    except Refusal as refusal:
-        messages.error(request, str(refusal))
-    return redirect(_back(request, f"/hosts/{name}"))
+    return redirect(back_to(request, f"/hosts/{name}"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, JsonResponse, QueryDict
+from django.http import HttpRequest, JsonResponse, QueryDict
 
 from hosts import registry
 from hosts.models import Host
@@ -17,7 +17,7 @@ from metrics.sample_chunks import MINUTE
 from metrics.samples import SampleSeries
 from metrics.units import spelled
 from trainmaster.cli.host_measured import of_gpu
-from webui.pages.frame import page
+from webui.pages.frame import or_404, page
 from webui.query import choice
 
 #: word in the address -> seconds
@@ -74,6 +74,11 @@ def read(query: QueryDict) -> SamplesView:
     return SamplesView(name, first, last)
 
 
+def find(name: str) -> Host:
+    """The host or 404."""
+    return or_404(registry.present().filter(name=name).first(), f"There is no host {name}.")
+
+
 def gpu_names(host: Host) -> dict[str, str]:
     """UUID -> `GPU 3`, after its slot; one that has gone keeps its number."""
     slots = host.slots.exclude(uuid="").order_by("-missing", "index")
@@ -114,10 +119,7 @@ def beside_slots(host: Host) -> dict[str, str]:
 @page
 def chart(request: HttpRequest, name: str) -> JsonResponse:
     """The figures as Plotly JSON."""
-    host = registry.present().filter(name=name).first()
-    if host is None:
-        raise Http404(f"There is no host {name}.")
-    view = read(request.GET)
+    host, view = find(name), read(request.GET)
     figures = host_charts.figures(
         _series(host, view),
         gpu_names(host),

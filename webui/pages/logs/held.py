@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from django.conf import settings
-from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_POST
@@ -14,7 +13,7 @@ from accounts.refusals import Refusal
 from dispatch.keeping import log_retention
 from jobs.models import Task
 from logs import retention
-from webui.pages.frame import page, user_of
+from webui.pages.frame import or_404, page, refusals_told, user_of
 from webui.query import as_whole
 
 
@@ -43,15 +42,12 @@ def keep(request: HttpRequest, task_id: str) -> HttpResponse:
     """Keep the log of one task so long after its end: `days` from -1 (for ever) to DAYS_MAX, or none: as configured."""
     tasks = Task.objects.select_related("trial__experiment__owner", "command__owner")
     task = None if "\x00" in task_id else tasks.filter(pk=task_id).first()
-    if task is None:
-        raise Http404(f"There is no task {task_id}.")
+    task = or_404(task, f"There is no task {task_id}.")
     is_command = hasattr(task, "command")
     wanted = request.POST.get("days", "")
-    try:
+    with refusals_told(request):
         rights.require_owner(user_of(request), task.command if is_command else task.trial.experiment)
         retention.keep(task_id, _days(wanted))
-    except Refusal as refusal:
-        messages.error(request, str(refusal))
     return redirect(f"/commands/{task.command.pk}/log" if is_command else f"/trials/{task.trial.pk}/logs")
 
 

@@ -114,29 +114,6 @@ def download(request: HttpRequest, task_id: str, name: str) -> HttpResponseBase:
     return answer
 
 
-# --- addresses: each for trials and commands ---
-
-
-@page
-def of_trial(request: HttpRequest, trial_id: int) -> HttpResponseBase:
-    return lines(request, trial.find(trial_id).task_id)
-
-
-@page
-def of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponseBase:
-    return lines(request, commands.find(command_id).task_id)
-
-
-@page
-def find_of_trial(request: HttpRequest, trial_id: int) -> HttpResponseBase:
-    return find(request, trial.find(trial_id).task_id)
-
-
-@page
-def find_of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponseBase:
-    return find(request, commands.find(command_id).task_id)
-
-
 @page
 def file_of_trial(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     found = trial.find(trial_id)

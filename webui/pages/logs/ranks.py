@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import uuid
-
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from accounts.refusals import Refusal
 from logs import rank_status
 from logs.rank_expression import parse
-from webui.pages.frame import page
-from webui.pages.tasks import commands
-from webui.pages.trials import trial
-
-
-@page
-def of_trial(request: HttpRequest, trial_id: int) -> HttpResponse:
-    return choose(request, trial.find(trial_id).task_id)
-
-
-@page
-def of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
-    return choose(request, commands.find(command_id).task_id)
 
 
 def choose(request: HttpRequest, task_id: str) -> HttpResponse:

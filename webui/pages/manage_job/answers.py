@@ -6,14 +6,13 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.html import format_html, format_html_join
-from django.utils.http import url_has_allowed_host_and_scheme
 
 from jobs.models import Job
 from shown.queue.job_facts import told
-from webui.pages.frame import show
+from webui.pages.frame import back_to, or_404, show
 
 QUEUE = "/jobs"
 UNDO = "/jobs/edits/undo"
@@ -21,9 +20,7 @@ UNDO = "/jobs/edits/undo"
 
 def job_or_404(job_id: UUID) -> Job:
     job = Job.objects.select_related("owner", "pool").filter(pk=job_id).first()
-    if job is None:
-        raise Http404(f"There is no job {job_id}.")
-    return job
+    return or_404(job, f"There is no job {job_id}.")
 
 
 def wants_part(request: HttpRequest) -> bool:
@@ -41,21 +38,24 @@ def part(
     status: int = 200,
 ) -> HttpResponse:
     """The fragment alone, or a page that holds it; `home` is where it leads back to if the request says nothing."""
-    context = {**context, "title": title, "part": f"fragments/{fragment}.html", "back": back(request, home)}
+    context = {
+        **context,
+        "title": title,
+        "part": f"fragments/{fragment}.html",
+        "back": back_to(request, home),
+    }
     if wants_part(request):
         answer = render(request, f"fragments/{fragment}.html", context, status=status)
         answer["Cache-Control"] = "no-store"
         return answer
-    whole = show(request, "manage_job", context, room="Job Queue")
-    whole.status_code = status
-    return whole
+    return show(request, "manage_job", context, room="Job Queue", status=status)
 
 
 def done(request: HttpRequest, sentences: list[str], *, undo: bool, refused: str = "") -> HttpResponse:
     """What changed and, where there is one, the way to take it back; what was refused beside it."""
     sentences = told(sentences)
     if wants_part(request):
-        context = {"sentences": sentences, "undo": undo, "refused": refused, "back": back(request)}
+        context = {"sentences": sentences, "undo": undo, "refused": refused, "back": back_to(request, QUEUE)}
         return render(request, "fragments/manage_toast.html", context)
     if sentences:
         said = format_html_join(" ", "{}", ((sentence,) for sentence in sentences))
@@ -63,13 +63,7 @@ def done(request: HttpRequest, sentences: list[str], *, undo: bool, refused: str
         messages.success(request, format_html("{}{}", said, link))
     if refused:
         messages.error(request, refused)
-    return redirect(back(request))
-
-
-def back(request: HttpRequest, home: str = QUEUE) -> str:
-    """Where the edit was asked for: an address of ours, else the queue."""
-    wanted: str = request.POST.get("back") or request.GET.get("back") or home
-    return wanted if url_has_allowed_host_and_scheme(wanted, None) else home
+    return redirect(back_to(request, QUEUE))
 
 
 def queue_of(job: Job) -> str:

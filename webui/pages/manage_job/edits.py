@@ -1,7 +1,7 @@
-"""Edits of one or many jobs of the queue from menu, keys, drag and the bar of the selected: all of them or none.
+"""Edits of one or many jobs of the queue from menu, keys, drag and the bar of the selected, and the undo of the last.
 
-What would stop a run, a cancel and a kill are asked first: the answer is then the question, with a form that sends
-the same edit once more and says that its reader knows.
+All jobs of an edit change, or none. What would stop a run, a cancel and a kill are asked first: the answer is then the
+question, with a form that sends the same edit once more and says that its reader knows.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_http_methods, require_POST
 
 from accounts.refusals import Refusal
 from jobs import queue_edits
-from jobs.models import Job
+from jobs.models import Job, QueueEdit
 from shown.queue import edit_preview as previews
 from shown.queue import wanted_edits
 from shown.queue.job_actions import OF_JOBS, carry_out, question
+from shown.queue.job_facts import told
 from webui.pages.frame import actor, page, user_of
 from webui.pages.manage_job.answers import done, part, sentence
 
@@ -83,3 +84,29 @@ def _ask(
 ) -> HttpResponse:
     context |= {"do": do, "value": value, "jobs": jobs}
     return part(request, "manage_ask", context, title=str(context["question"]))
+
+
+@page
+@require_http_methods(["GET", "POST"])
+def undo(request: HttpRequest) -> HttpResponse:
+    """GET says what the last edit was; POST takes it back, all of it, once its reader has seen who is stopped."""
+    user = user_of(request)
+    last = queue_edits.last_undoable(user)
+    try:
+        look = previews.look_at_undo(last, user, timezone.now()) if last else None
+        if request.method == "GET" or (look and not look.was_seen(request.POST.get("seen", ""))):
+            return _ask_undo(request, last, look)
+        said = queue_edits.undo(user)
+    except Refusal as refusal:
+        if request.method == "GET":
+            return _ask_undo(request, last, None, sentence(str(refusal)))
+        return done(request, [], undo=False, refused=sentence(str(refusal)))
+    return done(request, [change.by_name for change in said], undo=False)
+
+
+def _ask_undo(
+    request: HttpRequest, last: QueueEdit | None, look: previews.EditPreview | None, refused: str = ""
+) -> HttpResponse:
+    sentences = told(last.sentences) if last else []
+    context = {"last": last, "sentences": sentences, "look": look, "refused": refused}
+    return part(request, "manage_undo", context, title="Undo the last edit")

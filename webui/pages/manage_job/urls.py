@@ -1,6 +1,6 @@
 from django.urls import path
 
-from webui.pages.manage_job import dialog, edits, menu, undo
+from webui.pages.manage_job import dialog, edits, menu
 
 urlpatterns = [
     path("jobs/manage/<uuid:job_id>", dialog.manage),
@@ -8,5 +8,5 @@ urlpatterns = [
     path("jobs/menu/<uuid:job_id>", menu.menu),
     path("jobs/logs/<uuid:job_id>", menu.logs),
     path("jobs/edits/make", edits.make),
-    path("jobs/edits/undo", undo.undo),
+    path("jobs/edits/undo", edits.undo),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 from dataclasses import replace
 from datetime import datetime
 
@@ -19,7 +20,7 @@ from metrics.charts import ordered
 from metrics.curves import Axis, Clock, CurveView
 from metrics.units import of_span
 from shown import trials as shown_trials
-from webui.pages.frame import page, refusing, show, user_of
+from webui.pages.frame import UNKEPT, page, refusing, show, user_of
 from webui.pages.metrics import pins as metric_pins
 from webui.pages.metrics import query
 from webui.pages.trials import trial
@@ -127,9 +128,8 @@ def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     answer = [each.record() for each in curves.read_each(found.pk, wanted, view, clock, is_tail=is_tail)]
     checkpoint = shown_trials.best_checkpoint(found)
     best = None if checkpoint is None else _marked(checkpoint, view, clock)
-    response = JsonResponse({"run": found.run_id, "whole": not is_tail, "curves": answer, "best": best})
-    response["Cache-Control"] = "no-store"
-    return response
+    data = {"run": found.run_id, "whole": not is_tail, "curves": answer, "best": best}
+    return JsonResponse(data, headers=UNKEPT)
 
 
 def _marked(checkpoint: Checkpoint, view: CurveView, clock: Clock | None) -> dict[str, object]:
@@ -151,9 +151,11 @@ def export(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """All points of the metrics that `group` and `name` list as CSV: group, metric, step, time, value."""
     found = trial.find(trial_id)
     wanted = query.wanted(request.GET)
-    blocks = stepped(csv_files.of_metrics(found.pk, wanted))
-    response = StreamingHttpResponse(blocks, content_type="text/csv; charset=utf-8")
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", wanted[0].name)[:60]
-    response["Content-Disposition"] = f'attachment; filename="trial-{found.pk}-{safe}.csv"'
-    response["Cache-Control"] = "no-store"
-    return response
+    return csv_file(f"trial-{found.pk}-{safe}", csv_files.of_metrics(found.pk, wanted))
+
+
+def csv_file(name: str, blocks: Generator[bytes]) -> HttpResponseBase:
+    """The blocks as a file to download."""
+    headers = UNKEPT | {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+    return StreamingHttpResponse(stepped(blocks), content_type="text/csv; charset=utf-8", headers=headers)

@@ -103,9 +103,8 @@ def _answer(
             return redirect(_kept(user_of(request), found, workspace, form.cleaned_data))
         except Refusal as refusal:
             form.add_error(None, str(refusal))
-    answer = show(request, "place_form", {"found": found, "workspace": workspace, "form": form}, room=ROOM)
-    answer.status_code = 400 if form.errors else 200
-    return answer
+    context = {"found": found, "workspace": workspace, "form": form}
+    return show(request, "place_form", context, room=ROOM, status=400 if form.errors else 200)
 
 
 def _kept(

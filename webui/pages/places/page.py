@@ -6,15 +6,13 @@ from typing import TypeVar
 
 from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse
-from django.http.response import HttpResponseBase
-from django.shortcuts import redirect
+from django.http import HttpRequest, HttpResponse
 
 from accounts.models import User
 from experiments import counts, phases, places
 from experiments.models import Experiment, Project, Workspace
 from webui.pages.experiments.listing import CHIPS
-from webui.pages.frame import page, show, user_of
+from webui.pages.frame import or_404, page, show, user_of
 
 Row = TypeVar("Row", Workspace, Project)
 
@@ -94,19 +92,10 @@ def _named(rows: QuerySet[Row], request: HttpRequest) -> QuerySet[Row]:
 def find_workspace(workspace_id: int) -> Workspace:
     """With its numbers, or 404."""
     found = places.workspaces_with_numbers().filter(pk=workspace_id).first()
-    if found is None:
-        raise Http404(f"There is no workspace {workspace_id}.")
-    return found
+    return or_404(found, f"There is no workspace {workspace_id}.")
 
 
 def find_project(project_id: int) -> Project:
     """With its numbers, or 404."""
     found = places.projects_with_numbers().filter(pk=project_id).first()
-    if found is None:
-        raise Http404(f"There is no project {project_id}.")
-    return found
-
-
-def from_determined(request: HttpRequest, kind: str, place_id: int) -> HttpResponseBase:
-    """An address of the old console leads to the same place."""
-    return redirect(f"/{kind}/{place_id}")
+    return or_404(found, f"There is no project {project_id}.")

@@ -40,7 +40,7 @@ def notes(request: HttpRequest, project_id: int) -> HttpResponse:
             problem = str(refusal)
     user = user_of(request)
     may_write = places.may_write_notes(user, found)
-    answer = show(
+    return show(
         request,
         "project_notes",
         place_pages.head(user, found, "notes")
@@ -56,9 +56,8 @@ def notes(request: HttpRequest, project_id: int) -> HttpResponse:
         },
         room=place_pages.ROOM,
         fragment="project_head",
+        status=400 if problem else 200,
     )
-    answer.status_code = 400 if problem else 200
-    return answer
 
 
 def _place(pages: list[Note], asked: str) -> int | None:

@@ -1,4 +1,5 @@
 from django.urls import path
+from django.views.generic import RedirectView
 
 from webui.pages.places import form, page, project_notes
 
@@ -13,6 +14,7 @@ urlpatterns = [
     path("projects/<int:project_id>/edit", form.edit_project),
     path("projects/<int:project_id>/notes", project_notes.notes),
     path("projects/<int:place_id>/<slug:action>", form.act, {"kind": "projects"}),
-    path("det/workspaces/<int:place_id>", page.from_determined, {"kind": "workspaces"}),
-    path("det/projects/<int:place_id>", page.from_determined, {"kind": "projects"}),
+    # addresses of Determined's console
+    path("det/workspaces/<int:pk>", RedirectView.as_view(url="/workspaces/%(pk)s")),
+    path("det/projects/<int:pk>", RedirectView.as_view(url="/projects/%(pk)s")),
 ]

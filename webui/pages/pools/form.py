@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
@@ -13,8 +13,9 @@ from accounts import rights
 from accounts.refusals import FieldRefusals, Refusal
 from hosts import pool_edits
 from hosts.models import ResourcePool
-from webui.pages.frame import actor, page, show, user_of
+from webui.pages.frame import actor, page, refusals_told, show, user_of
 from webui.pages.pools.fields import NewPoolForm, PoolForm
+from webui.pages.pools.page import find
 
 
 @page
@@ -26,10 +27,7 @@ def new(request: HttpRequest) -> HttpResponse:
 @page
 def edit(request: HttpRequest, name: str) -> HttpResponse:
     """The form of a pool; POST changes it."""
-    pool = ResourcePool.objects.filter(name=name).first()
-    if pool is None:
-        raise Http404(f"There is no resource pool {name}.")
-    return _form(request, pool)
+    return _form(request, find(name))
 
 
 def _form(request: HttpRequest, pool: ResourcePool | None) -> HttpResponse:
@@ -46,9 +44,8 @@ def _form(request: HttpRequest, pool: ResourcePool | None) -> HttpResponse:
         except FieldRefusals as refusal:
             for field, sentence in refusal.errors.items():
                 form.add_error(field, sentence)
-    response = show(request, "pool_form", {"pool": pool, "form": form}, room="Pools")
-    response.status_code = 400 if form.errors else 200
-    return response
+    context = {"pool": pool, "form": form}
+    return show(request, "pool_form", context, room="Pools", status=400 if form.errors else 200)
 
 
 def _kept(request: HttpRequest, pool: ResourcePool | None, values: dict[str, Any]) -> HttpResponse:
@@ -68,11 +65,9 @@ def _kept(request: HttpRequest, pool: ResourcePool | None, values: dict[str, Any
 @require_POST
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Take the pool out, if nothing is in it."""
-    try:
+    with refusals_told(request):
         rights.require_admin(user_of(request))
         pool_edits.remove(name, actor=actor(request))
-    except Refusal as refusal:
-        messages.error(request, str(refusal))
-        return redirect(f"/pools/{name}")
-    messages.success(request, f"Pool {name} removed.")
-    return redirect("/pools")
+        messages.success(request, f"Pool {name} removed.")
+        return redirect("/pools")
+    return redirect(f"/pools/{name}")

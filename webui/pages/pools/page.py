@@ -11,7 +11,7 @@ from hosts.pools import default_pool
 from jobs import queued_time
 from metrics import cluster_charts
 from shown import pools, timeline
-from webui.pages.frame import page, show, user_of
+from webui.pages.frame import or_404, page, show, user_of
 from webui.pages.hosts import view as hosts_filter
 from webui.pages.pools import pairs
 from webui.pages.pools.fields import PoolForm
@@ -25,10 +25,7 @@ MOST_BOXES = 48
 
 def find(name: str) -> ResourcePool:
     """The pool or 404."""
-    pool = ResourcePool.objects.filter(name=name).first()
-    if pool is None:
-        raise Http404(f"There is no resource pool {name}.")
-    return pool
+    return or_404(ResourcePool.objects.filter(name=name).first(), f"There is no resource pool {name}.")
 
 
 @page

@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from accounts import rights
-from accounts.refusals import Refusal
 from dispatch.watching.pair_verdict import speed
 from hosts import pair_checks
 from hosts.models import PairCheck, PairSearch, ResourcePool
 from shown import pools
-from webui.pages.frame import actor, page, user_of
+from webui.pages.frame import actor, or_404, page, refusals_told, user_of
 
 #: with more hosts the cells have no words; with even more there is no matrix, only what is wrong
 MOST_WORDS = 14
@@ -87,12 +85,8 @@ def _both(names: list[str]) -> str:
 @require_POST
 def test(request: HttpRequest, name: str) -> HttpResponse:
     """Test all pairs anew."""
-    pool = ResourcePool.objects.filter(name=name).first()
-    if pool is None:
-        raise Http404(f"There is no resource pool {name}.")
-    try:
+    pool = or_404(ResourcePool.objects.filter(name=name).first(), f"There is no resource pool {name}.")
+    with refusals_told(request):
         rights.require_admin(user_of(request))
         pair_checks.begin(pool, actor=actor(request))
-    except Refusal as refusal:
-        messages.error(request, str(refusal))
     return redirect(f"/pools/{name}/pairs")

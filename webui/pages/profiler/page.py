@@ -8,9 +8,9 @@ from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
 
 from experiments.models import Trial
-from metrics import sample_charts, samples, step_figures, timings
-from webui.pages.frame import page, refusing, show
-from webui.pages.metrics.page import begin_of, unit_of
+from metrics import csv_files, sample_charts, samples, step_figures, timings
+from webui.pages.frame import UNKEPT, page, refusing, show
+from webui.pages.metrics.page import begin_of, csv_file, unit_of
 from webui.pages.profiler import query
 from webui.pages.profiler.query import AXES
 from webui.pages.trials import trial
@@ -107,9 +107,7 @@ def points(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     hosts = request.GET.getlist("host")[: query.CHOSEN_MAX]
     begin = begin_of(found)
     lines = sample_charts.read(found.task_id, asked, hosts, first_time=first, last_time=last)
-    response = JsonResponse(sample_charts.points(lines, begin))
-    response["Cache-Control"] = "no-store"
-    return response
+    return JsonResponse(sample_charts.points(lines, begin), headers=UNKEPT)
 
 
 @page
@@ -125,6 +123,25 @@ def step_charts(request: HttpRequest, trial_id: int) -> HttpResponseBase:
         last_step=None if last is None else int(last),
         points=POINTS,
     )
-    response = JsonResponse(step_figures.of(read, rank))
-    response["Cache-Control"] = "no-store"
-    return response
+    return JsonResponse(step_figures.of(read, rank), headers=UNKEPT)
+
+
+@page
+@refusing
+def samples_file(request: HttpRequest, trial_id: int) -> HttpResponseBase:
+    """All points of the charts that `chart` lists, of the `host`s, as CSV; those no longer kept stand as minutes.
+
+    Columns: host, name, part, unit, time, low, high, mean.
+    """
+    found = trial.find(trial_id)
+    charts = [sample_charts.parse(each) for each in query.charts(request.GET)]
+    hosts = request.GET.getlist("host")
+    return csv_file(f"trial-{found.pk}-{charts[0][0]}", csv_files.of_samples(found.task_id, charts, hosts))
+
+
+@page
+@refusing
+def timings_file(request: HttpRequest, trial_id: int) -> HttpResponseBase:
+    """All intervals of all timings, or of those of `rank`, as CSV; seconds."""
+    found = trial.find(trial_id)
+    return csv_file(f"trial-{found.pk}-timings", csv_files.of_timings(found.task_id, query.rank(request.GET)))

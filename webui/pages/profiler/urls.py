@@ -1,11 +1,11 @@
 from django.urls import path
 
-from webui.pages.profiler import export, page
+from webui.pages.profiler import page
 
 urlpatterns = [
     path("trials/<int:trial_id>/profiler", page.detail),
     path("trials/<int:trial_id>/profiler/samples", page.points),
-    path("trials/<int:trial_id>/profiler/samples.csv", export.samples),
+    path("trials/<int:trial_id>/profiler/samples.csv", page.samples_file),
     path("trials/<int:trial_id>/profiler/timings", page.step_charts),
-    path("trials/<int:trial_id>/profiler/timings.csv", export.of_timings),
+    path("trials/<int:trial_id>/profiler/timings.csv", page.timings_file),
 ]

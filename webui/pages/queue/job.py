@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 
 from events.models import Event
-from jobs.models import Job
 from jobs.states import JobState
 from shown import timeline, verdicts
 from shown.queue import board
 from webui.pages.frame import page, show
+from webui.pages.manage_job.answers import job_or_404
 
 
 @page
 def detail(request: HttpRequest, job_id: UUID) -> HttpResponse:
-    found = Job.objects.select_related("owner", "pool").filter(pk=job_id).first()
-    if found is None:
-        raise Http404(f"There is no job {job_id}.")
+    found = job_or_404(job_id)
     row = board.row_of(found)
     waiting, reasons = verdicts.blockers_of(found) if row and found.state == JobState.ACTIVE else (0, [])
     context = {

@@ -25,7 +25,7 @@ from trainmaster import yamltext
 from webui.pages.experiments import experiment as experiment_page
 from webui.pages.experiments import trials
 from webui.pages.experiments.access import find
-from webui.pages.frame import actor, page, show, user_of
+from webui.pages.frame import actor, page, refusals_told, show, user_of
 from webui.pages.search import query as sweep_query
 from webui.pages.search.charts import field
 from webui.pages.table_columns import Column
@@ -112,13 +112,11 @@ def kill(request: HttpRequest, experiment_id: int) -> HttpResponse:
     """
     experiment = find(experiment_id)
     asked = as_ids(request.POST.getlist("trial"))
-    try:
+    with refusals_told(request):
         rights.require_owner(user_of(request), experiment)
         if not asked:
             raise Refusal("No trials were selected.")
         _kill(request, experiment, asked)
-    except Refusal as refusal:
-        messages.error(request, str(refusal))
     back = request.POST.get("back", "")
     own = f"/experiments/{experiment_id}/trials"
     is_known = back == own or back.startswith(f"{own}?") or _TRIAL_PAGE.fullmatch(back)

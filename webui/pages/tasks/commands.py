@@ -5,13 +5,11 @@ from __future__ import annotations
 import shlex
 import uuid
 
-from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from accounts import rights
-from accounts.refusals import Refusal
 from commands import transitions
 from commands.config import shown
 from commands.models import Command
@@ -20,7 +18,7 @@ from events.models import Event
 from jobs import phases
 from shown import stories, tasks, timeline, verdicts
 from trainmaster import yamltext
-from webui.pages.frame import actor, page, show, user_of
+from webui.pages.frame import actor, or_404, page, refusals_told, show, user_of
 from webui.pages.source_text import colored
 
 ROOM = "Tasks"
@@ -39,9 +37,7 @@ CHIPS: dict[str, list[str]] = {
 def find(command_id: uuid.UUID) -> Command:
     """The command or 404."""
     found = tasks.with_parts().filter(pk=command_id).first()
-    if found is None:
-        raise Http404(f"There is no command {command_id}.")
-    return found
+    return or_404(found, f"There is no command {command_id}.")
 
 
 def listing(request: HttpRequest) -> HttpResponse:
@@ -91,9 +87,7 @@ def _words(entrypoint: str | list[str]) -> str:
 def kill(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
     """End it and return to its page."""
     command = find(command_id)
-    try:
+    with refusals_told(request):
         rights.require_owner(user_of(request), command)
         transitions.kill(command.pk, actor=actor(request))
-    except Refusal as refusal:
-        messages.error(request, str(refusal))
     return redirect(f"/commands/{command.pk}")

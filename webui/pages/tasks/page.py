@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
+from accounts import rights
 from commands.models import Command
 from commands.states import CommandState
 from jobs import phases
@@ -18,7 +19,6 @@ from jobs.models import Job
 from shown import tasks
 from webui.pages.frame import page, show, user_of
 from webui.pages.tasks import commands
-from webui.proxy.access import may_use
 from webui.query import choices
 
 #: pill -> kind
@@ -74,7 +74,7 @@ def _filtered(request: HttpRequest, wanted: QueryDict) -> QuerySet[Command]:
 
 
 def _row(request: HttpRequest, command: Command) -> dict[str, Any]:
-    mine = may_use(user_of(request), command)
+    mine = rights.may_change(user_of(request), command)
     return {
         "task": tasks.row(command),
         "may_use": mine,
@@ -89,7 +89,7 @@ def waiting(request: HttpRequest, task_id: uuid.UUID) -> HttpResponseBase:
     row = tasks.row(command)
     if row.service is None:
         return redirect(f"/commands/{command.pk}")
-    allowed = may_use(user_of(request), command)
+    allowed = rights.may_change(user_of(request), command)
     is_shell = command.kind == Job.Kind.SHELL
     opened = f"/proxy/{command.pk}/" if row.is_ready and allowed and not is_shell else ""
     if opened and "part" not in request.GET:
@@ -106,8 +106,3 @@ def waiting(request: HttpRequest, task_id: uuid.UUID) -> HttpResponseBase:
         "ssh_config": f"trainmaster shell ssh-config {command.short_id}",
     }
     return show(request, "task", context, room=commands.ROOM, fragment="task")
-
-
-def from_determined(request: HttpRequest, task_id: uuid.UUID, rest: str) -> HttpResponse:
-    """The address that Determined's client opens for a notebook or a TensorBoard."""
-    return redirect(f"/tasks/{task_id}")

@@ -1,4 +1,5 @@
 from django.urls import path
+from django.views.generic import RedirectView
 
 from webui.pages.tasks import commands, form, page
 
@@ -11,5 +12,6 @@ urlpatterns = [
     path("tasks/+new", form.new),
     path("tasks/+tensorboard", form.tensorboard),
     path("tasks/<uuid:task_id>", page.waiting),
-    path("det/interactive/<uuid:task_id>/<path:rest>", page.from_determined),
+    # what Determined's client opens for a notebook or a TensorBoard
+    path("det/interactive/<uuid:task_id>/<path:rest>", RedirectView.as_view(url="/tasks/%(task_id)s")),
 ]

@@ -5,14 +5,12 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from django.contrib import messages
 from django.core.paginator import Page, Paginator
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from accounts import rights
-from accounts.refusals import Refusal
 from events.models import Event
 from experiments import checkpoint_deletion
 from experiments.models import Checkpoint, Experiment, Trial
@@ -21,7 +19,7 @@ from shown import checkpoints, timeline
 from shown.checkpoints import CheckpointPlace, CheckpointRow
 from webui.pages.experiments.access import may_act
 from webui.pages.experiments.again import can_continue
-from webui.pages.frame import actor, page, show, user_of
+from webui.pages.frame import actor, or_404, page, refusals_told, show, user_of
 from webui.query import choices
 
 PER_PAGE = 100
@@ -63,10 +61,7 @@ def find(trial_id: int, checkpoint_uuid: uuid.UUID) -> Checkpoint:
     """The checkpoint or 404."""
     related = ("trial__experiment__owner", "trial__experiment__job__pool", "trial__task")
     rows = Checkpoint.objects.select_related(*related).filter(pk=checkpoint_uuid, trial_id=trial_id)
-    found = rows.first()
-    if found is None:
-        raise Http404(f"Trial {trial_id} has no checkpoint {checkpoint_uuid}.")
-    return found
+    return or_404(rows.first(), f"Trial {trial_id} has no checkpoint {checkpoint_uuid}.")
 
 
 @page
@@ -102,9 +97,7 @@ def detail(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> H
 @require_POST
 def delete(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> HttpResponse:
     row = find(trial_id, checkpoint_uuid)
-    try:
+    with refusals_told(request):
         rights.require_owner(user_of(request), row.trial.experiment)
         checkpoint_deletion.delete([row.pk], actor=actor(request))
-    except Refusal as refusal:
-        messages.error(request, str(refusal))
     return redirect(f"/trials/{trial_id}/checkpoints/{checkpoint_uuid}")

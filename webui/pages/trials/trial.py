@@ -24,7 +24,7 @@ from shown.hparams import named
 from webui.pages.experiments import again
 from webui.pages.experiments.access import may_act
 from webui.pages.experiments.experiment import actions
-from webui.pages.frame import page, show
+from webui.pages.frame import or_404, page, show
 from webui.pages.trials import checkpoints
 from webui.query import LARGEST_INTEGER, as_whole
 
@@ -36,16 +36,9 @@ TABS = ["overview", "metrics", "profiler", "checkpoints", "logs", "timeline"]
 
 def find(trial_id: int) -> Trial:
     """The trial or 404."""
-    found = (
-        Trial.objects.select_related(
-            "experiment__owner", "experiment__job__pool", "task__job__pool", "latest_checkpoint"
-        )
-        .filter(pk=trial_id)
-        .first()
-    )
-    if found is None:
-        raise Http404(f"There is no trial {trial_id}.")
-    return found
+    related = ("experiment__owner", "experiment__job__pool", "task__job__pool", "latest_checkpoint")
+    found = Trial.objects.select_related(*related).filter(pk=trial_id).first()
+    return or_404(found, f"There is no trial {trial_id}.")
 
 
 @page
