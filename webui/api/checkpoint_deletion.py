@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments import checkpoint_deletion, stored_files
 from experiments.keeping import Policy
@@ -73,9 +72,8 @@ class DeletionPreview(ApiView):
 
     viewer_methods = frozenset({"POST"})
     bodies = {"POST": ChosenCheckpoints}
-    answers = {"POST": PreviewAnswer}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> PreviewAnswer:
         uuids = self.body(request)["checkpointUuids"]
         found = Checkpoint.objects.filter(pk__in=uuids).select_related("trial__experiment")
         rows = {row.pk: row for row in found}
@@ -86,7 +84,7 @@ class DeletionPreview(ApiView):
         answer = [_losing(row, facts[row.trial.experiment_id]) for row in rows.values()]
         refusals = list(checkpoint_deletion.objections(list(rows.values())))
         size = sum(row.size_bytes for row in rows.values())
-        return Response(PreviewAnswer(checkpoints=answer, refusals=refusals, size_bytes=str(size)))
+        return PreviewAnswer(checkpoints=answer, refusals=refusals, size_bytes=str(size))
 
 
 def _losing(row: Checkpoint, facts: checkpoint_deletion.Standing) -> Losing:
@@ -139,19 +137,18 @@ class RemoveFiles(ApiView):
     """Remove files that match globs from checkpoints; without globs, list the existing files again."""
 
     bodies = {"POST": ChosenFiles}
-    answers = {"POST": RemovedAnswer | Nothing}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> RemovedAnswer | Nothing:
         body = self.body(request)
         rows = own(request, body["checkpointUuids"])
         if not body["checkpointGlobs"]:
             for row in rows:
                 _refresh(row)
-            return Response({})
+            return Nothing()
         removed = checkpoint_deletion.remove_files(
             body["checkpointUuids"], body["checkpointGlobs"], actor=actor(request)
         )
-        return Response(RemovedAnswer(removed_files=removed))
+        return RemovedAnswer(removed_files=removed)
 
 
 def _refresh(row: Checkpoint) -> None:
@@ -200,9 +197,8 @@ class PreviewGc(ApiView):
     """The checkpoints that a policy would delete, in the published client's format. Changes nothing."""
 
     queries = {"GET": GcPolicy}
-    answers = {"GET": GcAnswer}
 
-    def get(self, request: Request, experiment_id: int) -> Response:
+    def get(self, request: Request, experiment_id: int) -> GcAnswer:
         experiment = Experiment.objects.filter(pk=experiment_id).first()
         if experiment is None:
             raise Missing(f"experiment {experiment_id} not found")
@@ -213,7 +209,7 @@ class PreviewGc(ApiView):
         facts = checkpoint_deletion.standing(experiment, policy)
         metric = str((experiment.config.get("searcher") or {}).get("metric"))
         rows = [_to_go(row, metric, facts) for row in facts.to_go()]
-        return Response(GcAnswer(checkpoints=rows, metric_name=metric, kept=len(facts.kept)))
+        return GcAnswer(checkpoints=rows, metric_name=metric, kept=len(facts.kept))
 
 
 def _to_go(row: Checkpoint, metric: str, facts: checkpoint_deletion.Standing) -> GcRow:

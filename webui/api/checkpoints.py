@@ -8,14 +8,13 @@ from typing import Any
 from django.db import transaction
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from dispatch.runs import detached
 from events.announce import announce
 from experiments import checkpoints, transitions
 from experiments.models import Trial
 from jobs.models import Member
-from webui.api.answers import Answer, Nothing
+from webui.api.answers import Answer
 from webui.api.authentication import RunPrincipal
 from webui.api.checkpoint_deletion import (
     ChosenCheckpoints,
@@ -43,17 +42,15 @@ class OneCheckpoint(ApiView):
     """One checkpoint. A run reads those of its own experiment and the one that it starts from."""
 
     run_methods = frozenset({"GET"})
-    answers = {"GET": DescribedAnswer | CheckpointAnswer}
 
-    def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
+    def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> DescribedAnswer | CheckpointAnswer:
         who: Any = request.user
         if not isinstance(who, RunPrincipal):
-            return Response({"checkpoint": described(find(checkpoint_uuid))})
+            return DescribedAnswer(checkpoint=described(find(checkpoint_uuid)))
         if who.trial is None:
             raise Missing("This run does not belong to a trial, so it has no checkpoints.")
-        return Response(
-            {"checkpoint": encode_checkpoint(find(checkpoint_uuid, checkpoints.open_to(who.trial)))}
-        )
+        checkpoint = find(checkpoint_uuid, checkpoints.open_to(who.trial))
+        return CheckpointAnswer(checkpoint=encode_checkpoint(checkpoint))
 
 
 class WithMetadata(serializers.Serializer[Any]):
@@ -68,15 +65,14 @@ class CheckpointMetadata(ApiView):
     """Replace a checkpoint's metadata. Its step stays the same."""
 
     bodies = {"POST": NewMetadata}
-    answers = {"POST": CheckpointAnswer}
 
-    def post(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
+    def post(self, request: Request, checkpoint_uuid: uuid.UUID) -> CheckpointAnswer:
         checkpoint = find(checkpoint_uuid)
         require_owner(person(request), checkpoint.trial.experiment)
         checkpoint.metadata = self.body(request)["checkpoint"]["metadata"]
         checkpoint.save(update_fields=["metadata"])
         announce(f"experiment:{checkpoint.trial.experiment_id}")
-        return Response({"checkpoint": encode_checkpoint(checkpoint)})
+        return CheckpointAnswer(checkpoint=encode_checkpoint(checkpoint))
 
 
 class ReportedCheckpoint(serializers.Serializer[Any]):
@@ -97,17 +93,14 @@ class Checkpoints(ApiView):
 
     run_methods = frozenset({"POST", "PATCH"})
     bodies = {"POST": ReportedCheckpoint, "PATCH": PatchCheckpoints, "DELETE": ChosenCheckpoints}
-    answers = dict.fromkeys(("POST", "PATCH", "DELETE"), Nothing)
 
-    def patch(self, request: Request) -> Response:
+    def patch(self, request: Request) -> None:
         patch_all(request, self.body(request)["checkpoints"])
-        return Response({})
 
-    def delete(self, request: Request) -> Response:
+    def delete(self, request: Request) -> None:
         delete_all(request, self.body(request)["checkpointUuids"])
-        return Response({})
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> None:
         body = self.body(request)
         trial, member = _reporting(request, body)
         metadata = body.get("metadata") or {}
@@ -130,7 +123,6 @@ class Checkpoints(ApiView):
         with transaction.atomic():
             transitions.lock(trial.experiment_id)
             checkpoints.reported(trial, member.allocation_id, member.run_key, data)
-        return Response({})
 
 
 def _reporting(request: Request, body: Json) -> tuple[Trial, Member]:

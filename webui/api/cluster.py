@@ -7,7 +7,6 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.models import Cluster
 from hosts.models import ResourcePool
@@ -98,10 +97,9 @@ class Master(ApiView):
     """The installation: name, version and capabilities. No login is needed, because the login page shows it."""
 
     open_to_all = True
-    answers = {"GET": MasterRecord}
 
-    def get(self, request: Request) -> Response:
-        return Response(encode_master())
+    def get(self, request: Request) -> MasterRecord:
+        return encode_master()
 
 
 #: Settings that the configuration record shows: limits and intervals, never an address or a secret.
@@ -118,8 +116,7 @@ class MasterConfig(ApiView):
     """The settings of this server."""
 
     admin_methods = frozenset({"GET"})
-    answers = {"GET": MasterConfigAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> MasterConfigAnswer:
         config = {name.lower(): getattr(settings, name) for name in _SHOWN}
-        return Response(MasterConfigAnswer(config={"cluster_name": settings.CLUSTER_NAME, **config}))
+        return MasterConfigAnswer(config={"cluster_name": settings.CLUSTER_NAME, **config})

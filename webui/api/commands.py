@@ -13,7 +13,6 @@ from django.db.models.functions import Cast
 from pydantic import create_model
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.refusals import Code, refused_as
 from commands import submit, transitions
@@ -200,22 +199,20 @@ class Commands(OfKind, ApiView):
     queries = {"GET": CommandsQuery}
     answers = ANSWERS.many
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> Any:
         query = self.query(request)
         if query["orderBy"] == "ORDER_BY_UNSPECIFIED" and "sortBy" not in query:
             query["orderBy"] = "ORDER_BY_DESC"  # Determined's client asks for no page and no order
         rows = _chosen(query, self.kind).order_by(*encoding.ordering(query, SORT, "submitted_at"))
-        return Response(
-            encoding.page(self.answers["GET"], rows, query, lambda one: self.encoded(tasks.row(one), request))
+        return encoding.page(
+            self.answers["GET"], rows, query, lambda one: self.encoded(tasks.row(one), request)
         )
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> Json:
         body, user = self.body(request), person(request)
         config = _config(body, self.kind)
         if body.get("preview"):
-            return Response(
-                {self.noun: None, "config": shown(config.effective()), "warnings": [], "notices": []}
-            )
+            return {self.noun: None, "config": shown(config.effective()), "warnings": [], "notices": []}
         workspace = _workspace(body.get("workspaceId"))
         with transaction.atomic():
             command = submit.create(
@@ -228,7 +225,7 @@ class Commands(OfKind, ApiView):
                 kind=self.kind,
                 shown=self.shown(body),
             )
-        return Response(self._created(command, config, body, request))
+        return self._created(command, config, body, request)
 
     def shown(self, body: Json) -> submit.Shown:
         """What a TensorBoard shows; nothing for the others."""
@@ -284,9 +281,9 @@ class OneCommand(OfKind, ApiView):
 
     answers = ANSWERS.one
 
-    def get(self, request: Request, command_id: str) -> Response:
+    def get(self, request: Request, command_id: str) -> Json:
         row = self.find(command_id)
-        return Response({self.noun: self.encoded(row, request), "config": row.effective_config})
+        return {self.noun: self.encoded(row, request), "config": row.effective_config}
 
 
 class CommandKill(OfKind, ApiView):
@@ -294,11 +291,11 @@ class CommandKill(OfKind, ApiView):
 
     answers = ANSWERS.changed
 
-    def post(self, request: Request, command_id: str) -> Response:
+    def post(self, request: Request, command_id: str) -> Json:
         command = self.find(command_id).command
         require_owner(person(request), command)
         transitions.kill(command.pk, actor=actor(request))
-        return Response({self.noun: self.encoded(self.find(str(command.pk)), request)})
+        return {self.noun: self.encoded(self.find(str(command.pk)), request)}
 
 
 class CommandPriority(OfKind, ApiView):
@@ -307,10 +304,10 @@ class CommandPriority(OfKind, ApiView):
     bodies = {"POST": NewPriority}
     answers = ANSWERS.changed
 
-    def post(self, request: Request, command_id: str) -> Response:
+    def post(self, request: Request, command_id: str) -> Json:
         priority = self.body(request)["priority"]
         command = self.find(command_id).command
         update = queue_edits.Update(str(command.job_id), priority=priority)
         with refused_as(Code.INVALID):
             queue_edits.apply([update], actor=actor(request), role=person(request).acting_role)
-        return Response({self.noun: self.encoded(self.find(str(command.pk)), request)})
+        return {self.noun: self.encoded(self.find(str(command.pk)), request)}

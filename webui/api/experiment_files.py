@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments.models import Experiment
 from submissions import contexts
@@ -53,20 +52,16 @@ class FileAnswer(Answer):
 class ModelDef(ApiView):
     """The context folder as tar.gz, in base64."""
 
-    answers = {"GET": ModelDefAnswer}
-
-    def get(self, request: Request, experiment_id: int) -> Response:
+    def get(self, request: Request, experiment_id: int) -> ModelDefAnswer:
         archive = contexts.targz(_experiment(experiment_id).context)
-        return Response(ModelDefAnswer(b64_tgz=base64.b64encode(archive).decode()))
+        return ModelDefAnswer(b64_tgz=base64.b64encode(archive).decode())
 
 
 class FileTree(ApiView):
     """Names, sizes and types of the files."""
 
-    answers = {"GET": FileTreeAnswer}
-
-    def get(self, request: Request, experiment_id: int) -> Response:
-        return Response(FileTreeAnswer(files=tree(_experiment(experiment_id).context.listing)))
+    def get(self, request: Request, experiment_id: int) -> FileTreeAnswer:
+        return FileTreeAnswer(files=tree(_experiment(experiment_id).context.listing))
 
 
 def tree(listing: list[Json]) -> list[FileNode]:
@@ -113,8 +108,7 @@ class File(ApiView):
 
     viewer_methods = frozenset({"POST"})
     bodies = {"POST": FileBody}
-    answers = {"POST": FileAnswer}
 
-    def post(self, request: Request, experiment_id: int) -> Response:
+    def post(self, request: Request, experiment_id: int) -> FileAnswer:
         content = contexts.read_file(_experiment(experiment_id).context, self.body(request)["path"])
-        return Response(FileAnswer(file=base64.b64encode(content).decode()))
+        return FileAnswer(file=base64.b64encode(content).decode())

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from django.db import transaction
 from rest_framework import serializers, status
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.refusals import Code, Refusal
 from dispatch.ssh.server_key import fingerprint, public_key
@@ -18,7 +17,7 @@ from hosts.pools import default_pool
 from shown.hosts import rows
 from webui.api import encoding
 from webui.api.agents import host_named, row_named
-from webui.api.answers import Answer, Nothing
+from webui.api.answers import Answer
 from webui.api.errors import BadRequest
 from webui.api.host_encoding import HostAnswer, HostsAnswer, encode_host
 from webui.api.job_queue import pool_named
@@ -64,13 +63,12 @@ class Hosts(ApiView):
     bodies = {"POST": NewHost}
     queries = {"GET": encoding.PageQuery}
     statuses = {"POST": status.HTTP_202_ACCEPTED}
-    answers = {"GET": HostsAnswer, "POST": HostAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HostsAnswer:
         found = rows.of(rows.present(), aux=False)
-        return Response(encoding.page(HostsAnswer, found, self.query(request), encode_host))
+        return encoding.page(HostsAnswer, found, self.query(request), encode_host)
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> HostAnswer:
         body = self.body(request)
         pool = pool_named(body["pool"]) if body.get("pool") else default_pool()
         new = registry.NewHost(
@@ -88,7 +86,7 @@ class Hosts(ApiView):
             wanted_slots=body["slots"],
         )
         host = _granted(lambda: registry.add(new, pool, actor=actor(request)))
-        return Response(_answer(host.name), status=status.HTTP_202_ACCEPTED)
+        return _answer(host.name)
 
 
 def _stored_jump(jump: Json) -> Json:
@@ -149,37 +147,34 @@ class OneHost(ApiView):
 
     admin_methods = frozenset({"PATCH", "DELETE"})
     bodies = {"PATCH": HostPatch}
-    answers = {"GET": HostAnswer, "PATCH": HostAnswer, "DELETE": Nothing}
 
-    def get(self, request: Request, name: str) -> Response:
-        return Response(_answer(name))
+    def get(self, request: Request, name: str) -> HostAnswer:
+        return _answer(name)
 
     @transaction.atomic
-    def patch(self, request: Request, name: str) -> Response:
+    def patch(self, request: Request, name: str) -> HostAnswer:
         host, body, who = host_named(name), self.body(request), actor(request)
         if pool := body.pop("pool", None):
             _granted(lambda: registry.change_pool(host.pk, pool_named(pool), actor=who))
         if body:
             _granted(lambda: registry.choose_interpreter(host.pk, **body, actor=who))
-        return Response(_answer(name))
+        return _answer(name)
 
-    def delete(self, request: Request, name: str) -> Response:
+    def delete(self, request: Request, name: str) -> None:
         host = host_named(name)
         _granted(lambda: registry.remove(host.pk, actor=actor(request)))
-        return Response({})
 
 
 class HostStep(ApiView):
     """An action on a host: enable, disable (stops its work), drain, doctor (check again), lost."""
 
     admin_methods = frozenset({"POST"})
-    answers = {"POST": HostAnswer}
     step: ClassVar[str] = ""
 
-    def post(self, request: Request, name: str) -> Response:
+    def post(self, request: Request, name: str) -> HostAnswer:
         host = host_named(name)
         _granted(lambda: registry.STEPS[self.step](host.pk, actor=actor(request)))
-        return Response(_answer(name), status=self.statuses.get("POST", status.HTTP_200_OK))
+        return _answer(name)
 
 
 #: what goes on after the answer
@@ -199,13 +194,12 @@ class AcceptKey(ApiView):
     admin_methods = frozenset({"POST"})
     bodies = {"POST": KeyBody}
     statuses = {"POST": status.HTTP_202_ACCEPTED}
-    answers = {"POST": HostAnswer}
 
-    def post(self, request: Request, name: str) -> Response:
+    def post(self, request: Request, name: str) -> HostAnswer:
         host, body = host_named(name), self.body(request)
         key = body["key"] or _offered(host, body["fingerprint"])
         _granted(lambda: registry.accept_key(host.pk, actor=actor(request), key=key))
-        return Response(_answer(name), status=status.HTTP_202_ACCEPTED)
+        return _answer(name)
 
 
 def _offered(host: Host, wanted: str) -> str:
@@ -225,8 +219,6 @@ class ServerKeyAnswer(Answer):
 class ServerKey(ApiView):
     """The public key that goes into authorized_keys on the hosts."""
 
-    answers = {"GET": ServerKeyAnswer}
-
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> ServerKeyAnswer:
         key = public_key()
-        return Response(ServerKeyAnswer(public_key=key, fingerprint=fingerprint(key)))
+        return ServerKeyAnswer(public_key=key, fingerprint=fingerprint(key))

@@ -11,7 +11,6 @@ from django.db.models.functions import TruncDay
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.refusals import Code, refused_as
 from hosts.models import ResourcePool
@@ -76,8 +75,8 @@ class JobQueueV2(ApiView):
     queries = {"GET": JobsQuery}
     answers: ClassVar[Mapping[str, Any]] = {"GET": WrappedJobsAnswer}
 
-    def get(self, request: Request) -> Response:
-        return Response(self._page(request, lambda row: {"full": encode_row(row)}))
+    def get(self, request: Request) -> Json:
+        return self._page(request, lambda row: {"full": encode_row(row)})
 
     def _page(self, request: Request, encode: Callable[[JobRow], Json]) -> Json:
         query = self.query(request)
@@ -100,17 +99,17 @@ class JobQueue(JobQueueV2):
     """The queue for older clients, without the wrapping; and edits of the queue."""
 
     bodies = {"POST": JobUpdates}
-    answers = {"GET": JobsAnswer, "POST": QueueEditsAnswer}
+    answers = {"GET": JobsAnswer}
 
-    def get(self, request: Request) -> Response:
-        return Response(self._page(request, encode_row))
+    def get(self, request: Request) -> Json:
+        return self._page(request, encode_row)
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> QueueEditsAnswer:
         """Apply all edits or none; the answer says what changed, and whether it can be undone."""
         updates = updates_of(self.body(request))
         with refused_as(Code.INVALID):
             changes = queue_edits.apply(updates, actor=actor(request), role=person(request).acting_role)
-        return Response(QueueEditsAnswer(changes=[str(change) for change in changes], undo=bool(changes)))
+        return QueueEditsAnswer(changes=[str(change) for change in changes], undo=bool(changes))
 
 
 class QueueCounts(Answer):
@@ -143,12 +142,11 @@ class JobQueueStats(ApiView):
     """How many jobs wait and run in each pool, and how long jobs waited, by day, in the last 30 days."""
 
     queries = {"GET": StatsQuery}
-    answers = {"GET": QueueStatsAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> QueueStatsAnswer:
         names = self.query(request).get("resourcePools")
         pools = ResourcePool.objects.filter(name__in=names) if names else ResourcePool.objects.all()
-        return Response(QueueStatsAnswer(results=[_stats(pool) for pool in pools]))
+        return QueueStatsAnswer(results=[_stats(pool) for pool in pools])
 
 
 def queue_counts(pool: ResourcePool) -> QueueCounts:

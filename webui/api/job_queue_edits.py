@@ -7,7 +7,6 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.refusals import Code, refused_as
 from dispatch.passes import preview
@@ -112,27 +111,22 @@ class JobQueuePreview(ApiView):
     """
 
     bodies = {"POST": JobUpdates}
-    answers = {"POST": QueuePreviewAnswer}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> QueuePreviewAnswer:
         updates = updates_of(self.body(request))
         with refused_as(Code.INVALID):
             found = preview.of(
                 updates, actor=actor(request), role=person(request).acting_role, now=timezone.now()
             )
-        return Response(encode_preview(found))
+        return encode_preview(found)
 
 
 class JobQueueUndo(ApiView):
     """Undo the caller's last edit, or say why that is not possible."""
 
-    answers = {"POST": ChangesAnswer}
-
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> ChangesAnswer:
         with refused_as(Code.INVALID):
-            return Response(
-                ChangesAnswer(changes=[str(change) for change in queue_edits.undo(person(request))])
-            )
+            return ChangesAnswer(changes=[str(change) for change in queue_edits.undo(person(request))])
 
 
 def encode_preview(found: preview.Preview) -> QueuePreviewAnswer:

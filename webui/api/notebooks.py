@@ -6,11 +6,9 @@ from typing import Any
 
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from jobs.models import Job
 from webui.api import commands
-from webui.api.answers import Nothing
 from webui.api.services import NewService, OfServiceKind, ServiceRecord
 from webui.api.views import ApiView
 
@@ -54,10 +52,8 @@ class NotebookIdle(OfNotebooks, ApiView):
     """A notebook's report of whether it is idle. It has no effect, because the server asks the notebook itself."""
 
     bodies = {"PUT": Idle}
-    answers = {"PUT": Nothing}
     run_methods = frozenset({"PUT"})
 
-    def put(self, request: Request, command_id: str) -> Response:
+    def put(self, request: Request, command_id: str) -> None:
         self.body(request)
         self.find(command_id)
-        return Response({})

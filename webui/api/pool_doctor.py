@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rest_framework import status
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from dispatch.watching.pair_networks import Network
 from hosts import pair_checks
@@ -96,13 +95,12 @@ class PoolDoctor(ApiView):
 
     admin_methods = frozenset({"POST"})
     statuses = {"POST": status.HTTP_202_ACCEPTED}
-    answers = {"GET": PairsAnswer, "POST": PairsAnswer}
 
-    def get(self, request: Request, name: str) -> Response:
-        return Response(encode(pool_named(name)))
+    def get(self, request: Request, name: str) -> PairsAnswer:
+        return encode(pool_named(name))
 
-    def post(self, request: Request, name: str) -> Response:
+    def post(self, request: Request, name: str) -> PairsAnswer:
         """A running test is not started again."""
         pool = pool_named(name)
         pair_checks.begin(pool, actor=actor(request))
-        return Response(encode(pool), status=status.HTTP_202_ACCEPTED)
+        return encode(pool)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from hosts import registry
 from jobs import shares
@@ -56,9 +55,8 @@ class PoolShares(ApiView):
     """
 
     queries = {"GET": encoding.PageQuery}
-    answers = {"GET": PoolSharesAnswer}
 
-    def get(self, request: Request, name: str) -> Response:
+    def get(self, request: Request, name: str) -> PoolSharesAnswer:
         query = self.query(request)
         pool = pool_named(name)
         entitled = pools.entitled(pool)
@@ -66,7 +64,7 @@ class PoolShares(ApiView):
         total, jobs = shares.by_job(pool, entitled, first, first + encoding.rows_asked(query))
         users = shares.by_user(pool, entitled)
         slots = registry.present_slots().filter(host__pool=pool).count()
-        answer = PoolSharesAnswer(
+        return PoolSharesAnswer(
             resource_pool=pool.name,
             scheduler_type=pool.policy.dialect,
             slots=slots,
@@ -76,7 +74,6 @@ class PoolShares(ApiView):
             jobs=[_job(job) for job in jobs],
             pagination=encoding.pagination(query, total),
         )
-        return Response(answer)
 
 
 def _user(each: OfUser) -> UserShareRecord:

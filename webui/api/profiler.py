@@ -14,13 +14,12 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponseBase
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments.models import Trial
 from experiments.states import TRIAL_END_STATES
 from metrics import profiler_batches
 from metrics.profiler_batches import MISC, SYSTEM, TIMING, Batch, Labels
-from webui.api.answers import Answer, JsonLines, Nothing, Stored, Time, one_of, time_text
+from webui.api.answers import Answer, JsonLines, Stored, Time, one_of, time_text
 from webui.api.async_views import Principal, async_view
 from webui.api.authentication import RunPrincipal, authenticate
 from webui.api.log_access import task_of_trial
@@ -68,9 +67,8 @@ class ProfilerMetrics(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": ProfilerBatches}
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> None:
         batches = self.body(request)["batches"]
         tasks = {pk: _task(request, pk) for pk in {said["labels"]["trialId"] for said in batches}}
         with transaction.atomic():
@@ -83,7 +81,6 @@ class ProfilerMetrics(ApiView):
                     [at.timestamp() for at in said["timestamps"]],
                 )
                 profiler_batches.store(tasks[labels["trialId"]], batch)
-        return Response({})
 
 
 def _task(request: Request, trial_id: int) -> str:

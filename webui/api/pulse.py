@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponseBase
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts import rights
 from accounts.models import User
@@ -62,12 +61,10 @@ class StacksAnswer(Answer):
 class TaskPulse(ApiView):
     """The ranks of the task's running attempt: where each one is, and which ones the others wait for."""
 
-    answers = {"GET": PulseAnswer}
-
-    def get(self, request: Request, task_id: str) -> Response:
+    def get(self, request: Request, task_id: str) -> PulseAnswer:
         """`mark` says why the others wait for a rank, if they do; `stepAgeSeconds` is the age of its last report."""
         own_task(person(request), task_id)
-        return Response(PulseAnswer(ranks=[_encoded(one) for one in pulse.of_task(task_id)]))
+        return PulseAnswer(ranks=[_encoded(one) for one in pulse.of_task(task_id)])
 
 
 def _encoded(one: Pulse) -> PulseRecord:

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from pydantic.alias_generators import to_camel
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from dispatch.keeping import usage, usage_periods
 from dispatch.keeping.usage_periods import Periods, Unit
@@ -99,9 +98,8 @@ class RawAllocation(ApiView):
     """Slots held by each member of an attempt in a period, earliest start first; `seconds` are those in the period."""
 
     queries = {"GET": RawQuery}
-    answers = {"GET": HeldAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HeldAnswer:
         after, before = times_of(self.query(request))
         found = usage.held(after, before, limit=MOST_ENTRIES + 1)
         if len(found) > MOST_ENTRIES:
@@ -109,7 +107,7 @@ class RawAllocation(ApiView):
                 f"Found more than {MOST_ENTRIES:,} entries, the limit for one answer. Request a shorter "
                 "time, or for CSV at /resources/allocation/raw, which is streamed."
             )
-        return Response(HeldAnswer(resource_entries=[_entry(each) for each in found]))
+        return HeldAnswer(resource_entries=[_entry(each) for each in found])
 
 
 def _entry(each: usage.Held) -> HeldRecord:
@@ -126,9 +124,8 @@ class AggregatedAllocation(ApiView):
     """Slot-seconds by day or month: in total, and by user, experiment label and resource pool."""
 
     queries = {"GET": AggregatedQuery}
-    answers = {"GET": UsageAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> UsageAnswer:
         query = self.query(request)
         entries = [
             UsageRecord(
@@ -141,4 +138,4 @@ class AggregatedAllocation(ApiView):
             )
             for each in usage.sums(periods_of(query))
         ]
-        return Response(UsageAnswer(resource_entries=entries))
+        return UsageAnswer(resource_entries=entries)

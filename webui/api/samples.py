@@ -9,7 +9,6 @@ import numpy as np
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from metrics import samples
 from metrics.names import GROUPS, METRICS
@@ -76,11 +75,10 @@ class TaskSamples(ApiView):
     """Hardware samples from a task's hosts, as columns, in the same format as a trial's."""
 
     queries = {"GET": TaskSamplesQuery}
-    answers = {"GET": SamplesAnswer}
 
-    def get(self, request: Request, task_id: str) -> Response:
+    def get(self, request: Request, task_id: str) -> SamplesAnswer:
         own_task(person(request), task_id)
-        return Response(_of_task(task_id, self.query(request)))
+        return _of_task(task_id, self.query(request))
 
 
 class TrialSamples(ApiView):
@@ -92,20 +90,18 @@ class TrialSamples(ApiView):
 
     run_methods = frozenset({"GET"})
     queries = {"GET": TaskSamplesQuery}
-    answers = {"GET": SamplesAnswer}
 
-    def get(self, request: Request, trial_id: int) -> Response:
+    def get(self, request: Request, trial_id: int) -> SamplesAnswer:
         task_id = find(request, trial_id).task_id
-        return Response(_of_task(task_id, self.query(request)))
+        return _of_task(task_id, self.query(request))
 
 
 class HostSamples(ApiView):
     """Hardware samples from a host, whatever ran there; by default for the last hour."""
 
     queries = {"GET": SamplesQuery}
-    answers = {"GET": SamplesAnswer}
 
-    def get(self, request: Request, name: str) -> Response:
+    def get(self, request: Request, name: str) -> SamplesAnswer:
         host, query = host_named(name), self.query(request)
         first, last = _window(query)
         begin, _ = samples.last_seconds(HOST_SECONDS)
@@ -116,7 +112,7 @@ class HostSamples(ApiView):
             last_time=last,
             points=query["points"],
         )
-        return Response(SamplesAnswer(series=[_series(one) for one in found]))
+        return SamplesAnswer(series=[_series(one) for one in found])
 
 
 def _of_task(task_id: str, query: Json) -> SamplesAnswer:

@@ -6,7 +6,6 @@ from collections import Counter
 
 from django.db.models import Prefetch
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from commands.models import Service
 from jobs.models import Allocation, Job, Member, Task
@@ -145,9 +144,7 @@ def _resources(member: Member) -> ResourcesRecord:
 class Tasks(ApiView):
     """What is running on pool hosts now, by allocation. Detached runs are not included; see their trials."""
 
-    answers = {"GET": TasksAnswer}
-
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> TasksAnswer:
         members = Prefetch("members", Member.objects.select_related("host").prefetch_related("holds__slot"))
         rows = (
             Allocation.objects.exclude(state=AllocationState.TERMINATED)
@@ -156,7 +153,7 @@ class Tasks(ApiView):
             .prefetch_related(members)
             .order_by("assigned_at")
         )
-        return Response(TasksAnswer(allocation_id_to_summary={row.pk: encode_summary(row) for row in rows}))
+        return TasksAnswer(allocation_id_to_summary={row.pk: encode_summary(row) for row in rows})
 
 
 def find(beginning: str) -> Task:
@@ -179,9 +176,7 @@ def find(beginning: str) -> Task:
 class OneTask(ApiView):
     """One task with all its attempts; its id may be shortened to any unique prefix."""
 
-    answers = {"GET": TaskAnswer}
-
-    def get(self, request: Request, task_id: str) -> Response:
+    def get(self, request: Request, task_id: str) -> TaskAnswer:
         task = find(task_id)
         attempts = sorted(task.allocations.all(), key=lambda allocation: -allocation.number)
         row = TaskRecord(
@@ -193,16 +188,14 @@ class OneTask(ApiView):
             job_id=str(task.job_id),
             allocations=[encode_allocation(allocation) for allocation in attempts],
         )
-        return Response(TaskAnswer(task=row))
+        return TaskAnswer(task=row)
 
 
 class TaskCount(ApiView):
     """Running tasks by kind; trials are not counted, as in Determined."""
 
-    answers = {"GET": TaskCountAnswer}
-
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> TaskCountAnswer:
         open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED)
         counted = Counter(open_ones.values_list("task__job__kind", flat=True))
         kinds = (Job.Kind.COMMAND, Job.Kind.NOTEBOOK, Job.Kind.SHELL, Job.Kind.TENSORBOARD)
-        return Response({f"{kind.value.lower()}s": counted[kind] for kind in kinds})
+        return TaskCountAnswer(**{f"{kind.value.lower()}s": counted[kind] for kind in kinds})

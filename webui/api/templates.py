@@ -7,14 +7,13 @@ from typing import Annotated, Any
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments import templates
 from experiments.config import shown_template
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.api import encoding
-from webui.api.answers import Answer, Nothing, Pagination, Time
+from webui.api.answers import Answer, Pagination, Time
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
@@ -82,9 +81,8 @@ class Templates(ApiView):
     """All templates."""
 
     queries = {"GET": TemplatesQuery}
-    answers = {"GET": TemplatesAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> TemplatesAnswer:
         query = self.query(request)
         rows = Template.objects.select_related("changed_by")
         if query.get("name"):
@@ -92,7 +90,7 @@ class Templates(ApiView):
         if query.get("workspaceIds"):
             rows = rows.filter(workspace_id__in=query["workspaceIds"])
         rows = rows.order_by(*encoding.ordering(query, {}, "name"))
-        return Response(encoding.page(TemplatesAnswer, rows, query, encode_template))
+        return encoding.page(TemplatesAnswer, rows, query, encode_template)
 
 
 class OneTemplate(ApiView):
@@ -100,33 +98,31 @@ class OneTemplate(ApiView):
 
     bodies = {"POST": TemplateBody, "PUT": TemplateBody}
     described_bodies = {"PATCH": Json}
-    answers = {**dict.fromkeys(("GET", "POST", "PUT", "PATCH"), TemplateAnswer), "DELETE": Nothing}
 
-    def get(self, request: Request, name: str) -> Response:
-        return Response(TemplateAnswer(template=encode_template(find(name))))
+    def get(self, request: Request, name: str) -> TemplateAnswer:
+        return TemplateAnswer(template=encode_template(find(name)))
 
-    def post(self, request: Request, name: str) -> Response:
+    def post(self, request: Request, name: str) -> TemplateAnswer:
         body = self.body(request)
         text, workspace = _text(body["config"]), _workspace(body.get("workspaceId"))
         template = templates.create(name, text, workspace=workspace, user=person(request))
-        return Response(TemplateAnswer(template=encode_template(template)))
+        return TemplateAnswer(template=encode_template(template))
 
-    def put(self, request: Request, name: str) -> Response:
+    def put(self, request: Request, name: str) -> TemplateAnswer:
         body = self.body(request)
         text, workspace = _text(body["config"]), _workspace(body.get("workspaceId"))
         template = templates.put(name, text, workspace=workspace, user=person(request))
-        return Response(TemplateAnswer(template=encode_template(template)))
+        return TemplateAnswer(template=encode_template(template))
 
-    def patch(self, request: Request, name: str) -> Response:
+    def patch(self, request: Request, name: str) -> TemplateAnswer:
         """The body is the config itself."""
         find(name)
         template = templates.replace(name, _text(request.data), user=person(request))
-        return Response(TemplateAnswer(template=encode_template(template)))
+        return TemplateAnswer(template=encode_template(template))
 
-    def delete(self, request: Request, name: str) -> Response:
+    def delete(self, request: Request, name: str) -> None:
         find(name)
         templates.remove(name)
-        return Response({})
 
 
 class RenameBody(serializers.Serializer[Any]):
@@ -138,10 +134,9 @@ class TemplateRename(ApiView):
     """Rename a template."""
 
     bodies = {"PATCH": RenameBody}
-    answers = {"PATCH": TemplateAnswer}
 
-    def patch(self, request: Request) -> Response:
+    def patch(self, request: Request) -> TemplateAnswer:
         body = self.body(request)
         find(body["oldName"])
         template = templates.rename(body["oldName"], body["newName"], user=person(request))
-        return Response(TemplateAnswer(template=encode_template(template)))
+        return TemplateAnswer(template=encode_template(template))

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from metrics import stragglers, timings
 from metrics.stragglers import StepMatrix, Straggler
@@ -126,9 +125,8 @@ class TrialTimings(ApiView):
 
     run_methods = frozenset({"GET"})
     queries = {"GET": TimingsQuery}
-    answers = {"GET": TimingsAnswer}
 
-    def get(self, request: Request, trial_id: int) -> Response:
+    def get(self, request: Request, trial_id: int) -> TimingsAnswer:
         task_id = find(request, trial_id).task_id
         query = self.query(request)
         first, last = query.get("firstStep"), query.get("lastStep")
@@ -151,7 +149,7 @@ class TrialTimings(ApiView):
             )
             answer.series = [_series(one) for one in shown.timings]
             answer.counts = [_count(one) for one in shown.counts]
-        return Response(answer)
+        return answer
 
 
 def _summary(one: NameSummary) -> TimingSummary:

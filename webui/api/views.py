@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from http import HTTPMethod
-from typing import Any, ClassVar
+from types import NoneType
+from typing import Any, ClassVar, get_type_hints
 
 from django.conf import settings
+from django.http import HttpResponseBase
 from rest_framework import serializers
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
@@ -36,7 +39,10 @@ class AnyMedia(BaseContentNegotiation):
 
 
 class ApiView(APIView):
-    """A resource of the dialect. Subclasses have one method per HTTP method and say who may call it."""
+    """A resource of the dialect. Subclasses have one method per HTTP method and say who may call it.
+
+    A method returns the answer itself, which is sent with the status that `statuses` gives it.
+    """
 
     parser_classes = [DialectParser]
     content_negotiation_class = AnyMedia
@@ -46,7 +52,7 @@ class ApiView(APIView):
     queries: ClassVar[dict[str, SerializerClass]] = {}
     #: HTTP method -> type of a body that is no object of fields and that the view reads by hand, for OpenAPI
     described_bodies: ClassVar[Mapping[str, Any]] = {}
-    #: HTTP method -> type of a success (webui.api.answers)
+    #: HTTP method -> type of a success (webui.api.answers), where it is not what the method returns
     answers: ClassVar[Mapping[str, Any]] = {}
     #: HTTP method -> status of a success, where it is not 200
     statuses: ClassVar[dict[str, int]] = {}
@@ -66,10 +72,28 @@ class ApiView(APIView):
         """The checked query string."""
         return _checked(self.queries[request.method or "GET"], request.query_params)
 
-    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
+    @classmethod
+    @cache
+    def answered(cls) -> Mapping[str, Any]:
+        """HTTP method -> type of a success: what the method is annotated to return, unless `answers` has it."""
+        methods = {
+            method: getattr(cls, method.lower(), None) for method in {"GET", *CHANGES} - cls.answers.keys()
+        }
+        found = {
+            method: get_type_hints(handler, include_extras=True)["return"]
+            for method, handler in methods.items()
+            if handler
+        }
+        nothing = {method: answers.Nothing for method, kind in found.items() if kind is NoneType}
+        return {**found, **nothing, **cls.answers}
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Response:
+        method = request.method or ""
+        if not isinstance(response, HttpResponseBase):
+            response = Response({} if response is None else response, self.statuses.get(method))
         answer = super().finalize_response(request, response, *args, **kwargs)
         if settings.CHECK_ANSWERS:
-            answers.check(self.answers, request.method or "", request.path, type(self).__name__, answer)
+            answers.check(self.answered(), method, request.path, type(self).__name__, answer)
         return answer
 
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from jobs.models import Task
 from logs import why_stopped
@@ -65,21 +64,19 @@ class TaskWhyStopped(ApiView):
     """Why an attempt of a task stopped: the latest, or the one with the number `attempt`."""
 
     queries = {"GET": WhyQuery}
-    answers = {"GET": WhyStoppedAnswer}
 
-    def get(self, request: Request, task_id: str) -> Response:
+    def get(self, request: Request, task_id: str) -> WhyStoppedAnswer:
         task = Task.objects.select_related("job").filter(pk=task_id).first()
         if task is None:
             raise Missing(f"task {task_id} not found")
-        return Response(encode_story(why_stopped.of_task(task, self.query(request).get("attempt"))))
+        return encode_story(why_stopped.of_task(task, self.query(request).get("attempt")))
 
 
 class TrialWhyStopped(ApiView):
     """Why an attempt of a trial stopped: the latest, or the one with the number `attempt`."""
 
     queries = {"GET": WhyQuery}
-    answers = {"GET": WhyStoppedAnswer}
 
-    def get(self, request: Request, trial_id: int) -> Response:
+    def get(self, request: Request, trial_id: int) -> WhyStoppedAnswer:
         task = find(request, trial_id).task
-        return Response(encode_story(why_stopped.of_task(task, self.query(request).get("attempt"))))
+        return encode_story(why_stopped.of_task(task, self.query(request).get("attempt")))

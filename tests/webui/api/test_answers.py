@@ -130,6 +130,6 @@ def test_every_view_declares_what_each_of_its_methods_answers() -> None:
         view: Any = getattr(pattern.callback, "cls", None)
         if view is not None:
             methods = {name.upper() for name in view.http_method_names if hasattr(view, name)} - {"OPTIONS"}
-            assert methods <= set(view.answers), f"{view.__module__}.{view.__name__} lacks an answer"
+            assert methods <= set(view.answered()), f"{view.__module__}.{view.__name__} lacks an answer"
     for route, handler, allowed in async_routes._ROUTES:
         assert set(allowed) == set(handler.answers), f"{route}: {handler.__name__} lacks an answer"
