@@ -29,14 +29,12 @@ async def put_file(request: Request) -> Response:
     token, (checkpoint_uuid, path) = access.token_of(request), named(request)
     size = length(request)
     target = files.place(checkpoint_uuid, path)
-    checkpoint = await reading(
-        lambda: access.checkpoint_to_write(access.run_of(token, over_too=True), checkpoint_uuid)
-    )
+    checkpoint = await reading(access.checkpoint_to_write, token, checkpoint_uuid)
     check_wanted(checkpoint, path, size)
     if checkpoint.state in USABLE and await on_files(files.has, target, size):
         return JSONResponse({"path": path, "bytes": size})
     check_open(checkpoint)
-    await check_room(size)
+    await on_files(files.require_space, size)
     sha256 = await _receive(request, target, size)
     await storing(checkpoints.note_digest, checkpoint_uuid, path, sha256)
     return JSONResponse({"path": path, "bytes": size})
@@ -50,14 +48,6 @@ def check_open(checkpoint: Checkpoint) -> None:
         )
     if checkpoint.storage.get("type", "server") != "server":
         raise RefusedRequest(409, f"Checkpoint {checkpoint.pk} is not in the server's own storage.")
-
-
-async def check_room(size: int) -> None:
-    """Raises RefusedRequest (507)."""
-    if size > await on_files(files.room_left):
-        raise RefusedRequest(
-            507, f"The server's disk does not have {size:,} bytes of free space.", retry_after=60
-        )
 
 
 def named(request: Request) -> tuple[uuid.UUID, str]:
@@ -134,7 +124,7 @@ async def get_file(request: Request) -> Response:
     """GET: the bytes of one file, whole or by Range, for a restore; of one in S3 the address where they are."""
     token, (checkpoint_uuid, path) = access.token_of(request), named(request)
     target = files.place(checkpoint_uuid, path)
-    checkpoint = await reading(lambda: access.checkpoint_to_read(access.run_of(token), checkpoint_uuid))
+    checkpoint = await reading(access.checkpoint_to_read, token, checkpoint_uuid)
     sha256 = checkpoint.digests.get(path)
     headers = {DIGEST_HEADER: sha256, "ETag": f'"{sha256}"'} if sha256 else {}
     if s3_stores.is_signed(checkpoint.storage):
@@ -155,9 +145,7 @@ async def complete(request: Request) -> Response:
     for path in said:
         files.place(checkpoint_uuid, path.rstrip("/"))
 
-    checkpoint = await reading(
-        lambda: access.checkpoint_to_write(access.run_of(token, over_too=True), checkpoint_uuid)
-    )
+    checkpoint = await reading(access.checkpoint_to_write, token, checkpoint_uuid)
     is_open = checkpoint.state == CheckpointState.PARTIAL  # a folder of one that was deleted stays away
     if is_open and checkpoint.storage.get("type", "server") == "server":
         folders = [path for path in {**checkpoint.resources, **said} if path.endswith("/")]

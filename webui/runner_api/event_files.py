@@ -14,7 +14,6 @@ from starlette.responses import JSONResponse, Response
 from experiments import event_files
 from experiments.models import Trial
 from experiments.states import ExperimentState
-from jobs.models import Allocation
 from webui.runner_api import access, files, limits
 from webui.runner_api.answers import RefusedRequest, endpoint, read_body
 from webui.waiting.threads import on_files, reading
@@ -57,8 +56,8 @@ def _place(token: str) -> _Place:
         raise RefusedRequest(
             404, "This run does not belong (or no longer belongs) to a trial that stores TensorBoard files."
         )
-    current = Allocation.objects.filter(pk=run.allocation_id, number=trial.task.run_count).exists()
-    return _Place(event_files.folder_of_trial(trial.experiment_id, trial.pk), current)
+    folder = event_files.folder_of_trial(trial.experiment_id, trial.pk)
+    return _Place(folder, is_current=run.number == trial.task.run_count)
 
 
 def _append(folder: Path, path: str, offset: int, block: bytes, replace: bool) -> int:
@@ -94,10 +93,7 @@ def _refuse_too_much(folder: Path, target: Path, coming: int) -> None:
         raise RefusedRequest(
             413, f"A trial may store at most {limits.EVENT_FILES_PER_TRIAL:,} TensorBoard files."
         )
-    if coming > files.room_left():
-        raise RefusedRequest(
-            507, f"The server's disk does not have {coming:,} bytes of free space.", retry_after=60
-        )
+    files.require_space(coming)
 
 
 def _digest(path: Path) -> str:

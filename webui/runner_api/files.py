@@ -15,17 +15,9 @@ from webui.runner_api import limits
 from webui.runner_api.answers import RefusedRequest
 
 
-def root() -> Path:
-    return stored_folders.own_root()
-
-
-def folder(checkpoint_uuid: uuid.UUID) -> Path:
-    return root() / str(checkpoint_uuid)
-
-
 def place(checkpoint_uuid: uuid.UUID, path: str) -> Path:
     """Where the checkpoint's file of this relative path lies. Raises RefusedRequest (400)."""
-    return folder(checkpoint_uuid).joinpath(*names_of(path))
+    return stored_folders.own_root().joinpath(str(checkpoint_uuid), *names_of(path))
 
 
 def names_of(path: str) -> list[str]:
@@ -99,8 +91,11 @@ def has(target: Path, size: int) -> bool:
     return target.is_file() and target.stat().st_size == size
 
 
-def room_left() -> int:
-    """Free bytes where checkpoints are kept."""
-    base = root()
+def require_space(size: int) -> None:
+    """Raises RefusedRequest (507) unless so many bytes are free where checkpoints are kept."""
+    base = stored_folders.own_root()
     base.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return shutil.disk_usage(base).free
+    if size > shutil.disk_usage(base).free:
+        raise RefusedRequest(
+            507, f"The server's disk does not have {size:,} bytes of free space.", retry_after=60
+        )

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from experiments import stored_folders
-from webui.runner_api import files, limits
+from webui.runner_api import files
 from webui.runner_api.answers import RefusedRequest
 
 _HASHES_MAX = 256
@@ -41,11 +41,8 @@ class Hashes:
             known_size, known = self._known.pop(path, (-1, hashlib.sha256()))
         if known_size == size:
             return known
-        anew = hashlib.sha256()
         with path.open("rb") as file:
-            while block := file.read(limits.FILE_BLOCK_BYTES):
-                anew.update(block)
-        return anew
+            return hashlib.file_digest(file, "sha256")
 
     def give_back(self, path: Path, size: int, hashed: hashlib._Hash) -> None:
         with self._lock:

@@ -14,7 +14,7 @@ from experiments.models import Checkpoint
 from experiments.states import CheckpointState
 from webui.runner_api import access, files, growing_files, limits
 from webui.runner_api.answers import RefusedRequest, endpoint, read_object
-from webui.runner_api.checkpoints import check_open, check_room, check_wanted, length, named, receive
+from webui.runner_api.checkpoints import check_open, check_wanted, length, named, receive
 from webui.runner_api.growing_files import GrowingFile, WrongDigest
 from webui.waiting.threads import on_clouds, on_files, reading, storing
 
@@ -25,11 +25,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 async def put_part(request: Request) -> Response:
     """PUT ?offset=N&size=S: what follows byte N of a file of S bytes; the part that ends it brings `sha256`."""
     checkpoint, path = await _to_write(request)
-    offset, size, sha256 = (
-        _number(request, "offset"),
-        _number(request, "size"),
-        request.query_params.get("sha256", ""),
-    )
+    offset, size = _number(request, "offset"), _number(request, "size")
+    sha256 = request.query_params.get("sha256", "")
     coming = length(request)
     check_wanted(checkpoint, path, size)
     is_last = offset + coming == size
@@ -42,7 +39,7 @@ async def put_part(request: Request) -> Response:
     if await on_files(files.has, target, size) and (not is_last or checkpoint.digests.get(path) == sha256):
         return JSONResponse({"offset": size})
     check_open(checkpoint)
-    await check_room(size - offset)
+    await on_files(files.require_space, size - offset)
     file = await on_files(GrowingFile, checkpoint.pk, path)
     try:
         if offset != file.size:
@@ -106,13 +103,13 @@ async def sign(request: Request) -> Response:
 async def check(request: Request) -> Response:
     """POST: addresses by which a run finds out, before it starts, whether it can write, read and delete in S3."""
     token = access.token_of(request)
-    run, section = await reading(lambda: access.storage_of(access.run_of(token)))
+    run_id, section = await reading(access.storage_of, token)
     account = s3_stores.account_of(section) if section.get("type") == "s3" else None
     if account is None:
         raise RefusedRequest(409, "The server has no keys for this run's checkpoint_storage.")
 
     def sign_all() -> dict[str, str]:
-        store = s3_stores.S3Store(account, f"check-{run.allocation_id}")
+        store = s3_stores.S3Store(account, f"check-{run_id}")
         names = {"put": "put_object", "get": "get_object", "delete": "delete_object"}
         return {method: store.sign(name, s3_stores.UPLOAD_SECONDS, "check") for method, name in names.items()}
 
@@ -126,10 +123,7 @@ async def _to_write(request: Request) -> tuple[Checkpoint, str]:
 
 
 async def _writable(request: Request, checkpoint_uuid: uuid.UUID) -> Checkpoint:
-    token = access.token_of(request)
-    return await reading(
-        lambda: access.checkpoint_to_write(access.run_of(token, over_too=True), checkpoint_uuid)
-    )
+    return await reading(access.checkpoint_to_write, access.token_of(request), checkpoint_uuid)
 
 
 def _number(request: Request, name: str) -> int:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from webui.runner_api import checkpoints, event_files, nonce, parts, proofs, streams, tensorboard
+from webui.runner_api import checkpoints, event_files, parts, proofs, streams, tensorboard
 from webui.runner_api.answers import RefusedRequest, endpoint
 
 
@@ -38,7 +38,7 @@ application = Router(
         Route("/event-files/{path:path}", event_files.put, methods=["PUT"]),
         Route("/tensorboard", tensorboard.listing, methods=["GET"]),
         Route("/tensorboard/file", tensorboard.file, methods=["GET"]),
-        Route("/nonce", nonce.nonce, methods=["GET"]),
+        Route("/nonce", proofs.nonce, methods=["GET"]),
         Route("/identity", proofs.identity, methods=["GET"]),
         Route("/{rest:path}", _nothing, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
     ],

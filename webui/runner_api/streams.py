@@ -61,8 +61,9 @@ async def batch(request: Request) -> Response:
     share = budgets.admit(sender.job_id)
     with _pending.one(size), share.one():
         sent = await read_body(request, limits.BATCH_BYTES_SENT)
-        async with share.working():
-            stored, taken = await storing(_store, sender.member_id, offset, sent, _coding(request))
+        coding = request.headers.get("content-encoding", "identity").lower()
+        async with share.at_work:
+            stored, taken = await storing(_store, sender.member_id, offset, sent, coding)
         share.take(taken)
         return answer_of(stored)
 
@@ -81,10 +82,6 @@ def _unless_over(member_id: int, work: Callable[[], intake.Intake]) -> intake.In
         if not detached.reopen(member_id):
             raise
         return work()
-
-
-def _coding(request: Request) -> str:
-    return request.headers.get("content-encoding", "identity").lower()
 
 
 def unpacked(sent: bytes, coding: str) -> bytes:
