@@ -15,7 +15,7 @@ from shown.hosts import rows
 from shown.hosts.rows import HostRow, SlotRow
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Stored, Time
-from webui.api.errors import Missing
+from webui.api.errors import Missing, existing
 from webui.api.permissions import actor
 from webui.api.slots import (
     CleaningRecord,
@@ -99,10 +99,7 @@ class AgentSlotsAnswer(Answer):
 
 def host_named(name: str) -> Host:
     """The host of this name. Raises Missing."""
-    host = rows.present().filter(name=name).first()
-    if host is None:
-        raise Missing(f"host {name} not found")
-    return host
+    return existing(rows.present(), "host", name=name)
 
 
 def row_named(name: str) -> HostRow:

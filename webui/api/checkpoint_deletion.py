@@ -16,7 +16,7 @@ from experiments.states import USABLE
 from webui.api.answers import Answer, Nothing, Number64, Time
 from webui.api.authentication import RunPrincipal
 from webui.api.checkpoint_encoding import CheckpointRecord, encode_checkpoint
-from webui.api.errors import Conflict, Missing
+from webui.api.errors import Conflict, Missing, existing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import CheckpointStateName, checkpoint_state
 from webui.api.views import ApiView, Json
@@ -199,15 +199,13 @@ class PreviewGc(ApiView):
     queries = {"GET": GcPolicy}
 
     def get(self, request: Request, experiment_id: int) -> GcAnswer:
-        experiment = Experiment.objects.filter(pk=experiment_id).first()
-        if experiment is None:
-            raise Missing(f"experiment {experiment_id} not found")
+        experiment = existing(Experiment.objects, "experiment", pk=experiment_id)
         query = self.query(request)
         policy = Policy.of(experiment.config).changed(
             query.get("save_experiment_best"), query.get("save_trial_best"), query.get("save_trial_latest")
         )
         facts = checkpoint_deletion.standing(experiment, policy)
-        metric = str((experiment.config.get("searcher") or {}).get("metric"))
+        metric = experiment.searcher_metric
         rows = [_to_go(row, metric, facts) for row in facts.to_go()]
         return GcAnswer(checkpoints=rows, metric_name=metric, kept=len(facts.kept))
 

@@ -18,7 +18,7 @@ from metrics.values import number
 from shown import checkpoints
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Number64, Pagination, Time
-from webui.api.errors import Missing
+from webui.api.errors import existing
 from webui.api.trial_encoding import (
     CHECKPOINT_STATES,
     AverageMetrics,
@@ -85,10 +85,7 @@ class CheckpointsQuery(encoding.PageQuery):
 
 def find(checkpoint_uuid: uuid.UUID, *among: Q) -> Checkpoint:
     rows = Checkpoint.objects.select_related("trial__experiment")
-    checkpoint = rows.filter(*among, pk=checkpoint_uuid).first()
-    if checkpoint is None:
-        raise Missing(f"checkpoint {checkpoint_uuid} not found")
-    return checkpoint
+    return existing(rows.filter(*among), "checkpoint", pk=checkpoint_uuid)
 
 
 def page_of(rows: QuerySet[Checkpoint], experiment: Experiment, query: Json) -> CheckpointsAnswer:
@@ -99,16 +96,15 @@ def page_of(rows: QuerySet[Checkpoint], experiment: Experiment, query: Json) -> 
     if states := query.get("states"):
         rows = rows.filter(state__in=[ours for state in states for ours in CHECKPOINT_STATES[state]])
     rows = rows.select_related("trial__experiment")
-    searcher = experiment.config.get("searcher") or {}
     metric = query.get("sortByMetric")
     if query.get("sortByAttr") == BY_SEARCHER_METRIC:
-        metric = str(searcher.get("metric"))
+        metric = experiment.searcher_metric
     if not metric:
         query = {**query, "sortBy": query.get("sortByAttr")}
         ordered = rows.order_by(*encoding.ordering(query, CHECKPOINT_SORT, "reported_at"))
         return _page(ordered, query)
     downwards = {"ORDER_BY_ASC": False, "ORDER_BY_DESC": True}.get(
-        query["orderBy"], not searcher.get("smaller_is_better", True)
+        query["orderBy"], not experiment.smaller_is_better
     )
     return _page(_by_metric(rows, metric, downwards), query)
 
@@ -168,7 +164,7 @@ def _training(checkpoint: Checkpoint) -> CheckpointTraining:
             training.training_metrics = AverageMetrics(avg_metrics=report.values)
         else:
             training.validation_metrics = AverageMetrics(avg_metrics=report.values)
-            metric = number(report.values.get((experiment.config.get("searcher") or {}).get("metric", "")))
+            metric = number(report.values.get(experiment.searcher_metric))
             if metric is not None and math.isfinite(metric):
                 training.searcher_metric = metric
     return training

@@ -27,7 +27,7 @@ from shown.tasks import TaskRow
 from submissions import contexts
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import BadRequest, Missing, existing
 from webui.api.launch_warnings import warnings_for
 from webui.api.permissions import actor, idempotency_key, person, require_owner
 from webui.api.views import ApiView, Json
@@ -269,9 +269,7 @@ def _config(body: Json, kind: Job.Kind) -> CommandConfig:
 def _workspace(number: int | None) -> int:
     if not number or number == 1:
         return 1
-    workspace = Workspace.objects.filter(pk=number).first()
-    if workspace is None:
-        raise Missing(f"workspace {number} not found")
+    workspace = existing(Workspace.objects, "workspace", pk=number)
     places.require_open(workspace)
     return number
 

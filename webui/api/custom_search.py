@@ -20,7 +20,7 @@ from searching.custom import Wanted
 from webui.api.allocations import poll
 from webui.api.answers import Answer, Body, Nothing, json_answer
 from webui.api.async_views import Principal, async_view, json_body
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import BadRequest, existing
 from webui.waiting.threads import reading
 
 #: how long a client waits for an event before it hears that there is none
@@ -83,9 +83,7 @@ async def searcher_operations(request: HttpRequest, who: Principal, experiment_i
 
 def _own(who: Principal, experiment_id: int, *, changes: bool) -> None:
     """Raises Missing, and Forbidden to people who may not change the experiment. A run may, if its user may."""
-    experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
-    if experiment is None:
-        raise Missing(f"experiment {experiment_id} not found")
+    experiment = existing(Experiment.objects.select_related("owner"), "experiment", pk=experiment_id)
     if not changes:
         return
     if isinstance(who, User):

@@ -26,7 +26,7 @@ from logs.lines import STDERR, STDOUT, NewLine, blocks_of, raw, text_of
 from shown import trials as shown_trials
 from trainmaster.runner.levels import level_of
 from webui.api.answers import Answer, Body, Maybe, Stored
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import BadRequest, Missing, existing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import encode_trial
 from webui.api.trials import TrialAnswer, find, find_to_report
@@ -266,9 +266,7 @@ class TaskLogs(ApiView):
 
 
 def _detached_trial(user: User, task_id: str) -> Trial:
-    trial = Trial.objects.select_related("experiment").filter(task_id=task_id).first()
-    if trial is None:
-        raise Missing(f"task {task_id} not found")
+    trial = existing(Trial.objects.select_related("experiment"), "task", task_id=task_id)
     require_owner(user, trial.experiment)
     if not trial.experiment.unmanaged:
         raise BadRequest(f"task {task_id} is run by the queue: its hosts ship its log.")

@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from experiments import event_files
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES
-from webui.api.errors import Conflict, Missing
+from webui.api.errors import Conflict, existing
 from webui.api.permissions import person, require_owner
 from webui.api.views import ApiView
 
@@ -16,9 +16,7 @@ class EventFiles(ApiView):
     """Delete the event files that the server keeps for an ended experiment. Its metrics are kept."""
 
     def delete(self, request: Request, experiment_id: int) -> None:
-        experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
-        if experiment is None:
-            raise Missing(f"experiment {experiment_id} not found")
+        experiment = existing(Experiment.objects.select_related("owner"), "experiment", pk=experiment_id)
         require_owner(person(request), experiment)
         if experiment.state not in EXPERIMENT_END_STATES:
             raise Conflict(

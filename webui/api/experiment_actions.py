@@ -18,7 +18,7 @@ from experiments.models import Experiment, Project
 from shown.experiments import with_numbers
 from submissions.config.reading import read_yaml
 from webui.api.answers import Answer
-from webui.api.errors import Missing
+from webui.api.errors import Missing, existing
 from webui.api.experiment_encoding import ExperimentRecord, encode_experiment
 from webui.api.experiment_filters import Filters, filters_of
 from webui.api.experiments import find
@@ -30,9 +30,7 @@ Step = Callable[[int], object]
 
 def act(user: User, experiment_id: int, step: Step) -> None:
     """Take the step with one experiment of the user's. Raises Refusal."""
-    experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
-    if experiment is None:
-        raise Missing(f"experiment {experiment_id} not found")
+    experiment = existing(Experiment.objects.select_related("owner"), "experiment", pk=experiment_id)
     require_owner(user, experiment)
     step(experiment_id)
 
@@ -96,10 +94,7 @@ class MoveBody(serializers.Serializer[Any]):
 
 
 def _destination(project_id: int) -> Project:
-    project = Project.objects.select_related("workspace").filter(pk=project_id).first()
-    if project is None:
-        raise Missing(f"project {project_id} not found")
-    return project
+    return existing(Project.objects.select_related("workspace"), "project", pk=project_id)
 
 
 class ExperimentMove(ApiView):

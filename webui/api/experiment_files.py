@@ -14,15 +14,12 @@ from rest_framework.request import Request
 from experiments.models import Experiment
 from submissions import contexts
 from webui.api.answers import Answer, Maybe, Time
-from webui.api.errors import Missing
+from webui.api.errors import existing
 from webui.api.views import ApiView, Json
 
 
 def _experiment(experiment_id: int) -> Experiment:
-    experiment = Experiment.objects.select_related("context").filter(pk=experiment_id).first()
-    if experiment is None:
-        raise Missing(f"experiment {experiment_id} not found")
-    return experiment
+    return existing(Experiment.objects.select_related("context"), "experiment", pk=experiment_id)
 
 
 class ModelDefAnswer(Answer):

@@ -91,13 +91,11 @@ class Asked:
 
 def metric_names(experiment_ids: Sequence[int]) -> MetricNames:
     """Names by group, and by the two kinds that older clients know."""
-    configs = Experiment.objects.filter(pk__in=experiment_ids).values_list("config", flat=True)
+    experiments = Experiment.objects.filter(pk__in=experiment_ids).only("config")
     trials = Trial.objects.filter(experiment_id__in=experiment_ids).values_list("pk", flat=True)
     names = series.names(*trials)
     return MetricNames(
-        searcher_metrics=sorted(
-            {str((config.get("searcher") or {}).get("metric") or "") for config in configs}
-        ),
+        searcher_metrics=sorted({experiment.searcher_metric for experiment in experiments}),
         training_metrics=names.get("training", []),
         validation_metrics=names.get("validation", []),
         metric_names=[MetricName(group=group, name=name) for group in names for name in names[group]],

@@ -27,7 +27,7 @@ from trainmaster import yamltext
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination
 from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import BadRequest, Missing, existing
 from webui.api.experiment_encoding import ExperimentDraft, ExperimentRecord, encode_experiment
 from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, filters_of, total
 from webui.api.job_queue_rows import JobSummary, summary_of
@@ -104,10 +104,7 @@ class ValidatedExperiment(Answer):
 
 def find(experiment_id: int) -> Any:
     """The experiment with its numbers. Raises Missing."""
-    experiment = with_numbers().filter(pk=experiment_id).first()
-    if experiment is None:
-        raise Missing(f"experiment {experiment_id} not found")
-    return experiment
+    return existing(with_numbers(), "experiment", pk=experiment_id)
 
 
 class Experiments(ApiView):

@@ -21,7 +21,7 @@ from shown.queue import lines, rows, standing
 from shown.queue.rows import JobRow
 from webui.api import encoding
 from webui.api.answers import Answer, Pagination
-from webui.api.errors import Missing
+from webui.api.errors import existing
 from webui.api.job_queue_edits import JobUpdates, updates_of
 from webui.api.job_queue_rows import STATES, JobRecord, encode_row
 from webui.api.permissions import actor, person
@@ -42,10 +42,7 @@ def pool_named(name: str | None) -> ResourcePool:
     """The pool; an empty name means the default one. Raises Missing."""
     if not name:
         return default_pool()
-    pool = ResourcePool.objects.filter(name=name).first()
-    if pool is None:
-        raise Missing(f"Pool {name} not found")
-    return pool
+    return existing(ResourcePool.objects, "Pool", name=name)
 
 
 class WrappedJobRecord(Answer):

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from experiments import places
 from webui.api import encoding, workspaces
 from webui.api.answers import Answer, Maybe, Pagination, Time
-from webui.api.errors import Missing
+from webui.api.errors import Missing, existing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
@@ -77,10 +77,7 @@ def encode_project(row: Any) -> ProjectRecord:
 
 
 def find(project_id: int) -> Any:
-    row = places.projects_with_numbers().filter(pk=project_id).first()
-    if row is None:
-        raise Missing(f"project {project_id} not found")
-    return row
+    return existing(places.projects_with_numbers(), "project", pk=project_id)
 
 
 class Note(serializers.Serializer[Any]):

@@ -14,7 +14,7 @@ from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.api import encoding
 from webui.api.answers import Answer, Pagination, Time
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import BadRequest, Missing, existing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
@@ -64,10 +64,7 @@ def _text(config: Any) -> str:
 
 
 def _workspace(workspace_id: int | None) -> Workspace:
-    workspace = Workspace.objects.filter(pk=workspace_id or 1).first()
-    if workspace is None:
-        raise Missing(f"workspace {workspace_id} not found")
-    return workspace
+    return existing(Workspace.objects, "workspace", pk=workspace_id or 1)
 
 
 def find(name: str) -> Template:

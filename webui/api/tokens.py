@@ -12,7 +12,7 @@ from accounts import tokens
 from accounts.models import AccessToken, Scope, User
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import BadRequest, Missing, existing
 from webui.api.permissions import actor, person, require_admin
 from webui.api.views import ApiView
 
@@ -173,7 +173,5 @@ class OneToken(ApiView):
 
 
 def _find(request: Request, token_id: int) -> AccessToken:
-    row: AccessToken | None = tokens.of(person(request)).filter(pk=token_id).first()
-    if row is None:
-        raise Missing(f"token {token_id} not found")
+    row: AccessToken = existing(tokens.of(person(request)), "token", pk=token_id)
     return row

@@ -17,7 +17,7 @@ from events.record import record
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.authentication import bearer_tokens
-from webui.api.errors import BadRequest, Conflict, Missing
+from webui.api.errors import BadRequest, Conflict, existing
 from webui.api.permissions import actor, person, require_admin
 from webui.api.views import ApiView, Json
 from webui.models import UserSetting
@@ -205,10 +205,7 @@ def _set_password(user: User, password: str, is_hashed: bool) -> None:
 
 
 def _by_id(user_id: int) -> User:
-    user = User.objects.filter(pk=user_id).first()
-    if user is None:
-        raise Missing(f"user {user_id} not found")
-    return user
+    return existing(User.objects, "user", pk=user_id)
 
 
 class OneUser(ApiView):
@@ -265,9 +262,7 @@ class UserByName(ApiView):
     """One user by name."""
 
     def get(self, request: Request, username: str) -> UserAnswer:
-        user = User.objects.filter(username=username).first()
-        if user is None:
-            raise Missing(f"user {username} not found")
+        user = existing(User.objects, "user", username=username)
         return UserAnswer(user=encode_user(user))
 
 

@@ -14,7 +14,7 @@ from notifications.models import Delivery, Rule
 from notifications.triggers import CONDITIONS, Trigger
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import BadRequest, Missing, existing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView, Json
 
@@ -207,9 +207,7 @@ def values_of(body: Json, *, admin: bool) -> Json:
 
 
 def find(request: Request, rule_id: int) -> Rule:
-    rule: Rule | None = rules.of(person(request)).filter(pk=rule_id).first()
-    if rule is None:
-        raise Missing(f"webhook {rule_id} not found")
+    rule: Rule = existing(rules.of(person(request)), "webhook", pk=rule_id)
     return rule
 
 
@@ -312,9 +310,7 @@ class WebhookCustom(ApiView):
 
     def post(self, request: Request) -> None:
         body = self.body(request)
-        experiment = Experiment.objects.filter(pk=body["experimentId"]).first()
-        if experiment is None:
-            raise Missing(f"experiment {body['experimentId']} not found")
+        experiment = existing(Experiment.objects, "experiment", pk=body["experimentId"])
         require_owner(person(request), experiment)
         data = {**body["data"], "level": (body["data"].get("level") or "").removeprefix("LOG_LEVEL_")}
         if body.get("trialId"):

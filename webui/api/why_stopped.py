@@ -13,7 +13,7 @@ from logs import why_stopped
 from logs.lines import shown
 from logs.why_stopped import Story
 from webui.api.answers import Answer, Maybe
-from webui.api.errors import Missing
+from webui.api.errors import existing
 from webui.api.trials import find
 from webui.api.views import ApiView
 
@@ -66,9 +66,7 @@ class TaskWhyStopped(ApiView):
     queries = {"GET": WhyQuery}
 
     def get(self, request: Request, task_id: str) -> WhyStoppedAnswer:
-        task = Task.objects.select_related("job").filter(pk=task_id).first()
-        if task is None:
-            raise Missing(f"task {task_id} not found")
+        task = existing(Task.objects.select_related("job"), "task", pk=task_id)
         return encode_story(why_stopped.of_task(task, self.query(request).get("attempt")))
 
 

@@ -12,7 +12,7 @@ from experiments import places
 from hosts.models import ResourcePool
 from webui.api import encoding
 from webui.api.answers import Answer, Pagination
-from webui.api.errors import Missing
+from webui.api.errors import existing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
@@ -64,10 +64,7 @@ def encode_workspace(row: Any) -> WorkspaceRecord:
 
 
 def find(workspace_id: int) -> Any:
-    row = places.workspaces_with_numbers().filter(pk=workspace_id).first()
-    if row is None:
-        raise Missing(f"workspace {workspace_id} not found")
-    return row
+    return existing(places.workspaces_with_numbers(), "workspace", pk=workspace_id)
 
 
 class WorkspacesQuery(encoding.PageQuery):
