@@ -123,20 +123,13 @@ def _operation(route: str, view: Any, method: str) -> Json:
         **taken,
         "security": [{scheme: []} for scheme in SCHEMES],
         "responses": {
-            "200": _success(view.answers.get(method)),
+            "200": {"description": "The requested data.", "content": _content(view.answers[method])},
             "default": {
                 "description": "An error, with a message.",
                 "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}},
             },
         },
     }
-
-
-def _success(answer: Any) -> Json:
-    described: Json = {"description": "The requested data."}
-    if answer is not None:
-        described["content"] = _content(answer)
-    return described
 
 
 def _content(kind: Any) -> Json:

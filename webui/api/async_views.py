@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, cast
+from types import NoneType
+from typing import Any, Concatenate, ParamSpec, cast, get_type_hints
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -21,18 +22,22 @@ from webui.api.errors import BadRequest, describe, json_error
 
 P = ParamSpec("P")
 Principal = User | Allocation
-Handler = Callable[Concatenate[HttpRequest, Principal, P], Awaitable[HttpResponseBase]]
+Answered = HttpResponseBase | answers.Answer | None
+Handler = Callable[Concatenate[HttpRequest, Principal, P], Awaitable[Answered]]
 View = Callable[Concatenate[HttpRequest, P], Coroutine[Any, Any, HttpResponseBase]]
 
 
 def async_view(*methods: str, body: Any = None, answer: Any = None) -> Callable[[Handler[P]], View[P]]:
     """Login, method check and errors of an async view. CSRF does not apply: writing needs a token, no cookie.
 
-    `body` is the type of what it reads, for OpenAPI; `answer` that of a success (webui.api.answers).
+    `body` is the type of what it reads, for OpenAPI; `answer` that of a success (webui.api.answers), where the handler
+    makes the response itself. Else it returns the answer, or nothing.
     """
-    declared = {} if answer is None else dict.fromkeys(methods, answer)
 
     def wrap(handler: Handler[P]) -> View[P]:
+        kind = answer or get_type_hints(handler, include_extras=True)["return"]
+        declared = dict.fromkeys(methods, answers.Nothing if kind is NoneType else kind)
+
         @csrf_exempt
         @functools.wraps(handler)
         async def view(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
@@ -54,7 +59,10 @@ def async_view(*methods: str, body: Any = None, answer: Any = None) -> Callable[
                     return json_error(401, unknown if bearer_tokens(request) else nobody)
                 if isinstance(who, User):
                     rights.require_scope(who, writes=request.method not in SAFE_METHODS)
-                return await handler(request, who, *args, **kwargs)
+                answered = await handler(request, who, *args, **kwargs)
+                if isinstance(answered, HttpResponseBase):
+                    return answered
+                return answers.json_answer(answered or answers.Nothing())
             except Exception as error:
                 return json_error(*describe(error))
 

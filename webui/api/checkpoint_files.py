@@ -26,7 +26,7 @@ from experiments import checkpoints, stored_files
 from experiments.models import Checkpoint, Trial
 from experiments.states import USABLE, CheckpointState
 from jobs.models import Allocation
-from webui.api.answers import Answer, Maybe, Media, Number64, json_answer
+from webui.api.answers import Answer, Maybe, Media, Number64
 from webui.api.async_views import Principal, async_view
 from webui.api.checkpoint_encoding import find
 from webui.api.errors import BadRequest, Conflict, Missing
@@ -56,8 +56,8 @@ class StoredFilesAnswer(Answer):
     files: list[StoredFile]
 
 
-@async_view("GET", answer=StoredFilesAnswer)
-async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID) -> HttpResponseBase:
+@async_view("GET")
+async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID) -> StoredFilesAnswer:
     """The checkpoint's files: path, size in bytes, SHA-256 if known, and its address in the storage, if any.
 
     409 if the server cannot reach them; the message says where they are.
@@ -69,7 +69,7 @@ async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UU
         StoredFile(path=path, size_bytes=str(size), sha256=digests.get(path), url=urls[path] or None)
         for path, size in sorted(files.items())
     ]
-    return json_answer(StoredFilesAnswer(files=rows))
+    return StoredFilesAnswer(files=rows)
 
 
 @async_view("GET", answer=Media("application/octet-stream"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.http import HttpRequest
 from pydantic import Field
 
 from accounts import rights
@@ -18,7 +18,7 @@ from experiments.models import Experiment
 from searching import BadSearch
 from searching.custom import Wanted
 from webui.api.allocations import poll
-from webui.api.answers import Answer, Body, Nothing, json_answer
+from webui.api.answers import Answer, Body
 from webui.api.async_views import Principal, async_view, json_body
 from webui.api.errors import BadRequest, existing
 from webui.waiting.threads import reading
@@ -38,16 +38,12 @@ class SearcherEvents(Answer):
     ]
 
 
-@async_view("GET", answer=SearcherEvents)
-async def searcher_events(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
+@async_view("GET")
+async def searcher_events(request: HttpRequest, who: Principal, experiment_id: int) -> SearcherEvents:
     """Events that the program has not answered; waits up to a minute for one."""
     await reading(_own, who, experiment_id, changes=False)
-
-    async def look() -> list[dict[str, Any]] | None:
-        return (await reading(_events, experiment_id)) or None
-
-    found = await poll(f"experiment:{experiment_id}", POLL_SECONDS, look)
-    return json_answer(SearcherEvents(searcher_events=found or []))
+    found = await poll(f"experiment:{experiment_id}", POLL_SECONDS, _events, experiment_id)
+    return SearcherEvents(searcher_events=found or [])
 
 
 class AnsweredEvent(Body):
@@ -61,8 +57,8 @@ class OperationsBody(Body):
     searcher_operations: list[dict[str, Any]] = []
 
 
-@async_view("POST", body=OperationsBody, answer=Nothing)
-async def searcher_operations(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
+@async_view("POST", body=OperationsBody)
+async def searcher_operations(request: HttpRequest, who: Principal, experiment_id: int) -> None:
     """Operations in answer to an event (`triggeredByEvent`), which is removed with all earlier ones.
 
     Repeating an answer has no effect.
@@ -78,7 +74,6 @@ async def searcher_operations(request: HttpRequest, who: Principal, experiment_i
         raise BadRequest(f"searcherOperations: must be a list of at most {MOST_OPERATIONS:,} operations.")
     wanted = [_wanted(each, index) for index, each in enumerate(operations)]
     await reading(_operate, experiment_id, wanted, event["id"], _actor(who))
-    return JsonResponse({})
 
 
 def _own(who: Principal, experiment_id: int, *, changes: bool) -> None:
@@ -96,8 +91,8 @@ def _actor(who: Principal) -> str:
     return f"user:{who.username}" if isinstance(who, User) else "searcher"
 
 
-def _events(experiment_id: int) -> list[dict[str, Any]]:
-    return custom_search.events_of(experiment_id)
+def _events(experiment_id: int) -> list[dict[str, Any]] | None:
+    return custom_search.events_of(experiment_id) or None
 
 
 def _operate(experiment_id: int, wanted: list[Wanted], event_id: int, actor: str) -> None:
