@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Coroutine
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from types import NoneType
 from typing import Any, Concatenate, ParamSpec, cast, get_type_hints
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.views.decorators.csrf import csrf_exempt
+from pydantic_core import to_json
 from rest_framework.permissions import SAFE_METHODS
 
 from accounts import rights
@@ -19,6 +21,8 @@ from trainmaster import bounded_json
 from webui.api import answers
 from webui.api.authentication import authenticate, bearer_tokens
 from webui.api.errors import BadRequest, describe, json_error
+from webui.api.errors import body as error_body
+from webui.waiting.threads import release_thread
 
 P = ParamSpec("P")
 Principal = User | Allocation
@@ -83,3 +87,25 @@ def json_body(request: HttpRequest) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadRequest("The request's body is not a JSON object.")
     return value
+
+
+def record(result: answers.Answer | Mapping[str, Any]) -> bytes:
+    """One line of a stream of records: `{"result": …}`."""
+    return to_json({"result": result}, inf_nan_mode="constants") + b"\n"
+
+
+def ndjson(lines: AsyncIterator[bytes]) -> HttpResponseBase:
+    """The lines as they come; what fails once the status was sent is the last of them."""
+
+    async def guarded() -> AsyncIterator[bytes]:
+        await release_thread()
+        try:
+            async for line in lines:
+                yield line
+        except Exception as error:
+            yield json.dumps(error_body(*describe(error))).encode() + b"\n"
+
+    response = StreamingHttpResponse(guarded(), content_type="application/json")
+    response["Cache-Control"] = "no-store"
+    response["X-Accel-Buffering"] = "no"  # a proxy must not hold lines back
+    return response

@@ -8,7 +8,6 @@ lines from stdout.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -16,18 +15,16 @@ from contextlib import suppress
 from typing import Any
 
 from django.db import Error
-from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponseBase
 
 from logs import read
 from logs.filters import Filters
 from webui.api.answers import JsonLines
-from webui.api.async_views import Principal, async_view
+from webui.api.async_views import Principal, async_view, ndjson, record
 from webui.api.authentication import authenticate
-from webui.api.errors import body, describe
 from webui.api.log_access import own_task, task_of_trial
 from webui.api.log_query import LogQuery, fields_query, stream_query
 from webui.api.log_records import Encoder, LogFields, LogRecord, fields
-from webui.api.ndjson import record
 from webui.live.tails import Tail, tails
 from webui.waiting.threads import catching_up, reading, release_thread
 from webui.waiting.wakeups import LOOK_AGAIN_SECONDS
@@ -68,47 +65,22 @@ async def task_logs_fields(request: HttpRequest, who: Principal, task_id: str) -
 async def _lines(request: HttpRequest, task_id: str, about: dict[str, Any]) -> HttpResponseBase:
     query = await reading(stream_query, request.GET, task_id)
     encoder = Encoder(task_id, about)
-    if query.follow:
-        lines = _followed(request, query, encoder)
-    elif query.newest_first:
-        lines = _newest_first(query, encoder)
-    else:
-        lines = _oldest_first(query, encoder)
-    return _ndjson(lines)
+    return ndjson(_followed(request, query, encoder) if query.follow else _read(query, encoder))
 
 
-def _ndjson(parts: AsyncIterator[bytes]) -> HttpResponseBase:
-    response = StreamingHttpResponse(_ending_with_errors(parts), content_type="application/json")
-    response["Cache-Control"] = "no-store"
-    response["X-Accel-Buffering"] = "no"  # a proxy must not hold lines back
-    return response
-
-
-async def _ending_with_errors(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The status was sent long ago: what fails now is the stream's last line."""
-    await release_thread()
-    try:
-        async for part in parts:
-            yield part
-    except Exception as error:
-        yield json.dumps(body(*describe(error))).encode() + b"\n"
-
-
-async def _oldest_first(query: LogQuery, encoder: Encoder) -> AsyncIterator[bytes]:
-    filters = await _filters(query)
-    after, left = query.after, query.limit
+async def _read(query: LogQuery, encoder: Encoder) -> AsyncIterator[bytes]:
+    """The lines that are there, page by page."""
+    filters = await reading(query.filters) if query.changes else query.filters()
+    look, upto = (_backward, None) if query.newest_first else (_forward, query.after)
+    left = query.limit
     while filters is not None and left != 0:
         size = LINES_PER_READ if left is None else min(left, LINES_PER_READ)
-        page, part = await _thread_for(query)(_forward, query.task_id, after, filters, size, encoder)
+        page, part = await _thread_for(query)(look, query, upto, filters, size, encoder)
         if part:
             yield part
-        after, left = page.upto, None if left is None else left - len(page.lines)
-        if page.done:
+        upto, left = page.upto, None if left is None else left - len(page.lines)
+        if page.done or (query.newest_first and page.upto <= query.after + 1):
             return
-
-
-async def _filters(query: LogQuery) -> Filters | None:
-    return await reading(query.filters) if query.changes else query.filters()
 
 
 def _thread_for(query: LogQuery) -> Callable[..., Coroutine[Any, Any, tuple[read.LogPage, bytes]]]:
@@ -117,24 +89,10 @@ def _thread_for(query: LogQuery) -> Callable[..., Coroutine[Any, Any, tuple[read
 
 
 def _forward(
-    task_id: str, after: int, filters: Filters, size: int, encoder: Encoder
+    query: LogQuery, after: int, filters: Filters, size: int, encoder: Encoder
 ) -> tuple[read.LogPage, bytes]:
-    page = read.forward(task_id, after, filters, size)
+    page = read.forward(query.task_id, after, filters, size)
     return page, encoder.ndjson(page.lines)
-
-
-async def _newest_first(query: LogQuery, encoder: Encoder) -> AsyncIterator[bytes]:
-    filters = await _filters(query)
-    before: int | None = None
-    left = query.limit
-    while filters is not None and left != 0:
-        size = LINES_PER_READ if left is None else min(left, LINES_PER_READ)
-        page, part = await _thread_for(query)(_backward, query, before, filters, size, encoder)
-        if part:
-            yield part
-        before, left = page.upto, None if left is None else left - len(page.lines)
-        if page.done or page.upto <= query.after + 1:
-            return
 
 
 def _backward(
@@ -221,4 +179,4 @@ def _fields(request: HttpRequest, task_id: str, *, with_allocations: bool) -> Ht
                             await nudge.wait()
                     nudge.clear()
 
-    return _ndjson(parts())
+    return ndjson(parts())

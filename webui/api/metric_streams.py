@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponseBase, QueryDict
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES
 from webui.api.answers import Answer, JsonLines
-from webui.api.async_views import Principal, async_view
+from webui.api.async_views import Principal, async_view, ndjson, record
 from webui.api.authentication import authenticate
 from webui.api.errors import BadRequest, Missing
 from webui.api.experiment_metrics import (
@@ -27,7 +27,6 @@ from webui.api.experiment_metrics import (
     metric_names,
     snapshot,
 )
-from webui.api.ndjson import ndjson, record
 from webui.query import whole, wholes
 from webui.waiting.threads import reading, release_thread
 
@@ -100,7 +99,6 @@ async def _repeated(
     await reading(_have_ended, experiment_ids)
 
     async def answers() -> AsyncIterator[bytes]:
-        await release_thread()
         while True:
             ended = await reading(_have_ended, experiment_ids)  # before the read, which then misses nothing
             yield record(await reading(read))

@@ -20,10 +20,9 @@ from experiments.states import TRIAL_END_STATES
 from metrics import profiler_batches
 from metrics.profiler_batches import MISC, SYSTEM, TIMING, Batch, Labels
 from webui.api.answers import Answer, JsonLines, Stored, Time, one_of, time_text
-from webui.api.async_views import Principal, async_view
+from webui.api.async_views import Principal, async_view, ndjson, record
 from webui.api.authentication import RunPrincipal, authenticate
 from webui.api.log_access import task_of_trial
-from webui.api.ndjson import ndjson, record
 from webui.api.permissions import person, require_owner
 from webui.api.trials import find
 from webui.api.views import ApiView
@@ -157,12 +156,10 @@ def _stream(
     follow = flag(request.GET, "follow")
 
     async def answers() -> AsyncIterator[bytes]:
-        await release_thread()
         with wakeups().watch(f"samples:{task_id}", f"timings:{task_id}", f"task:{task_id}") as watch:
             while True:
-                over = not follow or await reading(
-                    _has_ended, trial_id
-                )  # before the read, which misses nothing then
+                # before the read, which misses nothing then
+                over = not follow or await reading(_has_ended, trial_id)
                 for found in await reading(look):
                     yield record(found)
                 if over:

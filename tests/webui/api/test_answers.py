@@ -15,8 +15,8 @@ from rest_framework.response import Response
 
 from webui.api import answers, async_routes, urls
 from webui.api.answers import Answer, JsonLines, Maybe, Media, Nothing, Stored, Time, WrongAnswer
+from webui.api.async_views import ndjson, record
 from webui.api.docs import schema
-from webui.api.ndjson import ndjson, record
 from webui.api.views import ApiView
 
 
