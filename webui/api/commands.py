@@ -1,11 +1,12 @@
-"""Commands: run, list, read, kill, set their priority (features.md 11.6)."""
+"""Commands: run, list, read, kill, set their priority (features.md 11.6); and what the other kinds share of it."""
 
 from __future__ import annotations
 
 import re
 import uuid
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
 
 from django.db import transaction
 from django.db.models import QuerySet, TextField
@@ -17,7 +18,7 @@ from rest_framework.request import Request
 from accounts.refusals import Code, refused_as
 from commands import submit, transitions
 from commands.config import CommandConfig, check, parse, shown
-from commands.models import Command
+from commands.models import Command, Service
 from experiments import places, templates
 from experiments.models import Workspace
 from jobs import phases, queue_edits
@@ -73,24 +74,6 @@ class NewPriority(serializers.Serializer[Any]):
     priority = serializers.JSONField()
 
 
-def find(command_id: str, kind: Job.Kind) -> TaskRow:
-    """The one of this kind whose id is the text or alone begins with it. Raises Missing, BadRequest."""
-    wanted, noun = command_id.strip().lower(), kind.value.lower()
-    rows = tasks.with_parts().filter(job__kind=kind)
-    try:
-        rows = rows.filter(pk=uuid.UUID(wanted))
-    except ValueError:
-        if not _BEGINNING.fullmatch(wanted):
-            raise Missing(f"{noun} {command_id} not found") from None
-        rows = rows.annotate(text_id=Cast("id", TextField())).filter(text_id__startswith=wanted)
-    found = list(rows[:2])
-    if not found:
-        raise Missing(f"{noun} {command_id} not found")
-    if len(found) > 1:
-        raise BadRequest(f"{noun} {command_id} is ambiguous: several ids start with it; give more characters")
-    return tasks.row(found[0])
-
-
 class CommandRecord(Answer):
     """Determined's command record, extended by slots, hosts and how it ended."""
 
@@ -131,6 +114,7 @@ class KindAnswers(NamedTuple):
     changed: Mapping[str, Any]
 
 
+@cache
 def answers_of(kind: Job.Kind, record: Any) -> KindAnswers:
     """For shells: ShellsAnswer, NewShellAnswer, ShellAndConfigAnswer and ShellAnswer, with records of this type."""
     name, noun = kind.value.capitalize(), kind.value.lower()
@@ -147,37 +131,18 @@ def answers_of(kind: Job.Kind, record: Any) -> KindAnswers:
     )
 
 
-def encode_command(row: TaskRow) -> CommandRecord:
-    command = row.command
-    return CommandRecord.of(
-        command,
-        id=str(command.pk),
-        state=_DIALECT.get(row.phase, "STATE_TERMINATED"),
-        start_time=command.submitted_at,
-        end_time=command.ended_at,
-        username=command.owner.username,
-        display_name=command.owner.display_name,
-        user_id=command.owner_id,
-        resource_pool=command.job.pool.name,
-        job_id=str(command.job_id),
-        workspace_id=command.workspace_number,
-        exit_status=command.ending or None,
-        phase=row.phase,
-        slots=command.task.slots,
-        priority=command.job.priority,
-        hosts=row.hosts,
-        allocation_id=row.current.pk if row.current else None,
-        run_start_time=row.attempt.started_at if row.attempt else None,
-    )
-
-
-ANSWERS = answers_of(Job.Kind.COMMAND, CommandRecord)
-
-
 class OfKind:
     """A kind of command, as its addresses, lists and answers have it."""
 
     kind = Job.Kind.COMMAND
+    record: ClassVar[type[CommandRecord]] = CommandRecord
+    #: which of the kind's answers the view has, by their name in KindAnswers; empty: none
+    part: ClassVar[str] = ""
+    answers: ClassVar[Mapping[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if cls.part:
+            cls.answers = getattr(answers_of(cls.kind, cls.record), cls.part)
 
     @property
     def noun(self) -> str:
@@ -185,11 +150,47 @@ class OfKind:
         return self.kind.value.lower()
 
     def find(self, command_id: str) -> TaskRow:
-        return find(command_id, self.kind)
+        """The one of this kind whose id is the text or alone begins with it. Raises Missing, BadRequest."""
+        wanted = command_id.strip().lower()
+        rows = tasks.with_parts().filter(job__kind=self.kind)
+        try:
+            rows = rows.filter(pk=uuid.UUID(wanted))
+        except ValueError:
+            if not _BEGINNING.fullmatch(wanted):
+                raise Missing(f"{self.noun} {command_id} not found") from None
+            rows = rows.annotate(text_id=Cast("id", TextField())).filter(text_id__startswith=wanted)
+        found = list(rows[:2])
+        if not found:
+            raise Missing(f"{self.noun} {command_id} not found")
+        if len(found) > 1:
+            raise BadRequest(
+                f"{self.noun} {command_id} is ambiguous: several ids start with it; give more characters"
+            )
+        return tasks.row(found[0])
 
     def encoded(self, row: TaskRow, request: Request) -> CommandRecord:
         """One row, as whoever asks may see it."""
-        return encode_command(row)
+        command = row.command
+        return CommandRecord.of(
+            command,
+            id=str(command.pk),
+            state=_DIALECT.get(row.phase, "STATE_TERMINATED"),
+            start_time=command.submitted_at,
+            end_time=command.ended_at,
+            username=command.owner.username,
+            display_name=command.owner.display_name,
+            user_id=command.owner_id,
+            resource_pool=command.job.pool.name,
+            job_id=str(command.job_id),
+            workspace_id=command.workspace_number,
+            exit_status=command.ending or None,
+            phase=row.phase,
+            slots=command.task.slots,
+            priority=command.job.priority,
+            hosts=row.hosts,
+            allocation_id=row.current.pk if row.current else None,
+            run_start_time=row.attempt.started_at if row.attempt else None,
+        )
 
 
 class Commands(OfKind, ApiView):
@@ -197,7 +198,7 @@ class Commands(OfKind, ApiView):
 
     bodies = {"POST": NewCommand}
     queries = {"GET": CommandsQuery}
-    answers = ANSWERS.many
+    part = "many"
 
     def get(self, request: Request) -> Any:
         query = self.query(request)
@@ -277,7 +278,7 @@ def _workspace(number: int | None) -> int:
 class OneCommand(OfKind, ApiView):
     """One command with its config."""
 
-    answers = ANSWERS.one
+    part = "one"
 
     def get(self, request: Request, command_id: str) -> Json:
         row = self.find(command_id)
@@ -287,7 +288,7 @@ class OneCommand(OfKind, ApiView):
 class CommandKill(OfKind, ApiView):
     """Kill a command immediately. An ended one is left unchanged."""
 
-    answers = ANSWERS.changed
+    part = "changed"
 
     def post(self, request: Request, command_id: str) -> Json:
         command = self.find(command_id).command
@@ -300,7 +301,7 @@ class CommandPriority(OfKind, ApiView):
     """Set the priority of a command that has not ended."""
 
     bodies = {"POST": NewPriority}
-    answers = ANSWERS.changed
+    part = "changed"
 
     def post(self, request: Request, command_id: str) -> Json:
         priority = self.body(request)["priority"]
@@ -309,3 +310,35 @@ class CommandPriority(OfKind, ApiView):
         with refused_as(Code.INVALID):
             queue_edits.apply([update], actor=actor(request), role=person(request).acting_role)
         return {self.noun: self.encoded(self.find(str(command.pk)), request)}
+
+
+class NewService(NewCommand):
+    """`config` may be left out, or be an object, or YAML as text."""
+
+    config = serializers.JSONField(required=False, allow_null=True)
+    preview = serializers.BooleanField(required=False, allow_null=True)
+
+
+class ServiceRecord(CommandRecord):
+    """A command's record with its address: `serviceAddress` is a path on this server."""
+
+    service_address: Maybe[str] = None
+    ready: Maybe[bool] = None
+    last_used: Maybe[Time] = None
+    idle_timeout_seconds: Maybe[int] = None
+
+
+class OfServiceKind(OfKind):
+    """A kind whose program people use through the server."""
+
+    record: ClassVar[type[CommandRecord]] = ServiceRecord
+
+    def encoded(self, row: TaskRow, request: Request) -> ServiceRecord:
+        service: Service = row.command.service
+        return ServiceRecord.of(
+            super().encoded(row, request),
+            service_address=f"/proxy/{row.command.pk}/",
+            ready=row.is_ready,
+            last_used=service.used_at,
+            idle_timeout_seconds=service.idle_timeout_seconds,
+        )

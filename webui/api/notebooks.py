@@ -9,10 +9,8 @@ from rest_framework.request import Request
 
 from jobs.models import Job
 from webui.api import commands
-from webui.api.services import NewService, OfServiceKind, ServiceRecord
+from webui.api.commands import NewService, OfServiceKind
 from webui.api.views import ApiView
-
-ANSWERS = commands.answers_of(Job.Kind.NOTEBOOK, ServiceRecord)
 
 
 class OfNotebooks(OfServiceKind):
@@ -23,25 +21,18 @@ class Notebooks(OfNotebooks, commands.Commands):
     """List all notebooks, newest first; or create one. With `preview`, only the full config is returned."""
 
     bodies = {"POST": NewService}
-    answers = ANSWERS.many
 
 
 class OneNotebook(OfNotebooks, commands.OneCommand):
     """One notebook with its config."""
 
-    answers = ANSWERS.one
-
 
 class NotebookKill(OfNotebooks, commands.CommandKill):
     """Kill a notebook immediately. An ended one is left unchanged."""
 
-    answers = ANSWERS.changed
-
 
 class NotebookPriority(OfNotebooks, commands.CommandPriority):
     """Set the priority of a notebook that has not ended."""
-
-    answers = ANSWERS.changed
 
 
 class Idle(serializers.Serializer[Any]):
