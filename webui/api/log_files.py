@@ -13,8 +13,8 @@ from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from logs.written import written
 from webui.api.answers import Media
 from webui.api.async_views import Principal, async_view
-from webui.api.log_access import own_task, task_of_trial
 from webui.api.log_query import file_query
+from webui.api.tasks import own_task, task_of_trial
 from webui.downloads.log_archive import archive
 from webui.waiting.threads import reading, release_thread, stepped
 

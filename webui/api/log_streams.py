@@ -22,9 +22,9 @@ from logs.filters import Filters
 from webui.api.answers import JsonLines
 from webui.api.async_views import Principal, async_view, ndjson, record
 from webui.api.authentication import authenticate
-from webui.api.log_access import own_task, task_of_trial
 from webui.api.log_query import LogQuery, fields_query, stream_query
 from webui.api.log_records import Encoder, LogFields, LogRecord, fields
+from webui.api.tasks import own_task, task_of_trial
 from webui.live.tails import Tail, tails
 from webui.waiting.threads import catching_up, reading, release_thread
 from webui.waiting.wakeups import LOOK_AGAIN_SECONDS

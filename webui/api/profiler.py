@@ -22,8 +22,8 @@ from metrics.profiler_batches import MISC, SYSTEM, TIMING, Batch, Labels
 from webui.api.answers import Answer, JsonLines, Stored, Time, one_of, time_text
 from webui.api.async_views import Principal, async_view, ndjson, record
 from webui.api.authentication import RunPrincipal, authenticate
-from webui.api.log_access import task_of_trial
 from webui.api.permissions import person, require_owner
+from webui.api.tasks import task_of_trial
 from webui.api.trials import find
 from webui.api.views import ApiView
 from webui.query import flag

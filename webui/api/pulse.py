@@ -12,8 +12,8 @@ from logs.pulse import Pulse
 from webui.api.answers import Answer, Body, Maybe
 from webui.api.async_views import Principal, async_view, json_body
 from webui.api.errors import BadRequest, Forbidden
-from webui.api.log_access import own_task
 from webui.api.permissions import person
+from webui.api.tasks import own_task
 from webui.api.views import ApiView
 from webui.live.stack_answers import RANKS_AT_ONCE, stacks_of
 from webui.waiting.threads import reading, release_thread

@@ -17,8 +17,8 @@ from metrics.samples import SampleSeries
 from webui.api.agents import host_named
 from webui.api.answers import Answer, Maybe, Stored, one_of
 from webui.api.errors import BadRequest
-from webui.api.log_access import own_task
 from webui.api.permissions import person
+from webui.api.tasks import own_task
 from webui.api.trials import find
 from webui.api.views import ApiView, Json
 

@@ -8,9 +8,11 @@ from django.db.models import Prefetch
 from rest_framework.request import Request
 
 from commands.models import Service
+from experiments.models import Trial
 from jobs.models import Allocation, Job, Member, Task
 from jobs.states import AllocationState
 from webui.api.answers import Answer, Maybe, Time
+from webui.api.async_views import Principal
 from webui.api.errors import BadRequest, Missing
 from webui.api.slots import DeviceRecord, device
 from webui.api.views import ApiView, Json
@@ -171,6 +173,22 @@ def find(beginning: str) -> Task:
         named = ", ".join(one.pk for one in found[:_NAMED]) + (" or another" if len(found) > _NAMED else "")
         raise BadRequest(f"task {beginning} is ambiguous: it can be {named}; give more characters")
     return found[0]
+
+
+def task_of_trial(who: Principal, trial_id: int) -> str:
+    """The id of the trial's task. Raises Missing."""
+    task_id = Trial.objects.filter(pk=trial_id).values_list("task_id", flat=True).first()
+    if task_id is None or (isinstance(who, Allocation) and who.task_id != task_id):
+        raise Missing(f"trial {trial_id} not found")
+    return task_id
+
+
+def own_task(who: Principal, task_id: str) -> str:
+    """The id itself. Raises Missing."""
+    is_another = isinstance(who, Allocation) and who.task_id != task_id
+    if is_another or "\x00" in task_id or not Task.objects.filter(pk=task_id).exists():
+        raise Missing(f"task {task_id!r} not found")
+    return task_id
 
 
 class OneTask(ApiView):

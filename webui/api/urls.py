@@ -41,7 +41,6 @@ from webui.api import (
     pulse,
     resource_pools,
     resource_usage,
-    resource_usage_csv,
     samples,
     schemas,
     search_preview,
@@ -136,9 +135,9 @@ _cluster = [
     _at("resource-pools/<str:name>/shares", pool_shares.PoolShares),
     _at("resources/allocation/raw", resource_usage.RawAllocation),
     _at("resources/allocation/aggregated", resource_usage.AggregatedAllocation),
-    path("resources/allocation/raw", resource_usage_csv.raw),
-    path("resources/allocation/aggregated", resource_usage_csv.aggregated),
-    path("resources/allocation/allocations-csv", resource_usage_csv.attempts),
+    path("resources/allocation/raw", resource_usage.raw),
+    path("resources/allocation/aggregated", resource_usage.aggregated),
+    path("resources/allocation/allocations-csv", resource_usage.attempts),
 ]
 _queue = [
     _at("job-queues", job_queue.JobQueue),
