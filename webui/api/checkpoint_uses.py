@@ -13,10 +13,8 @@ from experiments import checkpoints
 from metrics import reported
 from webui.api import trials
 from webui.api.answers import Answer, Stored
-from webui.api.authentication import RunPrincipal
 from webui.api.checkpoint_encoding import find
 from webui.api.errors import BadRequest
-from webui.api.permissions import person, require_owner
 from webui.api.trial_metric_streams import ReportRecord, encode_report
 from webui.api.views import ApiView
 
@@ -44,9 +42,7 @@ class TrialSource(ApiView):
     @transaction.atomic
     def post(self, request: Request) -> SourceAnswer:
         source = self.body(request)["trialSourceInfo"]
-        trial = trials.find(request, source["trialId"])
-        if not isinstance(request.user, RunPrincipal):
-            require_owner(person(request), trial.experiment)
+        trial = trials.find_own(request, source["trialId"])
         try:
             checkpoints.used(trial, source["checkpointUuid"])
         except ValueError as error:

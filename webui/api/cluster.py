@@ -81,25 +81,21 @@ class MasterConfigAnswer(Answer):
     config: Json
 
 
-def encode_master() -> MasterRecord:
-    cluster = Cluster.get()
-    return MasterRecord(
-        version=settings.VERSION,
-        master_id=str(cluster.cluster_id),
-        cluster_id=str(cluster.cluster_id),
-        cluster_name=settings.CLUSTER_NAME,
-        strict_job_queue_control=ResourcePool.objects.filter(strict=True).exists(),
-        cluster_message=cluster_message.encode() if cluster.message_now else None,
-    )
-
-
 class Master(ApiView):
     """The installation: name, version and capabilities. No login is needed, because the login page shows it."""
 
     open_to_all = True
 
     def get(self, request: Request) -> MasterRecord:
-        return encode_master()
+        cluster = Cluster.get()
+        return MasterRecord(
+            version=settings.VERSION,
+            master_id=str(cluster.cluster_id),
+            cluster_id=str(cluster.cluster_id),
+            cluster_name=settings.CLUSTER_NAME,
+            strict_job_queue_control=ResourcePool.objects.filter(strict=True).exists(),
+            cluster_message=cluster_message.encode() if cluster.message_now else None,
+        )
 
 
 #: Settings that the configuration record shows: limits and intervals, never an address or a secret.

@@ -6,6 +6,7 @@ The addresses and names of clients up to 0.37 (`determined.searcher`).
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from django.http import HttpRequest
@@ -73,7 +74,8 @@ async def searcher_operations(request: HttpRequest, who: Principal, experiment_i
     if not isinstance(operations, list) or len(operations) > MOST_OPERATIONS:
         raise BadRequest(f"searcherOperations: must be a list of at most {MOST_OPERATIONS:,} operations.")
     wanted = [_wanted(each, index) for index, each in enumerate(operations)]
-    await reading(_operate, experiment_id, wanted, event["id"], _actor(who))
+    actor = f"user:{who.username}" if isinstance(who, User) else "searcher"
+    await reading(_operate, experiment_id, wanted, event["id"], actor)
 
 
 def _own(who: Principal, experiment_id: int, *, changes: bool) -> None:
@@ -85,10 +87,6 @@ def _own(who: Principal, experiment_id: int, *, changes: bool) -> None:
         rights.require_owner(who, experiment)
     else:
         rights.require_own(who.task.job.owner, experiment)
-
-
-def _actor(who: Principal) -> str:
-    return f"user:{who.username}" if isinstance(who, User) else "searcher"
 
 
 def _events(experiment_id: int) -> list[dict[str, Any]] | None:
@@ -132,22 +130,14 @@ def _trial_operation(content: dict[str, Any]) -> Wanted:
     return Wanted("validate_after", str(after["requestId"]), length=int(after["length"]))
 
 
-def _close(content: dict[str, Any]) -> Wanted:
-    return Wanted("close", str(content["requestId"]))
-
-
-def _progress(content: dict[str, Any]) -> Wanted:
-    return Wanted("progress", progress=float(content.get("progress") or 0.0))
-
-
 def _shut_down(content: dict[str, Any]) -> Wanted:
     return Wanted("shut_down", failure=bool(content.get("failure")), cancel=bool(content.get("cancel")))
 
 
-_READ = {
+_READ: dict[str, Callable[[dict[str, Any]], Wanted]] = {
     "createTrial": _create,
     "trialOperation": _trial_operation,
-    "closeTrial": _close,
-    "setSearcherProgress": _progress,
+    "closeTrial": lambda content: Wanted("close", str(content["requestId"])),
+    "setSearcherProgress": lambda content: Wanted("progress", progress=float(content.get("progress") or 0)),
     "shutDown": _shut_down,
 }

@@ -146,12 +146,8 @@ class JobQueueStats(ApiView):
         return QueueStatsAnswer(results=[_stats(pool) for pool in pools])
 
 
-def queue_counts(pool: ResourcePool) -> QueueCounts:
-    scheduled, queued = standing.counts([pool.pk]).get(pool.pk, (0, 0))
-    return QueueCounts(queued_count=queued, scheduled_count=scheduled)
-
-
 def _stats(pool: ResourcePool) -> PoolQueueStats:
+    scheduled, queued = standing.counts([pool.pk]).get(pool.pk, (0, 0))
     since = timezone.now() - timedelta(days=STATS_DAYS)
     waited = ExpressionWrapper(F("at") - F("submitted_at"), output_field=DurationField())
     days = (
@@ -165,4 +161,5 @@ def _stats(pool: ResourcePool) -> PoolQueueStats:
         WaitOfDay(period_start=day["day"].date().isoformat(), seconds=day["mean"].total_seconds())
         for day in days
     ]
-    return PoolQueueStats(resource_pool=pool.name, stats=queue_counts(pool), aggregates=aggregates)
+    stats = QueueCounts(queued_count=queued, scheduled_count=scheduled)
+    return PoolQueueStats(resource_pool=pool.name, stats=stats, aggregates=aggregates)

@@ -131,15 +131,11 @@ class JobQueueUndo(ApiView):
 
 def encode_preview(found: preview.Preview) -> QueuePreviewAnswer:
     """Places count from 0; `movedJobs` is how many change place, of which `order` has the first."""
-    return QueuePreviewAnswer(
+    return QueuePreviewAnswer.of(
+        found,
         changes=[str(change) for change in found.changes],
         order=[PlaceRecord.of(one) for one in found.order],
         moved_jobs=found.moved,
         stops=[StopRecord.of(one) for one in found.stops],
-        starts=[_encode_start(one) for one in found.starts],
-        stops_others=found.stops_others,
+        starts=[StartRecord.of(one, forecast_unknown=one.unknown) for one in found.starts],
     )
-
-
-def _encode_start(start: preview.Outlook) -> StartRecord:
-    return StartRecord.of(start, forecast_unknown=start.unknown)

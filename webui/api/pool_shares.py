@@ -6,7 +6,7 @@ from rest_framework.request import Request
 
 from hosts import registry
 from jobs import shares
-from jobs.shares import OfJob, OfUser
+from jobs.shares import OfJob
 from shown import pools
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
@@ -70,14 +70,12 @@ class PoolShares(ApiView):
             slots=slots,
             held=sum(user.held for user in users),
             plan_time=pool.planned_at,
-            users=[_user(user) for user in users],
+            users=[
+                UserShareRecord.of(each, username=each.user.username, user_id=each.user.pk) for each in users
+            ],
             jobs=[_job(job) for job in jobs],
             pagination=encoding.pagination(query, total),
         )
-
-
-def _user(each: OfUser) -> UserShareRecord:
-    return UserShareRecord.of(each, username=each.user.username, user_id=each.user.pk)
 
 
 def _job(each: OfJob) -> JobShareRecord:

@@ -21,10 +21,9 @@ from metrics import profiler_batches
 from metrics.profiler_batches import MISC, SYSTEM, TIMING, Batch, Labels
 from webui.api.answers import Answer, JsonLines, Stored, Time, one_of, time_text
 from webui.api.async_views import Principal, async_view, ndjson, record
-from webui.api.authentication import RunPrincipal, authenticate
-from webui.api.permissions import person, require_owner
+from webui.api.authentication import authenticate
 from webui.api.tasks import task_of_trial
-from webui.api.trials import find
+from webui.api.trials import find_own
 from webui.api.views import ApiView
 from webui.query import flag
 from webui.waiting.threads import reading, release_thread
@@ -69,7 +68,8 @@ class ProfilerMetrics(ApiView):
 
     def post(self, request: Request) -> None:
         batches = self.body(request)["batches"]
-        tasks = {pk: _task(request, pk) for pk in {said["labels"]["trialId"] for said in batches}}
+        ids = {said["labels"]["trialId"] for said in batches}
+        tasks: dict[int, str] = {pk: find_own(request, pk).task_id for pk in ids}
         with transaction.atomic():
             for said in batches:
                 labels = said["labels"]
@@ -80,15 +80,6 @@ class ProfilerMetrics(ApiView):
                     [at.timestamp() for at in said["timestamps"]],
                 )
                 profiler_batches.store(tasks[labels["trialId"]], batch)
-
-
-def _task(request: Request, trial_id: int) -> str:
-    """The task of a trial that the run, or its owner, may report for."""
-    trial = find(request, trial_id)
-    if not isinstance(request.user, RunPrincipal):
-        require_owner(person(request), trial.experiment)
-    task_id: str = trial.task_id
-    return task_id
 
 
 class SeriesLabels(Answer):
@@ -186,10 +177,6 @@ def _batch(trial_id: int, batch: Batch) -> SeriesBatch:
 
 
 def _encoded(trial_id: int, labels: Labels) -> SeriesLabels:
-    return SeriesLabels(
-        trial_id=trial_id,
-        name=labels.name,
-        agent_id=labels.host,
-        gpu_uuid=labels.gpu,
-        metric_type=labels.kind,
+    return SeriesLabels.of(
+        labels, trial_id=trial_id, agent_id=labels.host, gpu_uuid=labels.gpu, metric_type=labels.kind
     )

@@ -11,8 +11,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from metrics import stragglers, timings
-from metrics.stragglers import StepMatrix, Straggler
-from metrics.timings import CountSeries, NameSummary, TimingSeries
+from metrics.stragglers import StepMatrix
+from metrics.timings import CountSeries, TimingSeries
 from webui.api.answers import Answer, Maybe, Stored
 from webui.api.trials import find
 from webui.api.views import ApiView
@@ -134,13 +134,15 @@ class TrialTimings(ApiView):
         work, slow = stragglers.of_timings(found)
         answer = TimingsAnswer(
             ranks=[RankOnHost(rank=rank, host=host) for rank, host in sorted(found.hosts.items())],
-            summary=[_summary(one) for one in timings.summaries(found.timings)],
+            summary=[TimingSummary.of(one, count=int(one.count)) for one in timings.summaries(found.timings)],
             throughput=[
                 Throughput(name=name, per_second=rate)
                 for name, rate in timings.throughput(found.counts).items()
             ],
             work=_matrix(work) if work else None,
-            straggler=_straggler(slow, found.hosts[slow.rank]) if slow else None,
+            straggler=SlowRank.of(slow, host=found.hosts[slow.rank], lost=_numbers(slow.lost))
+            if slow
+            else None,
         )
         if query["points"]:
             names, ranks = query.get("names") or None, query.get("ranks") or None
@@ -152,10 +154,6 @@ class TrialTimings(ApiView):
         return answer
 
 
-def _summary(one: NameSummary) -> TimingSummary:
-    return TimingSummary.of(one, count=int(one.count))
-
-
 def _matrix(matrix: StepMatrix) -> StepWork:
     return StepWork(
         ranks=matrix.ranks,
@@ -163,10 +161,6 @@ def _matrix(matrix: StepMatrix) -> StepWork:
         last_steps=_whole(matrix.last_steps),
         seconds=[_numbers(row) for row in matrix.seconds],
     )
-
-
-def _straggler(slow: Straggler, host: str) -> SlowRank:
-    return SlowRank.of(slow, host=host, lost=_numbers(slow.lost))
 
 
 def _series(one: TimingSeries) -> TimingColumns:
@@ -187,10 +181,7 @@ def _series(one: TimingSeries) -> TimingColumns:
 
 def _count(one: CountSeries) -> CountColumns:
     return CountColumns.of(
-        one,
-        steps=_whole(one.steps),
-        times=_numbers(one.times),
-        per_second=_numbers(one.per_second),
+        one, steps=_whole(one.steps), times=_numbers(one.times), per_second=_numbers(one.per_second)
     )
 
 

@@ -33,13 +33,19 @@ def find(request: Request, trial_id: int) -> Any:
     return trial
 
 
-def find_to_report(request: Request, trial_id: int) -> Any:
-    """The trial for whoever reports of it: its run, or its owner; of a detached run that is a sign of life."""
+def find_own(request: Request, trial_id: int) -> Any:
+    """The trial for its run, and for its owner. Raises Missing, Forbidden."""
     trial = find(request, trial_id)
     if not isinstance(request.user, RunPrincipal):
         require_owner(person(request), trial.experiment)
-        if trial.experiment.unmanaged:
-            detached.sign_of_life(trial)
+    return trial
+
+
+def find_to_report(request: Request, trial_id: int) -> Any:
+    """The trial for whoever reports of it: its run, or its owner; of a detached run that is a sign of life."""
+    trial = find_own(request, trial_id)
+    if trial.experiment.unmanaged and not isinstance(request.user, RunPrincipal):
+        detached.sign_of_life(trial)
     return trial
 
 
