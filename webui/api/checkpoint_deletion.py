@@ -13,6 +13,7 @@ from experiments import checkpoint_deletion, stored_files
 from experiments.keeping import Policy
 from experiments.models import Checkpoint, Experiment
 from experiments.states import USABLE
+from webui.api import encoding
 from webui.api.answers import Answer, Nothing, Number64, Time
 from webui.api.authentication import RunPrincipal
 from webui.api.checkpoint_encoding import CheckpointRecord, encode_checkpoint
@@ -29,7 +30,7 @@ class ChosenCheckpoints(serializers.Serializer[Any]):
 
 
 class ChosenFiles(ChosenCheckpoints):
-    checkpointGlobs = serializers.ListField(child=serializers.CharField(), required=False, default=list)
+    checkpointGlobs = encoding.list_of(serializers.CharField(), default=list)
 
 
 def own(request: Request, uuids: list[uuid.UUID]) -> list[Checkpoint]:

@@ -74,13 +74,9 @@ class CheckpointsAnswer(Answer):
 
 
 class CheckpointsQuery(encoding.PageQuery):
-    sortByAttr = serializers.ChoiceField(
-        required=False, choices=["SORT_BY_UNSPECIFIED", *CHECKPOINT_SORT, BY_SEARCHER_METRIC]
-    )
+    sortByAttr = encoding.sort_field([*CHECKPOINT_SORT, BY_SEARCHER_METRIC])
     sortByMetric = serializers.CharField(required=False)
-    states = serializers.ListField(
-        child=serializers.ChoiceField(choices=list(CHECKPOINT_STATES)), required=False
-    )
+    states = encoding.list_of(serializers.ChoiceField(choices=list(CHECKPOINT_STATES)))
 
 
 def find(checkpoint_uuid: uuid.UUID, *among: Q) -> Checkpoint:

@@ -52,10 +52,10 @@ PHASES = [*_DIALECT, "COMPLETED", "CANCELED", "ERROR"]
 
 class CommandsQuery(encoding.PageQuery):
     sortBy = encoding.sort_field(SORT)
-    users = serializers.ListField(child=serializers.CharField(), required=False)
-    userIds = serializers.ListField(child=serializers.IntegerField(), required=False)
+    users = encoding.list_of(serializers.CharField())
+    userIds = encoding.list_of(serializers.IntegerField())
     workspaceId = serializers.IntegerField(required=False)
-    phases = serializers.ListField(child=serializers.ChoiceField(choices=PHASES), required=False)
+    phases = encoding.list_of(serializers.ChoiceField(choices=PHASES))
 
 
 class NewCommand(serializers.Serializer[Any]):
@@ -63,7 +63,7 @@ class NewCommand(serializers.Serializer[Any]):
 
     config = serializers.JSONField()
     # not a serializer per file: a folder has thousands, and submissions.contexts checks each anyway
-    files = serializers.ListField(child=serializers.DictField(), required=False, allow_null=True)
+    files = encoding.list_of(serializers.DictField(), allow_null=True)
     data = serializers.CharField(required=False, allow_null=True, allow_blank=True)  # type: ignore[assignment]  # DRF takes it out of the class
     templateName = serializers.CharField(required=False, allow_null=True, allow_blank=True)
     template_name = serializers.CharField(required=False, allow_null=True, allow_blank=True)

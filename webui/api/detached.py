@@ -25,6 +25,7 @@ from logs import store as log_store
 from logs.lines import STDERR, STDOUT, NewLine, blocks_of, raw, text_of
 from shown import trials as shown_trials
 from trainmaster.runner.levels import level_of
+from webui.api import encoding
 from webui.api.answers import Answer, Body, Maybe, Stored
 from webui.api.errors import BadRequest, Missing, existing
 from webui.api.permissions import actor, person, require_owner
@@ -97,9 +98,7 @@ class StartBody(serializers.Serializer[Any]):
     trialId = serializers.IntegerField(required=False)
     resume = serializers.BooleanField(required=False, default=False, allow_null=True)
     members = serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=MOST_MEMBERS)
-    hosts = serializers.ListField(
-        child=serializers.CharField(max_length=128, allow_blank=True), required=False, allow_null=True
-    )
+    hosts = encoding.list_of(serializers.CharField(max_length=128, allow_blank=True), allow_null=True)
 
 
 class ClusterName(Answer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,12 +44,6 @@ class PageQuery(serializers.Serializer[Any]):
     )
 
 
-def bounds(query: dict[str, Any], total: int) -> tuple[int, int]:
-    """First and one-past-last index of the page."""
-    start = min(query["offset"], total)
-    return start, min(start + rows_asked(query), total)
-
-
 def rows_asked(query: dict[str, Any]) -> int:
     """How many rows the page may have."""
     limit = query["limit"] or DEFAULT_LIMIT
@@ -57,12 +51,12 @@ def rows_asked(query: dict[str, Any]) -> int:
 
 
 def pagination(query: dict[str, Any], total: int) -> Pagination:
-    start, end = bounds(query, total)
+    start = min(query["offset"], total)
     return Pagination(
         offset=query["offset"],
         limit=query["limit"] or DEFAULT_LIMIT,
         start_index=start,
-        end_index=end,
+        end_index=min(start + rows_asked(query), total),
         total=total,
     )
 
@@ -86,8 +80,9 @@ def cut(
     """Return the rows of one page, and which of all rows they are."""
     if total is None:
         total = rows.count() if isinstance(rows, QuerySet) else len(rows)
-    start, end = bounds(query, total)
-    return list(rows[start:end]) if end > start else [], pagination(query, total)
+    shown = pagination(query, total)
+    start, end = shown.start_index, shown.end_index
+    return list(rows[start:end]) if end > start else [], shown
 
 
 def ordering(query: dict[str, Any], fields: dict[str, str], default: str, tie: str = "pk") -> list[OrderBy]:
@@ -103,5 +98,11 @@ def ordering(query: dict[str, Any], fields: dict[str, str], default: str, tie: s
     ]
 
 
-def sort_field(fields: dict[str, str]) -> serializers.ChoiceField:
+def list_of(child: serializers.Field[Any, Any, Any, Any], **options: Any) -> serializers.ListField:
+    """A field that may be left out, and may be repeated in a query string."""
+    return serializers.ListField(child=child, required=False, **options)
+
+
+def sort_field(fields: Iterable[str]) -> serializers.ChoiceField:
+    """What a list can be sorted by."""
     return serializers.ChoiceField(required=False, choices=["SORT_BY_UNSPECIFIED", *fields])

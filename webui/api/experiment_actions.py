@@ -17,6 +17,7 @@ from experiments.actions import ACTIONS
 from experiments.models import Experiment, Project
 from shown.experiments import with_numbers
 from submissions.config.reading import read_yaml
+from webui.api import encoding
 from webui.api.answers import Answer
 from webui.api.errors import Missing, existing
 from webui.api.experiment_encoding import ExperimentRecord, encode_experiment
@@ -110,7 +111,7 @@ class ExperimentMove(ApiView):
 class BulkBody(serializers.Serializer[Any]):
     """The experiments: by id, or all in the project that match the filters."""
 
-    experimentIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
+    experimentIds = encoding.list_of(serializers.IntegerField(), allow_null=True)
     filters = Filters(required=False, allow_null=True)
     destinationProjectId = serializers.IntegerField(required=False)
 

@@ -39,9 +39,8 @@ from webui.api.views import ApiView, Json
 class NewExperiment(serializers.Serializer[Any]):
     config = serializers.CharField(trim_whitespace=False)
     # no serializer for each: a folder has thousands, and submissions.contexts checks them
-    modelDefinition = serializers.ListField(
-        child=serializers.DictField(),
-        required=False,
+    modelDefinition = encoding.list_of(
+        serializers.DictField(),
         allow_null=True,
         help_text="each file: {path, type (tar's flag as a number), content (base64), mtime, mode}",
     )
@@ -63,9 +62,7 @@ class ExperimentPatch(serializers.Serializer[Any]):
     name = serializers.CharField(required=False, allow_null=True, max_length=255)
     description = serializers.CharField(required=False, allow_null=True, allow_blank=True)
     notes = serializers.CharField(required=False, allow_null=True, allow_blank=True, trim_whitespace=False)
-    labels = serializers.ListField(
-        child=serializers.CharField(max_length=128), required=False, allow_null=True
-    )
+    labels = encoding.list_of(serializers.CharField(max_length=128), allow_null=True)
     resources = PatchResources(required=False, allow_null=True)
     checkpointStorage = PatchCheckpointStorage(required=False, allow_null=True)
 

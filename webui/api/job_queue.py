@@ -32,10 +32,8 @@ STATS_DAYS = 30
 
 class JobsQuery(encoding.PageQuery):
     resourcePool = serializers.CharField(required=False, allow_blank=True)
-    states = serializers.ListField(
-        child=serializers.ChoiceField(choices=["STATE_UNSPECIFIED", *STATES.values()]), required=False
-    )
-    users = serializers.ListField(child=serializers.CharField(), required=False)
+    states = encoding.list_of(serializers.ChoiceField(choices=["STATE_UNSPECIFIED", *STATES.values()]))
+    users = encoding.list_of(serializers.CharField())
 
 
 def pool_named(name: str | None) -> ResourcePool:
@@ -132,7 +130,7 @@ class QueueStatsAnswer(Answer):
 
 
 class StatsQuery(serializers.Serializer[Any]):
-    resourcePools = serializers.ListField(child=serializers.CharField(), required=False)
+    resourcePools = encoding.list_of(serializers.CharField())
 
 
 class JobQueueStats(ApiView):

@@ -14,6 +14,7 @@ from metrics import samples
 from metrics.names import GROUPS, METRICS
 from metrics.sample_chunks import Floats
 from metrics.samples import SampleSeries
+from webui.api import encoding
 from webui.api.agents import host_named
 from webui.api.answers import Answer, Maybe, Stored, one_of
 from webui.api.errors import BadRequest
@@ -30,8 +31,8 @@ _DIGITS = 3  # of bytes, percent and watts
 class SamplesQuery(serializers.Serializer[Any]):
     """`from` and `to` are epoch seconds. Both words belong to Python, so the fields are added by name."""
 
-    names = serializers.ListField(child=serializers.ChoiceField(choices=list(METRICS)), required=False)
-    groups = serializers.ListField(child=serializers.ChoiceField(choices=GROUPS), required=False)
+    names = encoding.list_of(serializers.ChoiceField(choices=list(METRICS)))
+    groups = encoding.list_of(serializers.ChoiceField(choices=GROUPS))
     points = serializers.IntegerField(
         min_value=samples.FEWEST_POINTS,
         max_value=MOST_POINTS,
@@ -48,7 +49,7 @@ class SamplesQuery(serializers.Serializer[Any]):
 
 
 class TaskSamplesQuery(SamplesQuery):
-    hosts = serializers.ListField(child=serializers.CharField(max_length=128), required=False)
+    hosts = encoding.list_of(serializers.CharField(max_length=128))
 
 
 class SampleColumns(Answer):

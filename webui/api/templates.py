@@ -54,7 +54,7 @@ class TemplateBody(serializers.Serializer[Any]):
 class TemplatesQuery(encoding.PageQuery):
     sortBy = serializers.CharField(required=False)
     name = serializers.CharField(required=False, allow_blank=True)
-    workspaceIds = serializers.ListField(child=serializers.IntegerField(), required=False)
+    workspaceIds = encoding.list_of(serializers.IntegerField())
 
 
 def _text(config: Any) -> str:

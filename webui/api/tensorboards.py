@@ -10,7 +10,7 @@ from commands.models import Service
 from experiments.models import Experiment, Trial
 from jobs.models import Job
 from shown.tasks import TaskRow
-from webui.api import commands
+from webui.api import commands, encoding
 from webui.api.commands import NewService, OfServiceKind, ServiceRecord
 from webui.api.errors import BadRequest, Missing
 from webui.api.views import Json
@@ -19,8 +19,8 @@ from webui.api.views import Json
 class NewTensorboard(NewService):
     """At least one experiment or trial."""
 
-    experimentIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
-    trialIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
+    experimentIds = encoding.list_of(serializers.IntegerField(), allow_null=True)
+    trialIds = encoding.list_of(serializers.IntegerField(), allow_null=True)
 
 
 class TensorboardRecord(ServiceRecord):

@@ -108,7 +108,7 @@ class TokensQuery(encoding.PageQuery):
     sortBy = encoding.sort_field(_SORT)
     username = serializers.CharField(required=False, allow_blank=True)
     showInactive = serializers.BooleanField(required=False, default=False)
-    tokenIds = serializers.ListField(child=serializers.IntegerField(min_value=0), required=False)
+    tokenIds = encoding.list_of(serializers.IntegerField(min_value=0))
 
 
 class Tokens(ApiView):

@@ -115,7 +115,7 @@ class TrialRecord(Answer):
 
 class TrialsQuery(encoding.PageQuery):
     sortBy = encoding.sort_field(TRIAL_SORT)
-    states = serializers.ListField(child=serializers.CharField(), required=False)
+    states = encoding.list_of(serializers.CharField())
 
 
 def _validation(row: Json | None) -> Json | None:

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from metrics import stragglers, timings
 from metrics.stragglers import StepMatrix
 from metrics.timings import CountSeries, TimingSeries
+from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Stored
 from webui.api.trials import find
 from webui.api.views import ApiView
@@ -22,8 +23,8 @@ _DIGITS = 9
 
 
 class TimingsQuery(serializers.Serializer[Any]):
-    names = serializers.ListField(child=serializers.CharField(max_length=128), required=False)
-    ranks = serializers.ListField(child=serializers.IntegerField(min_value=0), required=False)
+    names = encoding.list_of(serializers.CharField(max_length=128))
+    ranks = encoding.list_of(serializers.IntegerField(min_value=0))
     firstStep = serializers.IntegerField(min_value=0, required=False)
     lastStep = serializers.IntegerField(min_value=0, required=False)
     points = serializers.IntegerField(min_value=0, max_value=MOST_POINTS, required=False, default=200)

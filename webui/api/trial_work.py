@@ -130,8 +130,8 @@ def _checkpoints(trial_id: int, query: Json) -> list[tuple[int, int, Json]]:
 
 class SeriesQuery(serializers.Serializer[Any]):
     trialIds = serializers.ListField(child=serializers.IntegerField(), allow_empty=False)
-    metricNames = serializers.ListField(child=serializers.CharField(), required=False)
-    metricIds = serializers.ListField(child=serializers.CharField(), required=False)
+    metricNames = encoding.list_of(serializers.CharField())
+    metricIds = encoding.list_of(serializers.CharField())
     startBatches = serializers.IntegerField(required=False, min_value=0, default=0)
     endBatches = serializers.IntegerField(required=False, min_value=0, default=0)
     maxDatapoints = serializers.IntegerField(required=False, min_value=0, default=0)

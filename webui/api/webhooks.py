@@ -159,7 +159,7 @@ class WebhookFields(serializers.Serializer[Any]):
     url = serializers.CharField(max_length=2000, required=False, help_text="for mail: its addresses")
     webhookType = serializers.ChoiceField(choices=list(_TYPES), required=False)
     mode = serializers.ChoiceField(choices=["WEBHOOK_MODE_UNSPECIFIED", *_MODES], required=False)
-    triggers = serializers.ListField(child=TriggerBody(), required=False, max_length=20)
+    triggers = encoding.list_of(TriggerBody(), max_length=20)
     scope = serializers.ChoiceField(choices=SCOPES, required=False)
     workspaceId = serializers.IntegerField(required=False, allow_null=True, min_value=0)
     projectId = serializers.IntegerField(required=False, allow_null=True, min_value=0)

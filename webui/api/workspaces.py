@@ -72,7 +72,7 @@ class WorkspacesQuery(encoding.PageQuery):
     name = serializers.CharField(required=False, allow_blank=True)
     nameCaseSensitive = serializers.CharField(required=False, allow_blank=True)
     archived = serializers.BooleanField(required=False, allow_null=True, default=None)
-    users = serializers.ListField(child=serializers.CharField(), required=False)
+    users = encoding.list_of(serializers.CharField())
 
 
 class WorkspaceBody(serializers.Serializer[Any]):
