@@ -244,16 +244,14 @@ class Commands(OfKind, ApiView):
 
 
 def _chosen(query: Json, kind: Job.Kind) -> QuerySet[Command]:
-    rows = tasks.with_parts().filter(job__kind=kind)
-    if query.get("users"):
-        rows = rows.filter(owner__username__in=query["users"])
-    if query.get("userIds"):
-        rows = rows.filter(owner_id__in=query["userIds"])
-    if query.get("workspaceId"):
-        rows = rows.filter(workspace_number=query["workspaceId"])
-    if query.get("phases"):
-        rows = rows.filter(phases.where(*query["phases"]))
-    return rows
+    rows = encoding.narrowed(
+        tasks.with_parts().filter(job__kind=kind),
+        query,
+        users="owner__username__in",
+        userIds="owner_id__in",
+        workspaceId="workspace_number",
+    )
+    return rows.filter(phases.where(*query["phases"])) if query.get("phases") else rows
 
 
 def _config(body: Json, kind: Job.Kind) -> CommandConfig:

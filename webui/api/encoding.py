@@ -85,6 +85,12 @@ def cut(
     return list(rows[start:end]) if end > start else [], shown
 
 
+def narrowed(rows: QuerySet[Row], query: dict[str, Any], **lookups: str) -> QuerySet[Row]:
+    """The rows that fit the query, by the lookup of each of its names; null, 0 and what is empty ask for nothing."""
+    asked = {lookup: query.get(name) for name, lookup in lookups.items()}
+    return rows.filter(**{lookup: value for lookup, value in asked.items() if value or value is False})
+
+
 def ordering(query: dict[str, Any], fields: dict[str, str], default: str, tie: str = "pk") -> list[OrderBy]:
     """Order by what `sortBy` names, empty values last, ties by `tie` in the same direction; `tie` is never empty."""
     descending = query["orderBy"] == "ORDER_BY_DESC"

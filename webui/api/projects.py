@@ -123,10 +123,8 @@ class WorkspaceProjects(ApiView):
         if workspace_id:
             workspaces.find(workspace_id)
             rows = rows.filter(workspace_id=workspace_id)
-        if query.get("name"):  # the published SDK takes the first answer for the one that it has asked for
-            rows = rows.filter(name__iexact=query["name"])
-        if query["archived"] is not None:
-            rows = rows.filter(archived=query["archived"])
+        # the published SDK takes the first answer for the one that it has asked for
+        rows = encoding.narrowed(rows, query, name="name__iexact", archived="archived")
         rows = rows.order_by(*encoding.ordering(query, _SORT, "id", tie="id"))
         return encoding.page(ProjectsAnswer, rows, query, encode_project)
 

@@ -82,10 +82,7 @@ class Templates(ApiView):
     def get(self, request: Request) -> TemplatesAnswer:
         query = self.query(request)
         rows = Template.objects.select_related("changed_by")
-        if query.get("name"):
-            rows = rows.filter(name__icontains=query["name"])
-        if query.get("workspaceIds"):
-            rows = rows.filter(workspace_id__in=query["workspaceIds"])
+        rows = encoding.narrowed(rows, query, name="name__icontains", workspaceIds="workspace_id__in")
         rows = rows.order_by(*encoding.ordering(query, {}, "name"))
         return encoding.page(TemplatesAnswer, rows, query, encode_template)
 

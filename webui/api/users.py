@@ -143,8 +143,7 @@ class Users(ApiView):
         users = User.objects.all()
         if name := query.get("name"):
             users = users.filter(Q(username__icontains=name) | Q(display_name__icontains=name))
-        if query["active"] is not None:
-            users = users.filter(is_active=query["active"])
+        users = encoding.narrowed(users, query, active="is_active")
         if query["admin"] is not None:
             users = (
                 users.filter(role=User.Role.ADMIN) if query["admin"] else users.exclude(role=User.Role.ADMIN)

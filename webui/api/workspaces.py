@@ -87,15 +87,14 @@ class Workspaces(ApiView):
 
     def get(self, request: Request) -> WorkspacesAnswer:
         query = self.query(request)
-        rows = places.workspaces_with_numbers()
-        if query.get("name"):  # the published SDK takes the first answer for the one that it has asked for
-            rows = rows.filter(name__iexact=query["name"])
-        if query.get("nameCaseSensitive"):
-            rows = rows.filter(name=query["nameCaseSensitive"])
-        if query["archived"] is not None:
-            rows = rows.filter(archived=query["archived"])
-        if query.get("users"):
-            rows = rows.filter(owner__username__in=query["users"])
+        rows = encoding.narrowed(
+            places.workspaces_with_numbers(),
+            query,
+            name="name__iexact",  # the published SDK takes the first answer for the one that it has asked for
+            nameCaseSensitive="name",
+            archived="archived",
+            users="owner__username__in",
+        )
         rows = rows.order_by(*encoding.ordering(query, _SORT, "id", tie="id"))
         return encoding.page(WorkspacesAnswer, rows, query, encode_workspace)
 
