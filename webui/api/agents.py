@@ -180,11 +180,15 @@ class Agents(ApiView):
         return encoding.page(AgentsAnswer, found, query, lambda row: encode_agent(row, with_slots=with_slots))
 
 
+def _agent_answer(name: str) -> AgentAnswer:
+    return AgentAnswer(agent=encode_agent(row_named(name)))
+
+
 class OneAgent(ApiView):
     """One host."""
 
     def get(self, request: Request, name: str) -> AgentAnswer:
-        return AgentAnswer(agent=encode_agent(row_named(name)))
+        return _agent_answer(name)
 
 
 class DrainBody(serializers.Serializer[Any]):
@@ -200,7 +204,8 @@ class AgentEnable(ApiView):
     bodies = {"POST": DrainBody}
 
     def post(self, request: Request, name: str) -> AgentAnswer:
-        return _change(name, lambda host: registry.enable(host.pk, actor=actor(request)))
+        registry.enable(host_named(name).pk, actor=actor(request))
+        return _agent_answer(name)
 
 
 class AgentDisable(ApiView):
@@ -211,12 +216,8 @@ class AgentDisable(ApiView):
 
     def post(self, request: Request, name: str) -> AgentAnswer:
         step = registry.drain if self.body(request)["drain"] else registry.disable
-        return _change(name, lambda host: step(host.pk, actor=actor(request)))
-
-
-def _change(name: str, step: Any) -> AgentAnswer:
-    step(host_named(name))
-    return AgentAnswer(agent=encode_agent(row_named(name)))
+        step(host_named(name).pk, actor=actor(request))
+        return _agent_answer(name)
 
 
 class AgentSlots(ApiView):

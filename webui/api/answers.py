@@ -140,14 +140,11 @@ class JsonLines:
     record: Any
 
 
-@dataclass(frozen=True)
 class Media:
     """What is no JSON: a file, a text."""
 
-    types: tuple[str, ...]
-
     def __init__(self, *types: str) -> None:
-        object.__setattr__(self, "types", types)
+        self.types = types
 
 
 class WrongAnswer(Exception):

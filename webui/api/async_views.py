@@ -19,7 +19,7 @@ from accounts.models import User
 from jobs.models import Allocation
 from trainmaster import bounded_json
 from webui.api import answers
-from webui.api.authentication import authenticate, bearer_tokens
+from webui.api.authentication import NOBODY, UNKNOWN, authenticate, bearer_tokens
 from webui.api.errors import BadRequest, describe, json_error
 from webui.api.errors import body as error_body
 from webui.waiting.threads import release_thread
@@ -58,9 +58,7 @@ def async_view(*methods: str, body: Any = None, answer: Any = None) -> Callable[
             try:
                 who = await authenticate(request)
                 if who is None:
-                    unknown = "The token is invalid or has expired; log in again."
-                    nobody = "Not logged in: send a login token, or log in first."
-                    return json_error(401, unknown if bearer_tokens(request) else nobody)
+                    return json_error(401, UNKNOWN if bearer_tokens(request) else NOBODY)
                 if isinstance(who, User):
                     rights.require_scope(who, writes=request.method not in SAFE_METHODS)
                 answered = await handler(request, who, *args, **kwargs)

@@ -21,7 +21,8 @@ from jobs.states import AllocationState
 #: A process inside a task names itself by this header, in addition to `Authorization` or instead of it.
 RUN_TOKEN_HEADER = "Grpc-Metadata-x-allocation-token"
 _SCHEME = "bearer "
-_UNKNOWN = "The token is invalid or has expired; log in again."
+UNKNOWN = "The token is invalid or has expired; log in again."
+NOBODY = "Not logged in: send a login token, or log in first."
 
 
 @dataclass(frozen=True)
@@ -44,20 +45,12 @@ def bearer_tokens(request: HttpRequest) -> list[str]:
     return [value[len(_SCHEME) :].strip() for value in values if value.lower().startswith(_SCHEME)]
 
 
-def principal_of(token: str) -> User | Allocation | None:
-    """The user or the open allocation that a token stands for."""
-    if not token:
-        return None
-    user = LoginToken.find_user(token)
-    if user is not None:
-        return user
-    open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED)
-    return open_ones.select_related("task__job").filter(token_hash=token_hash(token)).first()
-
-
 def by_token(request: HttpRequest) -> User | Allocation | None:
-    for token in bearer_tokens(request):
-        if found := principal_of(token):
+    """The user or the open allocation that a token of the request stands for."""
+    open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED).select_related("task__job")
+    for token in filter(None, bearer_tokens(request)):
+        found = LoginToken.find_user(token) or open_ones.filter(token_hash=token_hash(token)).first()
+        if found is not None:
             return found
     return None
 
@@ -80,7 +73,7 @@ class BearerAuthentication(BaseAuthentication):
             return None
         found = by_token(request)
         if found is None:
-            raise AuthenticationFailed(_UNKNOWN)
+            raise AuthenticationFailed(UNKNOWN)
         return (found, "user") if isinstance(found, User) else (RunPrincipal(found), "run")
 
     def authenticate_header(self, request: Request) -> str:

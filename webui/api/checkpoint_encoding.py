@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from typing import Annotated, Any
+from typing import Annotated
 
 from django.db.models import Q, QuerySet
 from pydantic import Field
@@ -170,8 +170,8 @@ def _config(experiment: Experiment) -> Json:
     """As the published client reads it: it knows no `server` storage, and asks the server for what lies in a
     `directory` that its own machine does not have."""
     config: Json = masked(experiment.config)
-    if (config.get("checkpoint_storage") or {}).get("type", "server") != "server":
+    kept: Json = config.get("checkpoint_storage") or {}
+    if kept.get("type", "server") != "server":
         return config
-    kept: Any = config.get("checkpoint_storage") or {}
     elsewhere = {**kept, "type": "directory", "container_path": "/nonexistent/kept-by-the-server"}
     return {**config, "checkpoint_storage": elsewhere}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from django.db.models import Q
@@ -88,7 +87,7 @@ async def file(
         answer = JsonResponse({"message": "The range starts after the end of the file."}, status=416)
         answer["Content-Range"] = f"bytes */{files[path]}"
         return answer
-    return _streamed(checkpoint, path, part)
+    return _streamed(checkpoint, path, part, files[path])
 
 
 @async_view("GET", answer=Media(*FORMATS.values()))
@@ -135,32 +134,22 @@ async def _asked(checkpoint: Checkpoint, function: Callable[[], R]) -> R:
         raise StorageAway(str(error)) from error
 
 
-@dataclass(frozen=True)
-class _Part:
-    first: int
-    count: int
-    size: int
-
-
-def _part(request: HttpRequest, size: int) -> _Part | None:
+def _part(request: HttpRequest, size: int) -> range | None:
     """The bytes that are asked for; None where there are none. What is no simple range means the whole file."""
     asked = _RANGE.fullmatch(request.headers.get("range", ""))
     if asked is None:
-        return _Part(0, size, size)
-    first, last = int(asked[1]), int(asked[2]) if asked[2] else size - 1
-    if first >= size or last < first:
-        return None
-    return _Part(first, min(last, size - 1) - first + 1, size)
+        return range(size)
+    return range(size)[int(asked[1]) : int(asked[2]) + 1 if asked[2] else size] or None
 
 
-def _streamed(checkpoint: Checkpoint, path: str, part: _Part) -> StreamingHttpResponse:
-    parts = one_file(checkpoint, path, part.first, part.count)
+def _streamed(checkpoint: Checkpoint, path: str, part: range, size: int) -> StreamingHttpResponse:
+    parts = one_file(checkpoint, path, part.start, len(part))
     answer = as_file(parts, path.split("/")[-1], "application/octet-stream")
     answer["Accept-Ranges"] = "bytes"
-    answer["Content-Length"] = str(part.count)
-    if part.count != part.size:
+    answer["Content-Length"] = str(len(part))
+    if len(part) != size:
         answer.status_code = 206
-        answer["Content-Range"] = f"bytes {part.first}-{part.first + part.count - 1}/{part.size}"
+        answer["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{size}"
     return answer
 
 

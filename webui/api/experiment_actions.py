@@ -74,19 +74,12 @@ class ExperimentContinue(ApiView):
     def post(self, request: Request) -> ContinuedExperiment:
         body, user = self.body(request), person(request)
         require_owner(user, find(body["id"]))
-        anew = go_on(body["id"], body.get("overrideConfig") or "", who=actor(request), role=user.acting_role)
-        notices = [f"Trial {pk} has no checkpoint and starts again from step 0." for pk in anew]
+        changes = body.get("overrideConfig") or ""
+        values = read_yaml(changes, "change of the config") if changes.strip() else {}
+        done = continuing.go_on(body["id"], values, actor=actor(request), role=user.acting_role)
+        notices = [f"Trial {pk} has no checkpoint and starts again from step 0." for pk in done.anew]
         encoded = encode_experiment(find(body["id"]), full=True)
         return ContinuedExperiment(experiment=encoded, notices=notices)
-
-
-def go_on(experiment_id: int, changes: str, *, who: str, role: str) -> list[int]:
-    """Continue it with these changes to its config, as YAML; the ids of trials that begin anew.
-
-    Those have no checkpoint to go on from. Raises Refusal.
-    """
-    values = read_yaml(changes, "change of the config") if changes.strip() else {}
-    return continuing.go_on(experiment_id, values, actor=who, role=role).anew
 
 
 class MoveBody(serializers.Serializer[Any]):

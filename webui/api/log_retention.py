@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Annotated, Any
 
 from django.conf import settings
@@ -155,9 +156,7 @@ class LogRetention(ApiView):
         default = self.query(request).get("defaultDays", settings.LOG_RETENTION_DAYS)
         due = log_retention.due(timezone.now(), default)
         held = retention.held_by([each.task_id for each in due])
-        sums = Held()
-        for each in held.values():
-            sums = sums.plus(each)
+        sums = reduce(Held.plus, held.values(), Held())
         logs = [_described(each, held[each.task_id]) for each in due[:LISTED_MAX] if each.task_id in held]
         holds = SumOfLogs(logs=retention.tasks_with_logs(), **_encoded(retention.held()))
         sum_due = SumOfLogs(logs=len(due), **_encoded(sums))

@@ -13,7 +13,7 @@ from accounts import rights
 from accounts.models import User
 from accounts.rights import require_admin as require_admin
 from accounts.rights import require_owner as require_owner
-from webui.api.authentication import RunPrincipal
+from webui.api.authentication import NOBODY, RunPrincipal
 from webui.api.errors import Forbidden
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class RolePermission(BasePermission):
                 return True
             raise Forbidden("A run's token can only be used for that run's own reports.")
         if not isinstance(who, User):
-            raise NotAuthenticated("Not logged in: send a login token, or log in first.")
+            raise NotAuthenticated(NOBODY)
         writes = method not in SAFE_METHODS
         rights.require_scope(who, writes=writes, full=method in getattr(view, "full_scope_methods", ()))
         if method in getattr(view, "admin_methods", ()):

@@ -75,15 +75,13 @@ def check_wanted(checkpoint: Checkpoint, path: str, size: int) -> None:
 async def _receive(request: Request, target: Path, size: int) -> str:
     """Put the body in its place; its SHA-256."""
     incoming = await on_files(files.Incoming)
-    kept = False
     try:
         await receive(request, incoming.write, size)
         await on_files(incoming.keep, target)
-        kept = True
-        return incoming.sha256
-    finally:
-        if not kept:
-            await asyncio.shield(on_files(incoming.discard))
+    except BaseException:
+        await asyncio.shield(on_files(incoming.discard))
+        raise
+    return incoming.sha256
 
 
 async def receive(request: Request, write: Callable[[bytes], None], size: int) -> None:

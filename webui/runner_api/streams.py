@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 import zlib
 from collections.abc import Callable, Coroutine, Iterator
@@ -14,6 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from dispatch.runs import detached, heartbeats, intake
+from webui.query import as_number
 from webui.runner_api import access, limits
 from webui.runner_api.answers import RefusedRequest, answer_of, endpoint, read_body, read_object, too_large
 from webui.runner_api.budget import budgets
@@ -170,10 +170,7 @@ async def _disconnected(request: Request) -> None:
 
 def _wait_seconds(request: Request) -> float:
     text = request.query_params.get("wait", "0")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
+    seconds = as_number(text)
+    if seconds is None or seconds < 0:
         raise RefusedRequest(400, f"wait is {text!r}; it must be a number of seconds, 0 or more.")
     return min(seconds, limits.LONG_POLL_SECONDS_MAX)
