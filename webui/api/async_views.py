@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import NoneType
 from typing import Any, Concatenate, ParamSpec, cast, get_type_hints
 
@@ -22,7 +22,7 @@ from webui.api import answers
 from webui.api.authentication import NOBODY, UNKNOWN, authenticate, bearer_tokens
 from webui.api.errors import BadRequest, describe, json_error
 from webui.api.errors import body as error_body
-from webui.waiting.threads import release_thread
+from webui.waiting.threads import reading, release_thread
 
 P = ParamSpec("P")
 Principal = User | Allocation
@@ -90,6 +90,25 @@ def json_body(request: HttpRequest) -> dict[str, Any]:
 def record(result: answers.Answer | Mapping[str, Any]) -> bytes:
     """One line of a stream of records: `{"result": …}`."""
     return to_json({"result": result}, inf_nan_mode="constants") + b"\n"
+
+
+async def repeated(
+    request: HttpRequest,
+    look: Callable[[], Sequence[answers.Answer]],
+    is_over: Callable[[], bool],
+    wait: Callable[[], Awaitable[object]],
+) -> AsyncIterator[bytes]:
+    """Records of what `look` reads, again after each wait, until there can be no more or the login ends."""
+    while True:
+        over = await reading(is_over)  # before the read, which then misses nothing
+        for found in await reading(look):
+            yield record(found)
+        if over:
+            return
+        await wait()
+        if await authenticate(request) is None:
+            return
+        await release_thread()
 
 
 def ndjson(lines: AsyncIterator[bytes]) -> HttpResponseBase:

@@ -82,20 +82,19 @@ class DeletionPreview(ApiView):
             raise Missing(f"checkpoint {missing[0]} not found")
         experiments = {row.trial.experiment_id: row.trial.experiment for row in rows.values()}
         facts = {pk: checkpoint_deletion.standing(experiment) for pk, experiment in experiments.items()}
-        answer = [_losing(row, facts[row.trial.experiment_id]) for row in rows.values()]
+        answer = [
+            Losing.of(
+                row,
+                uuid=str(row.pk),
+                state=checkpoint_state(row),
+                size_bytes=str(row.size_bytes),
+                losses=checkpoint_deletion.lost_with(row, facts[row.trial.experiment_id]),
+            )
+            for row in rows.values()
+        ]
         refusals = list(checkpoint_deletion.objections(list(rows.values())))
         size = sum(row.size_bytes for row in rows.values())
         return PreviewAnswer(checkpoints=answer, refusals=refusals, size_bytes=str(size))
-
-
-def _losing(row: Checkpoint, facts: checkpoint_deletion.Standing) -> Losing:
-    return Losing.of(
-        row,
-        uuid=str(row.pk),
-        state=checkpoint_state(row),
-        size_bytes=str(row.size_bytes),
-        losses=checkpoint_deletion.lost_with(row, facts),
-    )
 
 
 class FilesLeft(serializers.Serializer[Any]):

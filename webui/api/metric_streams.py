@@ -6,9 +6,10 @@ Each repeats every `periodSeconds` (30 unless told) until the experiments have e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 from django.http import HttpRequest, HttpResponseBase, QueryDict
@@ -20,12 +21,11 @@ from metrics.series import Series
 from metrics.values import number_or_name
 from shown import trials as shown_trials
 from webui.api.answers import Answer, JsonLines, Stored, Time, time_text
-from webui.api.async_views import Principal, async_view, ndjson, record
-from webui.api.authentication import authenticate
+from webui.api.async_views import Principal, async_view, ndjson, repeated
 from webui.api.errors import BadRequest, Missing
 from webui.api.views import Json
 from webui.query import whole, wholes
-from webui.waiting.threads import reading, release_thread
+from webui.waiting.threads import reading
 
 PERIOD_SECONDS = 30
 MARGIN = 10
@@ -249,19 +249,8 @@ async def _repeated(
     """The answer of `read` at once and then each period. Raises Missing and BadRequest before anything is sent."""
     period = whole(request.GET, "periodSeconds") or PERIOD_SECONDS
     await reading(_have_ended, experiment_ids)
-
-    async def answers() -> AsyncIterator[bytes]:
-        while True:
-            ended = await reading(_have_ended, experiment_ids)  # before the read, which then misses nothing
-            yield record(await reading(read))
-            if ended:
-                return
-            await asyncio.sleep(period)
-            if await authenticate(request) is None:  # the login has ended
-                return
-            await release_thread()
-
-    return ndjson(answers())
+    is_over, wait = partial(_have_ended, experiment_ids), partial(asyncio.sleep, period)
+    return ndjson(repeated(request, lambda: [read()], is_over, wait))
 
 
 def _have_ended(experiment_ids: Sequence[int]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 from django.db import transaction
@@ -20,13 +21,12 @@ from experiments.states import TRIAL_END_STATES
 from metrics import profiler_batches
 from metrics.profiler_batches import MISC, SYSTEM, TIMING, Batch, Labels
 from webui.api.answers import Answer, JsonLines, Stored, Time, one_of, time_text
-from webui.api.async_views import Principal, async_view, ndjson, record
-from webui.api.authentication import authenticate
+from webui.api.async_views import Principal, async_view, ndjson, repeated
 from webui.api.tasks import task_of_trial
 from webui.api.trials import find_own
 from webui.api.views import ApiView
 from webui.query import flag
-from webui.waiting.threads import reading, release_thread
+from webui.waiting.threads import reading
 from webui.waiting.wakeups import wakeups
 
 MOST_POINTS = 10_000
@@ -148,17 +148,9 @@ def _stream(
 
     async def answers() -> AsyncIterator[bytes]:
         with wakeups().watch(f"samples:{task_id}", f"timings:{task_id}", f"task:{task_id}") as watch:
-            while True:
-                # before the read, which misses nothing then
-                over = not follow or await reading(_has_ended, trial_id)
-                for found in await reading(look):
-                    yield record(found)
-                if over:
-                    return
-                await watch.wait(FOLLOW_SECONDS)
-                if await authenticate(request) is None:  # the login has ended
-                    return
-                await release_thread()
+            wait = partial(watch.wait, FOLLOW_SECONDS)
+            async for line in repeated(request, look, lambda: not follow or _has_ended(trial_id), wait):
+                yield line
 
     return ndjson(answers())
 
