@@ -210,9 +210,9 @@ def check(answers: Mapping[str, Any], method: str, path: str, view: str, respons
     elif isinstance(kind, JsonLines):
         _check_lines(kind, whose, response)
     elif isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
-        response.add_post_render_callback(lambda rendered: _check_value(kind, whose, rendered.content))
+        response.add_post_render_callback(lambda rendered: _validate(_adapter(kind), whose, rendered.content))
     else:
-        _check_value(kind, whose, response.content)
+        _validate(_adapter(kind), whose, response.content)
 
 
 def _check_media(kind: Media, whose: str, response: HttpResponseBase) -> None:
@@ -239,10 +239,6 @@ def _check_lines(kind: JsonLines, whose: str, response: StreamingHttpResponse) -
 @cache
 def _line(record: Any) -> Any:
     return create_model("Line", result=record)
-
-
-def _check_value(kind: Any, whose: str, value: bytes) -> None:
-    _validate(_adapter(kind), whose, value)
 
 
 def _validate(adapter: TypeAdapter[Any], whose: str, value: bytes) -> None:

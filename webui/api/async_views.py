@@ -31,7 +31,7 @@ Handler = Callable[Concatenate[HttpRequest, Principal, P], Awaitable[Answered]]
 View = Callable[Concatenate[HttpRequest, P], Coroutine[Any, Any, HttpResponseBase]]
 
 
-def async_view(*methods: str, body: Any = None, answer: Any = None) -> Callable[[Handler[P]], View[P]]:
+def async_view(method: str, *, body: Any = None, answer: Any = None) -> Callable[[Handler[P]], View[P]]:
     """Login, method check and errors of an async view. CSRF does not apply: writing needs a token, no cookie.
 
     `body` is the type of what it reads, for OpenAPI; `answer` that of a success (webui.api.answers), where the handler
@@ -40,18 +40,18 @@ def async_view(*methods: str, body: Any = None, answer: Any = None) -> Callable[
 
     def wrap(handler: Handler[P]) -> View[P]:
         kind = answer or get_type_hints(handler, include_extras=True)["return"]
-        declared = dict.fromkeys(methods, answers.Nothing if kind is NoneType else kind)
+        declared = {method: answers.Nothing if kind is NoneType else kind}
 
         @csrf_exempt
         @functools.wraps(handler)
         async def view(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
-            if request.method not in methods:
+            if request.method != method:
                 refused: HttpResponse = json_error(405, f'Method "{request.method}" not allowed.')
-                refused["Allow"] = ", ".join(methods)
+                refused["Allow"] = method
                 return refused
             answered = await handled(request, *args, **kwargs)
             if settings.CHECK_ANSWERS:
-                answers.check(declared, request.method, request.path, handler.__name__, answered)
+                answers.check(declared, method, request.path, handler.__name__, answered)
             return answered
 
         async def handled(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:

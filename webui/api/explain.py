@@ -103,7 +103,7 @@ class Explain(ApiView):
             explained_at=now,
             tasks=[encode_wait(task, plan, found.get(task.pk)) for task in live],
             edits=[encode_edit(one) for one in queue_history.edits_of(job, RECENT_EDITS)],
-            summary=summary(row) if row else None,
+            summary=summary(row.pool, row) if row else None,
             leaving=row.leaving if row else None,
         )
 

@@ -73,10 +73,7 @@ def encode(preview: search_preview.Preview) -> SearchSummary:
         preview,
         config=preview.searcher,
         trials=[
-            TrialsOfLength(
-                count=count,
-                unit=Length(name=preview.unit, value=units, max_length=units == 0),
-            )
+            TrialsOfLength(count=count, unit=Length(name=preview.unit, value=units, max_length=units == 0))
             for units, count in preview.lengths.items()
         ],
         brackets=[Bracket(rungs=[Rung.of(step) for step in steps]) for steps in preview.brackets],

@@ -135,5 +135,4 @@ class AvailablePools(ApiView):
     def get(self, request: Request, workspace_id: int) -> PoolNamesAnswer:
         find(workspace_id)
         names = list(ResourcePool.objects.values_list("name", flat=True))
-        query = {"offset": 0, "limit": -1}
-        return PoolNamesAnswer(resource_pools=names, pagination=encoding.pagination(query, len(names)))
+        return encoding.page(PoolNamesAnswer, names, {"offset": 0, "limit": -1}, str)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.requests import Request
@@ -19,14 +18,6 @@ from webui.runner_api.answers import RefusedRequest, endpoint, read_body
 from webui.waiting.threads import on_files, reading
 
 _GOING = {ExperimentState.DELETING, ExperimentState.DELETE_FAILED}
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a run's files lie, and whether it is its trial's present attempt."""
-
-    folder: Path
-    is_current: bool
 
 
 @endpoint
@@ -43,13 +34,14 @@ async def put(request: Request) -> Response:
             400, f"offset is {offset!r}; it must be a number of bytes, and 0 with replace=true."
         )
     block = await read_body(request, limits.EVENT_FILE_PART_BYTES)
-    place = await reading(_place, token)
-    if replace and not place.is_current:
+    folder, is_current = await reading(_place, token)
+    if replace and not is_current:
         raise RefusedRequest(410, "This attempt has ended; it cannot replace files of the current one.")
-    return JSONResponse({"offset": await on_files(_append, place.folder, path, int(offset), block, replace)})
+    return JSONResponse({"offset": await on_files(_append, folder, path, int(offset), block, replace)})
 
 
-def _place(token: str) -> _Place:
+def _place(token: str) -> tuple[Path, bool]:
+    """Where a run's files lie, and whether it is its trial's present attempt. Raises RefusedRequest."""
     run = access.run_of(token, over_too=True)
     trial = Trial.objects.select_related("experiment", "task").filter(task_id=run.task_id).first()
     if trial is None or trial.experiment.state in _GOING:
@@ -57,7 +49,7 @@ def _place(token: str) -> _Place:
             404, "This run does not belong (or no longer belongs) to a trial that stores TensorBoard files."
         )
     folder = event_files.folder_of_trial(trial.experiment_id, trial.pk)
-    return _Place(folder, is_current=run.number == trial.task.run_count)
+    return folder, run.number == trial.task.run_count
 
 
 def _append(folder: Path, path: str, offset: int, block: bytes, replace: bool) -> int:
