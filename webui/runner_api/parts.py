@@ -12,10 +12,10 @@ from starlette.responses import JSONResponse, Response
 from experiments import checkpoints, s3_stores, signed_uploads
 from experiments.models import Checkpoint
 from experiments.states import CheckpointState
-from webui.runner_api import access, files, growing_files, limits
+from webui.runner_api import access, files, limits
 from webui.runner_api.answers import RefusedRequest, endpoint, read_object
 from webui.runner_api.checkpoints import check_open, check_wanted, length, named, receive
-from webui.runner_api.growing_files import GrowingFile, WrongDigest
+from webui.runner_api.files import GrowingFile, WrongDigest
 from webui.waiting.threads import on_clouds, on_files, reading, storing
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -65,7 +65,7 @@ async def get_part(request: Request) -> Response:
     wanted = checkpoint.resources.get(path)
     if wanted is not None and await on_files(files.has, files.place(checkpoint.pk, path), int(wanted)):
         return JSONResponse({"offset": int(wanted)})
-    return JSONResponse({"offset": await on_files(growing_files.arrived, checkpoint.pk, path)})
+    return JSONResponse({"offset": await on_files(files.arrived, checkpoint.pk, path)})
 
 
 @endpoint
