@@ -27,11 +27,6 @@ def times(microseconds: Integers) -> list[str]:
     return [f"{text}Z" for text in texts]
 
 
-def without_none(row: dict[str, Any]) -> dict[str, Any]:
-    """Optional fields are absent rather than null."""
-    return {name: value for name, value in row.items() if value is not None}
-
-
 class PageQuery(serializers.Serializer[Any]):
     """`limit` 0 means 100, -1 everything, -2 the pagination alone."""
 

@@ -199,12 +199,10 @@ def _project(config: ExperimentConfig, project_id: int | None) -> Project:
         raise BadRequest("workspace and project must be set both or neither in the config.")
     if config.project:
         project = projects.filter(name=config.project, workspace__name=config.workspace).first()
-        what = f"project {config.project} in workspace {config.workspace}"
+        if project is None:
+            raise Missing(f"project {config.project} in workspace {config.workspace} not found")
     else:
-        project = projects.filter(pk=project_id or 1).first()
-        what = f"project {project_id or 1}"
-    if project is None:
-        raise Missing(f"{what} not found")
+        project = existing(projects, "project", pk=project_id or 1)
     places.require_open(project)
     return project
 

@@ -13,7 +13,6 @@ from shown.queue import lines
 from shown.queue import rows as queue_rows
 from shown.queue.rows import JobRow
 from shown.queue.standing import StandingJob
-from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Time, one_of, time_text
 from webui.api.views import Json
 
@@ -87,29 +86,28 @@ class JobRecord(Answer):
 def encode_row(row: JobRow) -> Json:
     """Determined's job record, extended by the place, the reason and the expected start."""
     job, ahead, leaving = row.job, row.ahead, row.leaving
-    return encoding.without_none(
-        {
-            "jobId": str(job.pk),
-            "entityId": job.entity_id,
-            "type": f"TYPE_{job.kind}",
-            "name": job.name,
-            "username": job.owner.username,
-            "userId": job.owner_id,
-            "resourcePool": row.pool.name,
-            "submissionTime": time_text(job.submitted_at),
-            "requestedSlots": row.needed,
-            "allocatedSlots": row.held,
-            "isPreemptible": row.preemptible,
-            "workspaceId": row.workspace_id,
-            "summary": summary(row.pool, row),
-            "priority": job.priority,
-            "weight": job.weight,
-            "progress": row.progress,
-            "position": None if ahead is None else ahead + 1,
-            "stopping": leaving is not None,
-            "leaving": leaving,
-            "reason": row.wait if row.waits else None,
-            "forecast": row.forecast if row.waits else None,
-            "forecastUnknown": row.unknown if row.waits and row.forecast is None else None,
-        }
-    )
+    record = {
+        "jobId": str(job.pk),
+        "entityId": job.entity_id,
+        "type": f"TYPE_{job.kind}",
+        "name": job.name,
+        "username": job.owner.username,
+        "userId": job.owner_id,
+        "resourcePool": row.pool.name,
+        "submissionTime": time_text(job.submitted_at),
+        "requestedSlots": row.needed,
+        "allocatedSlots": row.held,
+        "isPreemptible": row.preemptible,
+        "workspaceId": row.workspace_id,
+        "summary": summary(row.pool, row),
+        "priority": job.priority,
+        "weight": job.weight,
+        "progress": row.progress,
+        "position": None if ahead is None else ahead + 1,
+        "stopping": leaving is not None,
+        "leaving": leaving,
+        "reason": row.wait if row.waits else None,
+        "forecast": row.forecast if row.waits else None,
+        "forecastUnknown": row.unknown if row.waits and row.forecast is None else None,
+    }
+    return {name: value for name, value in record.items() if value is not None}
