@@ -6,12 +6,13 @@ that are not a single JSON value. `CHECK_ANSWERS` validates every body that is s
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, Self, TypeVar, cast, get_args
+from types import NoneType
+from typing import Annotated, Any, Self, TypeVar, cast, get_args, get_type_hints
 
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.template.response import SimpleTemplateResponse
@@ -149,6 +150,12 @@ class Media:
 
 class WrongAnswer(Exception):
     """A view answered otherwise than it declares."""
+
+
+def declared_by(handler: Callable[..., Any]) -> Any:
+    """The type that a view's method or function is annotated to return; None stands for an empty object."""
+    kind = get_type_hints(handler, include_extras=True)["return"]
+    return Nothing if kind is NoneType else kind
 
 
 def content(answer: Any) -> dict[str, Json]:

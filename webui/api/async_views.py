@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from types import NoneType
-from typing import Any, Concatenate, ParamSpec, cast, get_type_hints
+from typing import Any, Concatenate, ParamSpec, cast
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
@@ -39,8 +38,7 @@ def async_view(method: str, *, body: Any = None, answer: Any = None) -> Callable
     """
 
     def wrap(handler: Handler[P]) -> View[P]:
-        kind = answer or get_type_hints(handler, include_extras=True)["return"]
-        declared = {method: answers.Nothing if kind is NoneType else kind}
+        declared = {method: answer or answers.declared_by(handler)}
 
         @csrf_exempt
         @functools.wraps(handler)

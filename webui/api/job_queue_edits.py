@@ -118,7 +118,14 @@ class JobQueuePreview(ApiView):
             found = preview.of(
                 updates, actor=actor(request), role=person(request).acting_role, now=timezone.now()
             )
-        return encode_preview(found)
+        return QueuePreviewAnswer.of(
+            found,
+            changes=[str(change) for change in found.changes],
+            order=[PlaceRecord.of(one) for one in found.order],
+            moved_jobs=found.moved,
+            stops=[StopRecord.of(one) for one in found.stops],
+            starts=[StartRecord.of(one, forecast_unknown=one.unknown) for one in found.starts],
+        )
 
 
 class JobQueueUndo(ApiView):
@@ -127,15 +134,3 @@ class JobQueueUndo(ApiView):
     def post(self, request: Request) -> ChangesAnswer:
         with refused_as(Code.INVALID):
             return ChangesAnswer(changes=[str(change) for change in queue_edits.undo(person(request))])
-
-
-def encode_preview(found: preview.Preview) -> QueuePreviewAnswer:
-    """Places count from 0; `movedJobs` is how many change place, of which `order` has the first."""
-    return QueuePreviewAnswer.of(
-        found,
-        changes=[str(change) for change in found.changes],
-        order=[PlaceRecord.of(one) for one in found.order],
-        moved_jobs=found.moved,
-        stops=[StopRecord.of(one) for one in found.stops],
-        starts=[StartRecord.of(one, forecast_unknown=one.unknown) for one in found.starts],
-    )

@@ -203,10 +203,6 @@ def _set_password(user: User, password: str, is_hashed: bool) -> None:
     set_password(user, password, is_hashed=is_hashed)
 
 
-def _by_id(user_id: int) -> User:
-    return existing(User.objects, "user", pk=user_id)
-
-
 class OneUser(ApiView):
     """One user. Users change their own name and password; the rest is for admins."""
 
@@ -215,12 +211,12 @@ class OneUser(ApiView):
     bodies = {"PATCH": UserPatch}
 
     def get(self, request: Request, user_id: int) -> UserAnswer:
-        return UserAnswer(user=encode_user(_by_id(user_id)))
+        return UserAnswer(user=encode_user(existing(User.objects, "user", pk=user_id)))
 
     @transaction.atomic
     def patch(self, request: Request, user_id: int) -> UserAnswer:
         body, asking = self.body(request), person(request)
-        user = _by_id(user_id)
+        user = existing(User.objects, "user", pk=user_id)
         own = {"displayName", "password", "isHashed"}
         changes = {name for name, value in body.items() if name == "agentUserGroup" or value is not None}
         if user.pk != asking.pk or changes - own:

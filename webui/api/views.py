@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from http import HTTPMethod
-from types import NoneType
-from typing import IO, Any, ClassVar, get_type_hints
+from typing import IO, Any, ClassVar
 
 from django.conf import settings
 from django.http import HttpResponseBase
@@ -97,16 +96,11 @@ class ApiView(APIView):
     @cache
     def answered(cls) -> Mapping[str, Any]:
         """HTTP method -> type of a success: what the method is annotated to return, unless `answers` has it."""
-        methods = {
-            method: getattr(cls, method.lower(), None) for method in {"GET", *CHANGES} - cls.answers.keys()
-        }
-        found = {
-            method: get_type_hints(handler, include_extras=True)["return"]
-            for method, handler in methods.items()
-            if handler
-        }
-        nothing = {method: answers.Nothing for method, kind in found.items() if kind is NoneType}
-        return {**found, **nothing, **cls.answers}
+        found = dict(cls.answers)
+        for method in {"GET", *CHANGES} - found.keys():
+            if handler := getattr(cls, method.lower(), None):
+                found[method] = answers.declared_by(handler)
+        return found
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Response:
         method = request.method or ""
