@@ -5,8 +5,6 @@ The same rules serve DRF's views and the async views beside them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
@@ -25,18 +23,9 @@ UNKNOWN = "The token is invalid or has expired; log in again."
 NOBODY = "Not logged in: send a login token, or log in first."
 
 
-@dataclass(frozen=True)
-class RunPrincipal:
-    """The principal of a run token: it may touch this allocation and its trial alone."""
-
-    allocation: Allocation
-
-    is_authenticated = True
-    is_active = True
-
-    @property
-    def trial(self) -> Trial | None:
-        return Trial.objects.filter(task_id=self.allocation.task_id).first()
+def trial_of(run: Allocation) -> Trial | None:
+    """The one trial that a run's token may touch."""
+    return Trial.objects.filter(task_id=run.task_id).first()
 
 
 def bearer_tokens(request: HttpRequest) -> list[str]:
@@ -68,13 +57,13 @@ async def authenticate(request: HttpRequest) -> User | Allocation | None:
 class BearerAuthentication(BaseAuthentication):
     """`Authorization: Bearer` of the CLI, the SDK and the runs."""
 
-    def authenticate(self, request: Request) -> tuple[User | RunPrincipal, str] | None:
+    def authenticate(self, request: Request) -> tuple[User | Allocation, str] | None:
         if not bearer_tokens(request):
             return None
         found = by_token(request)
         if found is None:
             raise AuthenticationFailed(UNKNOWN)
-        return (found, "user") if isinstance(found, User) else (RunPrincipal(found), "run")
+        return found, "user" if isinstance(found, User) else "run"
 
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"

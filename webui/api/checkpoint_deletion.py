@@ -13,9 +13,10 @@ from experiments import checkpoint_deletion, stored_files
 from experiments.keeping import Policy
 from experiments.models import Checkpoint, Experiment
 from experiments.states import USABLE
+from jobs.models import Allocation
 from webui.api import encoding
 from webui.api.answers import Answer, Nothing, Number64, Time
-from webui.api.authentication import RunPrincipal
+from webui.api.authentication import trial_of
 from webui.api.checkpoint_encoding import CheckpointRecord, encode_checkpoint
 from webui.api.errors import Conflict, Missing, existing
 from webui.api.permissions import actor, person, require_owner
@@ -118,10 +119,11 @@ def patch_all(request: Request, wanted: list[Json]) -> None:
     Raises Missing, Forbidden or Conflict.
     """
     uuids, who = [each["uuid"] for each in wanted], request.user
-    if not isinstance(who, RunPrincipal):
+    if not isinstance(who, Allocation):
         own(request, uuids)
     else:
-        experiment_id = who.trial.experiment_id if who.trial else None
+        trial = trial_of(who)
+        experiment_id = trial.experiment_id if trial else None
         rows = Checkpoint.objects.filter(pk__in=uuids, trial__experiment=experiment_id)
         if missing := set(uuids) - set(rows.values_list("pk", flat=True)):
             raise Missing(f"this run's experiment has no checkpoint {min(map(str, missing))}")

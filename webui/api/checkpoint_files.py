@@ -22,11 +22,12 @@ from rest_framework import status
 from rest_framework.exceptions import APIException
 
 from experiments import checkpoints, stored_files
-from experiments.models import Checkpoint, Trial
+from experiments.models import Checkpoint
 from experiments.states import USABLE, CheckpointState
 from jobs.models import Allocation
 from webui.api.answers import Answer, Maybe, Media, Number64
 from webui.api.async_views import Principal, async_view
+from webui.api.authentication import trial_of
 from webui.api.checkpoint_encoding import find
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.log_files import as_file
@@ -105,7 +106,7 @@ def _find(who: Principal, checkpoint_uuid: uuid.UUID) -> Checkpoint:
     """The checkpoint, which must be complete; a run sees those of its experiment and what it began with."""
     among = Q()
     if isinstance(who, Allocation):
-        trial = Trial.objects.filter(task_id=who.task_id).first()
+        trial = trial_of(who)
         among = checkpoints.open_to(trial) if trial else Q(pk=None)
     checkpoint = find(checkpoint_uuid, among)
     if checkpoint.state not in USABLE:

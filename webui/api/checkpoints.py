@@ -13,9 +13,9 @@ from dispatch.runs import detached
 from events.announce import announce
 from experiments import checkpoints, transitions
 from experiments.models import Trial
-from jobs.models import Member
+from jobs.models import Allocation, Member
 from webui.api.answers import Answer
-from webui.api.authentication import RunPrincipal
+from webui.api.authentication import trial_of
 from webui.api.checkpoint_deletion import (
     ChosenCheckpoints,
     DescribedCheckpoint,
@@ -45,11 +45,12 @@ class OneCheckpoint(ApiView):
 
     def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> DescribedAnswer | CheckpointAnswer:
         who: Any = request.user
-        if not isinstance(who, RunPrincipal):
+        if not isinstance(who, Allocation):
             return DescribedAnswer(checkpoint=described(find(checkpoint_uuid)))
-        if who.trial is None:
+        trial = trial_of(who)
+        if trial is None:
             raise Missing("This run does not belong to a trial, so it has no checkpoints.")
-        checkpoint = find(checkpoint_uuid, checkpoints.open_to(who.trial))
+        checkpoint = find(checkpoint_uuid, checkpoints.open_to(trial))
         return CheckpointAnswer(checkpoint=encode_checkpoint(checkpoint))
 
 
@@ -129,9 +130,9 @@ def _reporting(request: Request, body: Json) -> tuple[Trial, Member]:
     """Whose checkpoint it is: the run's that asks, or the newest attempt's of a detached trial of the user's."""
     who: Any = request.user
     trials = Trial.objects.select_related("experiment", "task")
-    if isinstance(who, RunPrincipal):
-        trial = trials.filter(task_id=who.allocation.task_id).first()
-        members = Member.objects.filter(allocation=who.allocation)
+    if isinstance(who, Allocation):
+        trial = trials.filter(task_id=who.task_id).first()
+        members = Member.objects.filter(allocation=who)
     else:
         trial = trials.filter(task_id=body.get("taskId") or "", experiment__unmanaged=True).first()
         if trial is None:

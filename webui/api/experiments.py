@@ -26,6 +26,7 @@ from submissions.models import Context
 from trainmaster import yamltext
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination
+from webui.api.authentication import trial_of
 from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
 from webui.api.errors import BadRequest, Missing, existing
 from webui.api.experiment_encoding import ExperimentDraft, ExperimentRecord, encode_experiment
@@ -336,6 +337,6 @@ def refuse_other_runs(request: Request, experiment_id: int) -> None:
     who: Any = request.user
     if isinstance(who, User):
         return
-    trial = who.trial
+    trial = trial_of(who)
     if trial is None or trial.experiment_id != experiment_id:
         raise Missing(f"experiment {experiment_id} not found")

@@ -13,10 +13,10 @@ from rest_framework.request import Request
 from dispatch.runs import detached
 from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
+from jobs.models import Allocation
 from metrics import profiler_batches
 from shown import trials as shown_trials
 from webui.api.answers import Answer
-from webui.api.authentication import RunPrincipal
 from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor, person, require_owner
@@ -28,7 +28,7 @@ def find(request: Request, trial_id: int) -> Any:
     """The trial with its numbers; to a run, its own alone. Raises Missing."""
     trial = shown_trials.with_numbers().filter(pk=trial_id).first()
     who: Any = request.user
-    if trial is None or (isinstance(who, RunPrincipal) and who.allocation.task_id != trial.task_id):
+    if trial is None or (isinstance(who, Allocation) and who.task_id != trial.task_id):
         raise Missing(f"trial {trial_id} not found")
     return trial
 
@@ -36,7 +36,7 @@ def find(request: Request, trial_id: int) -> Any:
 def find_own(request: Request, trial_id: int) -> Any:
     """The trial for its run, and for its owner. Raises Missing, Forbidden."""
     trial = find(request, trial_id)
-    if not isinstance(request.user, RunPrincipal):
+    if not isinstance(request.user, Allocation):
         require_owner(person(request), trial.experiment)
     return trial
 
@@ -44,7 +44,7 @@ def find_own(request: Request, trial_id: int) -> Any:
 def find_to_report(request: Request, trial_id: int) -> Any:
     """The trial for whoever reports of it: its run, or its owner; of a detached run that is a sign of life."""
     trial = find_own(request, trial_id)
-    if trial.experiment.unmanaged and not isinstance(request.user, RunPrincipal):
+    if trial.experiment.unmanaged and not isinstance(request.user, Allocation):
         detached.sign_of_life(trial)
     return trial
 
