@@ -7,7 +7,6 @@ from typing import Any
 from django.conf import settings
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from hosts import registry
 from hosts.models import Host, Slot
@@ -16,7 +15,7 @@ from shown.hosts import rows
 from shown.hosts.rows import HostRow, SlotRow
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Stored, Time
-from webui.api.errors import Missing
+from webui.api.errors import Missing, existing
 from webui.api.permissions import actor
 from webui.api.slots import (
     CleaningRecord,
@@ -100,10 +99,7 @@ class AgentSlotsAnswer(Answer):
 
 def host_named(name: str) -> Host:
     """The host of this name. Raises Missing."""
-    host = rows.present().filter(name=name).first()
-    if host is None:
-        raise Missing(f"host {name} not found")
-    return host
+    return existing(rows.present(), "host", name=name)
 
 
 def row_named(name: str) -> HostRow:
@@ -174,25 +170,25 @@ class Agents(ApiView):
     """All hosts."""
 
     queries = {"GET": AgentsQuery}
-    answers = {"GET": AgentsAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> AgentsAnswer:
         query = self.query(request)
         found = rows.of(rows.present(), aux=False)
         if query["orderBy"] == "ORDER_BY_DESC":
             found.reverse()
         with_slots = not query["excludeSlots"]
-        page = encoding.page(AgentsAnswer, found, query, lambda row: encode_agent(row, with_slots=with_slots))
-        return Response(page)
+        return encoding.page(AgentsAnswer, found, query, lambda row: encode_agent(row, with_slots=with_slots))
+
+
+def _agent_answer(name: str) -> AgentAnswer:
+    return AgentAnswer(agent=encode_agent(row_named(name)))
 
 
 class OneAgent(ApiView):
     """One host."""
 
-    answers = {"GET": AgentAnswer}
-
-    def get(self, request: Request, name: str) -> Response:
-        return Response(AgentAnswer(agent=encode_agent(row_named(name))))
+    def get(self, request: Request, name: str) -> AgentAnswer:
+        return _agent_answer(name)
 
 
 class DrainBody(serializers.Serializer[Any]):
@@ -206,10 +202,10 @@ class AgentEnable(ApiView):
 
     admin_methods = frozenset({"POST"})
     bodies = {"POST": DrainBody}
-    answers = {"POST": AgentAnswer}
 
-    def post(self, request: Request, name: str) -> Response:
-        return _change(name, lambda host: registry.enable(host.pk, actor=actor(request)))
+    def post(self, request: Request, name: str) -> AgentAnswer:
+        registry.enable(host_named(name).pk, actor=actor(request))
+        return _agent_answer(name)
 
 
 class AgentDisable(ApiView):
@@ -217,25 +213,18 @@ class AgentDisable(ApiView):
 
     admin_methods = frozenset({"POST"})
     bodies = {"POST": DrainBody}
-    answers = {"POST": AgentAnswer}
 
-    def post(self, request: Request, name: str) -> Response:
+    def post(self, request: Request, name: str) -> AgentAnswer:
         step = registry.drain if self.body(request)["drain"] else registry.disable
-        return _change(name, lambda host: step(host.pk, actor=actor(request)))
-
-
-def _change(name: str, step: Any) -> Response:
-    step(host_named(name))
-    return Response(AgentAnswer(agent=encode_agent(row_named(name))))
+        step(host_named(name).pk, actor=actor(request))
+        return _agent_answer(name)
 
 
 class AgentSlots(ApiView):
     """The slots of one host."""
 
-    answers = {"GET": AgentSlotsAnswer}
-
-    def get(self, request: Request, name: str) -> Response:
-        return Response(AgentSlotsAnswer(slots=[encode_slot(slot) for slot in row_named(name).all_slots]))
+    def get(self, request: Request, name: str) -> AgentSlotsAnswer:
+        return AgentSlotsAnswer(slots=[encode_slot(slot) for slot in row_named(name).all_slots])
 
 
 def _slot(name: str, index: str) -> SlotRow:
@@ -250,9 +239,8 @@ class SlotEnable(ApiView):
     """Allow new work on a slot again."""
 
     admin_methods = frozenset({"POST"})
-    answers = {"POST": AgentSlotAnswer}
 
-    def post(self, request: Request, name: str, index: str) -> Response:
+    def post(self, request: Request, name: str, index: str) -> AgentSlotAnswer:
         registry.switch_slot(_slot(name, index).slot.pk, enabled=True, actor=actor(request))
         return _slot_answer(name, index)
 
@@ -262,22 +250,19 @@ class SlotDisable(ApiView):
 
     admin_methods = frozenset({"POST"})
     bodies = {"POST": DrainBody}
-    answers = {"POST": AgentSlotAnswer}
 
-    def post(self, request: Request, name: str, index: str) -> Response:
+    def post(self, request: Request, name: str, index: str) -> AgentSlotAnswer:
         drain = bool(self.body(request)["drain"])
         slot_switch.disable(_slot(name, index).slot.pk, drain=drain, actor=actor(request))
         return _slot_answer(name, index)
 
 
-def _slot_answer(name: str, index: str) -> Response:
-    return Response(AgentSlotAnswer(slot=encode_slot(_slot(name, index))))
+def _slot_answer(name: str, index: str) -> AgentSlotAnswer:
+    return AgentSlotAnswer(slot=encode_slot(_slot(name, index)))
 
 
 class AgentSlot(ApiView):
     """One slot."""
 
-    answers = {"GET": AgentSlotAnswer}
-
-    def get(self, request: Request, name: str, index: str) -> Response:
+    def get(self, request: Request, name: str, index: str) -> AgentSlotAnswer:
         return _slot_answer(name, index)

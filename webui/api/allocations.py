@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from math import inf
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 from django.db import transaction
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.http import HttpRequest
 from pydantic import Field
 
 from accounts import rights
@@ -17,7 +17,7 @@ from events.announce import announce
 from jobs import transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, StopKind
-from webui.api.answers import Answer, Body, Nothing, json_answer
+from webui.api.answers import Answer, Body
 from webui.api.async_views import Principal, async_view, json_body
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.models import GatherPart
@@ -30,6 +30,7 @@ GANG_WAIT_SECONDS = 600.0
 LONGEST_POLL_SECONDS = 600.0
 MAX_PEERS = 65_536
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -75,12 +76,14 @@ def own_allocation(who: Principal, allocation_id: str, *, changes: bool) -> Allo
     return allocation
 
 
-async def poll(topic: str, seconds: float, look: Callable[[], Awaitable[T | None]]) -> T | None:
-    """What `look` finds, looked for again at each wake-up of the topic; None after the time. Holds no thread."""
+async def poll(
+    topic: str, seconds: float, look: Callable[P, T | None], *args: P.args, **kwargs: P.kwargs
+) -> T | None:
+    """What `look` reads, looked for again at each wake-up of the topic; None after the time. Holds no thread."""
     deadline = time.monotonic() + seconds
     with wakeups().watch(topic) as watch:
         while True:
-            found = await look()
+            found = await reading(look, *args, **kwargs)
             left = deadline - time.monotonic()
             if found is not None or left <= 0:
                 return found
@@ -88,52 +91,44 @@ async def poll(topic: str, seconds: float, look: Callable[[], Awaitable[T | None
             await watch.wait(min(left, 1.0))
 
 
-@async_view("GET", answer=PreemptionAnswer)
-async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
+@async_view("GET")
+async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -> PreemptionAnswer:
     """Whether the run should save a checkpoint and exit; answers as soon as it should. `timeoutSeconds`: up to 600."""
     await reading(own_allocation, who, allocation_id, changes=False)
     # the published client writes it in its own way, and would else ask without a pause
     names = ("timeoutSeconds", "timeout_seconds")
     asked = next(filter(None, (number(request.GET, name, -inf, inf) for name in names)), 0.0)
     seconds = min(max(asked, 0.0), LONGEST_POLL_SECONDS)
-
-    async def look() -> bool | None:
-        return True if await reading(_must_leave, allocation_id) else None
-
-    return json_answer(
-        PreemptionAnswer(preempt=bool(await poll(f"allocation:{allocation_id}", seconds, look)))
-    )
+    found = await poll(f"allocation:{allocation_id}", seconds, _must_leave, allocation_id)
+    return PreemptionAnswer(preempt=found is not None)
 
 
-def _must_leave(allocation_id: str) -> bool:
+def _must_leave(allocation_id: str) -> bool | None:
+    """True, or None as long as it may stay. Raises Missing."""
     row = Allocation.objects.filter(pk=allocation_id).values_list("state", "stop_kind").first()
     if row is None or row[0] == AllocationState.TERMINATED:
         raise Missing(f"allocation {allocation_id} has ended")
-    return bool(row[1] != StopKind.NONE)
+    return True if row[1] != StopKind.NONE else None
 
 
-@async_view("POST", answer=Nothing)
-async def ack_preemption(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
+@async_view("POST")
+async def ack_preemption(request: HttpRequest, who: Principal, allocation_id: str) -> None:
     """The run has received the signal: its exit with code 0 means that it saved, not that it is done."""
     await reading(own_allocation, who, allocation_id, changes=True)
     await reading(transitions.preempt_acknowledged, allocation_id)
-    return JsonResponse({})
 
 
-@async_view("GET", answer=RendezvousAnswer)
+@async_view("GET")
 async def rendezvous(
     request: HttpRequest, who: Principal, allocation_id: str, resources_id: str
-) -> HttpResponseBase:
+) -> RendezvousAnswer:
     """Addresses of the gang and the caller's rank in it, when every member has been launched."""
     await reading(own_allocation, who, allocation_id, changes=False)
-
-    async def look() -> RendezvousRecord | None:
-        return await reading(_rendezvous, allocation_id, resources_id)
-
-    found = await poll(f"allocation:{allocation_id}", GANG_WAIT_SECONDS, look)
+    topic = f"allocation:{allocation_id}"
+    found = await poll(topic, GANG_WAIT_SECONDS, _rendezvous, allocation_id, resources_id)
     if found is None:
         raise Conflict(f"some members of {allocation_id} were not launched within {GANG_WAIT_SECONDS:.0f} s.")
-    return json_answer(RendezvousAnswer(rendezvous_info=found))
+    return RendezvousAnswer(rendezvous_info=found)
 
 
 def _rendezvous(allocation_id: str, resources_id: str) -> RendezvousRecord | None:
@@ -157,35 +152,29 @@ def _rendezvous(allocation_id: str, resources_id: str) -> RendezvousRecord | Non
     )
 
 
-@async_view("POST", body=GatherBody, answer=GatheredAnswer)
-async def all_gather(request: HttpRequest, who: Principal, allocation_id: str) -> HttpResponseBase:
+@async_view("POST", body=GatherBody)
+async def all_gather(request: HttpRequest, who: Principal, allocation_id: str) -> GatheredAnswer:
     """The data of every peer of the gang, when all have sent theirs."""
-    body = json_body(request)
-    return await _gather(who, allocation_id, "all_gather", body)
+    return await _gather(who, allocation_id, "all_gather", json_body(request))
 
 
-@async_view("POST", body=GatherBody, answer=GatheredAnswer)
+@async_view("POST", body=GatherBody)
 async def notify_container_running(
     request: HttpRequest, who: Principal, allocation_id: str
-) -> HttpResponseBase:
+) -> GatheredAnswer:
     """As allgather, for each peer's host name."""
-    body = json_body(request)
-    return await _gather(who, allocation_id, "containers", body)
+    return await _gather(who, allocation_id, "containers", json_body(request))
 
 
-async def _gather(who: Principal, allocation_id: str, purpose: str, body: dict[str, Any]) -> HttpResponseBase:
+async def _gather(who: Principal, allocation_id: str, purpose: str, body: dict[str, Any]) -> GatheredAnswer:
     await reading(own_allocation, who, allocation_id, changes=True)
     part = await reading(_give, allocation_id, purpose, body)
-
-    async def look() -> list[Any] | None:
-        return await reading(_round, part)
-
-    data = await poll(f"gather:{allocation_id}", GANG_WAIT_SECONDS, look)
+    data = await poll(f"gather:{allocation_id}", GANG_WAIT_SECONDS, _round, part)
     if data is None:
         raise Conflict(
             f"not all {part.peers} peers of {allocation_id} connected within {GANG_WAIT_SECONDS:.0f} s."
         )
-    return json_answer(GatheredAnswer(data=data))
+    return GatheredAnswer(data=data)
 
 
 @transaction.atomic

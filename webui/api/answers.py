@@ -6,12 +6,13 @@ that are not a single JSON value. `CHECK_ANSWERS` validates every body that is s
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, Self, TypeVar, cast, get_args
+from types import NoneType
+from typing import Annotated, Any, Self, TypeVar, cast, get_args, get_type_hints
 
 from django.http import HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.template.response import SimpleTemplateResponse
@@ -140,18 +141,21 @@ class JsonLines:
     record: Any
 
 
-@dataclass(frozen=True)
 class Media:
     """What is no JSON: a file, a text."""
 
-    types: tuple[str, ...]
-
     def __init__(self, *types: str) -> None:
-        object.__setattr__(self, "types", types)
+        self.types = types
 
 
 class WrongAnswer(Exception):
     """A view answered otherwise than it declares."""
+
+
+def declared_by(handler: Callable[..., Any]) -> Any:
+    """The type that a view's method or function is annotated to return; None stands for an empty object."""
+    kind = get_type_hints(handler, include_extras=True)["return"]
+    return Nothing if kind is NoneType else kind
 
 
 def content(answer: Any) -> dict[str, Json]:
@@ -213,9 +217,9 @@ def check(answers: Mapping[str, Any], method: str, path: str, view: str, respons
     elif isinstance(kind, JsonLines):
         _check_lines(kind, whose, response)
     elif isinstance(response, SimpleTemplateResponse) and not response.is_rendered:
-        response.add_post_render_callback(lambda rendered: _check_value(kind, whose, rendered.content))
+        response.add_post_render_callback(lambda rendered: _validate(_adapter(kind), whose, rendered.content))
     else:
-        _check_value(kind, whose, response.content)
+        _validate(_adapter(kind), whose, response.content)
 
 
 def _check_media(kind: Media, whose: str, response: HttpResponseBase) -> None:
@@ -242,10 +246,6 @@ def _check_lines(kind: JsonLines, whose: str, response: StreamingHttpResponse) -
 @cache
 def _line(record: Any) -> Any:
     return create_model("Line", result=record)
-
-
-def _check_value(kind: Any, whose: str, value: bytes) -> None:
-    _validate(_adapter(kind), whose, value)
 
 
 def _validate(adapter: TypeAdapter[Any], whose: str, value: bytes) -> None:

@@ -28,40 +28,40 @@ from webui.api.views import Json
 _ALLOCATION = "allocations/<str:allocation_id>"
 _STREAMS = "experiments/<int:experiment_id>/metrics-stream"
 
-#: path, view, methods
-_ROUTES: list[tuple[str, Any, tuple[str, ...]]] = [
-    (f"{_ALLOCATION}/signals/preemption", allocations.preemption, ("GET",)),
-    (f"{_ALLOCATION}/signals/ack_preemption", allocations.ack_preemption, ("POST",)),
-    (f"{_ALLOCATION}/resources/<str:resources_id>/rendezvous", allocations.rendezvous, ("GET",)),
-    (f"{_ALLOCATION}/all_gather", allocations.all_gather, ("POST",)),
-    (f"{_ALLOCATION}/notify_container_running", allocations.notify_container_running, ("POST",)),
-    ("master/logs", master_log.entries, ("GET",)),
-    ("trials/<int:trial_id>/logs", log_streams.trial_logs, ("GET",)),
-    ("trials/<int:trial_id>/logs/fields", log_streams.trial_logs_fields, ("GET",)),
-    ("trials/<int:trial_id>/logs/raw", log_files.trial_logs_raw, ("GET",)),
-    ("trials/<int:trial_id>/logs/archive", log_files.trial_logs_archive, ("GET",)),
-    ("tasks/<str:task_id>/logs", log_streams.task_logs, ("GET",)),
-    ("tasks/<str:task_id>/logs/fields", log_streams.task_logs_fields, ("GET",)),
-    ("tasks/<str:task_id>/logs/raw", log_files.task_logs_raw, ("GET",)),
-    ("tasks/<str:task_id>/logs/archive", log_files.task_logs_archive, ("GET",)),
-    ("experiments/metrics-stream/metric-names", metric_streams.names, ("GET",)),
-    (f"{_STREAMS}/batches", metric_streams.steps, ("GET",)),
-    (f"{_STREAMS}/trials-snapshot", metric_streams.trials_snapshot, ("GET",)),
-    (f"{_STREAMS}/trials-sample", metric_streams.trials_sample, ("GET",)),
-    ("trials/metrics/trial_metrics", trial_metric_streams.trial_metrics, ("GET",)),
-    ("trials/metrics/training_metrics", trial_metric_streams.training_metrics, ("GET",)),
-    ("trials/metrics/validation_metrics", trial_metric_streams.validation_metrics, ("GET",)),
-    ("trials/<int:trial_id>/profiler/available_series", profiler.available_series, ("GET",)),
-    ("trials/<int:trial_id>/profiler/metrics", profiler.metrics, ("GET",)),
-    ("trials/<int:trial_id>/tensorboard", tensorboard_files.of_trial, ("GET",)),
-    ("experiments/<int:experiment_id>/searcher_events", custom_search.searcher_events, ("GET",)),
-    ("experiments/<int:experiment_id>/searcher_operations", custom_search.searcher_operations, ("POST",)),
-    ("experiments/<int:experiment_id>/tensorboard", tensorboard_files.of_experiment, ("GET",)),
-    ("checkpoints/<uuid:checkpoint_uuid>/files", checkpoint_files.listing, ("GET",)),
-    ("checkpoints/<uuid:checkpoint_uuid>/files/<path:path>", checkpoint_files.file, ("GET",)),
-    ("checkpoints/<uuid:checkpoint_uuid>/archive", checkpoint_files.whole, ("GET",)),
-    ("tasks/<str:task_id>/ranks/<int:rank>/stack", pulse.stack_of_rank, ("POST",)),
-    ("tasks/<str:task_id>/stacks", pulse.stacks_of_ranks, ("POST",)),
+#: path, view
+_ROUTES: list[tuple[str, Any]] = [
+    (f"{_ALLOCATION}/signals/preemption", allocations.preemption),
+    (f"{_ALLOCATION}/signals/ack_preemption", allocations.ack_preemption),
+    (f"{_ALLOCATION}/resources/<str:resources_id>/rendezvous", allocations.rendezvous),
+    (f"{_ALLOCATION}/all_gather", allocations.all_gather),
+    (f"{_ALLOCATION}/notify_container_running", allocations.notify_container_running),
+    ("master/logs", master_log.entries),
+    ("trials/<int:trial_id>/logs", log_streams.trial_logs),
+    ("trials/<int:trial_id>/logs/fields", log_streams.trial_logs_fields),
+    ("trials/<int:trial_id>/logs/raw", log_files.trial_logs_raw),
+    ("trials/<int:trial_id>/logs/archive", log_files.trial_logs_archive),
+    ("tasks/<str:task_id>/logs", log_streams.task_logs),
+    ("tasks/<str:task_id>/logs/fields", log_streams.task_logs_fields),
+    ("tasks/<str:task_id>/logs/raw", log_files.task_logs_raw),
+    ("tasks/<str:task_id>/logs/archive", log_files.task_logs_archive),
+    ("experiments/metrics-stream/metric-names", metric_streams.names),
+    (f"{_STREAMS}/batches", metric_streams.steps),
+    (f"{_STREAMS}/trials-snapshot", metric_streams.trials_snapshot),
+    (f"{_STREAMS}/trials-sample", metric_streams.trials_sample),
+    ("trials/metrics/trial_metrics", trial_metric_streams.trial_metrics),
+    ("trials/metrics/training_metrics", trial_metric_streams.training_metrics),
+    ("trials/metrics/validation_metrics", trial_metric_streams.validation_metrics),
+    ("trials/<int:trial_id>/profiler/available_series", profiler.available_series),
+    ("trials/<int:trial_id>/profiler/metrics", profiler.metrics),
+    ("trials/<int:trial_id>/tensorboard", tensorboard_files.of_trial),
+    ("experiments/<int:experiment_id>/searcher_events", custom_search.searcher_events),
+    ("experiments/<int:experiment_id>/searcher_operations", custom_search.searcher_operations),
+    ("experiments/<int:experiment_id>/tensorboard", tensorboard_files.of_experiment),
+    ("checkpoints/<uuid:checkpoint_uuid>/files", checkpoint_files.listing),
+    ("checkpoints/<uuid:checkpoint_uuid>/files/<path:path>", checkpoint_files.file),
+    ("checkpoints/<uuid:checkpoint_uuid>/archive", checkpoint_files.whole),
+    ("tasks/<str:task_id>/ranks/<int:rank>/stack", pulse.stack_of_rank),
+    ("tasks/<str:task_id>/stacks", pulse.stacks_of_ranks),
 ]
 
 _METRIC = frozenset({"metricName", "metricType", "group", "periodSeconds"})
@@ -86,16 +86,16 @@ _QUERIES: dict[str, frozenset[str]] = {
     "/logs/archive": FILTERS,
 }
 
-urlpatterns: list[URLPattern] = [path(f"api/v1/{route}", view) for route, view, _ in _ROUTES]
+urlpatterns: list[URLPattern] = [path(f"api/v1/{route}", view) for route, view in _ROUTES]
 
 
 def described() -> dict[str, Json]:
     """OpenAPI paths of these views."""
     return {
         "/api/v1/" + re.sub(r"<\w+:(\w+)>", r"{\1}", route): {
-            method.lower(): _operation(route, view, method) for method in methods
+            method.lower(): _operation(route, view, method) for method in view.answers
         }
-        for route, view, methods in _ROUTES
+        for route, view in _ROUTES
     }
 
 
@@ -123,20 +123,13 @@ def _operation(route: str, view: Any, method: str) -> Json:
         **taken,
         "security": [{scheme: []} for scheme in SCHEMES],
         "responses": {
-            "200": _success(view.answers.get(method)),
+            "200": {"description": "The requested data.", "content": _content(view.answers[method])},
             "default": {
                 "description": "An error, with a message.",
                 "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}},
             },
         },
     }
-
-
-def _success(answer: Any) -> Json:
-    described: Json = {"description": "The requested data."}
-    if answer is not None:
-        described["content"] = _content(answer)
-    return described
 
 
 def _content(kind: Any) -> Json:

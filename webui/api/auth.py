@@ -8,12 +8,11 @@ from django.contrib.auth.hashers import make_password
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts import attempts
 from accounts.models import LoginToken, User, token_hash
 from accounts.passwords import check_password
-from webui.api.answers import Answer, Nothing
+from webui.api.answers import Answer
 from webui.api.authentication import bearer_tokens
 from webui.api.errors import Forbidden
 from webui.api.permissions import person
@@ -38,9 +37,8 @@ class Login(ApiView):
     authentication_classes = []
     open_to_all = True
     bodies = {"POST": LoginBody}
-    answers = {"POST": LoginAnswer}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> LoginAnswer:
         body = self.body(request)
         attempts.check(body["username"])
         user = User.objects.filter(username=body["username"]).first()
@@ -53,25 +51,21 @@ class Login(ApiView):
         if not user.is_active:
             raise Forbidden(f"user {user.username} is deactivated; an admin can activate it again")
         User.objects.filter(pk=user.pk).update(last_login=timezone.now())
-        return Response(LoginAnswer(token=LoginToken.issue(user), user=encode_user(user)))
+        return LoginAnswer(token=LoginToken.issue(user), user=encode_user(user))
 
 
 class Logout(ApiView):
     """Revoke the token of this request."""
 
     viewer_methods = frozenset({"POST"})
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> None:
         hashes = [token_hash(token) for token in bearer_tokens(request)]
         LoginToken.objects.filter(hash__in=hashes, user=person(request)).delete()
-        return Response({})
 
 
 class Me(ApiView):
     """The user of this request."""
 
-    answers = {"GET": UserAnswer}
-
-    def get(self, request: Request) -> Response:
-        return Response({"user": encode_user(person(request))})
+    def get(self, request: Request) -> UserAnswer:
+        return UserAnswer(user=encode_user(person(request)))

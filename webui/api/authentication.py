@@ -5,8 +5,6 @@ The same rules serve DRF's views and the async views beside them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest
 from rest_framework.authentication import BaseAuthentication, SessionAuthentication
@@ -17,25 +15,27 @@ from accounts.models import LoginToken, User, token_hash
 from experiments.models import Trial
 from jobs.models import Allocation
 from jobs.states import AllocationState
+from webui.api.errors import Missing
 
 #: A process inside a task names itself by this header, in addition to `Authorization` or instead of it.
 RUN_TOKEN_HEADER = "Grpc-Metadata-x-allocation-token"
 _SCHEME = "bearer "
-_UNKNOWN = "The token is invalid or has expired; log in again."
+UNKNOWN = "The token is invalid or has expired; log in again."
+NOBODY = "Not logged in: send a login token, or log in first."
 
 
-@dataclass(frozen=True)
-class RunPrincipal:
-    """The principal of a run token: it may touch this allocation and its trial alone."""
+def trial_of(run: Allocation) -> Trial | None:
+    """The one trial that a run's token may touch."""
+    return Trial.objects.filter(task_id=run.task_id).first()
 
-    allocation: Allocation
 
-    is_authenticated = True
-    is_active = True
-
-    @property
-    def trial(self) -> Trial | None:
-        return Trial.objects.filter(task_id=self.allocation.task_id).first()
+def own_experiments(who: User | Allocation, *experiment_ids: int) -> None:
+    """Raises Missing where a run asks for an experiment that is not its own, as if there were no others."""
+    if not isinstance(who, Allocation):
+        return
+    trial = trial_of(who)
+    if others := [each for each in experiment_ids if trial is None or trial.experiment_id != each]:
+        raise Missing(f"experiment {others[0]} not found")
 
 
 def bearer_tokens(request: HttpRequest) -> list[str]:
@@ -44,20 +44,12 @@ def bearer_tokens(request: HttpRequest) -> list[str]:
     return [value[len(_SCHEME) :].strip() for value in values if value.lower().startswith(_SCHEME)]
 
 
-def principal_of(token: str) -> User | Allocation | None:
-    """The user or the open allocation that a token stands for."""
-    if not token:
-        return None
-    user = LoginToken.find_user(token)
-    if user is not None:
-        return user
-    open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED)
-    return open_ones.select_related("task__job").filter(token_hash=token_hash(token)).first()
-
-
 def by_token(request: HttpRequest) -> User | Allocation | None:
-    for token in bearer_tokens(request):
-        if found := principal_of(token):
+    """The user or the open allocation that a token of the request stands for."""
+    open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED).select_related("task__job")
+    for token in filter(None, bearer_tokens(request)):
+        found = LoginToken.find_user(token) or open_ones.filter(token_hash=token_hash(token)).first()
+        if found is not None:
             return found
     return None
 
@@ -75,13 +67,13 @@ async def authenticate(request: HttpRequest) -> User | Allocation | None:
 class BearerAuthentication(BaseAuthentication):
     """`Authorization: Bearer` of the CLI, the SDK and the runs."""
 
-    def authenticate(self, request: Request) -> tuple[User | RunPrincipal, str] | None:
+    def authenticate(self, request: Request) -> tuple[User | Allocation, str] | None:
         if not bearer_tokens(request):
             return None
         found = by_token(request)
         if found is None:
-            raise AuthenticationFailed(_UNKNOWN)
-        return (found, "user") if isinstance(found, User) else (RunPrincipal(found), "run")
+            raise AuthenticationFailed(UNKNOWN)
+        return found, "user" if isinstance(found, User) else "run"
 
     def authenticate_header(self, request: Request) -> str:
         return "Bearer"

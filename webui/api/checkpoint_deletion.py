@@ -8,16 +8,17 @@ from typing import Annotated, Any
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments import checkpoint_deletion, stored_files
 from experiments.keeping import Policy
 from experiments.models import Checkpoint, Experiment
 from experiments.states import USABLE
+from jobs.models import Allocation
+from webui.api import encoding
 from webui.api.answers import Answer, Nothing, Number64, Time
-from webui.api.authentication import RunPrincipal
+from webui.api.authentication import trial_of
 from webui.api.checkpoint_encoding import CheckpointRecord, encode_checkpoint
-from webui.api.errors import Conflict, Missing
+from webui.api.errors import Conflict, Missing, existing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import CheckpointStateName, checkpoint_state
 from webui.api.views import ApiView, Json
@@ -30,7 +31,7 @@ class ChosenCheckpoints(serializers.Serializer[Any]):
 
 
 class ChosenFiles(ChosenCheckpoints):
-    checkpointGlobs = serializers.ListField(child=serializers.CharField(), required=False, default=list)
+    checkpointGlobs = encoding.list_of(serializers.CharField(), default=list)
 
 
 def own(request: Request, uuids: list[uuid.UUID]) -> list[Checkpoint]:
@@ -73,9 +74,8 @@ class DeletionPreview(ApiView):
 
     viewer_methods = frozenset({"POST"})
     bodies = {"POST": ChosenCheckpoints}
-    answers = {"POST": PreviewAnswer}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> PreviewAnswer:
         uuids = self.body(request)["checkpointUuids"]
         found = Checkpoint.objects.filter(pk__in=uuids).select_related("trial__experiment")
         rows = {row.pk: row for row in found}
@@ -83,20 +83,19 @@ class DeletionPreview(ApiView):
             raise Missing(f"checkpoint {missing[0]} not found")
         experiments = {row.trial.experiment_id: row.trial.experiment for row in rows.values()}
         facts = {pk: checkpoint_deletion.standing(experiment) for pk, experiment in experiments.items()}
-        answer = [_losing(row, facts[row.trial.experiment_id]) for row in rows.values()]
+        answer = [
+            Losing.of(
+                row,
+                uuid=str(row.pk),
+                state=checkpoint_state(row),
+                size_bytes=str(row.size_bytes),
+                losses=checkpoint_deletion.lost_with(row, facts[row.trial.experiment_id]),
+            )
+            for row in rows.values()
+        ]
         refusals = list(checkpoint_deletion.objections(list(rows.values())))
         size = sum(row.size_bytes for row in rows.values())
-        return Response(PreviewAnswer(checkpoints=answer, refusals=refusals, size_bytes=str(size)))
-
-
-def _losing(row: Checkpoint, facts: checkpoint_deletion.Standing) -> Losing:
-    return Losing.of(
-        row,
-        uuid=str(row.pk),
-        state=checkpoint_state(row),
-        size_bytes=str(row.size_bytes),
-        losses=checkpoint_deletion.lost_with(row, facts),
-    )
+        return PreviewAnswer(checkpoints=answer, refusals=refusals, size_bytes=str(size))
 
 
 class FilesLeft(serializers.Serializer[Any]):
@@ -120,10 +119,11 @@ def patch_all(request: Request, wanted: list[Json]) -> None:
     Raises Missing, Forbidden or Conflict.
     """
     uuids, who = [each["uuid"] for each in wanted], request.user
-    if not isinstance(who, RunPrincipal):
+    if not isinstance(who, Allocation):
         own(request, uuids)
     else:
-        experiment_id = who.trial.experiment_id if who.trial else None
+        trial = trial_of(who)
+        experiment_id = trial.experiment_id if trial else None
         rows = Checkpoint.objects.filter(pk__in=uuids, trial__experiment=experiment_id)
         if missing := set(uuids) - set(rows.values_list("pk", flat=True)):
             raise Missing(f"this run's experiment has no checkpoint {min(map(str, missing))}")
@@ -139,19 +139,18 @@ class RemoveFiles(ApiView):
     """Remove files that match globs from checkpoints; without globs, list the existing files again."""
 
     bodies = {"POST": ChosenFiles}
-    answers = {"POST": RemovedAnswer | Nothing}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> RemovedAnswer | Nothing:
         body = self.body(request)
         rows = own(request, body["checkpointUuids"])
         if not body["checkpointGlobs"]:
             for row in rows:
                 _refresh(row)
-            return Response({})
+            return Nothing()
         removed = checkpoint_deletion.remove_files(
             body["checkpointUuids"], body["checkpointGlobs"], actor=actor(request)
         )
-        return Response(RemovedAnswer(removed_files=removed))
+        return RemovedAnswer(removed_files=removed)
 
 
 def _refresh(row: Checkpoint) -> None:
@@ -200,20 +199,17 @@ class PreviewGc(ApiView):
     """The checkpoints that a policy would delete, in the published client's format. Changes nothing."""
 
     queries = {"GET": GcPolicy}
-    answers = {"GET": GcAnswer}
 
-    def get(self, request: Request, experiment_id: int) -> Response:
-        experiment = Experiment.objects.filter(pk=experiment_id).first()
-        if experiment is None:
-            raise Missing(f"experiment {experiment_id} not found")
+    def get(self, request: Request, experiment_id: int) -> GcAnswer:
+        experiment = existing(Experiment.objects, "experiment", pk=experiment_id)
         query = self.query(request)
         policy = Policy.of(experiment.config).changed(
             query.get("save_experiment_best"), query.get("save_trial_best"), query.get("save_trial_latest")
         )
         facts = checkpoint_deletion.standing(experiment, policy)
-        metric = str((experiment.config.get("searcher") or {}).get("metric"))
+        metric = experiment.searcher_metric
         rows = [_to_go(row, metric, facts) for row in facts.to_go()]
-        return Response(GcAnswer(checkpoints=rows, metric_name=metric, kept=len(facts.kept)))
+        return GcAnswer(checkpoints=rows, metric_name=metric, kept=len(facts.kept))
 
 
 def _to_go(row: Checkpoint, metric: str, facts: checkpoint_deletion.Standing) -> GcRow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import uuid
-from typing import Annotated, Any
+from typing import Annotated
 
 from django.db.models import Q, QuerySet
 from pydantic import Field
@@ -18,7 +18,7 @@ from metrics.values import number
 from shown import checkpoints
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Number64, Pagination, Time
-from webui.api.errors import Missing
+from webui.api.errors import existing
 from webui.api.trial_encoding import (
     CHECKPOINT_STATES,
     AverageMetrics,
@@ -74,21 +74,14 @@ class CheckpointsAnswer(Answer):
 
 
 class CheckpointsQuery(encoding.PageQuery):
-    sortByAttr = serializers.ChoiceField(
-        required=False, choices=["SORT_BY_UNSPECIFIED", *CHECKPOINT_SORT, BY_SEARCHER_METRIC]
-    )
+    sortByAttr = encoding.sort_field([*CHECKPOINT_SORT, BY_SEARCHER_METRIC])
     sortByMetric = serializers.CharField(required=False)
-    states = serializers.ListField(
-        child=serializers.ChoiceField(choices=list(CHECKPOINT_STATES)), required=False
-    )
+    states = encoding.list_of(serializers.ChoiceField(choices=list(CHECKPOINT_STATES)))
 
 
 def find(checkpoint_uuid: uuid.UUID, *among: Q) -> Checkpoint:
     rows = Checkpoint.objects.select_related("trial__experiment")
-    checkpoint = rows.filter(*among, pk=checkpoint_uuid).first()
-    if checkpoint is None:
-        raise Missing(f"checkpoint {checkpoint_uuid} not found")
-    return checkpoint
+    return existing(rows.filter(*among), "checkpoint", pk=checkpoint_uuid)
 
 
 def page_of(rows: QuerySet[Checkpoint], experiment: Experiment, query: Json) -> CheckpointsAnswer:
@@ -99,16 +92,15 @@ def page_of(rows: QuerySet[Checkpoint], experiment: Experiment, query: Json) -> 
     if states := query.get("states"):
         rows = rows.filter(state__in=[ours for state in states for ours in CHECKPOINT_STATES[state]])
     rows = rows.select_related("trial__experiment")
-    searcher = experiment.config.get("searcher") or {}
     metric = query.get("sortByMetric")
     if query.get("sortByAttr") == BY_SEARCHER_METRIC:
-        metric = str(searcher.get("metric"))
+        metric = experiment.searcher_metric
     if not metric:
         query = {**query, "sortBy": query.get("sortByAttr")}
         ordered = rows.order_by(*encoding.ordering(query, CHECKPOINT_SORT, "reported_at"))
         return _page(ordered, query)
     downwards = {"ORDER_BY_ASC": False, "ORDER_BY_DESC": True}.get(
-        query["orderBy"], not searcher.get("smaller_is_better", True)
+        query["orderBy"], not experiment.smaller_is_better
     )
     return _page(_by_metric(rows, metric, downwards), query)
 
@@ -168,7 +160,7 @@ def _training(checkpoint: Checkpoint) -> CheckpointTraining:
             training.training_metrics = AverageMetrics(avg_metrics=report.values)
         else:
             training.validation_metrics = AverageMetrics(avg_metrics=report.values)
-            metric = number(report.values.get((experiment.config.get("searcher") or {}).get("metric", "")))
+            metric = number(report.values.get(experiment.searcher_metric))
             if metric is not None and math.isfinite(metric):
                 training.searcher_metric = metric
     return training
@@ -178,8 +170,8 @@ def _config(experiment: Experiment) -> Json:
     """As the published client reads it: it knows no `server` storage, and asks the server for what lies in a
     `directory` that its own machine does not have."""
     config: Json = masked(experiment.config)
-    if (config.get("checkpoint_storage") or {}).get("type", "server") != "server":
+    kept: Json = config.get("checkpoint_storage") or {}
+    if kept.get("type", "server") != "server":
         return config
-    kept: Any = config.get("checkpoint_storage") or {}
     elsewhere = {**kept, "type": "directory", "container_path": "/nonexistent/kept-by-the-server"}
     return {**config, "checkpoint_storage": elsewhere}

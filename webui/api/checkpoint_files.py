@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from django.db.models import Q
@@ -23,11 +22,12 @@ from rest_framework import status
 from rest_framework.exceptions import APIException
 
 from experiments import checkpoints, stored_files
-from experiments.models import Checkpoint, Trial
+from experiments.models import Checkpoint
 from experiments.states import USABLE, CheckpointState
 from jobs.models import Allocation
-from webui.api.answers import Answer, Maybe, Media, Number64, json_answer
+from webui.api.answers import Answer, Maybe, Media, Number64
 from webui.api.async_views import Principal, async_view
+from webui.api.authentication import trial_of
 from webui.api.checkpoint_encoding import find
 from webui.api.errors import BadRequest, Conflict, Missing
 from webui.api.log_files import as_file
@@ -55,8 +55,8 @@ class StoredFilesAnswer(Answer):
     files: list[StoredFile]
 
 
-@async_view("GET", answer=StoredFilesAnswer)
-async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID) -> HttpResponseBase:
+@async_view("GET")
+async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID) -> StoredFilesAnswer:
     """The checkpoint's files: path, size in bytes, SHA-256 if known, and its address in the storage, if any.
 
     409 if the server cannot reach them; the message says where they are.
@@ -68,7 +68,7 @@ async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UU
         StoredFile(path=path, size_bytes=str(size), sha256=digests.get(path), url=urls[path] or None)
         for path, size in sorted(files.items())
     ]
-    return json_answer(StoredFilesAnswer(files=rows))
+    return StoredFilesAnswer(files=rows)
 
 
 @async_view("GET", answer=Media("application/octet-stream"))
@@ -87,7 +87,7 @@ async def file(
         answer = JsonResponse({"message": "The range starts after the end of the file."}, status=416)
         answer["Content-Range"] = f"bytes */{files[path]}"
         return answer
-    return _streamed(checkpoint, path, part)
+    return _streamed(checkpoint, path, part, files[path])
 
 
 @async_view("GET", answer=Media(*FORMATS.values()))
@@ -105,7 +105,7 @@ def _find(who: Principal, checkpoint_uuid: uuid.UUID) -> Checkpoint:
     """The checkpoint, which must be complete; a run sees those of its experiment and what it began with."""
     among = Q()
     if isinstance(who, Allocation):
-        trial = Trial.objects.filter(task_id=who.task_id).first()
+        trial = trial_of(who)
         among = checkpoints.open_to(trial) if trial else Q(pk=None)
     checkpoint = find(checkpoint_uuid, among)
     if checkpoint.state not in USABLE:
@@ -134,32 +134,22 @@ async def _asked(checkpoint: Checkpoint, function: Callable[[], R]) -> R:
         raise StorageAway(str(error)) from error
 
 
-@dataclass(frozen=True)
-class _Part:
-    first: int
-    count: int
-    size: int
-
-
-def _part(request: HttpRequest, size: int) -> _Part | None:
+def _part(request: HttpRequest, size: int) -> range | None:
     """The bytes that are asked for; None where there are none. What is no simple range means the whole file."""
     asked = _RANGE.fullmatch(request.headers.get("range", ""))
     if asked is None:
-        return _Part(0, size, size)
-    first, last = int(asked[1]), int(asked[2]) if asked[2] else size - 1
-    if first >= size or last < first:
-        return None
-    return _Part(first, min(last, size - 1) - first + 1, size)
+        return range(size)
+    return range(size)[int(asked[1]) : int(asked[2]) + 1 if asked[2] else size] or None
 
 
-def _streamed(checkpoint: Checkpoint, path: str, part: _Part) -> StreamingHttpResponse:
-    parts = one_file(checkpoint, path, part.first, part.count)
+def _streamed(checkpoint: Checkpoint, path: str, part: range, size: int) -> StreamingHttpResponse:
+    parts = one_file(checkpoint, path, part.start, len(part))
     answer = as_file(parts, path.split("/")[-1], "application/octet-stream")
     answer["Accept-Ranges"] = "bytes"
-    answer["Content-Length"] = str(part.count)
-    if part.count != part.size:
+    answer["Content-Length"] = str(len(part))
+    if len(part) != size:
         answer.status_code = 206
-        answer["Content-Range"] = f"bytes {part.first}-{part.first + part.count - 1}/{part.size}"
+        answer["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{size}"
     return answer
 
 

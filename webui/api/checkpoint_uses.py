@@ -8,16 +8,13 @@ from typing import Any
 from django.db import transaction
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments import checkpoints
 from metrics import reported
 from webui.api import trials
 from webui.api.answers import Answer, Stored
-from webui.api.authentication import RunPrincipal
 from webui.api.checkpoint_encoding import find
 from webui.api.errors import BadRequest
-from webui.api.permissions import person, require_owner
 from webui.api.trial_metric_streams import ReportRecord, encode_report
 from webui.api.views import ApiView
 
@@ -41,19 +38,16 @@ class TrialSource(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": SourceBody}
-    answers = {"POST": SourceAnswer}
 
     @transaction.atomic
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> SourceAnswer:
         source = self.body(request)["trialSourceInfo"]
-        trial = trials.find(request, source["trialId"])
-        if not isinstance(request.user, RunPrincipal):
-            require_owner(person(request), trial.experiment)
+        trial = trials.find_own(request, source["trialId"])
         try:
             checkpoints.used(trial, source["checkpointUuid"])
         except ValueError as error:
             raise BadRequest(f"trialSourceInfo.checkpointUuid: {error}.") from None
-        return Response(SourceAnswer(trial_id=trial.pk, checkpoint_uuid=str(source["checkpointUuid"])))
+        return SourceAnswer(trial_id=trial.pk, checkpoint_uuid=str(source["checkpointUuid"]))
 
 
 class MetricsQuery(serializers.Serializer[Any]):
@@ -68,12 +62,9 @@ class CheckpointMetrics(ApiView):
     """All metrics reported by trials that use this checkpoint."""
 
     queries = {"GET": MetricsQuery}
-    answers = {"GET": ReportsAnswer}
 
-    def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
+    def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> ReportsAnswer:
         using = sorted(find(checkpoint_uuid).used_by.values_list("pk", flat=True))
         group = self.query(request).get("metricGroup")
         found = reported.read(using, [group] if group else None) if using else []
-        return Response(
-            ReportsAnswer(metrics=[encode_report(one, place) for place, one in enumerate(found, 1)])
-        )
+        return ReportsAnswer(metrics=[encode_report(one, place) for place, one in enumerate(found, 1)])

@@ -8,15 +8,14 @@ from typing import Any
 from django.db import transaction
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from dispatch.runs import detached
 from events.announce import announce
 from experiments import checkpoints, transitions
 from experiments.models import Trial
-from jobs.models import Member
-from webui.api.answers import Answer, Nothing
-from webui.api.authentication import RunPrincipal
+from jobs.models import Allocation, Member
+from webui.api.answers import Answer
+from webui.api.authentication import trial_of
 from webui.api.checkpoint_deletion import (
     ChosenCheckpoints,
     DescribedCheckpoint,
@@ -43,17 +42,16 @@ class OneCheckpoint(ApiView):
     """One checkpoint. A run reads those of its own experiment and the one that it starts from."""
 
     run_methods = frozenset({"GET"})
-    answers = {"GET": DescribedAnswer | CheckpointAnswer}
 
-    def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
+    def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> DescribedAnswer | CheckpointAnswer:
         who: Any = request.user
-        if not isinstance(who, RunPrincipal):
-            return Response({"checkpoint": described(find(checkpoint_uuid))})
-        if who.trial is None:
+        if not isinstance(who, Allocation):
+            return DescribedAnswer(checkpoint=described(find(checkpoint_uuid)))
+        trial = trial_of(who)
+        if trial is None:
             raise Missing("This run does not belong to a trial, so it has no checkpoints.")
-        return Response(
-            {"checkpoint": encode_checkpoint(find(checkpoint_uuid, checkpoints.open_to(who.trial)))}
-        )
+        checkpoint = find(checkpoint_uuid, checkpoints.open_to(trial))
+        return CheckpointAnswer(checkpoint=encode_checkpoint(checkpoint))
 
 
 class WithMetadata(serializers.Serializer[Any]):
@@ -68,15 +66,14 @@ class CheckpointMetadata(ApiView):
     """Replace a checkpoint's metadata. Its step stays the same."""
 
     bodies = {"POST": NewMetadata}
-    answers = {"POST": CheckpointAnswer}
 
-    def post(self, request: Request, checkpoint_uuid: uuid.UUID) -> Response:
+    def post(self, request: Request, checkpoint_uuid: uuid.UUID) -> CheckpointAnswer:
         checkpoint = find(checkpoint_uuid)
         require_owner(person(request), checkpoint.trial.experiment)
         checkpoint.metadata = self.body(request)["checkpoint"]["metadata"]
         checkpoint.save(update_fields=["metadata"])
         announce(f"experiment:{checkpoint.trial.experiment_id}")
-        return Response({"checkpoint": encode_checkpoint(checkpoint)})
+        return CheckpointAnswer(checkpoint=encode_checkpoint(checkpoint))
 
 
 class ReportedCheckpoint(serializers.Serializer[Any]):
@@ -97,17 +94,14 @@ class Checkpoints(ApiView):
 
     run_methods = frozenset({"POST", "PATCH"})
     bodies = {"POST": ReportedCheckpoint, "PATCH": PatchCheckpoints, "DELETE": ChosenCheckpoints}
-    answers = dict.fromkeys(("POST", "PATCH", "DELETE"), Nothing)
 
-    def patch(self, request: Request) -> Response:
+    def patch(self, request: Request) -> None:
         patch_all(request, self.body(request)["checkpoints"])
-        return Response({})
 
-    def delete(self, request: Request) -> Response:
+    def delete(self, request: Request) -> None:
         delete_all(request, self.body(request)["checkpointUuids"])
-        return Response({})
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> None:
         body = self.body(request)
         trial, member = _reporting(request, body)
         metadata = body.get("metadata") or {}
@@ -130,16 +124,15 @@ class Checkpoints(ApiView):
         with transaction.atomic():
             transitions.lock(trial.experiment_id)
             checkpoints.reported(trial, member.allocation_id, member.run_key, data)
-        return Response({})
 
 
 def _reporting(request: Request, body: Json) -> tuple[Trial, Member]:
     """Whose checkpoint it is: the run's that asks, or the newest attempt's of a detached trial of the user's."""
     who: Any = request.user
     trials = Trial.objects.select_related("experiment", "task")
-    if isinstance(who, RunPrincipal):
-        trial = trials.filter(task_id=who.allocation.task_id).first()
-        members = Member.objects.filter(allocation=who.allocation)
+    if isinstance(who, Allocation):
+        trial = trials.filter(task_id=who.task_id).first()
+        members = Member.objects.filter(allocation=who)
     else:
         trial = trials.filter(task_id=body.get("taskId") or "", experiment__unmanaged=True).first()
         if trial is None:

@@ -7,7 +7,6 @@ from django.conf import settings
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.models import Cluster
 from hosts.models import ResourcePool
@@ -82,26 +81,21 @@ class MasterConfigAnswer(Answer):
     config: Json
 
 
-def encode_master() -> MasterRecord:
-    cluster = Cluster.get()
-    return MasterRecord(
-        version=settings.VERSION,
-        master_id=str(cluster.cluster_id),
-        cluster_id=str(cluster.cluster_id),
-        cluster_name=settings.CLUSTER_NAME,
-        strict_job_queue_control=ResourcePool.objects.filter(strict=True).exists(),
-        cluster_message=cluster_message.encode() if cluster.message_now else None,
-    )
-
-
 class Master(ApiView):
     """The installation: name, version and capabilities. No login is needed, because the login page shows it."""
 
     open_to_all = True
-    answers = {"GET": MasterRecord}
 
-    def get(self, request: Request) -> Response:
-        return Response(encode_master())
+    def get(self, request: Request) -> MasterRecord:
+        cluster = Cluster.get()
+        return MasterRecord(
+            version=settings.VERSION,
+            master_id=str(cluster.cluster_id),
+            cluster_id=str(cluster.cluster_id),
+            cluster_name=settings.CLUSTER_NAME,
+            strict_job_queue_control=ResourcePool.objects.filter(strict=True).exists(),
+            cluster_message=cluster_message.encode() if cluster.message_now else None,
+        )
 
 
 #: Settings that the configuration record shows: limits and intervals, never an address or a secret.
@@ -118,8 +112,7 @@ class MasterConfig(ApiView):
     """The settings of this server."""
 
     admin_methods = frozenset({"GET"})
-    answers = {"GET": MasterConfigAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> MasterConfigAnswer:
         config = {name.lower(): getattr(settings, name) for name in _SHOWN}
-        return Response(MasterConfigAnswer(config={"cluster_name": settings.CLUSTER_NAME, **config}))
+        return MasterConfigAnswer(config={"cluster_name": settings.CLUSTER_NAME, **config})

@@ -8,10 +8,9 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.models import Cluster
-from webui.api.answers import Answer, Maybe, Nothing, Time
+from webui.api.answers import Answer, Maybe, Time
 from webui.api.errors import BadRequest
 from webui.api.tokens import days_of
 from webui.api.views import ApiView, Json
@@ -57,12 +56,11 @@ class ClusterMessage(ApiView):
 
     admin_methods = frozenset({"PUT", "DELETE"})
     bodies = {"PUT": ClusterMessageBody}
-    answers = {"GET": ClusterMessageAnswer, "PUT": Nothing, "DELETE": Nothing}
 
-    def get(self, request: Request) -> Response:
-        return Response(ClusterMessageAnswer(cluster_message=encode()))
+    def get(self, request: Request) -> ClusterMessageAnswer:
+        return ClusterMessageAnswer(cluster_message=encode())
 
-    def put(self, request: Request) -> Response:
+    def put(self, request: Request) -> None:
         body, now = self.body(request), timezone.now()
         begin = body.get("startTime") or now
         Cluster.objects.filter(pk=Cluster.get().pk).update(
@@ -71,11 +69,9 @@ class ClusterMessage(ApiView):
             message_until=_end(body, begin, now),
             message_set_at=now,
         )
-        return Response({})
 
-    def delete(self, request: Request) -> Response:
+    def delete(self, request: Request) -> None:
         Cluster.objects.filter(pk=Cluster.get().pk).update(message="", message_from=None, message_until=None)
-        return Response({})
 
 
 def _end(body: Json, begin: datetime, now: datetime) -> datetime | None:

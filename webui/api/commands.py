@@ -1,11 +1,12 @@
-"""Commands: run, list, read, kill, set their priority (features.md 11.6)."""
+"""Commands: run, list, read, kill, set their priority (features.md 11.6); and what the other kinds share of it."""
 
 from __future__ import annotations
 
 import re
 import uuid
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, ClassVar, NamedTuple
 
 from django.db import transaction
 from django.db.models import QuerySet, TextField
@@ -13,12 +14,11 @@ from django.db.models.functions import Cast
 from pydantic import create_model
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.refusals import Code, refused_as
 from commands import submit, transitions
 from commands.config import CommandConfig, check, parse, shown
-from commands.models import Command
+from commands.models import Command, Service
 from experiments import places, templates
 from experiments.models import Workspace
 from jobs import phases, queue_edits
@@ -28,7 +28,7 @@ from shown.tasks import TaskRow
 from submissions import contexts
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import BadRequest, Missing, existing
 from webui.api.launch_warnings import warnings_for
 from webui.api.permissions import actor, idempotency_key, person, require_owner
 from webui.api.views import ApiView, Json
@@ -52,10 +52,10 @@ PHASES = [*_DIALECT, "COMPLETED", "CANCELED", "ERROR"]
 
 class CommandsQuery(encoding.PageQuery):
     sortBy = encoding.sort_field(SORT)
-    users = serializers.ListField(child=serializers.CharField(), required=False)
-    userIds = serializers.ListField(child=serializers.IntegerField(), required=False)
+    users = encoding.list_of(serializers.CharField())
+    userIds = encoding.list_of(serializers.IntegerField())
     workspaceId = serializers.IntegerField(required=False)
-    phases = serializers.ListField(child=serializers.ChoiceField(choices=PHASES), required=False)
+    phases = encoding.list_of(serializers.ChoiceField(choices=PHASES))
 
 
 class NewCommand(serializers.Serializer[Any]):
@@ -63,7 +63,7 @@ class NewCommand(serializers.Serializer[Any]):
 
     config = serializers.JSONField()
     # not a serializer per file: a folder has thousands, and submissions.contexts checks each anyway
-    files = serializers.ListField(child=serializers.DictField(), required=False, allow_null=True)
+    files = encoding.list_of(serializers.DictField(), allow_null=True)
     data = serializers.CharField(required=False, allow_null=True, allow_blank=True)  # type: ignore[assignment]  # DRF takes it out of the class
     templateName = serializers.CharField(required=False, allow_null=True, allow_blank=True)
     template_name = serializers.CharField(required=False, allow_null=True, allow_blank=True)
@@ -72,24 +72,6 @@ class NewCommand(serializers.Serializer[Any]):
 
 class NewPriority(serializers.Serializer[Any]):
     priority = serializers.JSONField()
-
-
-def find(command_id: str, kind: Job.Kind) -> TaskRow:
-    """The one of this kind whose id is the text or alone begins with it. Raises Missing, BadRequest."""
-    wanted, noun = command_id.strip().lower(), kind.value.lower()
-    rows = tasks.with_parts().filter(job__kind=kind)
-    try:
-        rows = rows.filter(pk=uuid.UUID(wanted))
-    except ValueError:
-        if not _BEGINNING.fullmatch(wanted):
-            raise Missing(f"{noun} {command_id} not found") from None
-        rows = rows.annotate(text_id=Cast("id", TextField())).filter(text_id__startswith=wanted)
-    found = list(rows[:2])
-    if not found:
-        raise Missing(f"{noun} {command_id} not found")
-    if len(found) > 1:
-        raise BadRequest(f"{noun} {command_id} is ambiguous: several ids start with it; give more characters")
-    return tasks.row(found[0])
 
 
 class CommandRecord(Answer):
@@ -132,6 +114,7 @@ class KindAnswers(NamedTuple):
     changed: Mapping[str, Any]
 
 
+@cache
 def answers_of(kind: Job.Kind, record: Any) -> KindAnswers:
     """For shells: ShellsAnswer, NewShellAnswer, ShellAndConfigAnswer and ShellAnswer, with records of this type."""
     name, noun = kind.value.capitalize(), kind.value.lower()
@@ -148,37 +131,18 @@ def answers_of(kind: Job.Kind, record: Any) -> KindAnswers:
     )
 
 
-def encode_command(row: TaskRow) -> CommandRecord:
-    command = row.command
-    return CommandRecord.of(
-        command,
-        id=str(command.pk),
-        state=_DIALECT.get(row.phase, "STATE_TERMINATED"),
-        start_time=command.submitted_at,
-        end_time=command.ended_at,
-        username=command.owner.username,
-        display_name=command.owner.display_name,
-        user_id=command.owner_id,
-        resource_pool=command.job.pool.name,
-        job_id=str(command.job_id),
-        workspace_id=command.workspace_number,
-        exit_status=command.ending or None,
-        phase=row.phase,
-        slots=command.task.slots,
-        priority=command.job.priority,
-        hosts=row.hosts,
-        allocation_id=row.current.pk if row.current else None,
-        run_start_time=row.attempt.started_at if row.attempt else None,
-    )
-
-
-ANSWERS = answers_of(Job.Kind.COMMAND, CommandRecord)
-
-
 class OfKind:
     """A kind of command, as its addresses, lists and answers have it."""
 
     kind = Job.Kind.COMMAND
+    record: ClassVar[type[CommandRecord]] = CommandRecord
+    #: which of the kind's answers the view has, by their name in KindAnswers; empty: none
+    part: ClassVar[str] = ""
+    answers: ClassVar[Mapping[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if cls.part:
+            cls.answers = getattr(answers_of(cls.kind, cls.record), cls.part)
 
     @property
     def noun(self) -> str:
@@ -186,11 +150,47 @@ class OfKind:
         return self.kind.value.lower()
 
     def find(self, command_id: str) -> TaskRow:
-        return find(command_id, self.kind)
+        """The one of this kind whose id is the text or alone begins with it. Raises Missing, BadRequest."""
+        wanted = command_id.strip().lower()
+        rows = tasks.with_parts().filter(job__kind=self.kind)
+        try:
+            rows = rows.filter(pk=uuid.UUID(wanted))
+        except ValueError:
+            if not _BEGINNING.fullmatch(wanted):
+                raise Missing(f"{self.noun} {command_id} not found") from None
+            rows = rows.annotate(text_id=Cast("id", TextField())).filter(text_id__startswith=wanted)
+        found = list(rows[:2])
+        if not found:
+            raise Missing(f"{self.noun} {command_id} not found")
+        if len(found) > 1:
+            raise BadRequest(
+                f"{self.noun} {command_id} is ambiguous: several ids start with it; give more characters"
+            )
+        return tasks.row(found[0])
 
     def encoded(self, row: TaskRow, request: Request) -> CommandRecord:
         """One row, as whoever asks may see it."""
-        return encode_command(row)
+        command = row.command
+        return CommandRecord.of(
+            command,
+            id=str(command.pk),
+            state=_DIALECT.get(row.phase, "STATE_TERMINATED"),
+            start_time=command.submitted_at,
+            end_time=command.ended_at,
+            username=command.owner.username,
+            display_name=command.owner.display_name,
+            user_id=command.owner_id,
+            resource_pool=command.job.pool.name,
+            job_id=str(command.job_id),
+            workspace_id=command.workspace_number,
+            exit_status=command.ending or None,
+            phase=row.phase,
+            slots=command.task.slots,
+            priority=command.job.priority,
+            hosts=row.hosts,
+            allocation_id=row.current.pk if row.current else None,
+            run_start_time=row.attempt.started_at if row.attempt else None,
+        )
 
 
 class Commands(OfKind, ApiView):
@@ -198,24 +198,22 @@ class Commands(OfKind, ApiView):
 
     bodies = {"POST": NewCommand}
     queries = {"GET": CommandsQuery}
-    answers = ANSWERS.many
+    part = "many"
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> Any:
         query = self.query(request)
         if query["orderBy"] == "ORDER_BY_UNSPECIFIED" and "sortBy" not in query:
             query["orderBy"] = "ORDER_BY_DESC"  # Determined's client asks for no page and no order
         rows = _chosen(query, self.kind).order_by(*encoding.ordering(query, SORT, "submitted_at"))
-        return Response(
-            encoding.page(self.answers["GET"], rows, query, lambda one: self.encoded(tasks.row(one), request))
+        return encoding.page(
+            self.answers["GET"], rows, query, lambda one: self.encoded(tasks.row(one), request)
         )
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> Json:
         body, user = self.body(request), person(request)
         config = _config(body, self.kind)
         if body.get("preview"):
-            return Response(
-                {self.noun: None, "config": shown(config.effective()), "warnings": [], "notices": []}
-            )
+            return {self.noun: None, "config": shown(config.effective()), "warnings": [], "notices": []}
         workspace = _workspace(body.get("workspaceId"))
         with transaction.atomic():
             command = submit.create(
@@ -228,7 +226,7 @@ class Commands(OfKind, ApiView):
                 kind=self.kind,
                 shown=self.shown(body),
             )
-        return Response(self._created(command, config, body, request))
+        return self._created(command, config, body, request)
 
     def shown(self, body: Json) -> submit.Shown:
         """What a TensorBoard shows; nothing for the others."""
@@ -246,16 +244,14 @@ class Commands(OfKind, ApiView):
 
 
 def _chosen(query: Json, kind: Job.Kind) -> QuerySet[Command]:
-    rows = tasks.with_parts().filter(job__kind=kind)
-    if query.get("users"):
-        rows = rows.filter(owner__username__in=query["users"])
-    if query.get("userIds"):
-        rows = rows.filter(owner_id__in=query["userIds"])
-    if query.get("workspaceId"):
-        rows = rows.filter(workspace_number=query["workspaceId"])
-    if query.get("phases"):
-        rows = rows.filter(phases.where(*query["phases"]))
-    return rows
+    rows = encoding.narrowed(
+        tasks.with_parts().filter(job__kind=kind),
+        query,
+        users="owner__username__in",
+        userIds="owner_id__in",
+        workspaceId="workspace_number",
+    )
+    return rows.filter(phases.where(*query["phases"])) if query.get("phases") else rows
 
 
 def _config(body: Json, kind: Job.Kind) -> CommandConfig:
@@ -272,9 +268,7 @@ def _config(body: Json, kind: Job.Kind) -> CommandConfig:
 def _workspace(number: int | None) -> int:
     if not number or number == 1:
         return 1
-    workspace = Workspace.objects.filter(pk=number).first()
-    if workspace is None:
-        raise Missing(f"workspace {number} not found")
+    workspace = existing(Workspace.objects, "workspace", pk=number)
     places.require_open(workspace)
     return number
 
@@ -282,35 +276,67 @@ def _workspace(number: int | None) -> int:
 class OneCommand(OfKind, ApiView):
     """One command with its config."""
 
-    answers = ANSWERS.one
+    part = "one"
 
-    def get(self, request: Request, command_id: str) -> Response:
+    def get(self, request: Request, command_id: str) -> Json:
         row = self.find(command_id)
-        return Response({self.noun: self.encoded(row, request), "config": row.effective_config})
+        return {self.noun: self.encoded(row, request), "config": row.effective_config}
 
 
 class CommandKill(OfKind, ApiView):
     """Kill a command immediately. An ended one is left unchanged."""
 
-    answers = ANSWERS.changed
+    part = "changed"
 
-    def post(self, request: Request, command_id: str) -> Response:
+    def post(self, request: Request, command_id: str) -> Json:
         command = self.find(command_id).command
         require_owner(person(request), command)
         transitions.kill(command.pk, actor=actor(request))
-        return Response({self.noun: self.encoded(self.find(str(command.pk)), request)})
+        return {self.noun: self.encoded(self.find(str(command.pk)), request)}
 
 
 class CommandPriority(OfKind, ApiView):
     """Set the priority of a command that has not ended."""
 
     bodies = {"POST": NewPriority}
-    answers = ANSWERS.changed
+    part = "changed"
 
-    def post(self, request: Request, command_id: str) -> Response:
+    def post(self, request: Request, command_id: str) -> Json:
         priority = self.body(request)["priority"]
         command = self.find(command_id).command
         update = queue_edits.Update(str(command.job_id), priority=priority)
         with refused_as(Code.INVALID):
             queue_edits.apply([update], actor=actor(request), role=person(request).acting_role)
-        return Response({self.noun: self.encoded(self.find(str(command.pk)), request)})
+        return {self.noun: self.encoded(self.find(str(command.pk)), request)}
+
+
+class NewService(NewCommand):
+    """`config` may be left out, or be an object, or YAML as text."""
+
+    config = serializers.JSONField(required=False, allow_null=True)
+    preview = serializers.BooleanField(required=False, allow_null=True)
+
+
+class ServiceRecord(CommandRecord):
+    """A command's record with its address: `serviceAddress` is a path on this server."""
+
+    service_address: Maybe[str] = None
+    ready: Maybe[bool] = None
+    last_used: Maybe[Time] = None
+    idle_timeout_seconds: Maybe[int] = None
+
+
+class OfServiceKind(OfKind):
+    """A kind whose program people use through the server."""
+
+    record: ClassVar[type[CommandRecord]] = ServiceRecord
+
+    def encoded(self, row: TaskRow, request: Request) -> ServiceRecord:
+        service: Service = row.command.service
+        return ServiceRecord.of(
+            super().encoded(row, request),
+            service_address=f"/proxy/{row.command.pk}/",
+            ready=row.is_ready,
+            last_used=service.used_at,
+            idle_timeout_seconds=service.idle_timeout_seconds,
+        )

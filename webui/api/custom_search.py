@@ -6,9 +6,10 @@ The addresses and names of clients up to 0.37 (`determined.searcher`).
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Annotated, Any
 
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.http import HttpRequest
 from pydantic import Field
 
 from accounts import rights
@@ -18,10 +19,10 @@ from experiments.models import Experiment
 from searching import BadSearch
 from searching.custom import Wanted
 from webui.api.allocations import poll
-from webui.api.answers import Answer, Body, Nothing, json_answer
+from webui.api.answers import Answer, Body
 from webui.api.async_views import Principal, async_view, json_body
-from webui.api.errors import BadRequest, Missing
-from webui.api.own import own_experiments
+from webui.api.authentication import own_experiments
+from webui.api.errors import BadRequest, existing
 from webui.waiting.threads import reading
 
 #: how long a client waits for an event before it hears that there is none
@@ -39,16 +40,12 @@ class SearcherEvents(Answer):
     ]
 
 
-@async_view("GET", answer=SearcherEvents)
-async def searcher_events(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
+@async_view("GET")
+async def searcher_events(request: HttpRequest, who: Principal, experiment_id: int) -> SearcherEvents:
     """Events that the program has not answered; waits up to a minute for one."""
     await reading(_own, who, experiment_id, changes=False)
-
-    async def look() -> list[dict[str, Any]] | None:
-        return (await reading(_events, experiment_id)) or None
-
-    found = await poll(f"experiment:{experiment_id}", POLL_SECONDS, look)
-    return json_answer(SearcherEvents(searcher_events=found or []))
+    found = await poll(f"experiment:{experiment_id}", POLL_SECONDS, _events, experiment_id)
+    return SearcherEvents(searcher_events=found or [])
 
 
 class AnsweredEvent(Body):
@@ -62,8 +59,8 @@ class OperationsBody(Body):
     searcher_operations: list[dict[str, Any]] = []
 
 
-@async_view("POST", body=OperationsBody, answer=Nothing)
-async def searcher_operations(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
+@async_view("POST", body=OperationsBody)
+async def searcher_operations(request: HttpRequest, who: Principal, experiment_id: int) -> None:
     """Operations in answer to an event (`triggeredByEvent`), which is removed with all earlier ones.
 
     Repeating an answer has no effect.
@@ -78,26 +75,20 @@ async def searcher_operations(request: HttpRequest, who: Principal, experiment_i
     if not isinstance(operations, list) or len(operations) > MOST_OPERATIONS:
         raise BadRequest(f"searcherOperations: must be a list of at most {MOST_OPERATIONS:,} operations.")
     wanted = [_wanted(each, index) for index, each in enumerate(operations)]
-    await reading(_operate, experiment_id, wanted, event["id"], _actor(who))
-    return JsonResponse({})
+    actor = f"user:{who.username}" if isinstance(who, User) else "searcher"
+    await reading(_operate, experiment_id, wanted, event["id"], actor)
 
 
 def _own(who: Principal, experiment_id: int, *, changes: bool) -> None:
     """Raises Missing, also to the run of another experiment, and Forbidden to people who may not change it."""
     own_experiments(who, experiment_id)
-    experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
-    if experiment is None:
-        raise Missing(f"experiment {experiment_id} not found")
+    experiment = existing(Experiment.objects.select_related("owner"), "experiment", pk=experiment_id)
     if changes and isinstance(who, User):
         rights.require_owner(who, experiment)
 
 
-def _actor(who: Principal) -> str:
-    return f"user:{who.username}" if isinstance(who, User) else "searcher"
-
-
-def _events(experiment_id: int) -> list[dict[str, Any]]:
-    return custom_search.events_of(experiment_id)
+def _events(experiment_id: int) -> list[dict[str, Any]] | None:
+    return custom_search.events_of(experiment_id) or None
 
 
 def _operate(experiment_id: int, wanted: list[Wanted], event_id: int, actor: str) -> None:
@@ -137,22 +128,14 @@ def _trial_operation(content: dict[str, Any]) -> Wanted:
     return Wanted("validate_after", str(after["requestId"]), length=int(after["length"]))
 
 
-def _close(content: dict[str, Any]) -> Wanted:
-    return Wanted("close", str(content["requestId"]))
-
-
-def _progress(content: dict[str, Any]) -> Wanted:
-    return Wanted("progress", progress=float(content.get("progress") or 0.0))
-
-
 def _shut_down(content: dict[str, Any]) -> Wanted:
     return Wanted("shut_down", failure=bool(content.get("failure")), cancel=bool(content.get("cancel")))
 
 
-_READ = {
+_READ: dict[str, Callable[[dict[str, Any]], Wanted]] = {
     "createTrial": _create,
     "trialOperation": _trial_operation,
-    "closeTrial": _close,
-    "setSearcherProgress": _progress,
+    "closeTrial": lambda content: Wanted("close", str(content["requestId"])),
+    "setSearcherProgress": lambda content: Wanted("progress", progress=float(content.get("progress") or 0)),
     "shutDown": _shut_down,
 }

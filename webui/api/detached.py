@@ -11,7 +11,6 @@ from django.db import transaction
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.models import Cluster, User
 from dispatch.runs import detached as runs
@@ -26,8 +25,9 @@ from logs import store as log_store
 from logs.lines import STDERR, STDOUT, NewLine, blocks_of, raw, text_of
 from shown import trials as shown_trials
 from trainmaster.runner.levels import level_of
-from webui.api.answers import Answer, Body, Maybe, Nothing, Stored
-from webui.api.errors import BadRequest, Missing
+from webui.api import encoding
+from webui.api.answers import Answer, Body, Maybe, Stored
+from webui.api.errors import BadRequest, Missing, existing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import encode_trial
 from webui.api.trials import TrialAnswer, find, find_to_report
@@ -52,24 +52,23 @@ class Trials(ApiView):
     """Create a trial of an unmanaged experiment; with PUT, get the one with this external id, created if necessary."""
 
     bodies = {"POST": NewTrial, "PUT": NamedTrial}
-    answers = dict.fromkeys(("POST", "PUT"), TrialAnswer)
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> TrialAnswer:
         return self._answer(request, self.body(request), None)
 
-    def put(self, request: Request) -> Response:
+    def put(self, request: Request) -> TrialAnswer:
         body = self.body(request)
         return self._answer(request, body["createTrialRequest"], body["externalTrialId"])
 
     @transaction.atomic
-    def _answer(self, request: Request, wanted: Json, external_id: str | None) -> Response:
+    def _answer(self, request: Request, wanted: Json, external_id: str | None) -> TrialAnswer:
         experiment = _unmanaged(request, wanted["experimentId"])
         trial = experiment.trials.filter(external_id=external_id).first() if external_id is not None else None
         if trial is None:
             trial = detached.create_trial(
                 experiment, wanted.get("hparams") or {}, external_id=external_id, actor=actor(request)
             )
-        return Response(TrialAnswer(trial=encode_trial(shown_trials.with_numbers().get(pk=trial.pk))))
+        return TrialAnswer(trial=encode_trial(shown_trials.with_numbers().get(pk=trial.pk)))
 
 
 def _unmanaged(request: Request, experiment_id: int) -> Experiment:
@@ -86,24 +85,20 @@ def _unmanaged(request: Request, experiment_id: int) -> Experiment:
 class TrialByExternalId(ApiView):
     """The trial with this external id, in the experiment with this external id."""
 
-    answers = {"GET": TrialAnswer}
-
-    def get(self, request: Request, experiment: str, trial: str) -> Response:
+    def get(self, request: Request, experiment: str, trial: str) -> TrialAnswer:
         row = (
             shown_trials.with_numbers().filter(experiment__external_id=experiment, external_id=trial).first()
         )
         if row is None:
             raise Missing(f"trial {trial} of experiment {experiment} not found")
-        return Response(TrialAnswer(trial=encode_trial(row)))
+        return TrialAnswer(trial=encode_trial(row))
 
 
 class StartBody(serializers.Serializer[Any]):
     trialId = serializers.IntegerField(required=False)
     resume = serializers.BooleanField(required=False, default=False, allow_null=True)
     members = serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=MOST_MEMBERS)
-    hosts = serializers.ListField(
-        child=serializers.CharField(max_length=128, allow_blank=True), required=False, allow_null=True
-    )
+    hosts = encoding.list_of(serializers.CharField(max_length=128, allow_blank=True), allow_null=True)
 
 
 class ClusterName(Answer):
@@ -146,21 +141,19 @@ class TrialStart(ApiView):
     """Start an attempt of a trial. With `members`, the answer has what their runners need, and the run token."""
 
     bodies = {"POST": StartBody}
-    answers = {"POST": StartedAttempt}
 
-    def post(self, request: Request, trial_id: int) -> Response:
+    def post(self, request: Request, trial_id: int) -> StartedAttempt:
         require_owner(person(request), find(request, trial_id).experiment)
         body = self.body(request)
         machines = _machines(body)
         allocation = runs.start(trial_id, machines, resume=bool(body.get("resume")), actor=actor(request))
         trial = Trial.objects.select_related("experiment", "latest_checkpoint").get(pk=trial_id)
-        answer = StartedAttempt(
+        return StartedAttempt(
             trial_run_id=allocation.number,
             steps_completed=trial.steps_completed,
             latest_checkpoint=str(trial.latest_checkpoint.pk) if trial.latest_checkpoint else None,
             run=_run(trial, allocation) if body.get("members") else None,
         )
-        return Response(answer)
 
 
 def _machines(body: Json) -> list[str]:
@@ -209,11 +202,9 @@ class RunPrepare(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": PrepareBody}
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> None:
         find_to_report(request, self.body(request)["runId"])
-        return Response({})
 
 
 class MetadataBody(serializers.Serializer[Any]):
@@ -230,16 +221,15 @@ class RunMetadata(ApiView):
 
     run_methods = frozenset({"GET", "POST"})
     bodies = {"POST": MetadataBody}
-    answers = dict.fromkeys(("GET", "POST"), MetadataAnswer)
 
-    def get(self, request: Request, trial_id: int) -> Response:
-        return Response(MetadataAnswer(metadata=find(request, trial_id).metadata))
+    def get(self, request: Request, trial_id: int) -> MetadataAnswer:
+        return MetadataAnswer(metadata=find(request, trial_id).metadata)
 
-    def post(self, request: Request, trial_id: int) -> Response:
+    def post(self, request: Request, trial_id: int) -> MetadataAnswer:
         metadata = self.body(request)["metadata"]
         find_to_report(request, trial_id)
         Trial.objects.filter(pk=trial_id).update(metadata=metadata)
-        return Response(MetadataAnswer(metadata=metadata))
+        return MetadataAnswer(metadata=metadata)
 
 
 class ShippedLine(Body):
@@ -259,9 +249,8 @@ class TaskLogs(ApiView):
     """
 
     described_bodies = {"POST": list[ShippedLine]}
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> None:
         body: Any = request.data
         rows = body.get("logs") if isinstance(body, dict) else body
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
@@ -273,13 +262,10 @@ class TaskLogs(ApiView):
             trial = _detached_trial(person(request), task_id)
             runs.sign_of_life(trial)
             _store(task_id, lines)
-        return Response({})
 
 
 def _detached_trial(user: User, task_id: str) -> Trial:
-    trial = Trial.objects.select_related("experiment").filter(task_id=task_id).first()
-    if trial is None:
-        raise Missing(f"task {task_id} not found")
+    trial = existing(Trial.objects.select_related("experiment"), "task", task_id=task_id)
     require_owner(user, trial.experiment)
     if not trial.experiment.unmanaged:
         raise BadRequest(f"task {task_id} is run by the queue: its hosts ship its log.")

@@ -10,7 +10,6 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from webui.api import answers, examples
 from webui.api.async_routes import described
@@ -41,10 +40,8 @@ def schema() -> Json:
 class OpenApi(ApiView):
     """This description."""
 
-    answers = {"GET": Json}
-
-    def get(self, request: Request) -> Response:
-        return Response(schema())
+    def get(self, request: Request) -> Json:
+        return schema()
 
 
 @login_required

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,11 +27,6 @@ def times(microseconds: Integers) -> list[str]:
     return [f"{text}Z" for text in texts]
 
 
-def without_none(row: dict[str, Any]) -> dict[str, Any]:
-    """Optional fields are absent rather than null."""
-    return {name: value for name, value in row.items() if value is not None}
-
-
 class PageQuery(serializers.Serializer[Any]):
     """`limit` 0 means 100, -1 everything, -2 the pagination alone."""
 
@@ -44,12 +39,6 @@ class PageQuery(serializers.Serializer[Any]):
     )
 
 
-def bounds(query: dict[str, Any], total: int) -> tuple[int, int]:
-    """First and one-past-last index of the page."""
-    start = min(query["offset"], total)
-    return start, min(start + rows_asked(query), total)
-
-
 def rows_asked(query: dict[str, Any]) -> int:
     """How many rows the page may have."""
     limit = query["limit"] or DEFAULT_LIMIT
@@ -57,12 +46,12 @@ def rows_asked(query: dict[str, Any]) -> int:
 
 
 def pagination(query: dict[str, Any], total: int) -> Pagination:
-    start, end = bounds(query, total)
+    start = min(query["offset"], total)
     return Pagination(
         offset=query["offset"],
         limit=query["limit"] or DEFAULT_LIMIT,
         start_index=start,
-        end_index=end,
+        end_index=min(start + rows_asked(query), total),
         total=total,
     )
 
@@ -86,8 +75,15 @@ def cut(
     """Return the rows of one page, and which of all rows they are."""
     if total is None:
         total = rows.count() if isinstance(rows, QuerySet) else len(rows)
-    start, end = bounds(query, total)
-    return list(rows[start:end]) if end > start else [], pagination(query, total)
+    shown = pagination(query, total)
+    start, end = shown.start_index, shown.end_index
+    return list(rows[start:end]) if end > start else [], shown
+
+
+def narrowed(rows: QuerySet[Row], query: dict[str, Any], **lookups: str) -> QuerySet[Row]:
+    """The rows that fit the query, by the lookup of each of its names; null, 0 and what is empty ask for nothing."""
+    asked = {lookup: query.get(name) for name, lookup in lookups.items()}
+    return rows.filter(**{lookup: value for lookup, value in asked.items() if value or value is False})
 
 
 def ordering(query: dict[str, Any], fields: dict[str, str], default: str, tie: str = "pk") -> list[OrderBy]:
@@ -103,5 +99,11 @@ def ordering(query: dict[str, Any], fields: dict[str, str], default: str, tie: s
     ]
 
 
-def sort_field(fields: dict[str, str]) -> serializers.ChoiceField:
+def list_of(child: serializers.Field[Any, Any, Any, Any], **options: Any) -> serializers.ListField:
+    """A field that may be left out, and may be repeated in a query string."""
+    return serializers.ListField(child=child, required=False, **options)
+
+
+def sort_field(fields: Iterable[str]) -> serializers.ChoiceField:
+    """What a list can be sorted by."""
     return serializers.ChoiceField(required=False, choices=["SORT_BY_UNSPECIFIED", *fields])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 from django.core.exceptions import PermissionDenied
 from django.db import DataError, InterfaceError, OperationalError
+from django.db.models import Manager, Model, QuerySet
 from django.http import Http404, JsonResponse
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -18,6 +19,8 @@ from webui import full_disk
 from webui.refusals import STATUS
 
 log = logging.getLogger(__name__)
+
+Row = TypeVar("Row", bound=Model)
 
 #: A client that finds the database away comes back after this long.
 RETRY_AFTER_SECONDS = 2
@@ -30,6 +33,15 @@ TooLarge = partial(Refusal, code=Code.TOO_LARGE)
 Conflict = partial(Refusal, code=Code.CONFLICT)
 Missing = partial(Refusal, code=Code.NOT_FOUND)
 Forbidden = partial(Refusal, code=Code.FORBIDDEN)
+
+
+def existing(rows: Manager[Row] | QuerySet[Row], noun: str, **by: Any) -> Row:
+    """The first of the rows that has this value. Raises Missing, which names it: `host gpu1 not found`."""
+    row = rows.filter(**by).first()
+    if row is None:
+        (value,) = by.values()
+        raise Missing(f"{noun} {value} not found")
+    return row
 
 
 def body(code: int, sentence: str) -> dict[str, Any]:

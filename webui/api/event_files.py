@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments import event_files
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES
-from webui.api.answers import Nothing
-from webui.api.errors import Conflict, Missing
+from webui.api.errors import Conflict, existing
 from webui.api.permissions import person, require_owner
 from webui.api.views import ApiView
 
@@ -17,12 +15,8 @@ from webui.api.views import ApiView
 class EventFiles(ApiView):
     """Delete the event files that the server keeps for an ended experiment. Its metrics are kept."""
 
-    answers = {"DELETE": Nothing}
-
-    def delete(self, request: Request, experiment_id: int) -> Response:
-        experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
-        if experiment is None:
-            raise Missing(f"experiment {experiment_id} not found")
+    def delete(self, request: Request, experiment_id: int) -> None:
+        experiment = existing(Experiment.objects.select_related("owner"), "experiment", pk=experiment_id)
         require_owner(person(request), experiment)
         if experiment.state not in EXPERIMENT_END_STATES:
             raise Conflict(
@@ -30,4 +24,3 @@ class EventFiles(ApiView):
                 "it has ended."
             )
         event_files.delete(experiment_id)
-        return Response({})

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.models import User
 from accounts.refusals import Code, Refusal
@@ -18,8 +17,9 @@ from experiments.actions import ACTIONS
 from experiments.models import Experiment, Project
 from shown.experiments import with_numbers
 from submissions.config.reading import read_yaml
-from webui.api.answers import Answer, Nothing
-from webui.api.errors import Missing
+from webui.api import encoding
+from webui.api.answers import Answer
+from webui.api.errors import Missing, existing
 from webui.api.experiment_encoding import ExperimentRecord, encode_experiment
 from webui.api.experiment_filters import Filters, filters_of
 from webui.api.experiments import find
@@ -31,9 +31,7 @@ Step = Callable[[int], object]
 
 def act(user: User, experiment_id: int, step: Step) -> None:
     """Take the step with one experiment of the user's. Raises Refusal."""
-    experiment = Experiment.objects.select_related("owner").filter(pk=experiment_id).first()
-    if experiment is None:
-        raise Missing(f"experiment {experiment_id} not found")
+    experiment = existing(Experiment.objects.select_related("owner"), "experiment", pk=experiment_id)
     require_owner(user, experiment)
     step(experiment_id)
 
@@ -46,16 +44,14 @@ class ExperimentAction(ApiView):
     """Apply an action to an experiment. Canceling or killing an ended one has no effect."""
 
     action: ClassVar[str] = ""
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request, experiment_id: int) -> Response:
+    def post(self, request: Request, experiment_id: int) -> None:
         try:
             act(person(request), experiment_id, _step(self.action, actor(request)))
         except Refusal as refusal:
             if self.action == "activate" and refusal.code is Code.ENDED:
                 raise Missing(str(refusal)) from refusal  # Determined answers so
             raise
-        return Response({})
 
 
 class ContinueBody(serializers.Serializer[Any]):
@@ -74,28 +70,16 @@ class ExperimentContinue(ApiView):
     """Continue an ended experiment from the latest checkpoints of its trials, optionally with config changes."""
 
     bodies = {"POST": ContinueBody}
-    answers = {"POST": ContinuedExperiment}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> ContinuedExperiment:
         body, user = self.body(request), person(request)
         require_owner(user, find(body["id"]))
-        anew = go_on(body["id"], body.get("overrideConfig") or "", who=actor(request), role=user.acting_role)
-        notices = [f"Trial {pk} has no checkpoint and starts again from step 0." for pk in anew]
-        return Response(
-            ContinuedExperiment(
-                experiment=encode_experiment(find(body["id"]), full=True),
-                notices=notices,
-            )
-        )
-
-
-def go_on(experiment_id: int, changes: str, *, who: str, role: str) -> list[int]:
-    """Continue it with these changes to its config, as YAML; the ids of trials that begin anew.
-
-    Those have no checkpoint to go on from. Raises Refusal.
-    """
-    values = read_yaml(changes, "change of the config") if changes.strip() else {}
-    return continuing.go_on(experiment_id, values, actor=who, role=role).anew
+        changes = body.get("overrideConfig") or ""
+        values = read_yaml(changes, "change of the config") if changes.strip() else {}
+        done = continuing.go_on(body["id"], values, actor=actor(request), role=user.acting_role)
+        notices = [f"Trial {pk} has no checkpoint and starts again from step 0." for pk in done.anew]
+        encoded = encode_experiment(find(body["id"]), full=True)
+        return ContinuedExperiment(experiment=encoded, notices=notices)
 
 
 class MoveBody(serializers.Serializer[Any]):
@@ -104,28 +88,23 @@ class MoveBody(serializers.Serializer[Any]):
 
 
 def _destination(project_id: int) -> Project:
-    project = Project.objects.select_related("workspace").filter(pk=project_id).first()
-    if project is None:
-        raise Missing(f"project {project_id} not found")
-    return project
+    return existing(Project.objects.select_related("workspace"), "project", pk=project_id)
 
 
 class ExperimentMove(ApiView):
     """Move an experiment to another project."""
 
     bodies = {"POST": MoveBody}
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request, experiment_id: int) -> Response:
+    def post(self, request: Request, experiment_id: int) -> None:
         project = _destination(self.body(request)["destinationProjectId"])
         act(person(request), experiment_id, lambda pk: edits.move(pk, project))
-        return Response({})
 
 
 class BulkBody(serializers.Serializer[Any]):
     """The experiments: by id, or all in the project that match the filters."""
 
-    experimentIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
+    experimentIds = encoding.list_of(serializers.IntegerField(), allow_null=True)
     filters = Filters(required=False, allow_null=True)
     destinationProjectId = serializers.IntegerField(required=False)
 
@@ -144,12 +123,11 @@ class BulkAction(ApiView):
 
     action: ClassVar[str] = ""
     bodies = {"POST": BulkBody, "DELETE": BulkBody}
-    answers: ClassVar[Mapping[str, Any]] = dict.fromkeys(("POST", "PUT", "DELETE"), BulkAnswer)
 
-    def post(self, request: Request, project_id: int) -> Response:
+    def post(self, request: Request, project_id: int) -> BulkAnswer:
         body, user = self.body(request), person(request)
         step = self._step(body, actor(request))
-        return Response(BulkAnswer(results=[_result(user, pk, step) for pk in _meant(body, project_id)]))
+        return BulkAnswer(results=[_result(user, pk, step) for pk in _meant(body, project_id)])
 
     def _step(self, body: Json, who: str) -> Step:
         if self.action != "move":
@@ -166,7 +144,7 @@ class BulkDelete(BulkAction):
     action = "delete"
     http_method_names = ["delete", "options"]
 
-    def delete(self, request: Request, project_id: int) -> Response:
+    def delete(self, request: Request, project_id: int) -> BulkAnswer:
         return self.post(request, project_id)
 
 

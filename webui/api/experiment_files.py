@@ -10,20 +10,16 @@ from typing import Annotated, Any
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments.models import Experiment
 from submissions import contexts
 from webui.api.answers import Answer, Maybe, Time
-from webui.api.errors import Missing
+from webui.api.errors import existing
 from webui.api.views import ApiView, Json
 
 
 def _experiment(experiment_id: int) -> Experiment:
-    experiment = Experiment.objects.select_related("context").filter(pk=experiment_id).first()
-    if experiment is None:
-        raise Missing(f"experiment {experiment_id} not found")
-    return experiment
+    return existing(Experiment.objects.select_related("context"), "experiment", pk=experiment_id)
 
 
 class ModelDefAnswer(Answer):
@@ -53,20 +49,16 @@ class FileAnswer(Answer):
 class ModelDef(ApiView):
     """The context folder as tar.gz, in base64."""
 
-    answers = {"GET": ModelDefAnswer}
-
-    def get(self, request: Request, experiment_id: int) -> Response:
+    def get(self, request: Request, experiment_id: int) -> ModelDefAnswer:
         archive = contexts.targz(_experiment(experiment_id).context)
-        return Response(ModelDefAnswer(b64_tgz=base64.b64encode(archive).decode()))
+        return ModelDefAnswer(b64_tgz=base64.b64encode(archive).decode())
 
 
 class FileTree(ApiView):
     """Names, sizes and types of the files."""
 
-    answers = {"GET": FileTreeAnswer}
-
-    def get(self, request: Request, experiment_id: int) -> Response:
-        return Response(FileTreeAnswer(files=tree(_experiment(experiment_id).context.listing)))
+    def get(self, request: Request, experiment_id: int) -> FileTreeAnswer:
+        return FileTreeAnswer(files=tree(_experiment(experiment_id).context.listing))
 
 
 def tree(listing: list[Json]) -> list[FileNode]:
@@ -113,8 +105,7 @@ class File(ApiView):
 
     viewer_methods = frozenset({"POST"})
     bodies = {"POST": FileBody}
-    answers = {"POST": FileAnswer}
 
-    def post(self, request: Request, experiment_id: int) -> Response:
+    def post(self, request: Request, experiment_id: int) -> FileAnswer:
         content = contexts.read_file(_experiment(experiment_id).context, self.body(request)["path"])
-        return Response(FileAnswer(file=base64.b64encode(content).decode()))
+        return FileAnswer(file=base64.b64encode(content).decode())

@@ -42,22 +42,18 @@ STATES = [*_PHASES, *_NEVER, *(f"STATE_{state}" for state in ExperimentState)]
 class Filters(serializers.Serializer[Any]):
     name = serializers.CharField(required=False, allow_blank=True, allow_null=True)
     description = serializers.CharField(required=False, allow_blank=True, allow_null=True)
-    labels = serializers.ListField(child=serializers.CharField(), required=False, allow_null=True)
+    labels = encoding.list_of(serializers.CharField(), allow_null=True)
     archived = serializers.BooleanField(required=False, allow_null=True, default=None)
-    states = serializers.ListField(
-        child=serializers.ChoiceField(choices=STATES), required=False, allow_null=True
-    )
-    users = serializers.ListField(child=serializers.CharField(), required=False, allow_null=True)
-    userIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
+    states = encoding.list_of(serializers.ChoiceField(choices=STATES), allow_null=True)
+    users = encoding.list_of(serializers.CharField(), allow_null=True)
+    userIds = encoding.list_of(serializers.IntegerField(), allow_null=True)
     projectId = serializers.IntegerField(required=False, allow_null=True)
-    excludedExperimentIds = serializers.ListField(
-        child=serializers.IntegerField(), required=False, allow_null=True
-    )
+    excludedExperimentIds = encoding.list_of(serializers.IntegerField(), allow_null=True)
 
 
 class ExperimentsQuery(encoding.PageQuery, Filters):
     sortBy = encoding.sort_field(SORT)
-    ids = serializers.ListField(child=serializers.IntegerField(), required=False)
+    ids = encoding.list_of(serializers.IntegerField())
     resourcePool = serializers.CharField(required=False)
     showTrialData = serializers.BooleanField(required=False)
 

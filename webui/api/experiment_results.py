@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments import counts, edits
 from experiments.metric_reports import better
@@ -31,28 +30,26 @@ class ExperimentTrials(ApiView):
     """The trials of an experiment."""
 
     queries = {"GET": TrialsQuery}
-    answers = {"GET": TrialsAnswer}
 
-    def get(self, request: Request, experiment_id: int) -> Response:
+    def get(self, request: Request, experiment_id: int) -> TrialsAnswer:
         find(experiment_id)
         query = self.query(request)
         rows = shown_trials.in_states(
             shown_trials.with_numbers().filter(experiment_id=experiment_id), query.get("states")
         )
         rows = rows.order_by(*encoding.ordering(query, TRIAL_SORT, "id", tie="id"))
-        return Response(encoding.page(TrialsAnswer, rows, query, encode_trial))
+        return encoding.page(TrialsAnswer, rows, query, encode_trial)
 
 
 class ExperimentCheckpoints(ApiView):
     """The checkpoints of all trials of an experiment."""
 
     queries = {"GET": CheckpointsQuery}
-    answers = {"GET": CheckpointsAnswer}
 
-    def get(self, request: Request, experiment_id: int) -> Response:
+    def get(self, request: Request, experiment_id: int) -> CheckpointsAnswer:
         experiment = find(experiment_id)
         rows = Checkpoint.objects.filter(trial__experiment_id=experiment_id)
-        return Response(page_of(rows, experiment, self.query(request)))
+        return page_of(rows, experiment, self.query(request))
 
 
 class BestSoFar(Answer):
@@ -68,9 +65,7 @@ class HistoryAnswer(Answer):
 class ValidationHistory(ApiView):
     """Each validation that was better than all earlier ones."""
 
-    answers = {"GET": HistoryAnswer}
-
-    def get(self, request: Request, experiment_id: int) -> Response:
+    def get(self, request: Request, experiment_id: int) -> HistoryAnswer:
         experiment = find(experiment_id)
         metric, smaller = experiment.searcher_metric, experiment.smaller_is_better
         trials = list(experiment.trials.values_list("pk", flat=True))
@@ -85,7 +80,7 @@ class ValidationHistory(ApiView):
             entries.append(
                 BestSoFar(trial_id=report.trial_id, end_time=report.reported_at, searcher_metric=value)
             )
-        return Response(HistoryAnswer(validation_history=entries))
+        return HistoryAnswer(validation_history=entries)
 
 
 class MetricAnswer(Answer):
@@ -96,14 +91,13 @@ class BestMetric(ApiView):
     """The best value of the searcher's metric so far; 404 when there is none."""
 
     run_methods = frozenset({"GET"})
-    answers = {"GET": MetricAnswer}
 
-    def get(self, request: Request, experiment_id: int) -> Response:
+    def get(self, request: Request, experiment_id: int) -> MetricAnswer:
         refuse_other_runs(request, experiment_id)
         experiment = find(experiment_id)
         if experiment.best_metric is None:
             raise Missing(f"experiment {experiment_id} has no validation with its searcher's metric yet")
-        return Response(MetricAnswer(metric=experiment.best_metric))
+        return MetricAnswer(metric=experiment.best_metric)
 
 
 class LabelsAnswer(Answer):
@@ -113,29 +107,25 @@ class LabelsAnswer(Answer):
 class AllLabels(ApiView):
     """All labels in use, most used first."""
 
-    answers = {"GET": LabelsAnswer}
-
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> LabelsAnswer:
         rows = LabelCount.objects.all()
         if project := request.query_params.get("projectId"):
             rows = rows.filter(project_id=as_id(project))
-        return Response(LabelsAnswer(labels=counts.labels(rows)))
+        return LabelsAnswer(labels=counts.labels(rows))
 
 
 class ExperimentLabel(ApiView):
     """Add a label to an experiment, or remove it."""
 
-    answers = dict.fromkeys(("PUT", "DELETE"), LabelsAnswer)
-
-    def put(self, request: Request, experiment_id: int, label: str) -> Response:
+    def put(self, request: Request, experiment_id: int, label: str) -> LabelsAnswer:
         return self._change(request, experiment_id, label, True)
 
-    def delete(self, request: Request, experiment_id: int, label: str) -> Response:
+    def delete(self, request: Request, experiment_id: int, label: str) -> LabelsAnswer:
         return self._change(request, experiment_id, label, False)
 
-    def _change(self, request: Request, experiment_id: int, label: str, there: bool) -> Response:
+    def _change(self, request: Request, experiment_id: int, label: str, there: bool) -> LabelsAnswer:
         experiment = find(experiment_id)
         require_owner(person(request), experiment)
         others = [known for known in experiment.labels if known != label]
         labels = edits.edit(experiment_id, labels=[*others, label] if there else others).labels
-        return Response(LabelsAnswer(labels=labels))
+        return LabelsAnswer(labels=labels)

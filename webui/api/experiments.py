@@ -9,7 +9,6 @@ from django.db import IntegrityError, transaction
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts import rights
 from accounts.models import User
@@ -26,15 +25,14 @@ from submissions.config.reading import read_yaml
 from submissions.models import Context
 from trainmaster import yamltext
 from webui.api import encoding
-from webui.api.answers import Answer, Maybe, Nothing, Pagination
-from webui.api.authentication import RunPrincipal
+from webui.api.answers import Answer, Maybe, Pagination
+from webui.api.authentication import own_experiments
 from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import BadRequest, Missing, existing
 from webui.api.experiment_encoding import ExperimentDraft, ExperimentRecord, encode_experiment
 from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, filters_of, total
 from webui.api.job_queue_rows import JobSummary, summary_of
 from webui.api.launch_warnings import warnings_for
-from webui.api.own import own_experiments
 from webui.api.permissions import actor, idempotency_key, person, require_owner
 from webui.api.views import ApiView, Json
 
@@ -42,9 +40,8 @@ from webui.api.views import ApiView, Json
 class NewExperiment(serializers.Serializer[Any]):
     config = serializers.CharField(trim_whitespace=False)
     # no serializer for each: a folder has thousands, and submissions.contexts checks them
-    modelDefinition = serializers.ListField(
-        child=serializers.DictField(),
-        required=False,
+    modelDefinition = encoding.list_of(
+        serializers.DictField(),
         allow_null=True,
         help_text="each file: {path, type (tar's flag as a number), content (base64), mtime, mode}",
     )
@@ -66,9 +63,7 @@ class ExperimentPatch(serializers.Serializer[Any]):
     name = serializers.CharField(required=False, allow_null=True, max_length=255)
     description = serializers.CharField(required=False, allow_null=True, allow_blank=True)
     notes = serializers.CharField(required=False, allow_null=True, allow_blank=True, trim_whitespace=False)
-    labels = serializers.ListField(
-        child=serializers.CharField(max_length=128), required=False, allow_null=True
-    )
+    labels = encoding.list_of(serializers.CharField(max_length=128), allow_null=True)
     resources = PatchResources(required=False, allow_null=True)
     checkpointStorage = PatchCheckpointStorage(required=False, allow_null=True)
 
@@ -107,10 +102,7 @@ class ValidatedExperiment(Answer):
 
 def find(experiment_id: int) -> Any:
     """The experiment with its numbers. Raises Missing."""
-    experiment = with_numbers().filter(pk=experiment_id).first()
-    if experiment is None:
-        raise Missing(f"experiment {experiment_id} not found")
-    return experiment
+    return existing(with_numbers(), "experiment", pk=experiment_id)
 
 
 class Experiments(ApiView):
@@ -118,17 +110,16 @@ class Experiments(ApiView):
 
     bodies = {"POST": NewExperiment}
     queries = {"GET": ExperimentsQuery}
-    answers = {"GET": ExperimentsAnswer, "POST": SubmittedExperiment | ValidatedExperiment}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> ExperimentsAnswer:
         query = self.query(request)
         filters = filters_of(query)
         rows = by_id(filters.of(with_numbers()), request.query_params)
         rows = rows.order_by(*encoding.ordering(query, SORT, "id", tie="id"))
         known = total(filters, request.query_params)
-        return Response(encoding.page(ExperimentsAnswer, rows, query, encode_experiment, known))
+        return encoding.page(ExperimentsAnswer, rows, query, encode_experiment, known)
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> SubmittedExperiment | ValidatedExperiment:
         body, user = self.body(request), person(request)
         parent = _parent(body.get("parentId"))
         body["config"] = _with_secrets(body["config"], parent, user)
@@ -136,30 +127,29 @@ class Experiments(ApiView):
         project = _project(config, body.get("projectId"))
         if body.get("validateOnly"):
             told = _validate_only(config, body, parent, user)
-            return Response(_skeleton(config, project, user, told))
-        return Response(_create(request, body, config, project, parent))
+            return _skeleton(config, project, user, told)
+        return _create(request, body, config, project, parent)
 
 
 class ExperimentByExternalId(ApiView):
     """The unmanaged experiment with this external id, created if necessary."""
 
     bodies = {"PUT": NewExperiment}
-    answers = {"PUT": SubmittedExperiment | ExperimentAnswer}
 
-    def put(self, request: Request, external_id: str) -> Response:
+    def put(self, request: Request, external_id: str) -> SubmittedExperiment | ExperimentAnswer:
         body = self.body(request)
         if not body.get("unmanaged"):
             raise BadRequest("Only unmanaged experiments have an external id: send unmanaged: true.")
         if found := self._found(request, external_id):
-            return Response(found)
+            return found
         config = _config(body)
         project, parent = _project(config, body.get("projectId")), _parent(body.get("parentId"))
         try:
             with transaction.atomic():
-                return Response(_create(request, body, config, project, parent, external_id))
+                return _create(request, body, config, project, parent, external_id)
         except IntegrityError:  # somebody was faster
             if found := self._found(request, external_id):
-                return Response(found)
+                return found
             raise
 
     def _found(self, request: Request, external_id: str) -> ExperimentAnswer | None:
@@ -210,12 +200,10 @@ def _project(config: ExperimentConfig, project_id: int | None) -> Project:
         raise BadRequest("workspace and project must be set both or neither in the config.")
     if config.project:
         project = projects.filter(name=config.project, workspace__name=config.workspace).first()
-        what = f"project {config.project} in workspace {config.workspace}"
+        if project is None:
+            raise Missing(f"project {config.project} in workspace {config.workspace} not found")
     else:
-        project = projects.filter(pk=project_id or 1).first()
-        what = f"project {project_id or 1}"
-    if project is None:
-        raise Missing(f"{what} not found")
+        project = existing(projects, "project", pk=project_id or 1)
     places.require_open(project)
     return project
 
@@ -314,17 +302,16 @@ class OneExperiment(ApiView):
 
     run_methods = frozenset({"GET"})
     bodies = {"PATCH": ExperimentPatch}
-    answers = {"GET": ExperimentAnswer, "PATCH": ChangedExperiment, "DELETE": Nothing}
 
-    def get(self, request: Request, experiment_id: int) -> Response:
+    def get(self, request: Request, experiment_id: int) -> ExperimentAnswer:
         refuse_other_runs(request, experiment_id)
         experiment = find(experiment_id)
         encoded = encode_experiment(experiment, full=True)
         summary = summary_of(experiment.job)
-        return Response(ExperimentAnswer(experiment=encoded, config=encoded.config, job_summary=summary))
+        return ExperimentAnswer(experiment=encoded, config=encoded.config, job_summary=summary)
 
     @transaction.atomic
-    def patch(self, request: Request, experiment_id: int) -> Response:
+    def patch(self, request: Request, experiment_id: int) -> ChangedExperiment:
         body, user = self.body(request), person(request)
         experiment = find(experiment_id)
         require_owner(user, experiment)
@@ -333,13 +320,12 @@ class OneExperiment(ApiView):
         _patch_resources(experiment, body.get("resources") or {}, actor(request), user.acting_role)
         if storage := body.get("checkpointStorage"):
             patch_policy(experiment, storage)
-        return Response(ChangedExperiment(experiment=encode_experiment(find(experiment_id), full=True)))
+        return ChangedExperiment(experiment=encode_experiment(find(experiment_id), full=True))
 
-    def delete(self, request: Request, experiment_id: int) -> Response:
+    def delete(self, request: Request, experiment_id: int) -> None:
         require_owner(person(request), find(experiment_id))
         with refused_as(Code.INVALID):
             transitions.delete(experiment_id, actor=actor(request))
-        return Response({})
 
 
 def _patch_resources(experiment: Experiment, resources: Json, who: str, role: str) -> None:
@@ -356,5 +342,4 @@ def _patch_resources(experiment: Experiment, resources: Json, who: str, role: st
 def refuse_other_runs(request: Request, experiment_id: int) -> None:
     """A run's token reads its own experiment alone."""
     who: Any = request.user
-    if isinstance(who, RunPrincipal):
-        own_experiments(who.allocation, experiment_id)
+    own_experiments(who, experiment_id)

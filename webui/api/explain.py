@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from django.utils import timezone
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.refusals import Code, refused_as
 from dispatch.passes import last_plan
@@ -89,16 +88,14 @@ def found_job(job_id: str) -> Job:
 class Explain(ApiView):
     """A job's place in its queue, the reasons why each waiting task waits, and the job's last edits."""
 
-    answers = {"GET": ExplainAnswer}
-
-    def get(self, request: Request, job_id: str) -> Response:
+    def get(self, request: Request, job_id: str) -> ExplainAnswer:
         job = found_job(job_id)
         now = timezone.now()
         found = blockers(job, now)
         live = list(job.tasks.filter(state__in=[TaskState.WAITING, TaskState.RUNNING]).order_by("created_at"))
         plan = last_plan.of(job.pool)
         row = rows.one(job)
-        answer = ExplainAnswer.of(
+        return ExplainAnswer.of(
             job,
             job_id=str(job.pk),
             resource_pool=job.pool.name,
@@ -106,22 +103,17 @@ class Explain(ApiView):
             explained_at=now,
             tasks=[encode_wait(task, plan, found.get(task.pk)) for task in live],
             edits=[encode_edit(one) for one in queue_history.edits_of(job, RECENT_EDITS)],
-            summary=summary(row) if row else None,
+            summary=summary(row.pool, row) if row else None,
             leaving=row.leaving if row else None,
         )
-        return Response(answer)
 
 
 class JobEdits(ApiView):
     """Who changed what about a job in the queue, and when; newest first."""
 
-    answers = {"GET": EditsAnswer}
-
-    def get(self, request: Request, job_id: str) -> Response:
+    def get(self, request: Request, job_id: str) -> EditsAnswer:
         job = found_job(job_id)
-        return Response(
-            EditsAnswer(edits=[encode_edit(one) for one in queue_history.edits_of(job, MOST_EDITS)])
-        )
+        return EditsAnswer(edits=[encode_edit(one) for one in queue_history.edits_of(job, MOST_EDITS)])
 
 
 def encode_edit(edit: queue_history.JobEdit) -> EditRecord:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from django.db import transaction
+from pydantic import Field
 from rest_framework import serializers, status
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.refusals import Code, Refusal
 from dispatch.ssh.server_key import fingerprint, public_key
@@ -16,14 +16,160 @@ from hosts import registry
 from hosts.models import Host
 from hosts.pools import default_pool
 from shown.hosts import rows
+from shown.hosts.rows import HostRow, SlotRow
 from webui.api import encoding
-from webui.api.agents import host_named, row_named
-from webui.api.answers import Answer, Nothing
+from webui.api.agents import OutsiderRecord, host_named, row_named
+from webui.api.answers import Answer, Maybe, Pagination, Stored, Time
 from webui.api.errors import BadRequest
-from webui.api.host_encoding import HostAnswer, HostsAnswer, encode_host
 from webui.api.job_queue import pool_named
 from webui.api.permissions import actor
+from webui.api.slots import CleaningRecord, HolderRecord, encode_cleaning, encode_holder
 from webui.api.views import ApiView, Json
+
+KeyState = Literal["unknown", "pinned", "changed"]
+
+
+class KeyRecord(Answer):
+    """Fingerprint of the pinned key; fingerprint and full key of the one offered instead."""
+
+    state: KeyState
+    fingerprint: str | None
+    offered: Maybe[str] = None
+    offered_key: Maybe[str] = None
+
+
+class JumpRecord(Answer):
+    address: str
+    port: int
+    user: str
+    host_key: KeyRecord
+
+
+class InterpreterRecord(Answer):
+    """A Python on the host; null: no torch, or torch without CUDA."""
+
+    path: str
+    kind: Literal["path", "conda", "pyenv", "opt", "venv"]
+    version: str
+    prefix: str
+    torch: str | None
+    cuda: str | None
+    torch_error: Annotated[Maybe[str], Field(alias="torch_error")] = None
+
+
+class HostSlotRecord(Answer):
+    index: int
+    kind: str
+    uuid: str
+    brand: str
+    memory_mb: int | None
+    enabled: bool
+    draining: bool
+    missing: bool
+    held_by: HolderRecord | None
+    cleaning: CleaningRecord | None
+    outside: Stored[OutsiderRecord] | None
+
+
+class CheckRecord(Answer):
+    name: str
+    state: Literal["ok", "warn", "fail"]
+    sentence: str
+
+
+class DoctorRecord(Answer):
+    """The doctor's findings; null: not checked yet."""
+
+    checks: list[CheckRecord]
+    at: Time | None
+
+
+class HostRecord(Answer):
+    """A host. It contains no secrets: its keys are public keys."""
+
+    id: str
+    name: str
+    state: str
+    state_reason: str
+    pool: str
+    transport: Literal["ssh", "local"]
+    address: str
+    port: int
+    user: str
+    jumps: list[JumpRecord]
+    gang_address: str
+    host_key: KeyRecord
+    python: str
+    activate: str
+    workdir: str
+    interpreters: Stored[list[InterpreterRecord]]
+    slots: list[HostSlotRecord]
+    doctor: Stored[DoctorRecord]
+    enabled: bool
+    draining: bool
+    server_route: Literal["", "url", "seen", "tunnel"]
+    last_seen_at: Time | None
+    last_heartbeat_at: Time | None
+    clock_skew_seconds: float | None
+    registered_at: Time
+    added_by: str
+
+
+class HostAnswer(Answer):
+    host: HostRecord
+
+
+class HostsAnswer(Answer):
+    hosts: list[HostRecord]
+    pagination: Pagination
+
+
+def encode_host(row: HostRow) -> HostRecord:
+    """The whole record."""
+    host = row.host
+    return HostRecord.of(
+        host,
+        id=str(host.pk),
+        state_reason=host.why_not_used or host.contact_error,
+        pool=host.pool.name,
+        user=host.login_user,
+        jumps=[_jump(jump) for jump in host.jumps],
+        host_key=_key_state(host.host_key, host.offered_host_key),
+        interpreters=host.facts.get("interpreters") or [],
+        slots=[_slot(each) for each in row.all_slots],
+        doctor=host.doctor or {"checks": [], "at": None},
+    )
+
+
+def _jump(jump: Json) -> JumpRecord:
+    return JumpRecord(
+        address=jump.get("address", ""),
+        port=jump.get("port", 22),
+        user=jump.get("user", ""),
+        host_key=_key_state(jump.get("host_key") or "", jump.get("offered_host_key") or ""),
+    )
+
+
+def _key_state(pinned: str, offered: str) -> KeyRecord:
+    """Fingerprints of the pinned key and of the one that was offered instead."""
+    state: KeyState = (
+        "changed" if pinned and offered and pinned != offered else "pinned" if pinned else "unknown"
+    )
+    return KeyRecord(
+        state=state,
+        fingerprint=fingerprint(pinned) if pinned else None,
+        offered=fingerprint(offered) if offered else None,
+        offered_key=offered or None,
+    )
+
+
+def _slot(row: SlotRow) -> HostSlotRecord:
+    return HostSlotRecord.of(
+        row.slot,
+        held_by=encode_holder(row),
+        cleaning=encode_cleaning(row),
+        outside=row.slot.outside or None,
+    )
 
 
 class Jump(serializers.Serializer[Any]):
@@ -64,13 +210,12 @@ class Hosts(ApiView):
     bodies = {"POST": NewHost}
     queries = {"GET": encoding.PageQuery}
     statuses = {"POST": status.HTTP_202_ACCEPTED}
-    answers = {"GET": HostsAnswer, "POST": HostAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HostsAnswer:
         found = rows.of(rows.present(), aux=False)
-        return Response(encoding.page(HostsAnswer, found, self.query(request), encode_host))
+        return encoding.page(HostsAnswer, found, self.query(request), encode_host)
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> HostAnswer:
         body = self.body(request)
         pool = pool_named(body["pool"]) if body.get("pool") else default_pool()
         new = registry.NewHost(
@@ -88,7 +233,7 @@ class Hosts(ApiView):
             wanted_slots=body["slots"],
         )
         host = _granted(lambda: registry.add(new, pool, actor=actor(request)))
-        return Response(_answer(host.name), status=status.HTTP_202_ACCEPTED)
+        return _answer(host.name)
 
 
 def _stored_jump(jump: Json) -> Json:
@@ -149,37 +294,34 @@ class OneHost(ApiView):
 
     admin_methods = frozenset({"PATCH", "DELETE"})
     bodies = {"PATCH": HostPatch}
-    answers = {"GET": HostAnswer, "PATCH": HostAnswer, "DELETE": Nothing}
 
-    def get(self, request: Request, name: str) -> Response:
-        return Response(_answer(name))
+    def get(self, request: Request, name: str) -> HostAnswer:
+        return _answer(name)
 
     @transaction.atomic
-    def patch(self, request: Request, name: str) -> Response:
+    def patch(self, request: Request, name: str) -> HostAnswer:
         host, body, who = host_named(name), self.body(request), actor(request)
         if pool := body.pop("pool", None):
             _granted(lambda: registry.change_pool(host.pk, pool_named(pool), actor=who))
         if body:
             _granted(lambda: registry.choose_interpreter(host.pk, **body, actor=who))
-        return Response(_answer(name))
+        return _answer(name)
 
-    def delete(self, request: Request, name: str) -> Response:
+    def delete(self, request: Request, name: str) -> None:
         host = host_named(name)
         _granted(lambda: registry.remove(host.pk, actor=actor(request)))
-        return Response({})
 
 
 class HostStep(ApiView):
     """An action on a host: enable, disable (stops its work), drain, doctor (check again), lost."""
 
     admin_methods = frozenset({"POST"})
-    answers = {"POST": HostAnswer}
     step: ClassVar[str] = ""
 
-    def post(self, request: Request, name: str) -> Response:
+    def post(self, request: Request, name: str) -> HostAnswer:
         host = host_named(name)
         _granted(lambda: registry.STEPS[self.step](host.pk, actor=actor(request)))
-        return Response(_answer(name), status=self.statuses.get("POST", status.HTTP_200_OK))
+        return _answer(name)
 
 
 #: what goes on after the answer
@@ -199,13 +341,12 @@ class AcceptKey(ApiView):
     admin_methods = frozenset({"POST"})
     bodies = {"POST": KeyBody}
     statuses = {"POST": status.HTTP_202_ACCEPTED}
-    answers = {"POST": HostAnswer}
 
-    def post(self, request: Request, name: str) -> Response:
+    def post(self, request: Request, name: str) -> HostAnswer:
         host, body = host_named(name), self.body(request)
         key = body["key"] or _offered(host, body["fingerprint"])
         _granted(lambda: registry.accept_key(host.pk, actor=actor(request), key=key))
-        return Response(_answer(name), status=status.HTTP_202_ACCEPTED)
+        return _answer(name)
 
 
 def _offered(host: Host, wanted: str) -> str:
@@ -225,8 +366,6 @@ class ServerKeyAnswer(Answer):
 class ServerKey(ApiView):
     """The public key that goes into authorized_keys on the hosts."""
 
-    answers = {"GET": ServerKeyAnswer}
-
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> ServerKeyAnswer:
         key = public_key()
-        return Response(ServerKeyAnswer(public_key=key, fingerprint=fingerprint(key)))
+        return ServerKeyAnswer(public_key=key, fingerprint=fingerprint(key))

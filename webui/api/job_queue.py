@@ -11,7 +11,6 @@ from django.db.models.functions import TruncDay
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.refusals import Code, refused_as
 from hosts.models import ResourcePool
@@ -22,7 +21,7 @@ from shown.queue import lines, rows, standing
 from shown.queue.rows import JobRow
 from webui.api import encoding
 from webui.api.answers import Answer, Pagination
-from webui.api.errors import Missing
+from webui.api.errors import existing
 from webui.api.job_queue_edits import JobUpdates, updates_of
 from webui.api.job_queue_rows import STATES, JobRecord, encode_row
 from webui.api.permissions import actor, person
@@ -33,20 +32,15 @@ STATS_DAYS = 30
 
 class JobsQuery(encoding.PageQuery):
     resourcePool = serializers.CharField(required=False, allow_blank=True)
-    states = serializers.ListField(
-        child=serializers.ChoiceField(choices=["STATE_UNSPECIFIED", *STATES.values()]), required=False
-    )
-    users = serializers.ListField(child=serializers.CharField(), required=False)
+    states = encoding.list_of(serializers.ChoiceField(choices=["STATE_UNSPECIFIED", *STATES.values()]))
+    users = encoding.list_of(serializers.CharField())
 
 
 def pool_named(name: str | None) -> ResourcePool:
     """The pool; an empty name means the default one. Raises Missing."""
     if not name:
         return default_pool()
-    pool = ResourcePool.objects.filter(name=name).first()
-    if pool is None:
-        raise Missing(f"Pool {name} not found")
-    return pool
+    return existing(ResourcePool.objects, "Pool", name=name)
 
 
 class WrappedJobRecord(Answer):
@@ -76,8 +70,8 @@ class JobQueueV2(ApiView):
     queries = {"GET": JobsQuery}
     answers: ClassVar[Mapping[str, Any]] = {"GET": WrappedJobsAnswer}
 
-    def get(self, request: Request) -> Response:
-        return Response(self._page(request, lambda row: {"full": encode_row(row)}))
+    def get(self, request: Request) -> Json:
+        return self._page(request, lambda row: {"full": encode_row(row)})
 
     def _page(self, request: Request, encode: Callable[[JobRow], Json]) -> Json:
         query = self.query(request)
@@ -100,17 +94,17 @@ class JobQueue(JobQueueV2):
     """The queue for older clients, without the wrapping; and edits of the queue."""
 
     bodies = {"POST": JobUpdates}
-    answers = {"GET": JobsAnswer, "POST": QueueEditsAnswer}
+    answers = {"GET": JobsAnswer}
 
-    def get(self, request: Request) -> Response:
-        return Response(self._page(request, encode_row))
+    def get(self, request: Request) -> Json:
+        return self._page(request, encode_row)
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> QueueEditsAnswer:
         """Apply all edits or none; the answer says what changed, and whether it can be undone."""
         updates = updates_of(self.body(request))
         with refused_as(Code.INVALID):
             changes = queue_edits.apply(updates, actor=actor(request), role=person(request).acting_role)
-        return Response(QueueEditsAnswer(changes=[str(change) for change in changes], undo=bool(changes)))
+        return QueueEditsAnswer(changes=[str(change) for change in changes], undo=bool(changes))
 
 
 class QueueCounts(Answer):
@@ -136,27 +130,22 @@ class QueueStatsAnswer(Answer):
 
 
 class StatsQuery(serializers.Serializer[Any]):
-    resourcePools = serializers.ListField(child=serializers.CharField(), required=False)
+    resourcePools = encoding.list_of(serializers.CharField())
 
 
 class JobQueueStats(ApiView):
     """How many jobs wait and run in each pool, and how long jobs waited, by day, in the last 30 days."""
 
     queries = {"GET": StatsQuery}
-    answers = {"GET": QueueStatsAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> QueueStatsAnswer:
         names = self.query(request).get("resourcePools")
         pools = ResourcePool.objects.filter(name__in=names) if names else ResourcePool.objects.all()
-        return Response(QueueStatsAnswer(results=[_stats(pool) for pool in pools]))
-
-
-def queue_counts(pool: ResourcePool) -> QueueCounts:
-    scheduled, queued = standing.counts([pool.pk]).get(pool.pk, (0, 0))
-    return QueueCounts(queued_count=queued, scheduled_count=scheduled)
+        return QueueStatsAnswer(results=[_stats(pool) for pool in pools])
 
 
 def _stats(pool: ResourcePool) -> PoolQueueStats:
+    scheduled, queued = standing.counts([pool.pk]).get(pool.pk, (0, 0))
     since = timezone.now() - timedelta(days=STATS_DAYS)
     waited = ExpressionWrapper(F("at") - F("submitted_at"), output_field=DurationField())
     days = (
@@ -170,4 +159,5 @@ def _stats(pool: ResourcePool) -> PoolQueueStats:
         WaitOfDay(period_start=day["day"].date().isoformat(), seconds=day["mean"].total_seconds())
         for day in days
     ]
-    return PoolQueueStats(resource_pool=pool.name, stats=queue_counts(pool), aggregates=aggregates)
+    stats = QueueCounts(queued_count=queued, scheduled_count=scheduled)
+    return PoolQueueStats(resource_pool=pool.name, stats=stats, aggregates=aggregates)

@@ -7,7 +7,6 @@ from typing import Any
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.refusals import Code, refused_as
 from dispatch.passes import preview
@@ -112,40 +111,26 @@ class JobQueuePreview(ApiView):
     """
 
     bodies = {"POST": JobUpdates}
-    answers = {"POST": QueuePreviewAnswer}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> QueuePreviewAnswer:
         updates = updates_of(self.body(request))
         with refused_as(Code.INVALID):
             found = preview.of(
                 updates, actor=actor(request), role=person(request).acting_role, now=timezone.now()
             )
-        return Response(encode_preview(found))
+        return QueuePreviewAnswer.of(
+            found,
+            changes=[str(change) for change in found.changes],
+            order=[PlaceRecord.of(one) for one in found.order],
+            moved_jobs=found.moved,
+            stops=[StopRecord.of(one) for one in found.stops],
+            starts=[StartRecord.of(one, forecast_unknown=one.unknown) for one in found.starts],
+        )
 
 
 class JobQueueUndo(ApiView):
     """Undo the caller's last edit, or say why that is not possible."""
 
-    answers = {"POST": ChangesAnswer}
-
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> ChangesAnswer:
         with refused_as(Code.INVALID):
-            return Response(
-                ChangesAnswer(changes=[str(change) for change in queue_edits.undo(person(request))])
-            )
-
-
-def encode_preview(found: preview.Preview) -> QueuePreviewAnswer:
-    """Places count from 0; `movedJobs` is how many change place, of which `order` has the first."""
-    return QueuePreviewAnswer(
-        changes=[str(change) for change in found.changes],
-        order=[PlaceRecord.of(one) for one in found.order],
-        moved_jobs=found.moved,
-        stops=[StopRecord.of(one) for one in found.stops],
-        starts=[_encode_start(one) for one in found.starts],
-        stops_others=found.stops_others,
-    )
-
-
-def _encode_start(start: preview.Outlook) -> StartRecord:
-    return StartRecord.of(start, forecast_unknown=start.unknown)
+            return ChangesAnswer(changes=[str(change) for change in queue_edits.undo(person(request))])

@@ -12,7 +12,7 @@ from jobs.states import JobState
 from shown.queue import lines
 from shown.queue import rows as queue_rows
 from shown.queue.rows import JobRow
-from webui.api import encoding
+from shown.queue.standing import StandingJob
 from webui.api.answers import Answer, Maybe, Time, one_of, time_text
 from webui.api.views import Json
 
@@ -28,14 +28,10 @@ class JobSummary(Answer):
     jobs_ahead: Annotated[int, Field(description="-1 if jobs in the pool have no positions")]
 
 
-def _summary(pool: ResourcePool, state: str, place: int) -> JobSummary:
-    ahead = queue_rows.ahead(pool, place)
-    return JobSummary(state=STATES[state], jobs_ahead=-1 if ahead is None else ahead)
-
-
-def summary(row: JobRow) -> JobSummary:
-    """State and jobs ahead of the job of a row."""
-    return _summary(row.pool, row.state, row.place)
+def summary(pool: ResourcePool, line: JobRow | StandingJob) -> JobSummary:
+    """State and jobs ahead of a job of the pool."""
+    ahead = queue_rows.ahead(pool, line.place)
+    return JobSummary(state=STATES[line.state], jobs_ahead=-1 if ahead is None else ahead)
 
 
 def summary_of(job: Job) -> JobSummary | None:
@@ -43,7 +39,7 @@ def summary_of(job: Job) -> JobSummary | None:
     if job.state == JobState.ENDED:
         return None
     found, _ = lines.page(job.pool, ids=[job.pk])
-    return _summary(job.pool, found[0].state, found[0].place) if found else None
+    return summary(job.pool, found[0]) if found else None
 
 
 class ReasonRecord(Answer):
@@ -90,29 +86,28 @@ class JobRecord(Answer):
 def encode_row(row: JobRow) -> Json:
     """Determined's job record, extended by the place, the reason and the expected start."""
     job, ahead, leaving = row.job, row.ahead, row.leaving
-    return encoding.without_none(
-        {
-            "jobId": str(job.pk),
-            "entityId": job.entity_id,
-            "type": f"TYPE_{job.kind}",
-            "name": job.name,
-            "username": job.owner.username,
-            "userId": job.owner_id,
-            "resourcePool": row.pool.name,
-            "submissionTime": time_text(job.submitted_at),
-            "requestedSlots": row.needed,
-            "allocatedSlots": row.held,
-            "isPreemptible": row.preemptible,
-            "workspaceId": row.workspace_id,
-            "summary": summary(row),
-            "priority": job.priority,
-            "weight": job.weight,
-            "progress": row.progress,
-            "position": None if ahead is None else ahead + 1,
-            "stopping": leaving is not None,
-            "leaving": leaving,
-            "reason": row.wait if row.waits else None,
-            "forecast": row.forecast if row.waits else None,
-            "forecastUnknown": row.unknown if row.waits and row.forecast is None else None,
-        }
-    )
+    record = {
+        "jobId": str(job.pk),
+        "entityId": job.entity_id,
+        "type": f"TYPE_{job.kind}",
+        "name": job.name,
+        "username": job.owner.username,
+        "userId": job.owner_id,
+        "resourcePool": row.pool.name,
+        "submissionTime": time_text(job.submitted_at),
+        "requestedSlots": row.needed,
+        "allocatedSlots": row.held,
+        "isPreemptible": row.preemptible,
+        "workspaceId": row.workspace_id,
+        "summary": summary(row.pool, row),
+        "priority": job.priority,
+        "weight": job.weight,
+        "progress": row.progress,
+        "position": None if ahead is None else ahead + 1,
+        "stopping": leaving is not None,
+        "leaving": leaving,
+        "reason": row.wait if row.waits else None,
+        "forecast": row.forecast if row.waits else None,
+        "forecastUnknown": row.unknown if row.waits and row.forecast is None else None,
+    }
+    return {name: value for name, value in record.items() if value is not None}

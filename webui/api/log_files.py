@@ -14,7 +14,7 @@ from logs.written import written
 from webui.api.answers import Media
 from webui.api.async_views import Principal, async_view
 from webui.api.log_query import file_query
-from webui.api.own import own_task, task_of_trial
+from webui.api.tasks import own_task, task_of_trial
 from webui.downloads.log_archive import archive
 from webui.waiting.threads import reading, release_thread, stepped
 
@@ -44,15 +44,13 @@ async def task_logs_archive(request: HttpRequest, who: Principal, task_id: str) 
 
 
 async def _raw(request: HttpRequest, task_id: str, name: str) -> HttpResponseBase:
-    query = await reading(file_query, request.GET, task_id)
-    filters = await reading(query.filters)
-    parts = stepped(written(task_id, filters))
-    return as_file(parts, f"{name}.txt", "text/plain; charset=utf-8")
+    filters = await reading(lambda: file_query(request.GET, task_id).filters())
+    return as_file(stepped(written(task_id, filters)), f"{name}.txt", "text/plain; charset=utf-8")
 
 
 async def _archive(request: HttpRequest, task_id: str, name: str) -> HttpResponseBase:
-    query = await reading(file_query, request.GET, task_id)
-    return as_file(archive(task_id, await reading(query.filters), name), f"{name}.zip", "application/zip")
+    filters = await reading(lambda: file_query(request.GET, task_id).filters())
+    return as_file(archive(task_id, filters, name), f"{name}.zip", "application/zip")
 
 
 def as_file(parts: AsyncIterator[bytes], name: str, content_type: str) -> StreamingHttpResponse:

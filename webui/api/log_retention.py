@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Annotated, Any
 
 from django.conf import settings
@@ -9,7 +10,6 @@ from django.utils import timezone
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from commands.models import Command
 from dispatch.keeping import log_retention
@@ -20,9 +20,9 @@ from experiments.models import Experiment
 from jobs.models import Task
 from logs import retention
 from logs.retention import DAYS_MAX, FOR_EVER, Held
-from webui.api.answers import Answer, Maybe, Nothing, Number64, Time, one_of
+from webui.api.answers import Answer, Maybe, Number64, Time, one_of
 from webui.api.errors import Missing
-from webui.api.experiment_actions import BulkAction, BulkBody, Step, act
+from webui.api.experiment_actions import BulkAction, BulkAnswer, BulkBody, Step, act
 from webui.api.permissions import person, require_owner
 from webui.api.trials import find
 from webui.api.views import ApiView, Json
@@ -47,13 +47,11 @@ class TrialRetainLogs(ApiView):
     """Set how long to keep the log of a trial."""
 
     bodies = {"PUT": RetainBody}
-    answers = {"PUT": Nothing}
 
-    def put(self, request: Request, trial_id: int) -> Response:
+    def put(self, request: Request, trial_id: int) -> None:
         trial = find(request, trial_id)
         require_owner(person(request), trial.experiment)
         retention.keep(trial.task_id, self.body(request)["numDays"])
-        return Response({})
 
 
 class RemainingDays(Answer):
@@ -64,20 +62,18 @@ class TrialRemainingDays(ApiView):
     """Whole days until the log of a trial may be removed; -1: it is kept forever."""
 
     run_methods = frozenset({"GET"})
-    answers = {"GET": RemainingDays}
 
-    def get(self, request: Request, trial_id: int) -> Response:
+    def get(self, request: Request, trial_id: int) -> RemainingDays:
         kept = log_retention.kept(find(request, trial_id).task_id)
-        return Response(RemainingDays(remaining_days=kept.remaining_days(timezone.now())))
+        return RemainingDays(remaining_days=kept.remaining_days(timezone.now()))
 
 
 class TaskRetainLogs(ApiView):
     """Set how long to keep the log of any task, such as a command."""
 
     bodies = {"PUT": RetainBody}
-    answers = {"PUT": Nothing}
 
-    def put(self, request: Request, task_id: str) -> Response:
+    def put(self, request: Request, task_id: str) -> None:
         tasks = Task.objects.select_related("trial__experiment", "command")
         task = None if "\x00" in task_id else tasks.filter(pk=task_id).first()
         if task is None:
@@ -85,7 +81,6 @@ class TaskRetainLogs(ApiView):
         owned: Experiment | Command = task.command if hasattr(task, "command") else task.trial.experiment
         require_owner(person(request), owned)
         retention.keep(task_id, self.body(request)["numDays"])
-        return Response({})
 
 
 def _keep(days: int | None) -> Step:
@@ -96,11 +91,9 @@ class ExperimentRetainLogs(ApiView):
     """Set how long to keep the logs of all trials of an experiment, including future ones."""
 
     bodies = {"PUT": RetainBody}
-    answers = {"PUT": Nothing}
 
-    def put(self, request: Request, experiment_id: int) -> Response:
+    def put(self, request: Request, experiment_id: int) -> None:
         act(person(request), experiment_id, _keep(self.body(request)["numDays"]))
-        return Response({})
 
 
 class BulkRetainBody(BulkBody):
@@ -114,7 +107,7 @@ class BulkRetainLogs(BulkAction):
     bodies = {"PUT": BulkRetainBody}
     http_method_names = ["put", "options"]
 
-    def put(self, request: Request, project_id: int) -> Response:
+    def put(self, request: Request, project_id: int) -> BulkAnswer:
         return self.post(request, project_id)
 
     def _step(self, body: Json, who: str) -> Step:
@@ -159,19 +152,16 @@ class LogRetention(ApiView):
     """The size of all logs, how long they are kept, and what the next cleanup would remove. Removes nothing."""
 
     queries = {"GET": DryRunQuery}
-    answers = {"GET": RetentionAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> RetentionAnswer:
         default = self.query(request).get("defaultDays", settings.LOG_RETENTION_DAYS)
         due = log_retention.due(timezone.now(), default)
         held = retention.held_by([each.task_id for each in due])
-        sums = Held()
-        for each in held.values():
-            sums = sums.plus(each)
+        sums = reduce(Held.plus, held.values(), Held())
         logs = [_described(each, held[each.task_id]) for each in due[:LISTED_MAX] if each.task_id in held]
         holds = SumOfLogs(logs=retention.tasks_with_logs(), **_encoded(retention.held()))
         sum_due = SumOfLogs(logs=len(due), **_encoded(sums))
-        return Response(RetentionAnswer(default_days=default, holds=holds, due=sum_due, logs=logs))
+        return RetentionAnswer(default_days=default, holds=holds, due=sum_due, logs=logs)
 
 
 def _encoded(held: Held) -> dict[str, str]:
@@ -199,11 +189,10 @@ class CleanupLogs(ApiView):
     """Remove expired logs now. Work that takes longer than a request continues in the background."""
 
     admin_methods = frozenset({"POST"})
-    answers = {"POST": CleanupAnswer}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> CleanupAnswer:
         removed = log_retention.remove_due(settings.LOG_CLEANUP_ROUND_SECONDS)
         if removed.more:
             wake(log_retention.REMOVE)
         lines = str(removed.held.lines)
-        return Response(CleanupAnswer(removed_count=lines, removed_logs=removed.logs, more=removed.more))
+        return CleanupAnswer(removed_count=lines, removed_logs=removed.logs, more=removed.more)

@@ -11,23 +11,26 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 from django.db import Error
-from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponseBase
+from pydantic import Field
 
+from jobs.models import Member
 from logs import read
 from logs.filters import Filters
-from webui.api.answers import JsonLines
-from webui.api.async_views import Principal, async_view
+from logs.levels import Level
+from logs.lines import SERVER, STDERR, LogLine, shown
+from logs.models import RankSeen
+from webui.api.answers import Answer, JsonLines, Maybe, Time, one_of, time_text
+from webui.api.async_views import Principal, async_view, ndjson, record
 from webui.api.authentication import authenticate
-from webui.api.errors import body, describe
-from webui.api.log_query import LogQuery, fields_query, stream_query
-from webui.api.log_records import Encoder, LogFields, LogRecord, fields
-from webui.api.ndjson import record
-from webui.api.own import own_task, task_of_trial
+from webui.api.log_query import SERVER_SOURCE, TASK_SOURCE, LogQuery, fields_query, stream_query
+from webui.api.tasks import own_task, task_of_trial
 from webui.live.tails import Tail, tails
 from webui.waiting.threads import catching_up, reading, release_thread
 from webui.waiting.wakeups import LOOK_AGAIN_SECONDS
@@ -38,6 +41,111 @@ FIELDS_SECONDS = 5.0
 LOGIN_CHECK_SECONDS = 300.0
 
 log = logging.getLogger(__name__)
+
+
+class LogRecord(Answer):
+    """A line of the log of a trial or task."""
+
+    trial_id: Maybe[int] = None
+    task_id: Maybe[str] = None
+    id: Annotated[str, Field(description="the line's number, for use in `after`")]
+    timestamp: Time
+    level: Annotated[str, one_of(*(level.determined for level in Level))]
+    message: Annotated[str, Field(description="the line as the CLI prints it")]
+    log: Annotated[str, Field(description="the text only")]
+    source: Annotated[str, one_of(SERVER_SOURCE, TASK_SOURCE)]
+    stdtype: Annotated[str, one_of("stdout", "stderr")]
+    continues: Maybe[Annotated[bool, Field(description="the rank's next record continues this line")]] = None
+    agent_id: Maybe[str] = None
+    rank_id: Maybe[int] = None
+    allocation_id: Maybe[str] = None
+    container_id: Maybe[str] = None
+
+
+class LogFields(Answer):
+    """The values that filters can currently use."""
+
+    agent_ids: list[str]
+    container_ids: list[str]
+    rank_ids: Annotated[list[int], Field(description="-1: none")]
+    sources: list[str]
+    stdtypes: list[str]
+    allocation_ids: Maybe[list[str]] = None
+
+
+class Encoder:
+    """Turns lines of one task into NDJSON. `about` are fields of every record, such as the trial's id."""
+
+    def __init__(self, task_id: str, about: dict[str, Any]) -> None:
+        self._task_id = task_id
+        self._about = about
+        #: member's row id -> (allocation id, run key)
+        self._runs: dict[int, tuple[str, str]] = {}
+
+    def ndjson(self, lines: Sequence[LogLine]) -> bytes:
+        """`{"result": record}` per line. Reads the database when a run appears that it has not met yet."""
+        if any(line.member is not None and line.member not in self._runs for line in lines):
+            members = Member.objects.filter(allocation__task_id=self._task_id)
+            self._runs = {member.pk: (member.allocation_id, member.run_key) for member in members}
+        return b"".join(
+            json.dumps({"result": self.record(line)}, separators=(",", ":")).encode() + b"\n"
+            for line in lines
+        )
+
+    def record(self, line: LogLine) -> dict[str, Any]:
+        text, at = shown(line.text), _timestamp(line.time)
+        level = line.level or Level.UNSPECIFIED.name
+        record: dict[str, Any] = {
+            **self._about,
+            "id": str(line.number),
+            "timestamp": at,
+            "level": Level[level].determined,
+            "message": flat(line, text, at),
+            "log": text,
+            "source": SERVER_SOURCE if line.stream == SERVER else TASK_SOURCE,
+            "stdtype": "stderr" if line.stream == STDERR else "stdout",
+        }
+        if line.cut:  # ours: the next record of this rank and stream goes on with the same line
+            record["continues"] = True
+        if line.host:
+            record["agentId"] = line.host
+        if line.rank is not None:
+            record["rankId"] = line.rank
+        run = self._runs.get(line.member) if line.member is not None else None
+        if run is not None:
+            record["allocationId"], record["containerId"] = run
+        return record
+
+
+def flat(line: LogLine, text: str, at: str) -> str:
+    """The one-line form that command lines print: `[time] host [rank=N] || LEVEL: text`."""
+    rank = f"[rank={line.rank}] " if line.rank is not None else ""
+    level = f"{line.level}: " if line.level and not text.startswith(f"{line.level}:") else ""
+    return f"[{at}] {line.host or 'server'} {rank}|| {level}{text}\n"
+
+
+def _timestamp(seconds: float) -> str:
+    try:
+        value = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):  # a host whose clock is out of this world
+        value = datetime.fromtimestamp(0, UTC)
+    return time_text(value)
+
+
+def fields(task_id: str, *, with_allocations: bool) -> LogFields:
+    """What a filter may choose from by now: hosts, runs, ranks (-1: none), sources, streams."""
+    seen = list(RankSeen.objects.filter(task_id=task_id).values_list("rank", "host"))
+    members = Member.objects.filter(allocation__task_id=task_id).order_by("pk")
+    return LogFields(
+        agent_ids=sorted({host for _, host in seen}),
+        container_ids=[member.run_key for member in members],
+        rank_ids=sorted({rank for rank, _ in seen}),
+        sources=[SERVER_SOURCE, TASK_SOURCE],
+        stdtypes=["stderr", "stdout"],
+        allocation_ids=list(dict.fromkeys(member.allocation_id for member in members))
+        if with_allocations
+        else None,
+    )
 
 
 @async_view("GET", answer=JsonLines(LogRecord))
@@ -68,47 +176,22 @@ async def task_logs_fields(request: HttpRequest, who: Principal, task_id: str) -
 async def _lines(request: HttpRequest, task_id: str, about: dict[str, Any]) -> HttpResponseBase:
     query = await reading(stream_query, request.GET, task_id)
     encoder = Encoder(task_id, about)
-    if query.follow:
-        lines = _followed(request, query, encoder)
-    elif query.newest_first:
-        lines = _newest_first(query, encoder)
-    else:
-        lines = _oldest_first(query, encoder)
-    return _ndjson(lines)
+    return ndjson(_followed(request, query, encoder) if query.follow else _read(query, encoder))
 
 
-def _ndjson(parts: AsyncIterator[bytes]) -> HttpResponseBase:
-    response = StreamingHttpResponse(_ending_with_errors(parts), content_type="application/json")
-    response["Cache-Control"] = "no-store"
-    response["X-Accel-Buffering"] = "no"  # a proxy must not hold lines back
-    return response
-
-
-async def _ending_with_errors(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The status was sent long ago: what fails now is the stream's last line."""
-    await release_thread()
-    try:
-        async for part in parts:
-            yield part
-    except Exception as error:
-        yield json.dumps(body(*describe(error))).encode() + b"\n"
-
-
-async def _oldest_first(query: LogQuery, encoder: Encoder) -> AsyncIterator[bytes]:
-    filters = await _filters(query)
-    after, left = query.after, query.limit
+async def _read(query: LogQuery, encoder: Encoder) -> AsyncIterator[bytes]:
+    """The lines that are there, page by page."""
+    filters = await reading(query.filters) if query.changes else query.filters()
+    look, upto = (_backward, None) if query.newest_first else (_forward, query.after)
+    left = query.limit
     while filters is not None and left != 0:
         size = LINES_PER_READ if left is None else min(left, LINES_PER_READ)
-        page, part = await _thread_for(query)(_forward, query.task_id, after, filters, size, encoder)
+        page, part = await _thread_for(query)(look, query, upto, filters, size, encoder)
         if part:
             yield part
-        after, left = page.upto, None if left is None else left - len(page.lines)
-        if page.done:
+        upto, left = page.upto, None if left is None else left - len(page.lines)
+        if page.done or (query.newest_first and page.upto <= query.after + 1):
             return
-
-
-async def _filters(query: LogQuery) -> Filters | None:
-    return await reading(query.filters) if query.changes else query.filters()
 
 
 def _thread_for(query: LogQuery) -> Callable[..., Coroutine[Any, Any, tuple[read.LogPage, bytes]]]:
@@ -117,24 +200,10 @@ def _thread_for(query: LogQuery) -> Callable[..., Coroutine[Any, Any, tuple[read
 
 
 def _forward(
-    task_id: str, after: int, filters: Filters, size: int, encoder: Encoder
+    query: LogQuery, after: int, filters: Filters, size: int, encoder: Encoder
 ) -> tuple[read.LogPage, bytes]:
-    page = read.forward(task_id, after, filters, size)
+    page = read.forward(query.task_id, after, filters, size)
     return page, encoder.ndjson(page.lines)
-
-
-async def _newest_first(query: LogQuery, encoder: Encoder) -> AsyncIterator[bytes]:
-    filters = await _filters(query)
-    before: int | None = None
-    left = query.limit
-    while filters is not None and left != 0:
-        size = LINES_PER_READ if left is None else min(left, LINES_PER_READ)
-        page, part = await _thread_for(query)(_backward, query, before, filters, size, encoder)
-        if part:
-            yield part
-        before, left = page.upto, None if left is None else left - len(page.lines)
-        if page.done or page.upto <= query.after + 1:
-            return
 
 
 def _backward(
@@ -221,4 +290,4 @@ def _fields(request: HttpRequest, task_id: str, *, with_allocations: bool) -> Ht
                             await nudge.wait()
                     nudge.clear()
 
-    return _ndjson(parts())
+    return ndjson(parts())

@@ -11,10 +11,9 @@ from django.http import HttpRequest, HttpResponseBase
 from accounts.models import User
 from events.models import Event
 from webui.api.answers import Answer, JsonLines, Time, time_text
-from webui.api.async_views import Principal, async_view
+from webui.api.async_views import Principal, async_view, ndjson, record
 from webui.api.authentication import authenticate
 from webui.api.errors import Forbidden
-from webui.api.ndjson import ndjson, record
 from webui.api.views import Json
 from webui.query import LARGEST_INTEGER, flag, whole
 from webui.waiting.threads import reading, release_thread

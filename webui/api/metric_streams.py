@@ -6,37 +6,188 @@ Each repeats every `periodSeconds` (30 unless told) until the experiments have e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
 
+import numpy as np
 from django.http import HttpRequest, HttpResponseBase, QueryDict
 
-from experiments.models import Experiment
+from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES
-from webui.api.answers import Answer, JsonLines
-from webui.api.async_views import Principal, async_view
-from webui.api.authentication import authenticate
+from metrics import series
+from metrics.series import Series
+from metrics.values import number_or_name
+from shown import trials as shown_trials
+from webui.api.answers import Answer, JsonLines, Stored, Time, time_text
+from webui.api.async_views import Principal, async_view, ndjson, repeated
+from webui.api.authentication import own_experiments
 from webui.api.errors import BadRequest, Missing
-from webui.api.experiment_metrics import (
-    Asked,
-    Batches,
-    MetricNames,
-    Sample,
-    TrialsSample,
-    TrialsSnapshot,
-    batches,
-    metric_names,
-    snapshot,
-)
-from webui.api.ndjson import ndjson, record
-from webui.api.own import own_experiments
+from webui.api.views import Json
 from webui.query import whole, wholes
-from webui.waiting.threads import reading, release_thread
+from webui.waiting.threads import reading
 
 PERIOD_SECONDS = 30
 MARGIN = 10
 MOST_TRIALS = 100
 MOST_POINTS = 1000
 _GROUPS = {"METRIC_TYPE_TRAINING": "training", "METRIC_TYPE_VALIDATION": "validation"}
+#: a number, or the name of what is none: NaN, Infinity, -Infinity
+Value = float | str
+
+
+class MetricName(Answer):
+    group: str
+    name: str
+
+
+class MetricNames(Answer):
+    searcher_metrics: list[str]
+    training_metrics: list[str]
+    validation_metrics: list[str]
+    metric_names: list[MetricName]
+
+
+class Batches(Answer):
+    batches: list[int]
+
+
+class TrialAtStep(Answer):
+    trial_id: int
+    hparams: Json
+    metric: Value
+    batches_processed: int
+
+
+class TrialsSnapshot(Answer):
+    trials: Stored[list[TrialAtStep]]
+
+
+class SamplePoint(Answer):
+    batches: int
+    values: dict[str, Value]
+    time: Time
+
+
+class SampledTrial(Answer):
+    trial_id: int
+    hparams: Json
+    data: Stored[list[SamplePoint]]
+
+
+class TrialsSample(Answer):
+    """`promotedTrials` joined the best trials since the previous line, `demotedTrials` left them."""
+
+    trials: list[SampledTrial]
+    promoted_trials: list[int]
+    demoted_trials: list[int]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One metric of one experiment's trials."""
+
+    experiment_id: int
+    group: str
+    metric: str
+
+    def read(
+        self,
+        trial_id: int,
+        points: int = series.DEFAULT_POINTS,
+        first: int | None = None,
+        last: int | None = None,
+    ) -> Series | None:
+        """What a trial has reported of it, reduced."""
+        found = series.read(
+            trial_id, self.group, [self.metric], first_step=first, last_step=last, points=max(4, points)
+        )
+        return found[0] if found else None
+
+
+def metric_names(experiment_ids: Sequence[int]) -> MetricNames:
+    """Names by group, and by the two kinds that older clients know."""
+    experiments = Experiment.objects.filter(pk__in=experiment_ids).only("config")
+    trials = Trial.objects.filter(experiment_id__in=experiment_ids).values_list("pk", flat=True)
+    names = series.names(*trials)
+    return MetricNames(
+        searcher_metrics=sorted({experiment.searcher_metric for experiment in experiments}),
+        training_metrics=names.get("training", []),
+        validation_metrics=names.get("validation", []),
+        metric_names=[MetricName(group=group, name=name) for group in names for name in names[group]],
+    )
+
+
+def batches(asked: Asked, told: set[int]) -> Batches:
+    """The steps that were not told before; they are told now."""
+    curves = (asked.read(trial_id) for trial_id, _ in shown_trials.newest(asked.experiment_id))
+    found = {int(step) for curve in curves if curve for step in curve.steps.tolist()} - told
+    told |= found
+    return Batches(batches=sorted(found))
+
+
+def snapshot(asked: Asked, step: int, margin: int) -> TrialsSnapshot:
+    """Of each trial the value nearest to the step, the later of two; none outside of the margin."""
+    rows: list[Json] = []
+    for trial_id, hparams in shown_trials.newest(asked.experiment_id):
+        curve = asked.read(trial_id, first=max(0, step - margin), last=step + margin)
+        if curve is None:
+            continue
+        nearest = int(np.lexsort((-curve.steps, np.abs(curve.steps - step)))[0])
+        rows.append(
+            {
+                "trialId": trial_id,
+                "hparams": hparams,
+                "metric": number_or_name(float(curve.values[nearest])),
+                "batchesProcessed": int(curve.steps[nearest]),
+            }
+        )
+    return TrialsSnapshot(trials=rows)
+
+
+@dataclass
+class Sample:
+    """Curves of the best trials. `told`: trial -> its last step that was told."""
+
+    asked: Asked
+    most_trials: int
+    most_points: int
+    first_step: int
+    last_step: int | None
+    told: dict[int, int] = field(default_factory=dict)
+
+    def next(self) -> TrialsSample:
+        """All of each curve at first, later what follows; who came among the best, and who is no more."""
+        best = shown_trials.best_first(self.asked.experiment_id)[: self.most_trials]
+        chosen = {trial_id for trial_id, _ in best}
+        demoted = sorted(self.told.keys() - chosen)
+        promoted = [trial_id for trial_id, _ in best if trial_id not in self.told]
+        for trial_id in demoted:
+            del self.told[trial_id]
+        trials = [
+            SampledTrial(trial_id=trial_id, hparams=hparams, data=self._points(trial_id))
+            for trial_id, hparams in best
+        ]
+        return TrialsSample(trials=trials, promoted_trials=promoted, demoted_trials=demoted)
+
+    def _points(self, trial_id: int) -> list[Json]:
+        first = max(self.first_step, self.told.get(trial_id, -1) + 1)
+        self.told.setdefault(trial_id, first - 1)
+        curve = self.asked.read(trial_id, self.most_points, first, self.last_step)
+        if curve is None:
+            return []
+        self.told[trial_id] = int(curve.steps[-1])
+        return [
+            {
+                "batches": int(step),
+                "values": {self.asked.metric: number_or_name(value)},
+                "time": time_text(datetime.fromtimestamp(at, UTC)),
+            }
+            for step, value, at in zip(
+                curve.steps.tolist(), curve.values.tolist(), curve.times.tolist(), strict=True
+            )
+        ]
 
 
 @async_view("GET", answer=JsonLines(MetricNames))
@@ -100,20 +251,8 @@ async def _repeated(
     period = whole(request.GET, "periodSeconds") or PERIOD_SECONDS
     await reading(own_experiments, who, *experiment_ids)
     await reading(_have_ended, experiment_ids)
-
-    async def answers() -> AsyncIterator[bytes]:
-        await release_thread()
-        while True:
-            ended = await reading(_have_ended, experiment_ids)  # before the read, which then misses nothing
-            yield record(await reading(read))
-            if ended:
-                return
-            await asyncio.sleep(period)
-            if await authenticate(request) is None:  # the login has ended
-                return
-            await release_thread()
-
-    return ndjson(answers())
+    is_over, wait = partial(_have_ended, experiment_ids), partial(asyncio.sleep, period)
+    return ndjson(repeated(request, lambda: [read()], is_over, wait))
 
 
 def _have_ended(experiment_ids: Sequence[int]) -> bool:

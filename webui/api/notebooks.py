@@ -6,15 +6,11 @@ from typing import Any
 
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from jobs.models import Job
 from webui.api import commands
-from webui.api.answers import Nothing
-from webui.api.services import NewService, OfServiceKind, ServiceRecord
+from webui.api.commands import NewService, OfServiceKind
 from webui.api.views import ApiView
-
-ANSWERS = commands.answers_of(Job.Kind.NOTEBOOK, ServiceRecord)
 
 
 class OfNotebooks(OfServiceKind):
@@ -25,25 +21,18 @@ class Notebooks(OfNotebooks, commands.Commands):
     """List all notebooks, newest first; or create one. With `preview`, only the full config is returned."""
 
     bodies = {"POST": NewService}
-    answers = ANSWERS.many
 
 
 class OneNotebook(OfNotebooks, commands.OneCommand):
     """One notebook with its config."""
 
-    answers = ANSWERS.one
-
 
 class NotebookKill(OfNotebooks, commands.CommandKill):
     """Kill a notebook immediately. An ended one is left unchanged."""
 
-    answers = ANSWERS.changed
-
 
 class NotebookPriority(OfNotebooks, commands.CommandPriority):
     """Set the priority of a notebook that has not ended."""
-
-    answers = ANSWERS.changed
 
 
 class Idle(serializers.Serializer[Any]):
@@ -54,10 +43,8 @@ class NotebookIdle(OfNotebooks, ApiView):
     """A notebook's report of whether it is idle. It has no effect, because the server asks the notebook itself."""
 
     bodies = {"PUT": Idle}
-    answers = {"PUT": Nothing}
     run_methods = frozenset({"PUT"})
 
-    def put(self, request: Request, command_id: str) -> Response:
+    def put(self, request: Request, command_id: str) -> None:
         self.body(request)
         self.find(command_id)
-        return Response({})

@@ -13,7 +13,8 @@ from accounts import rights
 from accounts.models import User
 from accounts.rights import require_admin as require_admin
 from accounts.rights import require_owner as require_owner
-from webui.api.authentication import RunPrincipal
+from jobs.models import Allocation
+from webui.api.authentication import NOBODY
 from webui.api.errors import Forbidden
 
 if TYPE_CHECKING:
@@ -28,12 +29,12 @@ class RolePermission(BasePermission):
         if getattr(view, "open_to_all", False):
             return True
         who: Any = request.user
-        if isinstance(who, RunPrincipal):
+        if isinstance(who, Allocation):
             if method in getattr(view, "run_methods", ()):
                 return True
             raise Forbidden("A run's token can only be used for that run's own reports.")
         if not isinstance(who, User):
-            raise NotAuthenticated("Not logged in: send a login token, or log in first.")
+            raise NotAuthenticated(NOBODY)
         writes = method not in SAFE_METHODS
         rights.require_scope(who, writes=writes, full=method in getattr(view, "full_scope_methods", ()))
         if method in getattr(view, "admin_methods", ()):
@@ -54,7 +55,7 @@ def person(request: Request) -> User:
 def actor(request: Request) -> str:
     """How event rows name whoever asks."""
     who: Any = request.user
-    return f"run:{who.allocation.pk}" if isinstance(who, RunPrincipal) else f"user:{who.username}"
+    return f"run:{who.pk}" if isinstance(who, Allocation) else f"user:{who.username}"
 
 
 def idempotency_key(request: Request, user: User) -> str | None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from rest_framework import status
 from rest_framework.request import Request
-from rest_framework.response import Response
 
-from dispatch.watching.pair_networks import Network
 from hosts import pair_checks
-from hosts.models import PairCheck, ResourcePool
+from hosts.models import ResourcePool
 from shown import pools
 from webui.api.answers import Answer, Time
 from webui.api.job_queue import pool_named
@@ -51,11 +49,11 @@ class PairsAnswer(Answer):
     """The tested pairs, of `all`; the times and `askedBy` are null if no test was requested yet."""
 
     running: bool
-    done: int
-    all: int
-    asked_by: str | None
-    started_at: Time | None
-    ended_at: Time | None
+    done: int = 0
+    all: int = 0
+    asked_by: str | None = None
+    started_at: Time | None = None
+    ended_at: Time | None = None
     hosts: list[str]
     pairs: list[PairRecord]
     untested: list[UntestedRecord]
@@ -67,28 +65,16 @@ def encode(pool: ResourcePool) -> PairsAnswer:
     """Bad pairs come first; `interfaces` are networks on which hosts meet, those of all pairs and the fastest first."""
     found = pools.pairs(pool)
     search = found.search
-    return PairsAnswer(
+    return PairsAnswer.of(
+        search,
         running=found.testing is not None,
-        done=search.done if search else 0,
         all=search.pairs if search else 0,
-        asked_by=search.asked_by if search else None,
-        started_at=search.started_at if search else None,
-        ended_at=search.ended_at if search else None,
         hosts=found.names,
-        pairs=[_pair(check) for check in found.checks],
+        pairs=[PairRecord.of(check, first=check.names[0], second=check.names[1]) for check in found.checks],
         untested=search.untested if search else [],
-        interfaces=[_network(network) for network in found.networks],
+        interfaces=[NetworkRecord.of(network, hosts=network.interfaces) for network in found.networks],
         advice=found.advice,
     )
-
-
-def _pair(check: PairCheck) -> PairRecord:
-    first, second = check.names
-    return PairRecord.of(check, first=first, second=second)
-
-
-def _network(network: Network) -> NetworkRecord:
-    return NetworkRecord.of(network, hosts=network.interfaces)
 
 
 class PoolDoctor(ApiView):
@@ -96,13 +82,12 @@ class PoolDoctor(ApiView):
 
     admin_methods = frozenset({"POST"})
     statuses = {"POST": status.HTTP_202_ACCEPTED}
-    answers = {"GET": PairsAnswer, "POST": PairsAnswer}
 
-    def get(self, request: Request, name: str) -> Response:
-        return Response(encode(pool_named(name)))
+    def get(self, request: Request, name: str) -> PairsAnswer:
+        return encode(pool_named(name))
 
-    def post(self, request: Request, name: str) -> Response:
+    def post(self, request: Request, name: str) -> PairsAnswer:
         """A running test is not started again."""
         pool = pool_named(name)
         pair_checks.begin(pool, actor=actor(request))
-        return Response(encode(pool), status=status.HTTP_202_ACCEPTED)
+        return encode(pool)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from hosts import registry
 from jobs import shares
-from jobs.shares import OfJob, OfUser
+from jobs.shares import OfJob
 from shown import pools
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
@@ -56,9 +55,8 @@ class PoolShares(ApiView):
     """
 
     queries = {"GET": encoding.PageQuery}
-    answers = {"GET": PoolSharesAnswer}
 
-    def get(self, request: Request, name: str) -> Response:
+    def get(self, request: Request, name: str) -> PoolSharesAnswer:
         query = self.query(request)
         pool = pool_named(name)
         entitled = pools.entitled(pool)
@@ -66,21 +64,18 @@ class PoolShares(ApiView):
         total, jobs = shares.by_job(pool, entitled, first, first + encoding.rows_asked(query))
         users = shares.by_user(pool, entitled)
         slots = registry.present_slots().filter(host__pool=pool).count()
-        answer = PoolSharesAnswer(
+        return PoolSharesAnswer(
             resource_pool=pool.name,
             scheduler_type=pool.policy.dialect,
             slots=slots,
             held=sum(user.held for user in users),
             plan_time=pool.planned_at,
-            users=[_user(user) for user in users],
+            users=[
+                UserShareRecord.of(each, username=each.user.username, user_id=each.user.pk) for each in users
+            ],
             jobs=[_job(job) for job in jobs],
             pagination=encoding.pagination(query, total),
         )
-        return Response(answer)
-
-
-def _user(each: OfUser) -> UserShareRecord:
-    return UserShareRecord.of(each, username=each.user.username, user_id=each.user.pk)
 
 
 def _job(each: OfJob) -> JobShareRecord:

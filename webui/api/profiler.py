@@ -8,28 +8,25 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Any
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponseBase
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments.models import Trial
 from experiments.states import TRIAL_END_STATES
 from metrics import profiler_batches
 from metrics.profiler_batches import MISC, SYSTEM, TIMING, Batch, Labels
-from webui.api.answers import Answer, JsonLines, Nothing, Stored, Time, one_of, time_text
-from webui.api.async_views import Principal, async_view
-from webui.api.authentication import RunPrincipal, authenticate
-from webui.api.ndjson import ndjson, record
-from webui.api.own import task_of_trial
-from webui.api.permissions import person, require_owner
-from webui.api.trials import find
+from webui.api.answers import Answer, JsonLines, Stored, Time, one_of, time_text
+from webui.api.async_views import Principal, async_view, ndjson, repeated
+from webui.api.tasks import task_of_trial
+from webui.api.trials import find_own
 from webui.api.views import ApiView
 from webui.query import flag
-from webui.waiting.threads import reading, release_thread
+from webui.waiting.threads import reading
 from webui.waiting.wakeups import wakeups
 
 MOST_POINTS = 10_000
@@ -68,11 +65,11 @@ class ProfilerMetrics(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": ProfilerBatches}
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> None:
         batches = self.body(request)["batches"]
-        tasks = {pk: _task(request, pk) for pk in {said["labels"]["trialId"] for said in batches}}
+        ids = {said["labels"]["trialId"] for said in batches}
+        tasks: dict[int, str] = {pk: find_own(request, pk).task_id for pk in ids}
         with transaction.atomic():
             for said in batches:
                 labels = said["labels"]
@@ -83,16 +80,6 @@ class ProfilerMetrics(ApiView):
                     [at.timestamp() for at in said["timestamps"]],
                 )
                 profiler_batches.store(tasks[labels["trialId"]], batch)
-        return Response({})
-
-
-def _task(request: Request, trial_id: int) -> str:
-    """The task of a trial that the run, or its owner, may report for."""
-    trial = find(request, trial_id)
-    if not isinstance(request.user, RunPrincipal):
-        require_owner(person(request), trial.experiment)
-    task_id: str = trial.task_id
-    return task_id
 
 
 class SeriesLabels(Answer):
@@ -160,20 +147,10 @@ def _stream(
     follow = flag(request.GET, "follow")
 
     async def answers() -> AsyncIterator[bytes]:
-        await release_thread()
         with wakeups().watch(f"samples:{task_id}", f"timings:{task_id}", f"task:{task_id}") as watch:
-            while True:
-                over = not follow or await reading(
-                    _has_ended, trial_id
-                )  # before the read, which misses nothing then
-                for found in await reading(look):
-                    yield record(found)
-                if over:
-                    return
-                await watch.wait(FOLLOW_SECONDS)
-                if await authenticate(request) is None:  # the login has ended
-                    return
-                await release_thread()
+            wait = partial(watch.wait, FOLLOW_SECONDS)
+            async for line in repeated(request, look, lambda: not follow or _has_ended(trial_id), wait):
+                yield line
 
     return ndjson(answers())
 
@@ -192,10 +169,6 @@ def _batch(trial_id: int, batch: Batch) -> SeriesBatch:
 
 
 def _encoded(trial_id: int, labels: Labels) -> SeriesLabels:
-    return SeriesLabels(
-        trial_id=trial_id,
-        name=labels.name,
-        agent_id=labels.host,
-        gpu_uuid=labels.gpu,
-        metric_type=labels.kind,
+    return SeriesLabels.of(
+        labels, trial_id=trial_id, agent_id=labels.host, gpu_uuid=labels.gpu, metric_type=labels.kind
     )

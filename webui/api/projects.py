@@ -7,12 +7,11 @@ from typing import Any
 from django.db import transaction
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments import places
 from webui.api import encoding, workspaces
-from webui.api.answers import Answer, Maybe, Nothing, Pagination, Time
-from webui.api.errors import Missing
+from webui.api.answers import Answer, Maybe, Pagination, Time
+from webui.api.errors import Missing, existing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
@@ -78,10 +77,7 @@ def encode_project(row: Any) -> ProjectRecord:
 
 
 def find(project_id: int) -> Any:
-    row = places.projects_with_numbers().filter(pk=project_id).first()
-    if row is None:
-        raise Missing(f"project {project_id} not found")
-    return row
+    return existing(places.projects_with_numbers(), "project", pk=project_id)
 
 
 class Note(serializers.Serializer[Any]):
@@ -120,22 +116,19 @@ class WorkspaceProjects(ApiView):
 
     bodies = {"POST": ProjectBody}
     queries = {"GET": ProjectsQuery}
-    answers = {"GET": ProjectsAnswer, "POST": ProjectAnswer}
 
-    def get(self, request: Request, workspace_id: int) -> Response:
+    def get(self, request: Request, workspace_id: int) -> ProjectsAnswer:
         query = self.query(request)
         rows = places.projects_with_numbers()
         if workspace_id:
             workspaces.find(workspace_id)
             rows = rows.filter(workspace_id=workspace_id)
-        if query.get("name"):  # the published SDK takes the first answer for the one that it has asked for
-            rows = rows.filter(name__iexact=query["name"])
-        if query["archived"] is not None:
-            rows = rows.filter(archived=query["archived"])
+        # the published SDK takes the first answer for the one that it has asked for
+        rows = encoding.narrowed(rows, query, name="name__iexact", archived="archived")
         rows = rows.order_by(*encoding.ordering(query, _SORT, "id", tie="id"))
-        return Response(encoding.page(ProjectsAnswer, rows, query, encode_project))
+        return encoding.page(ProjectsAnswer, rows, query, encode_project)
 
-    def post(self, request: Request, workspace_id: int) -> Response:
+    def post(self, request: Request, workspace_id: int) -> ProjectAnswer:
         body = self.body(request)
         row = places.make_project(
             person(request),
@@ -144,77 +137,69 @@ class WorkspaceProjects(ApiView):
             description=body.get("description") or "",
             key=body.get("key") or "",
         )
-        return Response(ProjectAnswer(project=encode_project(find(row.pk))))
+        return ProjectAnswer(project=encode_project(find(row.pk)))
 
 
 class OneProject(ApiView):
     """One project; it can be deleted only if it is empty."""
 
     bodies = {"PATCH": ProjectPatch}
-    answers = {"GET": ProjectAnswer, "PATCH": ProjectAnswer, "DELETE": workspaces.CompletedAnswer}
 
-    def get(self, request: Request, project_id: int) -> Response:
-        return Response(ProjectAnswer(project=encode_project(find(project_id))))
+    def get(self, request: Request, project_id: int) -> ProjectAnswer:
+        return ProjectAnswer(project=encode_project(find(project_id)))
 
-    def patch(self, request: Request, project_id: int) -> Response:
+    def patch(self, request: Request, project_id: int) -> ProjectAnswer:
         changes = {name: value for name, value in self.body(request).items() if value is not None}
         places.change(person(request), find(project_id), changes)
-        return Response(ProjectAnswer(project=encode_project(find(project_id))))
+        return ProjectAnswer(project=encode_project(find(project_id)))
 
-    def delete(self, request: Request, project_id: int) -> Response:
+    def delete(self, request: Request, project_id: int) -> workspaces.CompletedAnswer:
         places.delete(person(request), find(project_id))
-        return Response(workspaces.CompletedAnswer())
+        return workspaces.CompletedAnswer()
 
 
 class ProjectByKey(ApiView):
     """One project by its key."""
 
-    answers = {"GET": ProjectAnswer}
-
-    def get(self, request: Request, key: str) -> Response:
+    def get(self, request: Request, key: str) -> ProjectAnswer:
         row = places.projects_with_numbers().filter(key=key.upper()).first()
         if row is None:
             raise Missing(f"project {key} not found")
-        return Response(ProjectAnswer(project=encode_project(row)))
+        return ProjectAnswer(project=encode_project(row))
 
 
 class ProjectArchive(ApiView):
     """Archive or unarchive a project."""
 
-    answers = {"POST": Nothing}
     archived = True
 
-    def post(self, request: Request, project_id: int) -> Response:
+    def post(self, request: Request, project_id: int) -> None:
         places.archive(person(request), find(project_id), self.archived)
-        return Response({})
 
 
 class ProjectMove(ApiView):
     """Move a project with its contents to another workspace."""
 
     bodies = {"POST": ProjectMoveBody}
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request, project_id: int) -> Response:
+    def post(self, request: Request, project_id: int) -> None:
         workspace = workspaces.find(self.body(request)["destinationWorkspaceId"])
         places.move(person(request), find(project_id), workspace)
-        return Response({})
 
 
 class ProjectNotes(ApiView):
     """A project's pages of notes: add one, or replace all."""
 
     bodies = {"POST": Note, "PUT": NotesBody}
-    answers = {"POST": NotesAnswer, "PUT": NotesAnswer}
 
-    def post(self, request: Request, project_id: int) -> Response:
+    def post(self, request: Request, project_id: int) -> NotesAnswer:
         with transaction.atomic():
             notes = places.locked_notes(find(project_id).pk)  # two that are added at once both stay
             return self._store(request, project_id, [*notes, self.body(request)])
 
-    def put(self, request: Request, project_id: int) -> Response:
+    def put(self, request: Request, project_id: int) -> NotesAnswer:
         return self._store(request, project_id, [dict(note) for note in self.body(request)["notes"]])
 
-    def _store(self, request: Request, project_id: int, notes: list[Json]) -> Response:
+    def _store(self, request: Request, project_id: int, notes: list[Json]) -> NotesAnswer:
         places.write_notes(person(request), find(project_id), notes)
-        return Response(NotesAnswer(notes=[NoteRecord(**note) for note in notes]))
+        return NotesAnswer(notes=[NoteRecord(**note) for note in notes])

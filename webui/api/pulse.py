@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts import rights
 from accounts.models import User
 from logs import pulse
 from logs.pulse import Pulse
-from webui.api.answers import Answer, Body, Maybe, json_answer
+from webui.api.answers import Answer, Body, Maybe
 from webui.api.async_views import Principal, async_view, json_body
 from webui.api.errors import BadRequest, Forbidden
-from webui.api.own import own_task
 from webui.api.permissions import person
+from webui.api.tasks import own_task
 from webui.api.views import ApiView
 from webui.live.stack_answers import RANKS_AT_ONCE, stacks_of
 from webui.waiting.threads import reading, release_thread
@@ -62,39 +61,32 @@ class StacksAnswer(Answer):
 class TaskPulse(ApiView):
     """The ranks of the task's running attempt: where each one is, and which ones the others wait for."""
 
-    answers = {"GET": PulseAnswer}
-
-    def get(self, request: Request, task_id: str) -> Response:
+    def get(self, request: Request, task_id: str) -> PulseAnswer:
         """`mark` says why the others wait for a rank, if they do; `stepAgeSeconds` is the age of its last report."""
         own_task(person(request), task_id)
-        return Response(PulseAnswer(ranks=[_encoded(one) for one in pulse.of_task(task_id)]))
+        return PulseAnswer(ranks=[_encoded(one) for one in pulse.of_task(task_id)])
 
 
 def _encoded(one: Pulse) -> PulseRecord:
-    return PulseRecord.of(
-        one,
-        process_state=one.state or None,
-        gpu_percent=one.gpu,
-        doing=one.doing or None,
-    )
+    return PulseRecord.of(one, process_state=one.state or None, gpu_percent=one.gpu, doing=one.doing or None)
 
 
-@async_view("POST", answer=StackRecord)
-async def stack_of_rank(request: HttpRequest, who: Principal, task_id: str, rank: int) -> HttpResponseBase:
+@async_view("POST")
+async def stack_of_rank(request: HttpRequest, who: Principal, task_id: str, rank: int) -> StackRecord:
     """What a rank is doing now: {"rank", "text"}, or {"rank", "message"} if that is not available."""
     (answer,) = await _asked(who, task_id, [rank])
-    return json_answer(answer)
+    return answer
 
 
-@async_view("POST", body=StacksBody, answer=StacksAnswer)
-async def stacks_of_ranks(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
+@async_view("POST", body=StacksBody)
+async def stacks_of_ranks(request: HttpRequest, who: Principal, task_id: str) -> StacksAnswer:
     """What several ranks are doing now: {"ranks": [number…]}, or {} for those marked, gives {"stacks": […]}."""
     named = json_body(request).get("ranks")
     if named is None:
         named = [one.rank for one in await reading(pulse.of_task, task_id) if one.mark]
     if not isinstance(named, list) or not all(type(rank) is int for rank in named):
         raise BadRequest("ranks must be a list of numbers.")
-    return json_answer(StacksAnswer(stacks=await _asked(who, task_id, named) if named else []))
+    return StacksAnswer(stacks=await _asked(who, task_id, named) if named else [])
 
 
 async def _asked(who: Principal, task_id: str, ranks: list[int]) -> list[StackRecord]:

@@ -11,7 +11,6 @@ from pydantic import Field
 from pydantic.alias_generators import to_camel
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts.refusals import Code, FieldRefusals
 from hosts import pool_edits
@@ -20,7 +19,7 @@ from hosts.pools import default_pool
 from shown import pools
 from shown.pools import PoolRow
 from webui.api import encoding
-from webui.api.answers import Answer, Maybe, Nothing, Pagination
+from webui.api.answers import Answer, Maybe, Pagination
 from webui.api.errors import BadRequest
 from webui.api.job_queue import QueueCounts, pool_named
 from webui.api.permissions import actor
@@ -167,18 +166,17 @@ class ResourcePools(ApiView):
     admin_methods = frozenset({"POST"})
     queries = {"GET": encoding.PageQuery}
     bodies: ClassVar = {"POST": NewPool}
-    answers = {"GET": PoolsAnswer, "POST": PoolAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> PoolsAnswer:
         default_pool()  # there is always one
         found = pools.of(ResourcePool.objects.all())
-        return Response(encoding.page(PoolsAnswer, found, self.query(request), encode_pool))
+        return encoding.page(PoolsAnswer, found, self.query(request), encode_pool)
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> PoolAnswer:
         body = self.body(request)
         name = str(body.pop("name", ""))
         pool = _granted(lambda: pool_edits.create(name, _values(body), actor=actor(request)))
-        return Response(PoolAnswer(resource_pool=_encoded(pool)))
+        return PoolAnswer(resource_pool=_encoded(pool))
 
 
 class OneResourcePool(ApiView):
@@ -186,23 +184,21 @@ class OneResourcePool(ApiView):
 
     admin_methods = frozenset({"PATCH", "DELETE"})
     bodies = {"PATCH": PoolRules}
-    answers = {"GET": PoolAnswer, "PATCH": ChangedPoolAnswer, "DELETE": Nothing}
 
-    def get(self, request: Request, name: str) -> Response:
-        return Response(PoolAnswer(resource_pool=_encoded(pool_named(name))))
+    def get(self, request: Request, name: str) -> PoolAnswer:
+        return PoolAnswer(resource_pool=_encoded(pool_named(name)))
 
-    def patch(self, request: Request, name: str) -> Response:
+    def patch(self, request: Request, name: str) -> ChangedPoolAnswer:
         """Returns the new rules and the names of the changed ones; the next pass uses them."""
         values = _values(self.body(request))
         pool_named(name)
         changed = _granted(lambda: pool_edits.edit(name, values, actor=actor(request)))
         names = [to_camel(field) for field in changed]
-        return Response(ChangedPoolAnswer(resource_pool=_encoded(pool_named(name)), changed=names))
+        return ChangedPoolAnswer(resource_pool=_encoded(pool_named(name)), changed=names)
 
-    def delete(self, request: Request, name: str) -> Response:
+    def delete(self, request: Request, name: str) -> None:
         pool_named(name)
         pool_edits.remove(name, actor=actor(request))
-        return Response({})
 
 
 def _encoded(pool: ResourcePool) -> PoolRecord:

@@ -1,25 +1,32 @@
-"""History of usage in the dialect (features.md 11.7): what was held, and its sums by day or month, as JSON.
+"""History of usage in the dialect (features.md 11.7): what was held, and its sums by day or month.
 
-The same as CSV is in `resource_usage_csv`. Names of parameters may be spelled `startDate` or `start_date`, as
-Determined's gateway takes both and its command line sends the second.
+As JSON, and as CSV with the addresses, parameters and columns of Determined's (`det resources`). Names of parameters
+may be spelled `startDate` or `start_date`, as Determined's gateway takes both and its command line sends the second.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from itertools import groupby
+from typing import Any
 
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from pydantic.alias_generators import to_camel
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from dispatch.keeping import usage, usage_periods
+from dispatch.keeping.usage import Held
 from dispatch.keeping.usage_periods import Periods, Unit
-from jobs.models import Task
-from webui.api.answers import Answer, Maybe, Time
-from webui.api.errors import BadRequest
-from webui.api.views import ApiView, Json
+from jobs.models import Allocation, Task
+from webui.api.answers import Answer, Maybe, Media, Time, time_text
+from webui.api.async_views import Principal, async_view
+from webui.api.errors import BadRequest, Forbidden
+from webui.api.views import ApiView, Json, SerializerClass, checked
+from webui.waiting.threads import reading, release_thread
 
 PERIODS: dict[str, Unit] = {
     "RESOURCE_ALLOCATION_AGGREGATION_PERIOD_DAILY": "day",
@@ -31,8 +38,6 @@ MOST: dict[Unit, int] = {"day": 366, "month": 120}
 MOST_ENTRIES = 50_000
 #: All time of an attempt counts as training; Determined tells validation and checkpoints from it.
 KINDS: dict[str, str] = {Task.Kind.TRIAL: "training", Task.Kind.COMMAND: "command"}
-
-T = TypeVar("T")
 
 
 class _EitherCase(serializers.Serializer[Any]):
@@ -99,9 +104,8 @@ class RawAllocation(ApiView):
     """Slots held by each member of an attempt in a period, earliest start first; `seconds` are those in the period."""
 
     queries = {"GET": RawQuery}
-    answers = {"GET": HeldAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> HeldAnswer:
         after, before = times_of(self.query(request))
         found = usage.held(after, before, limit=MOST_ENTRIES + 1)
         if len(found) > MOST_ENTRIES:
@@ -109,7 +113,7 @@ class RawAllocation(ApiView):
                 f"Found more than {MOST_ENTRIES:,} entries, the limit for one answer. Request a shorter "
                 "time, or for CSV at /resources/allocation/raw, which is streamed."
             )
-        return Response(HeldAnswer(resource_entries=[_entry(each) for each in found]))
+        return HeldAnswer(resource_entries=[_entry(each) for each in found])
 
 
 def _entry(each: usage.Held) -> HeldRecord:
@@ -126,9 +130,8 @@ class AggregatedAllocation(ApiView):
     """Slot-seconds by day or month: in total, and by user, experiment label and resource pool."""
 
     queries = {"GET": AggregatedQuery}
-    answers = {"GET": UsageAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> UsageAnswer:
         query = self.query(request)
         entries = [
             UsageRecord(
@@ -141,4 +144,103 @@ class AggregatedAllocation(ApiView):
             )
             for each in usage.sums(periods_of(query))
         ]
-        return Response(UsageAnswer(resource_entries=entries))
+        return UsageAnswer(resource_entries=entries)
+
+
+ENTRIES_PER_READ = 2000
+_RAW = ["experiment_id", "kind", "username", "labels", "slots", "start_time", "end_time", "seconds"]
+_ATTEMPTS = [
+    "allocation_id", "task_type", "username", "workspace_name", "experiment_id", "slots", "start_time", "end_time",
+    "imagepulling_time",
+]  # fmt: skip
+_SUMS = ["aggregation_type", "aggregation_key", "date", "seconds"]
+
+
+@async_view("GET", answer=Media("text/csv"))
+async def raw(request: HttpRequest, who: Principal) -> HttpResponseBase:
+    """One line per member of an attempt, with the slots it held; `timestamp_after`, `timestamp_before`."""
+    after, before = times_of(_query(request, who, RawQuery))
+    return _streamed(_blocks(after, before, _RAW, _raw_rows))
+
+
+@async_view("GET", answer=Media("text/csv"))
+async def attempts(request: HttpRequest, who: Principal) -> HttpResponseBase:
+    """One line per attempt, with its total time; `timestamp_after`, `timestamp_before`."""
+    after, before = times_of(_query(request, who, RawQuery))
+    return _streamed(_blocks(after, before, _ATTEMPTS, _attempt_rows))
+
+
+@async_view("GET", answer=Media("text/csv"))
+async def aggregated(request: HttpRequest, who: Principal) -> HttpResponseBase:
+    """Slot-seconds by day or month; `start_date`, `end_date`, `period`."""
+    periods = periods_of(_query(request, who, AggregatedQuery))
+    found = await reading(usage.sums, periods)
+    rows = [row for each in found for row in _sum_rows(each)]
+    return HttpResponse(_lines([_SUMS, *rows]), content_type="text/csv")
+
+
+def _query(request: HttpRequest, who: Principal, kind: SerializerClass) -> Json:
+    if isinstance(who, Allocation):
+        raise Forbidden("A run's token cannot read usage history; log in as a user.")
+    return checked(kind, request.GET)
+
+
+def _streamed(blocks: AsyncIterator[bytes]) -> HttpResponseBase:
+    response = StreamingHttpResponse(blocks, content_type="text/csv")
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+async def _blocks(after: datetime, before: datetime, header: list[str], rows: Any) -> AsyncIterator[bytes]:
+    """The file page by page; an attempt whose members two pages would part is left for the second one."""
+    await release_thread()
+    yield _lines([header])
+    last: Held | None = None
+    while True:
+        page = await reading(usage.held, after, before, behind=last, limit=ENTRIES_PER_READ)
+        is_last = len(page) < ENTRIES_PER_READ
+        whole = page if is_last else _without_last_attempt(page)
+        if whole:
+            yield _lines(rows(whole))
+            last = whole[-1]
+        if is_last:
+            return
+
+
+def _without_last_attempt(page: list[Held]) -> list[Held]:
+    part = page[-1].allocation_id
+    return [each for each in page if each.allocation_id != part] or page
+
+
+def _lines(rows: Iterable[Sequence[object]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
+
+
+def _raw_rows(page: list[Held]) -> Iterator[list[object]]:
+    for each in page:
+        labels = ",".join(label.replace("\\", "\\\\").replace(",", "\\,") for label in each.labels)
+        yield [
+            each.experiment_id or 0, KINDS[each.kind], each.username, labels, each.slots,
+            time_text(each.started_at), time_text(each.ended_at), f"{each.seconds:.6f}",
+        ]  # fmt: skip
+
+
+def _attempt_rows(page: list[Held]) -> Iterator[list[object]]:
+    for allocation_id, group in groupby(page, key=lambda each: each.allocation_id):
+        members = list(group)
+        first = members[0]
+        ended = max(member.ended_at for member in members)
+        yield [
+            allocation_id, first.kind, first.username, first.workspace, first.experiment_id or 0,
+            sum(member.slots for member in members), time_text(first.started_at), time_text(ended), "0.0",
+        ]  # fmt: skip
+
+
+def _sum_rows(each: usage.UsageSum) -> Iterator[list[object]]:
+    kinds = {"experiment_label": each.by_label, "username": each.by_user, "resource_pool": each.by_pool}
+    for kind, values in kinds.items():
+        for key, seconds in sorted(values.items()):
+            yield [kind, key, each.period, f"{seconds:.6f}"]
+    yield ["total", "total", each.period, f"{each.seconds:.6f}"]

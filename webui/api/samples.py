@@ -9,17 +9,17 @@ import numpy as np
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from metrics import samples
 from metrics.names import GROUPS, METRICS
 from metrics.packing import Floats
 from metrics.samples import SampleSeries
+from webui.api import encoding
 from webui.api.agents import host_named
 from webui.api.answers import Answer, Maybe, Stored, one_of
 from webui.api.errors import BadRequest
-from webui.api.own import own_task
 from webui.api.permissions import person
+from webui.api.tasks import own_task
 from webui.api.trials import find
 from webui.api.views import ApiView, Json
 
@@ -31,8 +31,8 @@ _DIGITS = 3  # of bytes, percent and watts
 class SamplesQuery(serializers.Serializer[Any]):
     """`from` and `to` are epoch seconds. Both words belong to Python, so the fields are added by name."""
 
-    names = serializers.ListField(child=serializers.ChoiceField(choices=list(METRICS)), required=False)
-    groups = serializers.ListField(child=serializers.ChoiceField(choices=GROUPS), required=False)
+    names = encoding.list_of(serializers.ChoiceField(choices=list(METRICS)))
+    groups = encoding.list_of(serializers.ChoiceField(choices=GROUPS))
     points = serializers.IntegerField(
         min_value=samples.FEWEST_POINTS,
         max_value=MOST_POINTS,
@@ -49,7 +49,7 @@ class SamplesQuery(serializers.Serializer[Any]):
 
 
 class TaskSamplesQuery(SamplesQuery):
-    hosts = serializers.ListField(child=serializers.CharField(max_length=128), required=False)
+    hosts = encoding.list_of(serializers.CharField(max_length=128))
 
 
 class SampleColumns(Answer):
@@ -76,11 +76,10 @@ class TaskSamples(ApiView):
     """Hardware samples from a task's hosts, as columns, in the same format as a trial's."""
 
     queries = {"GET": TaskSamplesQuery}
-    answers = {"GET": SamplesAnswer}
 
-    def get(self, request: Request, task_id: str) -> Response:
+    def get(self, request: Request, task_id: str) -> SamplesAnswer:
         own_task(person(request), task_id)
-        return Response(_of_task(task_id, self.query(request)))
+        return _of_task(task_id, self.query(request))
 
 
 class TrialSamples(ApiView):
@@ -92,20 +91,18 @@ class TrialSamples(ApiView):
 
     run_methods = frozenset({"GET"})
     queries = {"GET": TaskSamplesQuery}
-    answers = {"GET": SamplesAnswer}
 
-    def get(self, request: Request, trial_id: int) -> Response:
+    def get(self, request: Request, trial_id: int) -> SamplesAnswer:
         task_id = find(request, trial_id).task_id
-        return Response(_of_task(task_id, self.query(request)))
+        return _of_task(task_id, self.query(request))
 
 
 class HostSamples(ApiView):
     """Hardware samples from a host, whatever ran there; by default for the last hour."""
 
     queries = {"GET": SamplesQuery}
-    answers = {"GET": SamplesAnswer}
 
-    def get(self, request: Request, name: str) -> Response:
+    def get(self, request: Request, name: str) -> SamplesAnswer:
         host, query = host_named(name), self.query(request)
         first, last = _window(query)
         begin, _ = samples.last_seconds(HOST_SECONDS)
@@ -116,7 +113,7 @@ class HostSamples(ApiView):
             last_time=last,
             points=query["points"],
         )
-        return Response(SamplesAnswer(series=[_series(one) for one in found]))
+        return SamplesAnswer(series=[_series(one) for one in found])
 
 
 def _of_task(task_id: str, query: Json) -> SamplesAnswer:

@@ -53,14 +53,13 @@ class Schemas(ApiView):
     """The names of the config schemas."""
 
     open_to_all = True
-    answers = {"GET": SchemasAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> SchemasAnswer:
         rows = [
             SchemaRow(name=name, title=found["title"], path=f"/api/v1/schemas/{name}")
             for name, found in documents().items()
         ]
-        return Response(SchemasAnswer(schemas=rows))
+        return SchemasAnswer(schemas=rows)
 
 
 class OneSchema(ApiView):

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments import search_preview
 from searching import BadSearch
@@ -74,10 +73,7 @@ def encode(preview: search_preview.Preview) -> SearchSummary:
         preview,
         config=preview.searcher,
         trials=[
-            TrialsOfLength(
-                count=count,
-                unit=Length(name=preview.unit, value=units, max_length=units == 0),
-            )
+            TrialsOfLength(count=count, unit=Length(name=preview.unit, value=units, max_length=units == 0))
             for units, count in preview.lengths.items()
         ],
         brackets=[Bracket(rungs=[Rung.of(step) for step in steps]) for steps in preview.brackets],
@@ -93,10 +89,9 @@ class PreviewSearch(ApiView):
     """Simulate a search: how many trials train for how long. Nothing is stored."""
 
     bodies = {"POST": PreviewBody}
-    answers = {"POST": SearchPreview}
     viewer_methods = frozenset({"POST"})
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> SearchPreview:
         body = self.body(request)
         if not isinstance(body["config"], dict):
             raise BadRequest("config: an experiment config must be a map.")
@@ -104,4 +99,4 @@ class PreviewSearch(ApiView):
             preview = search_preview.of(body["config"], body.get("seed") or 0)
         except BadSearch as error:
             raise BadRequest(str(error)) from error
-        return Response(SearchPreview(summary=encode(preview)))
+        return SearchPreview(summary=encode(preview))

@@ -15,7 +15,7 @@ from jobs.models import Job
 from shown.tasks import TaskRow
 from webui.api import commands
 from webui.api.answers import Answer, Maybe
-from webui.api.services import NewService, OfServiceKind, ServiceRecord
+from webui.api.commands import NewService, OfServiceKind, ServiceRecord
 from webui.api.views import Json
 
 
@@ -35,11 +35,9 @@ class ShellRecord(ServiceRecord):
     private_key: Maybe[str] = None
 
 
-ANSWERS = commands.answers_of(Job.Kind.SHELL, ShellRecord)
-
-
 class OfShells(OfServiceKind):
     kind = Job.Kind.SHELL
+    record = ShellRecord
 
     def encoded(self, row: TaskRow, request: Request) -> ShellRecord:
         """The private key is told to those who may use the shell: it opens it."""
@@ -69,22 +67,15 @@ class Shells(OfShells, commands.Commands):
     """List all shells, newest first; or create one."""
 
     bodies = {"POST": NewService}
-    answers = ANSWERS.many
 
 
 class OneShell(OfShells, commands.OneCommand):
     """One shell with its config and, for its owner, the key for logging in."""
 
-    answers = ANSWERS.one
-
 
 class ShellKill(OfShells, commands.CommandKill):
     """Kill a shell and everything that runs in it. An ended one is left unchanged."""
 
-    answers = ANSWERS.changed
-
 
 class ShellPriority(OfShells, commands.CommandPriority):
     """Set the priority of a shell that has not ended."""
-
-    answers = ANSWERS.changed

@@ -97,16 +97,11 @@ def device_type(kind: str) -> str:
     return f"TYPE_{kind.upper()}"
 
 
-_CONTAINER_STATES = {
-    AllocationState.ASSIGNED: "STATE_ASSIGNED",
-    AllocationState.STARTING: "STATE_STARTING",
-    AllocationState.RUNNING: "STATE_RUNNING",
-    AllocationState.TERMINATING: "STATE_RUNNING",
-}
-
-
 def container_state(hold: Hold) -> str:
-    return _CONTAINER_STATES.get(AllocationState(hold.holder.state), "STATE_RUNNING")
+    """As the allocation's; what stops is still running."""
+    state = AllocationState(hold.holder.state)
+    is_before = state in (AllocationState.ASSIGNED, AllocationState.STARTING)
+    return f"STATE_{state}" if is_before else "STATE_RUNNING"
 
 
 def device(slot: Slot) -> DeviceRecord:

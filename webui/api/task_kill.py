@@ -6,14 +6,12 @@ from typing import Any
 
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from commands import transitions as command_steps
 from commands.models import Command
 from experiments import outcomes
 from experiments.models import Trial
 from webui.api import tasks
-from webui.api.answers import Nothing
 from webui.api.errors import BadRequest
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView
@@ -28,18 +26,16 @@ class TaskKill(ApiView):
     """Kill a task immediately, by its id or the beginning of its id. An ended one is left unchanged."""
 
     bodies = {"POST": KillBody}
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request, task_id: str) -> Response:
+    def post(self, request: Request, task_id: str) -> None:
         task, user, who = tasks.find(task_id), person(request), actor(request)
         trial = Trial.objects.select_related("experiment__owner").filter(task=task).first()
         if trial is not None:
             require_owner(user, trial.experiment)
             outcomes.kill_trial(trial.pk, actor=who)
-            return Response({})
+            return
         command = Command.objects.select_related("owner").filter(task=task).first()
         if command is None:
             raise BadRequest(f"task {task.pk} belongs to the server and ends by itself.")
         require_owner(user, command)
         command_steps.kill(command.pk, actor=who)
-        return Response({})

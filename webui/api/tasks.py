@@ -6,12 +6,13 @@ from collections import Counter
 
 from django.db.models import Prefetch
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from commands.models import Service
+from experiments.models import Trial
 from jobs.models import Allocation, Job, Member, Task
 from jobs.states import AllocationState
 from webui.api.answers import Answer, Maybe, Time
+from webui.api.async_views import Principal
 from webui.api.errors import BadRequest, Missing
 from webui.api.slots import DeviceRecord, device
 from webui.api.views import ApiView, Json
@@ -145,9 +146,7 @@ def _resources(member: Member) -> ResourcesRecord:
 class Tasks(ApiView):
     """What is running on pool hosts now, by allocation. Detached runs are not included; see their trials."""
 
-    answers = {"GET": TasksAnswer}
-
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> TasksAnswer:
         members = Prefetch("members", Member.objects.select_related("host").prefetch_related("holds__slot"))
         rows = (
             Allocation.objects.exclude(state=AllocationState.TERMINATED)
@@ -156,7 +155,7 @@ class Tasks(ApiView):
             .prefetch_related(members)
             .order_by("assigned_at")
         )
-        return Response(TasksAnswer(allocation_id_to_summary={row.pk: encode_summary(row) for row in rows}))
+        return TasksAnswer(allocation_id_to_summary={row.pk: encode_summary(row) for row in rows})
 
 
 def find(beginning: str) -> Task:
@@ -176,12 +175,26 @@ def find(beginning: str) -> Task:
     return found[0]
 
 
+def task_of_trial(who: Principal, trial_id: int) -> str:
+    """The id of the trial's task. Raises Missing."""
+    task_id = Trial.objects.filter(pk=trial_id).values_list("task_id", flat=True).first()
+    if task_id is None or (isinstance(who, Allocation) and who.task_id != task_id):
+        raise Missing(f"trial {trial_id} not found")
+    return task_id
+
+
+def own_task(who: Principal, task_id: str) -> str:
+    """The id itself. Raises Missing."""
+    is_another = isinstance(who, Allocation) and who.task_id != task_id
+    if is_another or "\x00" in task_id or not Task.objects.filter(pk=task_id).exists():
+        raise Missing(f"task {task_id!r} not found")
+    return task_id
+
+
 class OneTask(ApiView):
     """One task with all its attempts; its id may be shortened to any unique prefix."""
 
-    answers = {"GET": TaskAnswer}
-
-    def get(self, request: Request, task_id: str) -> Response:
+    def get(self, request: Request, task_id: str) -> TaskAnswer:
         task = find(task_id)
         attempts = sorted(task.allocations.all(), key=lambda allocation: -allocation.number)
         row = TaskRecord(
@@ -193,16 +206,14 @@ class OneTask(ApiView):
             job_id=str(task.job_id),
             allocations=[encode_allocation(allocation) for allocation in attempts],
         )
-        return Response(TaskAnswer(task=row))
+        return TaskAnswer(task=row)
 
 
 class TaskCount(ApiView):
     """Running tasks by kind; trials are not counted, as in Determined."""
 
-    answers = {"GET": TaskCountAnswer}
-
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> TaskCountAnswer:
         open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED)
         counted = Counter(open_ones.values_list("task__job__kind", flat=True))
         kinds = (Job.Kind.COMMAND, Job.Kind.NOTEBOOK, Job.Kind.SHELL, Job.Kind.TENSORBOARD)
-        return Response({f"{kind.value.lower()}s": counted[kind] for kind in kinds})
+        return TaskCountAnswer(**{f"{kind.value.lower()}s": counted[kind] for kind in kinds})

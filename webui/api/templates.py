@@ -7,15 +7,14 @@ from typing import Annotated, Any
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments import templates
 from experiments.config import shown_template
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.api import encoding
-from webui.api.answers import Answer, Nothing, Pagination, Time
-from webui.api.errors import BadRequest, Missing
+from webui.api.answers import Answer, Pagination, Time
+from webui.api.errors import BadRequest, Missing, existing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
@@ -57,7 +56,7 @@ class TemplateBody(serializers.Serializer[Any]):
 class TemplatesQuery(encoding.PageQuery):
     sortBy = serializers.CharField(required=False)
     name = serializers.CharField(required=False, allow_blank=True)
-    workspaceIds = serializers.ListField(child=serializers.IntegerField(), required=False)
+    workspaceIds = encoding.list_of(serializers.IntegerField())
 
 
 def _text(config: Any) -> str:
@@ -67,10 +66,7 @@ def _text(config: Any) -> str:
 
 
 def _workspace(workspace_id: int | None) -> Workspace:
-    workspace = Workspace.objects.filter(pk=workspace_id or 1).first()
-    if workspace is None:
-        raise Missing(f"workspace {workspace_id} not found")
-    return workspace
+    return existing(Workspace.objects, "workspace", pk=workspace_id or 1)
 
 
 def find(name: str) -> Template:
@@ -84,17 +80,13 @@ class Templates(ApiView):
     """All templates."""
 
     queries = {"GET": TemplatesQuery}
-    answers = {"GET": TemplatesAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> TemplatesAnswer:
         query = self.query(request)
         rows = Template.objects.select_related("changed_by", "owner")
-        if query.get("name"):
-            rows = rows.filter(name__icontains=query["name"])
-        if query.get("workspaceIds"):
-            rows = rows.filter(workspace_id__in=query["workspaceIds"])
+        rows = encoding.narrowed(rows, query, name="name__icontains", workspaceIds="workspace_id__in")
         rows = rows.order_by(*encoding.ordering(query, {}, "name"))
-        return Response(encoding.page(TemplatesAnswer, rows, query, encode_template))
+        return encoding.page(TemplatesAnswer, rows, query, encode_template)
 
 
 class OneTemplate(ApiView):
@@ -102,33 +94,31 @@ class OneTemplate(ApiView):
 
     bodies = {"POST": TemplateBody, "PUT": TemplateBody}
     described_bodies = {"PATCH": Json}
-    answers = {**dict.fromkeys(("GET", "POST", "PUT", "PATCH"), TemplateAnswer), "DELETE": Nothing}
 
-    def get(self, request: Request, name: str) -> Response:
-        return Response(TemplateAnswer(template=encode_template(find(name))))
+    def get(self, request: Request, name: str) -> TemplateAnswer:
+        return TemplateAnswer(template=encode_template(find(name)))
 
-    def post(self, request: Request, name: str) -> Response:
+    def post(self, request: Request, name: str) -> TemplateAnswer:
         body = self.body(request)
         text, workspace = _text(body["config"]), _workspace(body.get("workspaceId"))
         template = templates.create(name, text, workspace=workspace, user=person(request))
-        return Response(TemplateAnswer(template=encode_template(template)))
+        return TemplateAnswer(template=encode_template(template))
 
-    def put(self, request: Request, name: str) -> Response:
+    def put(self, request: Request, name: str) -> TemplateAnswer:
         body = self.body(request)
         text, workspace = _text(body["config"]), _workspace(body.get("workspaceId"))
         template = templates.put(name, text, workspace=workspace, user=person(request))
-        return Response(TemplateAnswer(template=encode_template(template)))
+        return TemplateAnswer(template=encode_template(template))
 
-    def patch(self, request: Request, name: str) -> Response:
+    def patch(self, request: Request, name: str) -> TemplateAnswer:
         """The body is the config itself."""
         find(name)
         template = templates.replace(name, _text(request.data), user=person(request))
-        return Response(TemplateAnswer(template=encode_template(template)))
+        return TemplateAnswer(template=encode_template(template))
 
-    def delete(self, request: Request, name: str) -> Response:
+    def delete(self, request: Request, name: str) -> None:
         find(name)
         templates.remove(name, user=person(request))
-        return Response({})
 
 
 class RenameBody(serializers.Serializer[Any]):
@@ -140,10 +130,9 @@ class TemplateRename(ApiView):
     """Rename a template."""
 
     bodies = {"PATCH": RenameBody}
-    answers = {"PATCH": TemplateAnswer}
 
-    def patch(self, request: Request) -> Response:
+    def patch(self, request: Request) -> TemplateAnswer:
         body = self.body(request)
         find(body["oldName"])
         template = templates.rename(body["oldName"], body["newName"], user=person(request))
-        return Response(TemplateAnswer(template=encode_template(template)))
+        return TemplateAnswer(template=encode_template(template))

@@ -14,7 +14,7 @@ from webui.api.answers import Media
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import Missing
 from webui.api.log_files import as_file
-from webui.api.own import task_of_trial
+from webui.api.tasks import task_of_trial
 from webui.downloads.tensorboard import archive
 from webui.waiting.threads import reading
 

@@ -10,17 +10,17 @@ from commands.models import Service
 from experiments.models import Experiment, Trial
 from jobs.models import Job
 from shown.tasks import TaskRow
-from webui.api import commands
+from webui.api import commands, encoding
+from webui.api.commands import NewService, OfServiceKind, ServiceRecord
 from webui.api.errors import BadRequest, Missing
-from webui.api.services import NewService, OfServiceKind, ServiceRecord
 from webui.api.views import Json
 
 
 class NewTensorboard(NewService):
     """At least one experiment or trial."""
 
-    experimentIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
-    trialIds = serializers.ListField(child=serializers.IntegerField(), required=False, allow_null=True)
+    experimentIds = encoding.list_of(serializers.IntegerField(), allow_null=True)
+    trialIds = encoding.list_of(serializers.IntegerField(), allow_null=True)
 
 
 class TensorboardRecord(ServiceRecord):
@@ -28,11 +28,9 @@ class TensorboardRecord(ServiceRecord):
     trial_ids: list[int]
 
 
-ANSWERS = commands.answers_of(Job.Kind.TENSORBOARD, TensorboardRecord)
-
-
 class OfTensorboards(OfServiceKind):
     kind = Job.Kind.TENSORBOARD
+    record = TensorboardRecord
 
     def encoded(self, row: TaskRow, request: Request) -> TensorboardRecord:
         shown: Service = row.command.service
@@ -45,7 +43,6 @@ class Tensorboards(OfTensorboards, commands.Commands):
     """List all TensorBoards, newest first; or create one."""
 
     bodies = {"POST": NewTensorboard}
-    answers = ANSWERS.many
 
     def shown(self, body: Json) -> submit.Shown:
         return shown_of(body.get("experimentIds") or [], body.get("trialIds") or [])
@@ -65,16 +62,10 @@ def shown_of(experiment_ids: list[int], trial_ids: list[int]) -> submit.Shown:
 class OneTensorboard(OfTensorboards, commands.OneCommand):
     """One TensorBoard with its config."""
 
-    answers = ANSWERS.one
-
 
 class TensorboardKill(OfTensorboards, commands.CommandKill):
     """Kill a TensorBoard immediately. An ended one is left unchanged."""
 
-    answers = ANSWERS.changed
-
 
 class TensorboardPriority(OfTensorboards, commands.CommandPriority):
     """Set the priority of a TensorBoard that has not ended."""
-
-    answers = ANSWERS.changed

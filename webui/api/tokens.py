@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts import tokens
 from accounts.models import AccessToken, Scope, User
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
-from webui.api.errors import BadRequest, Missing
+from webui.api.errors import BadRequest, Missing, existing
 from webui.api.permissions import actor, person, require_admin
 from webui.api.views import ApiView
 
@@ -109,7 +108,7 @@ class TokensQuery(encoding.PageQuery):
     sortBy = encoding.sort_field(_SORT)
     username = serializers.CharField(required=False, allow_blank=True)
     showInactive = serializers.BooleanField(required=False, default=False)
-    tokenIds = serializers.ListField(child=serializers.IntegerField(min_value=0), required=False)
+    tokenIds = encoding.list_of(serializers.IntegerField(min_value=0))
 
 
 class Tokens(ApiView):
@@ -119,9 +118,8 @@ class Tokens(ApiView):
     full_scope_methods = frozenset({"POST"})
     bodies = {"POST": NewToken}
     queries = {"GET": TokensQuery}
-    answers = {"GET": TokensAnswer, "POST": NewTokenAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> TokensAnswer:
         query, rows = self.query(request), tokens.of(person(request))
         if query.get("username"):
             rows = rows.filter(user__username=query["username"])
@@ -130,9 +128,9 @@ class Tokens(ApiView):
         elif not query["showInactive"]:
             rows = rows.filter(pk__in=[row.pk for row in rows if row.counts])
         rows = rows.order_by(*encoding.ordering(query, _SORT, "id"))
-        return Response(encoding.page(TokensAnswer, rows, query, encode_token))
+        return encoding.page(TokensAnswer, rows, query, encode_token)
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> NewTokenAnswer:
         body, asking = self.body(request), person(request)
         user = _user(asking, body.get("userId"))
         row, token = tokens.create(
@@ -142,7 +140,7 @@ class Tokens(ApiView):
             scope=Scope(body["scope"]),
             actor=actor(request),
         )
-        return Response(NewTokenAnswer(token=token, token_id=row.pk, token_info=encode_token(row)))
+        return NewTokenAnswer(token=token, token_id=row.pk, token_info=encode_token(row))
 
 
 def _user(asking: User, user_id: int | None) -> User:
@@ -161,22 +159,19 @@ class OneToken(ApiView):
     viewer_methods = frozenset({"PATCH"})
     full_scope_methods = frozenset({"PATCH"})
     bodies = {"PATCH": TokenPatch}
-    answers = {"GET": TokenAnswer, "PATCH": TokenAnswer}
 
-    def get(self, request: Request, token_id: int) -> Response:
-        return Response(TokenAnswer(token_info=encode_token(_find(request, token_id))))
+    def get(self, request: Request, token_id: int) -> TokenAnswer:
+        return TokenAnswer(token_info=encode_token(_find(request, token_id)))
 
-    def patch(self, request: Request, token_id: int) -> Response:
+    def patch(self, request: Request, token_id: int) -> TokenAnswer:
         body, row = self.body(request), _find(request, token_id)
         if body.get("description") is not None:
             tokens.describe(row, body["description"], actor=actor(request))
         if body["setRevoked"]:
             tokens.revoke(row, actor=actor(request))
-        return Response(TokenAnswer(token_info=encode_token(row)))
+        return TokenAnswer(token_info=encode_token(row))
 
 
 def _find(request: Request, token_id: int) -> AccessToken:
-    row: AccessToken | None = tokens.of(person(request)).filter(pk=token_id).first()
-    if row is None:
-        raise Missing(f"token {token_id} not found")
+    row: AccessToken = existing(tokens.of(person(request)), "token", pk=token_id)
     return row

@@ -10,7 +10,7 @@ from rest_framework import serializers
 
 from dispatch.keeping import log_retention
 from experiments import failures, phases
-from experiments.models import Checkpoint, Trial
+from experiments.models import Checkpoint
 from experiments.states import CheckpointState, TrialState
 from shown.trials import best_checkpoint
 from webui.api import encoding
@@ -115,7 +115,7 @@ class TrialRecord(Answer):
 
 class TrialsQuery(encoding.PageQuery):
     sortBy = encoding.sort_field(TRIAL_SORT)
-    states = serializers.ListField(child=serializers.CharField(), required=False)
+    states = encoding.list_of(serializers.CharField())
 
 
 def _validation(row: Json | None) -> Json | None:
@@ -144,16 +144,11 @@ def checkpoint_state(checkpoint: Checkpoint) -> str:
     return next(name for name, ours in CHECKPOINT_STATES.items() if checkpoint.state in ours)
 
 
-def _failure(trial: Trial) -> FailureRecord | None:
-    """Ours beside the dialect: which rank failed first, how, and what it said last."""
-    failure = failures.latest(trial)
-    return FailureRecord.of(failure) if failure else None
-
-
 def encode_trial(trial: Any, *, full: bool = True) -> TrialRecord:
     """One row of `shown.trials.with_numbers`."""
     end = trial.ended_at or timezone.now()
     best = best_checkpoint(trial) if full else None
+    failure = failures.latest(trial) if full else None
     return TrialRecord.of(
         trial,
         task_ids=[trial.task_id],
@@ -171,5 +166,5 @@ def encode_trial(trial: Any, *, full: bool = True) -> TrialRecord:
         external_trial_id=trial.external_id,
         log_policy_matched=trial.log_labels[-1] if trial.log_labels else None,
         log_retention_days=log_retention.kept(trial.task_id).days if full else None,
-        failure=_failure(trial) if full else None,
+        failure=FailureRecord.of(failure) if failure else None,
     )

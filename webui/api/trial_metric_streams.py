@@ -14,12 +14,11 @@ from jobs.models import Allocation
 from metrics import reported
 from metrics.reported import Reported
 from webui.api.answers import Answer, JsonLines, Time, time_text
-from webui.api.async_views import Principal, async_view
+from webui.api.async_views import Principal, async_view, ndjson, record
 from webui.api.errors import BadRequest, Missing
-from webui.api.ndjson import ndjson, record
 from webui.api.views import Json
 from webui.query import wholes
-from webui.waiting.threads import reading, release_thread
+from webui.waiting.threads import reading
 
 
 class ReportRecord(Answer):
@@ -69,7 +68,6 @@ async def _stream(request: HttpRequest, who: Principal, group: str) -> HttpRespo
     await reading(_check, who, ids)
 
     async def answers() -> AsyncIterator[bytes]:
-        await release_thread()
         numbers = count(1)  # a report has no number of its own
         for trial_id in sorted(set(ids)):
             for window in await reading(reported.windows, trial_id, group):

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from metrics import stragglers, timings
-from metrics.stragglers import StepMatrix, Straggler
-from metrics.timings import CountSeries, NameSummary, TimingSeries
+from metrics.stragglers import StepMatrix
+from metrics.timings import CountSeries, TimingSeries
+from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Stored
 from webui.api.trials import find
 from webui.api.views import ApiView
@@ -23,8 +23,8 @@ _DIGITS = 9
 
 
 class TimingsQuery(serializers.Serializer[Any]):
-    names = serializers.ListField(child=serializers.CharField(max_length=128), required=False)
-    ranks = serializers.ListField(child=serializers.IntegerField(min_value=0), required=False)
+    names = encoding.list_of(serializers.CharField(max_length=128))
+    ranks = encoding.list_of(serializers.IntegerField(min_value=0))
     firstStep = serializers.IntegerField(min_value=0, required=False)
     lastStep = serializers.IntegerField(min_value=0, required=False)
     points = serializers.IntegerField(min_value=0, max_value=MOST_POINTS, required=False, default=200)
@@ -126,9 +126,8 @@ class TrialTimings(ApiView):
 
     run_methods = frozenset({"GET"})
     queries = {"GET": TimingsQuery}
-    answers = {"GET": TimingsAnswer}
 
-    def get(self, request: Request, trial_id: int) -> Response:
+    def get(self, request: Request, trial_id: int) -> TimingsAnswer:
         task_id = find(request, trial_id).task_id
         query = self.query(request)
         first, last = query.get("firstStep"), query.get("lastStep")
@@ -136,13 +135,15 @@ class TrialTimings(ApiView):
         work, slow = stragglers.of_timings(found)
         answer = TimingsAnswer(
             ranks=[RankOnHost(rank=rank, host=host) for rank, host in sorted(found.hosts.items())],
-            summary=[_summary(one) for one in timings.summaries(found.timings)],
+            summary=[TimingSummary.of(one, count=int(one.count)) for one in timings.summaries(found.timings)],
             throughput=[
                 Throughput(name=name, per_second=rate)
                 for name, rate in timings.throughput(found.counts).items()
             ],
             work=_matrix(work) if work else None,
-            straggler=_straggler(slow, found.hosts[slow.rank]) if slow else None,
+            straggler=SlowRank.of(slow, host=found.hosts[slow.rank], lost=_numbers(slow.lost))
+            if slow
+            else None,
         )
         if query["points"]:
             names, ranks = query.get("names") or None, query.get("ranks") or None
@@ -151,11 +152,7 @@ class TrialTimings(ApiView):
             )
             answer.series = [_series(one) for one in shown.timings]
             answer.counts = [_count(one) for one in shown.counts]
-        return Response(answer)
-
-
-def _summary(one: NameSummary) -> TimingSummary:
-    return TimingSummary.of(one, count=int(one.count))
+        return answer
 
 
 def _matrix(matrix: StepMatrix) -> StepWork:
@@ -165,10 +162,6 @@ def _matrix(matrix: StepMatrix) -> StepWork:
         last_steps=_whole(matrix.last_steps),
         seconds=[_numbers(row) for row in matrix.seconds],
     )
-
-
-def _straggler(slow: Straggler, host: str) -> SlowRank:
-    return SlowRank.of(slow, host=host, lost=_numbers(slow.lost))
 
 
 def _series(one: TimingSeries) -> TimingColumns:
@@ -189,10 +182,7 @@ def _series(one: TimingSeries) -> TimingColumns:
 
 def _count(one: CountSeries) -> CountColumns:
     return CountColumns.of(
-        one,
-        steps=_whole(one.steps),
-        times=_numbers(one.times),
-        per_second=_numbers(one.per_second),
+        one, steps=_whole(one.steps), times=_numbers(one.times), per_second=_numbers(one.per_second)
     )
 
 

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments.models import Checkpoint
 from experiments.states import GONE
@@ -75,9 +74,8 @@ class TrialWorkloads(ApiView):
 
     run_methods = frozenset({"GET"})
     queries = {"GET": WorkloadsQuery}
-    answers = {"GET": WorkloadsAnswer}
 
-    def get(self, request: Request, trial_id: int) -> Response:
+    def get(self, request: Request, trial_id: int) -> WorkloadsAnswer:
         query = self.query(request)
         find(request, trial_id)
         rows = _reports(trial_id, query) + _checkpoints(trial_id, query)
@@ -87,7 +85,7 @@ class TrialWorkloads(ApiView):
             rows.reverse()
         if query["limit"] == 0:
             query["limit"] = -1  # here 0 means no limit
-        return Response(encoding.page(WorkloadsAnswer, [row[2] for row in rows], query, lambda row: row))
+        return encoding.page(WorkloadsAnswer, [row[2] for row in rows], query, lambda row: row)
 
 
 def _sort_value(row: Json, key: str) -> float:
@@ -132,8 +130,8 @@ def _checkpoints(trial_id: int, query: Json) -> list[tuple[int, int, Json]]:
 
 class SeriesQuery(serializers.Serializer[Any]):
     trialIds = serializers.ListField(child=serializers.IntegerField(), allow_empty=False)
-    metricNames = serializers.ListField(child=serializers.CharField(), required=False)
-    metricIds = serializers.ListField(child=serializers.CharField(), required=False)
+    metricNames = encoding.list_of(serializers.CharField())
+    metricIds = encoding.list_of(serializers.CharField())
     startBatches = serializers.IntegerField(required=False, min_value=0, default=0)
     endBatches = serializers.IntegerField(required=False, min_value=0, default=0)
     maxDatapoints = serializers.IntegerField(required=False, min_value=0, default=0)
@@ -169,16 +167,15 @@ class TimeSeries(ApiView):
     """Metric curves of several trials, each with at most maxDatapoints points, including the extremes."""
 
     queries = {"GET": SeriesQuery}
-    answers = {"GET": TimeSeriesAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> TimeSeriesAnswer:
         query = self.query(request)
         trials = shown_trials.with_numbers().filter(pk__in=query["trialIds"]).order_by("id")
         answer = [
             TrialCurves(trial=encode_trial(trial, full=False), metrics=_curves(trial.pk, query))
             for trial in trials
         ]
-        return Response(TimeSeriesAnswer(trials=answer))
+        return TimeSeriesAnswer(trials=answer)
 
 
 def _curves(trial_id: int, query: Json) -> list[Curve]:

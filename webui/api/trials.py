@@ -9,15 +9,14 @@ from django.db import transaction
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from dispatch.runs import detached
 from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
+from jobs.models import Allocation
 from metrics import profiler_batches
 from shown import trials as shown_trials
-from webui.api.answers import Answer, Nothing
-from webui.api.authentication import RunPrincipal
+from webui.api.answers import Answer
 from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
 from webui.api.errors import BadRequest, Missing
 from webui.api.permissions import actor, person, require_owner
@@ -29,18 +28,24 @@ def find(request: Request, trial_id: int) -> Any:
     """The trial with its numbers; to a run, its own alone. Raises Missing."""
     trial = shown_trials.with_numbers().filter(pk=trial_id).first()
     who: Any = request.user
-    if trial is None or (isinstance(who, RunPrincipal) and who.allocation.task_id != trial.task_id):
+    if trial is None or (isinstance(who, Allocation) and who.task_id != trial.task_id):
         raise Missing(f"trial {trial_id} not found")
+    return trial
+
+
+def find_own(request: Request, trial_id: int) -> Any:
+    """The trial for its run, and for its owner. Raises Missing, Forbidden."""
+    trial = find(request, trial_id)
+    if not isinstance(request.user, Allocation):
+        require_owner(person(request), trial.experiment)
     return trial
 
 
 def find_to_report(request: Request, trial_id: int) -> Any:
     """The trial for whoever reports of it: its run, or its owner; of a detached run that is a sign of life."""
-    trial = find(request, trial_id)
-    if not isinstance(request.user, RunPrincipal):
-        require_owner(person(request), trial.experiment)
-        if trial.experiment.unmanaged:
-            detached.sign_of_life(trial)
+    trial = find_own(request, trial_id)
+    if trial.experiment.unmanaged and not isinstance(request.user, Allocation):
+        detached.sign_of_life(trial)
     return trial
 
 
@@ -58,12 +63,11 @@ class OneTrial(ApiView):
 
     run_methods = frozenset({"GET"})
     bodies = {"PATCH": TrialPatch}
-    answers = dict.fromkeys(("GET", "PATCH"), TrialAnswer)
 
-    def get(self, request: Request, trial_id: int) -> Response:
-        return Response(TrialAnswer(trial=encode_trial(find(request, trial_id))))
+    def get(self, request: Request, trial_id: int) -> TrialAnswer:
+        return TrialAnswer(trial=encode_trial(find(request, trial_id)))
 
-    def patch(self, request: Request, trial_id: int) -> Response:
+    def patch(self, request: Request, trial_id: int) -> TrialAnswer:
         state = (self.body(request).get("state") or "").removeprefix("STATE_")
         trial = find_to_report(request, trial_id)
         if not trial.experiment.unmanaged:
@@ -74,18 +78,15 @@ class OneTrial(ApiView):
             detached.set_ended(trial_id, completed=state == "COMPLETED")
         elif state not in {"", "UNSPECIFIED"}:
             raise BadRequest(f"state is {state!r}; allowed: STATE_RUNNING, STATE_COMPLETED, STATE_ERROR.")
-        return Response(TrialAnswer(trial=encode_trial(find(request, trial_id))))
+        return TrialAnswer(trial=encode_trial(find(request, trial_id)))
 
 
 class TrialKill(ApiView):
     """Kill a trial. An ended one is left unchanged."""
 
-    answers = {"POST": Nothing}
-
-    def post(self, request: Request, trial_id: int) -> Response:
+    def post(self, request: Request, trial_id: int) -> None:
         require_owner(person(request), find(request, trial_id).experiment)
         outcomes.kill_trial(trial_id, actor=actor(request))
-        return Response({})
 
 
 class TrialCheckpoints(ApiView):
@@ -93,12 +94,11 @@ class TrialCheckpoints(ApiView):
 
     run_methods = frozenset({"GET"})
     queries = {"GET": CheckpointsQuery}
-    answers = {"GET": CheckpointsAnswer}
 
-    def get(self, request: Request, trial_id: int) -> Response:
+    def get(self, request: Request, trial_id: int) -> CheckpointsAnswer:
         trial = find(request, trial_id)
         rows = Checkpoint.objects.filter(trial_id=trial_id)
-        return Response(page_of(rows, trial.experiment, self.query(request)))
+        return page_of(rows, trial.experiment, self.query(request))
 
 
 class Report(serializers.Serializer[Any]):
@@ -120,12 +120,10 @@ class TrialMetrics(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": ReportBody}
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request, trial_id: int) -> Response:
+    def post(self, request: Request, trial_id: int) -> None:
         body = self.body(request)
         store_report(request, trial_id, body["group"], body["metrics"])
-        return Response({})
 
 
 class TrialMetricsOfGroup(ApiView):
@@ -133,12 +131,10 @@ class TrialMetricsOfGroup(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": Report}
-    answers = {"POST": Nothing}
     group = "training"
 
-    def post(self, request: Request, trial_id: int) -> Response:
+    def post(self, request: Request, trial_id: int) -> None:
         store_report(request, trial_id, self.group, self.body(request))
-        return Response({})
 
 
 def store_report(request: Request, trial_id: int, group: str, report: dict[str, Any]) -> None:
@@ -190,13 +186,11 @@ class TrialProgress(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": ProgressBody}
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request, trial_id: int) -> Response:
+    def post(self, request: Request, trial_id: int) -> None:
         trial = find_to_report(request, trial_id)
         data = self._number(request)
         reports.progress_reported(trial.experiment, trial, data)
-        return Response({})
 
     def _number(self, request: Request) -> float:
         # Determined's clients send a bare number, or an object
@@ -214,16 +208,14 @@ class EarlyExit(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": EarlyExitBody}
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request, trial_id: int) -> Response:
+    def post(self, request: Request, trial_id: int) -> None:
         trial = find_to_report(request, trial_id)
         reason = (
             self.body(request)["reason"].removeprefix("EXITED_REASON_").removeprefix("EARLY_EXIT_REASON_")
         )
         if not Trial.objects.filter(pk=trial_id, early_exit="").update(early_exit=reason[:32]):
             raise BadRequest(f"trial {trial_id} has already reported why it ends: {trial.early_exit}")
-        return Response({})
 
 
 class RunnerStateBody(serializers.Serializer[Any]):
@@ -235,9 +227,7 @@ class RunnerMetadata(ApiView):
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": RunnerStateBody}
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request, trial_id: int) -> Response:
+    def post(self, request: Request, trial_id: int) -> None:
         find_to_report(request, trial_id)
         Trial.objects.filter(pk=trial_id).update(runner_state=self.body(request)["state"])
-        return Response({})

@@ -41,7 +41,6 @@ from webui.api import (
     pulse,
     resource_pools,
     resource_usage,
-    resource_usage_csv,
     samples,
     schemas,
     search_preview,
@@ -64,6 +63,7 @@ from webui.api.views import ApiView
 
 _E = "experiments/<int:experiment_id>"
 _T = "trials/<int:trial_id>"
+_W = "webhooks/<int:rule_id>"
 _BULK = "projects/<int:project_id>/experiments"
 
 
@@ -81,7 +81,10 @@ def no_checkpoint(request: HttpRequest, name: str) -> JsonResponse:
     return json_error(404, f"There is no checkpoint {name!r}; give the full UUID of 36 characters.")
 
 
-_people = [
+urlpatterns: list[URLPattern] = [
+    path("info", cluster.info),
+    path("health", cluster.health),
+    # people
     _at("auth/login", auth.Login),
     _at("auth/logout", auth.Logout),
     _at("auth/user", auth.Me),
@@ -93,9 +96,7 @@ _people = [
     _at("users/setting/reset", users.UserSettingsReset),
     _at("users/<int:user_id>", users.OneUser),
     _at("users/<str:username>/by-username", users.UserByName),
-]
-_W = "webhooks/<int:rule_id>"
-_webhooks = [
+    # webhooks
     _at("webhooks", webhooks.Webhooks),
     _at("webhooks/custom", webhooks.WebhookCustom),
     _at(_W, webhooks.OneWebhook),
@@ -103,8 +104,7 @@ _webhooks = [
     _at(f"{_W}/key", webhooks.WebhookKey),
     _at(f"{_W}/deliveries", webhooks.WebhookDeliveries),
     _at(f"{_W}/deliveries/<uuid:delivery_id>/retry", webhooks.DeliveryRetry),
-]
-_cluster = [
+    # hosts, pools and what was used
     _at("master", cluster.Master),
     _at("master/config", cluster.MasterConfig),
     _at("master/cluster_message", cluster_message.ClusterMessage),
@@ -136,11 +136,10 @@ _cluster = [
     _at("resource-pools/<str:name>/shares", pool_shares.PoolShares),
     _at("resources/allocation/raw", resource_usage.RawAllocation),
     _at("resources/allocation/aggregated", resource_usage.AggregatedAllocation),
-    path("resources/allocation/raw", resource_usage_csv.raw),
-    path("resources/allocation/aggregated", resource_usage_csv.aggregated),
-    path("resources/allocation/allocations-csv", resource_usage_csv.attempts),
-]
-_queue = [
+    path("resources/allocation/raw", resource_usage.raw),
+    path("resources/allocation/aggregated", resource_usage.aggregated),
+    path("resources/allocation/allocations-csv", resource_usage.attempts),
+    # the queue and its tasks
     _at("job-queues", job_queue.JobQueue),
     _at("job-queues-v2", job_queue.JobQueueV2),
     _at("job-queues/stats", job_queue.JobQueueStats),
@@ -155,8 +154,7 @@ _queue = [
     _at("tasks/<str:task_id>/pulse", pulse.TaskPulse),
     _at("tasks/<str:task_id>/samples", samples.TaskSamples),
     _at("tasks/<str:task_id>/why-stopped", why_stopped.TaskWhyStopped),
-]
-_commands = [
+    # commands and services
     _at("commands", commands.Commands),
     _at("commands/<str:command_id>", commands.OneCommand),
     _at("commands/<str:command_id>/kill", commands.CommandKill),
@@ -174,8 +172,7 @@ _commands = [
     _at("tensorboards/<str:command_id>", tensorboards.OneTensorboard),
     _at("tensorboards/<str:command_id>/kill", tensorboards.TensorboardKill),
     _at("tensorboards/<str:command_id>/set_priority", tensorboards.TensorboardPriority),
-]
-_experiments = [
+    # experiments
     _at("experiments", experiments.Experiments),
     _at("experiments/continue", experiment_actions.ExperimentContinue),
     _at("experiment/labels", experiment_results.AllLabels),
@@ -201,27 +198,7 @@ _experiments = [
         if action != "delete"
     ),
     _at(f"{_BULK}/delete", experiment_actions.BulkDelete),
-]
-_detached = [
-    _at("experiments/by-external-id/<path:external_id>", experiments.ExperimentByExternalId),
-    _at("trials", detached.Trials),
-    _at("trials/by-external-id/<path:experiment>/<str:trial>", detached.TrialByExternalId),
-    _at(f"{_T}/start", detached.TrialStart),
-    _at("runs/start", detached.RunPrepare),
-    _at("runs/<int:trial_id>/metadata", detached.RunMetadata),
-    _at("task/logs", detached.TaskLogs),
-    path("task-logs", detached.TaskLogs.as_view()),
-]
-_log_retention = [
-    _at("logs/retention", log_retention.LogRetention),
-    _at("cleanup_logs", log_retention.CleanupLogs),
-    _at("tasks/<str:task_id>/retain_logs", log_retention.TaskRetainLogs),
-    _at(f"{_T}/retain_logs", log_retention.TrialRetainLogs),
-    _at(f"{_T}/remaining_log_retention_days", log_retention.TrialRemainingDays),
-    _at(f"{_E}/retain_logs", log_retention.ExperimentRetainLogs),
-    _at(f"{_BULK}/retain_logs", log_retention.BulkRetainLogs),
-]
-_trials = [
+    # trials and checkpoints
     _at("trials/time-series", trial_work.TimeSeries),
     _at("trials/profiler/metrics", profiler.ProfilerMetrics),
     _at(_T, trials.OneTrial),
@@ -248,8 +225,24 @@ _trials = [
     path(f"{_E}/preview_gc", checkpoint_deletion.PreviewGc.as_view()),
     # the published client asks here, without /api/v1
     path("checkpoints/<uuid:checkpoint_uuid>", checkpoint_files.whole),
-]
-_places = [
+    # detached runs
+    _at("experiments/by-external-id/<path:external_id>", experiments.ExperimentByExternalId),
+    _at("trials", detached.Trials),
+    _at("trials/by-external-id/<path:experiment>/<str:trial>", detached.TrialByExternalId),
+    _at(f"{_T}/start", detached.TrialStart),
+    _at("runs/start", detached.RunPrepare),
+    _at("runs/<int:trial_id>/metadata", detached.RunMetadata),
+    _at("task/logs", detached.TaskLogs),
+    path("task-logs", detached.TaskLogs.as_view()),
+    # how long logs are kept
+    _at("logs/retention", log_retention.LogRetention),
+    _at("cleanup_logs", log_retention.CleanupLogs),
+    _at("tasks/<str:task_id>/retain_logs", log_retention.TaskRetainLogs),
+    _at(f"{_T}/retain_logs", log_retention.TrialRetainLogs),
+    _at(f"{_T}/remaining_log_retention_days", log_retention.TrialRemainingDays),
+    _at(f"{_E}/retain_logs", log_retention.ExperimentRetainLogs),
+    _at(f"{_BULK}/retain_logs", log_retention.BulkRetainLogs),
+    # workspaces, projects, templates, schemas
     _at("workspaces", workspaces.Workspaces),
     _at("workspaces/<int:workspace_id>", workspaces.OneWorkspace),
     _at("workspaces/<int:workspace_id>/archive", workspaces.WorkspaceArchive, archived=True),
@@ -268,21 +261,6 @@ _places = [
     _at("template/rename", templates.TemplateRename),
     _at("schemas", schemas.Schemas),
     _at("schemas/<str:name>", schemas.OneSchema),
-]
-
-urlpatterns: list[URLPattern] = [
-    path("info", cluster.info),
-    path("health", cluster.health),
-    *_people,
-    *_webhooks,
-    *_cluster,
-    *_queue,
-    *_commands,
-    *_experiments,
-    *_trials,
-    *_detached,
-    *_log_retention,
-    *_places,
     *async_routes.urlpatterns,
     _at("openapi", docs.OpenApi),
     path("api/v1/docs", docs.page),

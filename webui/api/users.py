@@ -8,7 +8,6 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from accounts import tokens
 from accounts.models import LoginToken, User, token_hash
@@ -16,9 +15,9 @@ from accounts.passwords import set_password, weakness
 from events.models import Event
 from events.record import record
 from webui.api import encoding
-from webui.api.answers import Answer, Maybe, Nothing, Pagination, Time
+from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.authentication import bearer_tokens
-from webui.api.errors import BadRequest, Conflict, Missing
+from webui.api.errors import BadRequest, Conflict, existing
 from webui.api.permissions import actor, person, require_admin
 from webui.api.views import ApiView, Json
 from webui.models import UserSetting
@@ -138,23 +137,21 @@ class Users(ApiView):
     admin_methods = frozenset({"POST"})
     bodies = {"POST": NewUser}
     queries = {"GET": UsersQuery}
-    answers = {"GET": UsersAnswer, "POST": UserAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> UsersAnswer:
         query = self.query(request)
         users = User.objects.all()
         if name := query.get("name"):
             users = users.filter(Q(username__icontains=name) | Q(display_name__icontains=name))
-        if query["active"] is not None:
-            users = users.filter(is_active=query["active"])
+        users = encoding.narrowed(users, query, active="is_active")
         if query["admin"] is not None:
             users = (
                 users.filter(role=User.Role.ADMIN) if query["admin"] else users.exclude(role=User.Role.ADMIN)
             )
         users = users.order_by(*encoding.ordering(query, _SORT, "username"))
-        return Response(encoding.page(UsersAnswer, users, query, encode_user))
+        return encoding.page(UsersAnswer, users, query, encode_user)
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> UserAnswer:
         body = self.body(request)
         fields = body["user"]
         if not fields.get("username"):
@@ -171,7 +168,7 @@ class Users(ApiView):
                 record(Event.Kind.USER, user.pk, to_state=user.role, reason="created", actor=actor(request))
         except IntegrityError as error:
             raise Conflict(f"user already exists: {user.username}.") from error
-        return Response(UserAnswer(user=encode_user(user)))
+        return UserAnswer(user=encode_user(user))
 
 
 def _apply(user: User, fields: Json) -> None:
@@ -206,28 +203,20 @@ def _set_password(user: User, password: str, is_hashed: bool) -> None:
     set_password(user, password, is_hashed=is_hashed)
 
 
-def _by_id(user_id: int) -> User:
-    user = User.objects.filter(pk=user_id).first()
-    if user is None:
-        raise Missing(f"user {user_id} not found")
-    return user
-
-
 class OneUser(ApiView):
     """One user. Users change their own name and password; the rest is for admins."""
 
     viewer_methods = frozenset({"PATCH"})
     full_scope_methods = frozenset({"PATCH"})
     bodies = {"PATCH": UserPatch}
-    answers = {"GET": UserAnswer, "PATCH": UserAnswer}
 
-    def get(self, request: Request, user_id: int) -> Response:
-        return Response(UserAnswer(user=encode_user(_by_id(user_id))))
+    def get(self, request: Request, user_id: int) -> UserAnswer:
+        return UserAnswer(user=encode_user(existing(User.objects, "user", pk=user_id)))
 
     @transaction.atomic
-    def patch(self, request: Request, user_id: int) -> Response:
+    def patch(self, request: Request, user_id: int) -> UserAnswer:
         body, asking = self.body(request), person(request)
-        user = _by_id(user_id)
+        user = existing(User.objects, "user", pk=user_id)
         own = {"displayName", "password", "isHashed"}
         changes = {name for name, value in body.items() if name == "agentUserGroup" or value is not None}
         if user.pk != asking.pk or changes - own:
@@ -252,7 +241,7 @@ class OneUser(ApiView):
             Event.Kind.USER, user.pk, from_state=before, to_state=user.role, reason="changed", actor=actor(request),
             detail=detail,
         )  # fmt: skip
-        return Response(UserAnswer(user=encode_user(user)))
+        return UserAnswer(user=encode_user(user))
 
 
 def _refuse_last_admin(user: User) -> None:
@@ -267,13 +256,9 @@ def _refuse_last_admin(user: User) -> None:
 class UserByName(ApiView):
     """One user by name."""
 
-    answers = {"GET": UserAnswer}
-
-    def get(self, request: Request, username: str) -> Response:
-        user = User.objects.filter(username=username).first()
-        if user is None:
-            raise Missing(f"user {username} not found")
-        return Response(UserAnswer(user=encode_user(user)))
+    def get(self, request: Request, username: str) -> UserAnswer:
+        user = existing(User.objects, "user", username=username)
+        return UserAnswer(user=encode_user(user))
 
 
 class Setting(serializers.Serializer[Any]):
@@ -302,15 +287,14 @@ class UserSettings(ApiView):
 
     viewer_methods = frozenset({"POST"})
     bodies = {"POST": SettingsBody}
-    answers = {"GET": SettingsAnswer, "POST": Nothing}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> SettingsAnswer:
         rows = UserSetting.objects.filter(user=person(request))
         settings = [SettingRecord.of(row) for row in rows]
-        return Response(SettingsAnswer(settings=settings))
+        return SettingsAnswer(settings=settings)
 
     @transaction.atomic
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> None:
         body, user = self.body(request), person(request)
         for row in [*body.get("settings", []), *([body["setting"]] if "setting" in body else [])]:
             key = {"user": user, "storage_path": row["storagePath"], "key": row["key"]}
@@ -318,15 +302,12 @@ class UserSettings(ApiView):
                 UserSetting.objects.filter(**key).delete()
             else:
                 UserSetting.objects.update_or_create(**key, defaults={"value": row["value"]})
-        return Response({})
 
 
 class UserSettingsReset(ApiView):
     """Reset all settings of the requesting user."""
 
     viewer_methods = frozenset({"POST"})
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> None:
         UserSetting.objects.filter(user=person(request)).delete()
-        return Response({})

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from http import HTTPMethod
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 from django.conf import settings
+from django.http import HttpResponseBase
 from rest_framework import serializers
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
@@ -15,12 +17,33 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from trainmaster import bounded_json, quantities
 from webui.api import answers
+from webui.api.errors import BadRequest, TooLarge
 from webui.api.openapi import DialectSchema
-from webui.api.parsing import DialectParser
 
 Json = dict[str, Any]
 SerializerClass = type[serializers.Serializer[Any]]
+
+
+class DialectParser(BaseParser):
+    """Bodies are JSON whatever the Content-Type says, because the published client sends none."""
+
+    media_type = "*/*"
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+        raw = stream.read(limit + 1)
+        if len(raw) > limit:
+            raise TooLarge(f"The request's body is larger than {quantities.size(limit)}.")
+        if not raw.strip():
+            return {}
+        try:
+            return bounded_json.loads(raw)
+        except ValueError as error:
+            raise BadRequest(f"The request's body is not JSON: {error}") from error
 
 
 class AnyMedia(BaseContentNegotiation):
@@ -36,7 +59,10 @@ class AnyMedia(BaseContentNegotiation):
 
 
 class ApiView(APIView):
-    """A resource of the dialect. Subclasses have one method per HTTP method and say who may call it."""
+    """A resource of the dialect. Subclasses have one method per HTTP method and say who may call it.
+
+    A method returns the answer itself, which is sent with the status that `statuses` gives it.
+    """
 
     parser_classes = [DialectParser]
     content_negotiation_class = AnyMedia
@@ -46,7 +72,7 @@ class ApiView(APIView):
     queries: ClassVar[dict[str, SerializerClass]] = {}
     #: HTTP method -> type of a body that is no object of fields and that the view reads by hand, for OpenAPI
     described_bodies: ClassVar[Mapping[str, Any]] = {}
-    #: HTTP method -> type of a success (webui.api.answers)
+    #: HTTP method -> type of a success (webui.api.answers), where it is not what the method returns
     answers: ClassVar[Mapping[str, Any]] = {}
     #: HTTP method -> status of a success, where it is not 200
     statuses: ClassVar[dict[str, int]] = {}
@@ -60,20 +86,34 @@ class ApiView(APIView):
 
     def body(self, request: Request) -> Json:
         """The checked body. Fields that were not sent are absent."""
-        return _checked(self.bodies[request.method or ""], request.data)
+        return checked(self.bodies[request.method or ""], request.data)
 
     def query(self, request: Request) -> Json:
         """The checked query string."""
-        return _checked(self.queries[request.method or "GET"], request.query_params)
+        return checked(self.queries[request.method or "GET"], request.query_params)
 
-    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
+    @classmethod
+    @cache
+    def answered(cls) -> Mapping[str, Any]:
+        """HTTP method -> type of a success: what the method is annotated to return, unless `answers` has it."""
+        found = dict(cls.answers)
+        for method in {"GET", *CHANGES} - found.keys():
+            if handler := getattr(cls, method.lower(), None):
+                found[method] = answers.declared_by(handler)
+        return found
+
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Response:
+        method = request.method or ""
+        if not isinstance(response, HttpResponseBase):
+            response = Response({} if response is None else response, self.statuses.get(method))
         answer = super().finalize_response(request, response, *args, **kwargs)
         if settings.CHECK_ANSWERS:
-            answers.check(self.answers, request.method or "", request.path, type(self).__name__, answer)
+            answers.check(self.answered(), method, request.path, type(self).__name__, answer)
         return answer
 
 
-def _checked(kind: SerializerClass, data: Any) -> Json:
+def checked(kind: SerializerClass, data: Any) -> Json:
+    """What was sent, as the serializer takes it. Raises ValidationError."""
     serializer = kind(data=data)
     serializer.is_valid(raise_exception=True)
     return dict(serializer.validated_data)

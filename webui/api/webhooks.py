@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments.models import Experiment, Trial
 from logs import alerts
@@ -14,8 +13,8 @@ from notifications import rules, sending, text
 from notifications.models import Delivery, Rule
 from notifications.triggers import CONDITIONS, Trigger
 from webui.api import encoding
-from webui.api.answers import Answer, Maybe, Nothing, Pagination, Time
-from webui.api.errors import BadRequest, Missing
+from webui.api.answers import Answer, Maybe, Pagination, Time
+from webui.api.errors import BadRequest, Missing, existing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView, Json
 
@@ -160,7 +159,7 @@ class WebhookFields(serializers.Serializer[Any]):
     url = serializers.CharField(max_length=2000, required=False, help_text="for mail: its addresses")
     webhookType = serializers.ChoiceField(choices=list(_TYPES), required=False)
     mode = serializers.ChoiceField(choices=["WEBHOOK_MODE_UNSPECIFIED", *_MODES], required=False)
-    triggers = serializers.ListField(child=TriggerBody(), required=False, max_length=20)
+    triggers = encoding.list_of(TriggerBody(), max_length=20)
     scope = serializers.ChoiceField(choices=SCOPES, required=False)
     workspaceId = serializers.IntegerField(required=False, allow_null=True, min_value=0)
     projectId = serializers.IntegerField(required=False, allow_null=True, min_value=0)
@@ -208,9 +207,7 @@ def values_of(body: Json, *, admin: bool) -> Json:
 
 
 def find(request: Request, rule_id: int) -> Rule:
-    rule: Rule | None = rules.of(person(request)).filter(pk=rule_id).first()
-    if rule is None:
-        raise Missing(f"webhook {rule_id} not found")
+    rule: Rule = existing(rules.of(person(request)), "webhook", pk=rule_id)
     return rule
 
 
@@ -218,40 +215,37 @@ class Webhooks(ApiView):
     """List your webhooks (admins: all). POST creates one; its signing key is shown only once."""
 
     bodies = {"POST": NewWebhook}
-    answers = {"GET": WebhooksAnswer, "POST": NewWebhookAnswer}
 
-    def get(self, request: Request) -> Response:
-        return Response(WebhooksAnswer(webhooks=[encode_rule(rule) for rule in rules.of(person(request))]))
+    def get(self, request: Request) -> WebhooksAnswer:
+        return WebhooksAnswer(webhooks=[encode_rule(rule) for rule in rules.of(person(request))])
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> NewWebhookAnswer:
         body, user = self.body(request), person(request)
         rule, key = rules.create(user, values_of(body, admin=user.is_admin))
         if body.get("paused"):
             rules.set_paused(rule, user, True)
-        return Response(NewWebhookAnswer(webhook=encode_rule(rule), signing_key=key or None))
+        return NewWebhookAnswer(webhook=encode_rule(rule), signing_key=key or None)
 
 
 class OneWebhook(ApiView):
     """One webhook: change, pause or delete it."""
 
     bodies = {"PATCH": WebhookFields}
-    answers = {"GET": WebhookAnswer, "PATCH": WebhookAnswer, "DELETE": Nothing}
 
-    def get(self, request: Request, rule_id: int) -> Response:
-        return Response(WebhookAnswer(webhook=encode_rule(find(request, rule_id))))
+    def get(self, request: Request, rule_id: int) -> WebhookAnswer:
+        return WebhookAnswer(webhook=encode_rule(find(request, rule_id)))
 
-    def patch(self, request: Request, rule_id: int) -> Response:
+    def patch(self, request: Request, rule_id: int) -> WebhookAnswer:
         body, user, rule = self.body(request), person(request), find(request, rule_id)
         values = values_of({**body, "scope": body.get("scope")}, admin=user.is_admin)
         if values:
             rules.edit(rule, user, values)
         if "paused" in body:
             rules.set_paused(rule, user, body["paused"])
-        return Response(WebhookAnswer(webhook=encode_rule(find(request, rule_id))))
+        return WebhookAnswer(webhook=encode_rule(find(request, rule_id)))
 
-    def delete(self, request: Request, rule_id: int) -> Response:
+    def delete(self, request: Request, rule_id: int) -> None:
         rules.remove(find(request, rule_id), person(request))
-        return Response({})
 
 
 class WebhookTest(ApiView):
@@ -260,48 +254,41 @@ class WebhookTest(ApiView):
     It is listed with the deliveries.
     """
 
-    answers = {"POST": WebhookTestAnswer}
-
-    def post(self, request: Request, rule_id: int) -> Response:
+    def post(self, request: Request, rule_id: int) -> WebhookTestAnswer:
         answer = sending.send_test(find(request, rule_id))
-        return Response(WebhookTestAnswer(completed=answer.good, status=answer.status, answer=answer.words))
+        return WebhookTestAnswer(completed=answer.good, status=answer.status, answer=answer.words)
 
 
 class WebhookKey(ApiView):
     """Replace the signing key; the previous one is revoked. The new key is shown only once."""
 
-    answers = {"POST": SigningKeyAnswer}
-
-    def post(self, request: Request, rule_id: int) -> Response:
+    def post(self, request: Request, rule_id: int) -> SigningKeyAnswer:
         rule = find(request, rule_id)
         if rule.form != Rule.Form.WEBHOOK:
             raise BadRequest(f"webhook {rule_id}: messages of this type are not signed.")
-        return Response(SigningKeyAnswer(signing_key=rules.new_key(rule, person(request))))
+        return SigningKeyAnswer(signing_key=rules.new_key(rule, person(request)))
 
 
 class WebhookDeliveries(ApiView):
     """Deliveries, newest first, with the receiver's answers."""
 
     queries = {"GET": encoding.PageQuery}
-    answers = {"GET": DeliveriesAnswer}
 
-    def get(self, request: Request, rule_id: int) -> Response:
+    def get(self, request: Request, rule_id: int) -> DeliveriesAnswer:
         rows = Delivery.objects.filter(rule=find(request, rule_id)).order_by("-created_at", "-pk")
-        return Response(encoding.page(DeliveriesAnswer, rows, self.query(request), encode_delivery))
+        return encoding.page(DeliveriesAnswer, rows, self.query(request), encode_delivery)
 
 
 class DeliveryRetry(ApiView):
     """Send a failed or waiting delivery again now."""
 
-    answers = {"POST": DeliveryAnswer}
-
-    def post(self, request: Request, rule_id: int, delivery_id: str) -> Response:
+    def post(self, request: Request, rule_id: int, delivery_id: str) -> DeliveryAnswer:
         delivery = Delivery.objects.filter(pk=delivery_id, rule=find(request, rule_id)).first()
         if delivery is None:
             raise Missing(f"delivery {delivery_id} of webhook {rule_id} not found")
         sending.retry(delivery)
         delivery.refresh_from_db()
-        return Response(DeliveryAnswer(delivery=encode_delivery(delivery)))
+        return DeliveryAnswer(delivery=encode_delivery(delivery))
 
 
 class CustomData(serializers.Serializer[Any]):
@@ -320,13 +307,10 @@ class WebhookCustom(ApiView):
     """Send a message about an experiment to the receivers of CUSTOM. It also appears in the experiment's timeline."""
 
     bodies = {"POST": CustomBody}
-    answers = {"POST": Nothing}
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> None:
         body = self.body(request)
-        experiment = Experiment.objects.filter(pk=body["experimentId"]).first()
-        if experiment is None:
-            raise Missing(f"experiment {body['experimentId']} not found")
+        experiment = existing(Experiment.objects, "experiment", pk=body["experimentId"])
         require_owner(person(request), experiment)
         data = {**body["data"], "level": (body["data"].get("level") or "").removeprefix("LOG_LEVEL_")}
         if body.get("trialId"):
@@ -336,4 +320,3 @@ class WebhookCustom(ApiView):
             alerts.raised(trial.pk, trial.task_id, experiment.pk, data)
         else:
             alerts.raised_for_experiment(experiment.pk, data, actor=actor(request))
-        return Response({})

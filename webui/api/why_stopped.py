@@ -7,14 +7,13 @@ from typing import Annotated, Any
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from jobs.models import Task
 from logs import why_stopped
 from logs.lines import shown
 from logs.why_stopped import Story
 from webui.api.answers import Answer, Maybe
-from webui.api.errors import Missing
+from webui.api.errors import existing
 from webui.api.trials import find
 from webui.api.views import ApiView
 
@@ -65,21 +64,17 @@ class TaskWhyStopped(ApiView):
     """Why an attempt of a task stopped: the latest, or the one with the number `attempt`."""
 
     queries = {"GET": WhyQuery}
-    answers = {"GET": WhyStoppedAnswer}
 
-    def get(self, request: Request, task_id: str) -> Response:
-        task = Task.objects.select_related("job").filter(pk=task_id).first()
-        if task is None:
-            raise Missing(f"task {task_id} not found")
-        return Response(encode_story(why_stopped.of_task(task, self.query(request).get("attempt"))))
+    def get(self, request: Request, task_id: str) -> WhyStoppedAnswer:
+        task = existing(Task.objects.select_related("job"), "task", pk=task_id)
+        return encode_story(why_stopped.of_task(task, self.query(request).get("attempt")))
 
 
 class TrialWhyStopped(ApiView):
     """Why an attempt of a trial stopped: the latest, or the one with the number `attempt`."""
 
     queries = {"GET": WhyQuery}
-    answers = {"GET": WhyStoppedAnswer}
 
-    def get(self, request: Request, trial_id: int) -> Response:
+    def get(self, request: Request, trial_id: int) -> WhyStoppedAnswer:
         task = find(request, trial_id).task
-        return Response(encode_story(why_stopped.of_task(task, self.query(request).get("attempt"))))
+        return encode_story(why_stopped.of_task(task, self.query(request).get("attempt")))

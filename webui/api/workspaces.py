@@ -7,13 +7,12 @@ from typing import Annotated, Any
 from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
-from rest_framework.response import Response
 
 from experiments import places
 from hosts.models import ResourcePool
 from webui.api import encoding
-from webui.api.answers import Answer, Nothing, Pagination
-from webui.api.errors import Missing
+from webui.api.answers import Answer, Pagination
+from webui.api.errors import existing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
 
@@ -65,10 +64,7 @@ def encode_workspace(row: Any) -> WorkspaceRecord:
 
 
 def find(workspace_id: int) -> Any:
-    row = places.workspaces_with_numbers().filter(pk=workspace_id).first()
-    if row is None:
-        raise Missing(f"workspace {workspace_id} not found")
-    return row
+    return existing(places.workspaces_with_numbers(), "workspace", pk=workspace_id)
 
 
 class WorkspacesQuery(encoding.PageQuery):
@@ -76,7 +72,7 @@ class WorkspacesQuery(encoding.PageQuery):
     name = serializers.CharField(required=False, allow_blank=True)
     nameCaseSensitive = serializers.CharField(required=False, allow_blank=True)
     archived = serializers.BooleanField(required=False, allow_null=True, default=None)
-    users = serializers.ListField(child=serializers.CharField(), required=False)
+    users = encoding.list_of(serializers.CharField())
 
 
 class WorkspaceBody(serializers.Serializer[Any]):
@@ -88,65 +84,55 @@ class Workspaces(ApiView):
 
     bodies = {"POST": WorkspaceBody}
     queries = {"GET": WorkspacesQuery}
-    answers = {"GET": WorkspacesAnswer, "POST": NewWorkspaceAnswer}
 
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request) -> WorkspacesAnswer:
         query = self.query(request)
-        rows = places.workspaces_with_numbers()
-        if query.get("name"):  # the published SDK takes the first answer for the one that it has asked for
-            rows = rows.filter(name__iexact=query["name"])
-        if query.get("nameCaseSensitive"):
-            rows = rows.filter(name=query["nameCaseSensitive"])
-        if query["archived"] is not None:
-            rows = rows.filter(archived=query["archived"])
-        if query.get("users"):
-            rows = rows.filter(owner__username__in=query["users"])
+        rows = encoding.narrowed(
+            places.workspaces_with_numbers(),
+            query,
+            name="name__iexact",  # the published SDK takes the first answer for the one that it has asked for
+            nameCaseSensitive="name",
+            archived="archived",
+            users="owner__username__in",
+        )
         rows = rows.order_by(*encoding.ordering(query, _SORT, "id", tie="id"))
-        return Response(encoding.page(WorkspacesAnswer, rows, query, encode_workspace))
+        return encoding.page(WorkspacesAnswer, rows, query, encode_workspace)
 
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> NewWorkspaceAnswer:
         row = places.make_workspace(person(request), self.body(request)["name"])
-        return Response(NewWorkspaceAnswer(workspace=encode_workspace(find(row.pk))))
+        return NewWorkspaceAnswer(workspace=encode_workspace(find(row.pk)))
 
 
 class OneWorkspace(ApiView):
     """One workspace; it can be deleted only if it is empty."""
 
     bodies = {"PATCH": WorkspaceBody}
-    answers = {"GET": WorkspaceAnswer, "PATCH": WorkspaceAnswer, "DELETE": CompletedAnswer}
 
-    def get(self, request: Request, workspace_id: int) -> Response:
-        return Response(WorkspaceAnswer(workspace=encode_workspace(find(workspace_id))))
+    def get(self, request: Request, workspace_id: int) -> WorkspaceAnswer:
+        return WorkspaceAnswer(workspace=encode_workspace(find(workspace_id)))
 
-    def patch(self, request: Request, workspace_id: int) -> Response:
+    def patch(self, request: Request, workspace_id: int) -> WorkspaceAnswer:
         places.change(person(request), find(workspace_id), {"name": self.body(request)["name"]})
-        return Response(WorkspaceAnswer(workspace=encode_workspace(find(workspace_id))))
+        return WorkspaceAnswer(workspace=encode_workspace(find(workspace_id)))
 
-    def delete(self, request: Request, workspace_id: int) -> Response:
+    def delete(self, request: Request, workspace_id: int) -> CompletedAnswer:
         places.delete(person(request), find(workspace_id))
-        return Response(CompletedAnswer())
+        return CompletedAnswer()
 
 
 class WorkspaceArchive(ApiView):
     """Archive or unarchive a workspace."""
 
-    answers = {"POST": Nothing}
     archived = True
 
-    def post(self, request: Request, workspace_id: int) -> Response:
+    def post(self, request: Request, workspace_id: int) -> None:
         places.archive(person(request), find(workspace_id), self.archived)
-        return Response({})
 
 
 class AvailablePools(ApiView):
     """The pools that a workspace can use: always all pools."""
 
-    answers = {"GET": PoolNamesAnswer}
-
-    def get(self, request: Request, workspace_id: int) -> Response:
+    def get(self, request: Request, workspace_id: int) -> PoolNamesAnswer:
         find(workspace_id)
         names = list(ResourcePool.objects.values_list("name", flat=True))
-        query = {"offset": 0, "limit": -1}
-        return Response(
-            PoolNamesAnswer(resource_pools=names, pagination=encoding.pagination(query, len(names)))
-        )
+        return encoding.page(PoolNamesAnswer, names, {"offset": 0, "limit": -1}, str)

@@ -12,42 +12,43 @@ from prometheus_client.registry import Collector
 from dispatch.keeping import figures
 from dispatch.keeping.figures import Figures, PoolFigures
 
-#: name -> (help, value of a pool); None leaves the sample out
-_OF_POOL: Mapping[str, tuple[str, Callable[[PoolFigures], float | None]]] = {
-    "trainmaster_queue_wanted_slots": ("Slots that waiting tasks ask for.", lambda pool: pool.wanted_slots),
-    "trainmaster_slots": ("Slots of hosts that were not removed.", lambda pool: pool.slots),
-    "trainmaster_slots_usable": (
+#: (name, field of PoolFigures, help); None in the field leaves the sample out
+_OF_POOL = (
+    ("trainmaster_queue_wanted_slots", "wanted_slots", "Slots that waiting tasks ask for."),
+    ("trainmaster_slots", "slots", "Slots of hosts that were not removed."),
+    (
+        "trainmaster_slots_usable",
+        "usable_slots",
         "Slots that work may be placed on: enabled, on hosts that are ready.",
-        lambda pool: pool.usable_slots,
     ),
-    "trainmaster_slots_used": ("Slots that are held by work.", lambda pool: pool.used_slots),
-    "trainmaster_pass_duration_seconds": (
-        "How long the last scheduling pass took.",
-        lambda pool: pool.pass_seconds,
-    ),
-    "trainmaster_pass_timestamp_seconds": (
-        "When the last scheduling pass was made.",
-        lambda pool: pool.passed_at,
-    ),
-    "trainmaster_pool_changes_pending": ("Changes that no pass has seen yet.", lambda pool: pool.changes),
-    "trainmaster_runs": ("Gang members that run on hosts.", lambda pool: pool.runs),
-    "trainmaster_heartbeat_newest_timestamp_seconds": (
-        "Newest heartbeat of a run.",
-        lambda pool: pool.newest_heartbeat,
-    ),
-    "trainmaster_heartbeat_oldest_timestamp_seconds": (
+    ("trainmaster_slots_used", "used_slots", "Slots that are held by work."),
+    ("trainmaster_pass_duration_seconds", "pass_seconds", "How long the last scheduling pass took."),
+    ("trainmaster_pass_timestamp_seconds", "passed_at", "When the last scheduling pass was made."),
+    ("trainmaster_pool_changes_pending", "changes", "Changes that no pass has seen yet."),
+    ("trainmaster_runs", "runs", "Gang members that run on hosts."),
+    ("trainmaster_heartbeat_newest_timestamp_seconds", "newest_heartbeat", "Newest heartbeat of a run."),
+    (
+        "trainmaster_heartbeat_oldest_timestamp_seconds",
+        "oldest_heartbeat",
         "Last heartbeat of the run that was heard of longest ago.",
-        lambda pool: pool.oldest_heartbeat,
     ),
-    "trainmaster_runs_unshipped_bytes": (
+    (
+        "trainmaster_runs_unshipped_bytes",
+        "unshipped_bytes",
         "What runs have written and the server has not stored, by their last heartbeat.",
-        lambda pool: pool.unshipped_bytes,
     ),
-    "trainmaster_runs_stored_bytes": (
+    (
+        "trainmaster_runs_stored_bytes",
+        "shipped_bytes",
         "What the server has stored of the runs that run now.",
-        lambda pool: pool.shipped_bytes,
     ),
-}
+)
+#: (name, field of Figures, help)
+_OF_DATABASE = (
+    ("trainmaster_database_size_bytes", "database_bytes", "The database, on disk."),
+    ("trainmaster_database_connections", "connections", "Connections to the database."),
+    ("trainmaster_database_connections_max", "max_connections", "Connections that PostgreSQL allows."),
+)
 
 
 class ClusterCollector(Collector):
@@ -62,10 +63,10 @@ class ClusterCollector(Collector):
         yield InfoMetricFamily("trainmaster_build", "This server.", value={"version": settings.VERSION})
         yield _by_state("trainmaster_queue_tasks", "Tasks that wait or run.", read, lambda pool: pool.tasks)
         yield _by_state("trainmaster_hosts", "Hosts that were not removed.", read, lambda pool: pool.hosts)
-        for name, (text, value_of) in _OF_POOL.items():
+        for name, field, text in _OF_POOL:
             family = GaugeMetricFamily(name, text, labels=["pool"])
             for pool in read.pools:
-                if (value := value_of(pool)) is not None:
+                if (value := getattr(pool, field)) is not None:
                     family.add_metric([pool.name], value)
             yield family
         yield GaugeMetricFamily(
@@ -96,14 +97,5 @@ def _storage(read: Figures) -> Iterable[Metric]:
         sizes.add_metric([table.name], table.size_bytes)
     yield rows
     yield sizes
-    yield GaugeMetricFamily(
-        "trainmaster_database_size_bytes", "The database, on disk.", value=read.database_bytes
-    )
-    yield GaugeMetricFamily(
-        "trainmaster_database_connections", "Connections to the database.", value=read.connections
-    )
-    yield GaugeMetricFamily(
-        "trainmaster_database_connections_max",
-        "Connections that PostgreSQL allows.",
-        value=read.max_connections,
-    )
+    for name, field, text in _OF_DATABASE:
+        yield GaugeMetricFamily(name, text, value=getattr(read, field))

@@ -22,14 +22,6 @@ _SCHEME = "bearer "
 _NUMBER_DIGITS = 10  # that of an attempt has fewer
 
 
-@dataclass(frozen=True)
-class KnownRun:
-    """The allocation that a token stands for."""
-
-    allocation_id: str
-    task_id: str
-
-
 def token_of(request: Request) -> str:
     """The bearer token. Raises RefusedRequest (401) when there is none."""
     authorization = request.headers.get("authorization", "")
@@ -89,27 +81,30 @@ def _is_replaced(allocation_id: str) -> bool:
     return Allocation.objects.filter(task_id=task_id, number__gt=int(number)).exists()
 
 
-def run_of(token: str, *, over_too: bool = False) -> KnownRun:
+def run_of(token: str, *, over_too: bool = False) -> Allocation:
     """The open allocation of this token. Raises RefusedRequest (401: nobody's token) or Over (410).
 
     With `over_too` also one that is over: the uploads of its checkpoints may outlive its ranks.
     """
-    row = (
-        Allocation.objects.filter(token_hash=token_hash(token)).values_list("pk", "task_id", "state").first()
-    )
-    if row is None:
+    run = Allocation.objects.filter(token_hash=token_hash(token)).only("task_id", "number", "state").first()
+    if run is None:
         raise _unknown_token()
-    if row[2] == AllocationState.TERMINATED and not over_too:
-        raise Over(f"Allocation {row[0]} has ended.")
-    return KnownRun(row[0], row[1])
+    if run.state == AllocationState.TERMINATED and not over_too:
+        raise Over(f"Allocation {run.pk} has ended.")
+    return run
 
 
-def storage_of(run: KnownRun) -> tuple[KnownRun, dict[str, Any]]:
-    """The run and the `checkpoint_storage` of its experiment, keys and all. Raises RefusedRequest (404)."""
+def storage_of(token: str) -> tuple[str, dict[str, Any]]:
+    """The run's id and the `checkpoint_storage` of its experiment, keys and all. Raises RefusedRequest (404)."""
+    run = run_of(token)
+    return run.pk, _trial_of(run).experiment.config.get("checkpoint_storage") or {}
+
+
+def _trial_of(run: Allocation) -> Trial:
     trial = Trial.objects.filter(task_id=run.task_id).select_related("experiment").first()
     if trial is None:
         raise RefusedRequest(404, "This run does not belong to a trial, so it has no checkpoints.")
-    return run, trial.experiment.config.get("checkpoint_storage") or {}
+    return trial
 
 
 def _unknown_token() -> RefusedRequest:
@@ -121,19 +116,18 @@ def _checkpoints() -> QuerySet[Checkpoint]:
     return Checkpoint.objects.select_related("trial__experiment")
 
 
-def checkpoint_to_write(run: KnownRun, checkpoint_uuid: uuid.UUID) -> Checkpoint:
+def checkpoint_to_write(token: str, checkpoint_uuid: uuid.UUID) -> Checkpoint:
     """A checkpoint that this very run has reported. Raises RefusedRequest (404, also for those of others)."""
-    checkpoint = _checkpoints().filter(pk=checkpoint_uuid, allocation_id=run.allocation_id).first()
+    run = run_of(token, over_too=True)
+    checkpoint = _checkpoints().filter(pk=checkpoint_uuid, allocation_id=run.pk).first()
     if checkpoint is None:
         raise RefusedRequest(404, f"This run has not reported a checkpoint {checkpoint_uuid} (yet).")
     return checkpoint
 
 
-def checkpoint_to_read(run: KnownRun, checkpoint_uuid: uuid.UUID) -> Checkpoint:
+def checkpoint_to_read(token: str, checkpoint_uuid: uuid.UUID) -> Checkpoint:
     """A checkpoint of the run's experiment, or the one its trial starts from. Raises RefusedRequest (404)."""
-    trial = Trial.objects.filter(task_id=run.task_id).first()
-    if trial is None:
-        raise RefusedRequest(404, "This run does not belong to a trial, so it has no checkpoints.")
+    trial = _trial_of(run_of(token))
     checkpoint = _checkpoints().filter(checkpoints.open_to(trial), pk=checkpoint_uuid).first()
     if checkpoint is None:
         raise RefusedRequest(404, f"There is no checkpoint {checkpoint_uuid} that this run can read.")

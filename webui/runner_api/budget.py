@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
 from webui.runner_api import limits
@@ -25,7 +25,8 @@ class Share:
     def __init__(self, now: float) -> None:
         self._left = limits.LOG_BURST_BYTES
         self._at = now
-        self._at_work = asyncio.Semaphore(limits.JOB_BATCHES_AT_WORK)
+        #: a turn among the job's own batches: those of one task are stored one after the other anyway
+        self.at_work = asyncio.Semaphore(limits.JOB_BATCHES_AT_WORK)
         self.waiting = 0
 
     def is_full(self, now: float) -> bool:
@@ -51,12 +52,6 @@ class Share:
             yield
         finally:
             self.waiting -= 1
-
-    @asynccontextmanager
-    async def working(self) -> AsyncIterator[None]:
-        """A turn among the job's own batches: those of one task store one after the other anyway."""
-        async with self._at_work:
-            yield
 
 
 class Budgets:

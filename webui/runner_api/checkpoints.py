@@ -1,8 +1,9 @@
-"""Upload and download of a checkpoint's files by the runner."""
+"""Upload and download of a checkpoint's files by the runner: whole, in parts, or into S3 by signed addresses."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -10,38 +11,38 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 
-from experiments import checkpoints, s3_stores, stored_files
+from experiments import checkpoints, s3_stores, signed_uploads, stored_files
 from experiments.checkpoints import MissingFiles
 from experiments.models import Checkpoint
 from experiments.states import USABLE, CheckpointState
 from webui.runner_api import access, files, limits
 from webui.runner_api.answers import RefusedRequest, endpoint, read_object
-from webui.waiting.threads import on_files, on_storage, reading, storing
+from webui.runner_api.files import GrowingFile, WrongDigest
+from webui.waiting.threads import on_clouds, on_files, on_storage, reading, storing
 
 #: of the answer with a file's bytes: its SHA-256 in hex, as the server has computed it
 DIGEST_HEADER = "X-Trainmaster-Sha256"
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @endpoint
 async def put_file(request: Request) -> Response:
     """PUT: the bytes of one file. Sending it again is fine."""
-    token, (checkpoint_uuid, path) = access.token_of(request), named(request)
-    size = length(request)
+    token, (checkpoint_uuid, path) = access.token_of(request), _named(request)
+    size = _length(request)
     target = files.place(checkpoint_uuid, path)
-    checkpoint = await reading(
-        lambda: access.checkpoint_to_write(access.run_of(token, over_too=True), checkpoint_uuid)
-    )
-    check_wanted(checkpoint, path, size)
+    checkpoint = await reading(access.checkpoint_to_write, token, checkpoint_uuid)
+    _check_wanted(checkpoint, path, size)
     if checkpoint.state in USABLE and await on_files(files.has, target, size):
         return JSONResponse({"path": path, "bytes": size})
-    check_open(checkpoint)
-    await check_room(size)
-    sha256 = await _receive(request, target, size)
+    _check_open(checkpoint)
+    await on_files(files.require_space, size)
+    sha256 = await _store(request, target, size)
     await storing(checkpoints.note_digest, checkpoint_uuid, path, sha256)
     return JSONResponse({"path": path, "bytes": size})
 
 
-def check_open(checkpoint: Checkpoint) -> None:
+def _check_open(checkpoint: Checkpoint) -> None:
     """Raises RefusedRequest (409) once its files can no longer change."""
     if checkpoint.state != CheckpointState.PARTIAL:
         raise RefusedRequest(
@@ -51,26 +52,18 @@ def check_open(checkpoint: Checkpoint) -> None:
         raise RefusedRequest(409, f"Checkpoint {checkpoint.pk} is not in the server's own storage.")
 
 
-async def check_room(size: int) -> None:
-    """Raises RefusedRequest (507)."""
-    if size > await on_files(files.room_left):
-        raise RefusedRequest(
-            507, f"The server's disk does not have {size:,} bytes of free space.", retry_after=60
-        )
-
-
-def named(request: Request) -> tuple[uuid.UUID, str]:
+def _named(request: Request) -> tuple[uuid.UUID, str]:
     return request.path_params["uuid"], str(request.path_params["path"])
 
 
-def length(request: Request) -> int:
+def _length(request: Request) -> int:
     text = request.headers.get("content-length", "")
     if not text.isdecimal():
         raise RefusedRequest(411, "A file needs a Content-Length.")
     return int(text)
 
 
-def check_wanted(checkpoint: Checkpoint, path: str, size: int) -> None:
+def _check_wanted(checkpoint: Checkpoint, path: str, size: int) -> None:
     """The record that the SDK wrote says which files there are; others would only fill the disk."""
     wanted = checkpoint.resources.get(path)
     if checkpoint.resources and wanted is None:
@@ -81,21 +74,19 @@ def check_wanted(checkpoint: Checkpoint, path: str, size: int) -> None:
         )
 
 
-async def _receive(request: Request, target: Path, size: int) -> str:
+async def _store(request: Request, target: Path, size: int) -> str:
     """Put the body in its place; its SHA-256."""
     incoming = await on_files(files.Incoming)
-    kept = False
     try:
-        await receive(request, incoming.write, size)
+        await _receive(request, incoming.write, size)
         await on_files(incoming.keep, target)
-        kept = True
-        return incoming.sha256
-    finally:
-        if not kept:
-            await asyncio.shield(on_files(incoming.discard))
+    except BaseException:
+        await asyncio.shield(on_files(incoming.discard))
+        raise
+    return incoming.sha256
 
 
-async def receive(request: Request, write: Callable[[bytes], None], size: int) -> None:
+async def _receive(request: Request, write: Callable[[bytes], None], size: int) -> None:
     """Hand the body on in blocks, also what comes before it breaks off. RefusedRequest unless it has `size` bytes."""
     arrived, block = 0, bytearray()
     stream = aiter(request.stream())
@@ -131,9 +122,9 @@ async def _next_part(stream: object) -> bytes:
 @endpoint
 async def get_file(request: Request) -> Response:
     """GET: the bytes of one file, whole or by Range, for a restore; of one in S3 the address where they are."""
-    token, (checkpoint_uuid, path) = access.token_of(request), named(request)
+    token, (checkpoint_uuid, path) = access.token_of(request), _named(request)
     target = files.place(checkpoint_uuid, path)
-    checkpoint = await reading(lambda: access.checkpoint_to_read(access.run_of(token), checkpoint_uuid))
+    checkpoint = await reading(access.checkpoint_to_read, token, checkpoint_uuid)
     sha256 = checkpoint.digests.get(path)
     headers = {DIGEST_HEADER: sha256, "ETag": f'"{sha256}"'} if sha256 else {}
     if s3_stores.is_signed(checkpoint.storage):
@@ -154,9 +145,7 @@ async def complete(request: Request) -> Response:
     for path in said:
         files.place(checkpoint_uuid, path.rstrip("/"))
 
-    checkpoint = await reading(
-        lambda: access.checkpoint_to_write(access.run_of(token, over_too=True), checkpoint_uuid)
-    )
+    checkpoint = await reading(access.checkpoint_to_write, token, checkpoint_uuid)
     is_open = checkpoint.state == CheckpointState.PARTIAL  # a folder of one that was deleted stays away
     if is_open and checkpoint.storage.get("type", "server") == "server":
         folders = [path for path in {**checkpoint.resources, **said} if path.endswith("/")]
@@ -178,3 +167,115 @@ async def _listing(checkpoint: Checkpoint) -> dict[str, int]:
 
 def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+@endpoint
+async def put_part(request: Request) -> Response:
+    """PUT ?offset=N&size=S: what follows byte N of a file of S bytes; the part that ends it brings `sha256`."""
+    checkpoint, path = await _to_write(request)
+    offset, size = _number(request, "offset"), _number(request, "size")
+    sha256 = request.query_params.get("sha256", "")
+    coming = _length(request)
+    _check_wanted(checkpoint, path, size)
+    is_last = offset + coming == size
+    if offset + coming > size or (is_last and not _SHA256.fullmatch(sha256)):
+        raise RefusedRequest(
+            400,
+            "A part must end within its file, and the last part must have the file's sha256 (64 hex digits).",
+        )
+    target = files.place(checkpoint.pk, path)
+    if await on_files(files.has, target, size) and (not is_last or checkpoint.digests.get(path) == sha256):
+        return JSONResponse({"offset": size})
+    _check_open(checkpoint)
+    await on_files(files.require_space, size - offset)
+    file = await on_files(GrowingFile, checkpoint.pk, path)
+    try:
+        if offset != file.size:
+            raise RefusedRequest(
+                409, f"The server has {file.size:,} bytes of this file, not {offset:,}.", offset=file.size
+            )
+        await _receive(request, file.write, coming)
+        if is_last:
+            await on_files(file.keep, target, sha256)
+            await storing(checkpoints.note_digest, checkpoint.pk, path, sha256)
+    except WrongDigest as wrong:
+        sentence = f"{path!r} has the SHA-256 {wrong.found}, but {sha256} was announced; send it again."
+        raise RefusedRequest(422, sentence, sha256=wrong.found, offset=0) from wrong
+    finally:
+        await asyncio.shield(on_files(file.close))
+    return JSONResponse({"offset": offset + coming})
+
+
+@endpoint
+async def get_part(request: Request) -> Response:
+    """GET: how much of a file is here, so that an upload goes on where it stopped."""
+    checkpoint, path = await _to_write(request)
+    wanted = checkpoint.resources.get(path)
+    if wanted is not None and await on_files(files.has, files.place(checkpoint.pk, path), int(wanted)):
+        return JSONResponse({"offset": int(wanted)})
+    return JSONResponse({"offset": await on_files(files.arrived, checkpoint.pk, path)})
+
+
+@endpoint
+async def sign(request: Request) -> Response:
+    """POST {"path", "size", "sha256"?}: which parts of a file S3 still lacks, each with its signed address.
+
+    `sha256` says that the sender has read, and believes to have sent, all: then the parts are put together.
+    """
+    checkpoint_uuid: uuid.UUID = request.path_params["uuid"]
+    checkpoint = await _writable(request, checkpoint_uuid)
+    body = await read_object(request, limits.SMALL_BODY_BYTES)
+    path, size, sha256 = body.get("path"), body.get("size"), body.get("sha256")
+    if not isinstance(path, str) or not isinstance(size, int) or size < 0 or isinstance(size, bool):
+        raise RefusedRequest(400, 'The body must be {"path": "…", "size": bytes, "sha256"?: 64 hex digits}.')
+    files.place(checkpoint_uuid, path)
+    _check_wanted(checkpoint, path, size)
+    if sha256 is not None and not (isinstance(sha256, str) and _SHA256.fullmatch(sha256)):
+        raise RefusedRequest(400, "sha256 must be 64 hex digits.")
+    if checkpoint.state != CheckpointState.PARTIAL:
+        raise RefusedRequest(
+            409, f"Checkpoint {checkpoint_uuid} is {checkpoint.state}; its files can no longer change."
+        )
+    try:
+        standing = await on_clouds(signed_uploads.go_on, checkpoint, path, size, sha256)
+    except ConnectionError as error:
+        raise RefusedRequest(503, str(error), retry_after=5, of_storage=True) from error
+    except OSError as error:
+        raise RefusedRequest(409, str(error)) from error
+    if standing.stored and sha256:
+        await storing(checkpoints.note_digest, checkpoint_uuid, path, sha256)
+    return JSONResponse({"stored": standing.stored, "parts": standing.parts})
+
+
+@endpoint
+async def check(request: Request) -> Response:
+    """POST: addresses by which a run finds out, before it starts, whether it can write, read and delete in S3."""
+    token = access.token_of(request)
+    run_id, section = await reading(access.storage_of, token)
+    account = s3_stores.account_of(section) if section.get("type") == "s3" else None
+    if account is None:
+        raise RefusedRequest(409, "The server has no keys for this run's checkpoint_storage.")
+
+    def sign_all() -> dict[str, str]:
+        store = s3_stores.S3Store(account, f"check-{run_id}")
+        names = {"put": "put_object", "get": "get_object", "delete": "delete_object"}
+        return {method: store.sign(name, s3_stores.UPLOAD_SECONDS, "check") for method, name in names.items()}
+
+    return JSONResponse(await on_clouds(sign_all))
+
+
+async def _to_write(request: Request) -> tuple[Checkpoint, str]:
+    checkpoint_uuid, path = _named(request)
+    files.place(checkpoint_uuid, path)
+    return await _writable(request, checkpoint_uuid), path
+
+
+async def _writable(request: Request, checkpoint_uuid: uuid.UUID) -> Checkpoint:
+    return await reading(access.checkpoint_to_write, access.token_of(request), checkpoint_uuid)
+
+
+def _number(request: Request, name: str) -> int:
+    text = request.query_params.get(name, "")
+    if not text.isdecimal():
+        raise RefusedRequest(400, f"{name} is {text!r}; it must be a number of bytes.")
+    return int(text)

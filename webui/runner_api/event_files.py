@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.requests import Request
@@ -14,20 +13,11 @@ from starlette.responses import JSONResponse, Response
 from experiments import event_files
 from experiments.models import Trial
 from experiments.states import ExperimentState
-from jobs.models import Allocation
 from webui.runner_api import access, files, limits
 from webui.runner_api.answers import RefusedRequest, endpoint, read_body
 from webui.waiting.threads import on_files, reading
 
 _GOING = {ExperimentState.DELETING, ExperimentState.DELETE_FAILED}
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a run's files lie, and whether it is its trial's present attempt."""
-
-    folder: Path
-    is_current: bool
 
 
 @endpoint
@@ -44,21 +34,22 @@ async def put(request: Request) -> Response:
             400, f"offset is {offset!r}; it must be a number of bytes, and 0 with replace=true."
         )
     block = await read_body(request, limits.EVENT_FILE_PART_BYTES)
-    place = await reading(_place, token)
-    if replace and not place.is_current:
+    folder, is_current = await reading(_place, token)
+    if replace and not is_current:
         raise RefusedRequest(410, "This attempt has ended; it cannot replace files of the current one.")
-    return JSONResponse({"offset": await on_files(_append, place.folder, path, int(offset), block, replace)})
+    return JSONResponse({"offset": await on_files(_append, folder, path, int(offset), block, replace)})
 
 
-def _place(token: str) -> _Place:
+def _place(token: str) -> tuple[Path, bool]:
+    """Where a run's files lie, and whether it is its trial's present attempt. Raises RefusedRequest."""
     run = access.run_of(token, over_too=True)
     trial = Trial.objects.select_related("experiment", "task").filter(task_id=run.task_id).first()
     if trial is None or trial.experiment.state in _GOING:
         raise RefusedRequest(
             404, "This run does not belong (or no longer belongs) to a trial that stores TensorBoard files."
         )
-    current = Allocation.objects.filter(pk=run.allocation_id, number=trial.task.run_count).exists()
-    return _Place(event_files.folder_of_trial(trial.experiment_id, trial.pk), current)
+    folder = event_files.folder_of_trial(trial.experiment_id, trial.pk)
+    return folder, run.number == trial.task.run_count
 
 
 def _append(folder: Path, path: str, offset: int, block: bytes, replace: bool) -> int:
@@ -94,10 +85,7 @@ def _refuse_too_much(folder: Path, target: Path, coming: int) -> None:
         raise RefusedRequest(
             413, f"A trial may store at most {limits.EVENT_FILES_PER_TRIAL:,} TensorBoard files."
         )
-    if coming > files.room_left():
-        raise RefusedRequest(
-            507, f"The server's disk does not have {coming:,} bytes of free space.", retry_after=60
-        )
+    files.require_space(coming)
 
 
 def _digest(path: Path) -> str:

@@ -1,9 +1,14 @@
-"""Proves to runs that this is their server: a header beside each answer to a challenge (docs/protocol.md)."""
+"""Proves to runs that this is their server: a header beside each answer to a challenge (docs/protocol.md).
+
+`nonce` proves it to a host that looks for an address of the server, by an HMAC that only this server can make.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import hmac
 import time
 
 from django.db import Error
@@ -15,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from accounts.models import Cluster
 from trainmaster.identity import CHALLENGE_HEADER, PROOF_HEADER, proof
 from webui.runner_api import limits
-from webui.runner_api.answers import endpoint
+from webui.runner_api.answers import RefusedRequest, endpoint
 from webui.waiting.threads import reading
 
 
@@ -70,3 +75,14 @@ def proving(application: ASGIApp) -> ASGIApp:
 async def identity(request: Request) -> Response:
     """GET, without a login: nothing but the proof, which a run wants to see before it sends its token."""
     return JSONResponse({})
+
+
+@endpoint
+async def nonce(request: Request) -> Response:
+    """GET `value`: {"hmac": hex HMAC-SHA256 of it}. No login: it proves something about the server only."""
+    value = request.query_params.get("value", "")
+    if not 1 <= len(value) <= limits.NONCE_CHARACTERS_MAX:
+        raise RefusedRequest(400, f"value must have 1 to {limits.NONCE_CHARACTERS_MAX} characters.")
+    cluster = await reading(Cluster.get)
+    proof = hmac.new(cluster.nonce_key.encode(), value.encode(), hashlib.sha256).hexdigest()
+    return JSONResponse({"hmac": proof, "cluster_id": str(cluster.cluster_id)})

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from webui.runner_api import checkpoints, event_files, nonce, parts, proofs, streams, tensorboard
+from webui.runner_api import checkpoints, event_files, proofs, streams, tensorboard
 from webui.runner_api.answers import RefusedRequest, endpoint
 
 
@@ -30,15 +30,15 @@ application = Router(
         Route(f"{_STREAM}/signals", streams.signals, methods=["GET"]),
         Route(_FILE, checkpoints.put_file, methods=["PUT"]),
         Route(_FILE, checkpoints.get_file, methods=["GET"]),
-        Route(_PARTS, parts.put_part, methods=["PUT"]),
-        Route(_PARTS, parts.get_part, methods=["GET"]),
-        Route("/checkpoints/check", parts.check, methods=["POST"]),
-        Route("/checkpoints/{uuid:uuid}/sign", parts.sign, methods=["POST"]),
+        Route(_PARTS, checkpoints.put_part, methods=["PUT"]),
+        Route(_PARTS, checkpoints.get_part, methods=["GET"]),
+        Route("/checkpoints/check", checkpoints.check, methods=["POST"]),
+        Route("/checkpoints/{uuid:uuid}/sign", checkpoints.sign, methods=["POST"]),
         Route("/checkpoints/{uuid:uuid}/complete", checkpoints.complete, methods=["POST"]),
         Route("/event-files/{path:path}", event_files.put, methods=["PUT"]),
         Route("/tensorboard", tensorboard.listing, methods=["GET"]),
         Route("/tensorboard/file", tensorboard.file, methods=["GET"]),
-        Route("/nonce", nonce.nonce, methods=["GET"]),
+        Route("/nonce", proofs.nonce, methods=["GET"]),
         Route("/identity", proofs.identity, methods=["GET"]),
         Route("/{rest:path}", _nothing, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),
     ],

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import math
+import logging
 import time
+import weakref
 import zlib
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from django.db import Error
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from dispatch.runs import detached, heartbeats, intake
+from jobs.models import Allocation
+from webui.query import as_number
 from webui.runner_api import access, limits
 from webui.runner_api.answers import RefusedRequest, answer_of, endpoint, read_body, read_object, too_large
 from webui.runner_api.budget import budgets
-from webui.runner_api.signals import changes
 from webui.waiting.threads import reading, storing
-from webui.waiting.wakeups import wakeups
+from webui.waiting.wakeups import LOOK_AGAIN_SECONDS, wakeups
+
+log = logging.getLogger(__name__)
 
 
 class Pending:
@@ -61,8 +67,9 @@ async def batch(request: Request) -> Response:
     share = budgets.admit(sender.job_id)
     with _pending.one(size), share.one():
         sent = await read_body(request, limits.BATCH_BYTES_SENT)
-        async with share.working():
-            stored, taken = await storing(_store, sender.member_id, offset, sent, _coding(request))
+        coding = request.headers.get("content-encoding", "identity").lower()
+        async with share.at_work:
+            stored, taken = await storing(_store, sender.member_id, offset, sent, coding)
         share.take(taken)
         return answer_of(stored)
 
@@ -81,10 +88,6 @@ def _unless_over(member_id: int, work: Callable[[], intake.Intake]) -> intake.In
         if not detached.reopen(member_id):
             raise
         return work()
-
-
-def _coding(request: Request) -> str:
-    return request.headers.get("content-encoding", "identity").lower()
 
 
 def unpacked(sent: bytes, coding: str) -> bytes:
@@ -131,6 +134,60 @@ async def heartbeat(request: Request) -> Response:
     return answer_of(await storing(note))
 
 
+State = tuple[str, str]  # state and what kind of stop was asked for
+_GONE: State = ("", "")
+
+
+class Changes:
+    """Looks once a second at the orders of all allocations that are polled here, in one query.
+
+    Wake-ups make long polls answer at once; a lost one costs a second, and a thousand polls still one query.
+    """
+
+    def __init__(self) -> None:
+        self._watched: Counter[str] = Counter()
+        self._seen: dict[str, State] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def watching(self, allocation_id: str) -> Iterator[None]:
+        """As long as this lasts, changes of the allocation are announced in this process."""
+        self._watched[allocation_id] += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._look_while_watched(), name="signals")
+        try:
+            yield
+        finally:
+            self._watched[allocation_id] -= 1
+            if not self._watched[allocation_id]:
+                del self._watched[allocation_id]
+
+    async def _look_while_watched(self) -> None:
+        while self._watched:
+            await asyncio.sleep(LOOK_AGAIN_SECONDS)
+            try:
+                now = await reading(_states, list(self._watched))
+            except Error as error:
+                log.info("cannot check for orders: %s", error)
+                continue
+            for allocation_id in self._watched:
+                if self._seen.get(allocation_id) != now.get(allocation_id, _GONE):
+                    wakeups().wake(f"allocation:{allocation_id}")
+            self._seen = {name: now.get(name, _GONE) for name in self._watched}
+
+
+def _states(allocation_ids: list[str]) -> dict[str, State]:
+    rows = Allocation.objects.filter(pk__in=allocation_ids).values_list("pk", "state", "stop_kind")
+    return {pk: (state, stop_kind) for pk, state, stop_kind in rows}
+
+
+_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Changes] = weakref.WeakKeyDictionary()
+
+
+def changes() -> Changes:
+    return _by_loop.setdefault(asyncio.get_running_loop(), Changes())
+
+
 @endpoint
 async def signals(request: Request) -> Response:
     """GET: a long poll. It answers when there are orders that the runner does not have, or after `wait` s."""
@@ -173,10 +230,7 @@ async def _disconnected(request: Request) -> None:
 
 def _wait_seconds(request: Request) -> float:
     text = request.query_params.get("wait", "0")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 <= seconds < math.inf:
+    seconds = as_number(text)
+    if seconds is None or seconds < 0:
         raise RefusedRequest(400, f"wait is {text!r}; it must be a number of seconds, 0 or more.")
     return min(seconds, limits.LONG_POLL_SECONDS_MAX)
