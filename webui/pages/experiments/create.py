@@ -13,7 +13,6 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
@@ -28,7 +27,7 @@ from submissions.config.reading import read_yaml
 from submissions.models import Context
 from trainmaster import yamltext
 from webui.pages.experiments.access import find
-from webui.pages.frame import actor, page, show, user_of
+from webui.pages.frame import actor, page, posted, show, user_of
 from webui.query import LARGEST_SECONDS, as_id, as_number, as_whole
 
 #: what the editor of a new experiment begins with
@@ -57,8 +56,7 @@ def fork(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
     return _form_or_experiment(request, find(experiment_id))
 
 
-@page
-@require_POST
+@posted
 def check(request: HttpRequest) -> HttpResponse:
     """What is wrong with the config in an editor, and what it would be with template and defaults."""
     if request.POST.get("kind") == "template":

@@ -9,7 +9,6 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from experiments import event_files, phases
@@ -22,7 +21,7 @@ from shown import stories, timeline, verdicts
 from webui.pages.experiments import again
 from webui.pages.experiments import trials as experiment_trials
 from webui.pages.experiments.access import find, may_act
-from webui.pages.frame import actor, back_to, page, refusals_told, show, user_of
+from webui.pages.frame import actor, back_to, page, posted, refusals_told, show, user_of
 from webui.pages.trials import checkpoints
 
 TABS = ["overview", "checkpoints", "config", "code", "notes", "timeline"]
@@ -116,8 +115,7 @@ def actions(experiment: Experiment, trials: int) -> list[tuple[Action, str]]:
     ]
 
 
-@page
-@require_POST
+@posted
 def act(request: HttpRequest, experiment_id: int, action: str) -> HttpResponse:
     """Carry an action out and return to where it was asked for."""
     experiment = find(experiment_id)

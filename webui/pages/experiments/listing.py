@@ -8,7 +8,6 @@ from django.core.paginator import Page, Paginator
 from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts.models import User
 from experiments import counts
@@ -23,7 +22,7 @@ from shown.search.tried import TRIALS_ASKED_FOR_NAMES
 from webui.pages.experiments import columns as experiment_columns
 from webui.pages.experiments.chosen import EDITS
 from webui.pages.experiments.columns import COLUMNS
-from webui.pages.frame import page, show, user_of
+from webui.pages.frame import page, posted, show, user_of
 from webui.pages.table_columns import Column, Sort
 from webui.pages.trials.columns import METRIC
 from webui.query import as_id, choices
@@ -107,8 +106,7 @@ def listing(request: HttpRequest) -> HttpResponse:
     return show(request, "experiments", context, room="Experiments", fragment="experiments")
 
 
-@page
-@require_POST
+@posted
 def columns(request: HttpRequest) -> HttpResponse:
     """The list with the columns that were ticked (`c`, repeats). `do`: show, keep (them), forget (those kept)."""
     ticked, what = request.POST.getlist("c"), request.POST.get("do")

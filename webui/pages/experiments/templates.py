@@ -11,7 +11,6 @@ from django.db.models import OuterRef, Subquery
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Code, Refusal
@@ -20,7 +19,7 @@ from experiments.config import ConfigError, masked_text, shown_template
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.forms import Form
-from webui.pages.frame import page, show, user_of
+from webui.pages.frame import page, posted, show, user_of
 
 #: what the editor of a new template begins with
 EXAMPLE = """description: from a template
@@ -131,8 +130,7 @@ def _add_refused(form: TemplateForm, refusal: Refusal) -> None:
     form.add_error("name" if refusal.field == "name" else None, sentence)
 
 
-@page
-@require_POST
+@posted
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Remove it; what was made of it stays as it is."""
     templates.remove(name, user=user_of(request))

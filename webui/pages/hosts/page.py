@@ -9,7 +9,6 @@ from typing import Any
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
@@ -20,7 +19,7 @@ from hosts.models import Host, ResourcePool, Slot
 from jobs import slot_switch
 from shown import timeline
 from shown.hosts import holders, rows
-from webui.pages.frame import actor, back_to, or_404, page, refusals_told, show, user_of
+from webui.pages.frame import actor, back_to, or_404, page, posted, refusals_told, show, user_of
 from webui.pages.hosts import lanes, samples
 from webui.pages.hosts import view as hosts_filter
 
@@ -126,8 +125,7 @@ _CONTEXTS: dict[str, Callable[[Host, HttpRequest], dict[str, Any]]] = {
 _PARTS = list(_CONTEXTS)
 
 
-@page
-@require_POST
+@posted
 def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
     """Enable, disable, drain, run the doctor again, accept a key, declare lost, move to a pool, or remove."""
     host = samples.find(name)
@@ -166,8 +164,7 @@ _SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {
 }
 
 
-@page
-@require_POST
+@posted
 def act_on_slot(request: HttpRequest, name: str, index: int, action: str) -> HttpResponse:
     """Enable, drain or disable one slot."""
     slot = Slot.objects.filter(host__in=registry.present(), host__name=name, index=index).first()

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from accounts.refusals import Refusal
 from jobs import queue_edits
@@ -20,12 +20,11 @@ from shown.queue import edit_preview as previews
 from shown.queue import wanted_edits
 from shown.queue.job_actions import OF_JOBS, carry_out, question
 from shown.queue.job_facts import told
-from webui.pages.frame import actor, page, user_of
+from webui.pages.frame import actor, page, posted, user_of
 from webui.pages.manage_job.answers import done, part, sentence
 
 
-@page
-@require_POST
+@posted
 def make(request: HttpRequest) -> HttpResponse:
     """`do` to every `job`; `value` (or the field named as `do`) is the number, pool or neighbor that it takes."""
     do = request.POST.get("do", "")

@@ -20,7 +20,7 @@ from metrics.charts import ordered
 from metrics.curves import Axis, Clock, CurveView
 from metrics.units import of_span
 from shown import trials as shown_trials
-from webui.pages.frame import UNKEPT, page, refusing, show, user_of
+from webui.pages.frame import UNKEPT, refusing, show, user_of
 from webui.pages.metrics import pins as metric_pins
 from webui.pages.metrics import query
 from webui.pages.trials import trial
@@ -35,7 +35,6 @@ AXES = {
 }
 
 
-@page
 @refusing
 def detail(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """The page; with `?part` its head, with `?part=table` the table and the list of charts beside it."""
@@ -43,9 +42,8 @@ def detail(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     return _shown(request, found, request.GET.get("part"))
 
 
-@page
-@require_POST
 @refusing
+@require_POST
 def pin(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """Pin the chart `name`, or with `pinned=false` take the pin off, for this user in the whole project.
 
@@ -108,7 +106,6 @@ def unit_of(found: Trial) -> tuple[int, str]:
     return of_span((found.ended_at or timezone.now()).timestamp() - begin_of(found))
 
 
-@page
 @refusing
 def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """The curves that `group` and `name` list, in the view of `x`, `from`, `to` and `smooth`, as JSON.
@@ -145,7 +142,6 @@ def _marked(checkpoint: Checkpoint, view: CurveView, clock: Clock | None) -> dic
     return {"x": x, "step": steps, "uuid": str(checkpoint.pk)}
 
 
-@page
 @refusing
 def export(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """All points of the metrics that `group` and `name` list as CSV: group, metric, step, time, value."""

@@ -8,7 +8,6 @@ from django.contrib import messages as banners
 from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import FieldRefusals, Refusal
@@ -16,7 +15,7 @@ from notifications import rules, sending, text
 from notifications.models import Delivery, Rule
 from notifications.occurrences import no_link_address
 from notifications.sealed import opened, seal
-from webui.pages.frame import page, show, user_of
+from webui.pages.frame import page, posted, show, user_of
 from webui.pages.notifications.form import RuleForm, in_words
 
 ROOM = "Notifications"
@@ -107,8 +106,7 @@ def _form(request: HttpRequest, rule: Rule, form: RuleForm) -> HttpResponse:
     return response
 
 
-@page
-@require_POST
+@posted
 def preview(request: HttpRequest) -> HttpResponse:
     """The text of an example, for the form while somebody writes."""
     example = _example(Rule(owner=user_of(request)), request.POST.get("template", ""))
@@ -124,8 +122,7 @@ def _example(rule: Rule, template: str) -> str:
         return str(error)
 
 
-@page
-@require_POST
+@posted
 def act(request: HttpRequest, rule_id: int, action: str) -> HttpResponse:
     """Test it, pause it, let it go on, give it another key, or remove it."""
     rule, user = _find(request, rule_id), user_of(request)
@@ -148,8 +145,7 @@ def act(request: HttpRequest, rule_id: int, action: str) -> HttpResponse:
     return redirect(f"/settings/notifications/{rule_id}")
 
 
-@page
-@require_POST
+@posted
 def retry(request: HttpRequest, rule_id: int, delivery_id: uuid.UUID) -> HttpResponse:
     """Send one once more."""
     delivery = Delivery.objects.filter(pk=delivery_id, rule=_find(request, rule_id)).first()

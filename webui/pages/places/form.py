@@ -11,7 +11,6 @@ from django.forms.models import model_to_dict
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.models import User
@@ -19,7 +18,7 @@ from accounts.refusals import Code, Refusal, refused_as
 from experiments import places
 from experiments.models import Project, Workspace
 from webui.forms import Form, Text
-from webui.pages.frame import page, show, user_of
+from webui.pages.frame import page, posted, show, user_of
 from webui.pages.places.page import ROOM, find_project, find_workspace
 
 
@@ -122,8 +121,7 @@ def _kept(
     return f"/workspaces/{places.make_workspace(user, values['name']).pk}"
 
 
-@page
-@require_POST
+@posted
 def act(request: HttpRequest, kind: str, place_id: int, action: str) -> HttpResponse:
     """archive, unarchive, delete. `kind`: workspaces or projects."""
     found = find_workspace(place_id) if kind == "workspaces" else find_project(place_id)

@@ -7,13 +7,12 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import FieldRefusals, Refusal
 from hosts import pool_edits
 from hosts.models import ResourcePool
-from webui.pages.frame import actor, page, refusals_told, show, user_of
+from webui.pages.frame import actor, page, posted, refusals_told, show, user_of
 from webui.pages.pools.fields import NewPoolForm, PoolForm
 from webui.pages.pools.page import find
 
@@ -61,8 +60,7 @@ def _kept(request: HttpRequest, pool: ResourcePool | None, values: dict[str, Any
     return redirect(f"/pools/{name}")
 
 
-@page
-@require_POST
+@posted
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Take the pool out, if nothing is in it."""
     with refusals_told(request):

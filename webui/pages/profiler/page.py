@@ -9,7 +9,7 @@ from django.http.response import HttpResponseBase
 
 from experiments.models import Trial
 from metrics import csv_files, sample_charts, samples, step_figures, timings
-from webui.pages.frame import UNKEPT, page, refusing, show
+from webui.pages.frame import UNKEPT, refusing, show
 from webui.pages.metrics.page import begin_of, csv_file, unit_of
 from webui.pages.profiler import query
 from webui.pages.profiler.query import AXES
@@ -23,7 +23,6 @@ GROUPS = {
 }  # fmt: skip
 
 
-@page
 @refusing
 def detail(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """The page; with `?part` its head, with `?part=choice` the choice of hosts and the list of charts."""
@@ -91,7 +90,6 @@ def _only_batches(found: Trial) -> str:
     return f"batch {begin} and later" if begin else ""
 
 
-@page
 @refusing
 def points(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """The points of the charts that `chart` lists, of the `host`s, in the window of `from` and `to`, as JSON.
@@ -110,7 +108,6 @@ def points(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     return JsonResponse(sample_charts.points(lines, begin), headers=UNKEPT)
 
 
-@page
 @refusing
 def step_charts(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """Charts over steps in the window of `first` and `last`, of `rank` or of all, as JSON (metrics.step_figures)."""
@@ -126,7 +123,6 @@ def step_charts(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     return JsonResponse(step_figures.of(read, rank), headers=UNKEPT)
 
 
-@page
 @refusing
 def samples_file(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """All points of the charts that `chart` lists, of the `host`s, as CSV; those no longer kept stand as minutes.
@@ -139,7 +135,6 @@ def samples_file(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     return csv_file(f"trial-{found.pk}-{charts[0][0]}", csv_files.of_samples(found.task_id, charts, hosts))
 
 
-@page
 @refusing
 def timings_file(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """All intervals of all timings, or of those of `rank`, as CSV; seconds."""

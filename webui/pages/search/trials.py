@@ -9,7 +9,6 @@ from django.contrib import messages
 from django.db.models.fields.json import KeyTransform
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
@@ -25,7 +24,7 @@ from trainmaster import yamltext
 from webui.pages.experiments import experiment as experiment_page
 from webui.pages.experiments import trials
 from webui.pages.experiments.access import find
-from webui.pages.frame import actor, page, refusals_told, show, user_of
+from webui.pages.frame import actor, page, posted, refusals_told, show, user_of
 from webui.pages.search import query as sweep_query
 from webui.pages.search.charts import field
 from webui.pages.table_columns import Column
@@ -103,8 +102,7 @@ def best(experiment: Experiment) -> dict[str, Any] | None:
     return {"trial": trial, "yaml": yamltext.dump(trial.hparams)}
 
 
-@page
-@require_POST
+@posted
 def kill(request: HttpRequest, experiment_id: int) -> HttpResponse:
     """Kill the trials that the form names (`trial`, repeats), and say how many; those that have ended stay so.
 

@@ -7,7 +7,6 @@ import uuid
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from commands import transitions
@@ -18,7 +17,7 @@ from events.models import Event
 from jobs import phases
 from shown import stories, tasks, timeline, verdicts
 from trainmaster import yamltext
-from webui.pages.frame import actor, or_404, page, refusals_told, show, user_of
+from webui.pages.frame import actor, or_404, page, posted, refusals_told, show, user_of
 from webui.pages.source_text import colored
 
 ROOM = "Tasks"
@@ -82,8 +81,7 @@ def _words(entrypoint: str | list[str]) -> str:
     return entrypoint[0] if len(entrypoint) == 1 else shlex.join(entrypoint)
 
 
-@page
-@require_POST
+@posted
 def kill(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
     """End it and return to its page."""
     command = find(command_id)

@@ -10,7 +10,6 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
@@ -25,7 +24,7 @@ from submissions import contexts
 from trainmaster import yamltext
 from webui.api.tensorboards import shown_of
 from webui.forms import Chosen, Form, Parsed
-from webui.pages.frame import actor, page, show, user_of
+from webui.pages.frame import actor, page, posted, show, user_of
 from webui.pages.tasks.commands import ROOM
 from webui.query import LARGEST_INTEGER, as_ids, as_whole
 
@@ -153,8 +152,7 @@ def new(request: HttpRequest) -> HttpResponseBase:
     return answer
 
 
-@page
-@require_POST
+@posted
 def tensorboard(request: HttpRequest) -> HttpResponseBase:
     """One press on an experiment's or trial's page: a TensorBoard of it, or the open one of the same person."""
     rights.require_editor(user_of(request))
