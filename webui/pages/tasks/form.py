@@ -25,7 +25,7 @@ from trainmaster import yamltext
 from webui.api.tensorboards import shown_of
 from webui.forms import Chosen, Form, Parsed
 from webui.pages.frame import actor, page, posted, show, user_of
-from webui.pages.tasks.commands import ROOM
+from webui.pages.tasks.page import ROOM
 from webui.query import LARGEST_INTEGER, as_ids, as_whole
 
 KINDS = {

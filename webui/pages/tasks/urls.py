@@ -1,13 +1,13 @@
 from django.urls import path
 from django.views.generic import RedirectView
 
-from webui.pages.tasks import commands, form, page
+from webui.pages.tasks import form, page
 
 urlpatterns = [
-    path("commands", commands.listing),
-    path("commands/<uuid:command_id>", commands.detail),
-    path("commands/<uuid:command_id>/kill", commands.kill),
-    path("commands/<uuid:command_id>/<slug:tab>", commands.detail),
+    path("commands", page.commands),
+    path("commands/<uuid:command_id>", page.detail),
+    path("commands/<uuid:command_id>/kill", page.kill),
+    path("commands/<uuid:command_id>/<slug:tab>", page.detail),
     path("tasks", page.listing),
     path("tasks/+new", form.new),
     path("tasks/+tensorboard", form.tensorboard),
