@@ -21,7 +21,7 @@ from shown import words
 from shown.hosts import holders
 from trainmaster.quantities import duration
 from webui.pages.frame import page, show
-from webui.pages.hosts import view as hosts_filter
+from webui.pages.hosts import page as hosts_page
 from webui.query import choice
 
 #: word in the address -> its length
@@ -126,7 +126,7 @@ def _now() -> dict[str, Any]:
         "wanted": sum(pool.wanted_slots for pool in pools),
         "running": sum(pool.tasks["running"] for pool in pools),
         "hosts": by_state(pools),
-        "filters": list(hosts_filter.KINDS),
+        "filters": list(hosts_page.KINDS),
         "idle": stand_idle[:MOST_IDLE],
         "idle_gpus": sum(len(each.slots) for each in stand_idle),
         "idle_rule": idle_rule(),

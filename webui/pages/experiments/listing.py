@@ -24,7 +24,7 @@ from webui.pages.experiments.chosen import EDITS
 from webui.pages.experiments.columns import COLUMNS
 from webui.pages.frame import page, posted, show, user_of
 from webui.pages.table_columns import Column, Sort
-from webui.pages.trials.columns import METRIC
+from webui.pages.trials.table import METRIC
 from webui.query import as_id, choices
 
 PER_PAGE = 50

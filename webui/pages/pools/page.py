@@ -19,7 +19,7 @@ from jobs import queued_time
 from metrics import cluster_charts
 from shown import pools, timeline
 from webui.pages.frame import actor, or_404, page, posted, refusals_told, show, user_of
-from webui.pages.hosts import view as hosts_filter
+from webui.pages.hosts import page as hosts_page
 from webui.pages.pools import pairs
 from webui.pages.pools.fields import NewPoolForm, PoolForm
 from webui.query import choice
@@ -61,7 +61,7 @@ def detail(request: HttpRequest, name: str, tab: str = "overview") -> HttpRespon
         "tab": tab,
         "tabs": TABS,
         "as_cells": len(row.hosts) > MOST_BOXES,
-        "dense": len(row.hosts) > hosts_filter.MOST_WORDS,
+        "dense": len(row.hosts) > hosts_page.MOST_WORDS,
         "may_act": user_of(request).is_admin,
     }
     if tab == "pairs":
