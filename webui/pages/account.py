@@ -54,9 +54,7 @@ def profile(request: HttpRequest) -> HttpResponse:
         )
     user.display_name = name
     user.save(update_fields=["display_name", "modified_at"])
-    _record(request, {"changed": ["displayName"]})
-    messages.success(request, "Name saved.")
-    return redirect("/settings")
+    return _changed(request, "displayName", "Name saved.")
 
 
 @posted
@@ -83,16 +81,17 @@ def password(request: HttpRequest) -> HttpResponse:
     user.save(update_fields=["password", "modified_at"])
     LoginToken.objects.filter(user=user).delete()
     update_session_auth_hash(request, user)
-    _record(request, {"changed": ["password"]})
-    messages.success(request, "Password changed. Logins elsewhere have ended; access tokens stay valid.")
-    return redirect("/settings")
+    said = "Password changed. Logins elsewhere have ended; access tokens stay valid."
+    return _changed(request, "password", said)
 
 
-def _record(request: HttpRequest, detail: dict[str, Any]) -> None:
-    user = user_of(request)
+def _changed(request: HttpRequest, field: str, said: str) -> HttpResponse:
+    user, detail = user_of(request), {"changed": [field]}
     record(
         Event.Kind.USER, user.pk, to_state=user.role, reason="changed", actor=actor(request), detail=detail
     )
+    messages.success(request, said)
+    return redirect("/settings")
 
 
 @posted

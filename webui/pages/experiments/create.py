@@ -28,7 +28,7 @@ from submissions.models import Context
 from trainmaster import yamltext
 from webui.pages.experiments.access import find
 from webui.pages.frame import actor, page, posted, show, user_of
-from webui.query import LARGEST_SECONDS, as_id, as_number, as_whole
+from webui.query import LARGEST_SECONDS, as_id, as_number, as_uuid, as_whole
 
 #: what the editor of a new experiment begins with
 EXAMPLE = """name: my-experiment
@@ -160,10 +160,8 @@ def _beginning(request: HttpRequest, parent: Experiment | None) -> dict[str, str
 
 
 def _source(text: str) -> Checkpoint | None:
-    try:
-        return Checkpoint.objects.filter(pk=uuid.UUID(text), state__in=USABLE).select_related("trial").first()
-    except ValueError:
-        return None
+    found = Checkpoint.objects.filter(state__in=USABLE).select_related("trial")
+    return found.filter(pk=number).first() if (number := as_uuid(text)) else None
 
 
 def _config(request: HttpRequest, parent: Experiment) -> str:

@@ -132,9 +132,8 @@ def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
             return redirect(f"/experiments/{experiment_id}")
         except Refusal as refusal:
             form.add_error(None, str(refusal))
-    answer = show(request, "experiment_edit", {"experiment": found, "form": form}, room="Experiments")
-    answer.status_code = 400 if form.errors else 200
-    return answer
+    context, status = {"experiment": found, "form": form}, 400 if form.errors else 200
+    return show(request, "experiment_edit", context, room="Experiments", status=status)
 
 
 @transaction.atomic

@@ -7,7 +7,6 @@ question, with a form that sends the same edit once more and says that its reade
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -22,6 +21,7 @@ from shown.queue.job_actions import OF_JOBS, carry_out, question
 from shown.queue.job_facts import told
 from webui.pages.frame import actor, page, posted, user_of
 from webui.pages.manage_job.answers import done, part, sentence
+from webui.query import as_uuid
 
 
 @posted
@@ -40,20 +40,13 @@ def make(request: HttpRequest) -> HttpResponse:
 
 def _chosen(ids: Sequence[str]) -> list[Job]:
     """The jobs in their order in the queue. Raises Refusal for an unknown one, and for none."""
-    whole = {text: uuid for text in dict.fromkeys(ids) if (uuid := _uuid(text))}
+    whole = {text: uuid for text in dict.fromkeys(ids) if (uuid := as_uuid(text))}
     found = Job.objects.select_related("owner", "pool").in_bulk(whole.values())
     if unknown := next((text for text in ids if whole.get(text) not in found), None):
         raise Refusal(f"job {unknown} not found")
     if not found:
         raise Refusal("no job is selected: select some rows first")
     return sorted(found.values(), key=lambda job: (job.priority, job.position, job.pk))
-
-
-def _uuid(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
 
 
 def _act(request: HttpRequest, do: str, jobs: list[Job]) -> HttpResponse:

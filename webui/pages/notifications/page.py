@@ -15,7 +15,7 @@ from notifications import rules, sending, text
 from notifications.models import Delivery, Rule
 from notifications.occurrences import no_link_address
 from notifications.sealed import opened, seal
-from webui.pages.frame import page, posted, show, user_of
+from webui.pages.frame import or_404, page, posted, show, user_of
 from webui.pages.notifications.form import RuleForm, in_words
 
 ROOM = "Notifications"
@@ -101,9 +101,7 @@ def edit(request: HttpRequest, rule_id: int) -> HttpResponse:
 def _form(request: HttpRequest, rule: Rule, form: RuleForm) -> HttpResponse:
     preview = _example(Rule(owner=rule.owner), form["template"].value() or "")
     context = {"rule": rule, "form": form, "names": text.NAMES, "preview": preview}
-    response = show(request, "notification_form", context, room=ROOM)
-    response.status_code = 400 if form.errors else 200
-    return response
+    return show(request, "notification_form", context, room=ROOM, status=400 if form.errors else 200)
 
 
 @posted
@@ -149,16 +147,13 @@ def act(request: HttpRequest, rule_id: int, action: str) -> HttpResponse:
 def retry(request: HttpRequest, rule_id: int, delivery_id: uuid.UUID) -> HttpResponse:
     """Send one once more."""
     delivery = Delivery.objects.filter(pk=delivery_id, rule=_find(request, rule_id)).first()
-    if delivery is None:
-        raise Http404(f"There is no delivery {delivery_id}.")
-    sending.retry(delivery)
+    sending.retry(or_404(delivery, f"There is no delivery {delivery_id}."))
     banners.success(request, "It will be sent again within seconds.")
     return redirect(f"/settings/notifications/{rule_id}")
 
 
 def _find(request: HttpRequest, rule_id: int) -> Rule:
     user = user_of(request)
-    rule: Rule | None = rules.of(user).filter(pk=rule_id).first()
-    if rule is None or (request.method == "POST" and not user.may_edit):
-        raise Http404(f"You have no rule {rule_id}.")
-    return rule
+    is_allowed = request.method != "POST" or user.may_edit
+    rule: Rule | None = rules.of(user).filter(pk=rule_id).first() if is_allowed else None
+    return or_404(rule, f"You have no rule {rule_id}.")

@@ -5,7 +5,6 @@ Filters, sort and place in the list are all in the address.
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +31,7 @@ from shown.queue.listing import (
 from webui.pages.frame import page, show, user_of
 from webui.pages.queue import columns as queue_columns
 from webui.pages.table_columns import Sort
-from webui.query import as_ids, choices
+from webui.query import as_ids, as_uuid, choices
 
 #: more pools than this are a list that can be searched
 MOST_PILLS = 6
@@ -78,19 +77,12 @@ def read(query: QueryDict) -> QueueView:
         text=query.get("q", "").strip()[:200],
         user=query.get("user", "").strip(),
         state=chosen.get("state", ""),
-        like=_id(query.get("like", "")),
+        like=as_uuid(query.get("like", "")),
         sort=sort.removeprefix("-") if sort.removeprefix("-") in SORTED else PLACE,
         descending=sort.startswith("-") and sort[1:] in SORTED,
         pages=_page_numbers(query),
         wrong=tuple(wrong),
     )
-
-
-def _id(text: str) -> uuid.UUID | None:
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        return None
 
 
 def _page_numbers(query: QueryDict) -> tuple[int, ...]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Self, cast
 
 from django import forms
-from django.contrib import messages
 from django.db import transaction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
@@ -24,7 +23,7 @@ from submissions import contexts
 from trainmaster import yamltext
 from webui.api.tensorboards import shown_of
 from webui.forms import Chosen, Form, Parsed
-from webui.pages.frame import actor, page, posted, show, user_of
+from webui.pages.frame import actor, page, posted, refusals_told, show, user_of
 from webui.pages.tasks.page import ROOM
 from webui.query import LARGEST_INTEGER, as_ids, as_whole
 
@@ -147,16 +146,14 @@ def new(request: HttpRequest) -> HttpResponseBase:
         "label_in_text": kind.label if kind == Job.Kind.TENSORBOARD else kind.label.lower(),
         "may_edit": user_of(request).may_edit,
     }
-    answer = show(request, "task_form", context, room=ROOM)
-    answer.status_code = 400 if form.errors else 200
-    return answer
+    return show(request, "task_form", context, room=ROOM, status=400 if form.errors else 200)
 
 
 @posted
 def tensorboard(request: HttpRequest) -> HttpResponseBase:
     """One press on an experiment's or trial's page: a TensorBoard of it, or the open one of the same person."""
     rights.require_editor(user_of(request))
-    try:
+    with refusals_told(request):
         shown = shown_of(_ids(request.POST.get("experiments", "")), _ids(request.POST.get("trials", "")))
         open_one = Command.objects.filter(
             owner=user_of(request),
@@ -166,10 +163,8 @@ def tensorboard(request: HttpRequest) -> HttpResponseBase:
             service__trial_ids=list(shown.trial_ids),
         ).first()
         made = open_one or _made(request, Job.Kind.TENSORBOARD, check({}, kind=Job.Kind.TENSORBOARD), shown)
-    except Refusal as error:
-        messages.error(request, str(error))
-        return redirect("/tasks")
-    return redirect(f"/tasks/{made.pk}")
+        return redirect(f"/tasks/{made.pk}")
+    return redirect("/tasks")
 
 
 def _start(request: HttpRequest, kind: Job.Kind, values: dict[str, Any]) -> Command:
