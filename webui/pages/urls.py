@@ -14,7 +14,6 @@ from webui.pages.logs import held, lines, ranks
 from webui.pages.manage_job import dialog, edits
 from webui.pages.metrics import page as metrics
 from webui.pages.notifications import page as notifications
-from webui.pages.places import form as place_form
 from webui.pages.places import page as places
 from webui.pages.places import project_notes
 from webui.pages.pools import page as pools
@@ -146,15 +145,15 @@ urlpatterns = [
     path("jobs/edits/undo", edits.undo),
     # workspaces and projects
     path("workspaces", places.workspaces),
-    path("workspaces/+new", place_form.new_workspace),
+    path("workspaces/+new", places.new_workspace),
     path("workspaces/<int:workspace_id>", places.workspace),
-    path("workspaces/<int:workspace_id>/edit", place_form.edit_workspace),
-    path("workspaces/<int:workspace_id>/+project", place_form.new_project),
-    path("workspaces/<int:place_id>/<slug:action>", place_form.act, {"kind": "workspaces"}),
+    path("workspaces/<int:workspace_id>/edit", places.edit_workspace),
+    path("workspaces/<int:workspace_id>/+project", places.new_project),
+    path("workspaces/<int:place_id>/<slug:action>", places.act, {"kind": "workspaces"}),
     path("projects/<int:project_id>", places.project),
-    path("projects/<int:project_id>/edit", place_form.edit_project),
+    path("projects/<int:project_id>/edit", places.edit_project),
     path("projects/<int:project_id>/notes", project_notes.notes),
-    path("projects/<int:place_id>/<slug:action>", place_form.act, {"kind": "projects"}),
+    path("projects/<int:place_id>/<slug:action>", places.act, {"kind": "projects"}),
     # addresses of Determined's console
     path("det/workspaces/<int:pk>", RedirectView.as_view(url="/workspaces/%(pk)s")),
     path("det/projects/<int:pk>", RedirectView.as_view(url="/projects/%(pk)s")),
