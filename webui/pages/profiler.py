@@ -12,7 +12,7 @@ from django.http.response import HttpResponseBase
 from accounts.refusals import Refusal
 from experiments.models import Trial
 from metrics import csv_files, sample_charts, samples, step_figures, timings
-from webui.pages.frame import UNKEPT, refusing, show
+from webui.pages.frame import UNKEPT, refusing
 from webui.pages.metrics.page import begin_of, csv_file, unit_of
 from webui.pages.trials import trial
 from webui.query import LARGEST_INTEGER, as_whole, choice, window
@@ -71,13 +71,8 @@ def _charts(query: QueryDict) -> list[str]:
 @refusing
 def detail(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """The page; with `?part` its head, with `?part=choice` the choice of hosts and the list of charts."""
-    found = trial.find(trial_id)
     part = request.GET.get("part")
-    context = {} if part == "choice" else trial.context_of(request, found, "profiler")
-    if part is None or part == "choice":
-        context |= _page(request, found)
-    fragment = "trial_profiler" if part == "choice" else "trial"
-    return show(request, "trial_profiler", context, room="Experiments", fragment=fragment)
+    return trial.show_tab(request, trial.find(trial_id), "profiler", _page, own="choice", part=part)
 
 
 def _page(request: HttpRequest, found: Trial) -> dict[str, object]:

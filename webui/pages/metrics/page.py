@@ -21,7 +21,7 @@ from metrics.curves import MOST_SMOOTHING, Axis, Clock, CurveView, Wanted
 from metrics.metric_table import Chosen
 from metrics.units import of_span
 from shown import trials as shown_trials
-from webui.pages.frame import UNKEPT, refusing, show, user_of
+from webui.pages.frame import UNKEPT, refusing, user_of
 from webui.pages.metrics import pins as metric_pins
 from webui.pages.trials import trial
 from webui.query import LARGEST_ID, as_whole, number, window
@@ -91,8 +91,8 @@ def _step(text: str) -> int | None:
 @refusing
 def detail(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """The page; with `?part` its head, with `?part=table` the table and the list of charts beside it."""
-    found = trial.find(trial_id)
-    return _shown(request, found, request.GET.get("part"))
+    part = request.GET.get("part")
+    return trial.show_tab(request, trial.find(trial_id), "metrics", _page, own="table", part=part)
 
 
 @refusing
@@ -107,15 +107,7 @@ def pin(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     metric_pins.put(
         user_of(request), found.experiment.project_id, request.POST.get("name", ""), is_pinned=is_pinned
     )
-    return _shown(request, found, "table")
-
-
-def _shown(request: HttpRequest, found: Trial, part: str | None) -> HttpResponseBase:
-    context = {} if part == "table" else trial.context_of(request, found, "metrics")
-    if part is None or part == "table":
-        context |= _page(request, found)
-    fragment = "trial_metrics" if part == "table" else "trial"
-    return show(request, "trial_metrics", context, room="Experiments", fragment=fragment)
+    return trial.show_tab(request, found, "metrics", _page, own="table", part="table")
 
 
 def _page(request: HttpRequest, found: Trial) -> dict[str, object]:
