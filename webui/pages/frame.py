@@ -125,19 +125,16 @@ def show(
     if fragment and "part" in request.GET:
         response = render(request, f"fragments/{fragment}.html", context, status=status)
     else:
-        context = {**context, "rooms": _rooms(room), **_site()}
+        context = context | {
+            "rooms": _rooms(room),
+            "cluster_name": settings.CLUSTER_NAME,
+            "plain_http_banner": settings.INSECURE_HTTP,
+            "disk_warning": full_disk.warning(),
+            "cluster_message": Cluster.get().message_now,
+        }
         response = render(request, f"pages/{template}.html", context, status=status)
     response["Cache-Control"] = "no-store"
     return response
-
-
-def _site() -> dict[str, Any]:
-    return {
-        "cluster_name": settings.CLUSTER_NAME,
-        "plain_http_banner": settings.INSECURE_HTTP,
-        "disk_warning": full_disk.warning(),
-        "cluster_message": Cluster.get().message_now,
-    }
 
 
 def _rooms(current: str) -> list[dict[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from django import template
@@ -19,6 +18,7 @@ from shown.pools import PoolRow
 register = template.Library()
 #: jobs in the table of a pool; the others wait
 MOST_JOBS = 50
+Share = shares.OfUser | shares.OfJob
 
 
 @register.simple_tag
@@ -66,14 +66,6 @@ def allocation_bar(row: PoolRow) -> dict[str, object]:
     return {"slots": row.slots, "parts": row.parts}
 
 
-@dataclass(frozen=True)
-class ShareLine:
-    """Who holds so much, and which part of the pool that is."""
-
-    of: shares.OfUser | shares.OfJob
-    percent: int
-
-
 @register.inclusion_tag("fragments/pool_shares.html", takes_context=True)
 def pool_shares(context: dict[str, Any], pool: ResourcePool, slots: int) -> dict[str, Any]:
     """The users of the pool with what they hold of its `slots`, want and are entitled to, and the jobs below."""
@@ -89,8 +81,9 @@ def pool_shares(context: dict[str, Any], pool: ResourcePool, slots: int) -> dict
     }
 
 
-def _line(each: shares.OfUser | shares.OfJob, slots: int) -> ShareLine:
-    return ShareLine(each, round(100 * each.held / slots) if slots else 0)
+def _line(each: Share, slots: int) -> tuple[Share, int]:
+    """Who holds so much, and the percentage of the pool that this is."""
+    return each, round(100 * each.held / slots) if slots else 0
 
 
 @register.simple_tag
