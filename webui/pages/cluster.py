@@ -81,14 +81,6 @@ def by_state(pools: Sequence[PoolFigures]) -> list[tuple[str, str, int]]:
     return [(state, words.host_state(state).text, count) for state, count in found.items() if count]
 
 
-def lines(spans: Sequence[PoolSpan]) -> list[PoolLine]:
-    """By pool."""
-    by_pool: dict[str, list[PoolSpan]] = {}
-    for each in spans:
-        by_pool.setdefault(each.pool, []).append(each)
-    return [_line(pool, rows) for pool, rows in by_pool.items()]
-
-
 def _line(pool: str, rows: Sequence[PoolSpan]) -> PoolLine:
     return PoolLine(
         pool,
@@ -110,7 +102,10 @@ def overview(request: HttpRequest) -> HttpResponse:
         context |= _now()
     if part is None or part == "over_time":
         spans = pool_history.by_pool(view.first, view.last, view.span_seconds)
-        context |= {"lines": lines(spans), "counted_at": pool_history.counted_at()}
+        context |= {
+            "lines": [_line(*each) for each in cluster_charts.by_pool(spans).items()],
+            "counted_at": pool_history.counted_at(),
+        }
     fragment = "cluster_over_time" if part == "over_time" else "cluster"
     return show(request, "cluster", context, room="Cluster", fragment=fragment)
 

@@ -64,46 +64,29 @@ def keys_to_accept(host: Host) -> list[Key]:
     ]
 
 
-@dataclass(frozen=True)
-class HostFilter:
-    """The choice of one request; `kind` is one of KINDS or empty, and so are the others."""
-
-    kind: str
-    model: str
-    pool: str
-    search: str
-
-    @classmethod
-    def of(cls, wanted: QueryDict) -> HostFilter:
-        get = wanted.get
-        return cls(get("show", ""), get("model", ""), get("pool", ""), get("q", "").strip())
-
-    def matches(self, row: HostRow, *, but_kind: bool = False) -> bool:
-        """Whether the host is shown; with `but_kind` whether it would be without the filter by kind."""
-        found = self.search.lower()
-        return (
-            (but_kind or not self.kind or KINDS[self.kind](row))
-            and (not self.model or self.model in row.models)
-            and (not self.pool or self.pool == row.host.pool.name)
-            and (not found or found in row.host.name.lower() or found in row.host.address.lower())
-        )
+def _matches(row: HostRow, asked: QueryDict) -> bool:
+    """Whether the filters other than that by kind let the host through."""
+    model, pool, text = (asked.get(name, "") for name in ("model", "pool", "q"))
+    return (
+        (not model or model in row.models)
+        and (not pool or pool == row.host.pool.name)
+        and (text.lower() in row.host.name.lower() or text.lower() in row.host.address.lower())
+    )
 
 
 def _listed(request: HttpRequest, rows: list[HostRow]) -> dict[str, Any]:
     """What the page of all hosts shows: the hosts that fit, by pool, and the filters with their counts."""
     asked, wrong = choices(request.GET, {"show": KINDS, "view": VIEWS})
-    chosen = HostFilter.of(asked)
-    fitting = [each for each in rows if chosen.matches(each)]
-    others = [each for each in rows if chosen.matches(each, but_kind=True)]
+    asked["q"], kind = asked.get("q", "").strip(), asked.get("show", "")
+    others = [each for each in rows if _matches(each, asked)]
+    fitting = [each for each in others if not kind or KINDS[kind](each)]
     kinds = [(name, sum(1 for each in others if fits(each))) for name, fits in KINDS.items()]
     return {
         "wrong": wrong,
-        "chosen": chosen,
+        "chosen": asked,
         "shown": fitting,
         "all": len(others),
-        "kinds": [
-            (name, count, _MARKS.get(name, "")) for name, count in kinds if count or name == chosen.kind
-        ],
+        "kinds": [(name, count, _MARKS.get(name, "")) for name, count in kinds if count or name == kind],
         "models": sorted({model for each in rows for model in each.models}),
         "pools": sorted({each.host.pool.name for each in rows}),
         "by_pool": _by_pool(fitting),
