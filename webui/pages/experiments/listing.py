@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.paginator import Page, Paginator
+from django.core.paginator import Paginator
 from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
@@ -88,7 +88,9 @@ def listing(request: HttpRequest) -> HttpResponse:
     )
     context = {
         "page": current,
-        "said": "" if filters.are_summed or pages.count <= MOST_COUNTED else _more_than(current),
+        "said": f"{current.start_index()} to {current.end_index()} of more than {MOST_COUNTED}"
+        if pages.count > MOST_COUNTED and not filters.are_summed
+        else "",
         "rows": [(row, [column.cell(row) for column in table[2:]]) for row in found],
         "heads": [sort.head(column) for column in table],
         "nothing_at_all": not found and not Experiment.objects.exists(),
@@ -148,10 +150,6 @@ def _count(rows: QuerySet[Experiment], filters: ExperimentFilters, page: int) ->
     if total is not None:
         return total
     return rows.order_by()[: MOST_COUNTED + PER_PAGE * min(page, LAST_PAGE) + 1].count()
-
-
-def _more_than(current: Page[Experiment]) -> str:
-    return f"{current.start_index()} to {current.end_index()} of more than {MOST_COUNTED}"
 
 
 def _sortable(key: str) -> Column[ExperimentRow] | None:

@@ -27,11 +27,7 @@ from webui.pages.frame import actor, page, posted, refusals_told, show, user_of
 from webui.pages.tasks.page import ROOM
 from webui.query import LARGEST_INTEGER, as_ids, as_whole
 
-KINDS = {
-    "notebook": Job.Kind.NOTEBOOK,
-    "shell": Job.Kind.SHELL,
-    "tensorboard": Job.Kind.TENSORBOARD,
-}
+KINDS = {kind.value.lower(): kind for kind in (Job.Kind.NOTEBOOK, Job.Kind.SHELL, Job.Kind.TENSORBOARD)}
 _EXAMPLE = """# any field of a command's config, such as
 # environment:
 #   python: /opt/venv/bin/python
