@@ -51,6 +51,14 @@ def span_seconds(range_seconds: float) -> int:
     return next((size for size in _SPANS if range_seconds <= size * _MOST_SPANS), _SPANS[-1])
 
 
+def by_pool(spans: Sequence[PoolSpan]) -> dict[str, list[PoolSpan]]:
+    """The spans of each pool, by its name."""
+    found: dict[str, list[PoolSpan]] = {}
+    for each in spans:
+        found.setdefault(each.pool, []).append(each)
+    return found
+
+
 def figures(
     pools: Sequence[PoolSpan], totals: Sequence[TotalSpan], first_time: float, last_time: float
 ) -> list[Figure]:
@@ -61,12 +69,9 @@ def figures(
     if not pools or not totals:
         return []
     size = span_seconds(last_time - first_time)
-    by_pool: dict[str, list[PoolSpan]] = {}
-    for each in pools:
-        by_pool.setdefault(each.pool, []).append(each)
     stacks = [
         _stack(pool, found, size, *PATTERNS[index % len(PATTERNS)])
-        for index, (pool, found) in enumerate(by_pool.items())
+        for index, (pool, found) in enumerate(by_pool(pools).items())
     ]
     limit = _line(
         "usable slots", totals, size, "usable", "slots", {"color": GRAY, "width": 1.5, "dash": "dash"}

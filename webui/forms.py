@@ -26,23 +26,6 @@ class Form(forms.Form):
         return cls(data, initial=initial, **more)
 
 
-class Text(forms.CharField):
-    """One line of printable text. `wrong`: the sentence for another value."""
-
-    def __init__(self, label: str, wrong: str = "", *, most: int, **more: Any) -> None:
-        wrong = (
-            wrong
-            or f"{label}: allowed: {1 if more.get('required', True) else 0} to {most} printable characters."
-        )
-        codes = ("required", "max_length", "invalid")
-        super().__init__(label=label, max_length=most, error_messages=dict.fromkeys(codes, wrong), **more)
-
-    def validate(self, value: str) -> None:
-        super().validate(value)
-        if not value.isprintable():
-            raise ValidationError(self.error_messages["invalid"], "invalid")
-
-
 class Parsed(forms.CharField):
     """A line of text that `read` turns into a value; what `read` refuses is the error of the field."""
 

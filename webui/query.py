@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import uuid
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC
 from typing import TypeVar
@@ -46,6 +47,14 @@ def as_id(text: str) -> int:
 def as_ids(texts: Iterable[str]) -> list[int]:
     """The ids among the texts, each once."""
     return list(dict.fromkeys(found for text in texts if (found := as_whole(text)) is not None))
+
+
+def as_uuid(text: str) -> uuid.UUID | None:
+    """The UUID that a text is."""
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None
 
 
 def as_number(text: str) -> float | None:

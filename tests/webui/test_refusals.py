@@ -74,12 +74,15 @@ def test_a_page_says_it(code: Code) -> None:
 
 
 @codes
+@pytest.mark.django_db
 def test_what_scripts_read_of_a_page_is_json(code: Code) -> None:
     @refusing
     def data(request: HttpRequest) -> HttpResponse:
         raise Refusal(SENTENCE, code)
 
-    answer = data(RequestFactory().get("/data"))
+    request = RequestFactory().get("/data")
+    request.user = make_user()
+    answer = data(request)
     assert isinstance(answer, JsonResponse)
     assert (answer.status_code, json.loads(answer.content)) == (STATUSES[code], {"message": SENTENCE})
 

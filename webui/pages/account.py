@@ -9,7 +9,6 @@ from django.contrib import messages
 from django.contrib.auth import update_session_auth_hash
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import attempts, tokens
 from accounts.models import AccessToken, LoginToken, Scope
@@ -17,7 +16,7 @@ from accounts.passwords import check_password, set_password, weakness
 from accounts.refusals import Refusal
 from events.models import Event
 from events.record import record
-from webui.pages.frame import actor, or_404, page, show, user_of
+from webui.pages.frame import actor, or_404, page, posted, show, user_of
 
 #: choices of how long a token counts, in days
 _LIFETIMES = [(7, "in a week"), (30, "in 30 days"), (90, "in 90 days"), (365, "in a year"), (-1, "never")]
@@ -46,8 +45,7 @@ def _show(request: HttpRequest, **more: Any) -> HttpResponse:
     return show(request, "account", context, room="Settings", status=400 if context["errors"] else 200)
 
 
-@page
-@require_POST
+@posted
 def profile(request: HttpRequest) -> HttpResponse:
     user, name = user_of(request), request.POST.get("display_name", "").strip()
     if len(name) > NAME_CHARACTERS or not name.isprintable():
@@ -56,13 +54,10 @@ def profile(request: HttpRequest) -> HttpResponse:
         )
     user.display_name = name
     user.save(update_fields=["display_name", "modified_at"])
-    _record(request, {"changed": ["displayName"]})
-    messages.success(request, "Name saved.")
-    return redirect("/settings")
+    return _changed(request, "displayName", "Name saved.")
 
 
-@page
-@require_POST
+@posted
 def password(request: HttpRequest) -> HttpResponse:
     """Another password. Logins elsewhere end; this one goes on, and access tokens do."""
     user, new = user_of(request), request.POST.get("new", "")
@@ -86,20 +81,20 @@ def password(request: HttpRequest) -> HttpResponse:
     user.save(update_fields=["password", "modified_at"])
     LoginToken.objects.filter(user=user).delete()
     update_session_auth_hash(request, user)
-    _record(request, {"changed": ["password"]})
-    messages.success(request, "Password changed. Logins elsewhere have ended; access tokens stay valid.")
-    return redirect("/settings")
+    said = "Password changed. Logins elsewhere have ended; access tokens stay valid."
+    return _changed(request, "password", said)
 
 
-def _record(request: HttpRequest, detail: dict[str, Any]) -> None:
-    user = user_of(request)
+def _changed(request: HttpRequest, field: str, said: str) -> HttpResponse:
+    user, detail = user_of(request), {"changed": [field]}
     record(
         Event.Kind.USER, user.pk, to_state=user.role, reason="changed", actor=actor(request), detail=detail
     )
+    messages.success(request, said)
+    return redirect("/settings")
 
 
-@page
-@require_POST
+@posted
 def make_token(request: HttpRequest) -> HttpResponse:
     """Make one, and show it: in this answer and never again."""
     try:
@@ -120,8 +115,7 @@ def make_token(request: HttpRequest) -> HttpResponse:
     return _show(request, made=made, token=token)
 
 
-@page
-@require_POST
+@posted
 def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
     row = AccessToken.objects.filter(pk=token_id, user=user_of(request)).first()
     tokens.revoke(or_404(row, f"You have no access token {token_id}."), actor=actor(request))

@@ -21,7 +21,7 @@ from shown import words
 from shown.hosts import holders
 from trainmaster.quantities import duration
 from webui.pages.frame import page, show
-from webui.pages.hosts import view as hosts_filter
+from webui.pages.hosts import page as hosts_page
 from webui.query import choice
 
 #: word in the address -> its length
@@ -81,14 +81,6 @@ def by_state(pools: Sequence[PoolFigures]) -> list[tuple[str, str, int]]:
     return [(state, words.host_state(state).text, count) for state, count in found.items() if count]
 
 
-def lines(spans: Sequence[PoolSpan]) -> list[PoolLine]:
-    """By pool."""
-    by_pool: dict[str, list[PoolSpan]] = {}
-    for each in spans:
-        by_pool.setdefault(each.pool, []).append(each)
-    return [_line(pool, rows) for pool, rows in by_pool.items()]
-
-
 def _line(pool: str, rows: Sequence[PoolSpan]) -> PoolLine:
     return PoolLine(
         pool,
@@ -110,7 +102,10 @@ def overview(request: HttpRequest) -> HttpResponse:
         context |= _now()
     if part is None or part == "over_time":
         spans = pool_history.by_pool(view.first, view.last, view.span_seconds)
-        context |= {"lines": lines(spans), "counted_at": pool_history.counted_at()}
+        context |= {
+            "lines": [_line(*each) for each in cluster_charts.by_pool(spans).items()],
+            "counted_at": pool_history.counted_at(),
+        }
     fragment = "cluster_over_time" if part == "over_time" else "cluster"
     return show(request, "cluster", context, room="Cluster", fragment=fragment)
 
@@ -126,7 +121,7 @@ def _now() -> dict[str, Any]:
         "wanted": sum(pool.wanted_slots for pool in pools),
         "running": sum(pool.tasks["running"] for pool in pools),
         "hosts": by_state(pools),
-        "filters": list(hosts_filter.KINDS),
+        "filters": list(hosts_page.KINDS),
         "idle": stand_idle[:MOST_IDLE],
         "idle_gpus": sum(len(each.slots) for each in stand_idle),
         "idle_rule": idle_rule(),

@@ -16,6 +16,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST
 
 from accounts.models import Cluster, User
 from accounts.refusals import Refusal
@@ -51,6 +52,11 @@ def page(view: View) -> View:
     return cast(View, login_required(guarded))
 
 
+def posted(view: View) -> View:
+    """A page that only takes forms."""
+    return page(require_POST(view))
+
+
 def refused(request: HttpRequest, refusal: Refusal) -> HttpResponse:
     """A page that says why, where no form does."""
     status = STATUS[refusal.code]
@@ -59,7 +65,7 @@ def refused(request: HttpRequest, refusal: Refusal) -> HttpResponse:
 
 
 def refusing(view: View) -> View:
-    """A view that scripts read: a refusal is JSON with its status."""
+    """A page that scripts read: a refusal is JSON with its status."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -68,7 +74,7 @@ def refusing(view: View) -> View:
         except Refusal as refusal:
             return refused_data(refusal)
 
-    return guarded
+    return page(guarded)
 
 
 def refused_data(refusal: Refusal) -> HttpResponse:
@@ -119,19 +125,16 @@ def show(
     if fragment and "part" in request.GET:
         response = render(request, f"fragments/{fragment}.html", context, status=status)
     else:
-        context = {**context, "rooms": _rooms(room), **_site()}
+        context = context | {
+            "rooms": _rooms(room),
+            "cluster_name": settings.CLUSTER_NAME,
+            "plain_http_banner": settings.INSECURE_HTTP,
+            "disk_warning": full_disk.warning(),
+            "cluster_message": Cluster.get().message_now,
+        }
         response = render(request, f"pages/{template}.html", context, status=status)
     response["Cache-Control"] = "no-store"
     return response
-
-
-def _site() -> dict[str, Any]:
-    return {
-        "cluster_name": settings.CLUSTER_NAME,
-        "plain_http_banner": settings.INSECURE_HTTP,
-        "disk_warning": full_disk.warning(),
-        "cluster_message": Cluster.get().message_now,
-    }
 
 
 def _rooms(current: str) -> list[dict[str, Any]]:

@@ -55,13 +55,10 @@ class Column(NamedTuple, Generic[R]):
         return Cell(self.said(row), f"number {css}".strip() if self.is_number else css, label)
 
 
-@dataclass(frozen=True)
-class Head:
+class Head(NamedTuple):
     """A column's head. `order`: `ascending`, `descending` or nothing, drawn as `arrow`; `next`: the click's sort."""
 
-    key: str
-    title: str
-    is_number: bool
+    column: Column[Any]
     order: str = ""
     next: str = ""
     arrow: str = ""
@@ -95,10 +92,10 @@ class Sort:
 
     def head(self, column: Column[R]) -> Head:
         if column.by is None:
-            return Head(column.key, column.title, column.is_number)
+            return Head(column)
         is_current = column.key == self.key
         downwards = not self.is_down if is_current else column.is_downwards
         order = ("descending" if self.is_down else "ascending") if is_current else ""
         upcoming = f"{'-' if downwards else ''}{column.key}"
         arrow = {"ascending": "" if self.key == self.plain else " ↑", "descending": " ↓"}.get(order, "")
-        return Head(column.key, column.title, column.is_number, order, upcoming, arrow)
+        return Head(column, order, upcoming, arrow)

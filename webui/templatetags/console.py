@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
 from django import template
 from django.utils import timezone
-from django.utils.html import escape, format_html
+from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from logs.lines import plain
@@ -158,3 +159,13 @@ def query(context: dict[str, Any], **changes: object) -> str:
             parameters[name] = str(value)
     text = parameters.urlencode()
     return f"?{text}" if text else context["request"].path
+
+
+@register.simple_tag
+def api_type(kind: Iterable[tuple[str, str]]) -> SafeString:
+    """Words of a type, each with the name of the type that it links to (or none)."""
+    return format_html_join(
+        "",
+        "{}{}",
+        ((words, format_html('<a href="#{}">{}</a>', name, name) if name else "") for words, name in kind),
+    )

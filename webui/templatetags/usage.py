@@ -9,12 +9,7 @@ from trainmaster.cli import preview_search
 from trainmaster.quantities import duration
 
 register = template.Library()
-
-
-@register.filter
-def in_unit(length: int, unit: str) -> str:
-    """`22 batches` of a search's lengths."""
-    return search_preview.in_unit(length, unit)
+register.filter(search_preview.in_unit)
 
 
 @register.simple_tag

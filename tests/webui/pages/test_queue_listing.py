@@ -15,7 +15,7 @@ from jobs.models import Allocation, Job, Task
 from shown.queue import board, listing, opening
 from shown.queue.listing import FOLD_FROM, PER_PAGE, Listing
 from tests.rig.html import Html
-from webui.pages.queue import view as queue_view
+from webui.pages.queue import board as queue_page
 
 pytestmark = pytest.mark.django_db
 
@@ -58,7 +58,7 @@ def job(pool: ResourcePool, owner: User, name: str, *, slots: int = 1, runs: str
 
 
 def listed(pool: ResourcePool, query: str = "", me: int = 0) -> Listing:
-    return listing.of(pool, queue_view.read(QueryDict(query)), me)
+    return listing.of(pool, queue_page.read(QueryDict(query)), me)
 
 
 def names(pool: ResourcePool, query: str = "", me: int = 0) -> list[str]:

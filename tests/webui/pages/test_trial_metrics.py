@@ -15,7 +15,7 @@ from metrics import csv_files, metric_table
 from metrics.curves import Wanted
 from metrics.ingest import Report
 from tests.rig.world import make_user, submit_experiment, trial_of
-from webui.pages.metrics import query as metric_query
+from webui.pages.metrics import page as metric_page
 
 pytestmark = pytest.mark.django_db
 NOON = 1_795_262_400.0
@@ -52,7 +52,7 @@ def get(path: str, status: int = 200) -> Any:
 
 
 def listed(trial: Trial, query: str = "") -> metric_table.MetricTable:
-    return metric_table.table(trial.summary_metrics, metric_query.chosen(QueryDict(query)), "val_loss")
+    return metric_table.table(trial.summary_metrics, metric_page.chosen(QueryDict(query)), "val_loss")
 
 
 def test_training_and_validation_of_one_name_share_a_chart_and_the_searchers_comes_first(
@@ -110,7 +110,7 @@ def test_a_pin_is_the_users_on_all_trials_of_the_project(trial: Trial) -> None:
 
 def test_a_thousand_metrics_are_pages_of_a_hundred_with_forty_charts() -> None:
     summary = {"avg_metrics": {f"m{n:04}": {"type": "number", "last": n} for n in range(1000)}}
-    table = metric_table.table(summary, metric_query.chosen(QueryDict("page=3")), "loss")
+    table = metric_table.table(summary, metric_page.chosen(QueryDict("page=3")), "loss")
     assert (len(table.charts), len(table.drawn), table.page.number, table.page.paginator.num_pages) == (
         100,
         40,
@@ -118,7 +118,7 @@ def test_a_thousand_metrics_are_pages_of_a_hundred_with_forty_charts() -> None:
         10,
     )
     assert table.charts[0].name == "m0200"
-    assert metric_table.table(summary, metric_query.chosen(QueryDict("page=99")), "").page.number == 10
+    assert metric_table.table(summary, metric_page.chosen(QueryDict("page=99")), "").page.number == 10
 
 
 def test_the_page_shows_the_table_and_says_which_charts_there_are(trial: Trial) -> None:

@@ -11,7 +11,6 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Code, Refusal
@@ -20,7 +19,7 @@ from experiments.actions import ACTIONS, Action
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES
 from webui.pages.experiments.edit import days_of, labels_of, project_of, what_goes
-from webui.pages.frame import actor, back_to, page, show, user_of
+from webui.pages.frame import actor, back_to, posted, show, user_of
 from webui.query import as_ids
 
 MOST = 200
@@ -45,8 +44,7 @@ EDITS = {
 Step = Callable[[Experiment], object]
 
 
-@page
-@require_POST
+@posted
 def act(request: HttpRequest, action: str) -> HttpResponseBase:
     """`experiment` (repeats): ids. Destructive and worded actions ask first; the answer has `sure`."""
     ids = as_ids(request.POST.getlist("experiment"))

@@ -20,7 +20,7 @@ from shown.experiments import ExperimentRow
 from shown.search.tried import summarized
 from webui.models import UserSetting
 from webui.pages.table_columns import Column
-from webui.pages.trials.columns import (
+from webui.pages.trials.table import (
     LASTED,
     METRIC,
     ended,

@@ -13,7 +13,6 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
@@ -28,8 +27,8 @@ from submissions.config.reading import read_yaml
 from submissions.models import Context
 from trainmaster import yamltext
 from webui.pages.experiments.access import find
-from webui.pages.frame import actor, page, show, user_of
-from webui.query import LARGEST_SECONDS, as_id, as_number, as_whole
+from webui.pages.frame import actor, page, posted, show, user_of
+from webui.query import LARGEST_SECONDS, as_id, as_number, as_uuid, as_whole
 
 #: what the editor of a new experiment begins with
 EXAMPLE = """name: my-experiment
@@ -57,8 +56,7 @@ def fork(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
     return _form_or_experiment(request, find(experiment_id))
 
 
-@page
-@require_POST
+@posted
 def check(request: HttpRequest) -> HttpResponse:
     """What is wrong with the config in an editor, and what it would be with template and defaults."""
     if request.POST.get("kind") == "template":
@@ -162,10 +160,8 @@ def _beginning(request: HttpRequest, parent: Experiment | None) -> dict[str, str
 
 
 def _source(text: str) -> Checkpoint | None:
-    try:
-        return Checkpoint.objects.filter(pk=uuid.UUID(text), state__in=USABLE).select_related("trial").first()
-    except ValueError:
-        return None
+    found = Checkpoint.objects.filter(state__in=USABLE).select_related("trial")
+    return found.filter(pk=number).first() if (number := as_uuid(text)) else None
 
 
 def _config(request: HttpRequest, parent: Experiment) -> str:

@@ -31,12 +31,6 @@ MOST_LABELS = 50
 LOG_DAYS_LEAST, LOG_DAYS_MOST = -1, 32_767
 
 
-def _days(found: Experiment) -> str:
-    """How long its logs are kept, as it stands in the form; empty where the server says."""
-    days = (found.config.get("retention_policy") or {}).get("log_retention_days")
-    return "" if days is None else str(days)
-
-
 def days_of(text: str) -> int | None:
     """Days for which logs are kept; empty: as the server says. Raises Refusal."""
     if not text.strip():
@@ -97,6 +91,7 @@ class ExperimentForm(Form):
     @classmethod
     def of_experiment(cls, request: HttpRequest, found: Experiment) -> Self:
         """What the experiment is now, with what was sent."""
+        days = (found.config.get("retention_policy") or {}).get("log_retention_days")
         form = cls.of(
             request,
             {
@@ -104,7 +99,7 @@ class ExperimentForm(Form):
                 "description": found.description,
                 "labels": ", ".join(found.labels),
                 "project": found.project_id,
-                "logs": _days(found),
+                "logs": "" if days is None else str(days),
             },
         )
         project = form.fields["project"]
@@ -132,9 +127,8 @@ def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
             return redirect(f"/experiments/{experiment_id}")
         except Refusal as refusal:
             form.add_error(None, str(refusal))
-    answer = show(request, "experiment_edit", {"experiment": found, "form": form}, room="Experiments")
-    answer.status_code = 400 if form.errors else 200
-    return answer
+    context, status = {"experiment": found, "form": form}, 400 if form.errors else 200
+    return show(request, "experiment_edit", context, room="Experiments", status=status)
 
 
 @transaction.atomic

@@ -9,7 +9,6 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from experiments import event_files, phases
@@ -20,10 +19,10 @@ from jobs.models import Allocation
 from metrics import best_so_far
 from shown import stories, timeline, verdicts
 from webui.pages.experiments import again
-from webui.pages.experiments import trials as experiment_trials
 from webui.pages.experiments.access import find, may_act
-from webui.pages.frame import actor, back_to, page, refusals_told, show, user_of
+from webui.pages.frame import actor, back_to, page, posted, refusals_told, show, user_of
 from webui.pages.trials import checkpoints
+from webui.pages.trials import table as trial_table
 
 TABS = ["overview", "checkpoints", "config", "code", "notes", "timeline"]
 #: pages of their own, of experiments that search
@@ -38,7 +37,7 @@ def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> H
     context = head(request, experiment, tab)
     fragment = "experiment"
     if tab == "overview" and request.GET.get("part") in {None, "trials"}:
-        context["trials"] = experiment_trials.table(experiment, request.GET)
+        context["trials"] = trial_table.table(experiment, request.GET)
         fragment = "experiment_trials"
     elif tab == "checkpoints":
         context["table"] = checkpoints.table(experiment, request.GET)
@@ -116,8 +115,7 @@ def actions(experiment: Experiment, trials: int) -> list[tuple[Action, str]]:
     ]
 
 
-@page
-@require_POST
+@posted
 def act(request: HttpRequest, experiment_id: int, action: str) -> HttpResponse:
     """Carry an action out and return to where it was asked for."""
     experiment = find(experiment_id)

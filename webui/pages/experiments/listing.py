@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.core.paginator import Page, Paginator
+from django.core.paginator import Paginator
 from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts.models import User
 from experiments import counts
@@ -23,9 +22,9 @@ from shown.search.tried import TRIALS_ASKED_FOR_NAMES
 from webui.pages.experiments import columns as experiment_columns
 from webui.pages.experiments.chosen import EDITS
 from webui.pages.experiments.columns import COLUMNS
-from webui.pages.frame import page, show, user_of
+from webui.pages.frame import page, posted, show, user_of
 from webui.pages.table_columns import Column, Sort
-from webui.pages.trials.columns import METRIC
+from webui.pages.trials.table import METRIC
 from webui.query import as_id, choices
 
 PER_PAGE = 50
@@ -89,7 +88,9 @@ def listing(request: HttpRequest) -> HttpResponse:
     )
     context = {
         "page": current,
-        "said": "" if filters.are_summed or pages.count <= MOST_COUNTED else _more_than(current),
+        "said": f"{current.start_index()} to {current.end_index()} of more than {MOST_COUNTED}"
+        if pages.count > MOST_COUNTED and not filters.are_summed
+        else "",
         "rows": [(row, [column.cell(row) for column in table[2:]]) for row in found],
         "heads": [sort.head(column) for column in table],
         "nothing_at_all": not found and not Experiment.objects.exists(),
@@ -107,8 +108,7 @@ def listing(request: HttpRequest) -> HttpResponse:
     return show(request, "experiments", context, room="Experiments", fragment="experiments")
 
 
-@page
-@require_POST
+@posted
 def columns(request: HttpRequest) -> HttpResponse:
     """The list with the columns that were ticked (`c`, repeats). `do`: show, keep (them), forget (those kept)."""
     ticked, what = request.POST.getlist("c"), request.POST.get("do")
@@ -150,10 +150,6 @@ def _count(rows: QuerySet[Experiment], filters: ExperimentFilters, page: int) ->
     if total is not None:
         return total
     return rows.order_by()[: MOST_COUNTED + PER_PAGE * min(page, LAST_PAGE) + 1].count()
-
-
-def _more_than(current: Page[Experiment]) -> str:
-    return f"{current.start_index()} to {current.end_index()} of more than {MOST_COUNTED}"
 
 
 def _sortable(key: str) -> Column[ExperimentRow] | None:

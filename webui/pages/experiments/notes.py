@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Code, Refusal
@@ -17,7 +16,7 @@ from experiments.models import Experiment
 from experiments.transitions import lock
 from webui.pages.experiments import experiment
 from webui.pages.experiments.access import find, may_act
-from webui.pages.frame import page, show, user_of
+from webui.pages.frame import page, posted, show, user_of
 from webui.pages.source_text import markdown
 
 MOST_CHARACTERS = 100_000
@@ -50,8 +49,7 @@ def notes(request: HttpRequest, experiment_id: int) -> HttpResponse:
     )
 
 
-@page
-@require_POST
+@posted
 def preview(request: HttpRequest) -> HttpResponse:
     """What notes will look like."""
     return HttpResponse(markdown(request.POST.get("notes", "")[:MOST_CHARACTERS]))

@@ -8,10 +8,9 @@ from django import forms
 from django.contrib import messages
 from django.db import transaction
 from django.db.models import OuterRef, Subquery
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Code, Refusal
@@ -20,7 +19,7 @@ from experiments.config import ConfigError, masked_text, shown_template
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.forms import Form
-from webui.pages.frame import page, show, user_of
+from webui.pages.frame import or_404, page, posted, show, user_of
 
 #: what the editor of a new template begins with
 EXAMPLE = """description: from a template
@@ -103,9 +102,7 @@ def new(request: HttpRequest) -> HttpResponseBase:
 @page
 def detail(request: HttpRequest, name: str) -> HttpResponseBase:
     """GET: one template in its editor; POST: give it this content and name."""
-    template = templates.find(name)
-    if template is None:
-        raise Http404(f"There is no template {name}.")
+    template = or_404(templates.find(name), f"There is no template {name}.")
     form = TemplateForm.of(request, {"name": name, "config": _text(template)})
     if request.method == "POST":
         rights.require_owner(user_of(request), template, f"template {name}")
@@ -131,8 +128,7 @@ def _add_refused(form: TemplateForm, refusal: Refusal) -> None:
     form.add_error("name" if refusal.field == "name" else None, sentence)
 
 
-@page
-@require_POST
+@posted
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Remove it; what was made of it stays as it is."""
     templates.remove(name, user=user_of(request))
@@ -170,7 +166,6 @@ def _form(
         "may_edit": user_of(request).may_edit,
         "may_change": may_change,
     }
-    answer = show(request, "template", context, room="Templates")
-    if form.errors:
-        answer.status_code = 400 if draft.problems or not form.non_field_errors() else 409
-    return answer
+    is_conflict = form.non_field_errors() and not draft.problems
+    status = (409 if is_conflict else 400) if form.errors else 200
+    return show(request, "template", context, room="Templates", status=status)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
@@ -18,11 +17,28 @@ from events.models import Event
 from hosts import registry
 from hosts.models import Host, ResourcePool, Slot
 from jobs import slot_switch
-from shown import timeline
+from shown import timeline, words
 from shown.hosts import holders, rows
-from webui.pages.frame import actor, back_to, or_404, page, refusals_told, show, user_of
+from shown.hosts.rows import HostRow
+from webui.pages.frame import actor, back_to, or_404, page, posted, refusals_told, show, user_of
 from webui.pages.hosts import lanes, samples
-from webui.pages.hosts import view as hosts_filter
+from webui.query import choices
+
+#: the filters beside "all", each with what it lets through
+KINDS: dict[str, Callable[[HostRow], bool]] = {
+    "silent": lambda row: row.state == "silent",
+    "draining": lambda row: row.state == "draining" or any(each.slot.draining for each in row.slots),
+    "disabled": lambda row: row.state == "disabled" or any(not each.slot.enabled for each in row.slots),
+    "outsiders": lambda row: row.outsiders,
+    "free": lambda row: row.counts["free"] > 0,
+    "not ready": lambda row: not row.is_ready,
+}
+_MARKS = {name: words.host_state(name).lamp for name in ("silent", "draining", "disabled")}
+#: from this many hosts on, cells come before the list
+CELLS_FROM = 13
+#: up to this many, cells have room for a word; above, a mark stands for it, whose word is in the filters
+MOST_WORDS = 96
+VIEWS = ["cells", "list"]
 
 
 @dataclass(frozen=True)
@@ -48,13 +64,56 @@ def keys_to_accept(host: Host) -> list[Key]:
     ]
 
 
+def _matches(row: HostRow, asked: QueryDict) -> bool:
+    """Whether the filters other than that by kind let the host through."""
+    model, pool, text = (asked.get(name, "") for name in ("model", "pool", "q"))
+    return (
+        (not model or model in row.models)
+        and (not pool or pool == row.host.pool.name)
+        and (text.lower() in row.host.name.lower() or text.lower() in row.host.address.lower())
+    )
+
+
+def _listed(request: HttpRequest, rows: list[HostRow]) -> dict[str, Any]:
+    """What the page of all hosts shows: the hosts that fit, by pool, and the filters with their counts."""
+    asked, wrong = choices(request.GET, {"show": KINDS, "view": VIEWS})
+    asked["q"], kind = asked.get("q", "").strip(), asked.get("show", "")
+    others = [each for each in rows if _matches(each, asked)]
+    fitting = [each for each in others if not kind or KINDS[kind](each)]
+    kinds = [(name, sum(1 for each in others if fits(each))) for name, fits in KINDS.items()]
+    return {
+        "wrong": wrong,
+        "chosen": asked,
+        "shown": fitting,
+        "all": len(others),
+        "kinds": [(name, count, _MARKS.get(name, "")) for name, count in kinds if count or name == kind],
+        "models": sorted({model for each in rows for model in each.models}),
+        "pools": sorted({each.host.pool.name for each in rows}),
+        "by_pool": _by_pool(fitting),
+        "dense": len(fitting) > MOST_WORDS,
+        "view": asked.get("view") or VIEWS[len(rows) < CELLS_FROM],
+        "views": VIEWS,
+    }
+
+
+def _by_pool(rows: list[HostRow]) -> list[tuple[str, list[HostRow], int, int]]:
+    """(pool, its hosts, slots held, slots) by the pool's name."""
+    found: dict[str, list[HostRow]] = {}
+    for each in rows:
+        found.setdefault(each.host.pool.name, []).append(each)
+    return [
+        (name, hosts, sum(each.held for each in hosts), sum(len(each.slots) for each in hosts))
+        for name, hosts in sorted(found.items())
+    ]
+
+
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """All hosts, as cells by pool or as a list."""
     hosts = rows.of(rows.present())
     changed = [(each.host, key) for each in hosts for key in keys_to_accept(each.host) if key.pinned]
     pools = sorted({each.host.pool_id for each in hosts})
-    context = hosts_filter.context(request, hosts) | {
+    context = _listed(request, hosts) | {
         "total": len(hosts),
         "totals": (totals := rows.totals(hosts)),
         "held": rows.held_of(totals),
@@ -126,8 +185,7 @@ _CONTEXTS: dict[str, Callable[[Host, HttpRequest], dict[str, Any]]] = {
 _PARTS = list(_CONTEXTS)
 
 
-@page
-@require_POST
+@posted
 def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
     """Enable, disable, drain, run the doctor again, accept a key, declare lost, move to a pool, or remove."""
     host = samples.find(name)
@@ -166,8 +224,7 @@ _SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {
 }
 
 
-@page
-@require_POST
+@posted
 def act_on_slot(request: HttpRequest, name: str, index: int, action: str) -> HttpResponse:
     """Enable, drain or disable one slot."""
     slot = Slot.objects.filter(host__in=registry.present(), host__name=name, index=index).first()

@@ -6,14 +6,13 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
 from dispatch.keeping import log_retention
 from jobs.models import Task
 from logs import retention
-from webui.pages.frame import or_404, page, refusals_told, user_of
+from webui.pages.frame import or_404, page, posted, refusals_told, user_of
 from webui.query import as_whole
 
 
@@ -36,8 +35,7 @@ def meter(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@page
-@require_POST
+@posted
 def keep(request: HttpRequest, task_id: str) -> HttpResponse:
     """Keep the log of one task so long after its end: `days` from -1 (for ever) to DAYS_MAX, or none: as configured."""
     tasks = Task.objects.select_related("trial__experiment__owner", "command__owner")

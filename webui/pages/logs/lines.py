@@ -1,4 +1,4 @@
-"""History for the log viewer: pages of lines, the next match of a search, and the whole log as a file."""
+"""History for the log viewer: pages of lines, the next match of a search, the whole log as a file, ranks in columns."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from logs.filters import Filters
 from logs.read import Slice
 from logs.runs import as_row
 from logs.written import written
-from webui.pages.frame import page, refusing
-from webui.pages.tasks import commands
+from webui.pages.frame import page, refusing, show
+from webui.pages.tasks import page as tasks
 from webui.pages.trials import trial
 from webui.query import log_filters, seconds, whole
 from webui.waiting.threads import stepped
@@ -122,5 +122,37 @@ def file_of_trial(request: HttpRequest, trial_id: int) -> HttpResponseBase:
 
 @page
 def file_of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponseBase:
-    found = commands.find(command_id)
+    found = tasks.find(command_id)
     return download(request, found.task_id, f"command_{found.short_id}_logs.txt")
+
+
+@page
+def columns_of_trial(request: HttpRequest, trial_id: int) -> HttpResponse:
+    """Two to eight ranks side by side, aligned in time. What they show is in the address."""
+    found = trial.find(trial_id)
+    experiment = found.experiment
+    context = {
+        "task_id": found.task_id,
+        "name": f"Trial {found.pk}",
+        "at": f"/trials/{found.pk}",
+        "log": f"/trials/{found.pk}/logs",
+        "crumbs": [
+            ("Experiments", "/experiments"),
+            (f"{experiment.pk} {experiment.name}", f"/experiments/{experiment.pk}"),
+            (f"Trial {found.pk}", f"/trials/{found.pk}"),
+        ],
+    }
+    return show(request, "log_columns", context, room="Experiments")
+
+
+@page
+def columns_of_command(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
+    found = tasks.find(command_id)
+    context = {
+        "task_id": found.task_id,
+        "name": f"{found.kind.label} {found.short_id}",
+        "at": f"/commands/{found.pk}",
+        "log": f"/commands/{found.pk}",
+        "crumbs": [("Tasks", "/tasks"), (f"{found.kind.label} {found.short_id}", f"/commands/{found.pk}")],
+    }
+    return show(request, "log_columns", context, room=tasks.ROOM)

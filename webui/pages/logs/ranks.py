@@ -1,12 +1,23 @@
-"""Which ranks an expression chooses now: what the rank box asks."""
+"""Ranks on the log page: which ones an expression chooses now, and what one is doing (static/js/logs/rank_menu.js)."""
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from typing import cast
 
-from accounts.refusals import Refusal
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.http import require_POST
+
+from accounts import rights
+from accounts.models import User
+from accounts.refusals import Code, Refusal
+from jobs.models import Task
 from logs import rank_status
 from logs.rank_expression import parse
+from webui.live.stack_answers import stacks_of
+from webui.pages.frame import refused_data
+from webui.query import LARGEST_INTEGER
+from webui.waiting.threads import reading, release_thread
 
 
 def choose(request: HttpRequest, task_id: str) -> HttpResponse:
@@ -29,3 +40,23 @@ def choose(request: HttpRequest, task_id: str) -> HttpResponse:
             "changes": expression.needs_facts,
         }
     )
+
+
+@login_required
+@require_POST
+async def stack(request: HttpRequest, task_id: str, rank: int) -> HttpResponse:
+    """{"text"}, or {"message"}: the sentence why there is none. 403 for viewers: it interrupts the rank a little."""
+    user = cast(User, await request.auser())
+    try:
+        rights.require_editor(user)
+        if (
+            rank > LARGEST_INTEGER
+            or "\0" in task_id
+            or not await reading(Task.objects.filter(pk=task_id).exists)
+        ):
+            raise Refusal(f"Task {task_id} has no rank {rank}.", Code.NOT_FOUND)
+        await release_thread()
+        (answer,) = await stacks_of(task_id, [rank], by=f"user:{user.username}")
+    except Refusal as refusal:
+        return refused_data(refusal)
+    return JsonResponse(answer)

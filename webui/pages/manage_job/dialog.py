@@ -7,7 +7,7 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from accounts.refusals import Refusal
 from hosts.models import ResourcePool
@@ -18,7 +18,7 @@ from shown.queue import edit_preview as previews
 from shown.queue.edit_rights import why_no_edit, why_no_pool
 from shown.queue.job_facts import Facts, around, facts_of, wait_of
 from shown.queue.wanted_edits import JobForm, read, shown, update_of
-from webui.pages.frame import actor, page, user_of
+from webui.pages.frame import actor, page, posted, user_of
 from webui.pages.manage_job.answers import done, job_or_404, part, queue_of
 
 
@@ -46,8 +46,7 @@ def manage(request: HttpRequest, job_id: UUID) -> HttpResponse:
     return done(request, [change.by_name for change in said], undo=True)
 
 
-@page
-@require_POST
+@posted
 def preview(request: HttpRequest, job_id: UUID) -> HttpResponse:
     """What the fields as they stand would do, for the dialog while somebody types."""
     facts = facts_of(job_or_404(job_id))

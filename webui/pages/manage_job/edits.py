@@ -7,11 +7,10 @@ question, with a form that sends the same edit once more and says that its reade
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from accounts.refusals import Refusal
 from jobs import queue_edits
@@ -20,12 +19,12 @@ from shown.queue import edit_preview as previews
 from shown.queue import wanted_edits
 from shown.queue.job_actions import OF_JOBS, carry_out, question
 from shown.queue.job_facts import told
-from webui.pages.frame import actor, page, user_of
+from webui.pages.frame import actor, page, posted, user_of
 from webui.pages.manage_job.answers import done, part, sentence
+from webui.query import as_uuid
 
 
-@page
-@require_POST
+@posted
 def make(request: HttpRequest) -> HttpResponse:
     """`do` to every `job`; `value` (or the field named as `do`) is the number, pool or neighbor that it takes."""
     do = request.POST.get("do", "")
@@ -41,20 +40,13 @@ def make(request: HttpRequest) -> HttpResponse:
 
 def _chosen(ids: Sequence[str]) -> list[Job]:
     """The jobs in their order in the queue. Raises Refusal for an unknown one, and for none."""
-    whole = {text: uuid for text in dict.fromkeys(ids) if (uuid := _uuid(text))}
+    whole = {text: uuid for text in dict.fromkeys(ids) if (uuid := as_uuid(text))}
     found = Job.objects.select_related("owner", "pool").in_bulk(whole.values())
     if unknown := next((text for text in ids if whole.get(text) not in found), None):
         raise Refusal(f"job {unknown} not found")
     if not found:
         raise Refusal("no job is selected: select some rows first")
     return sorted(found.values(), key=lambda job: (job.priority, job.position, job.pk))
-
-
-def _uuid(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
 
 
 def _act(request: HttpRequest, do: str, jobs: list[Job]) -> HttpResponse:

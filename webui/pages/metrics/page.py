@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
-from django.http import HttpRequest, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, JsonResponse, QueryDict, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.views.decorators.http import require_POST
@@ -17,13 +17,14 @@ from accounts.refusals import Refusal
 from experiments.models import Checkpoint, Trial
 from metrics import csv_files, curves, metric_table, series
 from metrics.charts import ordered
-from metrics.curves import Axis, Clock, CurveView
+from metrics.curves import MOST_SMOOTHING, Axis, Clock, CurveView, Wanted
+from metrics.metric_table import Chosen
 from metrics.units import of_span
 from shown import trials as shown_trials
-from webui.pages.frame import UNKEPT, page, refusing, show, user_of
+from webui.pages.frame import UNKEPT, refusing, user_of
 from webui.pages.metrics import pins as metric_pins
-from webui.pages.metrics import query
 from webui.pages.trials import trial
+from webui.query import LARGEST_ID, as_whole, number, window
 from webui.waiting.threads import stepped
 
 #: the axis, and what it says below the charts; {} is the unit of time that the page chose
@@ -33,19 +34,69 @@ AXES = {
     Axis.WALL: ("wall time", "wall time (UTC)"),
     Axis.EPOCH: ("epochs", "epoch"),
 }
+#: Curves that one request may ask for.
+CURVES_MAX = 200
+SEARCH_CHARACTERS = 200
 
 
-@page
+def chosen(query: QueryDict) -> Chosen:
+    """`q`, `prefix`, `m` and `pin` (each may repeat), `expand`, `page`. What makes no sense is left out."""
+    return Chosen(
+        search=query.get("q", "").strip()[:SEARCH_CHARACTERS],
+        prefix=query.get("prefix", ""),
+        ticked=query.getlist("m")[:CURVES_MAX],
+        pins=query.getlist("pin")[:CURVES_MAX],
+        expanded=query.get("expand", ""),
+        page=query.get("page", ""),
+    )
+
+
+def _view(query: QueryDict, begin: float) -> CurveView:
+    """`x`, `smooth`, `from` and `to` in the unit of x (relative: seconds since `begin`; wall: epoch seconds).
+
+    Raises Refusal.
+    """
+    name = query.get("x") or Axis.STEP
+    if name not in list(Axis):
+        raise Refusal(f"x is {name[:40]!r}; allowed: {', '.join(Axis)}.")
+    return CurveView(
+        Axis(name),
+        *window(query, "from", "to"),
+        number(query, "smooth", 0, MOST_SMOOTHING) or 0.0,
+        begin=begin,
+    )
+
+
+def _wanted(query: QueryDict) -> list[Wanted]:
+    """`group`, `name` and optionally `after`, each once per curve. Raises Refusal."""
+    groups, names, after = query.getlist("group"), query.getlist("name"), query.getlist("after")
+    if not groups or len(groups) != len(names) or len(after) not in {0, len(names)}:
+        raise Refusal(
+            "`group` and `name` are required, and `group`, `name` and `after` must be given equally often."
+        )
+    if len(groups) > CURVES_MAX:
+        raise Refusal(f"{len(groups)} curves are requested; at most {CURVES_MAX} are allowed at once.")
+    steps = [_step(text) for text in after] or [None] * len(groups)
+    return [Wanted(*each) for each in zip(groups, names, steps, strict=True)]
+
+
+def _step(text: str) -> int | None:
+    if not text:
+        return None
+    if (step := as_whole(text)) is None:
+        raise Refusal(f"after is {text[:40]!r}; it must be a step: a whole number from 0 to {LARGEST_ID}.")
+    return step
+
+
 @refusing
 def detail(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """The page; with `?part` its head, with `?part=table` the table and the list of charts beside it."""
-    found = trial.find(trial_id)
-    return _shown(request, found, request.GET.get("part"))
+    part = request.GET.get("part")
+    return trial.show_tab(request, trial.find(trial_id), "metrics", _page, own="table", part=part)
 
 
-@page
-@require_POST
 @refusing
+@require_POST
 def pin(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """Pin the chart `name`, or with `pinned=false` take the pin off, for this user in the whole project.
 
@@ -56,29 +107,21 @@ def pin(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     metric_pins.put(
         user_of(request), found.experiment.project_id, request.POST.get("name", ""), is_pinned=is_pinned
     )
-    return _shown(request, found, "table")
-
-
-def _shown(request: HttpRequest, found: Trial, part: str | None) -> HttpResponseBase:
-    context = {} if part == "table" else trial.context_of(request, found, "metrics")
-    if part is None or part == "table":
-        context |= _page(request, found)
-    fragment = "trial_metrics" if part == "table" else "trial"
-    return show(request, "trial_metrics", context, room="Experiments", fragment=fragment)
+    return trial.show_tab(request, found, "metrics", _page, own="table", part="table")
 
 
 def _page(request: HttpRequest, found: Trial) -> dict[str, object]:
     begin = begin_of(found)
-    view, chosen = query.view(request.GET, begin), query.chosen(request.GET)
+    view, asked = _view(request.GET, begin), chosen(request.GET)
     pins = metric_pins.of(user_of(request), found.experiment.project_id)
-    chosen = replace(chosen, pins=[*chosen.pins, *pins])
-    table = metric_table.table(found.summary_metrics, chosen, found.experiment.searcher_metric)
+    asked = replace(asked, pins=[*asked.pins, *pins])
+    table = metric_table.table(found.summary_metrics, asked, found.experiment.searcher_metric)
     has_epochs = any(curves.EPOCH in metrics for metrics in found.summary_metrics.values())
     size, unit = unit_of(found)
     return {
         "trial": found,
         "table": table,
-        "chosen_metrics": chosen,
+        "chosen_metrics": asked,
         "charts": [
             {"name": chart.name, "pinned": chart.is_pinned,
              "series": [[row.group, row.name] for row in chart.rows if row.is_number]}
@@ -108,7 +151,6 @@ def unit_of(found: Trial) -> tuple[int, str]:
     return of_span((found.ended_at or timezone.now()).timestamp() - begin_of(found))
 
 
-@page
 @refusing
 def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """The curves that `group` and `name` list, in the view of `x`, `from`, `to` and `smooth`, as JSON.
@@ -118,7 +160,7 @@ def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     says by `run` which attempt it knows: another one may have replaced steps, and so brings all points again.
     """
     found = trial.find(trial_id)
-    wanted, view = query.wanted(request.GET), query.view(request.GET, begin_of(found))
+    wanted, view = _wanted(request.GET), _view(request.GET, begin_of(found))
     clock = None
     if view.axis == Axis.EPOCH:
         clock = curves.clock(found.pk, ordered(series.groups(found.pk)))
@@ -145,12 +187,11 @@ def _marked(checkpoint: Checkpoint, view: CurveView, clock: Clock | None) -> dic
     return {"x": x, "step": steps, "uuid": str(checkpoint.pk)}
 
 
-@page
 @refusing
 def export(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """All points of the metrics that `group` and `name` list as CSV: group, metric, step, time, value."""
     found = trial.find(trial_id)
-    wanted = query.wanted(request.GET)
+    wanted = _wanted(request.GET)
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", wanted[0].name)[:60]
     return csv_file(f"trial-{found.pk}-{safe}", csv_files.of_metrics(found.pk, wanted))
 

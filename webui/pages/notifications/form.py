@@ -74,6 +74,7 @@ class RuleForm(Form):
     form = Chosen("Send by", FORMS)
     target = forms.CharField(
         label="To",
+        help_text="The URL of the webhook, or up to 5 email addresses, comma-separated.",
         required=False,
         widget=forms.TextInput({"maxlength": 2000, "autocomplete": "off", "spellcheck": "false"}),
     )
@@ -131,13 +132,9 @@ class RuleForm(Form):
         }
         form = cls(request.POST if request.method == "POST" else None, initial=initial)
         cast("forms.Select", form.fields["scope"].widget).choices = _scopes(user_of(request))
-        form.fields[
-            "target"
-        ].help_text = "The URL of the webhook, or up to 5 email addresses, comma-separated."
         if rule.pk:
-            form.fields[
-                "target"
-            ].help_text += " The saved value is partly hidden. Leave it unchanged to keep it."
+            hidden = " The saved value is partly hidden. Leave it unchanged to keep it."
+            form.fields["target"].help_text += hidden
         else:
             form.fields["name"].widget.attrs["autofocus"] = True
         return form
@@ -202,13 +199,11 @@ def _scopes(user: User) -> list[tuple[str, str]]:
 
 
 def _scope_of(rule: Rule) -> str:
-    match rule.scope:
-        case Rule.Scope.PROJECT:
-            return f"project:{rule.project_id}"
-        case Rule.Scope.WORKSPACE:
-            return f"workspace:{rule.workspace_id}"
-        case _:
-            return str(rule.scope)
+    ids: dict[str, int | None] = {
+        Rule.Scope.PROJECT: rule.project_id,
+        Rule.Scope.WORKSPACE: rule.workspace_id,
+    }
+    return f"{rule.scope}:{ids[rule.scope]}" if rule.scope in ids else str(rule.scope)
 
 
 def _condition(rule: Rule, kind: Trigger, name: str) -> Any:

@@ -8,7 +8,6 @@ from django.contrib import messages as banners
 from django.db.models import Count, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import FieldRefusals, Refusal
@@ -16,7 +15,7 @@ from notifications import rules, sending, text
 from notifications.models import Delivery, Rule
 from notifications.occurrences import no_link_address
 from notifications.sealed import opened, seal
-from webui.pages.frame import page, show, user_of
+from webui.pages.frame import or_404, page, posted, show, user_of
 from webui.pages.notifications.form import RuleForm, in_words
 
 ROOM = "Notifications"
@@ -102,13 +101,10 @@ def edit(request: HttpRequest, rule_id: int) -> HttpResponse:
 def _form(request: HttpRequest, rule: Rule, form: RuleForm) -> HttpResponse:
     preview = _example(Rule(owner=rule.owner), form["template"].value() or "")
     context = {"rule": rule, "form": form, "names": text.NAMES, "preview": preview}
-    response = show(request, "notification_form", context, room=ROOM)
-    response.status_code = 400 if form.errors else 200
-    return response
+    return show(request, "notification_form", context, room=ROOM, status=400 if form.errors else 200)
 
 
-@page
-@require_POST
+@posted
 def preview(request: HttpRequest) -> HttpResponse:
     """The text of an example, for the form while somebody writes."""
     example = _example(Rule(owner=user_of(request)), request.POST.get("template", ""))
@@ -124,8 +120,7 @@ def _example(rule: Rule, template: str) -> str:
         return str(error)
 
 
-@page
-@require_POST
+@posted
 def act(request: HttpRequest, rule_id: int, action: str) -> HttpResponse:
     """Test it, pause it, let it go on, give it another key, or remove it."""
     rule, user = _find(request, rule_id), user_of(request)
@@ -148,21 +143,17 @@ def act(request: HttpRequest, rule_id: int, action: str) -> HttpResponse:
     return redirect(f"/settings/notifications/{rule_id}")
 
 
-@page
-@require_POST
+@posted
 def retry(request: HttpRequest, rule_id: int, delivery_id: uuid.UUID) -> HttpResponse:
     """Send one once more."""
     delivery = Delivery.objects.filter(pk=delivery_id, rule=_find(request, rule_id)).first()
-    if delivery is None:
-        raise Http404(f"There is no delivery {delivery_id}.")
-    sending.retry(delivery)
+    sending.retry(or_404(delivery, f"There is no delivery {delivery_id}."))
     banners.success(request, "It will be sent again within seconds.")
     return redirect(f"/settings/notifications/{rule_id}")
 
 
 def _find(request: HttpRequest, rule_id: int) -> Rule:
     user = user_of(request)
-    rule: Rule | None = rules.of(user).filter(pk=rule_id).first()
-    if rule is None or (request.method == "POST" and not user.may_edit):
-        raise Http404(f"You have no rule {rule_id}.")
-    return rule
+    is_allowed = request.method != "POST" or user.may_edit
+    rule: Rule | None = rules.of(user).filter(pk=rule_id).first() if is_allowed else None
+    return or_404(rule, f"You have no rule {rule_id}.")

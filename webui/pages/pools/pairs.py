@@ -5,16 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
-
-from accounts import rights
 from dispatch.watching.pair_verdict import speed
-from hosts import pair_checks
 from hosts.models import PairCheck, PairSearch, ResourcePool
 from shown import pools
-from webui.pages.frame import actor, or_404, page, refusals_told, user_of
 
 #: with more hosts the cells have no words; with even more there is no matrix, only what is wrong
 MOST_WORDS = 14
@@ -79,14 +72,3 @@ def _cell(check: PairCheck) -> Cell:
 
 def _both(names: list[str]) -> str:
     return " and ".join(names)
-
-
-@page
-@require_POST
-def test(request: HttpRequest, name: str) -> HttpResponse:
-    """Test all pairs anew."""
-    pool = or_404(ResourcePool.objects.filter(name=name).first(), f"There is no resource pool {name}.")
-    with refusals_told(request):
-        rights.require_admin(user_of(request))
-        pair_checks.begin(pool, actor=actor(request))
-    return redirect(f"/pools/{name}/pairs")

@@ -1,4 +1,7 @@
-"""The job queue as a departures board: order, state, slots held and needed, priority, start, why."""
+"""The job queue as a departures board: order, state, slots held and needed, priority, start, why.
+
+Filters, sort and place in the list are all in the address.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from django.core.paginator import Paginator
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 
 from accounts.models import User
@@ -14,14 +17,26 @@ from dispatch.passes import last_plan
 from hosts.models import ResourcePool
 from shown import pools as shown_pools
 from shown.queue import board as queue_board
-from shown.queue.listing import ALL, CHIPS, MINE_FIRST, PER_PAGE, PLACE, Listing, QueueView
+from shown.queue.listing import (
+    ALL,
+    CHIPS,
+    MINE_FIRST,
+    PER_PAGE,
+    PLACE,
+    SORTED,
+    STATES,
+    Listing,
+    QueueView,
+)
 from webui.pages.frame import page, show, user_of
 from webui.pages.queue import columns as queue_columns
-from webui.pages.queue import view as queue_view
 from webui.pages.table_columns import Sort
+from webui.query import as_ids, as_uuid, choices
 
 #: more pools than this are a list that can be searched
 MOST_PILLS = 6
+#: pages that one request may ask for
+MOST_PAGES = 6
 
 
 @page
@@ -33,7 +48,7 @@ def board(request: HttpRequest, pool_name: str = "") -> HttpResponse:
     pool = next((p for p in pools if p.name == pool_name), None) if pool_name else pools[0]
     if pool is None:
         raise Http404(f"There is no resource pool {pool_name}; there are {', '.join(p.name for p in pools)}.")
-    view = queue_view.read(request.GET)
+    view = read(request.GET)
     if not pool.policy.order and view.sort == PLACE and view.descending:
         view = replace(view, descending=False)
     listing, parts, view = queue_board.of(pool, view, user_of(request).pk)
@@ -51,6 +66,30 @@ def board(request: HttpRequest, pool_name: str = "") -> HttpResponse:
         **_pages(listing, view),
     }
     return show(request, "queue", context, room="Job Queue", fragment="queue")
+
+
+def read(query: QueryDict) -> QueueView:
+    """The view that an address names."""
+    chosen, wrong = choices(query, {"show": CHIPS, "state": STATES})
+    sort = query.get("sort", "")
+    return QueueView(
+        show=chosen.get("show", ""),
+        text=query.get("q", "").strip()[:200],
+        user=query.get("user", "").strip(),
+        state=chosen.get("state", ""),
+        like=as_uuid(query.get("like", "")),
+        sort=sort.removeprefix("-") if sort.removeprefix("-") in SORTED else PLACE,
+        descending=sort.startswith("-") and sort[1:] in SORTED,
+        pages=_page_numbers(query),
+        wrong=tuple(wrong),
+    )
+
+
+def _page_numbers(query: QueryDict) -> tuple[int, ...]:
+    """`page=3`, or `pages=2,3` of a browser that shows several."""
+    words = (query.get("pages") or query.get("page") or "1").split(",")
+    numbers = [number for number in as_ids(words) if 0 < number < 100_000]
+    return tuple(sorted(numbers)[:MOST_PAGES]) or (1,)
 
 
 def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view: QueueView) -> dict[str, Any]:

@@ -1,17 +1,20 @@
-"""One job as the queue knows it: its details, its place, every reason why it waits, its start, and who changed it."""
+"""One job as the queue knows it: its place, every reason why it waits, its start, who changed it; its menu and log."""
 
 from __future__ import annotations
 
 from uuid import UUID
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 
 from events.models import Event
 from jobs.states import JobState
 from shown import timeline, verdicts
-from shown.queue import board
-from webui.pages.frame import page, show
-from webui.pages.manage_job.answers import job_or_404
+from shown.queue import board, job_actions
+from shown.queue.job_facts import facts_of
+from webui.pages.frame import page, show, user_of
+from webui.pages.manage_job.answers import job_or_404, part, queue_of
 
 
 @page
@@ -28,3 +31,24 @@ def detail(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "entries": timeline.of(Event.objects.filter(kind=Event.Kind.JOB, subject=str(found.pk))),
     }
     return show(request, "queue_job", context, room="Job Queue", fragment="queue_job")
+
+
+@page
+def menu(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """The menu of its row: behind the three dots, by right click and as a page."""
+    facts = facts_of(job_or_404(job_id))
+    entries = list(job_actions.entries_of(facts, user_of(request)))
+    context = {"job": facts.job, "entries": entries}
+    return part(
+        request, "manage_menu", context, title=f"Actions for {facts.job.name}", home=queue_of(facts.job)
+    )
+
+
+@page
+def logs(request: HttpRequest, job_id: UUID) -> HttpResponse:
+    """To the log of the job, for the key."""
+    facts = facts_of(job_or_404(job_id))
+    where = job_actions.logs_at(facts)
+    if not where:
+        messages.info(request, f"{facts.job.name} has not run yet, so it has no log.")
+    return redirect(where or "/jobs")

@@ -9,7 +9,6 @@ from django.contrib import messages
 from django.db.models.fields.json import KeyTransform
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
@@ -23,13 +22,12 @@ from shown.search import tried
 from shown.trials import TrialRow
 from trainmaster import yamltext
 from webui.pages.experiments import experiment as experiment_page
-from webui.pages.experiments import trials
 from webui.pages.experiments.access import find
-from webui.pages.frame import actor, page, refusals_told, show, user_of
+from webui.pages.frame import actor, page, posted, refusals_told, show, user_of
 from webui.pages.search import query as sweep_query
 from webui.pages.search.charts import field
 from webui.pages.table_columns import Column
-from webui.pages.trials import columns as trial_columns
+from webui.pages.trials import table as trial_table
 from webui.query import as_ids
 
 #: killed by one request
@@ -47,9 +45,9 @@ def detail(request: HttpRequest, experiment_id: int) -> HttpResponse:
     if part == "head":
         return show(request, "search_trials", context, room="Experiments", fragment="experiment")
     varying, kept = _by_hparams(experiment, request.GET)
-    metrics = metrics_of(tried.reporting(experiment)) if _names(request.GET, trial_columns.METRIC) else []
-    columns = trial_columns.of(experiment, varying, metrics)
-    context["trials"] = trials.table(experiment, request.GET, columns, kept)
+    metrics = metrics_of(tried.reporting(experiment)) if _names(request.GET, trial_table.METRIC) else []
+    columns = trial_table.of(experiment, varying, metrics)
+    context["trials"] = trial_table.table(experiment, request.GET, columns, kept)
     if part is None:
         context |= _form(request, columns, varying) | {"best": best(experiment)}
     return show(request, "search_trials", context, room="Experiments", fragment="experiment_trials")
@@ -64,7 +62,7 @@ def _names(query: QueryDict, columns: str) -> bool:
 def _by_hparams(experiment: Experiment, query: QueryDict) -> tuple[list[Axis], set[int] | None]:
     """The hyperparameters that vary, as far as the address needs them, and the trials that its bounds keep."""
     bounds = sweep_query.bounds(query)
-    if not bounds and not _names(query, trial_columns.HPARAM):
+    if not bounds and not _names(query, trial_table.HPARAM):
         return [], None
     best_value = KeyTransform("searcher_metric", "best_validation") if METRIC in bounds else None
     found = tried.tried(experiment, best_value)
@@ -73,13 +71,13 @@ def _by_hparams(experiment: Experiment, query: QueryDict) -> tuple[list[Axis], s
 
 
 def _form(request: HttpRequest, columns: dict[str, Column[TrialRow]], varying: list[Axis]) -> dict[str, Any]:
-    chosen = [key for key in request.GET.getlist("c") if key in columns] or list(trial_columns.USUAL)
+    chosen = [key for key in request.GET.getlist("c") if key in columns] or list(trial_table.USUAL)
     bounds = sweep_query.bounds(request.GET)
     groups: dict[str, list[tuple[str, str, bool]]] = {"Trial": [], "Hyperparameters": [], "Latest of": []}
     for key, column in columns.items():
-        word = "Hyperparameters" if key.startswith(trial_columns.HPARAM) else "Trial"
-        word = "Latest of" if key.startswith(trial_columns.METRIC) else word
-        if key != trial_columns.TRIAL:
+        word = "Hyperparameters" if key.startswith(trial_table.HPARAM) else "Trial"
+        word = "Latest of" if key.startswith(trial_table.METRIC) else word
+        if key != trial_table.TRIAL:
             groups[word].append((key, column.title, key in chosen))
     states = request.GET.getlist("state")
     return {
@@ -103,8 +101,7 @@ def best(experiment: Experiment) -> dict[str, Any] | None:
     return {"trial": trial, "yaml": yamltext.dump(trial.hparams)}
 
 
-@page
-@require_POST
+@posted
 def kill(request: HttpRequest, experiment_id: int) -> HttpResponse:
     """Kill the trials that the form names (`trial`, repeats), and say how many; those that have ended stay so.
 

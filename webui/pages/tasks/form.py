@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any, Self, cast
 
 from django import forms
-from django.contrib import messages
 from django.db import transaction
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from accounts.refusals import Refusal
@@ -25,15 +23,11 @@ from submissions import contexts
 from trainmaster import yamltext
 from webui.api.tensorboards import shown_of
 from webui.forms import Chosen, Form, Parsed
-from webui.pages.frame import actor, page, show, user_of
-from webui.pages.tasks.commands import ROOM
+from webui.pages.frame import actor, page, posted, refusals_told, show, user_of
+from webui.pages.tasks.page import ROOM
 from webui.query import LARGEST_INTEGER, as_ids, as_whole
 
-KINDS = {
-    "notebook": Job.Kind.NOTEBOOK,
-    "shell": Job.Kind.SHELL,
-    "tensorboard": Job.Kind.TENSORBOARD,
-}
+KINDS = {kind.value.lower(): kind for kind in (Job.Kind.NOTEBOOK, Job.Kind.SHELL, Job.Kind.TENSORBOARD)}
 _EXAMPLE = """# any field of a command's config, such as
 # environment:
 #   python: /opt/venv/bin/python
@@ -148,17 +142,14 @@ def new(request: HttpRequest) -> HttpResponseBase:
         "label_in_text": kind.label if kind == Job.Kind.TENSORBOARD else kind.label.lower(),
         "may_edit": user_of(request).may_edit,
     }
-    answer = show(request, "task_form", context, room=ROOM)
-    answer.status_code = 400 if form.errors else 200
-    return answer
+    return show(request, "task_form", context, room=ROOM, status=400 if form.errors else 200)
 
 
-@page
-@require_POST
+@posted
 def tensorboard(request: HttpRequest) -> HttpResponseBase:
     """One press on an experiment's or trial's page: a TensorBoard of it, or the open one of the same person."""
     rights.require_editor(user_of(request))
-    try:
+    with refusals_told(request):
         shown = shown_of(_ids(request.POST.get("experiments", "")), _ids(request.POST.get("trials", "")))
         open_one = Command.objects.filter(
             owner=user_of(request),
@@ -168,10 +159,8 @@ def tensorboard(request: HttpRequest) -> HttpResponseBase:
             service__trial_ids=list(shown.trial_ids),
         ).first()
         made = open_one or _made(request, Job.Kind.TENSORBOARD, check({}, kind=Job.Kind.TENSORBOARD), shown)
-    except Refusal as error:
-        messages.error(request, str(error))
-        return redirect("/tasks")
-    return redirect(f"/tasks/{made.pk}")
+        return redirect(f"/tasks/{made.pk}")
+    return redirect("/tasks")
 
 
 def _start(request: HttpRequest, kind: Job.Kind, values: dict[str, Any]) -> Command:

@@ -1,26 +1,42 @@
-"""Tasks: all of them with their kind, where each stands, and the page that waits until one can be used."""
+"""Tasks: all of them with their kind, one with its state and its log, and the page that waits until it can be used."""
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from typing import Any
 
 from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
 from accounts import rights
+from commands import transitions
+from commands.config import shown
 from commands.models import Command
 from commands.states import CommandState
+from events.models import Event
 from jobs import phases
 from jobs.models import Job
-from shown import tasks
-from webui.pages.frame import page, show, user_of
-from webui.pages.tasks import commands
+from shown import stories, tasks, timeline, verdicts
+from trainmaster import yamltext
+from webui.pages.frame import actor, or_404, page, posted, refusals_told, show, user_of
+from webui.pages.source_text import colored
 from webui.query import choices
 
+ROOM = "Tasks"
+PER_PAGE = 50
+TABS = ["log", "config", "timeline"]
+#: chip -> phases
+CHIPS: dict[str, list[str]] = {
+    "queued": [phases.QUEUED],
+    "running": [phases.STARTING, phases.RUNNING, CommandState.STOPPING_KILLED],
+    "completed": [CommandState.COMPLETED],
+    "failed": [CommandState.ERROR],
+    "canceled": [CommandState.CANCELED],
+}
 #: pill -> kind
 KINDS = {
     "notebooks": Job.Kind.NOTEBOOK,
@@ -36,18 +52,24 @@ BEGINNINGS = {
 }
 
 
+def find(command_id: uuid.UUID) -> Command:
+    """The command or 404."""
+    found = tasks.with_parts().filter(pk=command_id).first()
+    return or_404(found, f"There is no command {command_id}.")
+
+
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """All tasks that are no trials, the newest first, or those that the filters leave."""
-    chosen, wrong = choices(request.GET, {"type": KINDS, "state": commands.CHIPS})
+    chosen, wrong = choices(request.GET, {"type": KINDS, "state": CHIPS})
     chosen_kind = KINDS.get(chosen.get("type", ""))
-    current = Paginator(_filtered(request, chosen), commands.PER_PAGE).get_page(request.GET.get("page"))
+    current = Paginator(_filtered(request, chosen), PER_PAGE).get_page(request.GET.get("page"))
     rows = [_row(request, each) for each in current.object_list]
     context = {
         "page": current,
         "rows": rows,
         "kinds": list(KINDS),
-        "chips": list(commands.CHIPS),
+        "chips": list(CHIPS),
         "chosen": chosen,
         "wrong": wrong,
         "filters": [(name, chosen.get(name, "")) for name in ("type", "state", "user")],
@@ -55,7 +77,7 @@ def listing(request: HttpRequest) -> HttpResponse:
         "beginnings": [BEGINNINGS[chosen_kind]] if chosen_kind else BEGINNINGS.values(),
         "may_edit": user_of(request).may_edit,
     }
-    return show(request, "tasks", context, room=commands.ROOM, fragment="tasks")
+    return show(request, "tasks", context, room=ROOM, fragment="tasks")
 
 
 def _of_kind(rows: QuerySet[Command], kind: Job.Kind | None) -> QuerySet[Command]:
@@ -64,7 +86,7 @@ def _of_kind(rows: QuerySet[Command], kind: Job.Kind | None) -> QuerySet[Command
 
 def _filtered(request: HttpRequest, wanted: QueryDict) -> QuerySet[Command]:
     rows = _of_kind(tasks.with_parts(), KINDS.get(wanted.get("type", "")))
-    if words := commands.CHIPS.get(wanted.get("state", "")):
+    if words := CHIPS.get(wanted.get("state", "")):
         rows = rows.filter(phases.where(*words))
     if owner := wanted.get("user"):
         rows = rows.filter(owner=user_of(request)) if owner == "me" else rows.filter(owner__username=owner)
@@ -82,10 +104,17 @@ def _row(request: HttpRequest, command: Command) -> dict[str, Any]:
     }
 
 
+def commands(request: HttpRequest) -> HttpResponse:
+    """The list of tasks, of this kind; its filters are the same."""
+    wanted = request.GET.copy()
+    wanted["type"] = "commands"
+    return redirect(f"/tasks?{wanted.urlencode()}")
+
+
 @page
 def waiting(request: HttpRequest, task_id: uuid.UUID) -> HttpResponseBase:
     """Where the task stands; once it can be used, this page gives way to it. Of a shell: how to log in."""
-    command = commands.find(task_id)
+    command = find(task_id)
     row = tasks.row(command)
     if row.service is None:
         return redirect(f"/commands/{command.pk}")
@@ -105,4 +134,50 @@ def waiting(request: HttpRequest, task_id: uuid.UUID) -> HttpResponseBase:
         "ssh_command": f"trainmaster shell show-ssh-command {command.short_id}",
         "ssh_config": f"trainmaster shell ssh-config {command.short_id}",
     }
-    return show(request, "task", context, room=commands.ROOM, fragment="task")
+    return show(request, "task", context, room=ROOM, fragment="task")
+
+
+@page
+def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> HttpResponse:
+    """One command, or another task, with its state, its log, and Kill."""
+    command = find(command_id)
+    if tab not in TABS:
+        raise Http404(f"A command has no page {tab}; it has {', '.join(TABS)}.")
+    row = tasks.row(command)
+    context = {
+        "command": command,
+        "row": row,
+        "tab": tab,
+        "tabs": TABS,
+        "words": _words(command.config["entrypoint"]),
+        "parts": verdicts.parts(row.attempt),
+        "waiting": row.waiting,
+        "silent": verdicts.silent_hosts(row.current),
+        "missing_bytes": verdicts.missing_bytes(command.task_id),
+        "may_kill": rights.may_change(user_of(request), command) and command.state == CommandState.ACTIVE,
+        "log_at": f"/commands/{command.pk}",
+        "lines_at": f"/commands/{command.pk}",
+        "story": stories.of_task(command.task, None),
+        "follow": f"trainmaster {command.kind.value.lower()} logs -f {command.short_id}",
+    }
+    if tab == "config":
+        context["config"] = colored(yamltext.dump(shown(command.config)), "config.yaml")
+    elif tab == "timeline":
+        context["entries"] = timeline.of(Event.objects.filter(task_id=command.task_id))
+    return show(request, "command", context, room=ROOM, fragment="command")
+
+
+def _words(entrypoint: str | list[str]) -> str:
+    if isinstance(entrypoint, str):
+        return entrypoint
+    return entrypoint[0] if len(entrypoint) == 1 else shlex.join(entrypoint)
+
+
+@posted
+def kill(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
+    """End it and return to its page."""
+    command = find(command_id)
+    with refusals_told(request):
+        rights.require_owner(user_of(request), command)
+        transitions.kill(command.pk, actor=actor(request))
+    return redirect(f"/commands/{command.pk}")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from django.core.paginator import Page, Paginator
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from accounts import rights
 from events.models import Event
@@ -19,7 +18,7 @@ from shown import checkpoints, timeline
 from shown.checkpoints import CheckpointPlace, CheckpointRow
 from webui.pages.experiments.access import may_act
 from webui.pages.experiments.again import can_continue
-from webui.pages.frame import actor, or_404, page, refusals_told, show, user_of
+from webui.pages.frame import actor, or_404, page, posted, refusals_told, show, user_of
 from webui.query import choices
 
 PER_PAGE = 100
@@ -93,8 +92,7 @@ def detail(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> H
     return show(request, "checkpoint", context, room="Experiments", fragment="checkpoint")
 
 
-@page
-@require_POST
+@posted
 def delete(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> HttpResponse:
     row = find(trial_id, checkpoint_uuid)
     with refusals_told(request):

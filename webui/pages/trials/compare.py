@@ -6,7 +6,7 @@ The address holds all of it: `/compare?trials=3,7,12&metric=validation/loss`. Wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -39,8 +39,7 @@ class CompareView:
         return [trial.pk for trial in self.trials]
 
     def address(self, ids: Sequence[int], path: str = "/compare") -> str:
-        names = [("metric", str(metric)) for metric in self.asked]
-        return f"{path}?{urlencode([('trials', ','.join(map(str, ids))), *names], safe=',/')}"
+        return _address(ids, map(str, self.asked), path)
 
 
 @page
@@ -103,6 +102,9 @@ def _joined(query: QueryDict) -> str:
     """The address of what was ticked; trials that the form names already stand first."""
     named = as_ids([*query.get("trials", "").split(","), *query.getlist("trial")])
     best = filter(None, map(comparison.best_of, as_ids(query.getlist("experiment"))))
-    all_of_them = ",".join(map(str, dict.fromkeys([*named, *best])))
-    metrics = [("metric", text) for text in query.getlist("metric")]
-    return f"/compare?{urlencode([('trials', all_of_them), *metrics], safe=',/')}"
+    return _address(dict.fromkeys([*named, *best]), query.getlist("metric"), "/compare")
+
+
+def _address(ids: Iterable[int], metrics: Iterable[str], path: str) -> str:
+    asked = {"trials": ",".join(map(str, ids)), "metric": list(metrics)}
+    return f"{path}?{urlencode(asked, doseq=True, safe=',/')}"

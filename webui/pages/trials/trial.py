@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from typing import Any
 
 from django.db.models import Count, Sum
@@ -100,6 +101,23 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
         "follow": f"trainmaster trial logs {trial.pk} --follow",
         "max_restarts": trial.experiment.config.get("max_restarts", 5),
     }
+
+
+def show_tab(
+    request: HttpRequest,
+    trial: Trial,
+    tab: str,
+    below: Callable[[HttpRequest, Trial], dict[str, Any]],
+    *,
+    own: str,
+    part: str | None,
+) -> HttpResponse:
+    """A tab with a page of its own: its head, and what is `below`. The part `own` is the latter, others the head."""
+    context = {} if part == own else context_of(request, trial, tab)
+    if part is None or part == own:
+        context |= below(request, trial)
+    template = f"trial_{tab}"
+    return show(request, template, context, room="Experiments", fragment=template if part == own else "trial")
 
 
 def _attempt(request: HttpRequest) -> int | None:

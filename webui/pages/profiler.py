@@ -2,38 +2,77 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from django.conf import settings
-from django.http import HttpRequest, JsonResponse
+from django.http import HttpRequest, JsonResponse, QueryDict
 from django.http.response import HttpResponseBase
 
+from accounts.refusals import Refusal
 from experiments.models import Trial
 from metrics import csv_files, sample_charts, samples, step_figures, timings
-from webui.pages.frame import UNKEPT, page, refusing, show
+from webui.pages.frame import UNKEPT, refusing
 from webui.pages.metrics.page import begin_of, csv_file, unit_of
-from webui.pages.profiler import query
-from webui.pages.profiler.query import AXES
 from webui.pages.trials import trial
-from webui.query import window
+from webui.query import LARGEST_INTEGER, as_whole, choice, window
 
 #: intervals of a rank that are read at most, before they become columns of charts
 POINTS = 1000
+#: charts that one request may ask for, and hosts and GPUs that an address may name
+CHARTS_MAX, CHOSEN_MAX = 200, 1000
+#: hosts with charts unless the address names others
+FIRST_HOSTS = 8
+AXES = {"time": "time of day", "relative": "time since the start"}
 GROUPS = {
     "gpu": "GPU", "cpu": "CPU", "memory": "Memory", "disk": "Disk", "network": "Network", "ranks": "Ranks",
 }  # fmt: skip
 
 
-@page
+@dataclass(frozen=True)
+class Chosen:
+    """What is shown: `hosts` are those that have charts, `gpus` UUIDs or empty for all, `axis` one of AXES."""
+
+    hosts: list[str]
+    gpus: list[str]
+    axis: str
+    rank: int | None
+
+
+def _chosen(query: QueryDict, known: list[str]) -> Chosen:
+    """`host` and `gpu` (each may repeat), `x` and `rank`; `known`: all hosts. What makes no sense is left out."""
+    asked = [host for host in dict.fromkeys(query.getlist("host")) if host in known]
+    return Chosen(
+        hosts=sorted(asked, key=known.index) or known[:FIRST_HOSTS],
+        gpus=query.getlist("gpu")[:CHOSEN_MAX],
+        axis=choice(query, "x", AXES, next(iter(AXES))),
+        rank=_rank(query),
+    )
+
+
+def _rank(query: QueryDict) -> int | None:
+    """The rank whose timings are shown; None: the mean of all."""
+    return as_whole(query.get("rank", ""), LARGEST_INTEGER)
+
+
+def _charts(query: QueryDict) -> list[str]:
+    """The charts of samples that `chart` lists. Raises Refusal."""
+    asked = list(dict.fromkeys(query.getlist("chart")))
+    if not 0 < len(asked) <= CHARTS_MAX:
+        raise Refusal(f"{len(asked)} charts are requested by `chart`; allowed: 1 to {CHARTS_MAX}.")
+    try:
+        for each in asked:
+            sample_charts.parse(each)
+    except ValueError as error:
+        raise Refusal(str(error)) from error
+    return asked
+
+
 @refusing
 def detail(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """The page; with `?part` its head, with `?part=choice` the choice of hosts and the list of charts."""
-    found = trial.find(trial_id)
     part = request.GET.get("part")
-    context = {} if part == "choice" else trial.context_of(request, found, "profiler")
-    if part is None or part == "choice":
-        context |= _page(request, found)
-    fragment = "trial_profiler" if part == "choice" else "trial"
-    return show(request, "trial_profiler", context, room="Experiments", fragment=fragment)
+    return trial.show_tab(request, trial.find(trial_id), "profiler", _page, own="choice", part=part)
 
 
 def _page(request: HttpRequest, found: Trial) -> dict[str, object]:
@@ -41,7 +80,7 @@ def _page(request: HttpRequest, found: Trial) -> dict[str, object]:
     hosts = sorted({host for host, _, _ in columns}, key=sample_charts.natural)
     places = {host: place for place, host in enumerate(hosts)}
     columns.sort(key=lambda column: places[column[0]])
-    chosen = query.chosen(request.GET, hosts)
+    chosen = _chosen(request.GET, hosts)
     shown = [column for column in columns if column[0] in set(chosen.hosts)]
     indices = sample_charts.gpu_indices(shown)
     charts = sample_charts.charts(shown, chosen.gpus)
@@ -63,7 +102,7 @@ def _page(request: HttpRequest, found: Trial) -> dict[str, object]:
         "chosen_hosts": bool(request.GET.getlist("host")),
         "chosen_gpus": bool(chosen.gpus),
         "only_batches": _only_batches(found),
-        "first_hosts": query.FIRST_HOSTS,
+        "first_hosts": FIRST_HOSTS,
         "sampling": settings.SAMPLE_SECONDS > 0,
         "axes": [
             {
@@ -91,7 +130,6 @@ def _only_batches(found: Trial) -> str:
     return f"batch {begin} and later" if begin else ""
 
 
-@page
 @refusing
 def points(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """The points of the charts that `chart` lists, of the `host`s, in the window of `from` and `to`, as JSON.
@@ -99,24 +137,23 @@ def points(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     With `after` (epoch seconds) only what lies behind it (metrics.sample_charts).
     """
     found = trial.find(trial_id)
-    asked = query.charts(request.GET)
+    asked = _charts(request.GET)
     first, last = window(request.GET, "from", "to")
     after, _ = window(request.GET, "after", "to")
     if after is not None:
         first = float(np.nextafter(after, np.inf))
-    hosts = request.GET.getlist("host")[: query.CHOSEN_MAX]
+    hosts = request.GET.getlist("host")[:CHOSEN_MAX]
     begin = begin_of(found)
     lines = sample_charts.read(found.task_id, asked, hosts, first_time=first, last_time=last)
     return JsonResponse(sample_charts.points(lines, begin), headers=UNKEPT)
 
 
-@page
 @refusing
 def step_charts(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """Charts over steps in the window of `first` and `last`, of `rank` or of all, as JSON (metrics.step_figures)."""
     found = trial.find(trial_id)
     first, last = window(request.GET, "first", "last")
-    rank = query.rank(request.GET)
+    rank = _rank(request.GET)
     read = timings.read(
         found.task_id,
         first_step=None if first is None else int(first),
@@ -126,7 +163,6 @@ def step_charts(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     return JsonResponse(step_figures.of(read, rank), headers=UNKEPT)
 
 
-@page
 @refusing
 def samples_file(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """All points of the charts that `chart` lists, of the `host`s, as CSV; those no longer kept stand as minutes.
@@ -134,14 +170,13 @@ def samples_file(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     Columns: host, name, part, unit, time, low, high, mean.
     """
     found = trial.find(trial_id)
-    charts = [sample_charts.parse(each) for each in query.charts(request.GET)]
+    charts = [sample_charts.parse(each) for each in _charts(request.GET)]
     hosts = request.GET.getlist("host")
     return csv_file(f"trial-{found.pk}-{charts[0][0]}", csv_files.of_samples(found.task_id, charts, hosts))
 
 
-@page
 @refusing
 def timings_file(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """All intervals of all timings, or of those of `rank`, as CSV; seconds."""
     found = trial.find(trial_id)
-    return csv_file(f"trial-{found.pk}-timings", csv_files.of_timings(found.task_id, query.rank(request.GET)))
+    return csv_file(f"trial-{found.pk}-timings", csv_files.of_timings(found.task_id, _rank(request.GET)))

@@ -1,4 +1,4 @@
-"""A row of the departures board, with what scripts read of it; its columns are those of webui.pages.queue.columns."""
+"""Tags of the job queue: a row of its board, and the bar of actions for the jobs that are selected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from django import template
 from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
+from hosts.models import ResourcePool
+from jobs import queue_edits
 from shown.queue.board import BoardRow
+from shown.queue.edit_rights import why_no_bulk
 from webui.pages.queue.columns import SeenRow
 from webui.templatetags.console import query
 
@@ -18,7 +21,7 @@ register = template.Library()
 
 @register.simple_tag(takes_context=True)
 def queue_row(context: dict[str, Any], row: BoardRow, version: str) -> SafeString:
-    """The `<tr>` of one job, or of the first of several alike."""
+    """The `<tr>` of one job, or of the first of several alike, with what scripts read of it."""
     request = context["request"]
     unfolded = query(context, like=row.id, show="all", page="", sort="") if row.alike > 1 else ""
     line = SeenRow(row, row.owner_id == request.user.pk, unfolded)
@@ -54,3 +57,17 @@ def _actions(row: BoardRow, path: str) -> str:
         f'<td class="actions"><a class="menu" href="/jobs/menu/{row.id}?back={quote(path)}" data-menu="{row.id}" '
         f'aria-haspopup="menu" aria-label="Actions for {escape(row.name)}, {escape(row.label)}">⋯</a></td>'
     )
+
+
+@register.inclusion_tag("fragments/manage_bar.html", takes_context=True)
+def manage_bar(context: dict[str, Any], pool: ResourcePool) -> dict[str, Any]:
+    """Stands outside the part of the page that live updates replace."""
+    request = context["request"]
+    return {
+        "csrf_token": context.get("csrf_token"),
+        "request": request,
+        "pool": pool,
+        "pools": ResourcePool.objects.exclude(pk=pool.pk),
+        "last": queue_edits.last_undoable(request.user),
+        "why_not": why_no_bulk(request.user),
+    }
