@@ -1,7 +1,8 @@
 """Removes the files of checkpoints that are to go (experiments.checkpoint_deletion), however often it takes.
 
 What is to go is in rows, and removing what is gone already is fine: a worker that dies in the middle, a storage that
-does not answer and a host that is away cost time alone.
+does not answer and a host that is away cost time alone. Files that the server does not reach are deleted by a host
+that does.
 """
 
 from __future__ import annotations
@@ -9,18 +10,26 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import Any
 
 from dispatch.going_on import going_on
-from dispatch.keeping import stored_files
-from experiments import checkpoint_deletion
+from dispatch.ssh import remote
+from experiments import checkpoint_deletion, s3_stores, stored_files
 from experiments.models import Checkpoint
 from experiments.states import CheckpointState
+from experiments.stored_files import NotHere
+from hosts.models import Host
+from jobs.models import Allocation
+from submissions.config.environment import variables
 
 log = logging.getLogger(__name__)
 
 #: The lease (events.leases) of these removals: one worker removes files at a time, and none while a backup copies them.
 REMOVAL = "remove_checkpoint_files"
+
+_TIMEOUT_SECONDS = 120.0
+_OTHERS_MAX = 4
 
 
 def remove_due(seconds: float, may_continue: Callable[[], bool] = lambda: True) -> bool:
@@ -49,9 +58,80 @@ def _next(tried: set[uuid.UUID]) -> Checkpoint | None:
 def _remove(checkpoint: Checkpoint) -> None:
     paths = None if checkpoint.state == CheckpointState.DELETING else list(checkpoint.doomed or [])
     try:
-        stored_files.delete(checkpoint, paths)
+        delete(checkpoint, paths)
     except OSError as error:  # a sentence of the storage: it does not answer, or is not the server's to reach
         log.warning("files of checkpoint %s could not be removed yet: %s", checkpoint.pk, error)
         checkpoint_deletion.waits(checkpoint, str(error))
         return
     checkpoint_deletion.gone(checkpoint, paths)
+
+
+def delete(checkpoint: Checkpoint, paths: Collection[str] | None = None) -> None:
+    """Remove these files, or all, from whatever storage. What is gone already is fine.
+
+    Raises an OSError whose sentence says why they are still there. Never inside a transaction.
+    """
+    try:
+        stored_files.delete(checkpoint, paths)
+        return
+    except NotHere as error:
+        allocation = Allocation.objects.select_related("pool").filter(pk=checkpoint.allocation_id).first()
+        hosts = _hosts(checkpoint, allocation) if allocation else []
+        if allocation is None or not hosts:
+            raise NotHere(f"{error} No host that can reach them is responding.") from error
+    request = _request(checkpoint, allocation, paths)
+    if checkpoint.storage.get("type") == "directory":  # each host has its own
+        for host in hosts:
+            _ask(host, request)
+        return
+    failure: OSError | None = None
+    for host in hosts:
+        try:
+            _ask(host, request)
+            return
+        except OSError as error:
+            failure = error
+    raise failure or NotHere("No host was asked.")
+
+
+def _hosts(checkpoint: Checkpoint, allocation: Allocation) -> list[Host]:
+    """Who may have, or reach, its files: the hosts that made it first; of a shared storage any of its pool then.
+
+    Nobody of a detached run: its machines are its user's.
+    """
+    members = allocation.members.exclude(host__transport=Host.Transport.NONE)
+    made = [member.host for member in members.select_related("host").order_by("index")]
+    if checkpoint.storage.get("type") == "directory":
+        return list({host.pk: host for host in made if host.admission != Host.Admission.REMOVED}.values())
+    reachable = Host.objects.filter(contact=Host.Contact.REACHABLE, admission=Host.Admission.READY)
+    others = reachable.filter(pool_id=allocation.pool_id).order_by("name")[:_OTHERS_MAX]
+    able = {host.pk: host for host in [*made, *others]}
+    ready = set(reachable.filter(pk__in=able).values_list("pk", flat=True))
+    return [host for pk, host in able.items() if pk in ready]
+
+
+def _request(checkpoint: Checkpoint, allocation: Allocation, paths: Collection[str] | None) -> dict[str, Any]:
+    experiment = checkpoint.trial.experiment
+    environment = experiment.config.get("environment") or {}
+    return {
+        "storage": s3_stores.section_of(checkpoint),
+        "uuid": str(checkpoint.pk),
+        "paths": None if paths is None else sorted(paths),
+        "unix_user": None if allocation.pool.shared_account else experiment.owner.unix_user or None,
+        "python": environment.get("python") or "",
+        "activate": environment.get("activate") or "",
+        "environment": variables(environment.get("environment_variables"), "cpu"),
+    }
+
+
+def _ask(host: Host, request: dict[str, Any]) -> None:
+    """Raises ConnectionError with the host's sentence."""
+    own = {
+        "host": host.name,
+        "python": request["python"] or host.python or "",
+        "activate": request["activate"] or host.activate or "",
+    }
+    try:
+        remote.verb(host, "discard", {**request, **own}, timeout_seconds=_TIMEOUT_SECONDS)
+    except remote.RemoteError as error:
+        raise ConnectionError(f"{host.name}: {error}") from error

@@ -6,7 +6,7 @@ import logging
 
 from django.db import transaction
 
-from dispatch.keeping import stored_files
+from dispatch.keeping import checkpoint_files
 from experiments import event_files
 from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState, ExperimentState
@@ -47,7 +47,7 @@ def delete(experiment_id: int) -> bool:
 def _remove(checkpoint: Checkpoint, experiment: Experiment) -> None:
     """Its files. What a detached run has stored out of the server's reach is its user's, and stays there."""
     try:
-        stored_files.delete(checkpoint)
+        checkpoint_files.delete(checkpoint)
     except NotHere as error:
         if not experiment.unmanaged:
             raise

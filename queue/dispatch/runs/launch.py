@@ -10,7 +10,7 @@ from django.conf import settings
 
 from dispatch.runs import cleaning, kinds, settle, spec
 from dispatch.ssh import remote
-from dispatch.ssh.addresses import server_address
+from dispatch.ssh.server_route import server_address
 from jobs import transitions
 from jobs.failed_starts import Fault
 from jobs.models import Member

@@ -1,14 +1,21 @@
-"""One command over an open SSH connection: bytes in, bytes out, both streams always drained."""
+"""One open SSH connection: how many sessions may run on it, the ports that it forwards, and one command over it.
+
+Of a command both streams are always drained. `dispatch.ssh.connections` opens, shares and closes connections.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 import asyncssh
+from django.conf import settings
+
+from dispatch.ssh.verb_channel import Channels, over_ssh
 
 #: Only the end of each stream matters (the answer is the last line), so a flood costs bounded memory.
 KEEP_STDOUT_BYTES = 64 * 1024 * 1024
@@ -118,3 +125,39 @@ def _exit_code(channel: asyncssh.SSHClientChannel[bytes]) -> int:
     if code is None:
         raise asyncssh.ConnectionLost("the session was closed without an exit status")
     return code if code >= 0 else 128 - code
+
+
+class Link:
+    """One open connection and how many sessions may run on it."""
+
+    def __init__(self, connection: asyncssh.SSHClientConnection) -> None:
+        self.connection = connection
+        self.sessions = SessionLimit(settings.SSH_SESSIONS_PER_HOST)
+        self.used_at = time.monotonic()
+        self.forwards = 0
+        self.channels = Channels(lambda command: over_ssh(connection, command))
+
+    @property
+    def alive(self) -> bool:
+        return not self.connection.is_closed()
+
+
+class Forward:
+    """A port of a host that leads back to the server, for as long as its link lives."""
+
+    def __init__(self, link: Link, listener: asyncssh.SSHListener) -> None:
+        self._link = link
+        self._listener = listener
+
+    @property
+    def remote_port(self) -> int:
+        return self._listener.get_port()
+
+    @property
+    def alive(self) -> bool:
+        return self._link.alive
+
+    async def close(self) -> None:
+        self._link.forwards -= 1
+        self._listener.close()
+        await self._listener.wait_closed()

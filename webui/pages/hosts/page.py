@@ -17,7 +17,7 @@ from dispatch.ssh.server_key import fingerprint
 from events.models import Event
 from hosts import registry
 from hosts.models import Host, ResourcePool, Slot
-from jobs import slot_switch
+from jobs import held_slots
 from shown import timeline
 from shown.hosts import holders, rows
 from webui.pages.frame import actor, back_to, or_404, page, refusals_told, show, user_of
@@ -161,8 +161,8 @@ _STEPS: dict[str, Callable[[Host, HttpRequest], object]] = {
 }
 _SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {
     "enable": lambda slot, by: registry.switch_slot(slot.pk, enabled=True, actor=by),
-    "drain": lambda slot, by: slot_switch.disable(slot.pk, drain=True, actor=by),
-    "disable": lambda slot, by: slot_switch.disable(slot.pk, drain=False, actor=by),
+    "drain": lambda slot, by: held_slots.disable(slot.pk, drain=True, actor=by),
+    "disable": lambda slot, by: held_slots.disable(slot.pk, drain=False, actor=by),
 }
 
 
