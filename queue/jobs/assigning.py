@@ -19,7 +19,6 @@ from django.db.models.functions import Greatest
 from accounts.models import Cluster, token_hash
 from events.announce import announce, wake_all
 from events.models import Event
-from events.record import record_all
 from hosts.models import Host
 from jobs import as_planned, ports
 from jobs.as_planned import Assignment as Assignment
@@ -160,5 +159,5 @@ def _record(items: Sequence[Assignment], allocations: dict[str, Allocation], act
             ),
         ]
         topics |= {f"allocation:{allocation.pk}", f"pool:{allocation.pool_id}", *topics_of(task)}
-    record_all(events)
+    Event.objects.bulk_create(events)
     announce(*topics)
