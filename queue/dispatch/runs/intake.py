@@ -20,7 +20,7 @@ from experiments.models import Experiment, Trial
 from experiments.transitions import lock as lock_experiment
 from hosts import observe
 from hosts.models import Host
-from jobs import host_clock, leaving, rank_ends, transitions
+from jobs import leaving, rank_ends, transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, StopKind
 from logs import store as log_store
@@ -339,7 +339,7 @@ def _stamp(record: dict[str, Any]) -> float | None:
 def _time_of(member: Member, record: dict[str, Any]) -> datetime | None:
     """When it was on its host, in the server's time; None where it does not say."""
     stamp = _stamp(record)
-    return None if stamp is None else host_clock.server_time(member, stamp)
+    return None if stamp is None else member.server_time(stamp)
 
 
 def signals(member_id: int, allocation_id: str, have: frozenset[str] = frozenset()) -> Intake:

@@ -24,9 +24,9 @@ from dispatch.ssh import local
 from dispatch.ssh.contact_errors import ForwardRefused, NotAsked, SshBusy, Unreachable, WayRefused
 from dispatch.ssh.dialling import dial
 from dispatch.ssh.endpoints import Endpoint
-from dispatch.ssh.per_process import PerProcess
 from dispatch.ssh.ssh_session import CommandAnswer, Forward, Link, execute
 from dispatch.ssh.stream_carrying import Ends, carry, pair, refusal
+from dispatch.ssh.threads import PerProcess
 from dispatch.ssh.verb_channel import Channels, on_this_machine
 
 _Result = TypeVar("_Result")

@@ -29,8 +29,8 @@ from dispatch.ssh.contact_errors import (
     VerbFailed,
 )
 from dispatch.ssh.endpoints import endpoint_of
-from dispatch.ssh.per_process import PerProcess
 from dispatch.ssh.ssh_session import CommandAnswer
+from dispatch.ssh.threads import PerProcess
 from dispatch.ssh.verb_channel import MOST_BYTES, OPENING_SECONDS, NotServed
 from hosts import observe
 from hosts.models import Host

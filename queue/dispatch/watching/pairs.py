@@ -9,7 +9,7 @@ from typing import Any
 from django.db import connection
 
 from dispatch.ssh import remote
-from dispatch.ssh.side_by_side import ask_all
+from dispatch.ssh.threads import ask_all
 from dispatch.watching import pair_verdict
 from dispatch.watching.pair_verdict import Side
 from hosts import pair_checks
