@@ -15,7 +15,7 @@ import httpcore
 from commands.models import Command
 from dispatch.ssh import connections
 from dispatch.ssh.contact_errors import RemoteError, Unreachable
-from dispatch.ssh.endpoints import Endpoint, endpoint_of
+from dispatch.ssh.dialling import Endpoint, endpoint_of
 from hosts.models import Host
 from jobs.models import Member
 from jobs.states import AllocationState

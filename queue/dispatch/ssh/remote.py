@@ -28,7 +28,7 @@ from dispatch.ssh.contact_errors import (
     Unreachable,
     VerbFailed,
 )
-from dispatch.ssh.endpoints import endpoint_of
+from dispatch.ssh.dialling import endpoint_of
 from dispatch.ssh.ssh_session import CommandAnswer
 from dispatch.ssh.threads import PerProcess
 from dispatch.ssh.verb_channel import MOST_BYTES, OPENING_SECONDS, NotServed

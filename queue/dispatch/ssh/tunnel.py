@@ -25,7 +25,7 @@ from django.db.models.functions import Now
 
 from dispatch.ssh import connections, remote
 from dispatch.ssh.contact_errors import ForwardRefused
-from dispatch.ssh.endpoints import endpoint_of
+from dispatch.ssh.dialling import endpoint_of
 from dispatch.ssh.server_route import local_url, server_address
 from dispatch.ssh.ssh_session import Forward
 from dispatch.ssh.threads import PerProcess, ask_all

@@ -9,7 +9,7 @@ from dataclasses import replace
 from django.db import transaction
 
 from dispatch.ssh import connections, remote, server_route, tunnel
-from dispatch.ssh.endpoints import endpoint_of
+from dispatch.ssh.dialling import endpoint_of
 from dispatch.watching.doctor_checks import Check, Said, checks, slots_of
 from dispatch.watching.doctor_checks import examine as examine_facts
 from hosts import admitting, identity, slots
