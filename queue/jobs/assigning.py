@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import uuid
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,20 +34,6 @@ def run_token(allocation: Allocation) -> str:
     """The allocation's token, derived again whenever a member is launched, so that it is stored nowhere."""
     text = f"run-token:{allocation.pk}:{allocation.gang_secret}"
     return hmac.new(settings.SECRET_KEY.encode(), text.encode(), hashlib.sha256).hexdigest()
-
-
-def assign(
-    *,
-    task_id: str,
-    placement: Sequence[tuple[uuid.UUID, Sequence[int]]],
-    on_sufferance: bool,
-    actor: str,
-) -> Allocation:
-    """One assignment. Raises Stale when an edit has overtaken it or a slot was taken; nothing is changed then."""
-    made = assign_all([Assignment(task_id, placement, on_sufferance)], actor=actor)
-    if not made:
-        raise Stale(f"task {task_id} is no longer waiting for slots, or its host has no free port")
-    return made[0]
 
 
 @transaction.atomic

@@ -22,9 +22,6 @@ from events.steps import step
 from hosts import failed_starts
 from hosts.pools import mark_dirty
 from jobs import cleaning, rank_ends
-from jobs.assigning import Stale as Stale
-from jobs.assigning import assign as assign
-from jobs.assigning import assign_all as assign_all
 from jobs.assigning import run_token as run_token
 from jobs.job_transitions import avoid_host as avoid_host
 from jobs.job_transitions import create_job as create_job

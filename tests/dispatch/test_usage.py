@@ -13,10 +13,9 @@ from experiments.models import Experiment
 from experiments.states import ExperimentState
 from hosts.models import Host, Slot
 from hosts.pools import default_pool
-from jobs import transitions
 from jobs.models import Allocation, Job, Member, SlotHold, UsageRecord
 from jobs.states import MemberState
-from tests.rig.world import make_host, make_user, submit_experiment, trial_of
+from tests.rig.world import assigned, make_host, make_user, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
@@ -37,7 +36,7 @@ def held(
     rows = [make_host(f"{name}-{index}-{Host.objects.count()}", slots) for index in range(hosts)]
     placement = [(row.pk, list(Slot.objects.filter(host=row).values_list("pk", flat=True))) for row in rows]
     task = trial_of(experiment).task
-    allocation = transitions.assign(task_id=task.pk, placement=placement, on_sufferance=False, actor="test")
+    allocation = assigned(task_id=task.pk, placement=placement, on_sufferance=False, actor="test")
     Allocation.objects.filter(pk=allocation.pk).update(assigned_at=hours(began))
     return allocation
 
