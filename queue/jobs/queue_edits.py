@@ -20,8 +20,9 @@ from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
 from hosts.models import ResourcePool
-from jobs import queue_undo
+from jobs import queue_history
 from jobs.models import Job
+from jobs.queue_history import last_undoable, one_edit_at_a_time, undo
 from jobs.queue_order import beside, between, places, stands_between
 from jobs.queue_rules import (
     floor_error,
@@ -35,7 +36,6 @@ from jobs.queue_rules import (
     short,
     weight_error,
 )
-from jobs.queue_undo import last_undoable, one_edit_at_a_time, undo
 from jobs.queue_writes import Change, Edit, change_pool, lock_attempts, lock_jobs, renumber, save
 from jobs.states import JobState, Reason
 
@@ -87,7 +87,7 @@ def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[Change]:
         if edit.renumbered:
             job.refresh_from_db(fields=["position"])
         changes += _edit(job, update, edit)
-    queue_undo.remember(edit, changes)
+    queue_history.remember(edit, changes)
     edit.announce()
     return changes
 
