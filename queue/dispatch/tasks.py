@@ -17,7 +17,7 @@ from commands import services
 from dispatch.going_on import going_on
 from dispatch.keeping import checkpoint_files, deletion, event_retention, log_retention, pool_history
 from dispatch.passes import pool_pass
-from dispatch.runs import detached, open_work, reconcile, time_limits
+from dispatch.runs import detached, open_work, reconcile
 from dispatch.runs import launch as launching
 from dispatch.runs import stop as stopping
 from dispatch.ssh import tunnel
@@ -142,7 +142,7 @@ def _ask_hosts() -> None:
 
 
 def _watch_time() -> None:
-    time_limits.watch(presence.database_now())
+    stopping.watch_limits(presence.database_now())
 
 
 @shared_task(name="dispatch.tasks.sweep_host")

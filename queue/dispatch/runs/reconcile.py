@@ -137,18 +137,17 @@ def _settle(member: Member, run: dict[str, Any], boot_id: str, asked: Any) -> No
         and member.launched_at
         and member.launched_at < asked
     ):
-        restarted = member.boot_id and boot_id and member.boot_id != boot_id
+        reason = Reason.RUN_VANISHED
+        if member.boot_id and boot_id and member.boot_id != boot_id:
+            reason = Reason.HOST_RESTARTED
+        elif member.allocation.stop_kind:  # a run that was told to stop and is gone has done what it was told
+            reason = Reason(member.allocation.stop_reason)
         settle.member_over(
             member.pk,
-            reason=Reason.HOST_RESTARTED if restarted else _asked_or(member, Reason.RUN_VANISHED),
+            reason=reason,
             detail={"rank": None, "host": member.host.name, "member": member.index},
             left=cleaning.remains_of(run) or settle.not_swept(member),
         )
-
-
-def _asked_or(member: Member, reason: Reason) -> Reason:
-    """A run that was told to stop and is gone has done what it was told."""
-    return Reason(member.allocation.stop_reason) if member.allocation.stop_kind else reason
 
 
 def _settle_assigned(member: Member, state: str, boot_id: str) -> None:
