@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from commands import services
-from dispatch.runs import batches, kinds, log_policies, report_records, settle
+from dispatch.runs import batches, kinds, log_policies, settle
 from dispatch.runs.batches import Batch
 from dispatch.runs.log_policies import PolicyMatch
 from experiments.models import Experiment, Trial
@@ -204,7 +204,7 @@ def _apply(member: Member, records: Sequence[dict[str, Any]], trial: Trial | Non
         return
     if trial is None and any(record["k"] == "core" for record in stateful):
         trial = _trial(member)
-    reporting = report_records.Reporting(trial, member, stateful) if trial else None
+    reporting = batches.Reporting(trial, member, stateful) if trial else None
     for place, record in enumerate(stateful):
         if reporting and reporting.is_done(place):
             continue
