@@ -2,8 +2,8 @@
 
 It reaches its own store (`server`), `s3` with keys that it has (the config's or its own settings'), and folders
 (`shared_fs`, `directory`) below the paths in `TRAINMASTER_MOUNTED`, which says that the server mounts them too.
-For all others `NotHere` is raised, whose sentence says where the files are; dispatch.keeping.checkpoint_files deletes
-those on a host that reaches them.
+For all others `NotHere` is raised, whose sentence says where the files are; dispatch.keeping.deletion deletes those
+on a host that reaches them.
 
     listing(checkpoint) -> {path: bytes}          what lies there now
     open_file(checkpoint, path, offset=0)         a binary file for reading in pieces (shutil.copyfileobj)

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from commands import services
 from dispatch.going_on import going_on
-from dispatch.keeping import checkpoint_files, deletion, event_retention, log_retention, pool_history
+from dispatch.keeping import deletion, event_retention, log_retention, pool_history
 from dispatch.passes import pool_pass
 from dispatch.runs import detached, open_work, reconcile
 from dispatch.runs import launch as launching
@@ -216,10 +216,8 @@ def collect_checkpoints(experiment_id: int) -> None:
 @shared_task(name="dispatch.tasks.remove_checkpoint_files")
 def remove_checkpoint_files() -> None:
     """Remove the files of checkpoints that were marked for deletion, for a while; then another task goes on."""
-    with alone(checkpoint_files.REMOVAL) as mine:
-        more = mine is not None and checkpoint_files.remove_due(
-            settings.CHECKPOINT_REMOVAL_ROUND_SECONDS, mine.holds
-        )
+    with alone(deletion.REMOVAL) as mine:
+        more = mine is not None and deletion.remove_due(settings.CHECKPOINT_REMOVAL_ROUND_SECONDS, mine.holds)
     if more:
         wake(checkpoint_deletion.REMOVE)
 
