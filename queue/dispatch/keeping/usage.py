@@ -190,16 +190,16 @@ class Periods:
         found, at = [], self.first
         while at <= self.last:
             found.append(at)
-            at = _next(self.unit, at)
+            at = _start_after(self.unit, at)
         return found
 
     @property
     def names(self) -> list[str]:
-        return [_name(self.unit, start) for start in self.starts]
+        return [_name_of(self.unit, start) for start in self.starts]
 
     def name_of(self, moment: datetime) -> str:
         """`2026-11-21`, `2026-11`."""
-        return _name(self.unit, moment.astimezone(UTC).date())
+        return _name_of(self.unit, moment.astimezone(UTC).date())
 
     @property
     def after(self) -> datetime:
@@ -207,14 +207,14 @@ class Periods:
 
     @property
     def before(self) -> datetime:
-        return datetime.combine(_next(self.unit, self.last), time(), UTC)
+        return datetime.combine(_start_after(self.unit, self.last), time(), UTC)
 
 
-def _name(unit: Unit, start: date) -> str:
+def _name_of(unit: Unit, start: date) -> str:
     return start.isoformat()[: 10 if unit == "day" else 7]
 
 
-def _next(unit: Unit, start: date) -> date:
+def _start_after(unit: Unit, start: date) -> date:
     if unit == "day":
         return start + timedelta(days=1)
     return (start.replace(day=1) + timedelta(days=31)).replace(day=1)
@@ -222,18 +222,18 @@ def _next(unit: Unit, start: date) -> date:
 
 def between(unit: Unit, first: str, last: str, *, most: int) -> Periods:
     """The periods from `first` to `last`, both with them. Raises Refusal, for more than `most` too."""
-    periods = Periods(unit, _read(unit, first), _read(unit, last))
+    periods = Periods(unit, _read_day(unit, first), _read_day(unit, last))
     if periods.first > periods.last:
         raise Refusal(f"The first {unit}, {first}, is after the last, {last}; swap them.")
     if periods.last.year == date.max.year:  # what ends then has no end
         raise Refusal(f"Found {last!r}, allowed: a {unit} before the year {date.max.year}.")
-    count = _count(periods)
+    count = _count_of(periods)
     if count > most:
         raise Refusal(f"Found {count} {unit}s, allowed: at most {most}. Request a shorter period.")
     return periods
 
 
-def _count(periods: Periods) -> int:
+def _count_of(periods: Periods) -> int:
     first, last = periods.first, periods.last
     if periods.unit == "day":
         return (last - first).days + 1
@@ -249,7 +249,7 @@ def latest(unit: Unit, count: int, now: datetime) -> Periods:
     return Periods(unit, date(months // 12, months % 12 + 1, 1), last.replace(day=1))
 
 
-def _read(unit: Unit, text: str) -> date:
+def _read_day(unit: Unit, text: str) -> date:
     forms, example = _FORMS[unit]
     for form in forms:
         with suppress(ValueError):

@@ -54,7 +54,7 @@ def take(pool: ResourcePool, now: datetime) -> Snapshot:
             now=now.timestamp(),
             pool=_pool(pool, rows),
             hosts=_hosts(rows, pool.aux_per_host),
-            requests=_Requests(rows, now.timestamp(), recent()).all(),
+            requests=_Requests(rows, now.timestamp(), recent_history()).all(),
         )
     )
 
@@ -216,19 +216,19 @@ class History:
 
 
 #: what this process read last, and when by its monotonic clock
-_kept: tuple[float, History] | None = None
+_kept_history: tuple[float, History] | None = None
 
 
-def recent() -> History:
+def recent_history() -> History:
     """Read at most once in FORECAST_HISTORY_SECONDS: one more attempt changes no forecast much."""
-    global _kept
+    global _kept_history
     now = time.monotonic()
-    if _kept is None or now - _kept[0] > settings.FORECAST_HISTORY_SECONDS:
-        _kept = (now, _read())
-    return _kept[1]
+    if _kept_history is None or now - _kept_history[0] > settings.FORECAST_HISTORY_SECONDS:
+        _kept_history = (now, _read_history())
+    return _kept_history[1]
 
 
-def _read() -> History:
+def _read_history() -> History:
     since = timezone.now() - timedelta(days=settings.FORECAST_HISTORY_DAYS)
     rows = (
         Allocation.objects.filter(
