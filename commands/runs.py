@@ -40,7 +40,6 @@ def describe(allocation: Allocation, slot_kind: str) -> RunSpec:
         unix_user=command.owner.unix_user,
         user_data={},
         checkpoint_storage={"type": "server"},
-        grace_seconds=None,
         trial=None,
         code=bytes(command.context.archive),
         user=command.owner.username,

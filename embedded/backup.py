@@ -25,7 +25,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connection
 
-from dispatch.keeping import checkpoint_files
+from dispatch.keeping import deletion
 from embedded import postgres_client
 from events.leases import alone
 
@@ -73,7 +73,7 @@ def _fill(file: io.BufferedWriter, beside: Path) -> int:
         _add(archive, ABOUT, json.dumps(_about(), indent=1).encode())
         _add(archive, SECRET, settings.SECRET_KEY.encode())
         _wait_for_removals()
-        with alone(checkpoint_files.REMOVAL) as nobody_removes:
+        with alone(deletion.REMOVAL) as nobody_removes:
             if nobody_removes is None:
                 raise CannotBackUp("Checkpoint files are being removed right now; try again in a minute.")
             with nobody_removes.kept():
@@ -106,7 +106,7 @@ def _wait_for_removals() -> None:
     """A round of removals takes half a minute at most."""
     limit = time.monotonic() + _REMOVAL_LIMIT_SECONDS
     while time.monotonic() < limit:
-        with alone(checkpoint_files.REMOVAL) as nobody_removes:
+        with alone(deletion.REMOVAL) as nobody_removes:
             if nobody_removes is not None:
                 return
         time.sleep(0.5)

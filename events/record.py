@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from typing import Any
 
 from events.models import Event
@@ -35,8 +34,3 @@ def record(
         task_id=task_id,
         experiment_id=experiment_id,
     )
-
-
-def record_all(events: Sequence[Event]) -> None:
-    """Insert the rows of many changes at once, as `record` does for one."""
-    Event.objects.bulk_create(events)

@@ -1,7 +1,7 @@
 """Deletion of checkpoints: what is superfluous, what may not go, and the wish that is written down before a file goes.
 
 A checkpoint that is to go is DELETING from then on: no trial starts from it any more.
-`dispatch.keeping.checkpoint_files` removes its files, again and again until they are gone, and calls `gone`.
+`dispatch.keeping.deletion` removes its files, again and again until they are gone, and calls `gone`.
 """
 
 from __future__ import annotations

@@ -64,7 +64,6 @@ def describe(allocation: Allocation, slot_kind: str) -> RunSpec:
         unix_user=experiment.owner.unix_user,
         user_data=config.get("data") or {},
         checkpoint_storage=storage,
-        grace_seconds=None,
         trial={
             "trial_id": trial.pk,
             "experiment_id": experiment.pk,

@@ -2,7 +2,7 @@
 
 It reaches its own store (`server`), `s3` with keys that it has (the config's or its own settings'), and folders
 (`shared_fs`, `directory`) below the paths in `TRAINMASTER_MOUNTED`, which says that the server mounts them too.
-For all others `NotHere` is raised, whose sentence says where the files are; dispatch.keeping.stored_files deletes those
+For all others `NotHere` is raised, whose sentence says where the files are; dispatch.keeping.deletion deletes those
 on a host that reaches them.
 
     listing(checkpoint) -> {path: bytes}          what lies there now

@@ -10,8 +10,8 @@ from functools import cached_property
 from django.db.models import Count, Q
 
 from dispatch.passes import last_plan
-from dispatch.watching import pair_networks
-from dispatch.watching.pair_networks import Network
+from dispatch.watching import pair_verdict
+from dispatch.watching.pair_verdict import Network
 from hosts import pair_checks, registry
 from hosts.models import PairCheck, PairSearch, ResourcePool
 from hosts.pools import default_pool
@@ -167,13 +167,13 @@ def numbers(
 
 def pairs(pool: ResourcePool) -> PoolPairs:
     checks = pair_checks.of_pool(pool)
-    networks = pair_networks.common(checks)
+    networks = pair_verdict.common(checks)
     return PoolPairs(
         names=list(pair_checks.ready(pool.pk).values_list("name", flat=True)),
         search=pair_checks.search_of(pool),
         checks=checks,
         networks=networks,
-        advice=pair_networks.advice(networks, pool.name, pool.network_interface),
+        advice=pair_verdict.advice(networks, pool.name, pool.network_interface),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from django.utils import timezone
 
 from dispatch.passes import last_plan
-from dispatch.passes.explain import blockers
+from dispatch.passes.preview import blockers
 from experiments import failures
 from experiments.models import Experiment, Trial
 from experiments.states import TrialState

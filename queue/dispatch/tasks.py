@@ -7,21 +7,22 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
-from celery import shared_task
+from celery import shared_task, signals
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 from django.db.models import Q
 from django.utils import timezone
 
 from commands import services
-from dispatch import host_tasks
 from dispatch.going_on import going_on
-from dispatch.keeping import checkpoint_files, deletion, event_retention, log_retention, pool_history
+from dispatch.keeping import deletion, event_retention, log_retention, pool_history
 from dispatch.passes import pool_pass
-from dispatch.runs import detached, open_work, reconcile, time_limits
+from dispatch.runs import detached, open_work, reconcile
 from dispatch.runs import launch as launching
 from dispatch.runs import stop as stopping
-from dispatch.watching import idle_gpus, idle_services, stacks
+from dispatch.ssh import tunnel
+from dispatch.watching import admission, idle_gpus, idle_services, pairs, probing, stacks
+from dispatch.watching import doctor as host_doctor
 from events import presence
 from events.announce import wake, wake_all
 from events.leases import alone, forget_workers
@@ -30,12 +31,11 @@ from experiments import checkpoint_deletion, counts
 from experiments.models import Experiment
 from experiments.states import ExperimentState
 from experiments.transitions import NoSuchExperiment
+from hosts import admitting, pair_checks
 from hosts.models import Host
 from logs import merging
 from logs import store as log_store
 from metrics import sample_merging, timing_merging
-
-__all__ = ["host_tasks"]  # Celery finds the tasks about hosts through this module
 
 #: Of work that the beat asks for once a minute, messages that come sooner than this one after another are one.
 _MINUTELY = 30.0
@@ -142,7 +142,7 @@ def _ask_hosts() -> None:
 
 
 def _watch_time() -> None:
-    time_limits.watch(presence.database_now())
+    stopping.watch_limits(presence.database_now())
 
 
 @shared_task(name="dispatch.tasks.sweep_host")
@@ -216,10 +216,8 @@ def collect_checkpoints(experiment_id: int) -> None:
 @shared_task(name="dispatch.tasks.remove_checkpoint_files")
 def remove_checkpoint_files() -> None:
     """Remove the files of checkpoints that were marked for deletion, for a while; then another task goes on."""
-    with alone(checkpoint_files.REMOVAL) as mine:
-        more = mine is not None and checkpoint_files.remove_due(
-            settings.CHECKPOINT_REMOVAL_ROUND_SECONDS, mine.holds
-        )
+    with alone(deletion.REMOVAL) as mine:
+        more = mine is not None and deletion.remove_due(settings.CHECKPOINT_REMOVAL_ROUND_SECONDS, mine.holds)
     if more:
         wake(checkpoint_deletion.REMOVE)
 
@@ -228,3 +226,44 @@ def remove_checkpoint_files() -> None:
 def delete_experiment(experiment_id: int) -> None:
     """Remove an experiment that was marked for deletion: rows, logs, metrics, stored checkpoints."""
     deletion.delete(experiment_id)
+
+
+# --- about hosts; workers of all versions know them by these names ------------------------------------
+
+
+@shared_task(name="dispatch.host_tasks.admit")
+def admit(host_id: str) -> None:
+    admission.admit(uuid.UUID(host_id))
+
+
+@shared_task(name="dispatch.host_tasks.doctor")
+def doctor(host_id: str) -> None:
+    host_doctor.run(uuid.UUID(host_id))
+
+
+@shared_task(name="dispatch.host_tasks.examine_pairs")
+def examine_pairs(pool_id: int) -> None:
+    """Test the next pairs of the pool; the task asks for itself again until all are through."""
+    pairs.go_on(pool_id)
+
+
+@shared_task(name="dispatch.host_tasks.keep_tunnels")
+def keep_tunnels() -> None:
+    tunnel.ensure_tunnels()
+
+
+@shared_task(name="dispatch.host_tasks.probe_all")
+def probe_all() -> None:
+    """Ask the hosts that nobody else asks, declare lost those that rules give up, and continue what a killed worker
+    has left: admissions, tests of pairs."""
+    presence.stamp(Part.WORKERS)
+    wake_all("dispatch.host_tasks.admit", [(str(host_id),) for host_id in admitting.forgotten()])
+    wake_all("dispatch.host_tasks.examine_pairs", [(pool_id,) for pool_id in pair_checks.forgotten()])
+    probing.probe_due()
+    reconcile.declare_lost_hosts()
+
+
+@signals.worker_shutdown.connect
+def _leave_tunnels(**_: object) -> None:
+    """A worker that ends in order lets the next one take over at once."""
+    tunnel.of_this_process().close_all()

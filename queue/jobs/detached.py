@@ -19,9 +19,8 @@ from accounts.models import Cluster, User
 from events.models import Event
 from events.record import record
 from hosts.models import Host, ResourcePool
-from jobs.allocation_events import record_allocation, step_allocation
 from jobs.assigning import new_allocation
-from jobs.job_transitions import lock_tasks, record_new, step_task
+from jobs.job_transitions import lock_tasks, record_allocation, record_new, step_allocation, step_task
 from jobs.models import Allocation, Job, Member, Task
 from jobs.states import (
     DETACHED_ALLOCATION_STEPS,

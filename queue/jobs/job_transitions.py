@@ -1,4 +1,7 @@
-"""The one writer of the states of jobs and tasks (law 2); callers reach it through `jobs.transitions`."""
+"""The one writer of the states of jobs and tasks (law 2); the steps and the events of allocations, too.
+
+Callers outside of this room reach all of it through `jobs.transitions`.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ from events.record import record
 from events.steps import Table, step
 from hosts.models import ResourcePool
 from hosts.pools import hold, mark_dirty
-from jobs.models import Job, Task
-from jobs.states import JOB_STEPS, TASK_STEPS, JobState, Reason, TaskState
+from jobs.models import Allocation, Job, Task
+from jobs.states import ALLOCATION_STEPS, JOB_STEPS, TASK_STEPS, AllocationState, JobState, Reason, TaskState
 
 
 @transaction.atomic
@@ -232,3 +235,42 @@ def topics_of(task: Task) -> list[str]:
     if task.job.kind == Job.Kind.EXPERIMENT:
         topics.append(f"experiment:{task.job.entity_id}")
     return topics
+
+
+def step_allocation(
+    allocation: Allocation,
+    to: AllocationState,
+    reason: str,
+    actor: str,
+    detail: dict[str, Any] | None = None,
+    *,
+    table: Table = ALLOCATION_STEPS,
+    **values: Any,
+) -> bool:
+    """One guarded step of a locked allocation, by the writers of states alone; `detail` as its reason has it."""
+    event = event_of(Event.Kind.ALLOCATION, allocation.pk, allocation.task, reason, actor, detail)
+    if not step(allocation, table, to, event, **values):
+        return False
+    _announce_allocation(allocation)
+    return True
+
+
+def record_allocation(
+    allocation: Allocation,
+    reason: str,
+    actor: str,
+    detail: dict[str, Any] | None = None,
+    *,
+    is_new: bool = False,
+) -> None:
+    """The event row of a new allocation, or of what leaves the state as it is; `detail` as its reason has it."""
+    event = event_of(Event.Kind.ALLOCATION, allocation.pk, allocation.task, reason, actor, detail)
+    event.from_state, event.to_state = "" if is_new else allocation.state, allocation.state
+    event.save(force_insert=True)
+    _announce_allocation(allocation)
+
+
+def _announce_allocation(allocation: Allocation) -> None:
+    announce(f"allocation:{allocation.pk}")
+    announce_task(allocation.task)
+    announce(f"pool:{allocation.pool_id}", "hosts")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import uuid
+from datetime import UTC, datetime
 
 from django.conf import settings
 from django.db import models
@@ -227,6 +228,20 @@ class Member(models.Model):
     @property
     def run_key(self) -> str:
         return f"{self.allocation_id}.{self.index}"
+
+    def server_seconds(self, stamp: float) -> float:
+        """Epoch seconds of the clock of its host as those of the server, by the measured skew.
+
+        A time before the attempt or in the future shows a clock that was set since: then the arrival counts, which is
+        now. So it does for a machine of a detached run, whose clock nobody has measured.
+        """
+        by_skew, now = stamp - (self.host.clock_skew_seconds or 0.0), timezone.now().timestamp()
+        is_measured = self.host.transport != Host.Transport.NONE
+        return by_skew if is_measured and self.allocation.assigned_at.timestamp() <= by_skew <= now else now
+
+    def server_time(self, stamp: float) -> datetime:
+        """The server's time for a timestamp of the clock of its host."""
+        return datetime.fromtimestamp(self.server_seconds(stamp), UTC)
 
 
 class FirstStart(models.Model):

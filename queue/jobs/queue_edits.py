@@ -11,6 +11,8 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
@@ -18,8 +20,9 @@ from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
 from hosts.models import ResourcePool
-from jobs import queue_undo
+from jobs import queue_history
 from jobs.models import Job
+from jobs.queue_history import last_undoable, one_edit_at_a_time, undo
 from jobs.queue_order import beside, between, places, stands_between
 from jobs.queue_rules import (
     floor_error,
@@ -33,7 +36,6 @@ from jobs.queue_rules import (
     short,
     weight_error,
 )
-from jobs.queue_undo import last_undoable, one_edit_at_a_time, undo
 from jobs.queue_writes import Change, Edit, change_pool, lock_attempts, lock_jobs, renumber, save
 from jobs.states import JobState, Reason
 
@@ -85,7 +87,7 @@ def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[Change]:
         if edit.renumbered:
             job.refresh_from_db(fields=["position"])
         changes += _edit(job, update, edit)
-    queue_undo.remember(edit, changes)
+    queue_history.remember(edit, changes)
     edit.announce()
     return changes
 
@@ -182,10 +184,8 @@ def _steps(update: Update) -> list[Step]:
     steps: list[Step] = []
     if (pool := update.pool) is not None:
         steps.append(lambda job, edit: _set_pool(job, pool, edit))
-    if (priority := update.priority) is not None:
-        steps.append(lambda job, edit: _set_priority(job, priority, edit))
-    if (weight := update.weight) is not None:
-        steps.append(lambda job, edit: _set_weight(job, weight, edit))
+    given = {name: value for name in _KNOBS if (value := getattr(update, name)) is not None}
+    steps += [partial(_set_knob, name, value) for name, value in given.items()]
     steps += _moves(update)
     if not steps:
         raise Refusal(f"no change was given for job {update.job_id}")
@@ -209,24 +209,22 @@ def _moves(update: Update) -> list[Step]:
     return moves
 
 
-def _set_priority(job: Job, priority: int, edit: Edit) -> Change | None:
-    if error := priority_error(priority):
-        raise Refusal(error, field="priority")
-    need_knob(job, "priority")
-    if job.priority == priority:
-        return None
-    save(job, edit, Reason.PRIORITY_SET, priority=priority)
-    return Change(job, f"it now has priority {priority}")
+#: what is wrong with a value, the reason of the event, and the type of the column
+_KNOBS: dict[str, tuple[Callable[[Any], str | None], Reason, Callable[[Any], float]]] = {
+    "priority": (priority_error, Reason.PRIORITY_SET, int),
+    "weight": (weight_error, Reason.WEIGHT_SET, float),
+}
 
 
-def _set_weight(job: Job, weight: float, edit: Edit) -> Change | None:
-    if error := weight_error(weight):
-        raise Refusal(error, field="weight")
-    need_knob(job, "weight")
-    if job.weight == weight:
+def _set_knob(name: str, value: float, job: Job, edit: Edit) -> Change | None:
+    error_of, reason, type_of = _KNOBS[name]
+    if error := error_of(value):
+        raise Refusal(error, field=name)
+    need_knob(job, name)
+    if getattr(job, name) == value:
         return None
-    save(job, edit, Reason.WEIGHT_SET, weight=float(weight))
-    return Change(job, f"it now has weight {weight:g}")
+    save(job, edit, reason, **{name: type_of(value)})
+    return Change(job, f"it now has {name} {value:g}")
 
 
 def _set_pool(job: Job, name: str, edit: Edit) -> Change | None:

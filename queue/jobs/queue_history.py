@@ -1,19 +1,36 @@
-"""The edits of a job in words: who, what, when. Read from its event rows, which stay when an undo is past."""
+"""Past edits of the queue: in words (who, what, when), and taken back by their author.
+
+The words are read from the event rows of a job, which stay when an undo is past. The last edit can be undone while
+nothing else has changed what it changed.
+"""
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
+
+from accounts.models import User
+from accounts.refusals import Code, Refusal
 from events.models import Event
-from jobs.models import Job
-from jobs.states import Reason
+from hosts.models import ResourcePool
+from jobs.models import Job, QueueEdit
+from jobs.queue_rules import refuse_strict, refuse_viewer, short
+from jobs.queue_writes import Change, Edit, State, change_pool, lock_attempts, lock_jobs, save, state_of
+from jobs.states import JobState, Reason
 
 _EDITS = [Reason.PRIORITY_SET, Reason.WEIGHT_SET, Reason.MAX_SLOTS_SET, Reason.MOVED, Reason.POOL_CHANGED]
 _WORDS = {"pool": "resource pool", "max_slots": "max_slots"}
 #: what follows from a move and is none of the words
 _SILENT = {"moved_at", "position"}
+#: Edits of the queue are serialized by this advisory lock, so that two moves see each other's positions.
+_LOCK_KEY = 0x7472_7175
+_ACTOR = "user:"
 
 
 @dataclass(frozen=True)
@@ -77,3 +94,101 @@ def in_words(event: Event) -> str:
 
 def _value(value: Any) -> str:
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def one_edit_at_a_time() -> None:
+    """Wait for the edit that is being made, if any; held until the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_KEY])
+
+
+def remember(edit: Edit, changes: list[Change]) -> None:
+    """Keep the edit for its author's undo; those that are too old for one go (their events stay)."""
+    author = User.objects.filter(username=edit.actor.removeprefix(_ACTOR)).first()
+    if author is None or not edit.actor.startswith(_ACTOR) or not changes:
+        return
+    after = {str(job.pk): state_of(job) for job in Job.objects.filter(pk__in=edit.before)}
+    changed = [state for state in edit.before.values() if state != after[state["job"]]]
+    QueueEdit.objects.filter(author=author, made_at__lt=_oldest()).delete()
+    QueueEdit.objects.create(
+        author=author,
+        sentences=[change.by_name for change in changes],
+        before=changed,
+        after=[after[state["job"]] for state in changed],
+    )
+
+
+def last_undoable(user: User) -> QueueEdit | None:
+    """The author's newest edit that was not undone and is not too old; `undo` may still refuse it."""
+    return QueueEdit.objects.filter(author=user, undone_at=None, made_at__gte=_oldest()).first()
+
+
+@transaction.atomic
+def undo(user: User) -> list[Change]:
+    """Take back the author's last edit, all of it; the change of each job. Raises Refusal and changes nothing.
+
+    It is an edit like others: it has its events and the role must allow it. A place that is given back
+    counts as a move at this moment, so that what started because of the edit may be stopped again.
+    """
+    actor = f"{_ACTOR}{user.username}"
+    refuse_viewer(actor, user.role)
+    one_edit_at_a_time()
+    last = last_undoable(user)
+    if last is None:
+        minutes = round(settings.QUEUE_UNDO_SECONDS / 60)
+        raise Refusal(
+            f"you have made no edit that can be undone in the last {minutes} minutes", Code.CONFLICT
+        )
+    ids = [uuid.UUID(state["job"]) for state in last.before]
+    lock_attempts(ids)
+    jobs = lock_jobs(ids)
+    edit = Edit(actor, user.role, detail={"undoes": last.pk})
+    changes = []
+    for job_id, before, after in zip(ids, last.before, last.after, strict=True):
+        job = jobs.get(job_id)
+        _refuse_if_changed(job, before, after, last.made_at, edit)
+        assert job is not None
+        changes.append(Change(job, _restore(job, before, after, edit)))
+    QueueEdit.objects.filter(pk=last.pk).update(undone_at=timezone.now())
+    edit.announce()
+    return changes
+
+
+def _oldest() -> datetime:
+    return timezone.now() - timedelta(seconds=settings.QUEUE_UNDO_SECONDS)
+
+
+def _refuse_if_changed(job: Job | None, before: State, after: State, since: datetime, edit: Edit) -> None:
+    if job is None or job.state == JobState.ENDED:
+        raise Refusal(f"job {before['job'][:8]} has ended since then; nothing was undone", Code.ENDED)
+    refuse_strict(job, edit.actor, edit.role)
+    if state_of(job) != after:
+        other = Event.objects.filter(kind=Event.Kind.JOB, subject=str(job.pk), at__gt=since).last()
+        by = f" by {other.actor.removeprefix(_ACTOR)}" if other else ""
+        raise Refusal(
+            f"job {short(job.pk)} has been changed{by} since then; nothing was undone", Code.CONFLICT
+        )
+    if not ResourcePool.objects.filter(pk=before["pool"]).exists():
+        raise Refusal(
+            f"the resource pool of job {short(job.pk)} no longer exists; nothing was undone", Code.CONFLICT
+        )
+
+
+def _restore(job: Job, before: State, after: State, edit: Edit) -> str:
+    """Write what it was; what that is in words."""
+    fields = {
+        name: before[name] for name in ("priority", "weight", "position") if before[name] != after[name]
+    }
+    if before["moved_at"] != after["moved_at"]:
+        fields["moved_at"] = timezone.now()
+    words = [f"{name} {fields[name]:g} again" for name in ("priority", "weight") if name in fields]
+    if "position" in fields:
+        words.append("its former position")
+    if before["pool"] != after["pool"]:
+        pool = ResourcePool.objects.get(pk=before["pool"])
+        change_pool(job, pool, edit, **fields)
+        return f"it is back in resource pool {pool.name}" + (f", with {' and '.join(words)}" if words else "")
+    reason = Reason.MOVED if "position" in fields else None
+    reason = reason or (Reason.PRIORITY_SET if "priority" in fields else Reason.WEIGHT_SET)
+    save(job, edit, reason, **fields)
+    return f"it has {' and '.join(words)}"

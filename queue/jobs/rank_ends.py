@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from jobs import host_clock
 from jobs.models import Allocation, Member
 
 #: a host has fewer ranks; code that writes records of its own must not fill the row
@@ -20,7 +19,7 @@ def keep(member: Member, record: dict[str, Any], *, failed: bool) -> None:
     if len(member.rank_ends) >= RANK_ENDS_MAX:
         return
     end = _read(record)
-    at = host_clock.server_seconds(member, end.pop("t"))
+    at = member.server_seconds(end.pop("t"))
     member.rank_ends = [*member.rank_ends, {**end, "at": at, "failed": failed}]
     Member.objects.filter(pk=member.pk).update(rank_ends=member.rank_ends)
 

@@ -17,7 +17,6 @@ class RunSpec:
     unix_user: str
     user_data: dict[str, Any]
     checkpoint_storage: dict[str, Any]
-    grace_seconds: float | None
     trial: dict[str, Any] | None
     code: bytes
     #: from one sample of its hosts to the next; None takes the server's setting

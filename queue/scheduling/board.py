@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
-from scheduling import pairs
-from scheduling.bins import Bins
-from scheduling.host import Host
+from scheduling.host import Bins, Host, apart_of
 from scheduling.runs import HeldRun, Rules, stop_order
 from scheduling.world import Request, Snapshot
 
@@ -32,7 +30,7 @@ class Board:
         self.eased: list[int] = []  # host indexes, whenever more came free on one than is claimed there
         self.firm, self.soon, self.lendable = Bins(hosts, worst), Bins(hosts, worst), Bins(hosts, worst)
         self._place(runs)
-        self.apart = pairs.apart(snapshot.pool.bad_pairs)
+        self.apart = apart_of(snapshot.pool.bad_pairs)
 
     def _place(self, runs: list[HeldRun]) -> None:
         for run in runs:

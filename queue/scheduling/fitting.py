@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from scheduling import pairs
 from scheduling.board import Board
-from scheduling.host import Host
+from scheduling.host import Host, agreeable, meeting
 from scheduling.world import Request
 
 Parts = list[tuple[Host, int]]
@@ -70,9 +69,9 @@ def _can_meet(
         return candidates(cap, count) if count else []
     hosts = {host.view.id: host for host in candidates(cap, len(board.by_cap[cap]))}
     held = [host.view.id for host in others]
-    chosen = pairs.meeting(hosts, board.apart, held)
+    chosen = meeting(hosts, board.apart, held)
     if len(chosen) < count:
-        chosen = pairs.meeting(pairs.agreeable(hosts, board.apart), board.apart, held)
+        chosen = meeting(agreeable(hosts, board.apart), board.apart, held)
     return [hosts[host_id] for host_id in chosen[:count]]
 
 

@@ -2,18 +2,24 @@
 
 The queue is played forward some dozens of times: in each future, what runs ends at some moment of its range, what
 starts lasts some time of its range, and requests are placed in the order of the queue (`timeline`). The
-range is what most of these futures agree on. The work is bounded by counts, never by a clock.
+range is what most of these futures agree on. The work is bounded by counts, never by a clock; the same snapshot gives
+the same futures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, inf
+from itertools import accumulate
+from math import ceil, exp, inf, log
+from random import Random
+from statistics import NormalDist
 
-from scheduling.futures import futures
+from scheduling.durations import Z80, Span
+from scheduling.policy import Key
 from scheduling.reasons import NEVER, WaitCode, listed
-from scheduling.turns import Play
+from scheduling.timeline import Ask, Timeline
+from scheduling.turns import Newcomer, Play, Running
 from scheduling.world import Plan, Request, Snapshot
 
 #: waiting requests that get a forecast, the first in the queue
@@ -22,6 +28,20 @@ MOST_FORECASTS = 200
 TAIL = 0.1
 #: ranges grow by so much for what the futures leave out, more where others may stop what starts; set by replays
 WIDER, WIDER_WHERE_DISTURBED = 1.07, 1.17
+#: futures that are drawn, and the slots and requests in all of them together that bound their number
+MOST_FUTURES, FEWEST_FUTURES = 39, 9
+MOST_WORK = 160_000
+#: how long a run takes to save and stop, in seconds
+STOPPING: Span = (5.0, 120.0)
+#: shortest time that is drawn, in seconds
+LEAST = 1.0
+#: newcomers of one future, and for how many seconds ahead
+MOST_NEWCOMERS = 200
+HORIZON = 7 * 86400.0
+#: what has been here for a shorter time does not say how often its like comes
+LEAST_STAY = 60.0
+#: nor does what came within a shorter time than this
+LEAST_WINDOW = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,3 +123,174 @@ def _why(play: Play, request: Request) -> str:
         has = "has" if len(set(before)) == 1 else "have"
         return f"{listed(dict.fromkeys(before))} ahead of it {has} no time limit, and nothing similar has run here yet"
     return "running work leaves no space for it within the time that can be predicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Future:
+    """What one future draws. `soon`: when what is stopped now is gone. `ends`: seconds until each run ends by itself,
+    or has stopped if it is stopping. `lasts`: task id -> seconds that it runs once started."""
+
+    now: float
+    soon: float
+    ends: list[float]
+    lasts: dict[str, float]
+    newcomers: list[Newcomer]
+
+
+def futures(play: Play, now: float, recent: Sequence[Request]) -> dict[str, list[float]]:
+    """Task id -> its start in each future, infinite where it never starts. `recent`: see `forecast`."""
+    most = MOST_WORK // (sum(play.caps) + len(play.turns))
+    tenths = (most + 1) // 10  # so that a tenth of the futures lies below a whole one
+    count = max(FEWEST_FUTURES, min(MOST_FUTURES, 10 * tenths - 1))
+    draws = _Draws(count)
+    stops = draws.left(STOPPING)
+    ends = [draws.left(STOPPING if run.stopping else run.left) for run in play.runs]
+    lasts = {request.task_id: draws.lasts(request.lasts) for request in play.waiting}
+    newcomers = _Newcomers(play, now, recent)
+    starts: dict[str, list[float]] = {request.task_id: [] for request in play.waiting}
+    for number in range(count):
+        future = Future(
+            now,
+            soon=now + stops[number],
+            ends=[drawn[number] for drawn in ends],
+            lasts={task: drawn[number] for task, drawn in lasts.items()},
+            newcomers=newcomers.drawn(now),
+        )
+        for task, start in _played(play, future):
+            starts[task].append(start)
+    return starts
+
+
+def _played(play: Play, future: Future) -> Iterator[tuple[str, float]]:
+    """(task id, its start) of all that waits."""
+    come = list(future.newcomers)
+    timeline, until = _begun(play, future)
+    for key, turn in play.turns:
+        if isinstance(turn, Request):
+            ask = play.asks[turn.task_id]
+            _let_in(timeline, come, key, ask)
+            yield turn.task_id, timeline.place(ask, future.lasts[turn.task_id])
+        elif turn.stopping:
+            timeline.place(play.asks[turn.request.task_id], _rest(turn))
+        else:
+            task = turn.request.task_id
+            stopped = timeline.occupy(turn.parts, until[task])
+            if stopped < until[task]:
+                timeline.place(play.asks[task], until[task] - stopped)
+
+
+def _begun(play: Play, future: Future) -> tuple[Timeline, dict[str, float]]:
+    """The timeline as it is now, and task id -> when a run ends by itself."""
+    in_turn = {turn.request.task_id for _, turn in play.turns if isinstance(turn, Running)}
+    free = [[future.now] * count for count in play.free]
+    limits = play.limits()
+    until = {}
+    for run, left in zip(play.runs, future.ends, strict=True):
+        task = run.request.task_id
+        until[task] = end = future.now + left
+        gives_way = task in in_turn and not run.stopping
+        for host, count in run.parts.items():
+            free[host] += [future.soon if gives_way else end] * count
+        limit = play.asks[task].limit
+        if limit is not None and limit in limits:
+            limits[limit].held.append((end, run.request.slots))
+    return Timeline(future.now, future.soon, free, limits), until
+
+
+def _let_in(timeline: Timeline, come: list[Newcomer], key: Key, ask: Ask) -> None:
+    """A newcomer goes before those of lower standing that have not started when it comes.
+
+    It may stop one that runs instead; but that one then waits again, and goes before them all the same.
+    """
+    first: int | None = 0
+    while come and first is not None:
+        start = timeline.when(ask)
+        first = next((n for n, one in enumerate(come) if one.key < key and one.at < start), None)
+        if first is not None:
+            newcomer = come.pop(first)
+            timeline.place(newcomer.ask, newcomer.lasts, newcomer.at)
+
+
+def _rest(run: Running) -> float:
+    """How long a run that is stopped still takes when it goes on."""
+    return inf if run.left is None else sum(run.left) / 2
+
+
+def drawn(span: Span, place: float) -> float:
+    """Seconds; `place` 0 is the start of the range and 1 its end, on a logarithmic scale."""
+    first, last = log(max(LEAST, span[0])), log(max(LEAST, *span))
+    return exp(first + (last - first) * place)
+
+
+def _lately(recent: Sequence[Request], now: float) -> Iterator[tuple[Request, Span, float]]:
+    """(request, how long its like lasts, how often it comes in a second)."""
+    window = max(LEAST_WINDOW, now - min(request.submitted_at for request in recent))
+    return ((request, request.lasts, 1 / window) for request in recent if request.lasts is not None)
+
+
+def _here(play: Play, now: float) -> Iterator[tuple[Request, Span, float]]:
+    for request, left in (
+        *((run.request, run.left) for run in play.runs),
+        *((r, r.lasts) for r in play.waiting),
+    ):
+        if left is not None:
+            stays = max(LEAST_STAY, now - request.submitted_at + sum(left) / 2)
+            yield request, request.lasts or left, 1 / stays
+
+
+class _Newcomers:
+    """Work that goes before what waits now is submitted as often as its like must have been.
+
+    What came lately comes again at that rate. Where that is not told, what is here now must do: something that is
+    here for a time d, and is seen at any moment, comes once in d on average (Little's law).
+    """
+
+    def __init__(self, play: Play, now: float, recent: Sequence[Request]) -> None:
+        self._random = Random(0)
+        self._sources: list[tuple[Key, Ask, Span]] = []
+        rates: list[float] = []
+        for request, lasts, rate in _lately(recent, now) if recent else _here(play, now):
+            key = play.policy.turn_of_next(request)
+            if key < play.turns[-1][0] and play.is_of_its_kind(request):
+                self._sources.append((key, play.ask_of(request), lasts))
+                rates.append(rate)
+        self._rates = list(accumulate(rates))
+        self._rate = self._rates[-1] if self._rates else 0.0
+
+    def drawn(self, now: float) -> list[Newcomer]:
+        """Those of one more future, the next first."""
+        random, at, new = self._random, now, []
+        for number in range(MOST_NEWCOMERS if self._sources else 0):
+            at += random.expovariate(self._rate)
+            if at > now + HORIZON:
+                break
+            [(key, ask, lasts)] = random.choices(self._sources, cum_weights=self._rates)
+            place = (random.gauss(0, 1) / Z80 + 1) / 2
+            new.append(Newcomer((*key, number), ask, at, drawn(lasts, place)))
+        return new
+
+
+class _Draws:
+    """Draws from ranges that hold 80 %, spread evenly over the futures and shuffled for each range."""
+
+    def __init__(self, count: int) -> None:
+        self._random = Random(count)
+        parts = [(number + 0.5) / count for number in range(count)]
+        #: where a draw lies between the ends of its range (0 and 1), on a logarithmic scale
+        self._whole = [(NormalDist().inv_cdf(part) / Z80 + 1) / 2 for part in parts]
+        low, high = log(-log(0.9)), log(-log(0.1))
+        self._rest = [(log(-log(1 - part)) - low) / (high - low) for part in parts]
+
+    def lasts(self, span: Span | None) -> list[float]:
+        """Run times in seconds, one for each future: lognormal."""
+        return self._drawn(span, self._whole)
+
+    def left(self, span: Span | None) -> list[float]:
+        """What is left of a run: Weibull, since it may be over at once, which no lognormal time is."""
+        return self._drawn(span, self._rest)
+
+    def _drawn(self, span: Span | None, places: list[float]) -> list[float]:
+        if span is None:
+            return [inf] * len(places)
+        self._random.shuffle(places)
+        return [drawn(span, place) for place in places]

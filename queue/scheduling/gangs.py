@@ -20,11 +20,10 @@ from scheduling import fitting, reasons
 from scheduling.board import Board
 from scheduling.fitting import Parts, Shape
 from scheduling.host import Host
+from scheduling.making_room import Reserving, Stopping
 from scheduling.prospects import Prospects
 from scheduling.reasons import Reason
-from scheduling.reserving import Reserving
 from scheduling.runs import NO_RIGHTS, HeldRun, Rights, Rules, standing
-from scheduling.stopping import Stopping
 from scheduling.world import Release, Request, Snapshot, Start
 
 T = TypeVar("T")

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from scheduling import pairs, reasons
+from scheduling import reasons
 from scheduling.fitting import Shape
+from scheduling.host import agreeable, apart_of, meeting
 from scheduling.reasons import Reason
 from scheduling.world import HostView, Request, Snapshot
 
@@ -86,8 +87,8 @@ class Prospects:
             return None
         avoided = {host.id for host in self._avoided(shape)}
         hosts = {h.id: h for h in self._snapshot.hosts if h.off is None and h.id not in avoided}
-        apart = pairs.apart(bad)
-        left = pairs.meeting(pairs.agreeable(hosts, apart), apart)
+        apart = apart_of(bad)
+        left = meeting(agreeable(hosts, apart), apart)
         if _could(Counter(_usable(hosts[host_id]) for host_id in left), shape):
             return None
         known = [sorted(hosts[host_id].name for host_id in pair) for pair in bad if pair <= hosts.keys()]

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from scheduling.afterwards import applied, ended
 from scheduling.durations import ends_of, lasts_of
 from scheduling.forecast import forecast
-from scheduling.plan import decide
+from scheduling.plan import applied, decide, ended
 from scheduling.reasons import NEVER
 from scheduling.traces import TraceJob
 from scheduling.world import HostView, Plan, PoolView, Request, SlotView, Snapshot

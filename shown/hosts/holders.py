@@ -13,7 +13,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from hosts.models import Host
-from jobs import cleaning, idle_slots
+from jobs import cleaning, held_slots
 from jobs.models import Job, Member, SlotHold
 from jobs.states import MemberState
 from trainmaster.protocol import run_key
@@ -145,7 +145,7 @@ def without_slots(hosts: Sequence[Host]) -> dict[uuid.UUID, list[Holder]]:
 
 def idle() -> list[IdleGpus]:
     """The GPUs that runs hold and do not use, the longest idle first."""
-    rows = idle_slots.held().order_by("slot__idle_since", "slot__host__name", "slot__index")
+    rows = held_slots.held().order_by("slot__idle_since", "slot__host__name", "slot__index")
     fields = ["slot__host__name", "slot__index", "slot__idle_since", *_fields("member__")]
     found: dict[tuple[str, str], IdleGpus] = {}
     for host, slot, since, *rest in rows.values_list(*fields):

@@ -13,7 +13,7 @@ from django.db.models import Prefetch, QuerySet
 
 from hosts import registry
 from hosts.models import Host, Slot
-from jobs import idle_slots
+from jobs import held_slots
 from jobs.states import AllocationState
 from shown import words
 from shown.hosts import holders
@@ -53,7 +53,7 @@ class SlotRow:
     @property
     def idle_since(self) -> datetime | None:
         """Since when the run that holds it has left it idle."""
-        idle = self.hold and idle_slots.is_idle(self.slot.idle_since, self.hold.started_at)
+        idle = self.hold and held_slots.is_idle(self.slot.idle_since, self.hold.started_at)
         return self.slot.idle_since if idle else None
 
     @property

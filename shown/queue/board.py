@@ -14,7 +14,7 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 from hosts.models import ResourcePool
-from jobs import idle_slots, run_words
+from jobs import held_slots, phases
 from jobs.labels import label_of
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import JobState, Reason
@@ -214,7 +214,7 @@ def _note_slots(found: dict[uuid.UUID, BoardRow], holding: list[rows.JobRow]) ->
         f"{task}__job_id", f"{task}_id", f"{task}__trial__id", "slot__idle_since", "member__started_at"
     ):
         held[job_id] += 1
-        if idle_slots.is_idle(since, started):
+        if held_slots.is_idle(since, started):
             idle[job_id].append(f"/trials/{trial_id}/profiler" if trial_id else f"/commands/{task_id}")
     hosts = _hosts(runs)
     whom = _labels(run.stop_for_task for shown in holding for run in shown.runs)
@@ -229,7 +229,7 @@ def _note_slots(found: dict[uuid.UUID, BoardRow], holding: list[rows.JobRow]) ->
 
 
 def _note_state(row: BoardRow, runs: Sequence[rows.LiveAttempt], whom: dict[str, str]) -> None:
-    row.state = run_words.of_runs(runs)
+    row.state = phases.of_runs(runs)
     stopped = [run for run in runs if run.stop_kind]
     row.stops_for = next((whom[run.stop_for_task] for run in stopped if run.stop_for_task in whom), "")
     row.backfilled = all(run.on_sufferance for run in runs)

@@ -9,7 +9,7 @@ from django.db.models import Sum
 
 from dispatch.passes import last_plan
 from experiments.models import Experiment
-from jobs import queue_order, run_words
+from jobs import phases, queue_order
 from jobs.models import Allocation, Job, Task
 from jobs.states import AllocationState, JobState, TaskState
 
@@ -82,7 +82,7 @@ def facts_of(job: Job) -> Facts:
 def _state(job: Job, attempts: list[Allocation]) -> str:
     """A word of shown.words."""
     if attempts:
-        return run_words.of_runs(attempts)
+        return phases.of_runs(attempts)
     return "QUEUED" if job.state == JobState.ACTIVE else str(job.state)
 
 

@@ -13,7 +13,7 @@ from accounts.models import User
 from dispatch.passes import last_plan
 from experiments.models import Experiment
 from hosts.models import ResourcePool
-from jobs import run_words
+from jobs import phases
 from jobs.models import Allocation, Job, Task
 from jobs.states import AllocationState, TaskState
 from shown.queue import lines
@@ -81,10 +81,10 @@ class JobRow:
     @property
     def leaving(self) -> str | None:
         """`pausing`, `saving`, `1 of 20 stopping`; None while none of its runs leaves."""
-        words = [run_words.word(run) for run in self.runs if run_words.leaves(run)]
+        words = [phases.word(run) for run in self.runs if phases.leaves(run)]
         if not words:
             return None
-        word = run_words.together(words)
+        word = phases.together(words)
         return word if len(words) == len(self.runs) else f"{len(words)} of {len(self.runs)} {word}"
 
 

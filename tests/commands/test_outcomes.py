@@ -13,7 +13,7 @@ from commands.config import check
 from commands.models import Command
 from commands.states import CommandState
 from dispatch.passes import pool_pass
-from dispatch.runs import kinds, launch, settle, spec, time_limits
+from dispatch.runs import kinds, launch, settle, spec, stop
 from events.models import Event
 from hosts.pools import default_pool
 from jobs import transitions as jobs
@@ -116,7 +116,7 @@ def test_a_kill_stops_the_run_and_names_who_asked() -> None:
 def test_a_time_limit_is_a_failure_whatever_the_program_makes_of_the_signal() -> None:
     make_host("gpu1", 1)
     member = started(make_command(max_time="1s"))
-    time_limits.watch(timezone.now() + timedelta(seconds=2))
+    stop.watch_limits(timezone.now() + timedelta(seconds=2))
     command = exited(member, 0)
     assert (command.state, command.exit_code) == (CommandState.ERROR, 0)
     assert command.ending == "its time limit was reached (gpu1), exit code 0"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dispatch.ssh import server_key
-from dispatch.ssh.endpoints import Endpoint, Hop
+from dispatch.ssh.dialling import Endpoint, Hop
 from tests.rig import pace
 from tests.rig.ports import free_port
 

@@ -12,7 +12,7 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from dispatch.keeping import deletion
-from dispatch.passes import explain, pool_pass
+from dispatch.passes import pool_pass, preview
 from dispatch.runs import cleaning, intake, reconcile, settle
 from dispatch.watching import outsiders
 from events.models import Event
@@ -85,7 +85,7 @@ def experiment_of(member: Member) -> Experiment:
 
 def waits(experiment: Experiment) -> str:
     """All that keeps its trial waiting."""
-    found = explain.blockers(experiment.job, timezone.now())[trial_of(experiment).task_id]
+    found = preview.blockers(experiment.job, timezone.now())[trial_of(experiment).task_id]
     return "; ".join(reason.sentence for reason in found)
 
 

@@ -11,7 +11,7 @@ from django.conf import LazySettings
 
 from dispatch.ssh import connections, server_key
 from dispatch.ssh.contact_errors import HostKeyChanged, HostKeyUnknown, LoginRefused, SshBusy, Unreachable
-from dispatch.ssh.endpoints import Endpoint, Hop
+from dispatch.ssh.dialling import Endpoint, Hop
 from dispatch.ssh.ssh_session import execute
 from tests.dispatch.sshd import Sshd, wait_until
 from tests.rig.ports import free_port

@@ -17,7 +17,7 @@ import experiments.detached
 from dispatch import tasks
 from dispatch.runs import detached, reconcile
 from dispatch.ssh import dialling, remote
-from dispatch.ssh.endpoints import endpoint_of
+from dispatch.ssh.dialling import endpoint_of
 from dispatch.watching import idle_services, probing
 from events import presence
 from events.models import Event, Presence

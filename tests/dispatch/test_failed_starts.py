@@ -6,7 +6,7 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
-from dispatch.passes import explain, pool_pass
+from dispatch.passes import pool_pass, preview
 from dispatch.runs import launch, settle
 from dispatch.ssh.contact_errors import LoginRefused, RemoteError, Unreachable, VerbFailed
 from events.models import Event
@@ -49,7 +49,7 @@ def state_of(experiment: Experiment) -> str:
 
 
 def sentences(experiment: Experiment) -> str:
-    (reasons,) = explain.blockers(experiment.job, timezone.now()).values()
+    (reasons,) = preview.blockers(experiment.job, timezone.now()).values()
     return " ".join(reason.sentence for reason in reasons)
 
 

@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from dispatch import host_tasks, tasks
+from dispatch import tasks
 from dispatch.passes import pool_pass
 from hosts.pools import default_pool
 from notifications import outbox
@@ -21,9 +21,9 @@ STATEMENTS: list[tuple[Callable[[], Any], int]] = [
     (tasks.tick, 1),
     (notifications.look, 2),
     (tasks.stop_unused, 1),
-    (host_tasks.keep_tunnels, 1),
+    (tasks.keep_tunnels, 1),
     # its stamp, what is forgotten (2), who is due, who may be lost (whether this server is whole, then which)
-    (host_tasks.probe_all, 7),
+    (tasks.probe_all, 7),
     (
         tasks.sweep,
         7,

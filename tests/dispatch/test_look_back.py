@@ -10,7 +10,7 @@ from dispatch.keeping import pool_history
 from dispatch.tasks import look_back
 from dispatch.watching import idle_gpus
 from hosts.models import Slot
-from jobs import idle_slots
+from jobs import held_slots
 from jobs.models import Member, PoolCount, SlotHold
 from jobs.states import MemberState
 from metrics import sample_intake
@@ -43,17 +43,17 @@ def test_a_gpu_that_is_held_and_idle_is_marked_until_it_works_or_is_given_back()
     ship(member, 660, a=0.0, b=80.0)
     now = timezone.now()
     assert idle_gpus.look(now) == 1
-    (hold,) = idle_slots.held().select_related("slot")
+    (hold,) = held_slots.held().select_related("slot")
     since = hold.slot.idle_since
     assert hold.slot.uuid == "a" and since is not None
     assert abs((now - since).total_seconds() - 600) < 1
-    assert idle_slots.of_task(member.allocation.task_id) == 1
+    assert held_slots.of_task(member.allocation.task_id) == 1
     assert idle_gpus.look(now + timedelta(seconds=30)) == 0  # still idle, since the same time
     Member.objects.filter(pk=member.pk).update(started_at=now)  # another run has it now
-    assert not idle_slots.held().exists()
+    assert not held_slots.held().exists()
     Member.objects.filter(pk=member.pk).update(started_at=now - timedelta(hours=1))
     ship(member, 10, a=30.0, b=80.0)
-    assert idle_gpus.look(timezone.now()) == 1 and not idle_slots.held().exists()
+    assert idle_gpus.look(timezone.now()) == 1 and not held_slots.held().exists()
 
 
 def test_of_gpus_that_nobody_measures_nothing_is_said_and_the_look_can_be_off(settings: LazySettings) -> None:

@@ -13,10 +13,9 @@ from dispatch.watching import probing
 from events.models import Event
 from hosts.models import Host, PoolChange, Slot
 from hosts.pools import default_pool
-from jobs import transitions
 from tests.dispatch.test_probing import ready_host, rest
 from tests.rig import hosts as rig
-from tests.rig.world import members_of, submit_experiment, trial_of
+from tests.rig.world import assigned, members_of, submit_experiment, trial_of
 
 pytestmark = [
     pytest.mark.hosts,
@@ -110,7 +109,7 @@ def test_a_run_of_this_server_is_nobody_from_outside_and_one_of_another_server_i
     machine: Machine, marker: str
 ) -> None:
     experiment = submit_experiment()
-    transitions.assign(
+    assigned(
         task_id=trial_of(experiment).task_id,
         placement=[(machine.row.pk, [machine.row.slots.get(index=0).pk])],
         on_sufferance=False,

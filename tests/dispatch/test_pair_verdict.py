@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from dispatch.watching import pair_verdict
-from dispatch.watching.pair_networks import advice, common
-from dispatch.watching.pair_verdict import Side
+from dispatch.watching.pair_verdict import Side, advice, common
 from hosts.models import Host, PairCheck
 
 

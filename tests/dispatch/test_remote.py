@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from django.db import transaction
 
-from dispatch.ssh import bundle_push, local, remote
+from dispatch.ssh import local, remote
 from hosts.models import Host
 from hosts.pools import default_pool
 from tests.dispatch.sshd import Sshd
@@ -39,16 +39,18 @@ def host(request: pytest.FixtureRequest, tmp_path: Path) -> Host:
 def test_a_host_without_the_bundle_gets_it_and_answers(host: Host, tmp_path: Path) -> None:
     answer = remote.verb(host, "status", {})
     assert answer["runs"] == {} and answer["boot_id"]
-    assert (tmp_path / "work/bundle" / bundle_push.current().sha256 / "trainmaster/host/__main__.py").exists()
+    assert (
+        tmp_path / "work/bundle" / remote.current_bundle().sha256 / "trainmaster/host/__main__.py"
+    ).exists()
     host.refresh_from_db()
     assert host.contact == Host.Contact.REACHABLE and host.boot_id == answer["boot_id"] and host.last_seen_at
 
 
 def test_pushes_at_the_same_time_harm_nobody(host: Host, tmp_path: Path) -> None:
-    push = [lambda: bundle_push.push(host, remote.python_of(host), remote.shell)] * 4
+    push = [lambda: remote.push(host)] * 4
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(lambda one: one(), push))) == 1
-    assert [path.name for path in (tmp_path / "work/bundle").iterdir()] == [bundle_push.current().sha256]
+    assert [path.name for path in (tmp_path / "work/bundle").iterdir()] == [remote.current_bundle().sha256]
 
 
 def test_a_verb_that_refuses_gives_its_code_and_sentence(host: Host) -> None:

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from dispatch import tasks
 from dispatch.going_on import going_on
-from dispatch.runs import reconcile, time_limits
+from dispatch.runs import reconcile, stop
 from hosts import registry
 from hosts.models import Host
 from jobs import transitions
@@ -52,7 +52,7 @@ def stop_kind(allocation_id: str) -> str:
 def test_the_limit_of_the_others_is_watched(two: tuple[str, str]) -> None:
     Allocation.objects.update(started_at=timezone.now() - timedelta(hours=5))
     breaks("jobs_allocation", two[0])
-    time_limits.watch(timezone.now())
+    stop.watch_limits(timezone.now())
     assert [stop_kind(each) for each in two] == [StopKind.NONE, StopKind.PREEMPT]
 
 

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from accounts.refusals import Refusal
 from dispatch.passes import pool_pass
-from dispatch.runs import intake, settle, stop, time_limits
+from dispatch.runs import intake, settle, stop
 from events.models import Event
 from experiments import failures
 from experiments import transitions as experiments
@@ -64,11 +64,11 @@ def test_it_is_warned_once_ahead_of_its_limit(settings: LazySettings) -> None:
     settings.TIME_WARNING_SECONDS = 600
     experiment = running()
     ran(experiment, 3.5)
-    time_limits.watch(timezone.now())
+    stop.watch_limits(timezone.now())
     assert attempt_of(experiment).time_warned_at is None
     ran(experiment, 3.9)
-    time_limits.watch(timezone.now())
-    time_limits.watch(timezone.now())
+    stop.watch_limits(timezone.now())
+    stop.watch_limits(timezone.now())
     warned = Event.objects.filter(reason=Reason.TIME_NEARLY_UP)
     assert [said.text for event in warned if (said := sentence(event))] == [
         "Run 1 has 6 min left of its time limit of 4 h; it will then be stopped."
@@ -79,7 +79,7 @@ def test_it_is_warned_once_ahead_of_its_limit(settings: LazySettings) -> None:
 def test_at_its_limit_it_may_save_and_is_then_over_without_a_restart(settings: LazySettings) -> None:
     experiment = running()
     ran(experiment, 4)
-    time_limits.watch(timezone.now())
+    stop.watch_limits(timezone.now())
     attempt = attempt_of(experiment)
     assert attempt.stop_kind == StopKind.PREEMPT and attempt.stop_reason == Reason.TIME_LIMIT
     assert attempt.stop_save_seconds == settings.TIME_LIMIT_SAVE_SECONDS
@@ -102,15 +102,15 @@ def test_what_is_being_preempted_has_at_its_limit_no_longer_to_save_than_others(
     transitions.request_stop(key, StopKind.PREEMPT, reason=Reason.PREEMPTED, actor="server")
     told(experiment)
     patient = attempt_of(experiment).stop_deadline_at
-    time_limits.watch(timezone.now())
+    stop.watch_limits(timezone.now())
     assert patient and attempt_of(experiment).stop_deadline_at == patient, "its time is not up"
     ran(experiment, 4)
-    time_limits.watch(timezone.now())
+    stop.watch_limits(timezone.now())
     shortened = attempt_of(experiment)
     assert shortened.stop_deadline_at is not None and shortened.stop_reason == Reason.PREEMPTED
     left = shortened.stop_deadline_at - timezone.now()
     assert left <= timedelta(seconds=settings.TIME_LIMIT_SAVE_SECONDS)
-    time_limits.watch(timezone.now())
+    stop.watch_limits(timezone.now())
     assert attempt_of(experiment).stop_deadline_at == shortened.stop_deadline_at, "nor is it ever put off"
     assert Event.objects.filter(subject=key, reason=Reason.TIME_LIMIT).count() == 1
     transitions.preempt_acknowledged(key)
@@ -121,7 +121,7 @@ def test_what_is_being_preempted_has_at_its_limit_no_longer_to_save_than_others(
 def test_what_does_not_save_in_time_is_stopped() -> None:
     experiment = running()
     ran(experiment, 4)
-    time_limits.watch(timezone.now())
+    stop.watch_limits(timezone.now())
     Allocation.objects.update(stop_deadline_at=timezone.now() - timedelta(seconds=1))
     assert stop.escalate() == 1
     assert attempt_of(experiment).stop_kind == StopKind.STOP
@@ -133,7 +133,7 @@ def test_what_does_not_save_in_time_is_stopped() -> None:
 def test_what_ends_by_itself_at_the_last_moment_is_completed() -> None:
     experiment = running()
     ran(experiment, 4)
-    time_limits.watch(timezone.now())
+    stop.watch_limits(timezone.now())
     end(experiment)
     assert trial_of(experiment).state == TrialState.COMPLETED
 
@@ -148,10 +148,10 @@ def test_the_limit_is_of_all_attempts_together() -> None:
     start(experiment)
     assert attempt_of(experiment).number == 2
     ran(experiment, 0.5)
-    time_limits.watch(timezone.now())
+    stop.watch_limits(timezone.now())
     assert not attempt_of(experiment).stop_kind
     ran(experiment, 1.01)
-    time_limits.watch(timezone.now())
+    stop.watch_limits(timezone.now())
     assert attempt_of(experiment).stop_reason == Reason.TIME_LIMIT
 
 
@@ -167,7 +167,7 @@ def test_a_failure_at_its_limit_is_not_tried_again() -> None:
 def test_nothing_is_watched_without_a_limit_and_a_pool_may_give_one() -> None:
     free = running(max_time=None)
     ran(free, 10_000)
-    time_limits.watch(timezone.now())
+    stop.watch_limits(timezone.now())
     assert not attempt_of(free).stop_kind
     ResourcePool.objects.update(default_max_time_seconds=60, longest_max_time_seconds=3600)
     assert trial_of(submit_experiment()).task.max_time_seconds == 60

@@ -14,7 +14,7 @@ from django.conf import LazySettings
 from django.utils import timezone
 
 from dispatch.ssh import connections, remote, server_key, server_route, tunnel
-from dispatch.ssh.endpoints import endpoint_of
+from dispatch.ssh.dialling import endpoint_of
 from dispatch.watching import admission
 from hosts import registry
 from hosts.models import Host, TunnelLease

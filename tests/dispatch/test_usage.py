@@ -6,17 +6,16 @@ import pytest
 from django.utils import timezone
 
 from accounts.refusals import Refusal
-from dispatch.keeping import deletion, usage, usage_periods
-from dispatch.keeping.usage_periods import Periods
+from dispatch.keeping import deletion, usage
+from dispatch.keeping.usage import Periods
 from dispatch.runs import settle
 from experiments.models import Experiment
 from experiments.states import ExperimentState
 from hosts.models import Host, Slot
 from hosts.pools import default_pool
-from jobs import transitions
 from jobs.models import Allocation, Job, Member, SlotHold, UsageRecord
 from jobs.states import MemberState
-from tests.rig.world import make_host, make_user, submit_experiment, trial_of
+from tests.rig.world import assigned, make_host, make_user, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
@@ -37,7 +36,7 @@ def held(
     rows = [make_host(f"{name}-{index}-{Host.objects.count()}", slots) for index in range(hosts)]
     placement = [(row.pk, list(Slot.objects.filter(host=row).values_list("pk", flat=True))) for row in rows]
     task = trial_of(experiment).task
-    allocation = transitions.assign(task_id=task.pk, placement=placement, on_sufferance=False, actor="test")
+    allocation = assigned(task_id=task.pk, placement=placement, on_sufferance=False, actor="test")
     Allocation.objects.filter(pk=allocation.pk).update(assigned_at=hours(began))
     return allocation
 
@@ -54,7 +53,7 @@ def ended(allocation: Allocation, *ends: float) -> None:
 
 
 def on(day: str, to: str = "") -> Periods:
-    return usage_periods.between("day", day, to or day, most=31)
+    return usage.between("day", day, to or day, most=31)
 
 
 def test_an_attempt_that_ends_leaves_what_each_of_its_members_held() -> None:
@@ -78,7 +77,7 @@ def test_time_is_cut_at_midnight_and_at_what_was_asked_for() -> None:
     assert [day.unlabeled for day in days] == [day.seconds for day in days]
     (row,) = usage.held(hours(1), hours(2), limit=10)
     assert (row.seconds, row.started_at, row.ended_at) == (HOUR, hours(-2), hours(30))
-    months = usage.sums(usage_periods.between("month", "2026-02", "2026-03-31", most=2))
+    months = usage.sums(usage.between("month", "2026-02", "2026-03-31", most=2))
     assert [(month.period, month.seconds) for month in months] == [("2026-02", 0.0), ("2026-03", 32 * HOUR)]
 
 
@@ -86,7 +85,7 @@ def test_what_still_holds_slots_counts_up_to_now_and_once_when_it_ends() -> None
     allocation = held(slots=2)
     began = timezone.now() - timedelta(minutes=1)
     Allocation.objects.filter(pk=allocation.pk).update(assigned_at=began)
-    periods = usage_periods.latest("day", 2, timezone.now())
+    periods = usage.latest("day", 2, timezone.now())
 
     def seconds() -> float:
         return sum(day.seconds for day in usage.sums(periods))
@@ -126,8 +125,8 @@ def test_pages_of_what_was_held_follow_each_other_without_gap_or_repeat() -> Non
 
 def test_the_last_days_and_months_end_with_the_present_one() -> None:
     now = datetime(2026, 1, 15, 23, 59, tzinfo=UTC)
-    assert usage_periods.latest("day", 3, now).names == ["2026-01-13", "2026-01-14", "2026-01-15"]
-    assert usage_periods.latest("month", 3, now).names == ["2025-11", "2025-12", "2026-01"]
+    assert usage.latest("day", 3, now).names == ["2026-01-13", "2026-01-14", "2026-01-15"]
+    assert usage.latest("month", 3, now).names == ["2025-11", "2025-12", "2026-01"]
 
 
 @pytest.mark.parametrize(
@@ -139,6 +138,6 @@ def test_the_last_days_and_months_end_with_the_present_one() -> None:
         ("day", "2026-01-01", "2026-02-01", "Found 32 days, allowed: at most 31."),
     ],
 )
-def test_a_wrong_period_is_a_sentence(unit: usage_periods.Unit, first: str, last: str, sentence: str) -> None:
+def test_a_wrong_period_is_a_sentence(unit: usage.Unit, first: str, last: str, sentence: str) -> None:
     with pytest.raises(Refusal, match=sentence):
-        usage_periods.between(unit, first, last, most=31)
+        usage.between(unit, first, last, most=31)

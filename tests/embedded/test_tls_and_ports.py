@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from dispatch.ssh.addresses import server_address
+from dispatch.ssh.server_route import server_address
 from embedded import ports, tls
 from hosts.models import Host
 from tests.rig import parts

@@ -32,7 +32,7 @@ from experiments.states import (
 )
 from hosts import transitions as hosts
 from hosts.states import ADMISSION_STEPS, CONTACT_STEPS, Admission, Contact
-from jobs import allocation_events
+from jobs import job_transitions
 from jobs import transitions as jobs
 from jobs.models import Job, Task
 from jobs.states import (
@@ -112,7 +112,7 @@ KINDS = {
     "allocation": Kind(
         AllocationState, ALLOCATION_STEPS,
         lambda: make_gang()[0].allocation,
-        lambda row, to: allocation_events.step_allocation(row, to, Reason.COMPLETED, "user:ada"),
+        lambda row, to: job_transitions.step_allocation(row, to, Reason.COMPLETED, "user:ada"),
     ),
     "admission": Kind(
         Admission, ADMISSION_STEPS,

@@ -11,7 +11,7 @@ from django.db import OperationalError, connection, transaction
 from accounts.models import User
 from accounts.refusals import Refusal
 from dispatch import tasks
-from dispatch.keeping import checkpoint_files
+from dispatch.keeping import deletion
 from experiments import checkpoint_deletion, checkpoints, sources, stored_files, transitions
 from experiments.keeping import Policy
 from experiments.models import Checkpoint, Experiment, Trial
@@ -206,7 +206,7 @@ def test_a_deletion_waits_for_its_storage_with_a_sentence_and_goes_on(
     away = {"type": "shared_fs", "host_path": "/away"}
     Checkpoint.objects.filter(pk=row.pk).update(storage=away)
     checkpoint_deletion.delete([row.pk], actor="user:ada")
-    checkpoint_files.remove_due(20)
+    deletion.remove_due(20)
     row.refresh_from_db()
     assert row.state == CheckpointState.DELETING
     assert row.deletion_waits_for

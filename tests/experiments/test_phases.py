@@ -9,7 +9,7 @@ from experiments.models import Experiment, Trial
 from jobs import transitions
 from jobs.models import Allocation
 from jobs.states import Reason, StopKind
-from tests.rig.world import make_host, submit_experiment, trial_of
+from tests.rig.world import assigned, make_host, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
@@ -34,7 +34,7 @@ def attempt() -> tuple[Experiment, Allocation]:
     host, experiment = make_host("gpu1", 1), submit_experiment()
     assert seen(experiment) == {"QUEUED"}
     slots = [slot.pk for slot in host.slots.all()]
-    allocation = transitions.assign(
+    allocation = assigned(
         task_id=trial_of(experiment).task_id,
         placement=[(host.pk, slots)],
         on_sufferance=False,

@@ -10,7 +10,7 @@ from dispatch.passes import survey
 from dispatch.passes.apply import apply
 from hosts import pool_edits, registry
 from hosts.models import Host, Slot
-from jobs import queue_edits, slot_switch
+from jobs import held_slots, queue_edits
 from jobs.models import Allocation, Job, Task
 from jobs.queue_edits import Update
 from scheduling.plan import decide
@@ -44,7 +44,7 @@ def host_moved() -> None:
 
 
 def slot_disabled() -> None:
-    slot_switch.disable(Slot.objects.first().pk, drain=True, actor="user:root")  # type: ignore[union-attr]
+    held_slots.disable(Slot.objects.first().pk, drain=True, actor="user:root")  # type: ignore[union-attr]
 
 
 def put_off() -> None:

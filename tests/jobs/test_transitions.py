@@ -4,10 +4,10 @@ import pytest
 
 from events.models import Event
 from hosts.models import PoolChange, Slot
-from jobs import transitions
+from jobs import assigning, transitions
 from jobs.models import Allocation, FirstStart, Member, PortLease, SlotHold, Task
 from jobs.states import AllocationState, MemberState, Reason, StopKind, TaskState
-from tests.rig.world import make_host, submit_experiment, trial_of
+from tests.rig.world import assigned, make_host, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 def assign(task: Task, host_slots: int = 2) -> Allocation:
     host = make_host(f"gpu-{task.pk[:6]}-{Slot.objects.count()}", host_slots)
     slots = list(host.slots.values_list("pk", flat=True))[: task.slots]
-    return transitions.assign(
+    return assigned(
         task_id=task.pk,
         placement=[(host.pk, slots)],
         on_sufferance=False,
@@ -36,7 +36,7 @@ def test_an_assigned_task_holds_its_slots_and_ports_and_leaves_events() -> None:
 def test_a_task_is_assigned_once() -> None:
     task = trial_of(submit_experiment()).task
     assign(task)
-    with pytest.raises(transitions.Stale):
+    with pytest.raises(assigning.Stale):
         assign(task)
     assert Allocation.objects.count() == 1
 
@@ -61,8 +61,8 @@ def test_a_slot_is_given_once_and_the_loser_leaves_nothing() -> None:
     assign(first)
     taken = SlotHold.objects.values_list("slot_id", flat=True)
     host = Slot.objects.get(pk=taken[0]).host
-    with pytest.raises(transitions.Stale):
-        transitions.assign(
+    with pytest.raises(assigning.Stale):
+        assigned(
             task_id=second.pk,
             placement=[(host.pk, list(taken))],
             on_sufferance=False,

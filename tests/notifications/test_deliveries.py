@@ -16,7 +16,6 @@ from dispatch.runs import log_policies
 from events.models import Event
 from events.record import record
 from experiments.models import Experiment
-from jobs import transitions
 from jobs.models import Task
 from jobs.states import Reason
 from logs import alerts
@@ -26,7 +25,7 @@ from notifications.models import Cursor, Delivery, Rule
 from notifications.sealed import opened
 from tests.rig.endings import ended
 from tests.rig.receiver import Receiver, running_receiver
-from tests.rig.world import make_host, make_user, submit_experiment, trial_of
+from tests.rig.world import assigned, make_host, make_user, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
@@ -243,7 +242,7 @@ def test_lines_that_a_rule_looks_for_are_found_in_trials_that_it_is_about(
         host = make_host(f"of-{name}", slots=1)
         task = trial_of(submit_experiment(owner=make_user(name))).task_id
         place = [(host.pk, [host.slots.get().pk])]
-        members[name] = transitions.assign(
+        members[name] = assigned(
             task_id=task, placement=place, on_sufferance=False, actor="test"
         ).members.get()
     [block] = blocks_of([NewLine(0.0, 0, "stdout", "INFO", "step 9: loss is nan")])

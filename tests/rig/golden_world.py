@@ -26,6 +26,7 @@ from metrics import profiler_batches, sample_intake, timing_intake
 from metrics.profiler_batches import SYSTEM, Batch, Labels
 from notifications import outbox
 from tests.rig.api import Api, uploaded
+from tests.rig.world import assigned
 from webui.api.examples import BODIES
 
 #: when things happened that no answer compares with the present
@@ -200,7 +201,7 @@ def _known(world: World, experiment: Experiment) -> None:
 
 def _start(task_id: str, slot: Slot) -> Allocation:
     """An attempt of the task that runs on the slot."""
-    allocation = transitions.assign(
+    allocation = assigned(
         task_id=task_id, placement=[(slot.host_id, [slot.pk])], on_sufferance=False, actor="scheduler"
     )
     member = allocation.members.get()

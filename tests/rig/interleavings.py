@@ -26,7 +26,7 @@ from dispatch import tasks
 from dispatch.passes import pool_pass
 from dispatch.runs import intake, launch, reconcile, stop
 from dispatch.runs.stop import RESEND_SECONDS
-from dispatch.ssh import remote, side_by_side
+from dispatch.ssh import remote, threads
 from dispatch.watching import probing
 from events import announce, presence
 from events.models import Lease, Presence
@@ -93,8 +93,8 @@ class Interleavings(HeldAgainstHosts):
         for target, name, value in (
             (announce, "_publish", self._publish),
             (remote, "_verb", self._verb),
-            (side_by_side, "ThreadPoolExecutor", InTurn),
-            (side_by_side, "connection", mock.Mock()),  # which threads close
+            (threads, "ThreadPoolExecutor", InTurn),
+            (threads, "connection", mock.Mock()),  # which threads close
         ):
             self._patches.enter_context(mock.patch.object(target, name, value))
         self._patches.enter_context(connection.execute_wrapper(self._execute))

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from scheduling import afterwards
-from scheduling.plan import decide
+from scheduling.plan import applied, decide, ended
 from scheduling.reasons import Reason
 from scheduling.world import HostView, Placement, Plan, PoolView, Request, SlotView, Snapshot
 
@@ -123,7 +122,7 @@ class World:
         self.plan = decide(snapshot)
         check(snapshot, self.plan)
         self.released += [release.task_id for release in self.plan.releases]
-        self._snapshot = afterwards.applied(snapshot, self.plan)
+        self._snapshot = applied(snapshot, self.plan)
         return self.plan
 
     def place(
@@ -131,7 +130,7 @@ class World:
     ) -> None:
         """It runs, whoever decided that."""
         self.edit(label, running=Placement(f"{label}.0", slots, started_at, **fields))
-        self._snapshot = afterwards.ended(self.snapshot, [], False, self.now)
+        self._snapshot = ended(self.snapshot, [], False, self.now)
 
     @property
     def stopping(self) -> dict[str, str | None]:
@@ -146,7 +145,7 @@ class World:
         """What was stopped (all, or these) has ended and waits again; whether there was any."""
         over = [self[label].running for label in labels or self.stopping]
         ids = [running.allocation_id for running in over if running is not None]
-        self._snapshot = afterwards.ended(self.snapshot, ids, waits_again, self.now)
+        self._snapshot = ended(self.snapshot, ids, waits_again, self.now)
         return bool(ids)
 
     def settle(self) -> None:
@@ -161,7 +160,7 @@ class World:
         """These runs end for good."""
         over = [r.running.allocation_id for r in self._snapshot.requests if r.running and r.task_id in labels]
         assert len(over) == len(labels)
-        self._snapshot = afterwards.ended(self.snapshot, over, False, self.now)
+        self._snapshot = ended(self.snapshot, over, False, self.now)
 
     def cancel(self, label: str) -> None:
         left = tuple(r for r in self._snapshot.requests if r.task_id != label)

@@ -1,5 +1,7 @@
 """Rows for tests of the queue: a pool with hosts that answer, people, and experiments submitted the real way."""
 
+import uuid
+from collections.abc import Sequence
 from datetime import timedelta
 
 from django.utils import timezone
@@ -13,6 +15,7 @@ from experiments.config import parse
 from experiments.models import Experiment, Project, Trial
 from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import default_pool
+from jobs import assigning
 from jobs.models import Allocation, Member
 from submissions import contexts
 
@@ -104,3 +107,17 @@ def attempt_of(experiment: Experiment) -> Allocation:
 
 def members_of(experiment: Experiment) -> list[Member]:
     return list(attempt_of(experiment).members.order_by("index"))
+
+
+def assigned(
+    *,
+    task_id: str,
+    placement: Sequence[tuple[uuid.UUID, Sequence[int]]],
+    on_sufferance: bool,
+    actor: str,
+) -> Allocation:
+    """The attempt of one assignment. Raises Stale, having changed nothing, if an edit or another attempt came first."""
+    made = assigning.assign_all([assigning.Assignment(task_id, placement, on_sufferance)], actor=actor)
+    if not made:
+        raise assigning.Stale(f"task {task_id} is no longer waiting for slots, or its host has no free port")
+    return made[0]

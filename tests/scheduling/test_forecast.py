@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.afterwards import applied
 from scheduling.forecast import MOST_FORECASTS, Forecast, forecast
-from scheduling.plan import decide
+from scheduling.plan import applied, decide
 from scheduling.reasons import NEVER
 from scheduling.world import HostView, PoolView, Request, Snapshot
 from tests.rig.pool_worlds import host

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scheduling import afterwards
-from scheduling.plan import decide
+from scheduling.plan import applied, decide, ended
 from scheduling.reasons import WaitCode
 from scheduling.world import PoolView, Request, Snapshot
 from tests.rig.pool_worlds import World, host
@@ -82,7 +81,7 @@ def test_gangs_start_whole_or_not_at_all_on_whole_hosts_of_equal_size(
 @given(seed=SEEDS, pool=ANY_POOL)
 def test_a_plan_applied_twice_changes_nothing(seed: int, pool: dict[str, Any]) -> None:
     snapshot, plan = planned(seed, pool)
-    again = decide(afterwards.applied(snapshot, plan))
+    again = decide(applied(snapshot, plan))
     assert (again.starts, again.releases) == ((), ())
 
 
@@ -167,7 +166,7 @@ def test_nothing_is_stopped_in_vain(seed: int, pool: dict[str, Any]) -> None:
     snapshot = world.snapshot
     stopping = [r.running.allocation_id for r in snapshot.requests if r.running and r.running.stopping]
     # for good: what was stopped and stands before whom others are stopped for would come back and go first
-    after = decide(afterwards.ended(snapshot, stopping, False, world.now))
+    after = decide(ended(snapshot, stopping, False, world.now))
     assert {release.for_task_id for release in plan.releases} <= {start.task_id for start in after.starts}
 
 
@@ -181,7 +180,7 @@ def test_no_run_is_stopped_that_could_have_gone_on(seed: int) -> None:
         releases = decide(alone).releases
         stopped = {release.allocation_id for release in releases}
         for spared in stopped if len(stopped) > 1 and request.single_host else ():
-            left = afterwards.ended(alone, stopped - {spared}, False, world.now)
+            left = ended(alone, stopped - {spared}, False, world.now)
             assert request.task_id not in {start.task_id for start in decide(left).starts}
 
 
@@ -192,7 +191,7 @@ def waiting(world: World) -> list[Request]:
 def only(snapshot: Snapshot, request: Request) -> Snapshot:
     """What runs, all of it for good, and this request."""
     stopping = [r.running.allocation_id for r in snapshot.requests if r.running and r.running.stopping]
-    calm = afterwards.ended(snapshot, stopping, False, snapshot.now)
+    calm = ended(snapshot, stopping, False, snapshot.now)
     requests = tuple(r for r in calm.requests if r.running is not None or r.task_id == request.task_id)
     return replace(calm, requests=requests)
 
@@ -210,7 +209,7 @@ def test_a_higher_priority_never_waits_for_a_lower_one_that_would_do(seed: int) 
             if r.running and r.preemptible and r.priority > request.priority and r.job_id != request.job_id
             if not held_for_good(snapshot, r)
         ]
-        free = decide(afterwards.ended(snapshot, lower, False, snapshot.now))
+        free = decide(ended(snapshot, lower, False, snapshot.now))
         if request.task_id in {start.task_id for start in free.starts}:
             plan = decide(snapshot)
             helped = {release.for_task_id for release in plan.releases}

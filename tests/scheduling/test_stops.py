@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling import afterwards
-from scheduling.plan import decide
+from scheduling.plan import decide, ended
 from scheduling.runs import standing
 from scheduling.world import Plan, Request, Snapshot
 from tests.rig.full_pools import MIXED, full_pool, newcomer
@@ -151,7 +150,7 @@ def test_no_stop_is_needless(seed: int, pool: dict[str, Any]) -> None:
     for snapshot, request, plan in first_sight(seed, pool):
         stopped = {release.allocation_id for release in plan.releases}
         for spared in stopped:
-            left = afterwards.ended(snapshot, stopped - {spared}, False, snapshot.now)
+            left = ended(snapshot, stopped - {spared}, False, snapshot.now)
             assert request.task_id not in started(decide(left))
 
 
@@ -164,7 +163,7 @@ def test_who_could_start_if_all_whom_it_may_stop_were_gone_is_helped(seed: int, 
             for r in snapshot.requests
             if r.running is not None and may_stop(request, r)
         ]
-        if request.task_id in started(decide(afterwards.ended(snapshot, over, False, snapshot.now))):
+        if request.task_id in started(decide(ended(snapshot, over, False, snapshot.now))):
             assert request.task_id in started(plan) | helped(plan)
 
 

@@ -10,7 +10,7 @@ from rest_framework.request import Request
 
 from hosts import registry
 from hosts.models import Host, Slot
-from jobs import slot_switch
+from jobs import held_slots
 from shown.hosts import rows
 from shown.hosts.rows import HostRow, SlotRow
 from webui.api import encoding
@@ -253,7 +253,7 @@ class SlotDisable(ApiView):
 
     def post(self, request: Request, name: str, index: str) -> AgentSlotAnswer:
         drain = bool(self.body(request)["drain"])
-        slot_switch.disable(_slot(name, index).slot.pk, drain=drain, actor=actor(request))
+        held_slots.disable(_slot(name, index).slot.pk, drain=drain, actor=actor(request))
         return _slot_answer(name, index)
 
 

@@ -7,8 +7,8 @@ from rest_framework.request import Request
 
 from accounts.refusals import Code, refused_as
 from dispatch.passes import last_plan
-from dispatch.passes.explain import blockers
 from dispatch.passes.last_plan import Plan
+from dispatch.passes.preview import blockers
 from jobs import queue_edits, queue_history
 from jobs.models import Job, Task
 from jobs.states import TaskState

@@ -18,9 +18,8 @@ from pydantic.alias_generators import to_camel
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from dispatch.keeping import usage, usage_periods
-from dispatch.keeping.usage import Held
-from dispatch.keeping.usage_periods import Periods, Unit
+from dispatch.keeping import usage
+from dispatch.keeping.usage import Held, Periods, Unit
 from jobs.models import Allocation, Task
 from webui.api.answers import Answer, Maybe, Media, Time, time_text
 from webui.api.async_views import Principal, async_view
@@ -57,12 +56,12 @@ class AggregatedQuery(_EitherCase):
 
 
 def times_of(query: Json) -> tuple[datetime, datetime]:
-    return usage_periods.times(query["timestampAfter"], query["timestampBefore"])
+    return usage.times(query["timestampAfter"], query["timestampBefore"])
 
 
 def periods_of(query: Json) -> Periods:
     unit = PERIODS[query["period"]]
-    return usage_periods.between(unit, query["startDate"], query["endDate"], most=MOST[unit])
+    return usage.between(unit, query["startDate"], query["endDate"], most=MOST[unit])
 
 
 class HeldRecord(Answer):

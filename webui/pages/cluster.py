@@ -13,7 +13,7 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.utils import timezone
 
-from dispatch.keeping import figures, pool_history, usage, usage_periods
+from dispatch.keeping import figures, pool_history, usage
 from dispatch.keeping.figures import PoolFigures
 from metrics import cluster_charts
 from metrics.cluster_charts import PoolSpan
@@ -113,7 +113,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 def _now() -> dict[str, Any]:
     pools = figures.pools()
     stand_idle = holders.idle()
-    today = usage.sums(usage_periods.latest("day", 1, timezone.now()))[0]
+    today = usage.sums(usage.latest("day", 1, timezone.now()))[0]
     return {
         "used": sum(pool.used_slots for pool in pools),
         "usable": sum(pool.usable_slots for pool in pools),

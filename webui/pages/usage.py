@@ -9,9 +9,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.utils import timezone
 
 from accounts.refusals import Refusal
-from dispatch.keeping import usage, usage_periods
-from dispatch.keeping.usage import UsageSum
-from dispatch.keeping.usage_periods import Periods, Unit
+from dispatch.keeping import usage
+from dispatch.keeping.usage import Periods, Unit, UsageSum
 from metrics import cluster_charts
 from webui.api.resource_usage import PERIODS
 from webui.pages.frame import page, show
@@ -57,10 +56,10 @@ class UsageLine:
 def read(query: QueryDict) -> UsageView:
     unit: Unit = choice(query, "by", FIRST, "day")
     group = choice(query, "group", GROUPS, "user")
-    usual = usage_periods.latest(unit, FIRST[unit], timezone.now())
+    usual = usage.latest(unit, FIRST[unit], timezone.now())
     first, last = str(query.get("from") or usual.names[0]), str(query.get("to") or usual.names[-1])
     try:
-        return UsageView(usage_periods.between(unit, first, last, most=MOST[unit]), group)
+        return UsageView(usage.between(unit, first, last, most=MOST[unit]), group)
     except Refusal as error:
         return UsageView(usual, group, str(error))
 

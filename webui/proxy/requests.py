@@ -11,8 +11,7 @@ from typing import Any
 import httpcore
 from starlette.types import Message, Receive, Send
 
-from dispatch.ssh.door_requests import Backend
-from dispatch.ssh.doors import Door
+from dispatch.ssh.doors import Backend, Door
 from webui.proxy.headers import Headers
 
 #: to one task; further requests wait this long for one to be free

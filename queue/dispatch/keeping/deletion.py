@@ -1,24 +1,42 @@
-"""Deletes an experiment for good: its files first, its rows last, so that an interrupted deletion goes on."""
+"""Deletes experiments, and the files of checkpoints that are to go (experiments.checkpoint_deletion).
+
+Of an experiment its files go first and its rows last, so that an interrupted deletion goes on. What is to go is in
+rows, and removing what is gone already is fine: a worker that dies in the middle, a storage that does not answer and a
+host that is away cost time alone. Files that the server does not reach are deleted by a host that does.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
+import uuid
+from collections.abc import Callable, Collection
+from typing import Any
 
 from django.db import transaction
 
-from dispatch.keeping import stored_files
-from experiments import event_files
+from dispatch.going_on import going_on
+from dispatch.ssh import remote
+from experiments import checkpoint_deletion, event_files, s3_stores, stored_files
 from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState, ExperimentState
 from experiments.stored_files import NotHere
 from experiments.transitions import lock, set_experiment_state
+from hosts.models import Host
 from jobs import cleaning
-from jobs.models import Job, Task
+from jobs.models import Allocation, Job, Task
 from jobs.states import Reason
 from metrics.models import Group
 from submissions import contexts
+from submissions.config.environment import variables
 
 log = logging.getLogger(__name__)
+
+#: The lease (events.leases) of these removals: one worker removes files at a time, and none while a backup copies them.
+REMOVAL = "remove_checkpoint_files"
+
+_TIMEOUT_SECONDS = 120.0
+_OTHERS_MAX = 4
 
 
 def delete(experiment_id: int) -> bool:
@@ -34,7 +52,7 @@ def delete(experiment_id: int) -> bool:
             state=CheckpointState.DELETED
         )
         for checkpoint in stored.select_related("trial__experiment__owner"):
-            _remove(checkpoint, experiment)
+            _remove_files(checkpoint, experiment)
         event_files.delete(experiment.pk)
     except OSError as error:
         log.error("experiment %s was not deleted: %s", experiment_id, error)
@@ -44,10 +62,10 @@ def delete(experiment_id: int) -> bool:
     return True
 
 
-def _remove(checkpoint: Checkpoint, experiment: Experiment) -> None:
+def _remove_files(checkpoint: Checkpoint, experiment: Experiment) -> None:
     """Its files. What a detached run has stored out of the server's reach is its user's, and stays there."""
     try:
-        stored_files.delete(checkpoint)
+        delete_files(checkpoint)
     except NotHere as error:
         if not experiment.unmanaged:
             raise
@@ -71,3 +89,108 @@ def _rows(experiment: Experiment) -> None:
     Task.objects.filter(pk__in=task_ids).delete()
     Job.objects.filter(pk=job_id).delete()
     contexts.forget(context_id)
+
+
+def remove_due(seconds: float, may_continue: Callable[[], bool] = lambda: True) -> bool:
+    """Remove files for about so long, of each checkpoint once; True when the time was up before all had been tried.
+
+    What has failed before is tried again with the next beat, so it asks for no further round. Before each checkpoint
+    `may_continue` is asked: a backup may have begun while this process was stopped.
+    """
+    until = time.monotonic() + seconds
+    tried: set[uuid.UUID] = set()
+    while may_continue() and (checkpoint := _next(tried)):
+        if time.monotonic() > until:
+            return not checkpoint.deletion_waits_for
+        tried.add(checkpoint.pk)
+        with going_on(f"the removal of files of checkpoint {checkpoint.pk}"):  # deleted meanwhile, perhaps
+            _remove_marked(checkpoint)
+    return False
+
+
+def _next(tried: set[uuid.UUID]) -> Checkpoint | None:
+    """One that nothing is known to stand against, else any: what one host keeps waiting delays no other."""
+    left = checkpoint_deletion.to_remove().exclude(pk__in=tried)
+    return left.filter(deletion_waits_for="").first() or left.order_by("?").first()
+
+
+def _remove_marked(checkpoint: Checkpoint) -> None:
+    paths = None if checkpoint.state == CheckpointState.DELETING else list(checkpoint.doomed or [])
+    try:
+        delete_files(checkpoint, paths)
+    except OSError as error:  # a sentence of the storage: it does not answer, or is not the server's to reach
+        log.warning("files of checkpoint %s could not be removed yet: %s", checkpoint.pk, error)
+        checkpoint_deletion.waits(checkpoint, str(error))
+        return
+    checkpoint_deletion.gone(checkpoint, paths)
+
+
+def delete_files(checkpoint: Checkpoint, paths: Collection[str] | None = None) -> None:
+    """Remove these files, or all, from whatever storage. What is gone already is fine.
+
+    Raises an OSError whose sentence says why they are still there. Never inside a transaction.
+    """
+    try:
+        stored_files.delete(checkpoint, paths)
+        return
+    except NotHere as error:
+        allocation = Allocation.objects.select_related("pool").filter(pk=checkpoint.allocation_id).first()
+        hosts = _hosts(checkpoint, allocation) if allocation else []
+        if allocation is None or not hosts:
+            raise NotHere(f"{error} No host that can reach them is responding.") from error
+    request = _request(checkpoint, allocation, paths)
+    if checkpoint.storage.get("type") == "directory":  # each host has its own
+        for host in hosts:
+            _ask(host, request)
+        return
+    failure: OSError | None = None
+    for host in hosts:
+        try:
+            _ask(host, request)
+            return
+        except OSError as error:
+            failure = error
+    raise failure or NotHere("No host was asked.")
+
+
+def _hosts(checkpoint: Checkpoint, allocation: Allocation) -> list[Host]:
+    """Who may have, or reach, its files: the hosts that made it first; of a shared storage any of its pool then.
+
+    Nobody of a detached run: its machines are its user's.
+    """
+    members = allocation.members.exclude(host__transport=Host.Transport.NONE)
+    made = [member.host for member in members.select_related("host").order_by("index")]
+    if checkpoint.storage.get("type") == "directory":
+        return list({host.pk: host for host in made if host.admission != Host.Admission.REMOVED}.values())
+    reachable = Host.objects.filter(contact=Host.Contact.REACHABLE, admission=Host.Admission.READY)
+    others = reachable.filter(pool_id=allocation.pool_id).order_by("name")[:_OTHERS_MAX]
+    able = {host.pk: host for host in [*made, *others]}
+    ready = set(reachable.filter(pk__in=able).values_list("pk", flat=True))
+    return [host for pk, host in able.items() if pk in ready]
+
+
+def _request(checkpoint: Checkpoint, allocation: Allocation, paths: Collection[str] | None) -> dict[str, Any]:
+    experiment = checkpoint.trial.experiment
+    environment = experiment.config.get("environment") or {}
+    return {
+        "storage": s3_stores.section_of(checkpoint),
+        "uuid": str(checkpoint.pk),
+        "paths": None if paths is None else sorted(paths),
+        "unix_user": None if allocation.pool.shared_account else experiment.owner.unix_user or None,
+        "python": environment.get("python") or "",
+        "activate": environment.get("activate") or "",
+        "environment": variables(environment.get("environment_variables"), "cpu"),
+    }
+
+
+def _ask(host: Host, request: dict[str, Any]) -> None:
+    """Raises ConnectionError with the host's sentence."""
+    own = {
+        "host": host.name,
+        "python": request["python"] or host.python or "",
+        "activate": request["activate"] or host.activate or "",
+    }
+    try:
+        remote.verb(host, "discard", {**request, **own}, timeout_seconds=_TIMEOUT_SECONDS)
+    except remote.RemoteError as error:
+        raise ConnectionError(f"{host.name}: {error}") from error

@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from dispatch.passes import plans, survey
+from dispatch.passes import last_plan, survey
 from dispatch.passes.apply import apply
 from dispatch.passes.survey import no_garbage_collection
 from hosts.models import PoolChange, ResourcePool
@@ -88,7 +88,7 @@ def one(pool_id: int) -> Made | None:
         timed(
             made.milliseconds,
             "forecast",
-            lambda: plans.add_forecast(pool_id, made.snapshot, made.plan, made.planned_at),
+            lambda: last_plan.add_forecast(pool_id, made.snapshot, made.plan, made.planned_at),
         )
     return made
 
@@ -115,6 +115,6 @@ def _pass(pool_id: int, now: datetime) -> Made | None:
     if done.left:
         mark_dirty(pool_id)
     took_ms = sum(times.values())
-    due = timed(times, "store", lambda: plans.store(pool_id, snapshot, plan, took_ms, now))
+    due = timed(times, "store", lambda: last_plan.store(pool_id, snapshot, plan, took_ms, now))
     PoolChange.objects.filter(Q(pk__in=seen)).delete()
     return Made(snapshot, plan, done.started, now, due, times)

@@ -2,7 +2,8 @@
 
 The edit itself is made, the pool is surveyed, and both are rolled back; then one pass is decided on what was seen.
 So what people are shown comes from the code that will do it, and nobody waits for it. One pass is foreseen, not
-those after it: what waits for others to save has a forecast or a reason, never a promise.
+those after it: what waits for others to save has a forecast or a reason, never a promise. Without any edit, `blockers`
+gives all reasons why the work of a job waits, of which the stored plan has one a task.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from jobs import queue_edits
 from jobs.models import Allocation, Job
 from jobs.queue_order import places
 from jobs.states import Reason
+from scheduling import reasons
+from scheduling.explain import explain
 from scheduling.forecast import Forecast, forecast
 from scheduling.plan import decide
 from scheduling.world import Placement, Plan, Snapshot
@@ -267,3 +270,19 @@ def _later(job_id: str, tasks: list[str], plan: Plan, futures: Forecast) -> Outl
         reason=waits[0] if waits else None,
         unknown=unknown[0] if unknown and not spans else None,
     )
+
+
+def blockers(job: Job, now: datetime) -> dict[str, list[reasons.Reason]]:
+    """Task id -> every reason why it does not run, for the job's tasks that wait in its pool.
+
+    No reason at all: the next pass starts it. A task that runs, or rests with a paused job, is left out.
+    """
+    with no_garbage_collection():
+        snapshot = survey.take(job.pool, now)
+        plan = decide(snapshot)
+    waiting = [
+        request.task_id
+        for request in snapshot.requests
+        if request.job_id == str(job.pk) and request.running is None
+    ]
+    return {task_id: explain(snapshot, task_id, plan) for task_id in waiting}

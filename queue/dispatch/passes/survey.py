@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
-from dispatch.passes import history, pool_rows
-from dispatch.passes.history import History
+from django.conf import settings
+from django.db.models import F
+from django.utils import timezone
+
+from dispatch.passes import pool_rows
 from dispatch.passes.pool_rows import PoolRows, Row
 from hosts.models import ResourcePool
 from jobs import failed_starts
 from jobs.labels import label_of
-from jobs.states import Reason
+from jobs.models import Allocation
+from jobs.states import AllocationState, Reason
 from jobs.time_limits import time_used
 from scheduling.durations import Span, ends_of, lasts_of
 from scheduling.prospects import elsewhere_first
@@ -23,6 +29,9 @@ from scheduling.world import HostView, Placement, PoolView, Request, SlotView, S
 _NOWHERE: frozenset[str] = frozenset()
 #: the column of a task's row that counts its attempts
 _RUN_COUNT = 7
+#: past attempts that forecasts go by, the newest first, and how many of them stand for one job or one person
+MOST_ATTEMPTS = 5000
+MOST_ALIKE = 30
 
 
 @contextmanager
@@ -45,7 +54,7 @@ def take(pool: ResourcePool, now: datetime) -> Snapshot:
             now=now.timestamp(),
             pool=_pool(pool, rows),
             hosts=_hosts(rows, pool.aux_per_host),
-            requests=_Requests(rows, now.timestamp(), history.recent()).all(),
+            requests=_Requests(rows, now.timestamp(), recent_history()).all(),
         )
     )
 
@@ -192,3 +201,50 @@ def _blocked(blocked_by: str, not_before: float | None, now: float) -> str | Non
     if not_before and not_before > now:
         return f"could not be started; retrying in {max(1, round(not_before - now))} s"
     return Reason(blocked_by).label if blocked_by else None
+
+
+@dataclass(frozen=True)
+class History:
+    """Seconds that attempts ran which ended by themselves, the newest first."""
+
+    by_job: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    by_owner: Mapping[tuple[int, str], Sequence[float]] = field(default_factory=dict)
+
+    def like(self, job_id: str, owner_id: int, kind: str) -> Sequence[float]:
+        """Return run times of the same job (another trial of the search), else of its owner's work of this kind."""
+        return self.by_job.get(job_id) or self.by_owner.get((owner_id, kind), ())
+
+
+#: what this process read last, and when by its monotonic clock
+_kept_history: tuple[float, History] | None = None
+
+
+def recent_history() -> History:
+    """Read at most once in FORECAST_HISTORY_SECONDS: one more attempt changes no forecast much."""
+    global _kept_history
+    now = time.monotonic()
+    if _kept_history is None or now - _kept_history[0] > settings.FORECAST_HISTORY_SECONDS:
+        _kept_history = (now, _read_history())
+    return _kept_history[1]
+
+
+def _read_history() -> History:
+    since = timezone.now() - timedelta(days=settings.FORECAST_HISTORY_DAYS)
+    rows = (
+        Allocation.objects.filter(
+            state=AllocationState.TERMINATED,
+            exit_reason=Reason.COMPLETED,
+            ended_at__gt=since,
+            started_at__isnull=False,
+        )
+        .order_by("-ended_at")
+        .annotate(ran=F("ended_at") - F("started_at"))
+        .values_list("task__job_id", "task__job__owner_id", "task__job__kind", "ran")[:MOST_ATTEMPTS]
+    )
+    by_job: dict[str, list[float]] = defaultdict(list)
+    by_owner: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for job_id, owner_id, kind, ran in rows:
+        for alike in (by_job[str(job_id)], by_owner[owner_id, kind]):
+            if len(alike) < MOST_ALIKE:
+                alike.append(ran.total_seconds())
+    return History(by_job, by_owner)

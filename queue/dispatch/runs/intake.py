@@ -13,14 +13,14 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from commands import services
-from dispatch.runs import batches, kinds, log_policies, report_records, settle
+from dispatch.runs import batches, kinds, log_policies, settle
 from dispatch.runs.batches import Batch
 from dispatch.runs.log_policies import PolicyMatch
 from experiments.models import Experiment, Trial
 from experiments.transitions import lock as lock_experiment
 from hosts import observe
 from hosts.models import Host
-from jobs import host_clock, leaving, rank_ends, transitions
+from jobs import leaving, rank_ends, transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, StopKind
 from logs import store as log_store
@@ -204,7 +204,7 @@ def _apply(member: Member, records: Sequence[dict[str, Any]], trial: Trial | Non
         return
     if trial is None and any(record["k"] == "core" for record in stateful):
         trial = _trial(member)
-    reporting = report_records.Reporting(trial, member, stateful) if trial else None
+    reporting = batches.Reporting(trial, member, stateful) if trial else None
     for place, record in enumerate(stateful):
         if reporting and reporting.is_done(place):
             continue
@@ -339,7 +339,7 @@ def _stamp(record: dict[str, Any]) -> float | None:
 def _time_of(member: Member, record: dict[str, Any]) -> datetime | None:
     """When it was on its host, in the server's time; None where it does not say."""
     stamp = _stamp(record)
-    return None if stamp is None else host_clock.server_time(member, stamp)
+    return None if stamp is None else member.server_time(stamp)
 
 
 def signals(member_id: int, allocation_id: str, have: frozenset[str] = frozenset()) -> Intake:

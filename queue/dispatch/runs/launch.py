@@ -10,7 +10,7 @@ from django.conf import settings
 
 from dispatch.runs import cleaning, kinds, settle, spec
 from dispatch.ssh import remote
-from dispatch.ssh.addresses import server_address
+from dispatch.ssh.server_route import server_address
 from jobs import transitions
 from jobs.failed_starts import Fault
 from jobs.models import Member
@@ -128,7 +128,8 @@ def _failed(member: Member, error: remote.RemoteError) -> None:
         give_up(member, Reason.LAUNCH_FAILED, str(error), _fault(error))
         return
     if in_doubt or (error.may_pass and member.launch_attempts < settings.LAUNCH_ATTEMPTS):
-        transitions.note_launch_error(member.pk, str(error), _retry_seconds(member), in_doubt=in_doubt)
+        pause = RETRY_SECONDS * min(member.launch_attempts, 10) * random.uniform(0.8, 1.2)
+        transitions.note_launch_error(member.pk, str(error), pause, in_doubt=in_doubt)
         return
     transitions.note_launch_error(member.pk, str(error), 0.0, in_doubt=False)
     _over(member, Reason.LAUNCH_FAILED, str(error), _fault(error))
@@ -140,10 +141,6 @@ def _fault(error: remote.RemoteError) -> Fault:
     if isinstance(error, remote.VerbFailed) and error.code in _OF_THE_RUN:
         return Fault.RUN
     return Fault.HOST
-
-
-def _retry_seconds(member: Member) -> float:
-    return RETRY_SECONDS * min(member.launch_attempts, 10) * random.uniform(0.8, 1.2)
 
 
 def give_up(member: Member, reason: Reason, sentence: str = "", fault: Fault = Fault.RUN) -> None:

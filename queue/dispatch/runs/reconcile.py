@@ -20,14 +20,14 @@ from dispatch.going_on import going_on
 from dispatch.runs import cleaning, settle, stop, uploads
 from dispatch.runs.open_work import JUST_ENDED
 from dispatch.ssh import remote
-from dispatch.ssh.side_by_side import ask_all
+from dispatch.ssh.threads import ask_all
 from dispatch.watching import host_samples, outsiders
 from events import presence
 from events.presence import Part
 from hosts import evidence, observe, registry
 from hosts.models import Host
 from jobs import cleaning as cleanings
-from jobs import host_clock, transitions
+from jobs import transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, Reason, StopKind
 from logs import store as log_store
@@ -137,18 +137,17 @@ def _settle(member: Member, run: dict[str, Any], boot_id: str, asked: Any) -> No
         and member.launched_at
         and member.launched_at < asked
     ):
-        restarted = member.boot_id and boot_id and member.boot_id != boot_id
+        reason = Reason.RUN_VANISHED
+        if member.boot_id and boot_id and member.boot_id != boot_id:
+            reason = Reason.HOST_RESTARTED
+        elif member.allocation.stop_kind:  # a run that was told to stop and is gone has done what it was told
+            reason = Reason(member.allocation.stop_reason)
         settle.member_over(
             member.pk,
-            reason=Reason.HOST_RESTARTED if restarted else _asked_or(member, Reason.RUN_VANISHED),
+            reason=reason,
             detail={"rank": None, "host": member.host.name, "member": member.index},
             left=cleaning.remains_of(run) or settle.not_swept(member),
         )
-
-
-def _asked_or(member: Member, reason: Reason) -> Reason:
-    """A run that was told to stop and is gone has done what it was told."""
-    return Reason(member.allocation.stop_reason) if member.allocation.stop_kind else reason
 
 
 def _settle_assigned(member: Member, state: str, boot_id: str) -> None:
@@ -193,7 +192,7 @@ def _begin_of(member: Member, ended_at: float | None) -> datetime | None:
     """When a run began that nobody has heard of before its end: after its launch, and not after its end."""
     if ended_at is None or member.launched_at is None:
         return member.launched_at
-    return min(member.launched_at, host_clock.server_time(member, ended_at))
+    return min(member.launched_at, member.server_time(ended_at))
 
 
 def _may_still_drain(member: Member, run: dict[str, Any], ended_at: float | None) -> bool:

@@ -13,7 +13,7 @@ from commands import services
 from dispatch.keeping import usage
 from dispatch.runs import kinds
 from events.announce import wake
-from jobs import failed_starts, host_clock, rank_ends, transitions
+from jobs import failed_starts, rank_ends, transitions
 from jobs.failed_starts import Fault
 from jobs.models import Allocation, Member, Task
 from jobs.states import NEVER_STARTED, MemberState, Reason, StopKind
@@ -71,7 +71,7 @@ def member_exited(
     `left`: as of `member_over`.
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
-    at = host_clock.server_time(member, ended_at) if ended_at else None
+    at = member.server_time(ended_at) if ended_at else None
     over = partial(member_over, member, exited=True, at=at)
     where = {"rank": None, "host": member.host.name, "member": member.index}
     if port_in_use is not None and member.allocation.stop_kind != StopKind.STOP:
@@ -98,7 +98,7 @@ def member_exited(
         stamp = detail.get("t") or ended_at
         detail |= {"host": member.host.name, "member": member.index}
         if stamp is not None:  # in the server's clock, so that hosts can be compared
-            detail["t"] = host_clock.server_seconds(member, float(stamp))
+            detail["t"] = member.server_seconds(float(stamp))
         if oom_kills:
             detail["oom_kills"] = oom_kills
     return over(code=code, signal=signal, reason=reason, detail=detail, left=left)

@@ -55,7 +55,7 @@ def build(member: Member, members: list[Member], run: RunSpec) -> Spec:
         "trial": run.trial,  # type: ignore[typeddict-item]  # the job's room builds it as plain JSON
         "user_data": run.user_data,
         "checkpoint_storage": run.checkpoint_storage,
-        "limits": limits(run.sample_seconds, run.grace_seconds),
+        "limits": limits(run.sample_seconds),
         "container": run.container if in_image else None,  # type: ignore[typeddict-item]  # checked with the config
         "remarks": [] if not_used is None else [not_used],
     }
@@ -80,14 +80,14 @@ def _image_not_used(run: RunSpec, members: list[Member]) -> str | None:
     return f"{start} no usable podman, docker or apptainer on {', '.join(unable)} (see its doctor)"
 
 
-def limits(sample_seconds: float | None, grace_seconds: float | None = None) -> Limits:
-    """What a runner keeps to; `sample_seconds` and `grace_seconds` as the job's config says, None where it does not."""
+def limits(sample_seconds: float | None) -> Limits:
+    """What a runner keeps to; `sample_seconds` as the job's config says, None where it does not."""
     return {
         "spool_bytes": settings.SPOOL_BYTES,
         "line_bytes": settings.LOG_LINE_BYTES,
         "flush_seconds": 0.05,
         "heartbeat_seconds": settings.HEARTBEAT_SECONDS,
-        "grace_seconds": grace_seconds or settings.STOP_GRACE_SECONDS,
+        "grace_seconds": settings.STOP_GRACE_SECONDS,
         "batch_bytes": 1024 * 1024,
         "sample_seconds": _sample_seconds(sample_seconds),
         "sample_record_seconds": settings.SAMPLE_RECORD_SECONDS,

@@ -1,4 +1,8 @@
-"""Carries the wish to stop to the hosts: a hint by HTTP (the runner's long poll) and the word by SSH."""
+"""Stops of attempts: carries the wish to the hosts, and watches the time to save and the time that tasks run.
+
+The hosts get a hint by HTTP (the runner's long poll) and the word by SSH. At the end of its time to save an attempt is
+stopped. Ahead of a time limit there is a warning, at it a preemption, then the stop.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import logging
 from collections import defaultdict
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db.models.functions import Now
 
 from dispatch.going_on import going_on
@@ -14,13 +19,16 @@ from dispatch.ssh import remote
 from events import presence
 from hosts.models import Host
 from jobs import leaving, transitions
-from jobs.models import Allocation, Member
+from jobs.models import Allocation, Member, Task
 from jobs.states import AllocationState, MemberState, Reason, StopKind
+from jobs.time_limits import time_used
 
 log = logging.getLogger(__name__)
 
 #: the word is sent again while the host has not acted on it
 RESEND_SECONDS = 10.0
+#: of a short limit the warning comes when this part of it is left
+WARNING_PART = 0.1
 
 
 def stop(allocation_id: str) -> None:
@@ -78,3 +86,44 @@ def escalate() -> int:
                 grace_seconds=allocation.stop_grace_seconds,
             )
     return stopped
+
+
+def watch_limits(now: datetime) -> None:
+    """Look at every attempt that runs under a limit; each is warned once and stopped once.
+
+    One that is being preempted for another reason is among them: at its limit it has no longer to save than others.
+    A run that waits for its members' launch has not begun; what its host did not let begin costs it no time.
+    """
+    limited = list(
+        Allocation.objects.filter(task__max_time_seconds__isnull=False, started_at__isnull=False)
+        .exclude(state=AllocationState.TERMINATED)
+        .exclude(stop_kind=StopKind.STOP)
+        .select_related("task")
+    )
+    used = time_used([allocation.task_id for allocation in limited])
+    for allocation in limited:
+        with going_on(f"the time limit of {allocation.pk}"):
+            _look_at_limit(allocation, used.get(allocation.task_id, 0.0), now)
+
+
+def _look_at_limit(allocation: Allocation, used: float, now: datetime) -> None:
+    """`used`: seconds that earlier attempts of the task have run."""
+    assert allocation.started_at is not None and allocation.task.max_time_seconds is not None
+    limit = allocation.task.max_time_seconds
+    ran = used + (now - allocation.started_at).total_seconds()
+    if ran >= limit:
+        _stop_at_limit(allocation)
+    elif ran >= limit - min(settings.TIME_WARNING_SECONDS, WARNING_PART * limit):
+        transitions.warn_of_limit(allocation.pk, seconds_left=limit - ran)
+
+
+def _stop_at_limit(allocation: Allocation) -> None:
+    """A trial may save first; a command cannot be asked to, and gets the grace of any stop."""
+    kind = StopKind.STOP if allocation.task.kind == Task.Kind.COMMAND else StopKind.PREEMPT
+    transitions.request_stop(
+        allocation.pk,
+        kind,
+        reason=Reason.TIME_LIMIT,
+        actor="server",
+        preemption_timeout_seconds=settings.TIME_LIMIT_SAVE_SECONDS,
+    )

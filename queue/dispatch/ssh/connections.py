@@ -22,12 +22,9 @@ from django.conf import settings
 
 from dispatch.ssh import local
 from dispatch.ssh.contact_errors import ForwardRefused, NotAsked, SshBusy, Unreachable, WayRefused
-from dispatch.ssh.dialling import dial
-from dispatch.ssh.endpoints import Endpoint
-from dispatch.ssh.links import Forward, Link
-from dispatch.ssh.per_process import PerProcess
-from dispatch.ssh.ssh_session import CommandAnswer, execute
-from dispatch.ssh.stream_carrying import Ends, carry, pair, refusal
+from dispatch.ssh.dialling import Endpoint, dial
+from dispatch.ssh.ssh_session import CommandAnswer, Ends, Forward, Link, carry, execute, pair, refusal
+from dispatch.ssh.threads import PerProcess
 from dispatch.ssh.verb_channel import Channels, on_this_machine
 
 _Result = TypeVar("_Result")

@@ -1,10 +1,15 @@
-"""One dial: TCP, the host's key against the pinned one, the login. What goes wrong becomes a sentence."""
+"""The chain of sshds from the server to a host, each with its pinned key, and one dial.
+
+A dial is TCP, the host's key against the pinned one, the login. What goes wrong becomes a sentence.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import getpass
 import socket
+from dataclasses import dataclass
 
 import asyncssh
 from django.conf import settings
@@ -18,8 +23,8 @@ from dispatch.ssh.contact_errors import (
     SshBusy,
     Unreachable,
 )
-from dispatch.ssh.endpoints import Endpoint, Hop
 from dispatch.ssh.server_key import fingerprint, openssh_line, private_key, public_key
+from hosts.models import Host
 
 #: Keepalives that may stay unanswered; the link is given up at the next one: (2 + 1) * SSH_KEEPALIVE_SECONDS.
 _UNANSWERED_KEEPALIVES = 2
@@ -174,3 +179,46 @@ def _why_unreachable(endpoint: Endpoint, client: _Client, error: Exception) -> s
     if isinstance(error, OSError):
         return f"{hop.address} port {hop.port} cannot be reached: {error.strerror or error}."
     return f"{hop} closed the connection: {error}."
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One sshd. `host_key` is the pinned public key in OpenSSH's form; empty: not accepted yet."""
+
+    address: str
+    port: int
+    user: str
+    host_key: str
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.address}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The hops to one host, nearest to the server first; the last is the host itself."""
+
+    hops: tuple[Hop, ...]
+
+    @property
+    def target(self) -> Hop:
+        return self.hops[-1]
+
+    @property
+    def jump(self) -> Endpoint | None:
+        """The way to the last jump host, or None where the host is dialled directly."""
+        return Endpoint(self.hops[:-1]) if len(self.hops) > 1 else None
+
+    def __str__(self) -> str:
+        return " via ".join(str(hop) for hop in reversed(self.hops))
+
+
+def endpoint_of(host: Host) -> Endpoint:
+    """The chain of sshds of this host's row."""
+    account = getpass.getuser()
+    jumps = tuple(
+        Hop(str(j["address"]), int(j.get("port") or 22), j.get("user") or account, j.get("host_key") or "")
+        for j in host.jumps
+    )
+    own = Hop(host.address or host.name, host.port, host.login_user or account, host.host_key)
+    return Endpoint((*jumps, own))

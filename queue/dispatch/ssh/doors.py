@@ -1,15 +1,21 @@
-"""The way from the server to what listens in a task: by SSH to its host, through the door that the task has opened."""
+"""The way from the server to what listens in a task: by SSH to its host, through the door that the task has opened.
+
+HTTP goes through it as httpcore's connections.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 from dataclasses import dataclass
+from typing import Any
+
+import httpcore
 
 from commands.models import Command
 from dispatch.ssh import connections
 from dispatch.ssh.contact_errors import RemoteError, Unreachable
-from dispatch.ssh.endpoints import Endpoint, endpoint_of
+from dispatch.ssh.dialling import Endpoint, endpoint_of
 from hosts.models import Host
 from jobs.models import Member
 from jobs.states import AllocationState
@@ -95,3 +101,65 @@ async def _dial(port: int) -> socket.socket:
         raise Unreachable(f"Nothing answers on port {port} of this machine: {error}.") from error
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connected
+
+
+class Stream(httpcore.AsyncNetworkStream):
+    """A connection to a task's program."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._closed = False
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.get_running_loop().sock_recv(self._socket, max_bytes)
+        except TimeoutError as error:
+            raise httpcore.ReadTimeout from error
+        except OSError as error:
+            raise httpcore.ReadError from error
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        if not buffer:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.get_running_loop().sock_sendall(self._socket, buffer)
+        except TimeoutError as error:
+            raise httpcore.WriteTimeout from error
+        except OSError as error:
+            raise httpcore.WriteError from error
+
+    async def aclose(self) -> None:
+        self._socket.close()
+        self._closed = True
+
+    def get_extra_info(self, info: str) -> Any:
+        if info == "is_readable":  # an idle connection that has something to say has ended
+            return self._closed or _has_ended(self._socket)
+        return None
+
+
+def _has_ended(connected: socket.socket) -> bool:
+    try:
+        return connected.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) is not None
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+class Backend(httpcore.AsyncNetworkBackend):
+    """Dials one task."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    async def connect_tcp(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
+        try:
+            return Stream(await connect(self._door))
+        except RemoteError as error:
+            raise httpcore.ConnectError(str(error)) from error
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)

@@ -15,7 +15,7 @@ from typing import Any
 
 from django.db import connection
 
-from dispatch.ssh import bundle_push, connections, local
+from dispatch.ssh import connections, local
 from dispatch.ssh.contact_errors import (
     HostKeyChanged,
     HostKeyRefused,
@@ -28,19 +28,26 @@ from dispatch.ssh.contact_errors import (
     Unreachable,
     VerbFailed,
 )
-from dispatch.ssh.endpoints import endpoint_of
+from dispatch.ssh.dialling import endpoint_of
 from dispatch.ssh.ssh_session import CommandAnswer
+from dispatch.ssh.threads import PerProcess
 from dispatch.ssh.verb_channel import MOST_BYTES, OPENING_SECONDS, NotServed
 from hosts import observe
 from hosts.models import Host
 from trainmaster import bounded_json
-from trainmaster.bundle import host_command
+from trainmaster.bundle import build_bundle, host_command, installer_command
 from trainmaster.runner.warm import SPARE_ARGUMENT_BYTES, SPARE_VARIABLE, SPARE_VARIABLE_BYTES
 
 __all__ = [
     "HostKeyChanged", "HostKeyRefused", "HostKeyUnknown", "LoginRefused", "NoPython", "NotAsked", "RemoteError",
     "SshBusy", "Unreachable", "VerbFailed", "command", "longest_seconds", "shell", "verb",
 ]  # fmt: skip
+
+#: from when all bytes are sent; a transfer that moves is not cut (dispatch.ssh.connections)
+PUSH_TIMEOUT_SECONDS = 120.0
+
+#: returns the bundle of this very version of the server
+current_bundle = PerProcess(build_bundle).get
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 _STDERR_SHOWN_BYTES = 600
@@ -93,13 +100,13 @@ def _verb(
     host: Host, name: str, payload: dict[str, Any], body: bytes | None, timeout_seconds: float
 ) -> dict[str, Any]:
     stdin = json.dumps(payload, separators=(",", ":")).encode() + b"\n" + (body or b"")
-    sha256 = bundle_push.current().sha256
+    sha256 = current_bundle().sha256
     if len(stdin) <= MOST_BYTES:
         with suppress(NotServed):
             return _checked(host, name, _served(host, sha256, name, stdin, timeout_seconds))
     answer = shell(host, command(host, sha256, name), stdin, timeout_seconds=timeout_seconds)
     if _lacks_bundle(answer):
-        bundle_push.push(host, python_of(host), shell)
+        push(host)
         answer = shell(host, command(host, sha256, name), stdin, timeout_seconds=timeout_seconds)
     return _parse(host, name, answer)
 
@@ -191,3 +198,20 @@ def _checked(host: Host, name: str, parsed: object) -> dict[str, Any]:
         code = str(parsed["error"])
         raise VerbFailed(code, str(parsed.get("message") or code), delivered=code == "broke")
     return parsed
+
+
+def push(host: Host) -> str:
+    """Unpack the current bundle in the host's workdir and return its SHA-256. Raises RemoteError.
+
+    It is written and then renamed, so pushing twice is harmless.
+    """
+    bundle, python = current_bundle(), python_of(host)
+    program, *rest = installer_command(python, host.workdir, bundle.sha256)
+    line = "exec " + shlex.join([program, "-S", "-E", "-W", "ignore", *rest])
+    answer = shell(host, line, bundle.archive, timeout_seconds=PUSH_TIMEOUT_SECONDS)
+    if answer.code == 0:
+        return bundle.sha256
+    said = (answer.stderr.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
+    if answer.code in {_NOT_EXECUTABLE, _NOT_FOUND}:
+        raise NoPython(f"{host.name} cannot run {python} (exit code {answer.code}): {said}.")
+    raise VerbFailed("bundle", f"The bundle could not be unpacked in {host.workdir} on {host.name}: {said}.")

@@ -1,19 +1,31 @@
-"""One command over an open SSH connection: bytes in, bytes out, both streams always drained."""
+"""One open SSH connection: how many sessions may run on it, the ports that it forwards, and what goes over it.
+
+That is a command, of which both streams are always drained, or the bytes of a channel, carried to a socket that another
+thread's loop reads and writes. `dispatch.ssh.connections` opens, shares and closes connections.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import cast
 
 import asyncssh
+from django.conf import settings
+
+from dispatch.ssh.contact_errors import Unreachable, WayRefused
+from dispatch.ssh.verb_channel import Channels, over_ssh
 
 #: Only the end of each stream matters (the answer is the last line), so a flood costs bounded memory.
 KEEP_STDOUT_BYTES = 64 * 1024 * 1024
 KEEP_STDERR_BYTES = 64 * 1024
 _PIECE_BYTES = 64 * 1024
+
+Ends = tuple["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"]
 
 
 @dataclass(frozen=True)
@@ -118,3 +130,87 @@ def _exit_code(channel: asyncssh.SSHClientChannel[bytes]) -> int:
     if code is None:
         raise asyncssh.ConnectionLost("the session was closed without an exit status")
     return code if code >= 0 else 128 - code
+
+
+class Link:
+    """One open connection and how many sessions may run on it."""
+
+    def __init__(self, connection: asyncssh.SSHClientConnection) -> None:
+        self.connection = connection
+        self.sessions = SessionLimit(settings.SSH_SESSIONS_PER_HOST)
+        self.used_at = time.monotonic()
+        self.forwards = 0
+        self.channels = Channels(lambda command: over_ssh(connection, command))
+
+    @property
+    def alive(self) -> bool:
+        return not self.connection.is_closed()
+
+
+class Forward:
+    """A port of a host that leads back to the server, for as long as its link lives."""
+
+    def __init__(self, link: Link, listener: asyncssh.SSHListener) -> None:
+        self._link = link
+        self._listener = listener
+
+    @property
+    def remote_port(self) -> int:
+        return self._listener.get_port()
+
+    @property
+    def alive(self) -> bool:
+        return self._link.alive
+
+    async def close(self) -> None:
+        self._link.forwards -= 1
+        self._listener.close()
+        await self._listener.wait_closed()
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    """Two sockets that are connected to each other, for asyncio."""
+    ends = socket.socketpair()
+    for end in ends:
+        end.setblocking(False)
+    return ends
+
+
+def refusal(endpoint: str, port: int, error: asyncssh.ChannelOpenError) -> Unreachable:
+    """The sentence of an sshd that did not open the way to a port."""
+    if error.code == asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED:
+        return WayRefused(
+            f"{endpoint} does not forward connections to its own ports: its sshd needs AllowTcpForwarding yes or local."
+        )
+    return Unreachable(f"Nothing answers on port {port} of {endpoint}: {error.reason}.")
+
+
+async def carry(ends: Ends, ours: socket.socket) -> None:
+    """Both ways until both sides have said all; each side waits while the other is slow."""
+    reader, writer = ends
+    ways = [asyncio.ensure_future(_out(reader, ours)), asyncio.ensure_future(_in(ours, writer))]
+    try:
+        await asyncio.gather(*ways)
+    except (asyncssh.Error, OSError):
+        pass  # one side is gone, and so the other
+    finally:
+        for way in ways:
+            way.cancel()
+        with suppress(asyncssh.Error, OSError):
+            writer.close()
+        ours.close()
+
+
+async def _out(reader: asyncssh.SSHReader[bytes], ours: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    while block := await reader.read(_PIECE_BYTES):
+        await loop.sock_sendall(ours, block)
+    ours.shutdown(socket.SHUT_WR)
+
+
+async def _in(ours: socket.socket, writer: asyncssh.SSHWriter[bytes]) -> None:
+    loop = asyncio.get_running_loop()
+    while block := await loop.sock_recv(ours, _PIECE_BYTES):
+        writer.write(block)
+        await writer.drain()
+    writer.write_eof()

@@ -24,12 +24,11 @@ from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 
 from dispatch.ssh import connections, remote
-from dispatch.ssh.addresses import local_url, server_address
 from dispatch.ssh.contact_errors import ForwardRefused
-from dispatch.ssh.endpoints import endpoint_of
-from dispatch.ssh.links import Forward
-from dispatch.ssh.per_process import PerProcess
-from dispatch.ssh.side_by_side import ask_all
+from dispatch.ssh.dialling import endpoint_of
+from dispatch.ssh.server_route import local_url, server_address
+from dispatch.ssh.ssh_session import Forward
+from dispatch.ssh.threads import PerProcess, ask_all
 from events.announce import announce, wake
 from hosts.models import Host, TunnelLease
 

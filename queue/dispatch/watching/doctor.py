@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from django.db import transaction
 
-from dispatch.ssh import bundle_push, connections, remote, server_route, tunnel
-from dispatch.ssh.endpoints import endpoint_of
+from dispatch.ssh import connections, remote, server_route, tunnel
+from dispatch.ssh.dialling import endpoint_of
 from dispatch.watching.doctor_checks import Check, Said, checks, slots_of
 from dispatch.watching.doctor_checks import examine as examine_facts
 from hosts import admitting, identity, slots
@@ -37,7 +37,7 @@ def run(host_id: uuid.UUID) -> None:
 
 def probe(host: Host) -> None:
     """Bring the host its bundle and ask for its facts; both are noted on the row object. Raises RemoteError."""
-    host.bundle_sha256 = bundle_push.push(host, remote.python_of(host), remote.shell)
+    host.bundle_sha256 = remote.push(host)
     host.facts = remote.verb(host, "probe", {}, timeout_seconds=PROBE_TIMEOUT_SECONDS)
 
 

@@ -24,7 +24,7 @@ from commands import services
 from commands.models import Command, Service
 from dispatch.going_on import going_on
 from dispatch.ssh import doors
-from dispatch.ssh.door_requests import Backend
+from dispatch.ssh.doors import Backend
 from jobs.models import Job
 from trainmaster import bounded_json
 

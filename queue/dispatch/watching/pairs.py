@@ -8,8 +8,8 @@ from typing import Any
 
 from django.db import connection
 
-from dispatch.ssh import bundle_push, remote
-from dispatch.ssh.side_by_side import ask_all
+from dispatch.ssh import remote
+from dispatch.ssh.threads import ask_all
 from dispatch.watching import pair_verdict
 from dispatch.watching.pair_verdict import Side
 from hosts import pair_checks
@@ -43,7 +43,7 @@ def longest_seconds() -> float:
         ALL_REDUCE_SECONDS + _SPARE_SECONDS,
     ]
     meeting = sum(remote.longest_seconds(limit) for limit in limits)
-    return _MEETINGS * meeting + bundle_push.PUSH_TIMEOUT_SECONDS  # a host that lacks the bundle gets it once
+    return _MEETINGS * meeting + remote.PUSH_TIMEOUT_SECONDS  # a host that lacks the bundle gets it once
 
 
 def go_on(pool_id: int) -> None:

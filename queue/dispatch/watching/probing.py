@@ -12,7 +12,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef, Q
 
 from dispatch.ssh import remote
-from dispatch.ssh.side_by_side import ask_all
+from dispatch.ssh.threads import ask_all
 from dispatch.watching import host_samples, outsiders
 from events import presence
 from hosts.models import Host

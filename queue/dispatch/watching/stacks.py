@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dispatch.ssh import remote
-from dispatch.ssh.side_by_side import ask_all
+from dispatch.ssh.threads import ask_all
 from jobs.models import Member
 from jobs.states import AllocationState, MemberState
 from logs import pulse, stacks

@@ -14,7 +14,7 @@ from hosts.pools import default_pool
 from jobs import transitions
 from jobs.models import Allocation
 from tests.rig.api import CONFIG, Api, Cast, Json, uploaded
-from tests.rig.world import make_project
+from tests.rig.world import assigned, make_project
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def running(submit: Submit, host: Host) -> tuple[Trial, Allocation, Api]:
     experiment = Experiment.objects.get(pk=submit()["id"])
     trial = experiment.trials.get()
     slot = host.slots.get(index=0)
-    allocation = transitions.assign(
+    allocation = assigned(
         task_id=trial.task_id, placement=[(host.pk, [slot.pk])], on_sufferance=False, actor="test"
     )
     return trial, allocation, Api(transitions.run_token(allocation))

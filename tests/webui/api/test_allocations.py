@@ -17,6 +17,7 @@ from jobs import transitions
 from jobs.models import Allocation, Member, Task
 from jobs.states import Reason, StopKind
 from tests.rig.api import Api, Cast, Json
+from tests.rig.world import assigned
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Running = tuple[Trial, Allocation, Api]
@@ -112,9 +113,7 @@ def gang(cast: Cast, submit: Any) -> tuple[Allocation, Api]:
     trial = Experiment.objects.get(pk=submit()["id"]).trials.get()
     Task.objects.filter(pk=trial.task_id).update(slots=len(slots))
     placement = [(host.pk, [slot.pk]) for host, slot in zip(hosts, slots, strict=True)]
-    allocation = transitions.assign(
-        task_id=trial.task_id, placement=placement, on_sufferance=False, actor="test"
-    )
+    allocation = assigned(task_id=trial.task_id, placement=placement, on_sufferance=False, actor="test")
     return allocation, Api(transitions.run_token(allocation))
 
 

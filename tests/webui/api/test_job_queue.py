@@ -9,6 +9,7 @@ from jobs import transitions
 from jobs.models import Job, Task
 from jobs.states import Reason, StopKind
 from tests.rig.api import CONFIG, Api, Cast, Json
+from tests.rig.world import assigned
 
 Submit = Callable[..., Json]
 
@@ -22,7 +23,7 @@ def give_slots(
 ) -> str:
     task = task or Task.objects.get(job_id=job_id)
     slot = host.slots.get(index=index)
-    return transitions.assign(
+    return assigned(
         task_id=task.pk, placement=[(host.pk, [slot.pk])], on_sufferance=on_sufferance, actor="test"
     ).pk
 

@@ -10,9 +10,9 @@ from django.http import StreamingHttpResponse
 from dispatch.runs import settle
 from experiments.models import Experiment, Trial
 from hosts.models import Host
-from jobs import transitions
 from jobs.models import Allocation, UsageRecord
 from tests.rig.api import Api, Cast, Json
+from tests.rig.world import assigned
 from tests.webui.api.conftest import Submit
 
 pytestmark = pytest.mark.django_db
@@ -28,7 +28,7 @@ def history(submit: Submit, host: Host) -> int:
     Experiment.objects.filter(pk=experiment).update(labels=["llm", "a,b"])
     trial = Trial.objects.get(experiment=experiment)
     slot = host.slots.get(index=0)
-    allocation = transitions.assign(
+    allocation = assigned(
         task_id=trial.task_id, placement=[(host.pk, [slot.pk])], on_sufferance=False, actor="test"
     )
     settle.member_exited(allocation.members.get().pk, code=0, signal=None, ended_at=None, first_failure=None)

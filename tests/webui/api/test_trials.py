@@ -10,6 +10,7 @@ from experiments.states import CheckpointState
 from hosts.models import Host
 from jobs.models import Allocation
 from tests.rig.api import CONFIG, Api, Cast, Json
+from tests.rig.world import assigned
 
 Submit = Callable[..., Json]
 Running = tuple[Trial, Allocation, Api]
@@ -170,7 +171,7 @@ def test_a_run_reports_a_checkpoint_in_its_own_storage(cast: Cast, submit: Submi
     config = CONFIG + "checkpoint_storage: {type: shared_fs, host_path: /mnt/ckpt}\n"
     trial = Experiment.objects.get(pk=submit(config=config)["id"]).trials.get()
     slot = host.slots.get(index=0)
-    allocation = transitions.assign(
+    allocation = assigned(
         task_id=trial.task_id, placement=[(host.pk, [slot.pk])], on_sufferance=False, actor="test"
     )
     run, name = Api(transitions.run_token(allocation)), str(uuid.uuid4())

@@ -30,7 +30,6 @@ A_RUN = RunSpec(
     unix_user="",
     user_data={},
     checkpoint_storage={},
-    grace_seconds=None,
     trial=None,
     code=b"",
 )

@@ -16,7 +16,7 @@ from dispatch.ssh.server_key import fingerprint
 from events.models import Event
 from hosts import registry
 from hosts.models import Host, ResourcePool, Slot
-from jobs import slot_switch
+from jobs import held_slots
 from shown import timeline, words
 from shown.hosts import holders, rows
 from shown.hosts.rows import HostRow
@@ -219,8 +219,8 @@ _STEPS: dict[str, Callable[[Host, HttpRequest], object]] = {
 }
 _SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {
     "enable": lambda slot, by: registry.switch_slot(slot.pk, enabled=True, actor=by),
-    "drain": lambda slot, by: slot_switch.disable(slot.pk, drain=True, actor=by),
-    "disable": lambda slot, by: slot_switch.disable(slot.pk, drain=False, actor=by),
+    "drain": lambda slot, by: held_slots.disable(slot.pk, drain=True, actor=by),
+    "disable": lambda slot, by: held_slots.disable(slot.pk, drain=False, actor=by),
 }
 
 

@@ -15,7 +15,7 @@ from experiments import phases
 from experiments.models import Trial
 from experiments.search_preview import unit_of
 from experiments.states import TRIAL_END_STATES
-from jobs import idle_slots
+from jobs import held_slots
 from jobs.states import AllocationState
 from logs.lines import shown as safe
 from metrics import charts
@@ -86,7 +86,7 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
         "current": current if running else None,
         "waiting": verdicts.waiting(trial.task, trial.task.job.pool, trial.experiment),
         "silent": verdicts.silent_hosts(current),
-        "idle_gpus": idle_slots.of_task(trial.task_id) if running else 0,
+        "idle_gpus": held_slots.of_task(trial.task_id) if running else 0,
         "story": stories.of_task(trial.task, attempt),
         "lines_at": f"/trials/{trial.pk}/logs",
         "chosen": attempt,

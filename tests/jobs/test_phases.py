@@ -6,7 +6,7 @@ from django.test import Client
 from dispatch.passes import pool_pass
 from experiments import transitions as experiments
 from hosts.pools import default_pool
-from jobs import run_words, transitions
+from jobs import phases, transitions
 from jobs.models import Allocation
 from jobs.states import AllocationState, Reason, StopKind
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment
@@ -26,17 +26,17 @@ from tests.rig.world import attempt_of, make_host, members_of, submit_experiment
     ],
 )
 def test_each_way_to_leave_has_its_word(kind: StopKind, reason: str, acknowledged: bool, word: str) -> None:
-    assert run_words.leaving(kind, reason, acknowledged) == word
+    assert phases.leaving(kind, reason, acknowledged) == word
 
 
 def test_several_runs_have_the_word_of_those_that_stay_else_one_for_all() -> None:
     stays, starts = (Allocation(state=state) for state in (AllocationState.RUNNING, AllocationState.ASSIGNED))
     pauses = Allocation(state="TERMINATING", stop_kind="PREEMPT", stop_reason="preempted")
     killed = Allocation(state="TERMINATING", stop_kind="STOP", stop_reason="killed_by_user")
-    assert run_words.of_runs([pauses, starts]) == "STARTING"
-    assert run_words.of_runs([pauses, starts, stays]) == "RUNNING"
-    assert run_words.of_runs([pauses, pauses]) == "PAUSING"
-    assert run_words.of_runs([pauses, killed]) == "STOPPING"
+    assert phases.of_runs([pauses, starts]) == "STARTING"
+    assert phases.of_runs([pauses, starts, stays]) == "RUNNING"
+    assert phases.of_runs([pauses, pauses]) == "PAUSING"
+    assert phases.of_runs([pauses, killed]) == "STOPPING"
 
 
 @pytest.mark.django_db
