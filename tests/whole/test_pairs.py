@@ -78,7 +78,7 @@ def test_a_gang_waits_while_its_hosts_cannot_meet_and_starts_when_they_can(stack
     assert code == 0 and pair["ok"], found
     assert (pair["first"], pair["second"], pair["interface"]) == ("gpu1", "gpu2", "eth0")
     assert pair["roundTripMs"] > 0 and pair["mbPerSecond"] > 0 and pair["allReduceMbPerSecond"] > 0, pair
-    assert found["interfaces"][0]["everywhere"] and "gpu1 and gpu2 meet on 10.203." in found["advice"]
+    assert found["interfaces"][0]["everywhere"] and "gpu1 and gpu2 connect over 10.203." in found["advice"]
 
     for host in stack.hosts:
         host.keep_from_peers(True)
