@@ -11,9 +11,7 @@ from typing import Any, List
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import (
     checkpoint,
-    checkpoint_deletion,
     config_schema,
-    experiment_again,
     experiment_edits,
     output,
     submission,
@@ -59,9 +57,9 @@ def add(add_noun: Adder) -> None:
         parser.add_argument("experiment_id", type=int)
         parser.set_defaults(run=_act, verb=verb, action=f"{verb} the experiment")
     _add_waiting(verbs)
-    experiment_again.add(verbs, _follow)
+    submission.add_again(verbs, _follow)
     settings = add_set(verbs, "experiment")
-    checkpoint_deletion.add_gc_policy(settings)
+    checkpoint.add_gc_policy(settings)
     experiment_edits.add_settings(settings)
     experiment_edits.add(verbs)
     checkpoint.add_download_of_experiment(verbs)

@@ -27,13 +27,10 @@ from trainmaster.cli import (
     log_retention,
     master,
     offline,
-    paging,
     pool,
     preview_search,
-    project,
     resources,
     shell,
-    slot,
     task,
     template,
     token,
@@ -44,7 +41,7 @@ from trainmaster.cli import (
 )
 from trainmaster.cli.arguments import Parser
 from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, Declined, UsageError
-from trainmaster.cli.output import clean, colored, say
+from trainmaster.cli.output import clean, colored, no_pager, say
 from trainmaster.cli.sentences import answered, unreachable
 from trainmaster.cli.session import log_in
 from trainmaster.credentials import UnreadableCredentials
@@ -64,10 +61,8 @@ _NOUNS = (
     log_retention,
     host,
     agent,
-    slot,
     template,
     workspace,
-    project,
     user,
     token,
     webhook,
@@ -114,7 +109,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     completion.answer(parser)
     args = parser.parse_args(argv)
     if args.no_pager:
-        paging.off()
+        no_pager()
     try:
         code = run(args)
         sys.stdout.flush()

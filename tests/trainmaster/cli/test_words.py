@@ -12,7 +12,7 @@ import pytest
 from trainmaster.address import BadAddress, canonical
 from trainmaster.cli import shell
 from trainmaster.cli.errors import CliError
-from trainmaster.cli.job_edits import parsed
+from trainmaster.cli.job import parsed
 from trainmaster.cli.main import build_parser, main
 from trainmaster.cli.output import local_time, table
 from trainmaster.cli.sentences import answered, unreachable
