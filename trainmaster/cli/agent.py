@@ -20,18 +20,14 @@ def add(add_noun: Adder) -> None:
 
 def _add_agent(add_noun: Adder) -> None:
     verbs = add_noun("agent", aliases=["a"], help="manage hosts (Determined's name for `host`)").add_verbs()
-    parser = verbs.add_parser("list", aliases=["ls"], help="list all hosts")
-    output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the agents")
-    parser = verbs.add_parser("enable", help="let hosts take new work again")
+    verbs.add_parser("list", aliases=["ls"], help="list all hosts", form=True, run=_list)
+    parser = verbs.add_parser("enable", help="let hosts take new work again", run=_enable)
     _add_which(parser)
-    parser.set_defaults(run=_enable, action="enable the agent")
-    parser = verbs.add_parser("disable", help="stop work on hosts and give them no new work")
+    parser = verbs.add_parser("disable", help="stop work on hosts and give them no new work", run=_disable)
     _add_which(parser)
     parser.add_argument("--drain", action="store_true", help="let running work finish; list it")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask before stopping running work")
     output.add_format(parser)
-    parser.set_defaults(run=_disable, action="disable the agent")
 
 
 def _add_which(parser: argparse.ArgumentParser) -> None:
@@ -144,19 +140,16 @@ def _disable(client: Client, args: argparse.Namespace) -> None:
 
 def _add_slot(add_noun: Adder) -> None:
     verbs = add_noun("slot", aliases=["s"], help="manage the slots (GPUs) of hosts").add_verbs()
-    parser = verbs.add_parser("list", aliases=["ls"], help="list all slots and what holds them")
-    output.add_format(parser)
-    parser.set_defaults(run=_list_slots, action="list the slots")
+    parser = verbs.add_parser(
+        "list", aliases=["ls"], help="list all slots and what holds them", form=True, run=_list_slots
+    )
     for verb, text in (
         ("enable", "let a slot take new work again"),
         ("disable", "stop the work on a slot and give it no new work"),
     ):
-        parser = verbs.add_parser(verb, help=text)
+        parser = verbs.add_parser(verb, help=text, run=_enable_slot if verb == "enable" else _disable_slot)
         parser.add_argument("agent_id", metavar="AGENT_ID")
         parser.add_argument("slot_id", type=int, metavar="SLOT_ID")
-        parser.set_defaults(
-            run=_enable_slot if verb == "enable" else _disable_slot, action=f"{verb} the slot"
-        )
     parser.add_argument("--drain", action="store_true", help="let running work finish")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask before stopping running work")
 

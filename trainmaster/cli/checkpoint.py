@@ -35,14 +35,13 @@ def add(add_noun: Adder) -> None:
     whose.add_argument("--trial", type=int, metavar="ID")
     add_list_options(parser)
     parser.set_defaults(run=_list, action="list the checkpoints")
-    parser = verbs.add_parser("describe", help="show its files, metadata, metrics, and why it is kept")
+    parser = verbs.add_parser(
+        "describe", help="show its files, metadata, metrics, and why it is kept", form=True, run=_describe
+    )
     parser.add_argument("uuid", metavar="UUID", type=full_uuid)
-    output.add_format(parser)
-    parser.set_defaults(run=_describe, action="describe the checkpoint")
-    parser = verbs.add_parser("download", help="download its files to this machine")
+    parser = verbs.add_parser("download", help="download its files to this machine", run=_download)
     parser.add_argument("uuid", metavar="UUID", type=full_uuid)
     checkpoint_download.add_options(parser, "checkpoints/UUID")
-    parser.set_defaults(run=_download, action="download the checkpoint")
     _add_deletion(verbs)
 
 

@@ -33,12 +33,12 @@ def _add_run(verbs: Any) -> None:
         "run",
         help="run a command, follow its output, and exit with its exit code",
         epilog="A single word with spaces is run by a shell: command run 'nvidia-smi | head'. Options go before CMD.",
+        run=_run,
     )
     parser.add_argument(
         "words", metavar="CMD", nargs=argparse.REMAINDER, help="the program and its arguments"
     )
     task_verbs.add_start_options(parser, "run", "resources.priority=10", slots="; default 1")
-    parser.set_defaults(run=_run, action="run the command")
 
 
 def _run(client: Client, args: argparse.Namespace) -> int:

@@ -53,9 +53,8 @@ def add(add_noun: Adder) -> None:
     _add_list(verbs)
     _add_views(verbs)
     for verb, (_, text) in _ACTIONS.items():
-        parser = verbs.add_parser(verb, aliases=_OLDER.get(verb, []), help=text)
-        parser.add_argument("experiment_id", type=int)
-        parser.set_defaults(run=_act, verb=verb, action=f"{verb} the experiment")
+        parser = verbs.add_parser(verb, "experiment_id", aliases=_OLDER.get(verb, []), help=text, run=_act)
+        parser.set_defaults(verb=verb)
     _add_waiting(verbs)
     submission.add_again(verbs, _follow)
     settings = add_set(verbs, "experiment")
@@ -68,20 +67,18 @@ def add(add_noun: Adder) -> None:
 
 
 def _add_list(verbs: Any) -> None:
-    parser = verbs.add_parser("list", aliases=["ls"], help="list your experiments (or everyone's)")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list your experiments (or everyone's)", run=_list)
     parser.add_argument("-a", "--all", action="store_true", help="include all users and archived experiments")
     parser.add_argument("--show_project", "--show-project", action="store_true")
     output.add_part(parser, 200)
     output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the experiments")
 
 
 def _add_views(verbs: Any) -> None:
-    parser = verbs.add_parser("describe", help="show its state, config and trials")
+    parser = verbs.add_parser("describe", help="show its state, config and trials", run=_describe)
     parser.add_argument("experiment_ids", metavar="ID,ID…")
     workloads.add_table_options(parser)
     output.add_format(parser)
-    parser.set_defaults(run=_describe, action="describe the experiment")
     parser = verbs.add_parser("config", help="show the config in force, as YAML")
     parser.add_argument("experiment_id", type=int)
     parser.set_defaults(run=_config, action="show the config")

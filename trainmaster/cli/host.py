@@ -28,13 +28,11 @@ _ACTIONS = {
 def add(add_noun: Adder) -> None:
     verbs = add_noun("host", help="manage the machines that run jobs").add_verbs()
     host_adding.add_parser(verbs)
-    parser = verbs.add_parser("list", aliases=["ls"], help="list all hosts")
-    output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the hosts")
-    parser = verbs.add_parser("show", aliases=["describe"], help="show a host: slots, interpreters, doctor")
+    verbs.add_parser("list", aliases=["ls"], help="list all hosts", form=True, run=_list)
+    parser = verbs.add_parser(
+        "show", aliases=["describe"], help="show a host: slots, interpreters, doctor", form=True, run=_show
+    )
     parser.add_argument("name")
-    output.add_format(parser)
-    parser.set_defaults(run=_show, action="show the host")
     parser = verbs.add_parser("doctor", help="check a host again, or test all pairs of hosts in a pool")
     parser.add_argument("name", nargs="?")
     parser.add_argument(
@@ -42,21 +40,21 @@ def add(add_noun: Adder) -> None:
     )
     output.add_format(parser)
     parser.set_defaults(run=_doctor, action="examine the host")
-    parser = verbs.add_parser("edit", help="change its interpreter (for later runs) or its pool")
-    parser.add_argument("name")
+    parser = verbs.add_parser(
+        "edit", "name", help="change its interpreter (for later runs) or its pool", run=_edit
+    )
     parser.add_argument("--python", metavar="PATH", help="the Python interpreter for jobs on this host")
     parser.add_argument("--activate", metavar="SCRIPT", help="a script to source before jobs (conda, venv)")
     parser.add_argument("--pool", metavar="POOL", help="move it to this pool; nothing may be running on it")
     output.add_format(parser)
-    parser.set_defaults(run=_edit, action="edit the host")
     for verb, (_, text) in _ACTIONS.items():
-        parser = verbs.add_parser(verb, help=text)
+        parser = verbs.add_parser(verb, help=text, run=_act)
         parser.add_argument("names", nargs="+", metavar="name")
-        parser.set_defaults(run=_act, verb=verb, action=f"{verb} the host")
-    parser = verbs.add_parser("remove", aliases=["rm"], help="remove a host; nothing may be running on it")
-    parser.add_argument("name")
+        parser.set_defaults(verb=verb)
+    parser = verbs.add_parser(
+        "remove", "name", aliases=["rm"], help="remove a host; nothing may be running on it", run=_remove
+    )
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    parser.set_defaults(run=_remove, action="remove the host")
 
 
 def _list(client: Client, args: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ from trainmaster.quantities import counted, duration
 
 def add(add_noun: Adder) -> None:
     verbs = add_noun("job", aliases=["j"], help="show and edit the job queue").add_verbs()
-    parser = verbs.add_parser("list", aliases=["ls"], help="list the queue of a pool, in order")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list the queue of a pool, in order", run=_list)
     parser.add_argument("-p", "--resource-pool", metavar="POOL", help="the pool (default: the default pool)")
     parser.add_argument(
         "--mine", action="store_true", help="only your jobs, with their places among all jobs"
@@ -29,7 +29,6 @@ def add(add_noun: Adder) -> None:
     output.add_part(parser, 100)
     parser.add_argument("--reverse", action="store_true", help="list the last job first")
     output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the jobs")
     parser = verbs.add_parser("explain", aliases=["why"], help="show everything that keeps a job waiting")
     parser.add_argument("job_id", metavar="JOB_ID|EXPERIMENT_ID")
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
@@ -199,8 +198,7 @@ def _add_edits(verbs: Any) -> None:
     parser.add_argument("updates", nargs="+", metavar="ID.OPERATION=VALUE", help="see below")
     _add_caution(parser)
     parser.set_defaults(run=_update_batch, action="update the jobs")
-    parser = verbs.add_parser("undo", help="undo your last edit of the queue")
-    parser.set_defaults(run=_undo, action="undo the last edit")
+    verbs.add_parser("undo", help="undo your last edit of the queue", run=_undo, action="undo the last edit")
 
 
 def _add_caution(parser: argparse.ArgumentParser) -> None:

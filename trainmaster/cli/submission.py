@@ -252,11 +252,9 @@ def add_again(verbs: Any, follow: Follow) -> None:
         "starts over. You can change its config, except for the project, the kind of searcher and "
         "checkpoint_storage; the config of a random or grid search cannot change at all. To use another "
         "storage, fork it instead.",
+        run=lambda client, args: _continue(client, args, follow),
     )
     _add_options(parser, "changes to its config")
-    parser.set_defaults(
-        run=lambda client, args: _continue(client, args, follow), action="continue the experiment"
-    )
     parser = verbs.add_parser("fork", help="create a new experiment with its code and config")
     _add_options(parser, "the complete config, instead of the one it was submitted with")
     source = parser.add_mutually_exclusive_group()

@@ -131,10 +131,9 @@ def add_one(
     action: str = "",
 ) -> argparse.ArgumentParser:
     """A verb about one task; `action` is what fails if it fails, if not "<verb> the <noun>"."""
-    parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
-    parser.add_argument("id", metavar="ID", help="the id, or its first characters")
-    parser.set_defaults(
-        run=lambda client, args: run(client, args, kind), action=action or f"{verb} the {kind.noun}"
+    named = {"action": action} if action else {}
+    parser: argparse.ArgumentParser = verbs.add_parser(
+        verb, "id", help=text, run=lambda client, args: run(client, args, kind), **named
     )
     return parser
 

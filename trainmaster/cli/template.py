@@ -17,14 +17,11 @@ from trainmaster.client import Client, Json
 def add(add_noun: Adder) -> None:
     noun = add_noun("template", aliases=["tpl"], help="manage templates, the shared parts of configs")
     verbs = noun.add_verbs()
-    parser = verbs.add_parser("list", aliases=["ls", "l"], help="list all templates")
+    parser = verbs.add_parser("list", aliases=["ls", "l"], help="list all templates", run=_list)
     parser.add_argument("-d", "--details", "--detail", action="store_true", help="include their content")
     output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the templates")
     config_schema.add(verbs, "template")
-    parser = verbs.add_parser("describe", help="show the content of a template")
-    parser.add_argument("name")
-    parser.set_defaults(run=_describe, action="describe the template")
+    verbs.add_parser("describe", "name", help="show the content of a template", run=_describe)
     for verb, text in (("create", "Created"), ("set", "Set")):
         parser = verbs.add_parser(
             verb, help="create a template" if verb == "create" else "create or replace a template"
@@ -50,13 +47,9 @@ def add(add_noun: Adder) -> None:
     parser = of_set_value.add_parser("config", help="replace the content of a template")
     _add_file(parser)
     parser.set_defaults(run=_configure, action="save the template")
-    parser = verbs.add_parser("rename", aliases=["mv"], help="rename a template")
-    parser.add_argument("name")
+    parser = verbs.add_parser("rename", "name", aliases=["mv"], help="rename a template", run=_rename)
     parser.add_argument("to", metavar="NEW_NAME")
-    parser.set_defaults(run=_rename, action="rename the template")
-    parser = verbs.add_parser("remove", aliases=["rm"], help="delete a template")
-    parser.add_argument("name")
-    parser.set_defaults(run=_remove, action="remove the template")
+    verbs.add_parser("remove", "name", aliases=["rm"], help="delete a template", run=_remove)
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:

@@ -22,18 +22,14 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("--show-inactive", action="store_true", help="include revoked and expired tokens")
     output.add_format(parser)
     parser.set_defaults(run=_list, action="list the tokens")
-    parser = verbs.add_parser("describe", help="show tokens by id")
+    parser = verbs.add_parser(
+        "describe", help="show tokens by id", form=True, run=_describe, action="describe the tokens"
+    )
     parser.add_argument("token_id", type=int, nargs="+")
-    output.add_format(parser)
-    parser.set_defaults(run=_describe, action="describe the tokens")
     _add_create(verbs)
-    parser = verbs.add_parser("edit", help="change the description of a token")
-    parser.add_argument("token_id", type=int)
+    parser = verbs.add_parser("edit", "token_id", help="change the description of a token", run=_edit)
     parser.add_argument("-d", "--description", required=True)
-    parser.set_defaults(run=_edit, action="edit the token")
-    parser = verbs.add_parser("revoke", help="revoke a token permanently")
-    parser.add_argument("token_id", type=int)
-    parser.set_defaults(run=_revoke, action="revoke the token")
+    verbs.add_parser("revoke", "token_id", help="revoke a token permanently", run=_revoke)
     parser = verbs.add_parser("login", help="log in with a token; later commands remember it")
     parser.add_argument(
         "token",
@@ -44,7 +40,7 @@ def add(add_noun: Adder) -> None:
 
 
 def _add_create(verbs: Any) -> None:
-    parser = verbs.add_parser("create", help="create a token; it is shown only once")
+    parser = verbs.add_parser("create", help="create a token; it is shown only once", run=_create)
     parser.add_argument("username", nargs="?", help="create it for this user (admins only)")
     parser.add_argument(
         "-e", "--expiration-days", type=int, metavar="N", help="how long it is valid; -1: until it is revoked"
@@ -55,7 +51,6 @@ def _add_create(verbs: Any) -> None:
     )
     for form in ("json", "yaml"):
         parser.add_argument(f"--{form}", dest="output", action="store_const", const=form, default="")
-    parser.set_defaults(run=_create, action="create the token")
 
 
 _COLUMNS = [

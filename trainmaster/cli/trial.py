@@ -31,13 +31,11 @@ from trainmaster.quantities import counted
 def add(add_noun: Adder) -> None:
     verbs = add_noun("trial", aliases=["t"], help="manage the trials of experiments").add_verbs()
     _add_results(verbs)
-    parser = verbs.add_parser("logs", help="show its log, of all ranks or some")
-    parser.add_argument("trial_id", type=int)
+    parser = verbs.add_parser(
+        "logs", "trial_id", help="show its log, of all ranks or some", run=_logs, action="show the log"
+    )
     add_log_options(parser)
-    parser.set_defaults(run=_logs, action="show the log")
-    parser = verbs.add_parser("kill", help="stop it immediately")
-    parser.add_argument("trial_id", type=int)
-    parser.set_defaults(run=_kill, action="kill the trial")
+    verbs.add_parser("kill", "trial_id", help="stop it immediately", run=_kill)
     add_set(verbs, "trial")
     checkpoint.add_download_of_trial(verbs)
     _add_timings(verbs)
@@ -47,8 +45,9 @@ def add(add_noun: Adder) -> None:
 
 
 def _add_results(verbs: Any) -> None:
-    parser = verbs.add_parser("describe", help="show its state, progress and results")
-    parser.add_argument("trial_id", type=int)
+    parser = verbs.add_parser(
+        "describe", "trial_id", help="show its state, progress and results", run=_describe
+    )
     parser.add_argument("--metrics", action="store_true", help="include the metrics of each report")
     parser.add_argument(
         "--metrics-summary",
@@ -57,7 +56,6 @@ def _add_results(verbs: Any) -> None:
     )
     output.add_part(parser)  # of the reports and checkpoints
     output.add_format(parser)
-    parser.set_defaults(run=_describe, action="describe the trial")
     parser = verbs.add_parser("metrics", help="show everything it has reported, one column per metric")
     parser.add_argument("trial_id", type=int)
     parser.add_argument(

@@ -29,19 +29,17 @@ def add(add_noun: Adder) -> None:
         "-a", "--all", action="store_true", help="log out all users of this machine from this server"
     )
     parser.set_defaults(run_alone=_logout, action="log out")
-    parser = verbs.add_parser("whoami", help="show who is logged in")
-    output.add_format(parser)
-    parser.set_defaults(run=_whoami, action="show who is logged in")
-    parser = verbs.add_parser("list", aliases=["ls"], help="list users who can log in")
+    verbs.add_parser(
+        "whoami", help="show who is logged in", form=True, run=_whoami, action="show who is logged in"
+    )
+    parser = verbs.add_parser("list", aliases=["ls"], help="list users who can log in", run=_list)
     parser.add_argument("-a", "--all", action="store_true", help="include deactivated users")
     output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the users")
     _add_accounts(verbs)
 
 
 def _add_accounts(verbs: Any) -> None:
-    parser = verbs.add_parser("create", help="create a user")
-    parser.add_argument("username")
+    parser = verbs.add_parser("create", "username", help="create a user", run=_create)
     role = parser.add_mutually_exclusive_group()
     role.add_argument("--role", choices=_ROLES, help="the role (default: editor)")
     role.add_argument(
@@ -50,9 +48,9 @@ def _add_accounts(verbs: Any) -> None:
     parser.add_argument(
         "--no-password", action="store_true", help="create without a password; an admin sets one later"
     )
-    parser.set_defaults(run=_create, action="create the user")
-    parser = verbs.add_parser("edit", help="change the role, display name or email address of a user")
-    parser.add_argument("username")
+    parser = verbs.add_parser(
+        "edit", "username", help="change the role, display name or email address of a user", run=_edit
+    )
     parser.add_argument(
         "--role",
         choices=_ROLES,
@@ -68,7 +66,6 @@ def _add_accounts(verbs: Any) -> None:
     parser.add_argument(
         "--email", metavar="ADDRESS", help="email address, used by single sign-on to find the account"
     )
-    parser.set_defaults(run=_edit, action="edit the user")
     parser = verbs.add_parser("rename", help="change the login name of a user")
     parser.add_argument("username")
     parser.add_argument("new_name", metavar="NEW_NAME")
@@ -78,9 +75,8 @@ def _add_accounts(verbs: Any) -> None:
     parser.add_argument("username", nargs="?")
     parser.set_defaults(run=_change_password, action="change the password")
     for verb, active in (("activate", True), ("deactivate", False)):
-        parser = verbs.add_parser(verb, help=f"{verb} a user")
-        parser.add_argument("username")
-        parser.set_defaults(run=_set_active, active=active, action=f"{verb} the user")
+        parser = verbs.add_parser(verb, "username", help=f"{verb} a user", run=_set_active)
+        parser.set_defaults(active=active)
     parser = verbs.add_parser("link-with-agent-user", help="set the Unix account that runs a user's jobs")
     parser.add_argument("username")
     parser.add_argument("--agent-user", required=True)

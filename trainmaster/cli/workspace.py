@@ -14,7 +14,6 @@ from trainmaster.cli.output import Column, done
 from trainmaster.client import Client, Json
 
 _PATH = "/api/v1/workspaces"
-_SORTS = ["id", "name"]
 _COLUMNS = [
     Column("ID", lambda row: row["id"]),
     Column("Name", lambda row: row["name"]),
@@ -42,37 +41,26 @@ def add(add_noun: Adder) -> None:
 
 def _add_workspace(add_noun: Adder) -> None:
     verbs = add_noun("workspace", aliases=["w"], help="manage workspaces, which group projects").add_verbs()
-    parser = verbs.add_parser("list", aliases=["ls"], help="list all workspaces")
-    places.add_paging(parser, _SORTS)
-    parser.set_defaults(run=_list, action="list the workspaces")
-    parser = _add_one(verbs, "list-projects", "list the projects of a workspace")
-    places.add_paging(parser, ["id", "name", "description"])
-    parser.set_defaults(run=_list_projects, action="list the projects")
-    parser = _add_one(verbs, "list-pools", "list the pools that its experiments may use")
-    output.add_format(parser)
-    parser.set_defaults(run=_list_pools, action="list the pools")
-    parser = _add_one(verbs, "describe", "show its owner and what it contains")
-    output.add_format(parser)
-    parser.set_defaults(run=_describe, action="describe the workspace")
-    _add_changes(verbs)
-
-
-def _add_changes(verbs: Any) -> None:
-    parser = verbs.add_parser("create", help="create a workspace")
-    parser.add_argument("name")
-    output.add_format(parser)
-    parser.set_defaults(run=_create, action="create the workspace")
-    parser = _add_one(verbs, "edit", "rename a workspace")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list all workspaces", run=_list)
+    places.add_paging(parser, ["id", "name"])
+    _add_projects(verbs, "list-projects")
+    one = partial(verbs.add_parser, form=True)
+    text = "list the pools that its experiments may use"
+    one("list-pools", "workspace_name", help=text, run=_list_pools, action="list the pools")
+    one("describe", "workspace_name", help="show its owner and what it contains", run=_describe)
+    one("create", "name", help="create a workspace", run=_create)
+    parser = verbs.add_parser("edit", "workspace_name", help="rename a workspace", run=_edit)
     parser.add_argument("--name", required=True, help="the new name")
     output.add_format(parser)
-    parser.set_defaults(run=_edit, action="edit the workspace")
-    places.add_ends(partial(_add_one, verbs), "workspace", "projects", _found)
+    places.add_ends(verbs, ["workspace_name"], "workspace", "projects", _found)
 
 
-def _add_one(verbs: Any, verb: str, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
-    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or id")
-    return parser
+def _add_projects(verbs: Any, verb: str, **options: Any) -> None:
+    text = "list the projects of a workspace"
+    parser = verbs.add_parser(
+        verb, "workspace_name", help=text, run=_list_projects, action="list the projects", **options
+    )
+    places.add_paging(parser, ["id", "name", "description"])
 
 
 def _found(client: Client, args: argparse.Namespace) -> Json:
@@ -118,42 +106,27 @@ _DETAILS = [*_PROJECTS, Column("Workspace", lambda row: row.get("workspaceName")
 def _add_project(add_noun: Adder) -> None:
     noun = add_noun("project", aliases=["p"], help="manage projects, which group experiments in a workspace")
     verbs = noun.add_verbs()
-    parser = verbs.add_parser("list", aliases=["ls"], help="list the projects of a workspace")
-    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or id")
-    places.add_paging(parser, ["id", "name", "description"])
-    parser.set_defaults(run=_list_projects, action="list the projects")
-    parser = _add_one_project(verbs, "list-experiments", "list the experiments of a project")
+    _add_projects(verbs, "list", aliases=["ls"])
+    names, text = ["workspace_name", "project_name"], "list the experiments of a project"
+    parser = verbs.add_parser(
+        "list-experiments", *names, help=text, run=_list_experiments, action="list the experiments"
+    )
     parser.add_argument("-a", "--all", action="store_true", help="include all users and archived experiments")
     places.add_paging(parser, ["id", "name", "start_time", "end_time", "state"])
-    parser.set_defaults(run=_list_experiments, action="list the experiments")
-    parser = _add_one_project(verbs, "describe", "show its key, owner and experiments")
+    text = "show its key, owner and experiments"
+    parser = verbs.add_parser("describe", *names, help=text, run=_describe_project)
     parser.add_argument("-a", "--all", action="store_true", help="include archived experiments")
     output.add_format(parser)
-    parser.set_defaults(run=_describe_project, action="describe the project")
-    _add_project_changes(verbs)
-
-
-def _add_project_changes(verbs: Any) -> None:
-    parser = verbs.add_parser("create", help="create a project")
-    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or id")
-    parser.add_argument("name")
-    _add_fields(parser)
-    parser.set_defaults(run=_create_project, action="create the project")
-    parser = _add_one_project(verbs, "edit", "change its name, description or key")
+    text = "create a project"
+    _add_fields(verbs.add_parser("create", "workspace_name", "name", help=text, run=_create_project))
+    text = "change its name, description or key"
+    parser = verbs.add_parser("edit", *names, help=text, run=_edit_project)
     parser.add_argument("--new-name", "--new_name", metavar="NAME", help="the new name")
     _add_fields(parser)
-    parser.set_defaults(run=_edit_project, action="edit the project")
-    parser = _add_one_project(verbs, "move", "move it, with its experiments, to another workspace")
+    text = "move it, with its experiments, to another workspace"
+    parser = verbs.add_parser("move", *names, help=text, run=_move)
     parser.add_argument("destination", metavar="DESTINATION", help="name or id of the other workspace")
-    parser.set_defaults(run=_move, action="move the project")
-    places.add_ends(partial(_add_one_project, verbs), "project", "experiments", _found_project)
-
-
-def _add_one_project(verbs: Any, verb: str, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
-    parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or id")
-    parser.add_argument("project_name", metavar="PROJECT", help="its name or id")
-    return parser
+    places.add_ends(verbs, names, "project", "experiments", _found_project)
 
 
 def _add_fields(parser: argparse.ArgumentParser) -> None:
