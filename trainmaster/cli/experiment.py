@@ -20,8 +20,7 @@ from trainmaster.cli import (
 )
 from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import FAILED, OK, CliError
-from trainmaster.cli.log_lines import plain
-from trainmaster.cli.log_options import add_log_options
+from trainmaster.cli.log_options import add_log_options, plain
 from trainmaster.cli.log_retention import add_set
 from trainmaster.cli.log_stream import (
     end_of,

@@ -296,12 +296,11 @@ def _order(found: Json) -> List[str]:
         for row in rows[:_MOST_PLACES]
     ]
     more = max(found.get("movedJobs", 0), len(rows)) - len(shown)
-    lines = ["New order:", *(f"  {line}" for line in _table(["#", "was", "ID", "Job Name"], shown))]
+    lines = [
+        "New order:",
+        *(f"  {line}" for line in output.table(["#", "was", "ID", "Job Name"], shown).split("\n")),
+    ]
     return [*lines, f"  and {more} more jobs that move"] if more > 0 else lines
-
-
-def _table(headings: List[str], rows: List[List[Any]]) -> List[str]:
-    return output.table(headings, rows).split("\n")
 
 
 def _stop(stop: Json, now: datetime) -> str:

@@ -8,12 +8,12 @@ import time
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional
 
 from trainmaster.cli.errors import FAILED, OK, CliError
-from trainmaster.cli.log_lines import Printer
-from trainmaster.cli.log_options import Query, check, query_of
+from trainmaster.cli.log_options import Printer, Query, check, query_of
 from trainmaster.cli.output import clean, say
 from trainmaster.cli.waiting import say_what_it_waits_for, tell_what_it_waits_for
 from trainmaster.client import Client, Json, StreamFailed, StreamQuiet
 from trainmaster.http import Answered, Later, Unreachable
+from trainmaster.quantities import spans
 
 Show = Callable[[Json], None]
 
@@ -293,13 +293,7 @@ def hosts_in_words(hosts: List[str]) -> str:
 
 def ranks_in_words(ranks: List[int]) -> str:
     """`ranks 0-3 and 7`, `rank 5`, `no rank`."""
-    runs: List[List[int]] = []
-    for rank in sorted(set(ranks)):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    texts = [f"{first}" if first == last else f"{first}-{last}" for first, last in runs]
+    texts = spans(sorted(set(ranks)))
     if not texts:
         return "no rank"
     listed = ", ".join(texts[:-1]) + (" and " if len(texts) > 1 else "") + texts[-1]

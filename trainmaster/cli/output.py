@@ -265,7 +265,7 @@ def lines_of(items: Sequence[str], most: int = 10) -> List[str]:
     return [*items[:most], *([f"and {rest} more"] if rest > 0 else [])]
 
 
-# --- what is longer than the screen goes through $PAGER -------------------------------------------------------
+# --- what is longer than the screen goes through $PAGER, on a terminal only ---------------------------------------
 
 #: leave at once what fits, keep colors, and leave the text on the screen, unless the person has a choice of his own
 _LESS = "FRX"

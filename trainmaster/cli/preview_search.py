@@ -97,9 +97,8 @@ def _lines(summary: Json, cost: Json) -> List[str]:
     if summary["brackets"] and expected is not None:
         lines.append(f"≈ {expected:,} {unit} {IF_KEPT}. {WHY_OTHERWISE}")
     if cost:
-        lines.append(
-            f"Cost: {_hours(cost['slotHours'])} slot-hours at {_slots(summary['slotsPerTrial'])} per trial"
-        )
+        slots = _count(max(1, summary["slotsPerTrial"]), "slot")
+        lines.append(f"Cost: {_hours(cost['slotHours'])} slot-hours at {slots} per trial")
         at_once = summary["trialsAtOnce"]
         lines.append(f"Time: {_clock(cost['hoursAtOnce'])} if {_count(at_once, 'trial')} can run at once")
     return lines
@@ -126,10 +125,6 @@ def _clock(hours: float) -> str:
         return f"{_hours(hours)} hours"
     minutes = hours * 60
     return f"{minutes:.0f} minutes" if minutes >= 2 else f"{minutes * 60:.0f} seconds"
-
-
-def _slots(count: int) -> str:
-    return _count(max(1, count), "slot")
 
 
 def _count(number: int, noun: str) -> str:

@@ -129,7 +129,7 @@ def explicit_user(args: argparse.Namespace, named: Optional[str]) -> str:
     return str(found)
 
 
-# --- whether it is trusted ------------------------------------------------------------------------------------
+# --- the server's certificate: shown once, then pinned ----------------------------------------------------------
 
 _CONNECT_TIMEOUT_SECONDS = 10.0
 
