@@ -33,7 +33,12 @@ def add(add_noun: Adder) -> None:
     whose = parser.add_mutually_exclusive_group(required=True)
     whose.add_argument("experiment_id", metavar="EXPERIMENT", type=int, nargs="?")
     whose.add_argument("--trial", type=int, metavar="ID")
-    add_list_options(parser)
+    parser.add_argument("--state", action="append", choices=_STATES, help="only in this state; repeatable")
+    parser.add_argument("--sort", choices=list(_SORTS), default="time", help="sort order; metric: best first")
+    parser.add_argument("--reverse", action="store_true", help="reverse the order")
+    parser.add_argument("--limit", type=int, default=0, metavar="N")
+    parser.add_argument("--offset", type=int, default=0, metavar="N")
+    output.add_format(parser)
     parser.set_defaults(run=_list, action="list the checkpoints")
     parser = verbs.add_parser(
         "describe", help="show its files, metadata, metrics, and why it is kept", form=True, run=_describe
@@ -43,15 +48,6 @@ def add(add_noun: Adder) -> None:
     parser.add_argument("uuid", metavar="UUID", type=full_uuid)
     checkpoint_download.add_options(parser, "checkpoints/UUID")
     _add_deletion(verbs)
-
-
-def add_list_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--state", action="append", choices=_STATES, help="only in this state; repeatable")
-    parser.add_argument("--sort", choices=list(_SORTS), default="time", help="sort order; metric: best first")
-    parser.add_argument("--reverse", action="store_true", help="reverse the order")
-    parser.add_argument("--limit", type=int, default=0, metavar="N")
-    parser.add_argument("--offset", type=int, default=0, metavar="N")
-    output.add_format(parser)
 
 
 def _size(record: Json) -> int:

@@ -10,10 +10,9 @@ from typing import Any
 from trainmaster.cli import config_schema, task_verbs
 from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import FAILED, OK, UsageError
-from trainmaster.cli.log_stream import follow, tell, why_stopped
+from trainmaster.cli.log_stream import follow, tell, tell_what_it_waits_for, why_stopped
 from trainmaster.cli.output import SHORT_ID, say
 from trainmaster.cli.task_verbs import COMMAND, ENDED
-from trainmaster.cli.waiting import tell_what_it_waits_for
 from trainmaster.client import Client, Json
 from trainmaster.protocol import EXIT_NOT_FOUND
 

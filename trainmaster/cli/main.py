@@ -38,9 +38,18 @@ from trainmaster.cli import (
     workspace,
 )
 from trainmaster.cli.arguments import Parser
-from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, Declined, UsageError
+from trainmaster.cli.errors import (
+    FAILED,
+    INTERRUPTED,
+    OK,
+    USAGE,
+    CliError,
+    Declined,
+    UsageError,
+    answered,
+    unreachable,
+)
 from trainmaster.cli.output import clean, colored, no_pager, say
-from trainmaster.cli.sentences import answered, unreachable
 from trainmaster.cli.session import log_in
 from trainmaster.credentials import UnreadableCredentials
 from trainmaster.http import Answered, HttpError, Unreachable

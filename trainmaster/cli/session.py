@@ -13,9 +13,8 @@ from urllib.parse import urlsplit
 
 from trainmaster import __version__
 from trainmaster.address import server_url
-from trainmaster.cli.errors import CliError
+from trainmaster.cli.errors import CliError, without_number
 from trainmaster.cli.output import ask, ask_password, is_interactive, say
-from trainmaster.cli.sentences import without_number
 from trainmaster.client import Client
 from trainmaster.credentials import Credentials, salted_hash
 from trainmaster.http import Answered, Later, Refused, ServerClient, Unreachable, sentence_of

@@ -5,24 +5,34 @@ from __future__ import annotations
 import argparse
 import posixpath
 import re
+import sys
+import time
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Set
+from typing import Any, List, Optional, Set
 
 import trainmaster.yamltext as yamltext
 from trainmaster import context, quantities
-from trainmaster.cli.errors import OK, CliError, UsageError
-from trainmaster.cli.output import Bar, done, lines_of, say, say_notices
+from trainmaster.cli.errors import FAILED, OK, CliError, UsageError
+from trainmaster.cli.log_options import plain
+from trainmaster.cli.log_stream import (
+    end_of,
+    follow,
+    log_of_trial,
+    queued_job_of_experiment,
+    tell_what_it_waits_for,
+    wait_for_experiment,
+)
+from trainmaster.cli.output import Bar, done, lines_of, say, say_notices, state
 from trainmaster.client import Client, Json
 from trainmaster.overrides import BadOverride, apply_overrides
 
-Follow = Callable[[Client, int, argparse.Namespace], int]
 _SLOTS_EXCEEDED = "LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"
 #: what a test of one batch keeps of the searcher
 _KEPT = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
 _NO_CHECKPOINTS = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 0}
 
 
-def add(verbs: Any, follow: Follow) -> None:
+def add(verbs: Any) -> None:
     parser = verbs.add_parser("create", help="submit a config and a folder of code")
     parser.add_argument("config_file", metavar="CONFIG", type=Path, help="YAML file")
     parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", help="folder of code (95 MiB at most)")
@@ -51,7 +61,7 @@ def add(verbs: Any, follow: Follow) -> None:
         parser.add_argument(
             *words, nargs=0 if len(words) == 1 else None, action=_Unsupported, help=argparse.SUPPRESS
         )
-    parser.set_defaults(run=lambda client, args: create(client, args, follow), action="create the experiment")
+    parser.set_defaults(run=create, action="create the experiment")
 
 
 def add_follow(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +112,7 @@ _INSTEAD = {
 }
 
 
-def create(client: Client, args: argparse.Namespace, follow: Follow) -> int:
+def create(client: Client, args: argparse.Namespace) -> int:
     """Submit, and follow when asked to."""
     text = config_text(args.config_file, args.config)
     files = packed(args.folder, args.include)
@@ -118,24 +128,24 @@ def create(client: Client, args: argparse.Namespace, follow: Follow) -> int:
         {key: value for key, value in (("template", args.template), ("projectId", args.project_id)) if value}
     )
     if args.test_mode:
-        return _try_one_batch(client, request, args, follow)
+        return _try_one_batch(client, request, args)
     with Bar("Sending") as bar:
         answer = client.create_experiment(request, bar)
     _show_warnings(answer)
     if args.validate:
         done("The config and the folder are valid.")
         return OK
-    return created(client, answer, args, follow)
+    return created(client, answer, args)
 
 
-def created(client: Client, answer: Json, args: argparse.Namespace, follow: Follow) -> int:
+def created(client: Client, answer: Json, args: argparse.Namespace) -> int:
     """Say which experiment was created, and follow it when asked to."""
     experiment_id = int(answer["experiment"]["id"])
     done(f"Created experiment {experiment_id}")
     if args.paused:
         say(f"It is paused. To start it, run: trainmaster experiment activate {experiment_id}")
         return OK
-    return follow(client, experiment_id, args) if args.follow else OK
+    return _follow(client, experiment_id, args) if args.follow else OK
 
 
 def config_text(file: Path, overrides: List[str]) -> str:
@@ -223,7 +233,7 @@ def shortened(config: Json) -> Json:
     }
 
 
-def _try_one_batch(client: Client, request: Json, args: argparse.Namespace, follow: Follow) -> int:
+def _try_one_batch(client: Client, request: Json, args: argparse.Namespace) -> int:
     """Validate, submit the shortened config, follow it to its end, archive it; the exit code of that training."""
     client.create_experiment({**request, "validateOnly": True})
     done("✔ The config and the folder are valid")
@@ -232,7 +242,7 @@ def _try_one_batch(client: Client, request: Json, args: argparse.Namespace, foll
     say_notices(answer)
     experiment_id = int(answer["experiment"]["id"])
     done(f"✔ Created test experiment {experiment_id}: one batch, no restarts, no checkpoints kept")
-    code = follow(client, experiment_id, args)
+    code = _follow(client, experiment_id, args)
     client.post(f"/api/v1/experiments/{experiment_id}/archive")
     if code == OK:
         done("✔ The training completed")
@@ -241,10 +251,49 @@ def _try_one_batch(client: Client, request: Json, args: argparse.Namespace, foll
     return code
 
 
+def _follow(client: Client, experiment_id: int, args: argparse.Namespace) -> int:
+    """Follow the first trial's log and end with the experiment's result."""
+    args.reopen = f"trainmaster experiment logs -f {experiment_id}"
+    args.goes_on = f"Experiment {experiment_id} keeps running."
+    trial_id = first_trial(client, experiment_id, wait=True)
+    args.reopen = f"trainmaster trial logs -f {trial_id}"
+    say(f"Following first trial with ID {trial_id}")
+    tell_what_it_waits_for(client, lambda: queued_job_of_experiment(client, experiment_id))
+    source = log_of_trial(client, trial_id)
+    follow(client, source.path, [], plain(), source.is_over)
+    sys.stdout.flush()
+    say(f"Trial log stream ended. To reopen log stream, run: {args.reopen}", "green")
+    ended = wait_for_experiment(client, experiment_id)
+    end_of(client, source)
+    return result(experiment_id, ended)
+
+
+def first_trial(client: Client, experiment_id: int, wait: bool) -> int:
+    """Its id. Raises CliError where there is none yet, unless it shall `wait`."""
+    told = False
+    while True:
+        trials = client.trials_of(experiment_id)
+        if trials:
+            return int(trials[0]["id"])
+        if not wait:
+            raise CliError(f"experiment {experiment_id} has no trial yet.")
+        if not told:
+            say("Waiting for first trial to begin...")
+            told = True
+        time.sleep(0.5)
+
+
+def result(experiment_id: int, ended: str) -> int:
+    """Say how it ended; the exit code."""
+    completed = ended == "STATE_COMPLETED"
+    say(f"Experiment {experiment_id} ended: {state(ended)}", "green" if completed else "red")
+    return OK if completed else FAILED
+
+
 # --- experiment continue and fork -----------------------------------------------------------------------------
 
 
-def add_again(verbs: Any, follow: Follow) -> None:
+def add_again(verbs: Any) -> None:
     parser = verbs.add_parser(
         "continue",
         help="continue an ended experiment from its latest checkpoints",
@@ -252,7 +301,7 @@ def add_again(verbs: Any, follow: Follow) -> None:
         "starts over. You can change its config, except for the project, the kind of searcher and "
         "checkpoint_storage; the config of a random or grid search cannot change at all. To use another "
         "storage, fork it instead.",
-        run=lambda client, args: _continue(client, args, follow),
+        run=_continue,
     )
     _add_options(parser, "changes to its config")
     parser = verbs.add_parser("fork", help="create a new experiment with its code and config")
@@ -268,7 +317,7 @@ def add_again(verbs: Any, follow: Follow) -> None:
         help="the template to use (default: its own, as it was then; '' for none)",
     )
     parser.add_argument("--paused", action="store_true", help="create it paused")
-    parser.set_defaults(run=lambda client, args: _fork(client, args, follow), action="fork the experiment")
+    parser.set_defaults(run=_fork, action="fork the experiment")
 
 
 def _add_options(parser: argparse.ArgumentParser, file: str) -> None:
@@ -278,7 +327,7 @@ def _add_options(parser: argparse.ArgumentParser, file: str) -> None:
     add_follow(parser)
 
 
-def _continue(client: Client, args: argparse.Namespace, follow: Follow) -> int:
+def _continue(client: Client, args: argparse.Namespace) -> int:
     given = args.config_file is not None
     changes = config_text(args.config_file, args.config) if given else _changed({}, args)
     answer = client.post(
@@ -286,10 +335,10 @@ def _continue(client: Client, args: argparse.Namespace, follow: Follow) -> int:
     )
     say_notices(answer)
     done(f"Continued experiment {args.experiment_id}")
-    return follow(client, args.experiment_id, args) if args.follow else OK
+    return _follow(client, args.experiment_id, args) if args.follow else OK
 
 
-def _fork(client: Client, args: argparse.Namespace, follow: Follow) -> int:
+def _fork(client: Client, args: argparse.Namespace) -> int:
     template = args.template
     if args.config_file is not None:
         config = yamltext.load(config_text(args.config_file, []))
@@ -317,7 +366,7 @@ def _fork(client: Client, args: argparse.Namespace, follow: Follow) -> int:
         body["template"] = template
     answer = client.create_experiment(body)
     say_notices(answer)
-    return created(client, answer, args, follow)
+    return created(client, answer, args)
 
 
 def _changed(config: Json, args: argparse.Namespace) -> str:

@@ -6,6 +6,7 @@ import argparse
 import json
 import time
 import webbrowser
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional
 from urllib.parse import quote
@@ -14,10 +15,9 @@ import trainmaster.yamltext as yamltext
 from trainmaster.cli import output, places
 from trainmaster.cli.errors import FAILED, OK, CliError, UsageError
 from trainmaster.cli.log_options import add_log_options
-from trainmaster.cli.log_stream import End, Source, show_log
+from trainmaster.cli.log_stream import End, Source, show_log, tell_what_it_waits_for
 from trainmaster.cli.output import SHORT_ID, Bar, Column, done, local_time, say, say_notices
 from trainmaster.cli.submission import add_fields, add_include, config_text, packed
-from trainmaster.cli.waiting import tell_what_it_waits_for
 from trainmaster.client import Client, Json
 from trainmaster.http import HttpError
 from trainmaster.overrides import BadOverride, apply_overrides
@@ -102,23 +102,19 @@ def service(noun: str, shown: str, *columns: Column) -> Kind:
 
 def add_verbs(verbs: Any, kind: Kind) -> None:
     """All verbs but those that start or open one."""
-    parser = verbs.add_parser(
-        "list", aliases=["ls"], help=f"list your {kind.noun}s (or everyone's), newest first"
-    )
-    _add_list_options(parser)
-    parser.set_defaults(run=lambda client, args: _list(client, args, kind), action=f"list the {kind.noun}s")
-    parser = add_one(verbs, "describe", "show its state, host, times and how it ended", kind, _describe)
-    output.add_format(parser)
-    add_one(verbs, "config", "show the config in force, as YAML", kind, _config, "show the config")
-    add_log_options(add_one(verbs, "logs", "show its log", kind, _logs, "show the log"))
-    parser = verbs.add_parser("kill", help="stop it and everything running in it")
+    text = f"list your {kind.noun}s (or everyone's), newest first"
+    _add_list_options(verbs.add_parser("list", aliases=["ls"], help=text, run=partial(_list, kind=kind)))
+    text = "show its state, host, times and how it ended"
+    add_one(verbs, "describe", text, kind, _describe, form=True)
+    add_one(verbs, "config", "show the config in force, as YAML", kind, _config, action="show the config")
+    add_log_options(add_one(verbs, "logs", "show its log", kind, _logs, action="show the log"))
+    text = "stop it and everything running in it"
+    parser = verbs.add_parser("kill", help=text, run=partial(_kill, kind=kind))
     parser.add_argument("ids", metavar="ID", nargs="+", help="the id, or its first characters")
     parser.add_argument("-f", "--force", action="store_true", help="continue if one cannot be killed")
-    parser.set_defaults(run=lambda client, args: _kill(client, args, kind), action=f"kill the {kind.noun}")
     settings = verbs.add_parser("set", help="change its settings").add_verbs("WHAT")
-    parser = add_one(
-        settings, "priority", "set the priority: 1 (highest) to 99", kind, _set_priority, "set the priority"
-    )
+    text = "set the priority: 1 (highest) to 99"
+    parser = add_one(settings, "priority", text, kind, _set_priority, action="set the priority")
     parser.add_argument("priority", metavar="N", type=_priority)
 
 
@@ -127,14 +123,12 @@ def add_one(
     verb: str,
     text: str,
     kind: Kind,
-    run: Callable[[Client, argparse.Namespace, Kind], Optional[int]],
-    action: str = "",
+    run: Callable[..., Optional[int]],
+    **options: Any,
 ) -> argparse.ArgumentParser:
-    """A verb about one task; `action` is what fails if it fails, if not "<verb> the <noun>"."""
-    named = {"action": action} if action else {}
-    parser: argparse.ArgumentParser = verbs.add_parser(
-        verb, "id", help=text, run=lambda client, args: run(client, args, kind), **named
-    )
+    """A verb about one task."""
+    run = partial(run, kind=kind)
+    parser: argparse.ArgumentParser = verbs.add_parser(verb, "id", help=text, run=run, **options)
     return parser
 
 
