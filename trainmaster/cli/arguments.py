@@ -6,6 +6,7 @@ import argparse
 import difflib
 import os
 import sys
+from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from trainmaster.cli.errors import USAGE
@@ -17,6 +18,8 @@ _LIST = "list"
 _BEGINNING = {"metavar": "ID", "help": "the id, or its first characters"}
 #: arguments of many verbs
 _KNOWN: Dict[str, Dict[str, Any]] = {
+    "file": {"type": Path, "help": "YAML file"},
+    "config_file": {"metavar": "CONFIG", "type": Path, "help": "YAML file"},
     "id": _BEGINNING,
     "task_id": _BEGINNING,
     "workspace_name": {"metavar": "WORKSPACE", "help": "its name or id"},
@@ -32,10 +35,15 @@ class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]  # not gener
         whether it has the forms of output; `run` or `run_alone`: what the verb does; `action`: what has failed if
         that fails, else "<name> the <noun>".
         """
-        defaults = {key: options.pop(key) for key in ("run", "run_alone", "action") if key in options}
+        defaults: Dict[str, Any] = {
+            key: options.pop(key) for key in ("run", "run_alone", "action") if key in options
+        }
         if defaults:
-            noun = self._prog_prefix.split()[-1]
-            defaults.setdefault("action", f"{name} the {noun}{'s' if name == _LIST else ''}")
+            defaults["verb"] = name
+            if "action" not in defaults:
+                defaults["action"] = (
+                    f"{name} the {self._prog_prefix.split()[-1]}{'s' if name == _LIST else ''}"
+                )
         text = options.get("help")
         if text and "description" not in options:
             options["description"] = f"{text[0].upper()}{text[1:].rstrip('.')}."

@@ -39,11 +39,9 @@ _OLDER = {"activate": ["unpause"]}
 def add(add_noun: Adder) -> None:
     verbs = add_noun("experiment", aliases=["e"], help="submit and manage experiments").add_verbs()
     submission.add(verbs)
-    _add_list(verbs)
     _add_views(verbs)
     for verb, (_, text) in _ACTIONS.items():
-        parser = verbs.add_parser(verb, "experiment_id", aliases=_OLDER.get(verb, []), help=text, run=_act)
-        parser.set_defaults(verb=verb)
+        verbs.add_parser(verb, "experiment_id", aliases=_OLDER.get(verb, []), help=text, run=_act)
     _add_waiting(verbs)
     submission.add_again(verbs)
     settings = add_set(verbs, "experiment")
@@ -55,15 +53,12 @@ def add(add_noun: Adder) -> None:
     config_schema.add(verbs, "experiment")
 
 
-def _add_list(verbs: Any) -> None:
+def _add_views(verbs: Any) -> None:
     parser = verbs.add_parser("list", aliases=["ls"], help="list your experiments (or everyone's)", run=_list)
     parser.add_argument("-a", "--all", action="store_true", help="include all users and archived experiments")
     parser.add_argument("--show_project", "--show-project", action="store_true")
     output.add_part(parser, 200)
     output.add_format(parser)
-
-
-def _add_views(verbs: Any) -> None:
     parser = verbs.add_parser("describe", help="show its state, config and trials", run=_describe)
     parser.add_argument("experiment_ids", metavar="ID,ID…")
     workloads.add_table_options(parser)

@@ -50,7 +50,6 @@ def add(add_noun: Adder) -> None:
     for verb, (_, text) in _ACTIONS.items():
         parser = verbs.add_parser(verb, help=text, run=_act)
         parser.add_argument("names", nargs="+", metavar="name")
-        parser.set_defaults(verb=verb)
     parser = verbs.add_parser(
         "remove", "name", aliases=["rm"], help="remove a host; nothing may be running on it", run=_remove
     )

@@ -68,7 +68,7 @@ def add_ends(verbs: Any, names: Sequence[str], word: str, holds: str, found: Fin
     """archive, unarchive and delete. `word`: workspace or project; `holds`: what must be gone before."""
     for verb, text in (("archive", "hide it from lists"), ("unarchive", "show it in lists again")):
         parser = verbs.add_parser(verb, *names, help=text, run=_archive)
-        parser.set_defaults(verb=verb, word=word, found=found)
+        parser.set_defaults(word=word, found=found)
     text = f"delete a {word} that has no {holds} left"
     parser = verbs.add_parser("delete", *names, help=text, run=_delete)
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import List, Optional
 
 import trainmaster.yamltext as yamltext
@@ -22,8 +21,8 @@ WHY_OTHERWISE = "Each trial is compared with those that came before it, so more 
 
 
 def add(add_noun: Adder) -> None:
-    parser = add_noun("preview-search", help="show how many trials a search would train, and for how long")
-    parser.add_argument("config_file", metavar="CONFIG", type=Path, help="YAML file")
+    text = "show how many trials a search would train, and for how long"
+    parser = add_noun("preview-search", "config_file", help=text, run=_preview, action="preview the search")
     add_fields(parser, "searcher.max_trials=100")
     parser.add_argument("--seed", type=int, help="random seed of the simulated search (default: 0)")
     parser.add_argument(
@@ -33,7 +32,6 @@ def add(add_noun: Adder) -> None:
         help="duration of a batch, epoch, …; used to estimate the cost",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_preview, action="preview the search")
 
 
 def _positive(text: str) -> float:

@@ -78,12 +78,17 @@ def fresh_token(client: Client, user: str, password: str) -> str:
 def _as(user: str, client: Client, credentials: Credentials) -> Client:
     if _still_valid(client, credentials, user):
         return client
-    password = os.environ.get("DET_PASS") if user == (os.environ.get("DET_USER") or user) else None
+    password = password_given(user)
     if password is None:
         password = _asked(client, user)
     client.token = fresh_token(client, user, password)
     credentials.remember(user, client.token, active=credentials.active_user in (None, user))
     return client
+
+
+def password_given(user: str) -> Optional[str]:
+    """DET_PASS, where it is this user's."""
+    return os.environ.get("DET_PASS") if user == (os.environ.get("DET_USER") or user) else None
 
 
 def _asked(client: Client, user: str) -> str:

@@ -33,8 +33,8 @@ _NO_CHECKPOINTS = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_
 
 
 def add(verbs: Any) -> None:
-    parser = verbs.add_parser("create", help="submit a config and a folder of code")
-    parser.add_argument("config_file", metavar="CONFIG", type=Path, help="YAML file")
+    text = "submit a config and a folder of code"
+    parser = verbs.add_parser("create", "config_file", help=text, run=create)
     parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", help="folder of code (95 MiB at most)")
     add_follow(parser)
     add_include(parser)
@@ -61,7 +61,6 @@ def add(verbs: Any) -> None:
         parser.add_argument(
             *words, nargs=0 if len(words) == 1 else None, action=_Unsupported, help=argparse.SUPPRESS
         )
-    parser.set_defaults(run=create, action="create the experiment")
 
 
 def add_follow(parser: argparse.ArgumentParser) -> None:
@@ -269,7 +268,7 @@ def _follow(client: Client, experiment_id: int, args: argparse.Namespace) -> int
 
 
 def first_trial(client: Client, experiment_id: int, wait: bool) -> int:
-    """Its id. Raises CliError where there is none yet, unless it shall `wait`."""
+    """Return its id, once there is one if told to `wait`. Raises CliError otherwise."""
     told = False
     while True:
         trials = client.trials_of(experiment_id)

@@ -22,11 +22,12 @@ def add(add_noun: Adder) -> None:
     output.add_format(parser)
     config_schema.add(verbs, "template")
     verbs.add_parser("describe", "name", help="show the content of a template", run=_describe)
-    for verb, text in (("create", "Created"), ("set", "Set")):
-        parser = verbs.add_parser(
-            verb, help="create a template" if verb == "create" else "create or replace a template"
-        )
-        _add_file(parser)
+    saved: Json = {"action": "save the template"}
+    for verb, method, said, text in (
+        ("create", "POST", "Created", "create a template"),
+        ("set", "PUT", "Set", "create or replace a template"),
+    ):
+        parser = verbs.add_parser(verb, "name", "file", help=text, run=_save, **saved)
         parser.add_argument(
             "-w",
             "--workspace",
@@ -34,27 +35,14 @@ def add(add_noun: Adder) -> None:
             metavar="NAME",
             help="its workspace (default: Uncategorized)",
         )
-        parser.set_defaults(
-            run=_save, method="POST" if verb == "create" else "PUT", text=text, action="save the template"
-        )
-    parser = verbs.add_parser("config", help="replace the content of a template")
-    _add_file(parser)
-    parser.set_defaults(run=_configure, action="save the template")
-    parser = verbs.add_parser(
-        "set-value", help="same as `config`, in Determined's form: set-value config NAME FILE"
-    )
-    of_set_value = parser.add_verbs("VALUE")
-    parser = of_set_value.add_parser("config", help="replace the content of a template")
-    _add_file(parser)
-    parser.set_defaults(run=_configure, action="save the template")
+        parser.set_defaults(method=method, said=said)
+    saved.update(help="replace the content of a template", run=_configure)
+    verbs.add_parser("config", "name", "file", **saved)
+    text = "same as `config`, in Determined's form: set-value config NAME FILE"
+    verbs.add_parser("set-value", help=text).add_verbs("VALUE").add_parser("config", "name", "file", **saved)
     parser = verbs.add_parser("rename", "name", aliases=["mv"], help="rename a template", run=_rename)
     parser.add_argument("to", metavar="NEW_NAME")
     verbs.add_parser("remove", "name", aliases=["rm"], help="delete a template", run=_remove)
-
-
-def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name")
-    parser.add_argument("file", type=Path, help="YAML file")
 
 
 def _path(name: str) -> str:
@@ -86,7 +74,7 @@ def _save(client: Client, args: argparse.Namespace) -> None:
     workspace_id = places.workspace(client, args.workspace)["id"] if args.workspace else 1
     body = {"name": args.name, "config": config, "workspaceId": workspace_id}
     client.call(args.method, _path(args.name), body)
-    done(f"{args.text} template {args.name}")
+    done(f"{args.said} template {args.name}")
 
 
 def _configure(client: Client, args: argparse.Namespace) -> None:

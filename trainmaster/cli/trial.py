@@ -30,21 +30,6 @@ from trainmaster.quantities import counted
 
 def add(add_noun: Adder) -> None:
     verbs = add_noun("trial", aliases=["t"], help="manage the trials of experiments").add_verbs()
-    _add_results(verbs)
-    parser = verbs.add_parser(
-        "logs", "trial_id", help="show its log, of all ranks or some", run=_logs, action="show the log"
-    )
-    add_log_options(parser)
-    verbs.add_parser("kill", "trial_id", help="stop it immediately", run=_kill)
-    add_set(verbs, "trial")
-    checkpoint.add_download_of_trial(verbs)
-    _add_timings(verbs)
-    _add_support_bundle(verbs)
-    tensorboard.add(verbs, "trial")
-    rank_pulse.add(verbs, "trial_id", int, lambda client, args: str(client.trial(args.trial_id)["taskId"]))
-
-
-def _add_results(verbs: Any) -> None:
     parser = verbs.add_parser(
         "describe", "trial_id", help="show its state, progress and results", run=_describe
     )
@@ -66,6 +51,17 @@ def _add_results(verbs: Any) -> None:
     )
     output.add_format(parser)
     parser.set_defaults(run=_metrics, action="show the metrics")
+    parser = verbs.add_parser(
+        "logs", "trial_id", help="show its log, of all ranks or some", run=_logs, action="show the log"
+    )
+    add_log_options(parser)
+    verbs.add_parser("kill", "trial_id", help="stop it immediately", run=_kill)
+    add_set(verbs, "trial")
+    checkpoint.add_download_of_trial(verbs)
+    _add_timings(verbs)
+    _add_support_bundle(verbs)
+    tensorboard.add(verbs, "trial")
+    rank_pulse.add(verbs, "trial_id", int, lambda client, args: str(client.trial(args.trial_id)["taskId"]))
 
 
 _DETAILS = [

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
-from typing import Any, List, Optional
+from typing import Any, List
 
 from trainmaster.cli import output
 from trainmaster.cli.arguments import Adder, given
 from trainmaster.cli.errors import CliError, UsageError
 from trainmaster.cli.output import Column, ask_password, boolean, done, local_time, say
-from trainmaster.cli.session import connect, explicit_user, fresh_token
+from trainmaster.cli.session import connect, explicit_user, fresh_token, password_given
 from trainmaster.client import Client, Json
 from trainmaster.credentials import salted_hash
 from trainmaster.http import Answered
@@ -99,18 +98,13 @@ def strong(password: str) -> bool:
 def _login(args: argparse.Namespace) -> None:
     client, credentials = connect(args)
     user = explicit_user(args, args.username)
-    password = _from_environment(user)
+    password = password_given(user)
     if password is None:
         password = ask_password(f"Password for {user}: ")
     credentials.remember(user, fresh_token(client, user, password))
     if not strong(password):
         say(f"This password is weak. Use {_STRONG}.", "yellow")
     done(f"You are logged in as user '{user}' at {client.url}")
-
-
-def _from_environment(user: str) -> Optional[str]:
-    named = os.environ.get("DET_USER")
-    return os.environ.get("DET_PASS") if named in (None, user) else None
 
 
 def _logout(args: argparse.Namespace) -> None:
@@ -248,20 +242,6 @@ def _add_token(add_noun: Adder) -> None:
         "describe", help="show tokens by id", form=True, run=_describe_tokens, action="describe the tokens"
     )
     parser.add_argument("token_id", type=int, nargs="+")
-    _add_create_token(verbs)
-    parser = verbs.add_parser("edit", "token_id", help="change the description of a token", run=_edit_token)
-    parser.add_argument("-d", "--description", required=True)
-    verbs.add_parser("revoke", "token_id", help="revoke a token permanently", run=_revoke_token)
-    parser = verbs.add_parser("login", help="log in with a token; later commands remember it")
-    parser.add_argument(
-        "token",
-        nargs="?",
-        help="the token; if omitted, you are asked for it (arguments are visible to others)",
-    )
-    parser.set_defaults(run_alone=_log_in_by_token, action="log in")
-
-
-def _add_create_token(verbs: Any) -> None:
     parser = verbs.add_parser("create", help="create a token; it is shown only once", run=_create_token)
     parser.add_argument("username", nargs="?", help="create it for this user (admins only)")
     parser.add_argument(
@@ -273,6 +253,16 @@ def _add_create_token(verbs: Any) -> None:
     )
     for form in ("json", "yaml"):
         parser.add_argument(f"--{form}", dest="output", action="store_const", const=form, default="")
+    parser = verbs.add_parser("edit", "token_id", help="change the description of a token", run=_edit_token)
+    parser.add_argument("-d", "--description", required=True)
+    verbs.add_parser("revoke", "token_id", help="revoke a token permanently", run=_revoke_token)
+    parser = verbs.add_parser("login", help="log in with a token; later commands remember it")
+    parser.add_argument(
+        "token",
+        nargs="?",
+        help="the token; if omitted, you are asked for it (arguments are visible to others)",
+    )
+    parser.set_defaults(run_alone=_log_in_by_token, action="log in")
 
 
 _TOKENS = [
