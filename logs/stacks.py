@@ -14,6 +14,7 @@ from jobs.models import Allocation
 from jobs.states import AllocationState
 from logs import pulse
 from logs.models import RankSeen, RankStack
+from trainmaster.quantities import spans
 
 TASK = "dispatch.tasks.ask_stacks"
 #: Who asks at the same time shares one answer; a wish that was lost on its way is made anew after this time.
@@ -79,11 +80,5 @@ def _what_there_is(task_id: str, known: set[int]) -> str:
 
 def _spans(ranks: Sequence[int]) -> str:
     """`0-7, 12` of ascending numbers."""
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    named = [str(first) if first == last else f"{first}-{last}" for first, last in spans[:_SPANS_NAMED]]
-    return ", ".join(named) + (" and others" if len(spans) > _SPANS_NAMED else "")
+    named = spans(ranks)
+    return ", ".join(named[:_SPANS_NAMED]) + (" and others" if len(named) > _SPANS_NAMED else "")

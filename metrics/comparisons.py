@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 from metrics import series
 from metrics.series import Series
-from metrics.traces import MOST_IN_LEGEND, Figure, Trace, curve, look, marked, over_steps, reduced
+from metrics.traces import MOST_IN_LEGEND, Figure, curve, look, marked, over_steps, reduced
 
 #: of all curves of one figure together
 POINTS_PER_FIGURE = 6000
@@ -59,8 +59,8 @@ def figures(trials: Mapping[int, str], metrics: Sequence[Metric]) -> list[Figure
 def _figure(metric: Metric, curves: Sequence[tuple[int, str, Series]]) -> Figure:
     name = f"{metric.group} {metric.name}"
     layout = over_steps(name, legend=len(curves) <= MOST_IN_LEGEND)
-    return {"name": name, "data": [_trace(*curve) for curve in curves], "layout": layout}
-
-
-def _trace(place: int, label: str, each: Series) -> Trace:
-    return curve(label + reduced(each), each, look(place).line(1.5), marker=marked(each, 4))
+    data = [
+        curve(label + reduced(each), each, look(place).line(1.5), marker=marked(each, 4))
+        for place, label, each in curves
+    ]
+    return {"name": name, "data": data, "layout": layout}

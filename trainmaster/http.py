@@ -150,7 +150,7 @@ class ServerClient:
         try:
             connection = self._connect(self.timeout)
         except (OSError, http.client.HTTPException) as error:
-            raise Unreachable(f"{self.url} cannot be reached: {_reason(error)}.") from error
+            raise Unreachable(f"{self.url} cannot be reached: {reason_of(error)}.") from error
         return connection.sock
 
     def get(self, path: str, query: Optional[Query] = None, timeout: Optional[float] = None) -> Reply:
@@ -191,7 +191,7 @@ class ServerClient:
             content = response.read()
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise Unreachable(f"The response of {self.url} was interrupted: {_reason(error)}.") from error
+            raise Unreachable(f"The response of {self.url} was interrupted: {reason_of(error)}.") from error
         if response.will_close:
             self.close()
         if response.status >= 400:
@@ -219,7 +219,7 @@ class ServerClient:
         except (OSError, http.client.HTTPException) as error:
             if is_of_file(error):  # who reads the answer cannot keep it: no reason to ask again
                 raise
-            raise Unreachable(f"The response of {self.url} was interrupted: {_reason(error)}.") from error
+            raise Unreachable(f"The response of {self.url} was interrupted: {reason_of(error)}.") from error
         finally:
             self.close()
 
@@ -258,7 +258,7 @@ class ServerClient:
                 self.close()
                 timed_out = isinstance(error, socket.timeout)
                 if not (reused and repeatable) or timed_out:
-                    raise Unreachable(f"{self.url} cannot be reached: {_reason(error)}.") from error
+                    raise Unreachable(f"{self.url} cannot be reached: {reason_of(error)}.") from error
             except BaseException:
                 self.close()
                 raise
@@ -384,7 +384,8 @@ def _decoded(content: bytes, response: http.client.HTTPResponse) -> bytes:
     return gzip.decompress(content) if response.getheader("Content-Encoding") == "gzip" else content
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
+    """Why there is no answer, as the end of a sentence."""
     if isinstance(error, socket.timeout):
         return "no response in time"
     if isinstance(error, http.client.IncompleteRead):

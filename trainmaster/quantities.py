@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Iterable, List
+
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
@@ -30,6 +32,17 @@ def age(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 file`, `3 files`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def spans(numbers: Iterable[int]) -> List[str]:
+    """`0-3` and `7` of ascending numbers."""
+    found: List[List[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return [f"{first}" if first == last else f"{first}-{last}" for first, last in found]
 
 
 def size(count: float) -> str:

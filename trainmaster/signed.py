@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
 import ssl
 from contextlib import contextmanager
 from typing import IO, Dict, Iterator, Mapping, Optional, Union
 from urllib.parse import urlsplit
 
-from trainmaster.http import Answered, Later, Unreachable
+from trainmaster.http import Answered, Later, Unreachable, reason_of
 from trainmaster.storage_faults import is_of_file
 
 _SHOWN_BYTES = 2000
@@ -53,10 +52,7 @@ def opened(
     except (OSError, http.client.HTTPException) as error:
         if is_of_file(error):
             raise
-        reason = (
-            "no response in time" if isinstance(error, socket.timeout) else str(error) or type(error).__name__
-        )
-        raise StorageUnreachable(f"{where} cannot be reached: {reason}.") from error
+        raise StorageUnreachable(f"{where} cannot be reached: {reason_of(error)}.") from error
     finally:
         connection.close()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dispatch.passes import pool_pass
 from metrics import timing_frames, timing_intake, timing_merging, timings
 from metrics.models import TimingChunk
-from metrics.timing_thinning import thinned
+from metrics.timing_merging import thinned
 from tests.rig.world import make_host, members_of, submit_experiment
 
 DAY = 86_400

@@ -6,23 +6,55 @@ import argparse
 import difflib
 import os
 import sys
+from pathlib import Path
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Sequence
 
 from trainmaster.cli.errors import USAGE
+from trainmaster.cli.output import add_format
 from trainmaster.client import Json
 
 _WHAT = {int: "a whole number", float: "a number"}
 _LIST = "list"
+_BEGINNING = {"metavar": "ID", "help": "the id, or its first characters"}
+#: arguments of many verbs
+_KNOWN: Dict[str, Dict[str, Any]] = {
+    "file": {"type": Path, "help": "YAML file"},
+    "config_file": {"metavar": "CONFIG", "type": Path, "help": "YAML file"},
+    "id": _BEGINNING,
+    "task_id": _BEGINNING,
+    "workspace_name": {"metavar": "WORKSPACE", "help": "its name or id"},
+    "project_name": {"metavar": "PROJECT", "help": "its name or id"},
+}
 
 
 class _Verbs(argparse._SubParsersAction):  # type: ignore[type-arg]  # not generic before Python 3.9
     """Nouns, verbs and settings: the phrase that lists one is the sentence at the top of its own help."""
 
-    def add_parser(self, name: str, **options: Any) -> Any:
+    def add_parser(self, name: str, *arguments: str, form: bool = False, **options: Any) -> Any:
+        """As argparse does it. `arguments`: names of _KNOWN, or plain ones, of which an `…_id` is a number; `form`:
+        whether it has the forms of output; `run` or `run_alone`: what the verb does; `action`: what has failed if
+        that fails, else "<name> the <noun>".
+        """
+        defaults: Dict[str, Any] = {
+            key: options.pop(key) for key in ("run", "run_alone", "action") if key in options
+        }
+        if defaults:
+            defaults["verb"] = name
+            if "action" not in defaults:
+                defaults["action"] = (
+                    f"{name} the {self._prog_prefix.split()[-1]}{'s' if name == _LIST else ''}"
+                )
         text = options.get("help")
         if text and "description" not in options:
             options["description"] = f"{text[0].upper()}{text[1:].rstrip('.')}."
-        return super().add_parser(name, **options)
+        parser = super().add_parser(name, **options)
+        parser.set_defaults(**defaults)
+        for argument in arguments:
+            number = {"type": int} if argument.endswith("_id") else {}
+            parser.add_argument(argument, **_KNOWN.get(argument, number))
+        if form:
+            add_format(parser)
+        return parser
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
         """What the verb does not take is its own fault to tell: argparse would leave that to `trainmaster` itself."""

@@ -1,4 +1,4 @@
-"""`init`: a folder to begin with: a config in which every line says what it does, and a training that runs."""
+"""What needs no server. `run`: a training here, with `determined` as a name of ours; `init`: a folder to begin with."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Dict
 
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import CliError
+from trainmaster.cli.errors import CliError, UsageError
 from trainmaster.cli.output import done, say
+from trainmaster.run import run
 
 _CONFIG = """\
 # What to run, where, and for how long. Submit it with: trainmaster experiment create config.yaml . -f
@@ -100,6 +101,7 @@ data/
 
 
 def add(add_noun: Adder) -> None:
+    _add_run(add_noun)
     parser = add_noun("init", help="write a commented config and a working training script to start from")
     parser.add_argument(
         "folder", metavar="DIR", type=Path, nargs="?", default=Path(), help="default: the current folder"
@@ -124,3 +126,19 @@ def _init(args: argparse.Namespace) -> None:
         (folder / file).write_text(content, encoding="utf-8")
     done(f"Wrote {', '.join(str(folder / file) for file in made)}")
     say(f"Submit it: trainmaster experiment create {folder / 'config.yaml'} {folder} -f")
+
+
+# --- run -- CMD -----------------------------------------------------------------------------------------------
+
+
+def _add_run(add_noun: Adder) -> None:
+    parser = add_noun("run", help="run a training here, off the cluster: run -- python3 train.py")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD [ARG...]")
+    parser.set_defaults(run_alone=_run_here, action="run the command")
+
+
+def _run_here(args: argparse.Namespace) -> int:
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise UsageError("No command given; for example: run -- python3 train.py")
+    run(command)

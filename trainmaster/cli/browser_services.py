@@ -28,10 +28,9 @@ def add(add_noun: Adder) -> None:
 
 def _add_notebook(add_noun: Adder) -> None:
     verbs = add_noun("notebook", help="run Jupyter on a host and open it in your browser").add_verbs()
-    parser = verbs.add_parser("start", help="start a notebook and open it")
+    parser = verbs.add_parser("start", help="start a notebook and open it", run=_start_notebook)
     task_verbs.add_start_options(parser)
     parser.add_argument("--preview", action="store_true", help="only show the config that it would use")
-    parser.set_defaults(run=_start_notebook, action="start the notebook")
     task_verbs.add_open(verbs, _NOTEBOOK, parser)
     task_verbs.add_verbs(verbs, _NOTEBOOK)
 

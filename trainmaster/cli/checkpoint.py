@@ -1,18 +1,18 @@
-"""`checkpoint`: list, look at, download, delete; and the downloads of `experiment` and `trial`."""
+"""`checkpoint`: list, look at, download, delete; what `experiment` and `trial` download; `experiment set gc-policy`."""
 
 from __future__ import annotations
 
 import argparse
+import uuid
 from pathlib import Path
 from typing import Any, List, Tuple
 from urllib.parse import quote
 
 from trainmaster import quantities
-from trainmaster.cli import checkpoint_deletion, checkpoint_download, output
-from trainmaster.cli.arguments import Adder
-from trainmaster.cli.checkpoint_deletion import full_uuid
+from trainmaster.cli import checkpoint_download, output
+from trainmaster.cli.arguments import Adder, count
 from trainmaster.cli.errors import CliError, UsageError
-from trainmaster.cli.output import Column, done, local_time, state
+from trainmaster.cli.output import Column, done, local_time, say, state
 from trainmaster.client import Client, Json
 from trainmaster.quantities import counted
 
@@ -33,26 +33,21 @@ def add(add_noun: Adder) -> None:
     whose = parser.add_mutually_exclusive_group(required=True)
     whose.add_argument("experiment_id", metavar="EXPERIMENT", type=int, nargs="?")
     whose.add_argument("--trial", type=int, metavar="ID")
-    add_list_options(parser)
-    parser.set_defaults(run=_list, action="list the checkpoints")
-    parser = verbs.add_parser("describe", help="show its files, metadata, metrics, and why it is kept")
-    parser.add_argument("uuid", metavar="UUID", type=full_uuid)
-    output.add_format(parser)
-    parser.set_defaults(run=_describe, action="describe the checkpoint")
-    parser = verbs.add_parser("download", help="download its files to this machine")
-    parser.add_argument("uuid", metavar="UUID", type=full_uuid)
-    checkpoint_download.add_options(parser, "checkpoints/UUID")
-    parser.set_defaults(run=_download, action="download the checkpoint")
-    checkpoint_deletion.add(verbs)
-
-
-def add_list_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--state", action="append", choices=_STATES, help="only in this state; repeatable")
     parser.add_argument("--sort", choices=list(_SORTS), default="time", help="sort order; metric: best first")
     parser.add_argument("--reverse", action="store_true", help="reverse the order")
     parser.add_argument("--limit", type=int, default=0, metavar="N")
     parser.add_argument("--offset", type=int, default=0, metavar="N")
     output.add_format(parser)
+    parser.set_defaults(run=_list, action="list the checkpoints")
+    parser = verbs.add_parser(
+        "describe", help="show its files, metadata, metrics, and why it is kept", form=True, run=_describe
+    )
+    parser.add_argument("uuid", metavar="UUID", type=full_uuid)
+    parser = verbs.add_parser("download", help="download its files to this machine", run=_download)
+    parser.add_argument("uuid", metavar="UUID", type=full_uuid)
+    checkpoint_download.add_options(parser, "checkpoints/UUID")
+    _add_deletion(verbs)
 
 
 def _size(record: Json) -> int:
@@ -231,3 +226,130 @@ def _download_of_trial(client: Client, args: argparse.Namespace) -> None:
         record = rows[0]
     folder = Path(args.output_dir or Path("checkpoints", record["uuid"]))
     _save(client, record, folder, args)
+
+
+# --- what goes for ever is shown and asked first --------------------------------------------------------------
+
+
+def full_uuid(text: str) -> str:
+    """An argument's type: a checkpoint has no shorter name."""
+    try:
+        return str(uuid.UUID(text))
+    except ValueError:
+        problem = f"found {text!r}, allowed: the full UUID of a checkpoint, as printed by `checkpoint list`"
+        raise argparse.ArgumentTypeError(problem) from None
+
+
+def _full_uuids(text: str) -> List[str]:
+    return [full_uuid(part) for part in text.split(",") if part]
+
+
+def _add_deletion(verbs: Any) -> None:
+    for verb, text in (
+        ("delete", "permanently delete checkpoints with all their files"),
+        ("rm", "remove files that match --glob; without it, refresh the list of files"),
+    ):
+        parser = verbs.add_parser(verb, help=text)
+        parser.add_argument("uuids", metavar="UUID[,UUID…]", nargs="+", type=_full_uuids)
+        parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+        if verb == "rm":
+            parser.add_argument(
+                "--glob",
+                action="append",
+                default=[],
+                help="files such as optimizer.pt or shards/**; repeatable",
+            )
+        parser.set_defaults(
+            run=_delete if verb == "delete" else _remove_files,
+            action="delete the checkpoints" if verb == "delete" else "remove the files",
+        )
+
+
+def _uuids(args: argparse.Namespace) -> List[str]:
+    return [each for word in args.uuids for each in word]
+
+
+def _delete(client: Client, args: argparse.Namespace) -> None:
+    preview = client.post("/api/v1/checkpoints/deletion-preview", {"checkpointUuids": _uuids(args)})
+    for refusal in preview["refusals"]:
+        raise CliError(str(refusal))
+    there = [each for each in preview["checkpoints"] if each["state"] != "STATE_DELETED"]
+    chosen = [each["uuid"] for each in there]
+    if gone := [each["uuid"] for each in preview["checkpoints"] if each["uuid"] not in chosen]:
+        say(f"Already deleted: {', '.join(gone)}")
+    if not chosen:
+        return
+    if not args.yes:
+        for each in there:
+            say(f"{each['uuid']}: trial {each['trialId']}, step {each['stepsCompleted']}")
+            for loss in each["losses"]:
+                say(f"  {loss}", "yellow")
+        size = quantities.size(sum(int(each["sizeBytes"]) for each in there))
+        output.confirm(
+            f"Delete {counted(len(chosen), 'checkpoint')} ({size})? This cannot be undone.",
+            "Nothing was deleted.",
+        )
+    client.call("DELETE", "/api/v1/checkpoints", {"checkpointUuids": chosen})
+    done(f"Deletion of checkpoints {', '.join(chosen)} is in progress")
+
+
+def _remove_files(client: Client, args: argparse.Namespace) -> None:
+    chosen = _uuids(args)
+    if args.glob and not args.yes:
+        globs = " or ".join(map(repr, args.glob))
+        question = f"Remove the files that match {globs} from {counted(len(chosen), 'checkpoint')}?"
+        output.confirm(f"{question} This cannot be undone.", "Nothing was removed.")
+    answer = client.post("/api/v1/checkpoints/rm", {"checkpointUuids": chosen, "checkpointGlobs": args.glob})
+    if args.glob:
+        done(f"Removed {counted(int(answer['removedFiles']), 'file')} from {', '.join(chosen)}")
+    else:
+        done(
+            f"Refreshed the file list of {', '.join(chosen)}; to delete whole checkpoints, use `checkpoint delete`"
+        )
+
+
+def add_gc_policy(settings: Any) -> None:
+    """`experiment set gc-policy`."""
+    parser = settings.add_parser(
+        "gc-policy", help="set how many checkpoints are kept; the others are deleted"
+    )
+    parser.add_argument("experiment_id", metavar="ID", type=int)
+    for name in ("experiment-best", "trial-best", "trial-latest"):
+        parser.add_argument(f"--save-{name}", type=count, required=True, metavar="N")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.set_defaults(run=_set_policy, action="set the policy")
+
+
+_TO_GO = [
+    Column("Trial ID", lambda row: row["TrialID"]),
+    Column("# of Batches", lambda row: row["StepsCompleted"]),
+    Column("State", lambda row: row["State"]),
+    Column(
+        "Validation Metric",
+        lambda row: next(iter(row["ValidationMetrics"].values()), None),
+    ),
+    Column("UUID", lambda row: row["UUID"]),
+    Column("Size", lambda row: row["Size"], quantities.size),
+]
+
+
+def _set_policy(client: Client, args: argparse.Namespace) -> None:
+    counts = [args.save_experiment_best, args.save_trial_best, args.save_trial_latest]
+    names = ["save_experiment_best", "save_trial_best", "save_trial_latest"]
+    if not args.yes:
+        preview = client.get(f"/experiments/{args.experiment_id}/preview_gc", list(zip(names, counts)))  # noqa: B905
+        going = preview["checkpoints"]
+        if going:
+            say("These checkpoints will be deleted:")
+            print(output.table([c.heading for c in _TO_GO], [_row(row) for row in going]))
+        question = (
+            f"This permanently deletes {len(going)} checkpoints; {preview['kept']} will be kept. Continue?"
+        )
+        output.confirm(question, "Nothing was changed.")
+    wanted = dict(zip(["saveExperimentBest", "saveTrialBest", "saveTrialLatest"], counts))  # noqa: B905
+    client.call("PATCH", f"/api/v1/experiments/{args.experiment_id}", {"checkpointStorage": wanted})
+    done(f"Set checkpoint gc policy of experiment {args.experiment_id}")
+
+
+def _row(row: Json) -> List[Any]:
+    return [c.short(c.value(row)) if c.short else c.value(row) for c in _TO_GO]

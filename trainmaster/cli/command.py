@@ -7,13 +7,12 @@ import sys
 import time
 from typing import Any
 
-from trainmaster.cli import config_schema, log_end, run_options, task_verbs
+from trainmaster.cli import config_schema, task_verbs
 from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import FAILED, OK, UsageError
-from trainmaster.cli.log_stream import follow
+from trainmaster.cli.log_stream import follow, tell, tell_what_it_waits_for, why_stopped
 from trainmaster.cli.output import SHORT_ID, say
 from trainmaster.cli.task_verbs import COMMAND, ENDED
-from trainmaster.cli.waiting import tell_what_it_waits_for
 from trainmaster.client import Client, Json
 from trainmaster.protocol import EXIT_NOT_FOUND
 
@@ -33,12 +32,12 @@ def _add_run(verbs: Any) -> None:
         "run",
         help="run a command, follow its output, and exit with its exit code",
         epilog="A single word with spaces is run by a shell: command run 'nvidia-smi | head'. Options go before CMD.",
+        run=_run,
     )
     parser.add_argument(
         "words", metavar="CMD", nargs=argparse.REMAINDER, help="the program and its arguments"
     )
-    run_options.add(parser, "run", "resources.priority=10", slots="; default 1")
-    parser.set_defaults(run=_run, action="run the command")
+    task_verbs.add_start_options(parser, "run", "resources.priority=10", slots="; default 1")
 
 
 def _run(client: Client, args: argparse.Namespace) -> int:
@@ -51,7 +50,7 @@ def _run(client: Client, args: argparse.Namespace) -> int:
 
 def _config_of(args: argparse.Namespace) -> Json:
     """The file's config with the options on top. Raises CliError, UsageError."""
-    config = run_options.config_of(args)
+    config = task_verbs.config_of(args)
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
     if words:
         config["entrypoint"] = words
@@ -78,8 +77,8 @@ def _watch(client: Client, command_id: str, args: argparse.Namespace) -> int:
         return OK
     end = f"Command {command_id[:SHORT_ID]}: {record.get('exitStatus') or record['phase'].lower()}."
     is_lacking = record.get("exitCode") == EXIT_NOT_FOUND  # which program, the log knows
-    why = log_end.why_stopped(client, f"/api/v1/tasks/{command_id}") if is_lacking else {}
-    log_end.tell({"sentences": why.get("sentences")}, end)
+    why = why_stopped(client, f"/api/v1/tasks/{command_id}") if is_lacking else {}
+    tell({"sentences": why.get("sentences")}, end)
     return int(record.get("exitCode") or FAILED)
 
 

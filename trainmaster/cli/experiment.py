@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-import time
 from typing import Any, List
 
 import trainmaster.yamltext as yamltext
 from trainmaster.cli import (
     checkpoint,
-    checkpoint_deletion,
     config_schema,
-    experiment_again,
     experiment_edits,
     output,
     submission,
@@ -21,20 +17,11 @@ from trainmaster.cli import (
     workloads,
 )
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import FAILED, OK, CliError
-from trainmaster.cli.log_lines import plain
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_retention import add_set
-from trainmaster.cli.log_stream import (
-    end_of,
-    follow,
-    log_of_trial,
-    queued_job_of_experiment,
-    show_log,
-    wait_for_experiment,
-)
+from trainmaster.cli.log_stream import log_of_trial, show_log, wait_for_experiment
 from trainmaster.cli.output import Column, done, local_time, percent, say, state
-from trainmaster.cli.waiting import tell_what_it_waits_for
 from trainmaster.client import Client, Json
 
 #: verb → (what is printed afterwards, help)
@@ -51,17 +38,14 @@ _OLDER = {"activate": ["unpause"]}
 
 def add(add_noun: Adder) -> None:
     verbs = add_noun("experiment", aliases=["e"], help="submit and manage experiments").add_verbs()
-    submission.add(verbs, _follow)
-    _add_list(verbs)
+    submission.add(verbs)
     _add_views(verbs)
     for verb, (_, text) in _ACTIONS.items():
-        parser = verbs.add_parser(verb, aliases=_OLDER.get(verb, []), help=text)
-        parser.add_argument("experiment_id", type=int)
-        parser.set_defaults(run=_act, verb=verb, action=f"{verb} the experiment")
+        verbs.add_parser(verb, "experiment_id", aliases=_OLDER.get(verb, []), help=text, run=_act)
     _add_waiting(verbs)
-    experiment_again.add(verbs, _follow)
+    submission.add_again(verbs)
     settings = add_set(verbs, "experiment")
-    checkpoint_deletion.add_gc_policy(settings)
+    checkpoint.add_gc_policy(settings)
     experiment_edits.add_settings(settings)
     experiment_edits.add(verbs)
     checkpoint.add_download_of_experiment(verbs)
@@ -69,21 +53,16 @@ def add(add_noun: Adder) -> None:
     config_schema.add(verbs, "experiment")
 
 
-def _add_list(verbs: Any) -> None:
-    parser = verbs.add_parser("list", aliases=["ls"], help="list your experiments (or everyone's)")
+def _add_views(verbs: Any) -> None:
+    parser = verbs.add_parser("list", aliases=["ls"], help="list your experiments (or everyone's)", run=_list)
     parser.add_argument("-a", "--all", action="store_true", help="include all users and archived experiments")
     parser.add_argument("--show_project", "--show-project", action="store_true")
     output.add_part(parser, 200)
     output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the experiments")
-
-
-def _add_views(verbs: Any) -> None:
-    parser = verbs.add_parser("describe", help="show its state, config and trials")
+    parser = verbs.add_parser("describe", help="show its state, config and trials", run=_describe)
     parser.add_argument("experiment_ids", metavar="ID,ID…")
     workloads.add_table_options(parser)
     output.add_format(parser)
-    parser.set_defaults(run=_describe, action="describe the experiment")
     parser = verbs.add_parser("config", help="show the config in force, as YAML")
     parser.add_argument("experiment_id", type=int)
     parser.set_defaults(run=_config, action="show the config")
@@ -253,19 +232,13 @@ def _delete(client: Client, args: argparse.Namespace) -> None:
 
 
 def _wait(client: Client, args: argparse.Namespace) -> int:
-    return _result(
+    return submission.result(
         args.experiment_id, wait_for_experiment(client, args.experiment_id, max(0.1, args.polling_interval))
     )
 
 
-def _result(experiment_id: int, ended: str) -> int:
-    completed = ended == "STATE_COMPLETED"
-    say(f"Experiment {experiment_id} ended: {state(ended)}", "green" if completed else "red")
-    return OK if completed else FAILED
-
-
 def _logs(client: Client, args: argparse.Namespace) -> int:
-    _first_trial(client, args.experiment_id, wait=args.follow)
+    submission.first_trial(client, args.experiment_id, wait=args.follow)
     return show_log(client, log_of_trial(client, _chosen_trial(client, args)), args)
 
 
@@ -284,34 +257,3 @@ def _chosen_trial(client: Client, args: argparse.Namespace) -> int:
         return int(args.trial)
     shown = ", ".join(output.lines_of([str(one) for one in ids]))
     raise CliError(f"experiment {args.experiment_id} has no trial {args.trial}; it has {shown}.")
-
-
-def _first_trial(client: Client, experiment_id: int, wait: bool) -> int:
-    told = False
-    while True:
-        trials = client.trials_of(experiment_id)
-        if trials:
-            return int(trials[0]["id"])
-        if not wait:
-            raise CliError(f"experiment {experiment_id} has no trial yet.")
-        if not told:
-            say("Waiting for first trial to begin...")
-            told = True
-        time.sleep(0.5)
-
-
-def _follow(client: Client, experiment_id: int, args: argparse.Namespace) -> int:
-    """Follow the first trial's log and end with the experiment's result."""
-    args.reopen = f"trainmaster experiment logs -f {experiment_id}"
-    args.goes_on = f"Experiment {experiment_id} keeps running."
-    trial_id = _first_trial(client, experiment_id, wait=True)
-    args.reopen = f"trainmaster trial logs -f {trial_id}"
-    say(f"Following first trial with ID {trial_id}")
-    tell_what_it_waits_for(client, lambda: queued_job_of_experiment(client, experiment_id))
-    source = log_of_trial(client, trial_id)
-    follow(client, source.path, [], plain(), source.is_over)
-    sys.stdout.flush()
-    say(f"Trial log stream ended. To reopen log stream, run: {args.reopen}", "green")
-    ended = wait_for_experiment(client, experiment_id)
-    end_of(client, source)
-    return _result(experiment_id, ended)

@@ -5,72 +5,46 @@ from __future__ import annotations
 import argparse
 import base64
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional, Tuple
 from urllib.parse import quote
 
 from trainmaster.cli import output, places
 from trainmaster.cli.errors import CliError
 from trainmaster.cli.output import done
-from trainmaster.client import Client, Json
+from trainmaster.client import Client
 
 
 def add_settings(settings: Any) -> None:
-    """name, description, priority, weight and max-slots of `experiment set`."""
-    for what, text in (("name", "set its name"), ("description", "set its description")):
-        _add_setting(settings, what, text, "TEXT", lambda what, value: {what: value})
-    _add_setting(
-        settings, "priority", "set its priority: 1 (highest) to 99", "N", _of_resources("priority", _number)
-    )
-    _add_setting(
-        settings,
-        "weight",
-        "set its weight in a fair-share pool: a number above 0",
-        "X",
-        _of_resources("weight", _number),
-    )
-    _add_setting(
-        settings,
-        "max-slots",
-        "limit the slots it may hold at once, or none",
-        "N",
-        _of_resources("maxSlots", _or_none),
-    )
+    """The settings of `experiment set` that are fields of it."""
+    for what, (text, metavar, _) in _SETTINGS.items():
+        parser = _add_one(settings, what, text, run=_set, action=f"set the {what.replace('-', ' ')}")
+        parser.add_argument("value", metavar=metavar)
+        parser.set_defaults(what=what)
 
 
 def add(verbs: Any) -> None:
     labels = verbs.add_parser("label", help="add and remove labels").add_verbs("WHAT")
     for verb, method, text in (("add", "PUT", "add a label"), ("remove", "DELETE", "remove a label")):
-        parser = _add_one(labels, verb, text)
+        parser = _add_one(labels, verb, text, run=_label)
         parser.add_argument("label", metavar="LABEL")
-        parser.set_defaults(run=_label, method=method, action=f"{verb} the label")
-    parser = _add_one(verbs, "move", "move it to another project")
+        parser.set_defaults(method=method)
+    parser = _add_one(verbs, "move", "move it to another project", run=_move)
     parser.add_argument("workspace_name", metavar="WORKSPACE", help="its name or id")
     parser.add_argument("project_name", metavar="PROJECT", help="its name or id")
-    parser.set_defaults(run=_move, action="move the experiment")
-    parser = _add_one(verbs, "download-model-def", "download its code as submitted, as a .tgz")
+    text = "download its code as submitted, as a .tgz"
+    parser = _add_one(verbs, "download-model-def", text, run=_download_code, action="download the code")
     parser.add_argument(
         "--output-dir", type=Path, default=Path(), metavar="DIR", help="default: the current folder"
     )
-    parser.set_defaults(run=_download_code, action="download the code")
     parser = _add_one(verbs, "delete-tb-files", "delete its TensorBoard files; its metrics are kept")
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
     parser.set_defaults(run=_delete_event_files, action="delete the TensorBoard files")
 
 
-def _add_one(verbs: Any, verb: str, text: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
+def _add_one(verbs: Any, verb: str, text: str, **options: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text, **options)
     parser.add_argument("experiment_id", metavar="ID", type=int)
     return parser
-
-
-def _add_setting(settings: Any, what: str, text: str, metavar: str, body: Callable[[str, str], Json]) -> None:
-    parser = _add_one(settings, what, text)
-    parser.add_argument("value", metavar=metavar)
-    parser.set_defaults(run=_set, what=what, body=body, action=f"set the {what.replace('-', ' ')}")
-
-
-def _of_resources(field: str, read: Callable[[str], Any]) -> Callable[[str, str], Json]:
-    return lambda what, text: {"resources": {field: read(text)}}
 
 
 def _number(text: str) -> Any:
@@ -87,12 +61,24 @@ def _or_none(text: str) -> Optional[Any]:
     return None if text.lower() == "none" else _number(text)
 
 
+#: setting → (help, what its value is called, how it is read)
+_SETTINGS: Dict[str, Tuple[str, str, Callable[[str], Any]]] = {
+    "name": ("set its name", "TEXT", str),
+    "description": ("set its description", "TEXT", str),
+    "priority": ("set its priority: 1 (highest) to 99", "N", _number),
+    "weight": ("set its weight in a fair-share pool: a number above 0", "X", _number),
+    "max-slots": ("limit the slots it may hold at once, or none", "N", _or_none),
+}
+_OF_RESOURCES = {"priority": "priority", "weight": "weight", "max-slots": "maxSlots"}
+
+
 def _path(args: argparse.Namespace) -> str:
     return f"/api/v1/experiments/{args.experiment_id}"
 
 
 def _set(client: Client, args: argparse.Namespace) -> None:
-    client.call("PATCH", _path(args), args.body(args.what, args.value))
+    value, field = _SETTINGS[args.what][2](args.value), _OF_RESOURCES.get(args.what)
+    client.call("PATCH", _path(args), {"resources": {field: value}} if field else {args.what: value})
     done(f"Set {args.what.replace('-', ' ')} of experiment {args.experiment_id} to {args.value}")
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
-from typing import List
+from typing import List, Optional
+from urllib.parse import quote
 
-from trainmaster.cli import host_adding, host_measured, host_pairs, output
+from trainmaster.cli import host_adding, output
 from trainmaster.cli.agent import hosts_of, running, tell_stopped
 from trainmaster.cli.arguments import Adder, given
-from trainmaster.cli.errors import FAILED, OK, UsageError
-from trainmaster.cli.host_rows import CHECKS, HOSTS, show_doctor, show_host
-from trainmaster.cli.output import done, say
+from trainmaster.cli.errors import FAILED, OK, CliError, UsageError
+from trainmaster.cli.host_rows import CHECKS, HOSTS, MEASURED, MEASURED_SECONDS, show_doctor, show_host
+from trainmaster.cli.output import clean, colored, done, say
 from trainmaster.client import Client, Json
 
 _DOCTOR_LIMIT_SECONDS = 120.0
@@ -26,13 +28,11 @@ _ACTIONS = {
 def add(add_noun: Adder) -> None:
     verbs = add_noun("host", help="manage the machines that run jobs").add_verbs()
     host_adding.add_parser(verbs)
-    parser = verbs.add_parser("list", aliases=["ls"], help="list all hosts")
-    output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the hosts")
-    parser = verbs.add_parser("show", aliases=["describe"], help="show a host: slots, interpreters, doctor")
+    verbs.add_parser("list", aliases=["ls"], help="list all hosts", form=True, run=_list)
+    parser = verbs.add_parser(
+        "show", aliases=["describe"], help="show a host: slots, interpreters, doctor", form=True, run=_show
+    )
     parser.add_argument("name")
-    output.add_format(parser)
-    parser.set_defaults(run=_show, action="show the host")
     parser = verbs.add_parser("doctor", help="check a host again, or test all pairs of hosts in a pool")
     parser.add_argument("name", nargs="?")
     parser.add_argument(
@@ -40,21 +40,20 @@ def add(add_noun: Adder) -> None:
     )
     output.add_format(parser)
     parser.set_defaults(run=_doctor, action="examine the host")
-    parser = verbs.add_parser("edit", help="change its interpreter (for later runs) or its pool")
-    parser.add_argument("name")
+    parser = verbs.add_parser(
+        "edit", "name", help="change its interpreter (for later runs) or its pool", run=_edit
+    )
     parser.add_argument("--python", metavar="PATH", help="the Python interpreter for jobs on this host")
     parser.add_argument("--activate", metavar="SCRIPT", help="a script to source before jobs (conda, venv)")
     parser.add_argument("--pool", metavar="POOL", help="move it to this pool; nothing may be running on it")
     output.add_format(parser)
-    parser.set_defaults(run=_edit, action="edit the host")
     for verb, (_, text) in _ACTIONS.items():
-        parser = verbs.add_parser(verb, help=text)
+        parser = verbs.add_parser(verb, help=text, run=_act)
         parser.add_argument("names", nargs="+", metavar="name")
-        parser.set_defaults(run=_act, verb=verb, action=f"{verb} the host")
-    parser = verbs.add_parser("remove", aliases=["rm"], help="remove a host; nothing may be running on it")
-    parser.add_argument("name")
+    parser = verbs.add_parser(
+        "remove", "name", aliases=["rm"], help="remove a host; nothing may be running on it", run=_remove
+    )
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    parser.set_defaults(run=_remove, action="remove the host")
 
 
 def _list(client: Client, args: argparse.Namespace) -> None:
@@ -67,7 +66,7 @@ def _list(client: Client, args: argparse.Namespace) -> None:
 def _show(client: Client, args: argparse.Namespace) -> None:
     host = client.host(args.name)
     if args.output == "table":
-        measured = client.host_samples(args.name, host_measured.NAMES, host_measured.SECONDS)
+        measured = client.host_samples(args.name, MEASURED, MEASURED_SECONDS)
         show_host(host, measured)
     else:
         output.show_one(host, HOSTS, args.output)
@@ -78,7 +77,7 @@ def _doctor(client: Client, args: argparse.Namespace) -> int:
     if bool(args.name) == bool(args.pool):
         raise UsageError("name one host, or a pool with --pool.")
     if args.pool:
-        return host_pairs.examine(client, args)
+        return _examine(client, args)
     before = (client.host(args.name).get("doctor") or {}).get("at")
     host = client.host_action(args.name, "doctor") or client.host(args.name)
     deadline = time.monotonic() + _DOCTOR_LIMIT_SECONDS
@@ -129,3 +128,87 @@ def _remove(client: Client, args: argparse.Namespace) -> None:
     output.confirm(f"Remove the host {args.name}?", "Nothing was removed.", args.yes)
     client.remove_host(args.name)
     done(f"Removed host {args.name}")
+
+
+# --- host doctor --pool P: every pair of its hosts meets ------------------------------------------------------
+
+#: No pair is done for so long: nobody works on it.
+_STILL_SECONDS = 600.0
+_LOOK_SECONDS = 0.5
+
+
+def _examine(client: Client, args: argparse.Namespace) -> int:
+    """Start the test, tell how far it is, _show_pairs the result; 1 where a pair is bad or was not tested."""
+    path = f"/api/v1/resource-pools/{quote(args.pool, safe='')}/doctor"
+    answer = _await(client, path, client.post(path))
+    if args.output in output.STRUCTURED:
+        output.structured(answer, args.output)
+    else:
+        _show_pairs(answer)
+    bad = any(not pair["ok"] for pair in answer["pairs"])
+    return FAILED if bad or answer["untested"] else OK
+
+
+def _await(client: Client, path: str, answer: Json) -> Json:
+    told, moved = -1, time.monotonic()
+    while answer["running"]:
+        if answer["done"] != told:
+            told, moved = answer["done"], time.monotonic()
+            _progress(min(told + 1, answer["all"]), answer["all"])
+        if time.monotonic() - moved > _STILL_SECONDS:
+            raise CliError(
+                f"No pair finished within {_STILL_SECONDS:.0f} s. Is a worker running? Check again with "
+                f"`host doctor --pool`; the current test continues."
+            )
+        time.sleep(_LOOK_SECONDS)
+        answer = client.get(path)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
+    return answer
+
+
+def _progress(number: int, pairs: int) -> None:
+    text = f"Pair {number} of {pairs} …"
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+    else:
+        say(text)
+
+
+def _show_pairs(answer: Json) -> None:
+    """The matrix, the sentences of what is wrong, the networks, and what to do."""
+    hosts: List[str] = answer["hosts"]
+    cells = {frozenset(row["hosts"]): "not tested" for row in answer["untested"]}
+    for pair in answer["pairs"]:
+        names = frozenset((pair["first"], pair["second"]))
+        if names not in cells or not pair["ok"]:  # a bad one stays bad until a test says otherwise
+            cells[names] = _cell(pair)
+    rows = [
+        [host, *("·" if host == other else cells.get(frozenset((host, other)), "?") for other in hosts)]
+        for host in hosts
+    ]
+    print(output.table(["Host", *hosts], rows))
+    bad = [pair for pair in answer["pairs"] if not pair["ok"]]
+    for pair in bad:
+        _problem(f"{pair['first']} and {pair['second']} cannot be in one gang", pair["sentence"], "red")
+    for row in answer["untested"]:
+        _problem(f"{' and '.join(row['hosts'])} were not tested", row["sentence"], "yellow")
+    if not bad and any("No all-reduce" in pair["sentence"] for pair in answer["pairs"]):
+        pair = next(pair for pair in answer["pairs"] if "No all-reduce" in pair["sentence"])
+        print(clean(f"\n{pair['first']} and {pair['second']}: {pair['sentence']}"))
+    if answer["advice"]:
+        print(f"\n{clean(answer['advice'])}")
+
+
+def _problem(what: str, sentence: str, color: str) -> None:
+    print(colored(clean(f"{what}: {sentence}"), color, sys.stdout))
+
+
+def _cell(pair: Json) -> str:
+    """The rate of the all-reduce, else that of the connection."""
+    if not pair["ok"]:
+        return "BAD"
+    if pair["allReduceMbPerSecond"] is not None:
+        return f"{pair['allReduceMbPerSecond']:.0f} MB/s"
+    rate: Optional[float] = pair["mbPerSecond"]
+    return "ok" if rate is None else f"ok {rate:.0f} MB/s"

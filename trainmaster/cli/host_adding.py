@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.5
 
 
 def add_parser(verbs: Any) -> None:
-    parser = verbs.add_parser("add", help="add a machine: if `ssh NAME` works, this works")
+    parser = verbs.add_parser("add", help="add a machine: if `ssh NAME` works, this works", run=add_host)
     parser.add_argument(
         "target",
         metavar="NAME|user@address[:port]",
@@ -43,7 +43,6 @@ def add_parser(verbs: Any) -> None:
         "--no-key", action="store_true", help="do not install the server's key; it is already there"
     )
     parser.add_argument("--yes", "-y", action="store_true", help="answer yes to all questions")
-    parser.set_defaults(run=add_host, action="add the host")
 
 
 def _slots(text: str) -> int:

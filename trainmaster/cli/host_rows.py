@@ -1,11 +1,12 @@
-"""How hosts are shown: the list, one host, the doctor's table, its interpreters."""
+"""How hosts are shown: the list, one host, the doctor's table, its interpreters, what it measured last."""
 
 from __future__ import annotations
 
 import sys
-from typing import Any, List
+import time
+from typing import Any, Dict, List
 
-from trainmaster.cli import host_measured, output
+from trainmaster.cli import output
 from trainmaster.cli.output import Column, clean, colored, local_time
 from trainmaster.client import Json
 
@@ -117,13 +118,64 @@ def show_host(host: Json, measured: List[Json]) -> None:
     output.show_one(host, DETAILS, "table")
     for line in interpreter_lines(host):
         print(f"  {line}")
-    found = host_measured.newest(measured)
+    found = _newest(measured)
     if host.get("slots"):
         print()
-        in_use = Column("In Use", lambda row: host_measured.of_gpu(found.get(row.get("uuid") or "-", {})))
+        in_use = Column("In Use", lambda row: of_gpu(found.get(row.get("uuid") or "-", {})))
         has_gpus = any(slot.get("uuid") for slot in host["slots"])
         output.show(host["slots"], [*SLOTS[:-1], in_use, SLOTS[-1]] if has_gpus else SLOTS, "table")
-    print(host_measured.of_host(measured, found))
+    print(_of_host(measured, found))
     if host.get("doctor"):
         print()
         show_doctor(host)
+
+
+# --- what a host measured last --------------------------------------------------------------------------------
+
+#: older samples say nothing about now
+MEASURED_SECONDS = 120.0
+MEASURED = (
+    "gpu_util",
+    "gpu_memory_used",
+    "gpu_memory_free",
+    "gpu_temperature",
+    "cpu_util_simple",
+    "memory_free",
+)
+_GIB = 1024**3
+
+
+def _newest(series: List[Json]) -> Dict[str, Dict[str, float]]:
+    """Part (a GPU's UUID, empty for the host) -> name -> its _newest value, of the series that the server gives."""
+    found: Dict[str, Dict[str, float]] = {}
+    for each in series:
+        if each.get("mean"):
+            found.setdefault(each.get("part") or "", {})[each["name"]] = each["mean"][-1]
+    return found
+
+
+def of_gpu(values: Dict[str, float]) -> str:
+    """`97 %, 61.2 of 79.6 GiB, 64 °C`; what the GPU does not tell is left out."""
+    said = []
+    if "gpu_util" in values:
+        said.append(f"{values['gpu_util']:.0f} %")
+    if "gpu_memory_used" in values and "gpu_memory_free" in values:
+        used, free = values["gpu_memory_used"], values["gpu_memory_free"]
+        said.append(f"{used / _GIB:.1f} of {(used + free) / _GIB:.1f} GiB")
+    if "gpu_temperature" in values:
+        said.append(f"{values['gpu_temperature']:.0f} °C")
+    return ", ".join(said)
+
+
+def _of_host(series: List[Json], found: Dict[str, Dict[str, float]]) -> str:
+    """`Measured 12 s ago: CPU 12 %, 1544.0 GiB of memory available`; a sentence where nothing was."""
+    last = max((each["times"][-1] for each in series if each.get("times")), default=None)
+    if last is None:
+        return f"No measurements in the last {MEASURED_SECONDS:.0f} s."
+    values, said = found.get("", {}), []
+    if "cpu_util_simple" in values:
+        said.append(f"CPU {values['cpu_util_simple']:.0f} %")
+    if "memory_free" in values:
+        said.append(f"{values['memory_free'] / _GIB:.1f} GiB of memory available")
+    ago = max(0.0, time.time() - last)
+    return f"Measured {ago:.0f} s ago" + (f": {', '.join(said)}" if said else "")

@@ -1,23 +1,24 @@
-"""`job`: the queue of a pool, and why a job waits in it."""
+"""`job`: the queue of a pool, why a job waits in it, and edits of the queue, shown before they are made."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any, List, Optional
+import json
+from datetime import datetime, timezone
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from trainmaster.cli import job_edits, output
+from trainmaster.cli import output
 from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import CliError
-from trainmaster.cli.job_edits import local_clock
-from trainmaster.cli.output import SHORT_ID, Column, local_time
+from trainmaster.cli.output import SHORT_ID, Column, clean, done, is_interactive, local_time, say
 from trainmaster.client import Client, Json
 from trainmaster.http import Answered
-from trainmaster.quantities import counted
+from trainmaster.quantities import counted, duration
 
 
 def add(add_noun: Adder) -> None:
     verbs = add_noun("job", aliases=["j"], help="show and edit the job queue").add_verbs()
-    parser = verbs.add_parser("list", aliases=["ls"], help="list the queue of a pool, in order")
+    parser = verbs.add_parser("list", aliases=["ls"], help="list the queue of a pool, in order", run=_list)
     parser.add_argument("-p", "--resource-pool", metavar="POOL", help="the pool (default: the default pool)")
     parser.add_argument(
         "--mine", action="store_true", help="only your jobs, with their places among all jobs"
@@ -28,12 +29,11 @@ def add(add_noun: Adder) -> None:
     output.add_part(parser, 100)
     parser.add_argument("--reverse", action="store_true", help="list the last job first")
     output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the jobs")
     parser = verbs.add_parser("explain", aliases=["why"], help="show everything that keeps a job waiting")
     parser.add_argument("job_id", metavar="JOB_ID|EXPERIMENT_ID")
     parser.add_argument("-o", "--output", choices=["text", "json"], default="text", help="output format")
     parser.set_defaults(run=_explain, action="explain the job")
-    job_edits.add(verbs)
+    _add_edits(verbs)
 
 
 def _columns(weighted: bool, short: bool) -> List[Column]:
@@ -76,7 +76,7 @@ def _reason(row: Json) -> Optional[str]:
 
 def _starts(row: Json) -> Optional[str]:
     if row.get("forecast"):
-        return " to ".join(map(local_clock, row["forecast"]))
+        return " to ".join(map(_local_clock, row["forecast"]))
     return "unknown" if row.get("reason") else None
 
 
@@ -139,7 +139,7 @@ def _waits(task: Json) -> List[str]:
         return ["  - starts on the next pass"]
     lines = [f"  - {blocker['sentence']}" for blocker in blockers]
     if task.get("forecast"):
-        return [*lines, "  starts between " + " and ".join(map(local_clock, task["forecast"]))]
+        return [*lines, "  starts between " + " and ".join(map(_local_clock, task["forecast"]))]
     unknown = task.get("forecastUnknown") or "the last pass made no forecast for it"
     return [*lines, f"  start time unknown: {unknown}"]
 
@@ -156,3 +156,182 @@ def _is_weighted(client: Client, name: Optional[str]) -> bool:
         return False
     chosen = [pool for pool in pools if pool["name"] == name or (not name and pool.get("defaultComputePool"))]
     return bool(chosen) and "priorityScheduler" not in (chosen[0].get("details") or {})
+
+
+# --- job update, update-batch and undo ------------------------------------------------------------------------
+
+#: operation → (field of the request, how its value is read)
+_OPERATIONS: Dict[str, Tuple[str, Callable[[str], Any]]] = {
+    "priority": ("priority", int),
+    "weight": ("weight", float),
+    "resource-pool": ("resourcePool", str),
+    "ahead-of": ("aheadOf", str),
+    "behind-of": ("behindOf", str),
+    "position": ("position", int),
+}
+_TO_TOP = "to-top"  # the one operation without a value
+#: places of the new order that are printed
+_MOST_PLACES = 12
+
+
+def _add_edits(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "update", aliases=["u"], help="change priority, weight, pool and position of a job in one step"
+    )
+    parser.add_argument("job_id", metavar="JOB_ID")
+    parser.add_argument("-p", "--priority", metavar="N", help="1 (highest) to 99")
+    parser.add_argument("-w", "--weight", metavar="F", help="weight in a fair-share pool: a number above 0")
+    parser.add_argument("--resource-pool", metavar="POOL")
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--ahead-of", metavar="JOB_ID")
+    place.add_argument("--behind-of", metavar="JOB_ID")
+    place.add_argument("--position", metavar="N", help="position in the queue; 1 is the first")
+    place.add_argument("--to-top", action="store_true", help="move it ahead of all jobs in the pool")
+    _add_caution(parser)
+    parser.set_defaults(run=_update, action="update the job", usage_error=parser.error)
+    parser = verbs.add_parser(
+        "update-batch",
+        help="make several changes at once, such as ID.priority=1 ID.ahead-of=ID",
+        epilog="Operations: priority=N, weight=F, resource-pool=POOL, ahead-of=JOB_ID, behind-of=JOB_ID, position=N "
+        "and to-top, which takes no value: ID.to-top. Either all changes are made, or none.",
+    )
+    parser.add_argument("updates", nargs="+", metavar="ID.OPERATION=VALUE", help="see below")
+    _add_caution(parser)
+    parser.set_defaults(run=_update_batch, action="update the jobs")
+    verbs.add_parser("undo", help="undo your last edit of the queue", run=_undo, action="undo the last edit")
+
+
+def _add_caution(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="show what would happen; change nothing")
+    parser.add_argument(
+        "-o", "--output", choices=["text", "json"], default="text", help="output format of --dry-run"
+    )
+    parser.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask, even if this stops other users' work"
+    )
+
+
+def _update(client: Client, args: argparse.Namespace) -> None:
+    update = {"jobId": args.job_id}
+    for name in _OPERATIONS:
+        text = getattr(args, name.replace("-", "_"))
+        if text is not None:
+            update.update(_change(args.job_id, name, text))
+    if args.to_top:
+        update["toTop"] = True
+    if len(update) == 1:
+        options = ", ".join(f"--{name}" for name in [*_OPERATIONS, _TO_TOP])
+        args.usage_error(f"no change given, allowed: at least one of {options}")
+    _send(client, [update], args)
+
+
+def _update_batch(client: Client, args: argparse.Namespace) -> None:
+    _send(client, [parsed(text) for text in args.updates], args)
+
+
+def parsed(text: str) -> Json:
+    """`ID.priority=1` or `ID.to-top` as a record of the request. Raises CliError."""
+    left, equals, value = text.partition("=")
+    job_id, dot, operation = left.rpartition(".")
+    if operation == _TO_TOP and dot and job_id:
+        if equals and value != "true":
+            raise CliError(f"found {text!r}, allowed: {job_id}.{_TO_TOP}, which takes no value.")
+        return {"jobId": job_id, "toTop": True}
+    if not (equals and dot and job_id and value):
+        raise CliError(f"found {text!r}, allowed: <jobID>.<operation>=<value>.")
+    if operation not in _OPERATIONS:
+        raise CliError(f"found the operation {operation!r}, allowed: {', '.join([*_OPERATIONS, _TO_TOP])}.")
+    return _change(job_id, operation, value)
+
+
+def _change(job_id: str, operation: str, text: str) -> Json:
+    field, read = _OPERATIONS[operation]
+    try:
+        return {"jobId": job_id, field: read(text)}
+    except ValueError:
+        return {"jobId": job_id, field: text}  # the server has the one sentence for it
+
+
+def _send(client: Client, updates: List[Json], args: argparse.Namespace) -> None:
+    if args.dry_run:
+        found = client.preview_jobs(updates)
+        print(json.dumps(found, indent=2) if args.output == "json" else "\n".join(previewed(found)))
+        return
+    if is_interactive() and not args.yes:
+        found = client.preview_jobs(updates)
+        if found["stopsOthers"]:
+            say("\n".join(previewed(found)))
+            output.confirm("This stops other users' work. Continue?", "Nothing was changed.")
+    changes = client.update_jobs(updates)
+    done("\n".join(map(clean, changes)) if changes else "No change was needed.")
+
+
+def _undo(client: Client, args: argparse.Namespace) -> None:
+    done("\n".join(map(clean, client.undo_edit())))
+
+
+# --- the preview as text ------------------------------------------------------------------------------------
+
+
+def previewed(found: Json, now: Optional[datetime] = None) -> List[str]:
+    """What an edit would do, for people; `now` is the present moment unless given."""
+    now = now or datetime.now(timezone.utc)
+    lines = ["With this edit:", *(f"  {sentence}" for sentence in found["changes"])]
+    if not found["changes"]:
+        return ["Nothing would change."]
+    lines += _order(found)
+    lines += ["It stops:", *(f"  {_stop(stop, now)}" for stop in found["stops"])] if found["stops"] else []
+    lines += [] if found["stops"] else ["It stops nothing."]
+    lines += [_start(start) for start in found["starts"]]
+    return [clean(line) for line in lines]
+
+
+def _order(found: Json) -> List[str]:
+    """The new places, of which a long list shows the first."""
+    rows = found["order"]
+    if not rows:
+        return []
+    shown = [
+        [row["place"], "" if row.get("was") is None else row["was"], row["jobId"][:SHORT_ID], row["name"]]
+        for row in rows[:_MOST_PLACES]
+    ]
+    more = max(found.get("movedJobs", 0), len(rows)) - len(shown)
+    lines = [
+        "New order:",
+        *(f"  {line}" for line in output.table(["#", "was", "ID", "Job Name"], shown).split("\n")),
+    ]
+    return [*lines, f"  and {more} more jobs that move"] if more > 0 else lines
+
+
+def _stop(stop: Json, now: datetime) -> str:
+    runs = f"{stop['runs']} runs of " if stop.get("runs", 1) > 1 else ""
+    if stop["neverSaved"]:
+        saved = f"it has never saved and would lose {_age(stop['startedAt'], now)} of work"
+    elif stop.get("lastSavedAt"):
+        saved = f"it last saved {_age(stop['lastSavedAt'], now)} ago"
+    else:
+        saved = f"it has not saved in {_age(stop['startedAt'], now)}; it will save when asked to stop"
+    whose = "yours" if stop["mine"] else f"of {stop['username']}"
+    return f"{runs}job {stop['jobId'][:SHORT_ID]} {stop['name']} ({counted(stop['slots'], 'slot')}, {whose}): {saved}"
+
+
+def _start(start: Json) -> str:
+    job = f"Job {start['jobId'][:SHORT_ID]}"
+    if start["now"]:
+        return f"{job} starts immediately."
+    if start.get("forecast"):
+        earliest, latest = (_local_clock(moment) for moment in start["forecast"])
+        return f"{job} starts between {earliest} and {latest}: {start.get('reason') or 'waiting'}."
+    unknown = start.get("forecastUnknown") or start.get("reason") or "the scheduler has not seen it yet"
+    return f"{job}: start time unknown: {unknown}."
+
+
+def _local_clock(seconds: float) -> str:
+    """A moment in the zone of this machine, which is named."""
+    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M %z")
+
+
+def _age(text: str, now: datetime) -> str:
+    """How long ago a time of the server's was."""
+    moment = datetime.strptime(text[:19] + "+0000", "%Y-%m-%dT%H:%M:%S%z")
+    return duration((now - moment).total_seconds())

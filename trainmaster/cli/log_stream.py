@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from typing import Callable, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional
 
-from trainmaster.cli import log_end
 from trainmaster.cli.errors import FAILED, OK, CliError
-from trainmaster.cli.log_lines import Printer
-from trainmaster.cli.log_options import Query, check, query_of
-from trainmaster.cli.output import say
-from trainmaster.cli.waiting import say_what_it_waits_for, tell_what_it_waits_for
+from trainmaster.cli.log_options import Printer, Query, check, query_of
+from trainmaster.cli.output import SHORT_ID, clean, say
 from trainmaster.client import Client, Json, StreamFailed, StreamQuiet
 from trainmaster.http import Answered, Later, Unreachable
+from trainmaster.quantities import spans
 
 Show = Callable[[Json], None]
 
@@ -106,9 +104,9 @@ def end_of(client: Client, source: Source) -> int:
     end = source.end()
     if end.completed:
         return OK
-    why = log_end.why_stopped(client, source.owner_path)
-    log_end.tell(why, end.sentence)
-    return log_end.exit_code(why, end.code) if end.failed else FAILED
+    why = why_stopped(client, source.owner_path)
+    tell(why, end.sentence)
+    return exit_code(why, end.code) if end.failed else FAILED
 
 
 def _nothing_of_these(client: Client, source: Source, args: argparse.Namespace) -> int:
@@ -118,10 +116,10 @@ def _nothing_of_these(client: Client, source: Source, args: argparse.Namespace) 
     asked, written = [], []
     if ranks:
         asked.append(f"--rank {' '.join(str(rank) for rank in ranks)}")
-        written.append(log_end.ranks_in_words([rank for rank in found.get("rankIds") or [] if rank >= 0]))
+        written.append(ranks_in_words([rank for rank in found.get("rankIds") or [] if rank >= 0]))
     if hosts:
         asked.append(f"--host {' '.join(hosts)}")
-        written.append(log_end.hosts_in_words(found.get("agentIds") or []))
+        written.append(hosts_in_words(found.get("agentIds") or []))
     is_all = len(query_of(args)) == len(ranks) + len(hosts)
     filters = "" if is_all else " that match the other options"
     is_one = len(written) == 1 and written[0].startswith(("rank ", "host ", "no "))
@@ -246,3 +244,128 @@ def queued_job_of_experiment(client: Client, experiment_id: int) -> Optional[str
     found = client.experiment(experiment_id)
     queued = (found.get("jobSummary") or {}).get("state", "") == "STATE_QUEUED"
     return str(found["experiment"]["jobId"]) if queued else None
+
+
+# --- how it ended ---------------------------------------------------------------------------------------------
+
+_HOSTS_NAMED = 8
+
+
+def why_stopped(client: Client, owner_path: str) -> Json:
+    """What the server knows of the end of `/api/v1/trials/7` or `/api/v1/tasks/ID`; empty where it does not say."""
+    try:
+        return dict(client.get(f"{owner_path}/why-stopped") or {})
+    except Answered as error:
+        if error.status in (404, 405):
+            return {}
+        raise
+
+
+def tell(why: Json, otherwise: str) -> None:
+    """The sentences (or what is known `otherwise`) and the last lines of the rank that failed first, on stderr."""
+    for sentence in why.get("sentences") or ([otherwise] if otherwise else []):
+        say(clean(str(sentence)), "red")
+    for line in why.get("lines") or []:
+        rank = f"[rank={line['rank']}] " if line.get("rank") is not None else ""
+        say(f"  | {rank}{clean(str(line.get('text', '')))}")
+
+
+def exit_code(why: Json, known: Any = None) -> int:
+    """The failed job's own code as a shell gives it, else 1. `known` is one from elsewhere."""
+    code, signal = why.get("exitCode"), why.get("signal")
+    if code is None and isinstance(signal, int):
+        code = 128 + signal
+    for found in (code, known):
+        if isinstance(found, int) and OK < found < 256:
+            return found
+    return FAILED
+
+
+def hosts_in_words(hosts: List[str]) -> str:
+    """`hosts gpu1, gpu2`, `host gpu1`, `no host`; of many the first ones."""
+    names = [clean(str(host)) for host in hosts if host]
+    if not names:
+        return "no host"
+    more = f" and {len(names) - _HOSTS_NAMED} more" if len(names) > _HOSTS_NAMED else ""
+    return f"host{'' if len(names) == 1 else 's'} {', '.join(names[:_HOSTS_NAMED])}{more}"
+
+
+def ranks_in_words(ranks: List[int]) -> str:
+    """`ranks 0-3 and 7`, `rank 5`, `no rank`."""
+    texts = spans(sorted(set(ranks)))
+    if not texts:
+        return "no rank"
+    listed = ", ".join(texts[:-1]) + (" and " if len(texts) > 1 else "") + texts[-1]
+    return f"rank {listed}" if len(set(ranks)) == 1 else f"ranks {listed}"
+
+
+# --- what a job waits for, said where its log has nothing to show yet -----------------------------------------
+
+START_SECONDS = 3.0  # within which a job starts when nothing is in its way
+ASK_SECONDS = 5.0  # between two looks at the reason
+_WAITED_POLL_SECONDS = 1.0  # once it has waited for a while
+REPEAT_SECONDS = 60.0  # the reason is said again after so long, changed or not
+
+
+def tell_what_it_waits_for(
+    client: Client,
+    queued_job: Callable[[], Optional[str]],
+    poll_seconds: float = 0.3,
+    start_seconds: float = START_SECONDS,
+    ask_seconds: float = ASK_SECONDS,
+    repeat_seconds: float = REPEAT_SECONDS,
+) -> None:
+    """Until it is not queued, say why: after a moment, when the reason changes, and else once a minute.
+
+    `queued_job`: the id of the job while it is queued. A server that is away for long is left to what comes next,
+    which follows the log and is the more patient.
+    """
+    ask_at = time.monotonic() + start_seconds
+    said: Optional[str] = None
+    repeat_at = 0.0
+    while True:
+        now = time.monotonic()
+        try:
+            job_id = queued_job()
+            reason = _reason(client, job_id) if job_id is not None and now > ask_at else None
+        except (Unreachable, Later):
+            return
+        if job_id is None:
+            return
+        if now > ask_at:
+            ask_at = now + ask_seconds
+            if reason is not None and (reason != said or now > repeat_at):
+                _say_reason(reason, job_id, again=said is not None)
+                said, repeat_at = reason, now + repeat_seconds
+        time.sleep(poll_seconds if said is None else max(_WAITED_POLL_SECONDS, poll_seconds))
+
+
+def say_what_it_waits_for(client: Client, job_id: str) -> None:
+    """Say it once, if the server gives a reason."""
+    reason = _reason(client, job_id)
+    if reason is not None:
+        say(f"Waiting: {reason}. All reasons: trainmaster job explain {job_id[:SHORT_ID]}", "yellow")
+
+
+def _say_reason(reason: str, job_id: str, again: bool) -> None:
+    if again:
+        say(f"Still waiting: {reason}. Press Ctrl-C to leave it in the queue.", "yellow")
+        return
+    say(
+        f"Waiting: {reason}. Press Ctrl-C to leave it in the queue. "
+        f"All reasons: trainmaster job explain {job_id[:SHORT_ID]}",
+        "yellow",
+    )
+
+
+def _reason(client: Client, job_id: str) -> Optional[str]:
+    """The first reason; None where the server gives none: it has started or ended meanwhile, or is an older one."""
+    try:
+        tasks = client.explain_job(job_id)["tasks"]
+    except Answered as error:
+        if error.status == 404:
+            return None
+        raise
+    return next(
+        (str(blocker["sentence"]) for task in tasks[:1] for blocker in task.get("blockers") or []), None
+    )

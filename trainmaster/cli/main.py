@@ -26,26 +26,30 @@ from trainmaster.cli import (
     job,
     log_retention,
     master,
-    offline,
-    paging,
     pool,
     preview_search,
-    project,
     resources,
     shell,
-    slot,
     task,
     template,
-    token,
     trial,
     user,
     webhook,
     workspace,
 )
 from trainmaster.cli.arguments import Parser
-from trainmaster.cli.errors import FAILED, INTERRUPTED, OK, USAGE, CliError, Declined, UsageError
-from trainmaster.cli.output import clean, colored, say
-from trainmaster.cli.sentences import answered, unreachable
+from trainmaster.cli.errors import (
+    FAILED,
+    INTERRUPTED,
+    OK,
+    USAGE,
+    CliError,
+    Declined,
+    UsageError,
+    answered,
+    unreachable,
+)
+from trainmaster.cli.output import clean, colored, no_pager, say
 from trainmaster.cli.session import log_in
 from trainmaster.credentials import UnreadableCredentials
 from trainmaster.http import Answered, HttpError, Unreachable
@@ -64,16 +68,12 @@ _NOUNS = (
     log_retention,
     host,
     agent,
-    slot,
     template,
     workspace,
-    project,
     user,
-    token,
     webhook,
     master,
     preview_search,
-    offline,
     beginning,
     completion,
 )
@@ -114,7 +114,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     completion.answer(parser)
     args = parser.parse_args(argv)
     if args.no_pager:
-        paging.off()
+        no_pager()
     try:
         code = run(args)
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Tables, JSON and CSV on stdout; messages, questions and progress on stderr."""
+"""Tables, JSON and CSV on stdout; messages, questions and progress on stderr; long tables go through $PAGER."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import getpass
 import json
 import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
 import time
 from datetime import datetime
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, TextIO
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import paging
 from trainmaster.cli.errors import CliError, Declined
 from trainmaster.client import Json
 
@@ -98,7 +100,7 @@ def show(rows: Sequence[Json], columns: Sequence[Column], form: str) -> None:
         writer.writerows([[_cell(column.value(row)) for column in columns] for row in rows])
     else:
         cells = [[_table_cell(column, row) for column in columns] for row in rows]
-        paging.show(table([column.heading for column in columns], cells))
+        _page(table([column.heading for column in columns], cells))
 
 
 def show_one(record: Json, columns: Sequence[Column], form: str) -> None:
@@ -261,3 +263,51 @@ def lines_of(items: Sequence[str], most: int = 10) -> List[str]:
     """The first `most` items, and how many more there are."""
     rest = len(items) - most
     return [*items[:most], *([f"and {rest} more"] if rest > 0 else [])]
+
+
+# --- what is longer than the screen goes through $PAGER, on a terminal only ---------------------------------------
+
+#: leave at once what fits, keep colors, and leave the text on the screen, unless the person has a choice of his own
+_LESS = "FRX"
+_DEFAULT = "less"
+
+
+class _Choice:
+    wanted = True
+
+
+def no_pager() -> None:
+    """`--no-pager`: everything is printed as it is, in this process."""
+    _Choice.wanted = False
+
+
+def _page(text: str) -> None:
+    """Print the text; through the pager where a person would have to scroll back for its beginning."""
+    program = _pager()
+    if not program or len(text.splitlines()) < shutil.get_terminal_size().lines:
+        print(text)
+        return
+    sys.stdout.flush()
+    try:
+        process = subprocess.Popen(
+            program, stdin=subprocess.PIPE, env={"LESS": _LESS, **os.environ}, text=True, errors="replace"
+        )
+    except OSError:  # no such program: nothing is lost by it
+        print(text)
+        return
+    try:
+        process.communicate(text + "\n")
+    except KeyboardInterrupt:
+        process.wait()
+        raise
+
+
+def _pager() -> List[str]:
+    """The pager's command line, empty where there is to be none. PAGER= and PAGER=cat switch it no_pager."""
+    if not _Choice.wanted or not (sys.stdout.isatty() and sys.stdin.isatty()):
+        return []
+    try:
+        words = shlex.split(os.environ.get("PAGER", _DEFAULT))
+    except ValueError:
+        words = []
+    return [] if words in ([], ["cat"]) else words

@@ -64,16 +64,15 @@ def show_page(
     output.show(rows, columns, args.output)
 
 
-def add_ends(
-    add_one: Callable[[str, str], argparse.ArgumentParser], word: str, holds: str, found: Finder
-) -> None:
+def add_ends(verbs: Any, names: Sequence[str], word: str, holds: str, found: Finder) -> None:
     """archive, unarchive and delete. `word`: workspace or project; `holds`: what must be gone before."""
-    about = {"word": word, "found": found}
     for verb, text in (("archive", "hide it from lists"), ("unarchive", "show it in lists again")):
-        add_one(verb, text).set_defaults(run=_archive, verb=verb, action=f"{verb} the {word}", **about)
-    parser = add_one("delete", f"delete a {word} that has no {holds} left")
+        parser = verbs.add_parser(verb, *names, help=text, run=_archive)
+        parser.set_defaults(word=word, found=found)
+    text = f"delete a {word} that has no {holds} left"
+    parser = verbs.add_parser("delete", *names, help=text, run=_delete)
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    parser.set_defaults(run=_delete, action=f"delete the {word}", **about)
+    parser.set_defaults(word=word, found=found)
 
 
 def _archive(client: Client, args: argparse.Namespace) -> None:

@@ -50,13 +50,10 @@ _RULES = [*_TEXTS.values(), *_NUMBERS.values(), *_SWITCHES.values(), ("priorityF
 def add(add_noun: Adder) -> None:
     noun = add_noun("pool", aliases=["resource-pool", "rp"], help="manage resource pools and their rules")
     verbs = noun.add_verbs()
-    parser = verbs.add_parser("list", aliases=["ls"], help="list all pools")
-    output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the pools")
-    parser = verbs.add_parser("describe", aliases=["show"], help="show a pool with all its rules")
-    parser.add_argument("name")
-    output.add_format(parser)
-    parser.set_defaults(run=_describe, action="describe the pool")
+    verbs.add_parser("list", aliases=["ls"], help="list all pools", form=True, run=_list)
+    verbs.add_parser(
+        "describe", "name", aliases=["show"], help="show a pool with all its rules", form=True, run=_describe
+    )
     parser = verbs.add_parser("shares", help="show what users and jobs hold, wait for and are entitled to")
     parser.add_argument("name", metavar="POOL")
     parser.add_argument("--jobs", action="store_true", help="by job instead of by user")
@@ -66,15 +63,11 @@ def add(add_noun: Adder) -> None:
         ("create", _create, "create a pool"),
         ("edit", _edit, "change rules of a pool"),
     ):
-        parser = verbs.add_parser(verb, help=text)
-        parser.add_argument("name")
+        parser = verbs.add_parser(verb, "name", help=text, run=run)
         _add_rules(parser)
         output.add_format(parser)
-        parser.set_defaults(run=run, action=f"{verb} the pool")
-    parser = verbs.add_parser("delete", aliases=["rm"], help="delete an empty pool")
-    parser.add_argument("name")
+    parser = verbs.add_parser("delete", "name", aliases=["rm"], help="delete an empty pool", run=_delete)
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
-    parser.set_defaults(run=_delete, action="delete the pool")
     parser = verbs.add_parser("move-host", help="move idle hosts to a pool")
     parser.add_argument("name", metavar="POOL")
     parser.add_argument("hosts", nargs="+", metavar="HOST")

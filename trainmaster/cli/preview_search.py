@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import List, Optional
 
 import trainmaster.yamltext as yamltext
@@ -22,8 +21,8 @@ WHY_OTHERWISE = "Each trial is compared with those that came before it, so more 
 
 
 def add(add_noun: Adder) -> None:
-    parser = add_noun("preview-search", help="show how many trials a search would train, and for how long")
-    parser.add_argument("config_file", metavar="CONFIG", type=Path, help="YAML file")
+    text = "show how many trials a search would train, and for how long"
+    parser = add_noun("preview-search", "config_file", help=text, run=_preview, action="preview the search")
     add_fields(parser, "searcher.max_trials=100")
     parser.add_argument("--seed", type=int, help="random seed of the simulated search (default: 0)")
     parser.add_argument(
@@ -33,7 +32,6 @@ def add(add_noun: Adder) -> None:
         help="duration of a batch, epoch, …; used to estimate the cost",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_preview, action="preview the search")
 
 
 def _positive(text: str) -> float:
@@ -97,9 +95,8 @@ def _lines(summary: Json, cost: Json) -> List[str]:
     if summary["brackets"] and expected is not None:
         lines.append(f"≈ {expected:,} {unit} {IF_KEPT}. {WHY_OTHERWISE}")
     if cost:
-        lines.append(
-            f"Cost: {_hours(cost['slotHours'])} slot-hours at {_slots(summary['slotsPerTrial'])} per trial"
-        )
+        slots = _count(max(1, summary["slotsPerTrial"]), "slot")
+        lines.append(f"Cost: {_hours(cost['slotHours'])} slot-hours at {slots} per trial")
         at_once = summary["trialsAtOnce"]
         lines.append(f"Time: {_clock(cost['hoursAtOnce'])} if {_count(at_once, 'trial')} can run at once")
     return lines
@@ -126,10 +123,6 @@ def _clock(hours: float) -> str:
         return f"{_hours(hours)} hours"
     minutes = hours * 60
     return f"{minutes:.0f} minutes" if minutes >= 2 else f"{minutes * 60:.0f} seconds"
-
-
-def _slots(count: int) -> str:
-    return _count(max(1, count), "slot")
 
 
 def _count(number: int, noun: str) -> str:

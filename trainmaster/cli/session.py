@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
+import ssl
 import sys
+from pathlib import Path
 from typing import Optional
+from urllib.parse import urlsplit
 
 from trainmaster import __version__
 from trainmaster.address import server_url
-from trainmaster.cli.errors import CliError
-from trainmaster.cli.output import ask_password, say
-from trainmaster.cli.sentences import without_number
-from trainmaster.cli.trust import pinned_certificate
+from trainmaster.cli.errors import CliError, without_number
+from trainmaster.cli.output import ask, ask_password, is_interactive, say
 from trainmaster.client import Client
 from trainmaster.credentials import Credentials, salted_hash
-from trainmaster.http import Answered, Later, Refused, sentence_of
+from trainmaster.http import Answered, Later, Refused, ServerClient, Unreachable, sentence_of
 
 #: the account that a client of Determined uses when nobody is logged in
 _NOBODY = "determined"
@@ -25,7 +27,7 @@ def connect(args: argparse.Namespace) -> "tuple[Client, Credentials]":
     """A client without login. Raises CliError, UsageError."""
     url = server_url(args.master)
     credentials = Credentials(url)
-    pin = pinned_certificate(url, credentials)
+    pin = _pinned_certificate(url, credentials)
     client = Client(url, cert_sha256=pin, notify=lambda sentence: say(without_number(sentence), "yellow"))
     _compare_versions(client)
     return client, credentials
@@ -76,12 +78,17 @@ def fresh_token(client: Client, user: str, password: str) -> str:
 def _as(user: str, client: Client, credentials: Credentials) -> Client:
     if _still_valid(client, credentials, user):
         return client
-    password = os.environ.get("DET_PASS") if user == (os.environ.get("DET_USER") or user) else None
+    password = password_given(user)
     if password is None:
         password = _asked(client, user)
     client.token = fresh_token(client, user, password)
     credentials.remember(user, client.token, active=credentials.active_user in (None, user))
     return client
+
+
+def password_given(user: str) -> Optional[str]:
+    """DET_PASS, where it is this user's."""
+    return os.environ.get("DET_PASS") if user == (os.environ.get("DET_USER") or user) else None
 
 
 def _asked(client: Client, user: str) -> str:
@@ -124,3 +131,86 @@ def explicit_user(args: argparse.Namespace, named: Optional[str]) -> str:
     if not found:
         raise CliError("no user name given; run: trainmaster user login NAME")
     return str(found)
+
+
+# --- the server's certificate: shown once, then pinned ----------------------------------------------------------
+
+_CONNECT_TIMEOUT_SECONDS = 10.0
+
+
+def _pinned_certificate(url: str, credentials: Credentials) -> Optional[str]:
+    """SHA-256 of the certificate to expect at `url`, or None where authorities vouch for it (or it is plain HTTP).
+
+    Raises CliError when the certificate is neither known nor accepted.
+    """
+    if urlsplit(url).scheme != "https":
+        return None
+    file = os.environ.get("TRAINMASTER_MASTER_CERT_FILE") or os.environ.get("DET_MASTER_CERT_FILE")
+    if file:
+        return _of_file(file)
+    known = credentials.pin
+    if known is None and _is_vouched_for(url):
+        return None
+    shown = _shown_by(url)
+    if shown is None or shown == known:
+        return known
+    return _accepted(url, shown, known, credentials)
+
+
+def _accepted(url: str, shown: str, known: Optional[str], credentials: Credentials) -> str:
+    if known is None:
+        say(
+            f"{url} presents a certificate that is not signed by a trusted authority. "
+            f"Its SHA-256 fingerprint is\n  {_spelled(shown)}"
+        )
+    else:
+        say(
+            f"The certificate of {url} has changed! Someone may be intercepting the connection, "
+            "or the certificate was replaced.",
+            "red",
+        )
+        say(f"  accepted before: {_spelled(known)}\n  shown now:       {_spelled(shown)}")
+    if not is_interactive():
+        raise CliError(
+            f"the certificate of {url} is not trusted and there is no terminal to ask. "
+            "Run a command in a terminal first, or set TRAINMASTER_MASTER_CERT_FILE."
+        )
+    if not ask("Do you trust it?", default=False):
+        raise CliError("the server's certificate was not accepted.")
+    credentials.remember_pin(shown)
+    return shown
+
+
+def _spelled(sha256: str) -> str:
+    return ":".join(sha256[i : i + 2].upper() for i in range(0, len(sha256), 2))
+
+
+def _is_vouched_for(url: str) -> bool:
+    try:
+        with ServerClient(url, timeout=_CONNECT_TIMEOUT_SECONDS) as client:
+            client.get("/info")
+    except Unreachable as error:
+        return not isinstance(error.__cause__, ssl.SSLCertVerificationError)
+    except Exception:  # it answered, so TLS was in order; what it said is for the command itself
+        return True
+    return True
+
+
+def _shown_by(url: str) -> Optional[str]:
+    """The fingerprint that the server shows now; None when it is away, which the command will say better."""
+    parts = urlsplit(url)
+    try:
+        pem = ssl.get_server_certificate((parts.hostname or "", parts.port or 443))
+    except OSError:
+        return None
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).hexdigest()
+
+
+def _of_file(file: str) -> str:
+    try:
+        pem = Path(file).read_text(encoding="ascii")
+        begin = pem.index("-----BEGIN CERTIFICATE-----")
+        end = pem.index("-----END CERTIFICATE-----", begin) + len("-----END CERTIFICATE-----")
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem[begin:end] + "\n")).hexdigest()
+    except (OSError, ValueError) as error:
+        raise CliError(f"the certificate file {file} cannot be used: {error}.") from error

@@ -27,9 +27,8 @@ _HOST = re.compile(r"[A-Za-z0-9._-]+")
 
 def add(add_noun: Adder) -> None:
     verbs = add_noun("shell", help="start a shell on a host and connect to it over SSH").add_verbs()
-    start = verbs.add_parser("start", help="start a shell and log in to it")
+    start = verbs.add_parser("start", help="start a shell and log in to it", run=_start)
     task_verbs.add_start_options(start)
-    start.set_defaults(run=_start, action="start the shell")
     for parser in (start, task_verbs.add_one(verbs, "open", "log in to a running shell", _KIND, _open)):
         parser.add_argument("--show-ssh-command", action="store_true", help="also print the ssh command")
         parser.add_argument("ssh_options", metavar="SSH OPTION", nargs="*", help="options for ssh, after --")

@@ -1,30 +1,40 @@
-"""`experiment create`: check, pack, send; with --test-mode one batch of it, on the cluster."""
+"""`experiment create`: check, pack, send; with --test-mode one batch of it, on the cluster; `continue` and `fork`."""
 
 from __future__ import annotations
 
 import argparse
 import posixpath
 import re
+import sys
+import time
 from pathlib import Path
-from typing import Any, Callable, List, Optional, Set
+from typing import Any, List, Optional, Set
 
 import trainmaster.yamltext as yamltext
 from trainmaster import context, quantities
-from trainmaster.cli.errors import OK, CliError
-from trainmaster.cli.output import Bar, done, lines_of, say, say_notices
+from trainmaster.cli.errors import FAILED, OK, CliError, UsageError
+from trainmaster.cli.log_options import plain
+from trainmaster.cli.log_stream import (
+    end_of,
+    follow,
+    log_of_trial,
+    queued_job_of_experiment,
+    tell_what_it_waits_for,
+    wait_for_experiment,
+)
+from trainmaster.cli.output import Bar, done, lines_of, say, say_notices, state
 from trainmaster.client import Client, Json
 from trainmaster.overrides import BadOverride, apply_overrides
 
-Follow = Callable[[Client, int, argparse.Namespace], int]
 _SLOTS_EXCEEDED = "LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"
 #: what a test of one batch keeps of the searcher
 _KEPT = ("metric", "smaller_is_better", "source_trial_id", "source_checkpoint_uuid")
 _NO_CHECKPOINTS = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 0}
 
 
-def add(verbs: Any, follow: Follow) -> None:
-    parser = verbs.add_parser("create", help="submit a config and a folder of code")
-    parser.add_argument("config_file", metavar="CONFIG", type=Path, help="YAML file")
+def add(verbs: Any) -> None:
+    text = "submit a config and a folder of code"
+    parser = verbs.add_parser("create", "config_file", help=text, run=create)
     parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", help="folder of code (95 MiB at most)")
     add_follow(parser)
     add_include(parser)
@@ -51,7 +61,6 @@ def add(verbs: Any, follow: Follow) -> None:
         parser.add_argument(
             *words, nargs=0 if len(words) == 1 else None, action=_Unsupported, help=argparse.SUPPRESS
         )
-    parser.set_defaults(run=lambda client, args: create(client, args, follow), action="create the experiment")
 
 
 def add_follow(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +111,7 @@ _INSTEAD = {
 }
 
 
-def create(client: Client, args: argparse.Namespace, follow: Follow) -> int:
+def create(client: Client, args: argparse.Namespace) -> int:
     """Submit, and follow when asked to."""
     text = config_text(args.config_file, args.config)
     files = packed(args.folder, args.include)
@@ -118,24 +127,24 @@ def create(client: Client, args: argparse.Namespace, follow: Follow) -> int:
         {key: value for key, value in (("template", args.template), ("projectId", args.project_id)) if value}
     )
     if args.test_mode:
-        return _try_one_batch(client, request, args, follow)
+        return _try_one_batch(client, request, args)
     with Bar("Sending") as bar:
         answer = client.create_experiment(request, bar)
     _show_warnings(answer)
     if args.validate:
         done("The config and the folder are valid.")
         return OK
-    return created(client, answer, args, follow)
+    return created(client, answer, args)
 
 
-def created(client: Client, answer: Json, args: argparse.Namespace, follow: Follow) -> int:
+def created(client: Client, answer: Json, args: argparse.Namespace) -> int:
     """Say which experiment was created, and follow it when asked to."""
     experiment_id = int(answer["experiment"]["id"])
     done(f"Created experiment {experiment_id}")
     if args.paused:
         say(f"It is paused. To start it, run: trainmaster experiment activate {experiment_id}")
         return OK
-    return follow(client, experiment_id, args) if args.follow else OK
+    return _follow(client, experiment_id, args) if args.follow else OK
 
 
 def config_text(file: Path, overrides: List[str]) -> str:
@@ -223,7 +232,7 @@ def shortened(config: Json) -> Json:
     }
 
 
-def _try_one_batch(client: Client, request: Json, args: argparse.Namespace, follow: Follow) -> int:
+def _try_one_batch(client: Client, request: Json, args: argparse.Namespace) -> int:
     """Validate, submit the shortened config, follow it to its end, archive it; the exit code of that training."""
     client.create_experiment({**request, "validateOnly": True})
     done("✔ The config and the folder are valid")
@@ -232,10 +241,135 @@ def _try_one_batch(client: Client, request: Json, args: argparse.Namespace, foll
     say_notices(answer)
     experiment_id = int(answer["experiment"]["id"])
     done(f"✔ Created test experiment {experiment_id}: one batch, no restarts, no checkpoints kept")
-    code = follow(client, experiment_id, args)
+    code = _follow(client, experiment_id, args)
     client.post(f"/api/v1/experiments/{experiment_id}/archive")
     if code == OK:
         done("✔ The training completed")
     else:
         say("✘ The training failed", "red")
     return code
+
+
+def _follow(client: Client, experiment_id: int, args: argparse.Namespace) -> int:
+    """Follow the first trial's log and end with the experiment's result."""
+    args.reopen = f"trainmaster experiment logs -f {experiment_id}"
+    args.goes_on = f"Experiment {experiment_id} keeps running."
+    trial_id = first_trial(client, experiment_id, wait=True)
+    args.reopen = f"trainmaster trial logs -f {trial_id}"
+    say(f"Following first trial with ID {trial_id}")
+    tell_what_it_waits_for(client, lambda: queued_job_of_experiment(client, experiment_id))
+    source = log_of_trial(client, trial_id)
+    follow(client, source.path, [], plain(), source.is_over)
+    sys.stdout.flush()
+    say(f"Trial log stream ended. To reopen log stream, run: {args.reopen}", "green")
+    ended = wait_for_experiment(client, experiment_id)
+    end_of(client, source)
+    return result(experiment_id, ended)
+
+
+def first_trial(client: Client, experiment_id: int, wait: bool) -> int:
+    """Return its id, once there is one if told to `wait`. Raises CliError otherwise."""
+    told = False
+    while True:
+        trials = client.trials_of(experiment_id)
+        if trials:
+            return int(trials[0]["id"])
+        if not wait:
+            raise CliError(f"experiment {experiment_id} has no trial yet.")
+        if not told:
+            say("Waiting for first trial to begin...")
+            told = True
+        time.sleep(0.5)
+
+
+def result(experiment_id: int, ended: str) -> int:
+    """Say how it ended; the exit code."""
+    completed = ended == "STATE_COMPLETED"
+    say(f"Experiment {experiment_id} ended: {state(ended)}", "green" if completed else "red")
+    return OK if completed else FAILED
+
+
+# --- experiment continue and fork -----------------------------------------------------------------------------
+
+
+def add_again(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "continue",
+        help="continue an ended experiment from its latest checkpoints",
+        description="Continue an ended experiment from the latest checkpoints of its trials; a trial without one "
+        "starts over. You can change its config, except for the project, the kind of searcher and "
+        "checkpoint_storage; the config of a random or grid search cannot change at all. To use another "
+        "storage, fork it instead.",
+        run=_continue,
+    )
+    _add_options(parser, "changes to its config")
+    parser = verbs.add_parser("fork", help="create a new experiment with its code and config")
+    _add_options(parser, "the complete config, instead of the one it was submitted with")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--checkpoint", metavar="UUID", help="start its trials from this checkpoint")
+    source.add_argument(
+        "--trial", type=int, metavar="ID", help="start its trials from this trial's latest checkpoint"
+    )
+    parser.add_argument(
+        "--template",
+        metavar="NAME",
+        help="the template to use (default: its own, as it was then; '' for none)",
+    )
+    parser.add_argument("--paused", action="store_true", help="create it paused")
+    parser.set_defaults(run=_fork, action="fork the experiment")
+
+
+def _add_options(parser: argparse.ArgumentParser, file: str) -> None:
+    parser.add_argument("experiment_id", type=int)
+    parser.add_argument("--config-file", type=Path, metavar="FILE", help=f"YAML: {file}")
+    add_fields(parser, "searcher.max_length.batches=2000")
+    add_follow(parser)
+
+
+def _continue(client: Client, args: argparse.Namespace) -> int:
+    given = args.config_file is not None
+    changes = config_text(args.config_file, args.config) if given else _changed({}, args)
+    answer = client.post(
+        "/api/v1/experiments/continue", {"id": args.experiment_id, "overrideConfig": changes}
+    )
+    say_notices(answer)
+    done(f"Continued experiment {args.experiment_id}")
+    return _follow(client, args.experiment_id, args) if args.follow else OK
+
+
+def _fork(client: Client, args: argparse.Namespace) -> int:
+    template = args.template
+    if args.config_file is not None:
+        config = yamltext.load(config_text(args.config_file, []))
+    else:
+        parent = client.experiment(args.experiment_id)["experiment"]
+        config = yamltext.load(parent["originalConfig"])
+        template = parent.get("templateName") if template is None else template
+    if not isinstance(config, dict):
+        raise CliError(
+            f"the config of experiment {args.experiment_id} is not a map; give one with --config-file."
+        )
+    if args.config_file is None:
+        config.setdefault("description", f"Fork of experiment {args.experiment_id}")
+    searcher = config.get("searcher")
+    if (args.checkpoint or args.trial is not None) and isinstance(searcher, dict):
+        searcher.pop("source_trial_id", None)
+        searcher.pop("source_checkpoint_uuid", None)
+        searcher.update(
+            {"source_checkpoint_uuid": args.checkpoint}
+            if args.checkpoint
+            else {"source_trial_id": args.trial}
+        )
+    body = {"config": _changed(config, args), "parentId": args.experiment_id, "activate": not args.paused}
+    if template:
+        body["template"] = template
+    answer = client.create_experiment(body)
+    say_notices(answer)
+    return created(client, answer, args)
+
+
+def _changed(config: Json, args: argparse.Namespace) -> str:
+    try:
+        return yamltext.dump(apply_overrides(config, args.config))
+    except BadOverride as error:
+        raise UsageError(f"{error}.") from error

@@ -19,16 +19,15 @@ from trainmaster.http import Answered
 
 def add(add_noun: Adder) -> None:
     verbs = add_noun("task", help="manage running and waiting tasks").add_verbs()
-    parser = verbs.add_parser("list", aliases=["ls"], help="list all tasks with the slots they hold or need")
-    output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the tasks")
-    parser = verbs.add_parser("logs", help="show the log of a task")
-    parser.add_argument("task_id", metavar="ID", help="the id, or its first characters")
+    verbs.add_parser(
+        "list", aliases=["ls"], help="list all tasks with the slots they hold or need", form=True, run=_list
+    )
+    parser = verbs.add_parser(
+        "logs", "task_id", help="show the log of a task", run=_logs, action="show the log"
+    )
     add_log_options(parser, with_allocations=True)
-    parser.set_defaults(run=_logs, action="show the log")
-    parser = verbs.add_parser("kill", help="stop a task (a trial, command, notebook, ...) immediately")
-    parser.add_argument("task_id", metavar="ID", help="the id, or its first characters")
-    parser.set_defaults(run=_kill, action="kill the task")
+    text = "stop a task (a trial, command, notebook, ...) immediately"
+    verbs.add_parser("kill", "task_id", help=text, run=_kill)
     add_cleanup(verbs, "cleanup-logs")
     add_set(verbs, "task", lambda client, args: _whole_id(client, args.entity_id))
     rank_pulse.add(verbs, "task_id", str, lambda client, args: _whole_id(client, args.task_id))

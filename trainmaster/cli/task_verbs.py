@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import webbrowser
+from functools import partial
+from pathlib import Path
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional
 from urllib.parse import quote
 
 import trainmaster.yamltext as yamltext
-from trainmaster.cli import output, places, run_options
-from trainmaster.cli.errors import FAILED, OK, CliError
+from trainmaster.cli import output, places
+from trainmaster.cli.errors import FAILED, OK, CliError, UsageError
 from trainmaster.cli.log_options import add_log_options
-from trainmaster.cli.log_stream import End, Source, show_log
+from trainmaster.cli.log_stream import End, Source, show_log, tell_what_it_waits_for
 from trainmaster.cli.output import SHORT_ID, Bar, Column, done, local_time, say, say_notices
-from trainmaster.cli.submission import packed
-from trainmaster.cli.waiting import tell_what_it_waits_for
+from trainmaster.cli.submission import add_fields, add_include, config_text, packed
 from trainmaster.client import Client, Json
 from trainmaster.http import HttpError
+from trainmaster.overrides import BadOverride, apply_overrides
 
 ENDED = ("COMPLETED", "CANCELED", "ERROR")
 _POLL_SECONDS = 0.3
@@ -99,23 +102,19 @@ def service(noun: str, shown: str, *columns: Column) -> Kind:
 
 def add_verbs(verbs: Any, kind: Kind) -> None:
     """All verbs but those that start or open one."""
-    parser = verbs.add_parser(
-        "list", aliases=["ls"], help=f"list your {kind.noun}s (or everyone's), newest first"
-    )
-    _add_list_options(parser)
-    parser.set_defaults(run=lambda client, args: _list(client, args, kind), action=f"list the {kind.noun}s")
-    parser = add_one(verbs, "describe", "show its state, host, times and how it ended", kind, _describe)
-    output.add_format(parser)
-    add_one(verbs, "config", "show the config in force, as YAML", kind, _config, "show the config")
-    add_log_options(add_one(verbs, "logs", "show its log", kind, _logs, "show the log"))
-    parser = verbs.add_parser("kill", help="stop it and everything running in it")
+    text = f"list your {kind.noun}s (or everyone's), newest first"
+    _add_list_options(verbs.add_parser("list", aliases=["ls"], help=text, run=partial(_list, kind=kind)))
+    text = "show its state, host, times and how it ended"
+    add_one(verbs, "describe", text, kind, _describe, form=True)
+    add_one(verbs, "config", "show the config in force, as YAML", kind, _config, action="show the config")
+    add_log_options(add_one(verbs, "logs", "show its log", kind, _logs, action="show the log"))
+    text = "stop it and everything running in it"
+    parser = verbs.add_parser("kill", help=text, run=partial(_kill, kind=kind))
     parser.add_argument("ids", metavar="ID", nargs="+", help="the id, or its first characters")
     parser.add_argument("-f", "--force", action="store_true", help="continue if one cannot be killed")
-    parser.set_defaults(run=lambda client, args: _kill(client, args, kind), action=f"kill the {kind.noun}")
     settings = verbs.add_parser("set", help="change its settings").add_verbs("WHAT")
-    parser = add_one(
-        settings, "priority", "set the priority: 1 (highest) to 99", kind, _set_priority, "set the priority"
-    )
+    text = "set the priority: 1 (highest) to 99"
+    parser = add_one(settings, "priority", text, kind, _set_priority, action="set the priority")
     parser.add_argument("priority", metavar="N", type=_priority)
 
 
@@ -124,15 +123,12 @@ def add_one(
     verb: str,
     text: str,
     kind: Kind,
-    run: Callable[[Client, argparse.Namespace, Kind], Optional[int]],
-    action: str = "",
+    run: Callable[..., Optional[int]],
+    **options: Any,
 ) -> argparse.ArgumentParser:
-    """A verb about one task; `action` is what fails if it fails, if not "<verb> the <noun>"."""
-    parser: argparse.ArgumentParser = verbs.add_parser(verb, help=text)
-    parser.add_argument("id", metavar="ID", help="the id, or its first characters")
-    parser.set_defaults(
-        run=lambda client, args: run(client, args, kind), action=action or f"{verb} the {kind.noun}"
-    )
+    """A verb about one task."""
+    run = partial(run, kind=kind)
+    parser: argparse.ArgumentParser = verbs.add_parser(verb, "id", help=text, run=run, **options)
     return parser
 
 
@@ -141,7 +137,7 @@ def start(
 ) -> Json:
     """Send it; {<noun>, config, …}. Raises CliError."""
     request: Json = {"config": config, "files": packed(args.context, args.include), **more}
-    request.update(run_options.request_of(client, args))
+    request.update(_request_of(client, args))
     with Bar("Sending") as bar:
         answer = dict(client.upload(kind.path, request, bar))
     say_notices(answer)
@@ -158,13 +154,9 @@ def say_on_interrupt(args: argparse.Namespace, kind: Kind, task_id: str) -> None
 # --- services ---------------------------------------------------------------------------------------------------
 
 
-def add_start_options(parser: argparse.ArgumentParser) -> None:
-    run_options.add(parser, "start", "idle_timeout=2h")
-
-
 def start_service(client: Client, args: argparse.Namespace, kind: Kind, more: Mapping[str, Any] = {}) -> Json:
     """Send it; {<noun>, config, …}. Raises CliError."""
-    return start(client, args, kind, run_options.config_of(args), more)
+    return start(client, args, kind, config_of(args), more)
 
 
 def add_open(verbs: Any, kind: Kind, starting: argparse.ArgumentParser) -> None:
@@ -314,3 +306,60 @@ def _set_priority(client: Client, args: argparse.Namespace, kind: Kind) -> None:
     path = f"{kind.path}/{quote(args.id, safe='')}/set_priority"
     changed = client.post(path, {"priority": args.priority})[kind.noun]
     done(f"Set priority of {kind.noun} {changed['id']} to {changed['priority']}")
+
+
+# --- the options of what starts, and the config from them -----------------------------------------------------
+
+
+def add_start_options(
+    parser: argparse.ArgumentParser, verb: str = "start", example: str = "idle_timeout=2h", slots: str = ""
+) -> None:
+    """`verb`: what is done with it ("run", "start"); `example`: a KEY=VALUE; `slots`: what holds without --slots."""
+    parser.add_argument("--slots", type=int, metavar="N", help=f"slots (GPUs), all on one host{slots}")
+    parser.add_argument("--resource-pool", metavar="POOL", help="the pool (default: the default pool)")
+    parser.add_argument("--config-file", type=Path, metavar="FILE", help="YAML file")
+    add_fields(parser, example)
+    parser.add_argument("--template", metavar="NAME", help="the template to use")
+    parser.add_argument(
+        "-c", "--context", type=Path, metavar="DIR", help=f"{verb} it in a copy of this folder"
+    )
+    add_include(parser)
+    parser.add_argument(
+        "-v",
+        "--volume",
+        action="append",
+        default=[],
+        metavar="HOST_PATH:CONTAINER_PATH",
+        help="mount a folder of the host into the container; adds to bind_mounts",
+    )
+    parser.add_argument("-w", "--workspace-name", metavar="NAME", help="the workspace to create it in")
+    parser.add_argument("-d", "--detach", action="store_true", help="print its id and exit")
+
+
+def _request_of(client: Client, args: argparse.Namespace) -> Json:
+    """Template and workspace, as requests name them. Raises CliError where there is no such workspace."""
+    found: Json = {"templateName": args.template} if args.template else {}
+    if args.workspace_name:
+        found["workspaceId"] = places.workspace(client, args.workspace_name)["id"]
+    return found
+
+
+def config_of(args: argparse.Namespace) -> Json:
+    """The file's config with the options on top. Raises CliError, UsageError."""
+    config: Json = yamltext.load(config_text(args.config_file, [])) if args.config_file else {}
+    short = [("resources.slots", args.slots), ("resources.resource_pool", args.resource_pool)]
+    overrides = [f"{path}={json.dumps(value)}" for path, value in short if value is not None]
+    mounts = [_mount(text) for text in args.volume]
+    if mounts:
+        config["bind_mounts"] = [*(config.get("bind_mounts") or []), *mounts]
+    try:
+        return apply_overrides(config, [*args.config, *overrides])
+    except BadOverride as error:
+        raise CliError(f"{error}.") from error
+
+
+def _mount(text: str) -> Json:
+    host, _, inside = text.partition(":")
+    if not host or not inside or ":" in inside:
+        raise UsageError(f"--volume is {text!r}, allowed: HOST_PATH:CONTAINER_PATH, such as /data:/data.")
+    return {"host_path": host, "container_path": inside}

@@ -17,19 +17,17 @@ from trainmaster.client import Client, Json
 def add(add_noun: Adder) -> None:
     noun = add_noun("template", aliases=["tpl"], help="manage templates, the shared parts of configs")
     verbs = noun.add_verbs()
-    parser = verbs.add_parser("list", aliases=["ls", "l"], help="list all templates")
+    parser = verbs.add_parser("list", aliases=["ls", "l"], help="list all templates", run=_list)
     parser.add_argument("-d", "--details", "--detail", action="store_true", help="include their content")
     output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the templates")
     config_schema.add(verbs, "template")
-    parser = verbs.add_parser("describe", help="show the content of a template")
-    parser.add_argument("name")
-    parser.set_defaults(run=_describe, action="describe the template")
-    for verb, text in (("create", "Created"), ("set", "Set")):
-        parser = verbs.add_parser(
-            verb, help="create a template" if verb == "create" else "create or replace a template"
-        )
-        _add_file(parser)
+    verbs.add_parser("describe", "name", help="show the content of a template", run=_describe)
+    saved: Json = {"action": "save the template"}
+    for verb, method, said, text in (
+        ("create", "POST", "Created", "create a template"),
+        ("set", "PUT", "Set", "create or replace a template"),
+    ):
+        parser = verbs.add_parser(verb, "name", "file", help=text, run=_save, **saved)
         parser.add_argument(
             "-w",
             "--workspace",
@@ -37,31 +35,14 @@ def add(add_noun: Adder) -> None:
             metavar="NAME",
             help="its workspace (default: Uncategorized)",
         )
-        parser.set_defaults(
-            run=_save, method="POST" if verb == "create" else "PUT", text=text, action="save the template"
-        )
-    parser = verbs.add_parser("config", help="replace the content of a template")
-    _add_file(parser)
-    parser.set_defaults(run=_configure, action="save the template")
-    parser = verbs.add_parser(
-        "set-value", help="same as `config`, in Determined's form: set-value config NAME FILE"
-    )
-    of_set_value = parser.add_verbs("VALUE")
-    parser = of_set_value.add_parser("config", help="replace the content of a template")
-    _add_file(parser)
-    parser.set_defaults(run=_configure, action="save the template")
-    parser = verbs.add_parser("rename", aliases=["mv"], help="rename a template")
-    parser.add_argument("name")
+        parser.set_defaults(method=method, said=said)
+    saved.update(help="replace the content of a template", run=_configure)
+    verbs.add_parser("config", "name", "file", **saved)
+    text = "same as `config`, in Determined's form: set-value config NAME FILE"
+    verbs.add_parser("set-value", help=text).add_verbs("VALUE").add_parser("config", "name", "file", **saved)
+    parser = verbs.add_parser("rename", "name", aliases=["mv"], help="rename a template", run=_rename)
     parser.add_argument("to", metavar="NEW_NAME")
-    parser.set_defaults(run=_rename, action="rename the template")
-    parser = verbs.add_parser("remove", aliases=["rm"], help="delete a template")
-    parser.add_argument("name")
-    parser.set_defaults(run=_remove, action="remove the template")
-
-
-def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name")
-    parser.add_argument("file", type=Path, help="YAML file")
+    verbs.add_parser("remove", "name", aliases=["rm"], help="delete a template", run=_remove)
 
 
 def _path(name: str) -> str:
@@ -93,7 +74,7 @@ def _save(client: Client, args: argparse.Namespace) -> None:
     workspace_id = places.workspace(client, args.workspace)["id"] if args.workspace else 1
     body = {"name": args.name, "config": config, "workspaceId": workspace_id}
     client.call(args.method, _path(args.name), body)
-    done(f"{args.text} template {args.name}")
+    done(f"{args.said} template {args.name}")
 
 
 def _configure(client: Client, args: argparse.Namespace) -> None:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
-from typing import Any, List, Optional
+import tarfile
+import time
+from pathlib import Path
+from typing import Any, Iterator, List, Optional, Tuple
 
 from trainmaster.cli import (
     checkpoint,
     output,
     rank_pulse,
-    support_bundle,
     tensorboard,
     workloads,
 )
 from trainmaster.cli.arguments import Adder
+from trainmaster.cli.errors import CliError
 from trainmaster.cli.experiment import TRIALS
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_retention import add_set
@@ -26,25 +30,9 @@ from trainmaster.quantities import counted
 
 def add(add_noun: Adder) -> None:
     verbs = add_noun("trial", aliases=["t"], help="manage the trials of experiments").add_verbs()
-    _add_results(verbs)
-    parser = verbs.add_parser("logs", help="show its log, of all ranks or some")
-    parser.add_argument("trial_id", type=int)
-    add_log_options(parser)
-    parser.set_defaults(run=_logs, action="show the log")
-    parser = verbs.add_parser("kill", help="stop it immediately")
-    parser.add_argument("trial_id", type=int)
-    parser.set_defaults(run=_kill, action="kill the trial")
-    add_set(verbs, "trial")
-    checkpoint.add_download_of_trial(verbs)
-    _add_timings(verbs)
-    support_bundle.add(verbs)
-    tensorboard.add(verbs, "trial")
-    rank_pulse.add(verbs, "trial_id", int, lambda client, args: str(client.trial(args.trial_id)["taskId"]))
-
-
-def _add_results(verbs: Any) -> None:
-    parser = verbs.add_parser("describe", help="show its state, progress and results")
-    parser.add_argument("trial_id", type=int)
+    parser = verbs.add_parser(
+        "describe", "trial_id", help="show its state, progress and results", run=_describe
+    )
     parser.add_argument("--metrics", action="store_true", help="include the metrics of each report")
     parser.add_argument(
         "--metrics-summary",
@@ -53,7 +41,6 @@ def _add_results(verbs: Any) -> None:
     )
     output.add_part(parser)  # of the reports and checkpoints
     output.add_format(parser)
-    parser.set_defaults(run=_describe, action="describe the trial")
     parser = verbs.add_parser("metrics", help="show everything it has reported, one column per metric")
     parser.add_argument("trial_id", type=int)
     parser.add_argument(
@@ -64,6 +51,17 @@ def _add_results(verbs: Any) -> None:
     )
     output.add_format(parser)
     parser.set_defaults(run=_metrics, action="show the metrics")
+    parser = verbs.add_parser(
+        "logs", "trial_id", help="show its log, of all ranks or some", run=_logs, action="show the log"
+    )
+    add_log_options(parser)
+    verbs.add_parser("kill", "trial_id", help="stop it immediately", run=_kill)
+    add_set(verbs, "trial")
+    checkpoint.add_download_of_trial(verbs)
+    _add_timings(verbs)
+    _add_support_bundle(verbs)
+    tensorboard.add(verbs, "trial")
+    rank_pulse.add(verbs, "trial_id", int, lambda client, args: str(client.trial(args.trial_id)["taskId"]))
 
 
 _DETAILS = [
@@ -189,3 +187,58 @@ def _seconds(value: Optional[float]) -> str:
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value * 1e9:.0f} ns"
+
+
+# --- trial support-bundle -------------------------------------------------------------------------------------
+
+
+def _add_support_bundle(verbs: Any) -> None:
+    parser = verbs.add_parser(
+        "support-bundle", help="save its records, its log and the server's log as a .tar.gz"
+    )
+    parser.add_argument("trial_id", type=int)
+    parser.add_argument(
+        "-o", "--output-dir", type=Path, default=Path(), metavar="DIR", help="default: the current folder"
+    )
+    parser.set_defaults(run=_bundle, action="write the bundle")
+
+
+def _bundle(client: Client, args: argparse.Namespace) -> None:
+    if not args.output_dir.is_dir():
+        raise CliError(f"there is no folder {args.output_dir}.")
+    name = f"trainmaster-trial-{args.trial_id}-{time.strftime('%Y%m%dT%H%M%S')}"
+    file = args.output_dir / f"{name}.tar.gz"
+    unfinished = file.with_suffix(".part")
+    try:
+        with tarfile.open(str(unfinished), "w:gz") as archive:
+            for path, content in _contents(client, args.trial_id):
+                member = tarfile.TarInfo(f"{name}/{path}")
+                member.size, member.mtime = len(content), int(time.time())
+                archive.addfile(member, io.BytesIO(content))
+        unfinished.replace(file)
+    finally:
+        if unfinished.exists():
+            unfinished.unlink()
+    done(f"Wrote {file}")
+
+
+def _contents(client: Client, trial_id: int) -> Iterator[Tuple[str, bytes]]:
+    """File name -> content. Secrets in configs are masked by the server."""
+    trial = client.trial(trial_id)
+    yield "trial.json", _json_of(trial)
+    yield "experiment.json", _json_of(client.experiment(int(trial["experimentId"])))
+    log = client.lines(log_of_trial(client, trial_id).path)
+    yield "trial_logs.txt", _lines(str(record.get("message", "")).rstrip("\n") for record in log)
+    entries = client.lines("/api/v1/master/logs")
+    yield (
+        "master_logs.txt",
+        _lines(f"{one['logEntry']['timestamp']} {one['logEntry']['message']}" for one in entries),
+    )
+
+
+def _json_of(value: Json) -> bytes:
+    return json.dumps(value, indent=2).encode()
+
+
+def _lines(lines: Iterator[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")

@@ -1,16 +1,15 @@
-"""`user`: log in and out, and the accounts of the server."""
+"""`user`: log in and out, and the accounts of the server; `token`: access tokens for programs that act for you."""
 
 from __future__ import annotations
 
 import argparse
-import os
-from typing import Any, Optional
+from typing import Any, List
 
 from trainmaster.cli import output
 from trainmaster.cli.arguments import Adder, given
 from trainmaster.cli.errors import CliError, UsageError
 from trainmaster.cli.output import Column, ask_password, boolean, done, local_time, say
-from trainmaster.cli.session import connect, explicit_user, fresh_token
+from trainmaster.cli.session import connect, explicit_user, fresh_token, password_given
 from trainmaster.client import Client, Json
 from trainmaster.credentials import salted_hash
 from trainmaster.http import Answered
@@ -20,6 +19,11 @@ _STRONG = "at least 8 characters with an upper-case letter, a lower-case letter 
 
 
 def add(add_noun: Adder) -> None:
+    _add_user(add_noun)
+    _add_token(add_noun)
+
+
+def _add_user(add_noun: Adder) -> None:
     verbs = add_noun("user", aliases=["u"], help="log in and manage accounts").add_verbs()
     parser = verbs.add_parser("login", help="log in; later commands remember it")
     parser.add_argument("username", nargs="?")
@@ -29,19 +33,17 @@ def add(add_noun: Adder) -> None:
         "-a", "--all", action="store_true", help="log out all users of this machine from this server"
     )
     parser.set_defaults(run_alone=_logout, action="log out")
-    parser = verbs.add_parser("whoami", help="show who is logged in")
-    output.add_format(parser)
-    parser.set_defaults(run=_whoami, action="show who is logged in")
-    parser = verbs.add_parser("list", aliases=["ls"], help="list users who can log in")
+    verbs.add_parser(
+        "whoami", help="show who is logged in", form=True, run=_whoami, action="show who is logged in"
+    )
+    parser = verbs.add_parser("list", aliases=["ls"], help="list users who can log in", run=_list)
     parser.add_argument("-a", "--all", action="store_true", help="include deactivated users")
     output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the users")
     _add_accounts(verbs)
 
 
 def _add_accounts(verbs: Any) -> None:
-    parser = verbs.add_parser("create", help="create a user")
-    parser.add_argument("username")
+    parser = verbs.add_parser("create", "username", help="create a user", run=_create)
     role = parser.add_mutually_exclusive_group()
     role.add_argument("--role", choices=_ROLES, help="the role (default: editor)")
     role.add_argument(
@@ -50,9 +52,9 @@ def _add_accounts(verbs: Any) -> None:
     parser.add_argument(
         "--no-password", action="store_true", help="create without a password; an admin sets one later"
     )
-    parser.set_defaults(run=_create, action="create the user")
-    parser = verbs.add_parser("edit", help="change the role, display name or email address of a user")
-    parser.add_argument("username")
+    parser = verbs.add_parser(
+        "edit", "username", help="change the role, display name or email address of a user", run=_edit
+    )
     parser.add_argument(
         "--role",
         choices=_ROLES,
@@ -68,7 +70,6 @@ def _add_accounts(verbs: Any) -> None:
     parser.add_argument(
         "--email", metavar="ADDRESS", help="email address, used by single sign-on to find the account"
     )
-    parser.set_defaults(run=_edit, action="edit the user")
     parser = verbs.add_parser("rename", help="change the login name of a user")
     parser.add_argument("username")
     parser.add_argument("new_name", metavar="NEW_NAME")
@@ -78,9 +79,8 @@ def _add_accounts(verbs: Any) -> None:
     parser.add_argument("username", nargs="?")
     parser.set_defaults(run=_change_password, action="change the password")
     for verb, active in (("activate", True), ("deactivate", False)):
-        parser = verbs.add_parser(verb, help=f"{verb} a user")
-        parser.add_argument("username")
-        parser.set_defaults(run=_set_active, active=active, action=f"{verb} the user")
+        parser = verbs.add_parser(verb, "username", help=f"{verb} a user", run=_set_active)
+        parser.set_defaults(active=active)
     parser = verbs.add_parser("link-with-agent-user", help="set the Unix account that runs a user's jobs")
     parser.add_argument("username")
     parser.add_argument("--agent-user", required=True)
@@ -98,18 +98,13 @@ def strong(password: str) -> bool:
 def _login(args: argparse.Namespace) -> None:
     client, credentials = connect(args)
     user = explicit_user(args, args.username)
-    password = _from_environment(user)
+    password = password_given(user)
     if password is None:
         password = ask_password(f"Password for {user}: ")
     credentials.remember(user, fresh_token(client, user, password))
     if not strong(password):
         say(f"This password is weak. Use {_STRONG}.", "yellow")
     done(f"You are logged in as user '{user}' at {client.url}")
-
-
-def _from_environment(user: str) -> Optional[str]:
-    named = os.environ.get("DET_USER")
-    return os.environ.get("DET_PASS") if named in (None, user) else None
 
 
 def _logout(args: argparse.Namespace) -> None:
@@ -230,3 +225,108 @@ def _link(client: Client, args: argparse.Namespace) -> None:
     )
     client.call("PATCH", f"/api/v1/users/{client.user(args.username)['id']}", {"agentUserGroup": group})
     done(f"Jobs of {args.username} run as the Unix account {args.agent_user}")
+
+
+# --- token ----------------------------------------------------------------------------------------------------
+
+
+def _add_token(add_noun: Adder) -> None:
+    noun = add_noun("token", aliases=["tkn"], help="manage access tokens for programs that act for you")
+    verbs = noun.add_verbs()
+    parser = verbs.add_parser("list", aliases=["ls"], help="list active tokens (admins: everyone's)")
+    parser.add_argument("username", nargs="?")
+    parser.add_argument("--show-inactive", action="store_true", help="include revoked and expired tokens")
+    output.add_format(parser)
+    parser.set_defaults(run=_list_tokens, action="list the tokens")
+    parser = verbs.add_parser(
+        "describe", help="show tokens by id", form=True, run=_describe_tokens, action="describe the tokens"
+    )
+    parser.add_argument("token_id", type=int, nargs="+")
+    parser = verbs.add_parser("create", help="create a token; it is shown only once", run=_create_token)
+    parser.add_argument("username", nargs="?", help="create it for this user (admins only)")
+    parser.add_argument(
+        "-e", "--expiration-days", type=int, metavar="N", help="how long it is valid; -1: until it is revoked"
+    )
+    parser.add_argument("-d", "--description", default="")
+    parser.add_argument(
+        "--scope", choices=["read", "write", "full"], default="full", help="what it may do (default: full)"
+    )
+    for form in ("json", "yaml"):
+        parser.add_argument(f"--{form}", dest="output", action="store_const", const=form, default="")
+    parser = verbs.add_parser("edit", "token_id", help="change the description of a token", run=_edit_token)
+    parser.add_argument("-d", "--description", required=True)
+    verbs.add_parser("revoke", "token_id", help="revoke a token permanently", run=_revoke_token)
+    parser = verbs.add_parser("login", help="log in with a token; later commands remember it")
+    parser.add_argument(
+        "token",
+        nargs="?",
+        help="the token; if omitted, you are asked for it (arguments are visible to others)",
+    )
+    parser.set_defaults(run_alone=_log_in_by_token, action="log in")
+
+
+_TOKENS = [
+    Column("ID", lambda row: row["id"]),
+    Column("User", lambda row: row["username"]),
+    Column("Description", lambda row: row.get("description")),
+    Column("Scope", lambda row: row["scope"]),
+    Column("Created At", lambda row: local_time(row["createdAt"])),
+    Column("Expires At", lambda row: local_time(row.get("expiry")) or "never"),
+    Column("Last Used", lambda row: local_time(row.get("lastUsedAt"))),
+    Column("Revoked", lambda row: row["revoked"]),
+]
+
+
+def _list_tokens(client: Client, args: argparse.Namespace) -> None:
+    query = [("showInactive", str(args.show_inactive).lower())]
+    if args.username:
+        query.append(("username", args.username))
+    output.show(client.pages("/api/v1/tokens", "tokenInfo", query), _TOKENS, args.output)
+
+
+def _describe_tokens(client: Client, args: argparse.Namespace) -> None:
+    rows: List[Json] = [client.get(f"/api/v1/tokens/{token_id}")["tokenInfo"] for token_id in args.token_id]
+    output.show(rows, _TOKENS, args.output)
+
+
+def _create_token(client: Client, args: argparse.Namespace) -> None:
+    body: Json = {"description": args.description, "scope": args.scope}
+    if args.username:
+        body["userId"] = client.user(args.username)["id"]
+    if args.expiration_days is not None:
+        body["lifespan"] = "-1" if args.expiration_days == -1 else f"{24 * args.expiration_days}h"
+    made = client.post("/api/v1/tokens", body)
+    if args.output in output.STRUCTURED:
+        output.structured(made, args.output)
+    else:
+        print(f"TokenID: {made['tokenId']}\nAccess-Token: {made['token']}")
+
+
+def _edit_token(client: Client, args: argparse.Namespace) -> None:
+    client.call("PATCH", f"/api/v1/tokens/{args.token_id}", {"description": args.description})
+    done(f"Changed token {args.token_id}")
+
+
+def _revoke_token(client: Client, args: argparse.Namespace) -> None:
+    client.call("PATCH", f"/api/v1/tokens/{args.token_id}", {"setRevoked": True})
+    done(f"Revoked token {args.token_id}")
+
+
+def _log_in_by_token(args: argparse.Namespace) -> None:
+    client, credentials = connect(args)
+    client.token = (args.token or ask_password("Access token: ")).strip()
+    try:
+        user = client.me()["username"]
+    except Answered as error:
+        if error.status == 401:
+            raise CliError(
+                f"{client.url} does not accept this token: it is unknown, expired or revoked."
+            ) from error
+        raise
+    credentials.remember(user, client.token)
+    if args.token:
+        say(
+            "The token is now in your shell's history. Omit the argument to be asked for it instead.",
+            "yellow",
+        )
+    done(f"You are logged in as user '{user}' at {client.url}")

@@ -36,17 +36,15 @@ _ON = (
 def add(add_noun: Adder) -> None:
     noun = add_noun("webhook", aliases=["webhooks"], help="manage notifications by JSON, Slack or mail")
     verbs = noun.add_verbs()
-    parser = verbs.add_parser("list", aliases=["ls"], help="list your webhooks (admins: all)")
-    output.add_format(parser)
-    parser.set_defaults(run=_list, action="list the webhooks")
+    parser = verbs.add_parser(
+        "list", aliases=["ls"], help="list your webhooks (admins: all)", form=True, run=_list
+    )
     _add_changes(verbs)
     for verb, run, text in (
         ("remove", _remove, "remove a webhook"),
         ("test", _test, "send a test message now and show the receiver's response"),
     ):
-        parser = verbs.add_parser(verb, aliases=["rm"] if verb == "remove" else [], help=text)
-        parser.add_argument("webhook_id", type=int)
-        parser.set_defaults(run=run, action=f"{verb} the webhook")
+        verbs.add_parser(verb, "webhook_id", aliases=["rm"] if verb == "remove" else [], help=text, run=run)
     parser = verbs.add_parser("deliveries", help="list what was sent and how the receiver responded")
     parser.add_argument("webhook_id", type=int)
     parser.add_argument("--retry", metavar="DELIVERY", help="resend this delivery now")

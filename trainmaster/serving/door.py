@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import hmac
+import re
+import secrets
 import socket
-from typing import Awaitable, Callable, Tuple
-
-from trainmaster.serving import handshake
+from typing import Awaitable, Callable, Optional, Tuple
 
 Ends = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
 #: opens a new connection to the service; OSError where it does not take one
@@ -42,12 +44,12 @@ class Door:
 
     async def _let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            line = await asyncio.wait_for(reader.readexactly(handshake.HELLO_BYTES), _HANDSHAKE_SECONDS)
-            nonce = handshake.nonce_of(self._secret, self._key, line)
+            line = await asyncio.wait_for(reader.readexactly(HELLO_BYTES), _HANDSHAKE_SECONDS)
+            nonce = nonce_of(self._secret, self._key, line)
             if nonce is None:
                 return
             inner = await self._opener()
-            writer.write(handshake.answer(self._secret, self._key, nonce))
+            writer.write(answer(self._secret, self._key, nonce))
             await join((reader, writer), inner)
         except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError):
             return
@@ -99,3 +101,34 @@ def to_port(port: int) -> Opener:
         return reader, writer
 
     return opener
+
+
+# --- how a door and the server know each other: both prove the run's secret (docs/protocol.md, "Doors") -------
+
+#: of the server's first line and of the door's answer, newline included
+HELLO_BYTES = 32 + 1 + 64 + 1
+ANSWER_BYTES = 64 + 1
+_HELLO = re.compile(r"([0-9a-f]{32}) ([0-9a-f]{64})\n")
+
+
+def hello(secret: str, run_key: str) -> "tuple[bytes, bytes]":
+    """(first line of who dials, the answer that the door must give)."""
+    nonce = secrets.token_hex(16)
+    line = f"{nonce} {_proof(secret, 'dial', run_key, nonce)}\n"
+    return line.encode(), answer(secret, run_key, nonce)
+
+
+def nonce_of(secret: str, run_key: str, line: bytes) -> Optional[str]:
+    """The nonce of a first line whose proof holds, else None."""
+    found = _HELLO.fullmatch(line.decode("latin-1"))
+    if found is None or not hmac.compare_digest(found[2], _proof(secret, "dial", run_key, found[1])):
+        return None
+    return found[1]
+
+
+def answer(secret: str, run_key: str, nonce: str) -> bytes:
+    return f"{_proof(secret, 'listen', run_key, nonce)}\n".encode()
+
+
+def _proof(secret: str, side: str, run_key: str, nonce: str) -> str:
+    return hmac.new(secret.encode(), f"door|{side}|{run_key}|{nonce}".encode(), hashlib.sha256).hexdigest()

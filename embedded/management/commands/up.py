@@ -3,6 +3,7 @@
 import argparse
 import io
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="address to serve on in addition to loopback, 0.0.0.0 for all; enables TLS",
     )
     parser.add_argument(
-        "--cert", type=Path, help="PEM certificate to use instead of the one created at first start"
+        "--cert",
+        dest="certificate",
+        metavar="CERT",
+        type=Path,
+        help="PEM certificate to use instead of the one created at first start",
     )
     parser.add_argument("--key", type=Path, help="PEM key of the certificate")
     parser.add_argument(
@@ -88,18 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_options(given: dict[str, Any]) -> installation.Options:
-    return installation.Options(
-        data=given["data"],
-        listen=given["listen"],
-        port=given["port"],
-        workers=given["workers"],
-        insecure_http=given["insecure_http"],
-        proxy_origin=given["proxy_origin"],
-        proxy_port=given["proxy_port"],
-        certificate=given["cert"],
-        key=given["key"],
-        dev=given["dev"],
-    )
+    return installation.Options(**{field.name: given[field.name] for field in fields(installation.Options)})
 
 
 def announce(command: BaseCommand, options: installation.Options, server: installation.Server) -> None:

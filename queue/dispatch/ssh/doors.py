@@ -19,7 +19,7 @@ from dispatch.ssh.dialling import Endpoint, endpoint_of
 from hosts.models import Host
 from jobs.models import Member
 from jobs.states import AllocationState
-from trainmaster.serving import handshake
+from trainmaster.serving.door import ANSWER_BYTES, hello
 
 __all__ = ["Door", "RemoteError", "Unreachable", "connect", "door_of"]
 
@@ -68,13 +68,13 @@ async def connect(door: Door) -> socket.socket:
         connected = await _dial(door.port)
     else:
         connected = await connections.reach(door.endpoint, door.port)
-    line, expected = handshake.hello(door.secret, door.run_key)
+    line, expected = hello(door.secret, door.run_key)
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):
             await loop.sock_sendall(connected, line)
             said = b""
-            while len(said) < handshake.ANSWER_BYTES:
-                block = await loop.sock_recv(connected, handshake.ANSWER_BYTES - len(said))
+            while len(said) < ANSWER_BYTES:
+                block = await loop.sock_recv(connected, ANSWER_BYTES - len(said))
                 if not block:
                     raise Unreachable(f"The program on {door.host} is not accepting connections.")
                 said += block

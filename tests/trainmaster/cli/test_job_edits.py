@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from trainmaster.cli.job import _columns
-from trainmaster.cli.job_edits import previewed
+from trainmaster.cli.job import _columns, previewed
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 MINE, THEIRS = "73853c5c-1111", "0d714127-2222"

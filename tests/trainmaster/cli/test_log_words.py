@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.cli.log_end import exit_code, hosts_in_words, ranks_in_words
-from trainmaster.cli.log_lines import Printer
-from trainmaster.cli.log_options import query_of
+from trainmaster.cli.log_options import Printer, query_of
+from trainmaster.cli.log_stream import exit_code, hosts_in_words, ranks_in_words
 from trainmaster.cli.main import build_parser, main
 
 RECORD = {

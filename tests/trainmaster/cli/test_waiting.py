@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.trainmaster.cli.scripted_server import Answer, ScriptedServer, ok, status
-from trainmaster.cli.waiting import tell_what_it_waits_for
+from trainmaster.cli.log_stream import tell_what_it_waits_for
 from trainmaster.client import Client
 
 JOB = "0123456789ab"

@@ -100,8 +100,8 @@ def test_tab_finishes_nouns_and_verbs(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_a_table_longer_than_the_screen_goes_through_the_pager() -> None:
     script = (
-        "import sys; from trainmaster.cli import output, paging\n"
-        "'--no-pager' in sys.argv and paging.off()\n"
+        "import sys; from trainmaster.cli import output\n"
+        "'--no-pager' in sys.argv and output.no_pager()\n"
         "output.show([{'n': n} for n in range(100)], [output.Column('N', lambda row: row['n'])], 'table')\n"
     )
     for words, pager, last in (

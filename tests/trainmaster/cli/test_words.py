@@ -11,11 +11,10 @@ import pytest
 
 from trainmaster.address import BadAddress, canonical
 from trainmaster.cli import shell
-from trainmaster.cli.errors import CliError
-from trainmaster.cli.job_edits import parsed
+from trainmaster.cli.errors import CliError, answered, unreachable
+from trainmaster.cli.job import parsed
 from trainmaster.cli.main import build_parser, main
 from trainmaster.cli.output import local_time, table
-from trainmaster.cli.sentences import answered, unreachable
 from trainmaster.cli.submission import config_text, shortened
 from trainmaster.cli.user import strong
 from trainmaster.client import Client

@@ -16,7 +16,7 @@ from metrics import host_charts, samples
 from metrics.sample_chunks import MINUTE
 from metrics.samples import SampleSeries
 from metrics.units import spelled
-from trainmaster.cli.host_measured import of_gpu
+from trainmaster.cli.host_rows import of_gpu
 from webui.pages.frame import or_404, page
 from webui.query import choice
 
