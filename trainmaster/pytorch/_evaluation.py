@@ -12,10 +12,9 @@ import numpy as np
 import torch
 
 from trainmaster.core import ProfilerContext
-from trainmaster.pytorch._callbacks import Callbacks
 from trainmaster.pytorch._reducers import combined, partial, reducer_of
 from trainmaster.pytorch._replicas import replicas
-from trainmaster.pytorch._trial import PyTorchTrial, overrides
+from trainmaster.pytorch._trial import Callbacks, PyTorchTrial, overrides
 from trainmaster.pytorch._trial_context import PyTorchTrialContext
 
 logger = logging.getLogger("trainmaster.pytorch")

@@ -13,11 +13,10 @@ import torch
 
 from trainmaster.core import EarlyExitReason
 from trainmaster.pytorch import _state
-from trainmaster.pytorch._callbacks import Callbacks
 from trainmaster.pytorch._evaluation import Evaluation, held, to_numbers
 from trainmaster.pytorch._leaving import Leave, Leaving
 from trainmaster.pytorch._randomness import state as random_state
-from trainmaster.pytorch._trial import PyTorchTrial
+from trainmaster.pytorch._trial import Callbacks, PyTorchTrial
 from trainmaster.pytorch._trial_context import PyTorchTrialContext
 from trainmaster.pytorch._units import UNKNOWN, Goal, Plan, Position
 
