@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.paths import RunPaths
-from trainmaster.runner import image_faults
+from trainmaster.runner import in_container
 from trainmaster.runner.state import read_sentence
 
 DOCKER = "docker: Error response from daemon: "
@@ -43,16 +43,16 @@ def test_the_last_line_of_a_runtime_says_what_it_refused(
 ) -> None:
     paths.launcher_stream("stdout").write_bytes(b"")
     paths.launcher_stream("stderr").write_text(errors)
-    found = image_faults.of_runtime(paths, runtime, code)
+    found = in_container.fault_of_runtime(paths, runtime, code)
     assert (found is None) if fault is None else (found is not None and fault in found)
 
 
 def test_what_has_printed_anything_has_run(paths: RunPaths) -> None:
     paths.launcher_stream("stdout").write_bytes(b"step 1\n")
     paths.launcher_stream("stderr").write_text("Error: of the job\n")
-    assert image_faults.of_runtime(paths, "podman", 125) is None
+    assert in_container.fault_of_runtime(paths, "podman", 125) is None
     assert read_sentence(paths.image_fault) is None
-    image_faults.note(paths, "a sentence")
+    in_container.note_fault(paths, "a sentence")
     assert read_sentence(paths.image_fault) == "a sentence"
 
 
@@ -60,11 +60,11 @@ def test_what_has_printed_anything_has_run(paths: RunPaths) -> None:
 def test_where_a_rank_has_begun_the_container_had_started(paths: RunPaths, left: str) -> None:
     paths.launcher_stream("stdout").write_bytes(b"")
     paths.launcher_stream("stderr").write_text("Error: of the job\n")
-    assert image_faults.of_runtime(paths, "podman", 125) == "of the job"
+    assert in_container.fault_of_runtime(paths, "podman", 125) == "of the job"
     (paths.spool / left).touch()
-    assert image_faults.of_runtime(paths, "podman", 125) is None
+    assert in_container.fault_of_runtime(paths, "podman", 125) is None
 
 
 def test_a_disk_that_takes_nothing_does_not_end_the_launcher(paths: RunPaths) -> None:
     paths.control.write_text("a file where the folder should be")
-    image_faults.note(paths, "a sentence")
+    in_container.note_fault(paths, "a sentence")

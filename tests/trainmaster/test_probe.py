@@ -12,8 +12,8 @@ import pytest
 
 from tests.trainmaster.conftest import TestHost
 from tests.trainmaster.stream_server import StreamServer
-from trainmaster.host.gpus import find_gpus, parse_nvidia_smi
 from trainmaster.host.interpreters import find_interpreters
+from trainmaster.host.nvidia import find_gpus, parse_nvidia_smi
 from trainmaster.host.probing import filesystem_of, kills_user_processes
 
 SMI = """\

@@ -18,7 +18,7 @@ from tests.trainmaster.made_run import environment_of, make_run
 from tests.trainmaster.test_http import Echo, own_certificate, serving, url
 from trainmaster.common.api import errors
 from trainmaster.errors import CheckpointStateException
-from trainmaster.experimental import _downloads, _logs, _metrics, _session, client
+from trainmaster.experimental import _checkpoint, _metrics, _session, _trial, client
 from trainmaster.experimental._session import Certificate, Session, Trust
 
 UUID = "0b0d6c1e-1f53-4a4e-9b43-2f3d5a6b7c8d"
@@ -57,13 +57,13 @@ def test_lists_of_checkpoints_are_ordered_by_a_field_a_metric_or_the_searchers()
 def test_times_and_filters_of_logs_are_those_of_the_dialect() -> None:
     at = _metrics.moment("2026-01-31T12:00:00.5Z")
     assert at == datetime(2026, 1, 31, 12, 0, 0, 500_000, UTC)
-    query = _logs.query_of(None, [0, 3], None, client.LogLevel.ERROR, 0, "2026-01-31T12:00:00Z", None, "x")
+    query = _trial.log_query(None, [0, 3], None, client.LogLevel.ERROR, 0, "2026-01-31T12:00:00Z", None, "x")
     assert query == [
         ("rankIds", 0), ("rankIds", 3), ("levels", "LOG_LEVEL_ERROR"), ("levels", "LOG_LEVEL_CRITICAL"),
         ("timestampBefore", "1970-01-01T00:00:00Z"), ("timestampAfter", "2026-01-31T12:00:00Z"), ("searchText", "x"),
     ]  # fmt: skip
     with pytest.raises(ValueError, match=r"timestampBefore is 1\.5"):
-        _logs.query_of(None, None, None, None, 1.5, None, None, None)  # type: ignore[arg-type]
+        _trial.log_query(None, None, None, None, 1.5, None, None, None)  # type: ignore[arg-type]
 
 
 def test_inside_a_run_the_run_asks_whoever_submitted_it(
@@ -140,7 +140,7 @@ def test_an_archive_cannot_write_outside_of_its_folder(tmp_path: Path, name: str
         tarfile.open(fileobj=packed) as tar,
         pytest.raises(errors.APIException, match="the archive is rejected"),
     ):
-        list(_downloads._members(UUID, tar, tmp_path))
+        list(_checkpoint._members(UUID, tar, tmp_path))
 
 
 @pytest.mark.parametrize("call", ["create_model", "get_model", "list_models", "get_model_labels"])

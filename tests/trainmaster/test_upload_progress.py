@@ -4,7 +4,7 @@ from tests.trainmaster.conftest import TestHost
 from tests.trainmaster.stream_server import StreamServer
 from trainmaster.http import Later, Unreachable
 from trainmaster.runner import uploads
-from trainmaster.runner.upload_progress import Progress, amount, part_of
+from trainmaster.runner.uploads import Progress, amount, part_of
 from trainmaster.signed import StorageUnreachable
 
 UUID = "6e4f4d1e-0c58-4a2d-9f0b-3d4a7b1f2c3d"

@@ -14,8 +14,7 @@ from typing import Any, ContextManager, Dict, Iterable, Iterator, Optional, Tupl
 
 from trainmaster._info import ClusterInfo
 from trainmaster.core._distributed import DistributedContext
-from trainmaster.core._encoding import encode_strict
-from trainmaster.core._records import Records
+from trainmaster.core._records import Records, encode_strict
 from trainmaster.core._shards import Agreement, Shard, agree, identity, settle
 from trainmaster.core._storage import METADATA_FILE, Selector, Storage, copy_file, list_files
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from trainmaster.core._distributed import DistributedContext
-from trainmaster.core._encoding import merge_metadata
+from trainmaster.core._records import merge_metadata
 from trainmaster.file_digest import sha256_of
 
 

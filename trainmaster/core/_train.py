@@ -10,8 +10,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from trainmaster._info import ClusterInfo
 from trainmaster.core._distributed import DistributedContext
-from trainmaster.core._encoding import encode_metrics, encode_strict
-from trainmaster.core._records import Records
+from trainmaster.core._records import Records, encode_metrics, encode_strict
 from trainmaster.core._server import patiently
 from trainmaster.core._tensorboard import Mangles, Selects, TensorboardFiles
 

@@ -14,11 +14,10 @@ from trainmaster.experimental import _metrics
 from trainmaster.experimental._checkpoint import Checkpoint
 from trainmaster.experimental._experiment import Experiment
 from trainmaster.experimental._metrics import TrainingMetrics, TrialMetrics, ValidationMetrics
-from trainmaster.experimental._registry import NO_OAUTH, refused
 from trainmaster.experimental._session import Certificate, Json, Session, log_in
 from trainmaster.experimental._trial import Trial
 from trainmaster.experimental._user import User, strong_hash
-from trainmaster.experimental._vocabulary import ExperimentSortBy, ExperimentState, OrderBy
+from trainmaster.experimental._vocabulary import NO_OAUTH, ExperimentSortBy, ExperimentState, OrderBy, refused
 from trainmaster.experimental._workspace import Workspace
 
 logger = logging.getLogger("trainmaster.client")

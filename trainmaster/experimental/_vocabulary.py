@@ -1,9 +1,18 @@
-"""States, orders and modes of the Python client; the values are those of the REST dialect."""
+"""States, orders and modes of the Python client; the values are those of the REST dialect.
+
+Those of Determined's model registry, which the server does not have, can be imported; their calls are refused.
+"""
 
 from __future__ import annotations
 
 import enum
-from typing import List, Optional, Tuple, Union
+from typing import Any, Callable, List, NoReturn, Optional, Tuple, Union
+
+_NO_REGISTRY = (
+    "this server has no model registry. Instead, keep the uuid of a checkpoint, give it metadata "
+    "with Checkpoint.add_metadata(), and find the best one with Experiment.list_checkpoints()."
+)
+NO_OAUTH = "this server has no OAuth clients; users log in with a password."
 
 
 class OrderBy(enum.Enum):
@@ -150,3 +159,36 @@ def metric_order(sort_by: Optional[str], smaller_is_better: Optional[bool]) -> O
     if sort_by is None:
         return None
     return OrderBy.ASC if smaller_is_better else OrderBy.DESC
+
+
+class ModelSortBy(enum.Enum):
+    NAME = "SORT_BY_NAME"
+    DESCRIPTION = "SORT_BY_DESCRIPTION"
+    CREATION_TIME = "SORT_BY_CREATION_TIME"
+    LAST_UPDATED_TIME = "SORT_BY_LAST_UPDATED_TIME"
+    NUM_VERSIONS = "SORT_BY_NUM_VERSIONS"
+    WORKSPACE = "SORT_BY_WORKSPACE"
+
+
+class Model:
+    """Refused: the server has no model registry."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        refused("Model")()
+
+
+class ModelVersion:
+    """Refused: the server has no model registry."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        refused("ModelVersion")()
+
+
+def refused(call: str, sentence: str = _NO_REGISTRY) -> Callable[..., NoReturn]:
+    """A function or method called `call` that raises NotImplementedError with this sentence."""
+
+    def refuse(*args: Any, **options: Any) -> NoReturn:
+        raise NotImplementedError(f"{call}: {sentence}")
+
+    refuse.__name__ = refuse.__qualname__ = call
+    return refuse

@@ -21,7 +21,6 @@ from trainmaster.experimental._checkpoint import Checkpoint, CheckpointTrainingM
 from trainmaster.experimental._determined import Determined
 from trainmaster.experimental._experiment import Experiment
 from trainmaster.experimental._metrics import TrainingMetrics, TrialMetrics, ValidationMetrics
-from trainmaster.experimental._registry import Model, ModelSortBy, ModelVersion
 from trainmaster.experimental._trial import Trial
 from trainmaster.experimental._user import User
 from trainmaster.experimental._vocabulary import (
@@ -31,6 +30,9 @@ from trainmaster.experimental._vocabulary import (
     ExperimentSortBy,
     ExperimentState,
     LogLevel,
+    Model,
+    ModelSortBy,
+    ModelVersion,
     OrderBy,
     TrialSortBy,
     TrialState,

@@ -1,12 +1,13 @@
-"""The two ways to NVIDIA's driver: its library, and nvidia-smi where the library is not to be had."""
+"""The GPUs of this host, and the two ways to NVIDIA's driver: its library, and nvidia-smi where it has none."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import importlib
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, TypeVar
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, TypeVar
 
 from trainmaster.host.asking import output_of
 
@@ -16,6 +17,8 @@ _SECONDS = 20
 #: of the bundle; not on PYTHONPATH, so that a job's own copies of what is in it are not hidden from the job
 _VENDOR = Path(__file__).resolve().parents[2] / "vendor"
 _Found = TypeVar("_Found")
+_FIELDS = ("index", "uuid", "name", "memory.total", "driver_version")
+_MIB = 1024 * 1024
 
 
 def opened_nvml() -> Any:
@@ -99,3 +102,51 @@ def by_nvidia_smi(query: str) -> Optional[str]:
 def text(value: Any) -> str:
     """A string of the library, which some versions give as bytes."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def find_gpus() -> Tuple[List[Dict[str, Any]], str]:
+    """(GPUs, where they were read: `nvml`, `nvidia-smi` or `none`).
+
+    Each is {"index", "uuid", "name", "memory_mib", "driver", "mig": [{"uuid", "name", "memory_mib"}]}.
+    """
+    gpus = by_nvml(_all_gpus)
+    if gpus is not None:
+        return gpus, "nvml"
+    answer = by_nvidia_smi(f"--query-gpu={','.join(_FIELDS)}")
+    return (parse_nvidia_smi(answer), "nvidia-smi") if answer is not None else ([], "none")
+
+
+def _all_gpus(nvml: Any) -> List[Dict[str, Any]]:
+    driver = text(nvml.nvmlSystemGetDriverVersion())
+    return [_nvml_gpu(nvml, index, driver) for index in range(nvml.nvmlDeviceGetCount())]
+
+
+def _nvml_gpu(nvml: Any, index: int, driver: str) -> Dict[str, Any]:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    return {
+        "index": index,
+        **_nvml_facts(nvml, handle),
+        "driver": driver,
+        "mig": [_nvml_facts(nvml, instance) for instance in mig_instances(nvml, handle)],
+    }
+
+
+def _nvml_facts(nvml: Any, handle: Any) -> Dict[str, Any]:
+    return {
+        "uuid": text(nvml.nvmlDeviceGetUUID(handle)),
+        "name": text(nvml.nvmlDeviceGetName(handle)),
+        "memory_mib": int(nvml.nvmlDeviceGetMemoryInfo(handle).total) // _MIB,
+    }
+
+
+def parse_nvidia_smi(answer: str) -> List[Dict[str, Any]]:
+    """The answer of `nvidia-smi --query-gpu=index,uuid,name,memory.total,driver_version` as CSV without units."""
+    gpus = []
+    for row in csv.reader(answer.splitlines(), skipinitialspace=True):
+        if len(row) != len(_FIELDS) or not row[0].strip().isdigit():
+            continue
+        index, uuid, name, memory, driver = (cell.strip() for cell in row)
+        memory_mib = int(float(memory)) if memory.replace(".", "", 1).isdigit() else 0
+        facts = {"index": int(index), "uuid": uuid, "name": name, "memory_mib": memory_mib}
+        gpus.append({**facts, "driver": driver, "mig": []})
+    return gpus

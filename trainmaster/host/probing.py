@@ -16,9 +16,9 @@ from typing import Any, Dict, Iterable, List, Tuple
 from trainmaster.host import own_scope
 from trainmaster.host.accounts import name_of
 from trainmaster.host.asking import output_of, text_of
-from trainmaster.host.gpus import find_gpus
 from trainmaster.host.interfaces import interfaces
 from trainmaster.host.interpreters import find_interpreters
+from trainmaster.host.nvidia import find_gpus
 from trainmaster.paths import Workdir
 from trainmaster.processes import boot_id
 from trainmaster.protocol import PROTOCOL

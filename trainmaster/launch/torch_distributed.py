@@ -8,13 +8,15 @@ Each rank runs under trainmaster.launch.wrap_rank, and this process stays beside
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
+from importlib.metadata import PackageNotFoundError, version
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from trainmaster._info import ClusterInfo, get_cluster_info
-from trainmaster.launch import same_versions
+from trainmaster.core._star import join
 from trainmaster.launch.rank_group import rank_command, run, without
 
 USAGE = (
@@ -25,6 +27,9 @@ DEFAULT_PORT = 29400
 TRIAL_MODULE = "trainmaster.pytorch.run_trial"
 # Torchrun's own patience in a stop; ours is the job's grace, which the host enforces.
 _FOREVER_SECONDS = 10**6
+_PURPOSE = b"|versions"  # so that nobody takes this group for that of the ranks
+_UNKNOWN = "unknown"
+Told = Dict[str, str]
 
 
 class UsageError(ValueError):
@@ -111,6 +116,54 @@ def environment_for(info: Optional[ClusterInfo]) -> Dict[str, str]:
     return environment
 
 
+def version_fault(info: ClusterInfo, port: int) -> Optional[str]:
+    """Why this gang cannot train together, naming two of its hosts; None if it can, or if nobody can tell.
+
+    Ranks of different releases mostly hang until a timeout of 15 minutes that names nobody, so the hosts tell each
+    other their versions of PyTorch before they start ranks. They meet at the port at which torchrun meets right
+    afterwards: whatever keeps them apart would keep torchrun apart. Waits until all hosts of the gang are here, as
+    torchrun does.
+    """
+    here = {"host": info.agent_id, "torch": _torch(), "python": ".".join(map(str, sys.version_info[:2]))}
+    size, address = len(info.container_addrs), (info.chief_address, port)
+    secret = info._secret.encode() + _PURPOSE
+    try:
+        with contextlib.closing(join("versions", info.container_rank, size, address, secret)) as group:
+            gang: List[Told] = group.allgather(here)
+    except (RuntimeError, OSError) as error:
+        print(f"WARNING: trainmaster: the versions of this gang were not compared: {error}", file=sys.stderr)
+        return None
+    return compared_versions(gang)
+
+
+def compared_versions(gang: List[Told]) -> Optional[str]:
+    """The sentence about a host whose release of PyTorch is not that of the first. Prints lesser differences."""
+    first = gang[0]
+    for other in gang[1:]:
+        both = f"{other['host']} has {{}} {{}}, {first['host']} has {{}}"
+        if _UNKNOWN in (other["torch"], first["torch"]):
+            continue
+        if _release(other["torch"]) != _release(first["torch"]):
+            found = both.format("torch", other["torch"], first["torch"])
+            return f"{found}. All hosts of a gang need the same release; set the same `python` for them or their pool."
+        for name, title in (("torch", "torch"), ("python", "Python")):
+            if other[name] != first[name]:
+                found = both.format(title, other[name], first[name])
+                print(f"WARNING: trainmaster: {found}: the ranks may fail or hang.", file=sys.stderr)
+    return None
+
+
+def _release(text: str) -> List[str]:
+    return text.split("+")[0].split(".")[:2]
+
+
+def _torch() -> str:
+    try:
+        return version("torch")
+    except PackageNotFoundError:  # built in place
+        return _UNKNOWN
+
+
 @launch_module(USAGE)
 def main(words: List[str], info: Optional[ClusterInfo]) -> int:
     overrides, script = parse(words)
@@ -118,7 +171,7 @@ def main(words: List[str], info: Optional[ClusterInfo]) -> int:
         print(without("PyTorch", "torch"), file=sys.stderr)
         return 1
     if info is not None and len(info.container_addrs) > 1:
-        sentence = same_versions.fault(info, rendezvous_port(info))
+        sentence = version_fault(info, rendezvous_port(info))
         if sentence is not None:
             print(f"ERROR: trainmaster: {sentence} No rank was started.", file=sys.stderr)
             return 1

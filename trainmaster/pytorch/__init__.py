@@ -7,13 +7,12 @@ Importing this imports PyTorch.
 """
 
 from trainmaster.pytorch import experimental, samplers
-from trainmaster.pytorch._callbacks import PyTorchCallback
 from trainmaster.pytorch._data import DataLoader, TorchData, adapt_batch_sampler, data_length, to_device
 from trainmaster.pytorch._lr_scheduler import LRScheduler
 from trainmaster.pytorch._reducers import MetricReducer, Reducer, SimpleMetricReducer
 from trainmaster.pytorch._state import CheckpointLoadContext, load_trial_from_checkpoint_path
 from trainmaster.pytorch._trainer import Trainer, init
-from trainmaster.pytorch._trial import PyTorchTrial
+from trainmaster.pytorch._trial import PyTorchCallback, PyTorchTrial
 from trainmaster.pytorch._trial_context import PyTorchExperimentalContext, PyTorchTrialContext
 from trainmaster.pytorch._units import Batch, Epoch, Record, TrainUnit
 

@@ -10,11 +10,10 @@ from typing import Any, ContextManager, Dict, Iterator, Optional
 from trainmaster import core
 from trainmaster._info import get_cluster_info
 from trainmaster.pytorch import _randomness, _replicas, _state, _units
-from trainmaster.pytorch._callbacks import Callbacks
 from trainmaster.pytorch._data import DataLoader, EpochLoader, ForeignLoader
 from trainmaster.pytorch._evaluation import Evaluation
 from trainmaster.pytorch._training import Training
-from trainmaster.pytorch._trial import PyTorchTrial, overrides
+from trainmaster.pytorch._trial import Callbacks, PyTorchTrial, overrides
 from trainmaster.pytorch._trial_context import PyTorchTrialContext
 from trainmaster.pytorch._units import UNKNOWN, Batch, Plan, Position, TrainUnit
 

@@ -1,6 +1,6 @@
 """The ranks of a detached run on this machine: their user has started them, so nobody here can wait for them.
 
-A rank says how it ended in a file (experimental/core_v2/_ending.py); one whose process is gone without having said so
+A rank says how it ended in a file (experimental/core_v2/_farewell.py); one whose process is gone without having said so
 was killed. Its processes are the one that called `core_v2.init` and all below it.
 """
 

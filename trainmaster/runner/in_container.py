@@ -1,13 +1,15 @@
 """The entrypoint of a run in an image: fetches the image, then becomes the program that runs the job in it.
 
 `python3 -m trainmaster.runner.in_container WORD …` in the environment of the job. It is the process whose end is the
-run's, so a stop reaches it while it still fetches.
+run's, so a stop reaches it while it still fetches. What keeps the container from starting is noted, so that it is not
+taken for a failure of the training code.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,16 +18,23 @@ from typing import Dict, List, NoReturn, Optional, Sequence
 
 from trainmaster.environment import visible_devices
 from trainmaster.jsonfile import read_json, write_json
-from trainmaster.paths import RunPaths
+from trainmaster.paths import RunPaths, rank_of
 from trainmaster.protocol import EXIT_CONTAINER, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, Container, Spec
 from trainmaster.runner import container_commands as commands
 from trainmaster.runner import container_pull as pull
-from trainmaster.runner import hooks, image_faults
+from trainmaster.runner import hooks
 from trainmaster.runner.container_runtimes import Runtime, choose, describes_gpus, find_runtimes
-from trainmaster.runner.state import read_spec
+from trainmaster.runner.state import note_sentence, read_spec
 
 BUNDLE = Path(__file__).resolve().parents[2]
 _REMOVAL_SECONDS = 30.0
+#: by which exit codes a runtime says that it failed itself, and how its own last line begins. podman and docker say 126
+#: and 127 of a command that the image lacks, but of a device or a limit that the host refuses, too.
+_OWN_CODES = {"podman": (125, 126, 127), "docker": (125, 126, 127), "apptainer": (255,)}
+_OWN_LINE = {"podman": "Error:", "docker": "docker:", "apptainer": "FATAL:"}
+_OF_THE_COMMAND = re.compile(r"""\bexec:? ["/]|executable file\b.* not found|\bexec format error""")
+_TAIL_BYTES = 8192
+_LAST_LINES = 3  # after its own line a runtime names its help
 
 
 def words_for(words: Sequence[str]) -> List[str]:
@@ -57,10 +66,10 @@ def why_not_started(paths: RunPaths, container: Container, code: Optional[int]) 
     image, started = container["image"], read_json(paths.container)
     if not isinstance(started, dict):  # it did not come to the runtime
         return None
-    fault = image_faults.of_runtime(paths, started["runtime"], code)
+    fault = fault_of_runtime(paths, started["runtime"], code)
     if fault is not None:
         sentence = f"the container of image {image} could not be started by {started['runtime']}: {fault}"
-        image_faults.note(paths, sentence)
+        note_fault(paths, sentence)
         return sentence
     if code in (EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE):
         return (
@@ -187,9 +196,46 @@ def _quietly(
 def _leave(paths: RunPaths, text: str) -> NoReturn:
     hooks.say("ERROR", text)
     if hooks.EXIT_CODE not in os.environ:  # of the post hook's container it is too late to say so
-        image_faults.note(paths, text)
+        note_fault(paths, text)
     raise SystemExit(EXIT_CONTAINER)
 
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+
+
+def note_fault(paths: RunPaths, sentence: str) -> None:
+    """On a full disk it is left to the log and the exit code: the launcher, which asks for this, must outlast that."""
+    with contextlib.suppress(OSError):
+        note_sentence(paths.image_fault, sentence)
+
+
+def fault_of_runtime(paths: RunPaths, runtime: str, code: Optional[int]) -> Optional[str]:
+    """The last words of `runtime` where it ended with `code` before anything ran in the container; None otherwise.
+
+    What ran may end with such a code itself. It is told apart by the runtime's line, and by what it has printed.
+    """
+    if code not in _OWN_CODES[runtime] or _has_ranks(paths):
+        return None
+    for line in reversed(_last_lines(paths)):
+        if line.startswith(_OWN_LINE[runtime]):
+            return None if _OF_THE_COMMAND.search(line) else line.partition(":")[2].strip()
+    return None
+
+
+def _has_ranks(paths: RunPaths) -> bool:
+    """Has a rank begun? Its output is not among the launcher's, so a training of hours may have left that empty."""
+    return any(rank_of(entry.name) is not None for entry in paths.spool.glob("*"))
+
+
+def _last_lines(paths: RunPaths) -> List[str]:
+    """Return the last lines of its errors; none if it has printed anything else."""
+    try:
+        if paths.launcher_stream("stdout").stat().st_size:
+            return []
+        with paths.launcher_stream("stderr").open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, 2) - _TAIL_BYTES))
+            lines = stream.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []
+    return [line.strip() for line in lines if line.strip()][-_LAST_LINES:]

@@ -16,16 +16,16 @@ import shutil
 import threading
 import time
 from pathlib import Path, PurePosixPath
-from typing import Any, Deque, Dict, Iterator, List, Optional, Set, Tuple, TypedDict, cast
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Set, Tuple, TypedDict, cast
 from urllib.parse import quote
 
 from trainmaster.http import Answered, Conflict, HttpError
 from trainmaster.jsonfile import read_json, write_json
 from trainmaster.paths import RunPaths
+from trainmaster.quantities import duration
 from trainmaster.runner.file_uploads import FileUpload
 from trainmaster.runner.link import Backoff, Link, Weather, is_lasting
 from trainmaster.runner.shipping import say
-from trainmaster.runner.upload_progress import Progress
 from trainmaster.signed import StorageUnreachable
 
 _GIVE_UP_SECONDS = 600.0  # how long a 404 or another refusal of one checkpoint is tried again
@@ -33,6 +33,10 @@ _WRONG_DIGEST, _NO_ROOM = 422, 507
 _MARK_EVERY_SECONDS = 1.0
 _REMEMBERED_SENTENCES = 64
 _NAME = re.compile("[0-9A-Za-z][0-9A-Za-z._-]{0,127}")  # of a folder, and part of an address
+#: an upload that takes longer is told of, and again this often
+_FIRST_AFTER_SECONDS = 5.0
+_TOLD_EVERY_SECONDS = 10.0
+_UNITS = ("bytes", "kB", "MB", "GB", "TB")
 
 
 class _Upload(TypedDict):
@@ -228,3 +232,57 @@ def _way_of(storage: object) -> Optional[str]:
 def _missing(conflict: Conflict) -> List[str]:
     names = conflict.body.get("missing") if isinstance(conflict.body, dict) else None
     return [name for name in names or [] if isinstance(name, str)]
+
+
+class Progress:
+    """What the log says of an upload of one checkpoint's files that takes a while. `moved` may come at any time."""
+
+    def __init__(
+        self, uuid: str, total: int, say: Callable[[str], None], now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._name = f"checkpoint {uuid[:8]}"
+        self._total = total
+        self._say = say
+        self._now = now
+        self._moved = self._said_moved = 0
+        self._began = self._said_at = now()
+        self._next = self._began + _FIRST_AFTER_SECONDS
+
+    def moved(self, count: int) -> None:
+        self._moved += count
+        now = self._now()
+        if now < self._next:
+            return
+        rate = (self._moved - self._said_moved) / (now - self._said_at)
+        self._say(f"{self._name}: {part_of(self._moved, self._total)}, {amount(max(0.0, rate))}/s")
+        self._said_moved, self._said_at, self._next = self._moved, now, now + _TOLD_EVERY_SECONDS
+
+    def done(self) -> None:
+        """All files are stored; said only where the log has heard of it."""
+        seconds = self._now() - self._began
+        if self._said_at > self._began:
+            rate = f"{amount(self._total / seconds)}/s"
+            self._say(f"{self._name}: uploaded, {amount(self._total)} in {duration(seconds)}, {rate}")
+
+
+def part_of(done: float, total: float) -> str:
+    """`1.2 of 4.0 GB`: both in the unit of the larger."""
+    unit = _unit(total)
+    whole = amount(total, unit)
+    return f"{amount(done, unit).split()[0]} of {whole}"
+
+
+def amount(count: float, unit: Optional[int] = None) -> str:
+    """`85 MB`, `1.2 GB`: powers of 1000, as disks are sold."""
+    at = _unit(count) if unit is None else unit
+    scaled = count / 1000.0**at
+    digits = 0 if at == 0 or (unit is None and scaled >= 10) or scaled >= 100 else 1
+    return f"{scaled:.{digits}f} {_UNITS[at]}"
+
+
+def _unit(count: float) -> int:
+    at = 0
+    while count >= 1000 and at < len(_UNITS) - 1:
+        count /= 1000.0
+        at += 1
+    return at

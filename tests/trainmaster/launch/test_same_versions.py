@@ -8,7 +8,7 @@ import pytest
 
 from tests.rig.ports import free_port
 from tests.trainmaster.made_run import environment_of, make_run
-from trainmaster.launch import same_versions
+from trainmaster.launch import torch_distributed
 
 pytestmark = pytest.mark.survive(17)
 
@@ -63,11 +63,10 @@ def test_a_gang_of_one_version_starts(tmp_path: Path) -> None:
 
 
 def test_lesser_differences_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
-    def told(host: str, torch: str, python: str = "3.11") -> same_versions.Told:
+    def told(host: str, torch: str, python: str = "3.11") -> torch_distributed.Told:
         return {"host": host, "torch": torch, "python": python}
 
-    assert (
-        same_versions.compared([told("a", "2.4.0"), told("b", "2.4.1"), told("c", "2.4.0", "3.12")]) is None
-    )
+    gang = [told("a", "2.4.0"), told("b", "2.4.1"), told("c", "2.4.0", "3.12")]
+    assert torch_distributed.compared_versions(gang) is None
     err = capsys.readouterr().err
     assert "b has torch 2.4.1, a has 2.4.0" in err and "c has Python 3.12, a has 3.11" in err

@@ -11,7 +11,7 @@ from torch.utils.data import IterableDataset, RandomSampler, TensorDataset, Weig
 from trainmaster import pytorch
 from trainmaster.pytorch import samplers
 from trainmaster.pytorch._data import EpochLoader
-from trainmaster.pytorch._numbers import held, to_arrays, to_numbers
+from trainmaster.pytorch._evaluation import held, to_arrays, to_numbers
 
 DATA = TensorDataset(torch.arange(23))
 

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Union
 
-from trainmaster.core._encoding import encode_strict
+from trainmaster.core._records import encode_strict
 
 Storage = Union[str, Dict[str, Any]]
 

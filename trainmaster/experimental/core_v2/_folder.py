@@ -149,7 +149,7 @@ def _spec(
 
 def _slots(ranks: Sequence[LocalRank]) -> List[Slot]:
     """The GPUs that the ranks here may use, to be measured; without any, one slot for each rank."""
-    from trainmaster.host.gpus import find_gpus
+    from trainmaster.host.nvidia import find_gpus
 
     seen = {rank.visible for rank in ranks}
     gpus, _ = find_gpus()

@@ -17,8 +17,7 @@ from trainmaster.core._distributed import single
 from trainmaster.core._sign import sign_of
 from trainmaster.experimental.core_v2 import _attempt
 from trainmaster.experimental.core_v2._config import Config, Storage, experiment_config
-from trainmaster.experimental.core_v2._ending import ProcessEnd, code_of_exception
-from trainmaster.experimental.core_v2._farewell import Farewell
+from trainmaster.experimental.core_v2._farewell import Farewell, ProcessEnd, code_of_exception
 from trainmaster.experimental.core_v2._folder import (
     LocalRank,
     has_no_runner,
