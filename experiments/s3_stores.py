@@ -15,13 +15,13 @@ from typing import Any, BinaryIO, cast
 from django.conf import settings
 
 from experiments.models import Checkpoint
+from submissions.config.masking import STORAGE_SECRETS
 
 #: how long a signed address works
 UPLOAD_SECONDS = 3600
 DOWNLOAD_SECONDS = 3600
 _TIMEOUT_SECONDS = 20
 _DELETED_AT_ONCE = 1000  # what S3 takes in one request
-SECRETS = ("access_key", "secret_key", "connection_string", "credential")
 _PLACE = ("type", "bucket", "endpoint_url", "container", "account_url")
 
 
@@ -78,7 +78,7 @@ def for_hosts(section: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_secrets(section: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in section.items() if name not in SECRETS}
+    return {name: value for name, value in section.items() if name not in STORAGE_SECRETS}
 
 
 def section_of(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def section_of(checkpoint: Checkpoint) -> dict[str, Any]:
     reported: dict[str, Any] = checkpoint.storage
     if any(configured.get(name) != reported.get(name) for name in _PLACE):
         return reported
-    return {**reported, **{name: configured[name] for name in SECRETS if configured.get(name)}}
+    return {**reported, **{name: configured[name] for name in STORAGE_SECRETS if configured.get(name)}}
 
 
 def is_signed(storage: dict[str, Any]) -> bool:
