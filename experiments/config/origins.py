@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from experiments.config.showing import in_order
+from experiments.config.schema import in_order
 from trainmaster import yamltext
 
 Origin = Literal["config", "template", "default", "queue"]
