@@ -8,7 +8,7 @@ from experiments.config.model import ExperimentConfig
 from searching.hyperparameters import TYPES
 from submissions.config import schema
 from submissions.config.masking import masked
-from submissions.config.ordering import Json, order_of
+from submissions.config.ordering import Json, in_order
 
 
 @cache
@@ -51,12 +51,8 @@ def _hyperparameter() -> Json:
 
 def shown(config: Json) -> Json:
     """A copy of an effective config for whoever may see the experiment."""
-    return in_order(masked(config))
+    return in_order(masked(config), of_config)
 
 
 def shown_template(config: Json) -> Json:
-    return order_of(of_template).of(masked(config))
-
-
-def in_order(config: Json) -> Json:
-    return order_of(of_config).of(config)
+    return in_order(masked(config), of_template)
