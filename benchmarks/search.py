@@ -76,8 +76,7 @@ def kept(state: dict[str, Any], events: int) -> list[str]:
     from experiments import search
     from experiments.models import Trial
     from experiments.transitions import lock
-    from searching.standings import Standing
-    from searching.state import RUNG, STANDING, request_id_of
+    from searching.state import RUNG, STANDING, Standing, request_id_of
     from tests.rig import trial_rows
 
     User.objects.create_user("admin", role=User.Role.ADMIN)

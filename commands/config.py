@@ -13,7 +13,7 @@ from jobs.models import Job
 from submissions.config import masking, resources, schema, without_effect
 from submissions.config.environment import Environment
 from submissions.config.merging import merge
-from submissions.config.ordering import order_of
+from submissions.config.ordering import in_order
 from submissions.config.problems import NOTHING, Problem, at, look_up
 from submissions.config.reading import checked, overridden, read_yaml
 from submissions.config.resources import BindMounts, Duration
@@ -91,7 +91,7 @@ def schema_of_config() -> dict[str, Any]:
 
 def shown(config: dict[str, Any]) -> dict[str, Any]:
     """A copy of an effective config as people see it: without secrets, in the order of the documentation."""
-    return order_of(schema_of_config).of(masking.masked(config))
+    return in_order(masking.masked(config), schema_of_config)
 
 
 _SHAPE = Shape(CommandConfig, refused=frozenset({"slots_per_trial"}))

@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet
 
 from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
-from experiments import borrowers, checkpoint_metrics
+from experiments import borrowers, metric_reports
 from experiments.checkpoints import with_files
 from experiments.keeping import Candidate, Policy, reasons
 from experiments.models import Checkpoint, Experiment, Trial
@@ -49,7 +49,7 @@ def standing(experiment: Experiment, policy: Policy | None = None) -> Standing:
         trial__experiment=experiment, state__in=[*USABLE, CheckpointState.ERROR]
     ).order_by()
     rows = list(there.values_list("pk", "trial_id", "steps_completed", "reported_at", "state"))
-    metrics = checkpoint_metrics.of_trials({trial for _, trial, *_ in rows}, experiment.searcher_metric)
+    metrics = metric_reports.validations_of({trial for _, trial, *_ in rows}, experiment.searcher_metric)
     candidates = [
         Candidate(pk, trial, steps, at, metrics.get((trial, steps)))
         for pk, trial, steps, at, state in rows

@@ -111,7 +111,7 @@ def note_digest(checkpoint_uuid: uuid.UUID, path: str, sha256: str) -> None:
 def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int], there: Mapping[str, int]) -> Checkpoint:
     """All files have been uploaded: check their sizes, mark it, and let a waiting trial start. Raises MissingFiles.
 
-    `there` has the files that lie in its storage (stored_files.listing).
+    `there` has the files that lie in its storage (its store's `listing`).
     """
     experiment_id = Checkpoint.objects.values_list("trial__experiment_id", flat=True).get(pk=checkpoint_uuid)
     lock(experiment_id)

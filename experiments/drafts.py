@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from experiments import places, search_preview, sources, templates
 from experiments.config import ConfigError, ExperimentConfig, check_template, masked, parse, restored
 from experiments.config.origins import OriginLine, explained
 from experiments.config.reading import SUBJECT
-from experiments.models import Experiment, Project
+from experiments.models import Experiment, Project, Trial
 from jobs import accepting
 from searching import BadSearch
 from submissions.config.places import Placed, broken_at, placed
@@ -25,6 +25,8 @@ from trainmaster.cli.submission import missing_scripts
 
 #: a search of more trials is not simulated with each key that is pressed
 MOST_TRIALS = 1_000
+#: what a search says that one trial needs too; the rest is about trying several
+_OF_ONE_TRIAL = ("metric", "smaller_is_better", "max_length", "source_trial_id", "source_checkpoint_uuid")
 
 
 class Typed(NamedTuple):
@@ -87,6 +89,23 @@ def of_experiment(text: str, typed: Typed, parent: Experiment | None, user: User
         _place(draft, text, error)
     _look_for_scripts(draft, typed.paths)
     return draft
+
+
+def of_trial(config: Mapping[str, Any], trial: Trial) -> dict[str, Any]:
+    """A config that runs one trial of a search by itself: `config` (as it was submitted) with the searcher `single`,
+    and constants for hyperparameters."""
+    searcher = config.get("searcher")
+    kept = (
+        {key: searcher[key] for key in _OF_ONE_TRIAL if key in searcher}
+        if isinstance(searcher, Mapping)
+        else {}
+    )
+    return {
+        **config,
+        "description": f"Trial {trial.pk} of experiment {trial.experiment_id} by itself",
+        "searcher": {"name": "single", **kept},
+        "hyperparameters": trial.hparams,
+    }
 
 
 def of_template(text: str) -> Draft:

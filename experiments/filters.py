@@ -6,12 +6,16 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeVar
 
-from django.db.models import QuerySet
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import Func, Q, QuerySet, TextField, Value
+from django.db.models.functions import StrIndex, Upper
 
-from experiments import counts, phases, words
+from experiments import counts, phases
 from experiments.models import Experiment, ExperimentCount
 
 Rows = TypeVar("Rows", Experiment, ExperimentCount)
+#: characters that the index of words looks up at once
+_TRIGRAM = 3
 _PHASES = {phases.QUEUED, phases.STARTING, phases.RUNNING}
 
 
@@ -59,7 +63,7 @@ class ExperimentFilters:
         if self.ids:
             rows = rows.filter(pk__in=self.ids)
         if self.text:
-            rows = words.containing(rows, self.text, self.number)
+            rows = containing(rows, self.text, self.number)
         return self._summed(rows).exclude(pk__in=self.excluded_ids)
 
     def _summed(self, rows: QuerySet[Rows]) -> QuerySet[Rows]:
@@ -76,3 +80,28 @@ class ExperimentFilters:
         if self.workspace_id is not None:
             rows = rows.filter(project__workspace_id=self.workspace_id)
         return rows
+
+
+class _Words(Func):
+    function = "experiments_words"
+    output_field = TextField()
+
+
+class _Trigrams(Func):
+    function = "experiments_trigrams"
+    output_field = ArrayField(TextField())
+
+
+def containing(rows: QuerySet[Experiment], text: str, number: int) -> QuerySet[Experiment]:
+    """Experiments whose words contain the text in any case, and the experiment with this number.
+
+    It takes two SQL functions of the migration 0012. The PostgreSQL that `up` starts has no pg_trgm, so the trigrams
+    are an array with a GIN index, which finds experiments that have all trigrams of the text. Texts of one or two
+    characters are compared with each row. The words are the name, the labels and the description, 10,000 characters
+    together: what is longer would make every change of such an experiment slow.
+    """
+    words, wanted = _Words("name", "description", "labels"), Upper(Value(text))
+    matches = Q(place__gt=0)
+    if len(text) >= _TRIGRAM:
+        matches &= Q(trigrams__contains=_Trigrams(wanted))
+    return rows.alias(trigrams=_Trigrams(words), place=StrIndex(words, wanted)).filter(matches | Q(pk=number))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -149,6 +149,16 @@ def validation_row(
         "reported_at": at.isoformat(),
         "searcher_metric": metric if finite else None,
     }
+
+
+def validations_of(trial_ids: Collection[int], metric: str) -> dict[tuple[int, int], float]:
+    """(trial, step) -> the value of this validation metric; values that are no numbers are left out."""
+    found = {}
+    for report in reported.read(sorted(trial_ids), [VALIDATION], [metric]) if trial_ids else ():
+        value = number(report.values.get(metric))
+        if value is not None:
+            found[report.trial_id, report.steps_completed] = value
+    return found
 
 
 def better(metric: float, standing: float, smaller_is_better: bool) -> bool:

@@ -109,7 +109,7 @@ def _free_key(name: str) -> str:
 
 
 def change(user: User, place: Place, changes: Mapping[str, Any]) -> None:
-    """Give it these columns. Raises Refusal."""
+    """Give it these columns. What an `archived` one holds stays as it is. Raises Refusal."""
     require_changeable(user, place)
     if "key" in changes:
         changes = {**changes, "key": str(changes["key"]).upper()}
@@ -128,11 +128,6 @@ def _unique(step: Callable[[], Made], taken: str) -> Made:
         raise Refusal(taken, Code.TAKEN) from error
     announce("experiments")
     return made
-
-
-def archive(user: User, place: Place, archived: bool) -> None:
-    """Out of the lists, or back into them. What an archived one holds stays as it is. Raises Refusal."""
-    change(user, place, {"archived": archived})
 
 
 def move(user: User, project: Project, workspace: Workspace) -> None:

@@ -15,15 +15,18 @@ from typing import Any, BinaryIO, cast
 from django.conf import settings
 
 from experiments.models import Checkpoint
-from experiments.storage_errors import NotHere
+from submissions.config.masking import STORAGE_SECRETS
 
 #: how long a signed address works
 UPLOAD_SECONDS = 3600
 DOWNLOAD_SECONDS = 3600
 _TIMEOUT_SECONDS = 20
 _DELETED_AT_ONCE = 1000  # what S3 takes in one request
-SECRETS = ("access_key", "secret_key", "connection_string", "credential")
 _PLACE = ("type", "bucket", "endpoint_url", "container", "account_url")
+
+
+class NotHere(OSError):
+    """The server cannot reach these files; the sentence says where they are."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def for_hosts(section: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_secrets(section: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in section.items() if name not in SECRETS}
+    return {name: value for name, value in section.items() if name not in STORAGE_SECRETS}
 
 
 def section_of(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -87,7 +90,7 @@ def section_of(checkpoint: Checkpoint) -> dict[str, Any]:
     reported: dict[str, Any] = checkpoint.storage
     if any(configured.get(name) != reported.get(name) for name in _PLACE):
         return reported
-    return {**reported, **{name: configured[name] for name in SECRETS if configured.get(name)}}
+    return {**reported, **{name: configured[name] for name in STORAGE_SECRETS if configured.get(name)}}
 
 
 def is_signed(storage: dict[str, Any]) -> bool:
@@ -121,7 +124,7 @@ class S3Store:
     def listing(self) -> dict[str, int]:
         return {key[len(self._base) :]: size for key, size in self._objects() if not key.endswith("/")}
 
-    def open_file(self, path: str, offset: int) -> BinaryIO:
+    def open_file(self, path: str, offset: int = 0) -> BinaryIO:
         extra = {"Range": f"bytes={offset}-"} if offset else {}
         answer = self._call("get_object", Key=self._base + path, **extra)
         return cast(BinaryIO, answer["Body"])
@@ -133,7 +136,7 @@ class S3Store:
         parameters = {"Bucket": self._account.bucket, "Key": self._base + path, **extra}
         return str(self._client.generate_presigned_url(operation, Params=parameters, ExpiresIn=seconds))
 
-    def delete(self, paths: Collection[str] | None) -> None:
+    def delete(self, paths: Collection[str] | None = None) -> None:
         keys = [key for key, _ in self._objects()] if paths is None else [self._base + path for path in paths]
         for first in range(0, len(keys), _DELETED_AT_ONCE):
             some = [{"Key": key} for key in keys[first : first + _DELETED_AT_ONCE]]

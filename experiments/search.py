@@ -12,13 +12,18 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from django.db import transaction
+
 import searching
+from accounts.refusals import Code, Refusal
+from events.announce import announce
 from experiments import sources
 from experiments.models import Experiment, Trial
 from experiments.states import GOING_ON, TRIAL_END_STATES, ExperimentState, TrialState
 from experiments.transitions import (
     fail,
     finish_if_done,
+    lock,
     rest_trial,
     set_experiment_state,
     set_trial_state,
@@ -31,6 +36,7 @@ from jobs import transitions as jobs
 from jobs.models import Task
 from jobs.states import Reason, TaskState
 from logs import alerts
+from searching import custom
 
 
 def start(experiment: Experiment, *, actor: str) -> None:
@@ -238,3 +244,45 @@ def create_trial(experiment: Experiment, operation: searching.Create, *, actor: 
         source_checkpoint=source,
         latest_checkpoint=source,
     )
+
+
+# --- a search that its user's program runs (features.md 10.2) ------------------------------------
+
+
+def custom_events(experiment_id: int) -> list[dict[str, Any]]:
+    """What the program has not answered yet, the oldest first; the last says so once the experiment is over.
+
+    Raises Refusal for a search that the server runs.
+    """
+    experiment = Experiment.objects.get(pk=experiment_id)
+    _check_custom(experiment)
+    found = custom.events(experiment.search)
+    if experiment.state not in GOING_ON:
+        over = {"experimentState": f"STATE_{experiment.state}"}
+        found.append({"id": experiment.search["custom"]["next"], "experimentInactive": over})
+    return found
+
+
+@transaction.atomic
+def operate(experiment_id: int, wanted: list[custom.Wanted], event_id: int, *, actor: str) -> None:
+    """Do what the program asks for in answer to an event; once, however often it asks.
+
+    Raises BadSearch for what cannot be done, and Refusal for an experiment that is over.
+    """
+    experiment = lock(experiment_id)
+    _check_custom(experiment)
+    if experiment.state not in GOING_ON:
+        raise Refusal(f"experiment {experiment_id} is {experiment.state}: its search has ended.", Code.ENDED)
+    state = searching.upgraded(experiment.search)
+    operations = custom.operate(state, wanted, event_id)
+    carry_on(experiment, state, operations, actor=actor)
+    announce(f"experiment:{experiment_id}")
+
+
+def _check_custom(experiment: Experiment) -> None:
+    if not custom.is_custom(experiment.search):
+        name = experiment.searcher.get("name")
+        raise Refusal(
+            f"experiment {experiment.pk} has a {name} search, which the server runs; you run only custom searches.",
+            Code.CONFLICT,
+        )

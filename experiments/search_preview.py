@@ -11,7 +11,7 @@ from experiments.config import check
 from searching import hyperparameters
 from searching.rungs import units_expected
 from searching.simulate import Simulation, simulate
-from searching.standings import Outcome
+from searching.state import Outcome
 
 #: a search of more trials is not simulated: it would take the web process more than a second
 MOST_TRIALS = 10_000

@@ -87,17 +87,12 @@ def create(
         experiment_id=experiment.pk,
     )
     if not unmanaged:
-        _begin(experiment, actor)
+        try:
+            search.start(experiment, actor=actor)
+        except BadSearch as error:  # such as one that is too large
+            raise Refusal(str(error)) from error
     announce("experiments")
     return experiment
-
-
-def _begin(experiment: Experiment, actor: str) -> None:
-    """Its search makes the first trials. Raises Refusal for one that is too large."""
-    try:
-        search.start(experiment, actor=actor)
-    except BadSearch as error:
-        raise Refusal(str(error)) from error
 
 
 def _queued(effective: dict[str, Any], owner: User, activate: bool, actor: str) -> Job:

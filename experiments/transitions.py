@@ -15,7 +15,6 @@ from events.announce import announce, wake
 from events.models import Event
 from events.steps import step
 from experiments import borrowers
-from experiments.end_time import end_after
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import (
     CHECKPOINT_STEPS,
@@ -30,6 +29,7 @@ from experiments.states import (
 from jobs import transitions as jobs
 from jobs.models import Allocation
 from jobs.states import AllocationState, JobState, Reason, StopKind, TaskState
+from searching import custom
 
 
 class NoSuchExperiment(Refusal):
@@ -304,8 +304,24 @@ def finish_if_done(experiment: Experiment, *, actor: str) -> None:
     last = experiment.trials.order_by("-ended_at").first()
     event = Event.objects.filter(kind=Event.Kind.TRIAL, subject=str(last.pk)).last() if last else None
     reason = Reason(event.reason) if event and event.reason in Reason.values else Reason.COMPLETED
-    at = end_after(experiment, last)
+    at = _end_after(experiment, last)
     set_experiment_state(experiment, ExperimentState(end), reason=reason, actor=actor, at=at)
+
+
+def _end_after(experiment: Experiment, last: Trial | None) -> datetime | None:
+    """When a stopping experiment ended whose last trial may have ended long before the server learned of it.
+
+    Not before a person or a program has told it to end. None: now.
+    """
+    if last is None or last.ended_at is None:
+        return None
+    by_a_person = {ExperimentState.STOPPING_CANCELED, ExperimentState.STOPPING_KILLED}
+    if experiment.state not in by_a_person and not custom.is_custom(experiment.search):
+        return last.ended_at
+    wish = Event.objects.filter(
+        kind=Event.Kind.EXPERIMENT, subject=str(experiment.pk), to_state=experiment.state
+    ).last()
+    return max(last.ended_at, wish.at) if wish else last.ended_at
 
 
 @transaction.atomic

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from django.db.models import BigIntegerField, Count, IntegerField, OuterRef, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce
 
-from experiments import checkpoint_metrics, keeping
+from experiments import keeping, metric_reports
 from experiments.checkpoint_deletion import Standing, standing
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, GONE, CheckpointState
@@ -83,7 +83,7 @@ def facts_of(experiment: Experiment, trial_ids: Collection[int]) -> Standing:
     """`standing`, with what was measured of these trials also where all their checkpoints are gone."""
     facts = standing(experiment)
     unread = set(trial_ids) - {trial_id for trial_id, _ in facts.metrics}
-    measured = checkpoint_metrics.of_trials(unread, metric_name(experiment))
+    measured = metric_reports.validations_of(unread, metric_name(experiment))
     return replace(facts, metrics={**facts.metrics, **measured})
 
 

@@ -101,15 +101,10 @@ def forget(sha256: str) -> None:
         Context.objects.filter(pk=sha256).delete()
 
 
-def targz(context: Context) -> bytes:
-    """The folder as tar.gz, as a host unpacks it."""
-    return bytes(context.archive)
-
-
 def read_file(context: Context, path: str) -> bytes:
     """Content of one file. Raises Refusal."""
     wanted = posixpath.normpath(path).lstrip("/")
-    with tarfile.open(fileobj=io.BytesIO(targz(context)), mode="r:gz") as archive:
+    with tarfile.open(fileobj=io.BytesIO(context.archive), mode="r:gz") as archive:
         try:
             member = archive.extractfile(wanted)
         except KeyError:
@@ -121,7 +116,7 @@ def read_file(context: Context, path: str) -> bytes:
 
 def files_of(context: Context) -> Iterator[tuple[str, bytes]]:
     """Path and content of every file, in one pass over the archive; links are left out."""
-    with tarfile.open(fileobj=io.BytesIO(targz(context)), mode="r:gz") as archive:
+    with tarfile.open(fileobj=io.BytesIO(context.archive), mode="r:gz") as archive:
         for member in archive:
             if member.isreg() and (content := archive.extractfile(member)) is not None:
                 yield member.name, content.read()

@@ -89,16 +89,11 @@ def _of_zip(archive: zipfile.ZipFile, infos: list[zipfile.ZipInfo]) -> Iterator[
         content = _content(archive, info, settings.CONTEXT_BYTES - total)
         total += len(content)
         given = info.external_attr >> 16 & 0o777 if info.create_system == _UNIX else 0
-        moment = datetime(*info.date_time, tzinfo=UTC) if _is_date(info) else datetime(1980, 1, 1, tzinfo=UTC)
+        try:
+            moment = datetime(*info.date_time, tzinfo=UTC)
+        except ValueError:
+            moment = datetime(1980, 1, 1, tzinfo=UTC)
         yield PlainFile(info.filename, given or _mode_by(content), int(moment.timestamp()), content)
-
-
-def _is_date(info: zipfile.ZipInfo) -> bool:
-    try:
-        datetime(*info.date_time, tzinfo=UTC)
-    except ValueError:
-        return False
-    return True
 
 
 def _refuse_long_directory(file: IO[bytes]) -> None:

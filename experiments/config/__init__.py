@@ -10,8 +10,8 @@ from experiments.config.model import ExperimentConfig as ExperimentConfig
 from experiments.config.reading import check as check
 from experiments.config.reading import check_template as check_template
 from experiments.config.reading import parse as parse
-from experiments.config.showing import shown as shown
-from experiments.config.showing import shown_template as shown_template
+from experiments.config.schema import shown as shown
+from experiments.config.schema import shown_template as shown_template
 from submissions.config.masking import MASK as MASK
 from submissions.config.masking import masked as masked
 from submissions.config.masking import masked_text as masked_text

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from experiments.config.showing import in_order
+from experiments.config import schema
+from submissions.config.ordering import in_order
 from trainmaster import yamltext
 
 Origin = Literal["config", "template", "default", "queue"]
@@ -32,7 +33,7 @@ def explained(
 
     `submitted`: the values that edits of the queue have changed since, as they were, where they stand in the config.
     """
-    return list(_of_map(in_order(effective), config, template, submitted, 0))
+    return list(_of_map(in_order(effective, schema.of_config), config, template, submitted, 0))
 
 
 def _of_map(values: dict[str, Any], config: Any, template: Any, was: Any, depth: int) -> Iterator[OriginLine]:

@@ -1,15 +1,14 @@
-"""JSON Schemas of an experiment's config and of a template."""
+"""JSON Schemas of an experiment's config and of a template; both are shown in their order, without secrets."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from experiments.config.model import ExperimentConfig
 from searching.hyperparameters import TYPES
 from submissions.config import schema
-
-Json = dict[str, Any]
+from submissions.config.masking import masked
+from submissions.config.ordering import Json, in_order
 
 
 @cache
@@ -48,3 +47,12 @@ def _hyperparameter() -> Json:
         },
         "else": {"if": {"type": "object"}, "then": nested},
     }
+
+
+def shown(config: Json) -> Json:
+    """A copy of an effective config for whoever may see the experiment."""
+    return in_order(masked(config), of_config)
+
+
+def shown_template(config: Json) -> Json:
+    return in_order(masked(config), of_template)

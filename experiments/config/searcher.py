@@ -16,6 +16,7 @@ from submissions.config.section import (
     Positive,
     Section,
     Whole,
+    kinds_of,
     refuse,
     whole,
 )
@@ -147,11 +148,4 @@ class AsyncHalving(_Halving):
 Searcher = Annotated[
     Single | Random | Grid | Custom | AdaptiveAsha | AsyncHalving, Field(discriminator="name")
 ]
-SEARCHERS: dict[str, type[Section]] = {
-    "single": Single,
-    "random": Random,
-    "grid": Grid,
-    "custom": Custom,
-    "adaptive_asha": AdaptiveAsha,
-    "async_halving": AsyncHalving,
-}
+SEARCHERS = kinds_of(Searcher, "name")

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from submissions.config.section import AbsolutePath, Name, NotNegative, Section, refuse
+from submissions.config.section import AbsolutePath, Name, NotNegative, Section, kinds_of, refuse
 from trainmaster.address import is_http_url
 
 
@@ -132,11 +132,4 @@ CheckpointStorage = Annotated[
     _Storage,
     BeforeValidator(_server_unless_named, json_schema_input_type=_Storage | _Unnamed),
 ]
-STORAGES: dict[str, type[Section]] = {
-    "server": Server,
-    "shared_fs": SharedFs,
-    "directory": Directory,
-    "s3": S3,
-    "gcs": Gcs,
-    "azure": Azure,
-}
+STORAGES = kinds_of(_Storage, "type")

@@ -4,8 +4,8 @@ state, operations = start(config["searcher"], config["hyperparameters"], seed)
 state, operations = on_event(state, TrialExited(request_id, ExitReason.COMPLETED))
 """
 
-from searching.errors import BadSearch as BadSearch
 from searching.events import Again as Again
+from searching.events import BadSearch as BadSearch
 from searching.events import Create as Create
 from searching.events import Event as Event
 from searching.events import ExitReason as ExitReason

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from searching.drawing import Draws
-from searching.errors import BadSearch
 from searching.events import (
+    BadSearch,
     Create,
     ExitReason,
     Operation,
@@ -26,8 +26,7 @@ from searching.events import (
     TrialExited,
     ValidationReported,
 )
-from searching.standings import Standing
-from searching.state import STANDING, TIME, State, empty, number_of, request_id_of, still_open
+from searching.state import STANDING, TIME, Standing, State, empty, number_of, request_id_of, still_open
 
 _BRACKET = {"rungs": [], "total": 0, "concurrent": 0}
 _EXITS = {

@@ -1,4 +1,4 @@
-"""What a searcher is told, and what it asks for."""
+"""What a searcher is told, what it asks for, and how it refuses a config."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from searching.standings import Outcome
+from searching.state import Outcome
+
+
+class BadSearch(ValueError):
+    """The search cannot be made; the text says which field, what was found and what is allowed."""
+
+    def __init__(self, field: str, found: object, allowed: str) -> None:
+        self.field = field
+        super().__init__(f"{field}: found {found!r}, allowed: {allowed}")
 
 
 class ExitReason(StrEnum):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from searching.drawing import Draws, power
-from searching.errors import BadSearch
+from searching.events import BadSearch
 
 Found = TypeVar("Found")
 TYPES = ("const", "int", "double", "log", "categorical")

@@ -1,16 +1,22 @@
-"""What a search that halves asks for when a trial comes to a rung, ends before one, or can come to none any more."""
+"""What a search that halves asks for when a trial comes to a rung, ends before one, or can come to none any more.
+
+That is asynchronous halving (ASHA), in both forms. By stopping: a trial that is among the best 1/divisor of those that
+have come to the rung goes on at once, any other is stopped for good. By promotion: any other is parked, and goes on
+later if it turns out to be among them.
+"""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from typing import Any
 
-from searching import entries
-from searching.entries import AT, METRIC, NUMBER, OUTCOME
 from searching.events import Judgment, Operation, Park, Promote, Stop
 from searching.halving import stops_once
-from searching.standings import Outcome, Standing
-from searching.state import BRACKET, RUNG, STANDING, TIME, State, request_id_of
+from searching.state import BRACKET, RUNG, STANDING, TIME, Outcome, Standing, State, request_id_of
+
+#: places in the list of an entry
+METRIC, NUMBER, AT, OUTCOME = range(4)
 
 
 def judge(state: State, number: int, metric: float, at: float | None) -> list[Operation]:
@@ -27,7 +33,7 @@ def give_up(state: State, number: int, at: float | None) -> list[Operation]:
     """A trial that ended early, and not well, counts as the worst of the rung it was on the way to."""
     trial = state["trials"][number]
     rung = state["brackets"][trial[BRACKET]]["rungs"][trial[RUNG]]
-    entries.enter(rung, number, math.inf, at, Outcome.GAVE_UP)
+    _enter(rung, number, math.inf, at, Outcome.GAVE_UP)
     return _promote_next(state, trial[BRACKET], trial[RUNG], at)
 
 
@@ -38,14 +44,14 @@ def left(state: State, number: int, end: Standing, at: float | None) -> None:
     """
     trial = state["trials"][number]
     rung = state["brackets"][trial[BRACKET]]["rungs"][trial[RUNG] - 1]
-    place = entries.place_of(rung, number)
+    place = _place_of(rung, number)
     if place is None or rung["entries"][place][OUTCOME] != Outcome.WAITING:
         return
     if end == Standing.COMPLETED:
         _decide(rung["entries"][place], Outcome.FINISHED, at)
     else:
         del rung["entries"][place]
-        entries.enter(rung, number, math.inf, at, Outcome.GAVE_UP)
+        _enter(rung, number, math.inf, at, Outcome.GAVE_UP)
 
 
 def withdraw(state: State, number: int, at: float | None) -> list[Operation]:
@@ -57,7 +63,7 @@ def withdraw(state: State, number: int, at: float | None) -> list[Operation]:
     operations: list[Operation] = []
     for level in range(trial[RUNG]):
         rung = state["brackets"][trial[BRACKET]]["rungs"][level]
-        place = entries.place_of(rung, number)
+        place = _place_of(rung, number)
         if place is not None:
             del rung["entries"][place]
             operations += _promote_next(state, trial[BRACKET], level, at)
@@ -91,9 +97,9 @@ def _arrive(state: State, number: int, metric: float, at: float | None) -> list[
     index, level = trial[BRACKET], trial[RUNG]
     bracket = state["brackets"][index]
     rung = bracket["rungs"][level]
-    place = entries.enter(rung, number, metric, at, Outcome.WAITING)
+    place = _enter(rung, number, metric, at, Outcome.WAITING)
     trial[RUNG] += 1
-    is_kept = place < entries.keeps(rung, _divisor(state), by_stopping=by_stopping)
+    is_kept = place < _keeps(state, rung)
     outcome = Outcome.PROMOTED if is_kept else Outcome.STOPPED if by_stopping else Outcome.WAITING
     if trial[RUNG] == len(bracket["rungs"]):
         outcome = Outcome.FINISHED
@@ -114,7 +120,7 @@ def _promote_next(state: State, index: int, level: int, at: float | None) -> lis
     rung = bracket["rungs"][level]
     if stops_once(state["searcher"]) or level + 1 == len(bracket["rungs"]):
         return []
-    place = entries.next_to_promote(rung, _divisor(state))
+    place = _next_to_promote(state, rung)
     if place is None:
         return []
     entry = rung["entries"][place]
@@ -127,7 +133,7 @@ def _promote_next(state: State, index: int, level: int, at: float | None) -> lis
 def _judgment(state: State, index: int, level: int, place: int) -> Judgment:
     bracket = state["brackets"][index]
     rung = bracket["rungs"][level]
-    metric, by_stopping = rung["entries"][place][METRIC], stops_once(state["searcher"])
+    metric = rung["entries"][place][METRIC]
     return Judgment(
         outcome=Outcome(rung["entries"][place][OUTCOME]),
         bracket=index,
@@ -136,9 +142,7 @@ def _judgment(state: State, index: int, level: int, place: int) -> Judgment:
         metric=reported(state, metric),
         place=place + 1,
         among=len(rung["entries"]),
-        keeps=0
-        if level + 1 == len(bracket["rungs"])
-        else entries.keeps(rung, _divisor(state), by_stopping=by_stopping),
+        keeps=0 if level + 1 == len(bracket["rungs"]) else _keeps(state, rung),
     )
 
 
@@ -153,5 +157,37 @@ def _decide(entry: list[Any], outcome: Outcome, at: float | None) -> None:
     entry[OUTCOME], entry[AT] = outcome.value, at
 
 
-def _divisor(state: State) -> float:
-    return float(state["searcher"]["divisor"])
+def _enter(rung: dict[str, Any], number: int, metric: float, at: float | None, outcome: Outcome) -> int:
+    """Insert by metric (smaller is better), behind equals; the place from 0. Infinity and NaN become null, last."""
+    entries = rung["entries"]
+    is_worst = math.isinf(metric) or math.isnan(metric)
+    place = len(entries) if is_worst else bisect_right(entries, metric, key=_rank)
+    entries.insert(place, [None if is_worst else metric, number, at, outcome.value])
+    return place
+
+
+def _keeps(state: State, rung: dict[str, Any]) -> int:
+    """How many of those that came here go on; where the others are stopped for good, the first is let on."""
+    share = int(len(rung["entries"]) / float(state["searcher"]["divisor"]))
+    return max(1, share) if stops_once(state["searcher"]) else share
+
+
+def _next_to_promote(state: State, rung: dict[str, Any]) -> int | None:
+    """Place of the one that waits and is among the best by now, where those that were not are parked.
+
+    Whenever a trial comes, at most one more may go on: the one at the new end of those that are kept, for all
+    before it went on when they could.
+    """
+    place = _keeps(state, rung) - 1
+    if place >= 0 and rung["entries"][place][OUTCOME] == Outcome.WAITING:
+        return place
+    return None
+
+
+def _place_of(rung: dict[str, Any], number: int) -> int | None:
+    """Where trial `number` stands in the rung."""
+    return next((place for place, entry in enumerate(rung["entries"]) if entry[NUMBER] == number), None)
+
+
+def _rank(entry: list[Any]) -> float:
+    return math.inf if entry[METRIC] is None else float(entry[METRIC])

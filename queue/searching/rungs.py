@@ -6,11 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from searching.entries import AT, METRIC, NUMBER, OUTCOME
 from searching.halving import kept_share
-from searching.judging import reported
-from searching.standings import Outcome, Standing
-from searching.state import RUNG, STANDING, State, request_id_of, upgraded
+from searching.judging import AT, METRIC, NUMBER, OUTCOME, reported
+from searching.state import RUNG, STANDING, Outcome, Standing, State, request_id_of, upgraded
 
 
 @dataclass(frozen=True, slots=True)

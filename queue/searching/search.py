@@ -13,9 +13,9 @@ from typing import Any
 
 from searching import custom, halving, hyperparameters, judging
 from searching.drawing import ID_BITS, draws_of_trial
-from searching.errors import BadSearch
 from searching.events import (
     Again,
+    BadSearch,
     Create,
     Event,
     Operation,
@@ -23,12 +23,13 @@ from searching.events import (
     TrialExited,
     ValidationReported,
 )
-from searching.standings import LOST, Standing
 from searching.state import (
     BRACKET,
+    LOST,
     RUNG,
     STANDING,
     TIME,
+    Standing,
     State,
     empty,
     number_of,

@@ -27,8 +27,7 @@ from searching.events import (
     ValidationReported,
 )
 from searching.rungs import Bracket, tree
-from searching.standings import Standing
-from searching.state import BRACKET, RUNG, STANDING, State, number_of
+from searching.state import BRACKET, RUNG, STANDING, Standing, State, number_of
 
 #: (hyperparameters, units trained) -> the searcher's metric
 Metric = Callable[[dict[str, Any], int], float]

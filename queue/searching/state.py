@@ -14,16 +14,47 @@
 from __future__ import annotations
 
 from collections import Counter
+from enum import StrEnum
 from typing import Any
 
 from searching.drawing import number_in, request_id
-from searching.standings import LOST, Outcome, Standing
 
 State = dict[str, Any]
 
 VERSION = 2
 #: places in the list of a trial
 BRACKET, RUNG, TIME, STANDING = range(4)
+
+
+class Standing(StrEnum):
+    """Where a trial stands."""
+
+    AGAIN = "again"  #: ended once, is to run again as soon as there is room
+    ON = "on"
+    PARKED = "parked"  #: at a rung, without slots, until it is promoted or the rung is closed
+    STOPPING = "stopping"  #: told to stop; it counts as completed whatever its end is
+    COMPLETED = "completed"
+    CANCELED = "canceled"
+    ERRORED = "errored"
+    INVALID_HP = "invalid_hp"
+
+
+class Outcome(StrEnum):
+    """What became of a trial at a rung. `PROMOTED`: goes on to the next rung, or went on.
+
+    `GAVE_UP`: ended before it got there, or was parked there when it failed or was killed; counts as the worst.
+    """
+
+    PROMOTED = "promoted"
+    STOPPED = "stopped"
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    GAVE_UP = "gave up"
+
+
+#: ends that are no good ones; how far such a trial came still counts as progress
+LOST = frozenset({Standing.CANCELED, Standing.ERRORED})
 _ENDS = (Standing.COMPLETED, Standing.CANCELED, Standing.ERRORED, Standing.INVALID_HP)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from experiments.models import Experiment
 from experiments.states import TrialState
 from searching.rungs import Bracket, Rung, RungEntry
-from searching.standings import Outcome
+from searching.state import Outcome
 from shown import words
 from shown.hparams import named
 from shown.search import progress

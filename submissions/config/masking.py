@@ -11,12 +11,13 @@ from trainmaster import yamltext
 
 MASK = "********"
 Path = tuple[str | int, ...]
-_STORAGE = ("access_key", "secret_key", "connection_string", "credential")
+#: of a storage section
+STORAGE_SECRETS = ("access_key", "secret_key", "connection_string", "credential")
 #: fields that are secret wherever they stand in these sections
 _FIELDS = {
     "registry_auth": ("password", "auth", "identitytoken", "registrytoken"),
-    "checkpoint_storage": _STORAGE,
-    "tensorboard_storage": _STORAGE,
+    "checkpoint_storage": STORAGE_SECRETS,
+    "tensorboard_storage": STORAGE_SECRETS,
 }
 #: sections whose fields users name: what is secret there only its name says
 _FREE = ("data", "integrations", "pachyderm", "security")

@@ -11,26 +11,22 @@ Json = dict[str, Any]
 TAGS = ("name", "type")
 
 
-class Order:
-    """The order of fields in configs that a JSON Schema describes: in each section as the schema has them.
+def in_order(config: Json, schema: Callable[[], Json]) -> Json:
+    """The values in the order of the schema that the function returns: in each section as the schema has them.
 
-    Names that users choose (of hyperparameters, of data) follow by the alphabet.
+    Names that users choose (of hyperparameters, of data) follow by the alphabet. Fields that the schema does not know
+    are kept.
     """
-
-    def __init__(self, schema: Json) -> None:
-        defs = schema.get("$defs", {})
-        self._whole = _Place(_resolved(schema, defs), defs)
-
-    def of(self, config: Json) -> Json:
-        """Return the values in the schema's order; fields that the schema does not know are kept."""
-        found: Json = _ordered(config, self._whole)
-        return found
+    found: Json = _ordered(config, _whole(schema))
+    return found
 
 
 @cache
-def order_of(schema: Callable[[], Json]) -> Order:
-    """The order of the schema that the function returns, worked out once."""
-    return Order(schema())
+def _whole(schema: Callable[[], Json]) -> _Place:
+    """What the schema says, worked out once."""
+    node = schema()
+    defs = node.get("$defs", {})
+    return _Place(_resolved(node, defs), defs)
 
 
 class _Place:

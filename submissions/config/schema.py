@@ -13,14 +13,10 @@ Json = dict[str, Any]
 _DRAFT = "http://json-schema.org/draft-07/schema#"
 
 
-def of_model(
-    model: type[BaseModel], *, title: str, description: str, required: list[str] | None = None
-) -> Json:
-    """The schema of a whole config; `required`: the fields that it needs, as the models say it if None."""
-    found = _plain(model.model_json_schema())
-    if required is not None:
-        found["required"] = required
-    return {**found, "$schema": _DRAFT, "title": title, "description": description}
+def of_model(model: type[BaseModel], *, title: str, description: str, required: list[str]) -> Json:
+    """The schema of a whole config; `required`: the fields that it needs."""
+    about = {"required": required, "$schema": _DRAFT, "title": title, "description": description}
+    return {**_plain(model.model_json_schema()), **about}
 
 
 def of_part(schema: Json) -> Json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
@@ -36,6 +36,12 @@ def leading(*names: str) -> Callable[[dict[str, Any]], None]:
         schema["properties"] = {**{name: fields[name] for name in names}, **fields}
 
     return reorder
+
+
+def kinds_of(union: Any, tag: str) -> dict[str, type[Section]]:
+    """The members of a tagged union by the name that tells each from the others."""
+    members = get_args(get_args(union)[0])
+    return {get_args(each.model_fields[tag].annotation)[0]: each for each in members}
 
 
 def whole(value: Any) -> Any:

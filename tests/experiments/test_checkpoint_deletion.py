@@ -244,7 +244,7 @@ def test_after_the_latest_was_deleted_the_next_one_is(trial: Trial) -> None:
 def test_files_that_are_about_to_go_are_not_found_again(trial: Trial) -> None:
     row = trial.checkpoints.get(steps_completed=10)
     checkpoint_deletion.remove_files([row.pk], ["opt/*"], actor="user:ada")
-    checkpoint_deletion.found_there(row.pk, stored_files.listing(row))
+    checkpoint_deletion.found_there(row.pk, stored_files.store_of(row).listing())
     row.refresh_from_db()
     assert (row.resources, row.size_bytes) == ({"model.pt": 7}, 7)
 

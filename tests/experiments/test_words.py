@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 
-from experiments import words
+from experiments import filters
 from experiments.models import Experiment
 from tests.rig.world import submit_experiment
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.django_db
 
 
 def found(text: str, number: int = 0) -> set[str]:
-    return set(words.containing(Experiment.objects.all(), text, number).values_list("name", flat=True))
+    return set(filters.containing(Experiment.objects.all(), text, number).values_list("name", flat=True))
 
 
 @pytest.fixture(autouse=True)
@@ -43,5 +43,5 @@ def test_an_index_finds_rare_words() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL enable_seqscan = off")
         cursor.execute("SET LOCAL enable_indexscan = off")
-    plan = words.containing(Experiment.objects.all(), "digits", 7).order_by().explain()
+    plan = filters.containing(Experiment.objects.all(), "digits", 7).order_by().explain()
     assert "experiments_by_trigram" in plan

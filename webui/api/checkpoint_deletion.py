@@ -157,7 +157,7 @@ def _refresh(row: Checkpoint) -> None:
     if row.state not in USABLE:
         return
     try:
-        there = stored_files.listing(row)
+        there = stored_files.store_of(row).listing()
     except OSError as error:
         raise Conflict(str(error)) from error
     if not there:

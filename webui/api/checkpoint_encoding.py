@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet
 from pydantic import Field
 from rest_framework import serializers
 
-from experiments import checkpoint_metrics
+from experiments import metric_reports
 from experiments.config import masked
 from experiments.models import Checkpoint, Experiment
 from metrics import reported
@@ -114,7 +114,7 @@ def _page(rows: QuerySet[Checkpoint] | list[Checkpoint], query: Json) -> Checkpo
 
 def _by_metric(rows: QuerySet[Checkpoint], metric: str, downwards: bool) -> list[Checkpoint]:
     found = list(rows.order_by("reported_at"))
-    values = checkpoint_metrics.of_trials({row.trial_id for row in found}, metric)
+    values = metric_reports.validations_of({row.trial_id for row in found}, metric)
     sign = -1 if downwards else 1
 
     def place(row: Checkpoint) -> tuple[bool, float]:

@@ -77,10 +77,10 @@ async def file(
 ) -> HttpResponseBase:
     """One file, whole or by Range; redirects to the storage if it serves the file itself."""
     checkpoint = await reading(_find, who, checkpoint_uuid)
-    files = await _asked(checkpoint, lambda: stored_files.listing(checkpoint))
+    files = await _asked(checkpoint, lambda: stored_files.store_of(checkpoint).listing())
     if path not in files:
         raise Missing(f"checkpoint {checkpoint_uuid} has no file {path!r}")
-    if url := await _asked(checkpoint, lambda: stored_files.signed_url(checkpoint, path)):
+    if url := await _asked(checkpoint, lambda: stored_files.store_of(checkpoint).signed_url(path)):
         return HttpResponseRedirect(url, headers={"Cache-Control": "no-store"})
     part = _part(request, files[path])
     if part is None:
@@ -95,7 +95,7 @@ async def whole(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID
     """All its files as an archive: `?format=tar.gz` (default), `tar` or `zip`, or by the Accept header."""
     kind = _format(request)
     checkpoint = await reading(_find, who, checkpoint_uuid)
-    files = await _asked(checkpoint, lambda: stored_files.listing(checkpoint))
+    files = await _asked(checkpoint, lambda: stored_files.store_of(checkpoint).listing())
     if not files:
         raise Missing(f"none of the files of checkpoint {checkpoint_uuid} is in its storage")
     return as_file(archive(checkpoint, files, kind), f"{checkpoint_uuid}.{kind}", FORMATS[kind])
@@ -118,8 +118,9 @@ def _find(who: Principal, checkpoint_uuid: uuid.UUID) -> Checkpoint:
 
 
 def _with_urls(checkpoint: Checkpoint) -> tuple[dict[str, int], dict[str, str | None]]:
-    files = stored_files.listing(checkpoint)
-    return files, {path: stored_files.signed_url(checkpoint, path) for path in files}
+    store = stored_files.store_of(checkpoint)
+    files = store.listing()
+    return files, {path: store.signed_url(path) for path in files}
 
 
 async def _asked(checkpoint: Checkpoint, function: Callable[[], R]) -> R:

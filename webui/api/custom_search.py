@@ -14,7 +14,7 @@ from pydantic import Field
 
 from accounts import rights
 from accounts.models import User
-from experiments import custom_search
+from experiments import search
 from experiments.models import Experiment
 from searching import BadSearch
 from searching.custom import Wanted
@@ -88,12 +88,12 @@ def _own(who: Principal, experiment_id: int, *, changes: bool) -> None:
 
 
 def _events(experiment_id: int) -> list[dict[str, Any]] | None:
-    return custom_search.events_of(experiment_id) or None
+    return search.custom_events(experiment_id) or None
 
 
 def _operate(experiment_id: int, wanted: list[Wanted], event_id: int, actor: str) -> None:
     try:
-        custom_search.operate(experiment_id, wanted, event_id, actor=actor)
+        search.operate(experiment_id, wanted, event_id, actor=actor)
     except BadSearch as error:
         raise BadRequest(str(error)) from error
 

@@ -50,7 +50,7 @@ class ModelDef(ApiView):
     """The context folder as tar.gz, in base64."""
 
     def get(self, request: Request, experiment_id: int) -> ModelDefAnswer:
-        archive = contexts.targz(_experiment(experiment_id).context)
+        archive = bytes(_experiment(experiment_id).context.archive)
         return ModelDefAnswer(b64_tgz=base64.b64encode(archive).decode())
 
 

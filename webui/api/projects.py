@@ -174,7 +174,7 @@ class ProjectArchive(ApiView):
     archived = True
 
     def post(self, request: Request, project_id: int) -> None:
-        places.archive(person(request), find(project_id), self.archived)
+        places.change(person(request), find(project_id), {"archived": self.archived})
 
 
 class ProjectMove(ApiView):

@@ -126,7 +126,7 @@ class WorkspaceArchive(ApiView):
     archived = True
 
     def post(self, request: Request, workspace_id: int) -> None:
-        places.archive(person(request), find(workspace_id), self.archived)
+        places.change(person(request), find(workspace_id), {"archived": self.archived})
 
 
 class AvailablePools(ApiView):

@@ -41,7 +41,7 @@ async def stepped(checkpoint: Checkpoint, parts: Generator[bytes]) -> AsyncItera
 
 
 def _blocks(checkpoint: Checkpoint, path: str, first: int, count: int) -> Generator[bytes]:
-    with stored_files.open_file(checkpoint, path, first) as file:
+    with stored_files.store_of(checkpoint).open_file(path, first) as file:
         while count:
             block = file.read(min(BLOCK_BYTES, count))
             if not block:

@@ -128,7 +128,7 @@ async def get_file(request: Request) -> Response:
     sha256 = checkpoint.digests.get(path)
     headers = {DIGEST_HEADER: sha256, "ETag": f'"{sha256}"'} if sha256 else {}
     if s3_stores.is_signed(checkpoint.storage):
-        url = await on_storage(checkpoint, lambda: stored_files.signed_url(checkpoint, path))
+        url = await on_storage(checkpoint, lambda: stored_files.store_of(checkpoint).signed_url(path))
         return RedirectResponse(str(url), 307, {**headers, "Cache-Control": "no-store"})
     if not await on_files(target.is_file):
         raise RefusedRequest(404, f"Checkpoint {checkpoint_uuid} has no file {path!r} on the server.")
@@ -160,7 +160,7 @@ async def complete(request: Request) -> Response:
 
 async def _listing(checkpoint: Checkpoint) -> dict[str, int]:
     try:
-        return await on_storage(checkpoint, lambda: stored_files.listing(checkpoint))
+        return await on_storage(checkpoint, lambda: stored_files.store_of(checkpoint).listing())
     except OSError as error:
         raise RefusedRequest(503, str(error), retry_after=5) from error
 

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import BinaryIO
 
-from experiments import stored_folders
+from experiments import stored_files
 from webui.runner_api import limits
 from webui.runner_api.answers import RefusedRequest
 
@@ -22,7 +22,7 @@ _HASHES_MAX = 256
 
 def place(checkpoint_uuid: uuid.UUID, path: str) -> Path:
     """Where the checkpoint's file of this relative path lies. Raises RefusedRequest (400)."""
-    return stored_folders.own_root().joinpath(str(checkpoint_uuid), *names_of(path))
+    return stored_files.own_root().joinpath(str(checkpoint_uuid), *names_of(path))
 
 
 def names_of(path: str) -> list[str]:
@@ -41,7 +41,7 @@ class Incoming:
     """One file that arrives. `keep` puts it in its place; else nothing stays. Blocking: use a thread."""
 
     def __init__(self) -> None:
-        aside = stored_folders.incoming()
+        aside = stored_files.incoming()
         aside.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._descriptor, name = tempfile.mkstemp(dir=aside)  # readable by the server's account alone
         self._path = Path(name)
@@ -98,7 +98,7 @@ def has(target: Path, size: int) -> bool:
 
 def require_space(size: int) -> None:
     """Raises RefusedRequest (507) unless so many bytes are free where checkpoints are kept."""
-    base = stored_folders.own_root()
+    base = stored_files.own_root()
     base.mkdir(parents=True, exist_ok=True, mode=0o700)
     if size > shutil.disk_usage(base).free:
         raise RefusedRequest(
@@ -200,7 +200,7 @@ class GrowingFile:
 
 def where(checkpoint_uuid: uuid.UUID, path: str) -> Path:
     name = hashlib.sha256(path.encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    return stored_folders.incoming() / f"{checkpoint_uuid}.{name}"
+    return stored_files.incoming() / f"{checkpoint_uuid}.{name}"
 
 
 def arrived(checkpoint_uuid: uuid.UUID, path: str) -> int:

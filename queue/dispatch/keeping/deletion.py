@@ -131,7 +131,7 @@ def delete_files(checkpoint: Checkpoint, paths: Collection[str] | None = None) -
     Raises an OSError whose sentence says why they are still there. Never inside a transaction.
     """
     try:
-        stored_files.delete(checkpoint, paths)
+        stored_files.store_of(checkpoint).delete(paths)
         return
     except NotHere as error:
         allocation = Allocation.objects.select_related("pool").filter(pk=checkpoint.allocation_id).first()

@@ -100,12 +100,12 @@ def test_a_file_that_comes_in_parts_goes_on_where_it_stopped(
     checkpoint.refresh_from_db()
     assert checkpoint.state == CheckpointState.COMPLETED and checkpoint.digests == {"model.pt": SHA256}
     assert list((web.data_dir / "checkpoints" / ".incoming").iterdir()) == []
-    assert stored_files.listing(checkpoint) == {"model.pt": len(MODEL)}
-    with stored_files.open_file(checkpoint, "model.pt", 100) as file:
+    assert stored_files.store_of(checkpoint).listing() == {"model.pt": len(MODEL)}
+    with stored_files.store_of(checkpoint).open_file("model.pt", 100) as file:
         assert file.read() == MODEL[100:]
-    stored_files.delete(checkpoint, ["model.pt", "folder/"])
-    assert stored_files.listing(checkpoint) == {}
-    stored_files.delete(checkpoint)
+    stored_files.store_of(checkpoint).delete(["model.pt", "folder/"])
+    assert stored_files.store_of(checkpoint).listing() == {}
+    stored_files.store_of(checkpoint).delete()
     assert not (web.data_dir / "checkpoints" / str(checkpoint.pk)).exists()
 
 
@@ -236,11 +236,11 @@ def test_a_host_without_keys_brings_files_to_s3_and_back(
     assert httpx.get(where.headers["location"], headers={"Range": "bytes=5-"}).content == MODEL[5:]
     in_s3.refresh_from_db()
     assert in_s3.state == CheckpointState.COMPLETED and in_s3.digests["deep/large.bin"] == sha256
-    with stored_files.open_file(in_s3, "model.pt", 7) as file:
+    with stored_files.store_of(in_s3).open_file("model.pt", 7) as file:
         assert file.read() == MODEL[7:]
-    stored_files.delete(in_s3, ["model.pt"])
+    stored_files.store_of(in_s3).delete(["model.pt"])
     assert bucket.names() == [f"team/a/{in_s3.pk}/deep/large.bin"]
-    stored_files.delete(in_s3)
+    stored_files.store_of(in_s3).delete()
     assert bucket.names() == []
     with pytest.raises(FileNotFoundError):
-        stored_files.open_file(in_s3, "model.pt")
+        stored_files.store_of(in_s3).open_file("model.pt")

@@ -16,7 +16,7 @@ from django.template.loader import render_to_string
 
 from accounts import rights
 from accounts.refusals import Refusal
-from experiments import drafts, from_trial, places, submit
+from experiments import drafts, places, submit
 from experiments.config import masked_text
 from experiments.config.reading import SUBJECT
 from experiments.models import Checkpoint, Experiment, Template
@@ -169,7 +169,7 @@ def _config(request: HttpRequest, parent: Experiment) -> str:
     source, config = _source(request.GET.get("checkpoint", "")), read_yaml(parent.original_config, SUBJECT)
     trial = parent.trials.filter(pk=as_id(request.GET.get("hparams", ""))).first()
     if trial is not None:
-        config = from_trial.config_of(config, trial)
+        config = drafts.of_trial(config, trial)
         if source is not None:
             config["description"] = f"Continuation of trial {trial.pk}, experiment {parent.pk}"
     elif source is None:

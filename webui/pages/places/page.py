@@ -231,7 +231,7 @@ def act(request: HttpRequest, kind: str, place_id: int, action: str) -> HttpResp
             return redirect(above)
         if action not in {"archive", "unarchive"}:
             raise Http404(f"There is no action {action}.")
-        places.archive(user_of(request), found, action == "archive")
+        places.change(user_of(request), found, {"archived": action == "archive"})
     except Refusal as refusal:
         messages.error(request, f"Nothing was changed: {refusal}")
     return redirect(f"/{kind}/{place_id}")
