@@ -1,5 +1,5 @@
 """The form in which timings are stored: frames one behind the other, one for each record of a rank, as they came in or
-all together in zstd (metrics.timing_merging). Pure.
+all together in zstd (`metrics.timing_store.merge_due`). Pure.
 
 A frame is its size, the size of its names, both times (float64), both steps (int64), the names as JSON
 `[timings, counts]`, then float32: six for each timing (FIELDS), one for each count. Names of a training hardly ever
