@@ -12,7 +12,7 @@ from jobs.states import NOT_THE_CODES_FAULT, AllocationState, MemberState, Reaso
 from logs.alerts import alert_of
 from logs.levels import Level
 from logs.log_labels import match_of
-from trainmaster.quantities import duration
+from trainmaster.quantities import counted, duration
 
 _SIGKILL = 9
 _WISHES = {
@@ -99,7 +99,7 @@ def _hosts(detail: dict[str, Any]) -> str:
     hosts = [str(name) for name in detail.get("hosts", [])]
     slots = list(detail.get("slots", []))
     slots += [0] * (len(hosts) - len(slots))
-    named = [f"{host} ({_count(number, 'slot')})" for host, number in zip(hosts, slots, strict=False)]
+    named = [f"{host} ({counted(number, 'slot')})" for host, number in zip(hosts, slots, strict=False)]
     return ", ".join(named) or "no host"
 
 
@@ -182,10 +182,6 @@ def _of_task(event: Event) -> Sentence | None:
         why = "" if event.reason == Reason.COMPLETED else f": {label(event.reason)}"
         return Sentence(level, f"The task has ended{why}.")
     return None
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def stop_told(allocation: Allocation, reason: Reason) -> dict[str, str] | None:
