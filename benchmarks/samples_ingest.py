@@ -130,25 +130,25 @@ def afterwards() -> Afterwards:
     """Some hours of one host, written and merged as it would have been, and read as a chart does."""
     from django.db import connection
 
-    from metrics import sample_intake, sample_merging, samples
+    from metrics import sample_store, samples
     from tests.rig.rows import make_gang
 
     member = make_gang()[0]
     task_id, gpus = member.allocation.task_id, [f"GPU-{gpu:032x}" for gpu in range(GPUS)]
-    end = time.time() // sample_merging.BLOCK_SECONDS * sample_merging.BLOCK_SECONDS
+    end = time.time() // sample_store.BLOCK_SECONDS * sample_store.BLOCK_SECONDS
     blocks = HOURS * 4
     made = [json.loads(record(gpus, 0.0)) for _ in range(40)]
     merging = []
     shipped = 0.0
     for block in range(blocks):
-        start = end - (blocks - block) * sample_merging.BLOCK_SECONDS
-        for part in range(sample_merging.BLOCK_SECONDS // RECORD_SECONDS):
+        start = end - (blocks - block) * sample_store.BLOCK_SECONDS
+        for part in range(sample_store.BLOCK_SECONDS // RECORD_SECONDS):
             times = [start + part * RECORD_SECONDS + second for second in range(RECORD_SECONDS)]
-            sample_intake.store(task_id, member.host.pk, "h", [{**random.choice(made), "t": times}])
+            sample_store.store(task_id, member.host.pk, "h", [{**random.choice(made), "t": times}])
         if block == 0:
-            shipped = _bytes(connection, task_id, 0) / (sample_merging.BLOCK_SECONDS // RECORD_SECONDS)
+            shipped = _bytes(connection, task_id, 0) / (sample_store.BLOCK_SECONDS // RECORD_SECONDS)
         begin = time.process_time()
-        sample_merging.merge(task_id, member.host.pk, start)
+        sample_store.merge(task_id, member.host.pk, start)
         merging.append(1000 * (time.process_time() - begin))
 
     def took(seconds: float) -> float:

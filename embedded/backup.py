@@ -26,7 +26,7 @@ from django.conf import settings
 from django.db import connection
 
 from dispatch.keeping import deletion
-from embedded import postgres_client
+from embedded import postgres
 from events.leases import alone
 
 FORMAT = 1
@@ -61,7 +61,7 @@ def write(target: Path) -> Made:
             os.fsync(file.fileno())
         os.link(scratch, target)  # unlike a rename it never takes the place of a file that was made meanwhile
         return Made(target.stat().st_size, count)
-    except postgres_client.Failed as error:
+    except postgres.Failed as error:
         raise CannotBackUp(str(error)) from error
     finally:
         Path(scratch).unlink(missing_ok=True)
@@ -87,7 +87,7 @@ def _contents(archive: tarfile.TarFile, beside: Path) -> int:
     """The database, then the files of the data folder; the number of these."""
     with tempfile.TemporaryDirectory(prefix=".trainmaster-dump-", dir=beside) as folder:
         dump = Path(folder, DUMP)
-        postgres_client.dump(settings.DATABASES["default"], dump)
+        postgres.dump(settings.DATABASES["default"], dump)
         archive.add(dump, DUMP, filter=_ours)
     return sum(_copy(archive, path, name) for path, name in _files())
 

@@ -1,8 +1,17 @@
-"""The demo on a running server: two hosts, one distributed training, its log in the terminal."""
+"""The demo on a running server: two hosts, one distributed training, its log in the terminal.
 
+The hosts are on this very machine: an sshd each, on loopback, with own keys and folders.
+"""
+
+from __future__ import annotations
+
+import getpass
 import json
 import os
 import re
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,9 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from embedded import demo_hosts
+import asyncssh
+from django.core.exceptions import ImproperlyConfigured
+
 from embedded.installation import ROOT, Server
-from embedded.supervise import CannotStart, Supervisor
+from embedded.supervise import CannotStart, ServerPart, Supervisor
 from trainmaster.client import Client
 
 EXAMPLE = ROOT / "examples" / "digits_ddp"
@@ -21,6 +32,11 @@ USER = "admin"
 HOSTS_LIMIT_SECONDS = 120.0
 PAUSE_LIMIT_SECONDS = 60.0
 ENDED = frozenset({"COMPLETED", "CANCELED", "ERROR"})
+HOST_NAMES = ("demo-1", "demo-2")
+SLOTS = 2
+FIRST_ADDRESS = 11  # 127.0.0.11: an address each, so that their ports cannot collide
+AUTHORIZED_KEYS = "authorized_keys"
+SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 @dataclass
@@ -30,12 +46,12 @@ class Demo:
     data: Path
     say: Callable[[str], None]
     experiment: int | None = None
-    hosts: list[demo_hosts.DemoHost] = field(default_factory=list)
+    hosts: list[DemoHost] = field(default_factory=list)
     server: Server = field(init=False)
 
     def wake_hosts(self, supervisor: Supervisor) -> None:
         """Start what an earlier start has added, before the server looks: it would take them for silent."""
-        self.hosts = demo_hosts.kept(self.data)
+        self.hosts = kept_hosts(self.data)
         _start(supervisor, self.hosts)
 
     def play(self, server: Server) -> int:
@@ -75,7 +91,7 @@ class Demo:
     def _add_hosts(self) -> None:
         known = {host["name"]: host for host in self.client.hosts()}
         if not self.hosts:
-            self.hosts = demo_hosts.make(self.data, self._local_ones(known))
+            self.hosts = make_hosts(self.data, self._local_ones(known))
             _start(self.server.supervisor, self.hosts)
         key = self.client.server_key()
         for host in self.hosts:
@@ -92,14 +108,14 @@ class Demo:
 
     def _local_ones(self, known: dict[str, Any]) -> bool:
         """Whether the hosts are local ones: as at the first start, whatever has been installed since."""
-        for name in demo_hosts.NAMES:
+        for name in HOST_NAMES:
             if name in known:
                 return bool(known[name]["transport"] == "local")
-        return demo_hosts.sshd_program() is None
+        return sshd_program() is None
 
     def _hosts_ready(self) -> bool:
         ready = True
-        for name in demo_hosts.NAMES:
+        for name in HOST_NAMES:
             host = self.client.host(name)
             if host["state"] in ("failed", "suspended", "lost"):
                 raise CannotStart(f"The demo's host {name} is {host['state']}: {host['stateReason']}")
@@ -108,7 +124,7 @@ class Demo:
 
     def _held(self) -> bool:
         """Whether our hosts still work for us."""
-        slots = [slot for name in demo_hosts.NAMES for slot in self.client.host(name)["slots"]]
+        slots = [slot for name in HOST_NAMES for slot in self.client.host(name)["slots"]]
         return any(slot["heldBy"] for slot in slots)
 
     # --- training -------------------------------------------------------------------------------------------
@@ -178,7 +194,7 @@ class Demo:
             raise CannotStart(f"Timed out after {limit_seconds:.0f} s waiting for {what}.")
 
 
-def _start(supervisor: Supervisor, hosts: list[demo_hosts.DemoHost]) -> None:
+def _start(supervisor: Supervisor, hosts: list[DemoHost]) -> None:
     """All at once, then wait for each."""
     own = [(host, host.sshd) for host in hosts if host.sshd is not None]
     for _, sshd in own:
@@ -187,15 +203,128 @@ def _start(supervisor: Supervisor, hosts: list[demo_hosts.DemoHost]) -> None:
         supervisor.wait_ready(sshd.name, host.answers, 20)
 
 
-def _wanted(host: demo_hosts.DemoHost) -> dict[str, Any]:
+def _wanted(host: DemoHost) -> dict[str, Any]:
     """The request that adds the host."""
     wanted = {
         "name": host.name,
         "python": sys.executable,
         "workdir": str(host.workdir),
-        "slots": demo_hosts.SLOTS,
+        "slots": SLOTS,
     }
     if host.sshd is None:
         return {**wanted, "transport": "local"}
     where = {"address": host.address, "port": host.port, "user": host.login, "hostKey": host.host_key}
     return {**wanted, **where, "transport": "ssh"}
+
+
+@dataclass(frozen=True)
+class DemoHost:
+    """One host. `sshd` is None for a local one, which needs no login."""
+
+    name: str
+    address: str
+    port: int
+    workdir: Path
+    login: str
+    host_key: str
+    sshd: ServerPart | None
+
+    def authorize(self, key: str) -> None:
+        """Let the holder of this public key in, and nobody else."""
+        (self.workdir.parent / AUTHORIZED_KEYS).write_text(key.strip() + "\n")
+
+    def answers(self) -> bool:
+        if self.sshd is None:
+            return True
+        try:
+            with socket.create_connection((self.address, self.port), timeout=1) as connection:
+                return connection.recv(4) == b"SSH-"
+        except OSError:
+            return False
+
+
+def sshd_program() -> str | None:
+    """An sshd may be run by absolute path only."""
+    return shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
+def kept_hosts(data: Path) -> list[DemoHost]:
+    """Both hosts with their sshd as an earlier start made them, which the server will look for; none otherwise."""
+    if sshd_program() is None or not all((home / "port").exists() for home in _homes(data)):
+        return []
+    return make_hosts(data, local=False)
+
+
+def make_hosts(data: Path, local: bool) -> list[DemoHost]:
+    """Both hosts, the same at every start: keys and ports are kept in the data folder."""
+    program = None if local else sshd_program()
+    if not local and program is None:
+        raise ImproperlyConfigured(
+            "The demo's hosts were added with their own sshd, but sshd is no longer installed. "
+            "Install openssh-server again."
+        )
+    return [_make(home, number, program) for number, home in enumerate(_homes(data))]
+
+
+def _homes(data: Path) -> list[Path]:
+    return [data / "demo" / name for name in HOST_NAMES]
+
+
+def _make(home: Path, number: int, program: str | None) -> DemoHost:
+    name, workdir = home.name, home / "work"
+    workdir.mkdir(parents=True, exist_ok=True)
+    if program is None:
+        return DemoHost(name, "", 0, workdir, "", "", None)
+    login, address = getpass.getuser(), f"127.0.0.{FIRST_ADDRESS + number}"
+    port, host_key = _port(home, address), _host_key(home)
+    lines = [
+        f"Port {port}",
+        f"ListenAddress {address}",
+        f"HostKey {home / 'host_key'}",
+        f"AuthorizedKeysFile {home / AUTHORIZED_KEYS}",
+        f"AllowUsers {login}",
+        f"SetEnv PATH={Path(sys.executable).parent}:{SYSTEM_PATH}",
+        "PidFile none",
+        "UsePAM no",
+        "StrictModes no",  # the data folder may lie below a folder that a group may write
+        "PasswordAuthentication no",
+        "KbdInteractiveAuthentication no",
+        "PermitRootLogin prohibit-password",
+        "UseDNS no",
+    ]
+    (home / "sshd_config").write_text("\n".join([*lines, ""]))
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # as its service would
+    sshd = ServerPart(
+        name, [program, "-D", "-e", "-f", str(home / "sshd_config")], on_parent_death=signal.SIGTERM
+    )
+    return DemoHost(name, address, port, workdir, login, host_key, sshd)
+
+
+def _host_key(home: Path) -> str:
+    """The public half, as a known_hosts line has it; the key is made at the first call."""
+    path = home / "host_key"
+    if not path.exists():
+        key = asyncssh.generate_private_key("ssh-ed25519")
+        scratch = home / "host_key.new"
+        scratch.touch(mode=0o600)
+        scratch.write_bytes(key.export_private_key())
+        scratch.rename(path)
+    return " ".join(asyncssh.read_private_key(path).export_public_key().decode().split()[:2])
+
+
+def _port(home: Path, address: str) -> int:
+    """The port of the first start, since the server has stored it; any free one at that first start."""
+    path = home / "port"
+    wanted = int(path.read_text()) if path.exists() else 0
+    with socket.socket() as attempt:
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            attempt.bind((address, wanted))
+        except OSError as error:
+            raise ImproperlyConfigured(
+                f"The demo's host {home.name} uses port {wanted} on {address}, which is already in use. "
+                f"Stop that process, or remove {home} and run `trainmaster host remove {home.name}`."
+            ) from error
+        path.write_text(str(attempt.getsockname()[1]))
+        return int(attempt.getsockname()[1])

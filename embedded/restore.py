@@ -21,7 +21,7 @@ from typing import Any
 import psycopg
 from django.core.exceptions import ImproperlyConfigured
 
-from embedded import account, backup, folder, lock, postgres, postgres_client, processes
+from embedded import account, backup, folder, lock, postgres, processes
 from webui import environment
 
 _ATTEMPTS = (
@@ -49,7 +49,7 @@ def read(source: Path, data: Path) -> dict[str, Any]:
             return about
     except (tarfile.TarError, EOFError) as error:
         raise CannotRestore(f"{source} is not a complete backup: {error}.") from error
-    except (postgres_client.Failed, ImproperlyConfigured, lock.Held) as error:
+    except (postgres.Failed, ImproperlyConfigured, lock.Held) as error:
         raise CannotRestore(str(error)) from error
 
 
@@ -83,7 +83,7 @@ def _restore(archive: tarfile.TarFile, data: Path) -> None:
             dump = Path(scratch, backup.DUMP)
             for member in archive:
                 _place(archive, member, data, dump)
-            postgres_client.load(database, dump)
+            postgres.load(database, dump)
         with _connected(database) as connection:
             connection.execute(_ATTEMPTS)
 

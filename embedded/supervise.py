@@ -1,4 +1,7 @@
-"""Children that are started in order, restarted when they die, and ended in reverse order."""
+"""Children that are started in order, restarted when they die, and ended in reverse order; with `up --dev`,
+also restarted when a source changes."""
+
+from __future__ import annotations
 
 import contextlib
 import math
@@ -15,7 +18,6 @@ from pathlib import Path
 from embedded import processes
 from embedded.account import Account
 from embedded.lock import Register
-from embedded.sources import Sources
 
 ENDS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 WAITED_FOR = ENDS | {signal.SIGCHLD}
@@ -27,6 +29,9 @@ LONGEST_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 60.0  # a child that lived this long starts anew with the first backoff
 SHOWN_LINES = 5
 FIRST_SIGN_SECONDS = 180.0  # a slow machine starts slowly
+SUFFIXES = (".py", ".html")
+#: No server loads these, or they are not sources.
+SKIPPED = frozenset({"benchmarks", "build", "data", "dist", "docs", "examples", "tests", "__pycache__"})
 
 
 class Stop(BaseException):
@@ -63,7 +68,7 @@ class ServerPart:
 @dataclass
 class _Child:
     part: ServerPart
-    process: "subprocess.Popen[bytes] | None" = None
+    process: subprocess.Popen[bytes] | None = None
     started_at: float = 0.0
     failures: int = 0
     restart_at: float = 0.0
@@ -83,7 +88,7 @@ class Supervisor:
         self._sources: Sources | None = None
         self._sources_checked_at = 0.0
 
-    def __enter__(self) -> "Supervisor":
+    def __enter__(self) -> Supervisor:
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR)
         return self
 
@@ -224,7 +229,7 @@ class Supervisor:
             child.failures = 0
             self._spawn(child)
 
-    def _plan_restart(self, child: _Child, process: "subprocess.Popen[bytes]", now: float) -> None:
+    def _plan_restart(self, child: _Child, process: subprocess.Popen[bytes], now: float) -> None:
         child.failures = 0 if now - child.started_at > STEADY_SECONDS else child.failures
         backoff = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**child.failures)
         backoff *= random.uniform(0.5, 1.5)
@@ -268,7 +273,7 @@ class Supervisor:
                 hurry = self._wait_end(process, 0 if hurry else part.stop_limit_seconds) or hurry
             self._register.remove(part.name)
 
-    def _wait_end(self, process: "subprocess.Popen[bytes]", limit_seconds: float) -> bool:
+    def _wait_end(self, process: subprocess.Popen[bytes], limit_seconds: float) -> bool:
         """Wait for the child, then kill it. Returns True when the user asked to hurry meanwhile."""
         hurry = False
         limit = time.monotonic() + limit_seconds
@@ -292,6 +297,28 @@ def _touched_at(sign: Path | None) -> float:
         return 0.0
 
 
-def _how(process: "subprocess.Popen[bytes]") -> str:
+def _how(process: subprocess.Popen[bytes]) -> str:
     code = process.returncode
     return f"was terminated by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+
+
+class Sources:
+    """Every file below a folder that a server's process loads once and keeps: Python code and templates."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._seen = self._times()
+
+    def changed(self) -> list[Path]:
+        """The files that were changed, added or removed since the last call, relative to the folder."""
+        former, self._seen = self._seen, self._times()
+        return sorted({path.relative_to(self._root) for path, _ in former.items() ^ self._seen.items()})
+
+    def _times(self) -> dict[Path, int]:
+        found = {}
+        for folder, below, names in os.walk(self._root):
+            below[:] = [name for name in below if name not in SKIPPED and not name.startswith(".")]
+            for path in (Path(folder, name) for name in names if name.endswith(SUFFIXES)):
+                with contextlib.suppress(FileNotFoundError):  # editors replace files by renaming
+                    found[path] = path.stat().st_mtime_ns
+        return found

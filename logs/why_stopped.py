@@ -13,7 +13,7 @@ from events.models import Event
 from jobs import exits
 from jobs.models import Allocation, Task
 from jobs.states import NEVER_STARTED, NOT_THE_CODES_FAULT, AllocationState, Reason, TaskState
-from logs import last_words, log_labels, stops, tracebacks
+from logs import last_words, log_labels, sentences, tracebacks
 from logs.last_words import LastWords
 from logs.log_labels import Match
 
@@ -81,11 +81,15 @@ def of_attempt(allocation: Allocation) -> Story:
     reason = Reason(allocation.exit_reason)
     members = list(allocation.members.select_related("host"))
     matches = log_labels.of_attempt(allocation)
-    told = stops.told(allocation, reason)
+    told = sentences.stop_told(allocation, reason)
     if told is not None:
         return Story(
             allocation.number,
-            [*stops.sentences(allocation, members, reason), *_policies(matches), *_what_follows(allocation)],
+            [
+                *sentences.stop_sentences(allocation, members, reason),
+                *_policies(matches),
+                *_what_follows(allocation),
+            ],
             host=members[0].host.name if len(members) == 1 else "",
             exit_code=allocation.exit_code,
             meaning=exits.meaning(allocation.exit_code, None),
@@ -142,7 +146,7 @@ def _headline(reason: Reason, detail: dict[str, Any], rank: int | None, host: st
     if detail.get("sentence"):
         return _sentence(f"{reason.label}{where}: {detail['sentence']}")
     if reason == Reason.HOST_LOST:
-        return stops.lost_host(host)
+        return sentences.lost_host(host)
     if rank is not None:
         return _sentence(f"rank {rank}{where} failed first: {meaning}")
     if reason in {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND}:
@@ -233,9 +237,9 @@ def _without_attempt(task: Task) -> Story:
     event = Event.objects.filter(kind=Event.Kind.TASK, subject=task.pk, to_state=TaskState.ENDED).last()
     if event is None:
         return Story()
-    user = stops.user_of(event.actor)
+    user = sentences.user_of(event.actor)
     stopped_by = {"user": user} if user else {}
-    said = _sentence(f"{stops.label(event.reason)}{stops.by(event.actor)} before it started")
+    said = _sentence(f"{sentences.label(event.reason)}{sentences.by(event.actor)} before it started")
     return Story(sentences=[said], stopped_by={**stopped_by, "reason": event.reason})
 
 

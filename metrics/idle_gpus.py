@@ -15,7 +15,7 @@ from metrics.models import SampleChunk
 from metrics.names import split
 from metrics.packing import Floats
 from metrics.sample_chunks import unpack
-from metrics.sample_merging import BLOCK_SECONDS
+from metrics.sample_store import BLOCK_SECONDS
 
 UTILIZATION = "gpu_util"
 

@@ -59,7 +59,7 @@ class SampleChunk(models.Model):
     """What one host measured over some time, all its columns, in the form of metrics.sample_chunks.
 
     A batch of a runner is a row; those of a quarter of an hour become two once it is over, one with every point
-    and one with minutes (metrics.sample_merging). A host that was removed keeps its samples under its name.
+    and one with minutes (metrics.sample_store). A host that was removed keeps its samples under its name.
     Without a task it is what dispatch asked of a host of which no run measures as much.
     """
 
@@ -94,7 +94,7 @@ class SampleChunk(models.Model):
 class TimingChunk(models.Model):
     """What one rank of a task timed for some time, in the form of metrics.timing_frames.
 
-    Written by metrics.timing_intake; once it is cold, metrics.timing_merging makes one row of many, whose intervals
+    Written by metrics.timing_store; once it is cold, the same module makes one row of many, whose intervals
     it joins when they are old.
     """
 
@@ -107,7 +107,7 @@ class TimingChunk(models.Model):
     task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="timing_chunks", db_index=False)
     rank = models.IntegerField()
     grain = models.SmallIntegerField(choices=Grain, default=Grain.SHIPPED)
-    #: of its (first) frames, whose ends lie in it: host clock, in units of timing_intake.CHUNK_SECONDS
+    #: of its (first) frames, whose ends lie in it: host clock, in units of timing_store.CHUNK_SECONDS
     slot = models.BigIntegerField()
     #: where the rank ran
     host = models.CharField(max_length=128)

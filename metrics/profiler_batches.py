@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jobs.models import Member
-from metrics import sample_intake, samples, timing_intake, timings
+from metrics import sample_store, samples, timing_store, timings
 from metrics.names import METRICS, RANK
 
 SYSTEM, TIMING, MISC = (f"PROFILER_METRIC_TYPE_{kind}" for kind in ("SYSTEM", "TIMING", "MISC"))
@@ -59,7 +59,7 @@ def store(task_id: str, batch: Batch) -> None:
         _store_samples(task_id, host, {"t": batch.times, "v": {column: values}})
         return
     points = zip(batch.values, batch.steps, batch.times, strict=True)
-    timing_intake.store(task_id, host, [_record(name, kind, *point) for point in points])
+    timing_store.store(task_id, host, [_record(name, kind, *point) for point in points])
 
 
 def _record(name: str, kind: str, value: float, step: int, at: float) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def _store_samples(task_id: str, host: str, record: Mapping[str, Any]) -> None:
     members = Member.objects.filter(allocation__task_id=task_id, host__name=host)
     known = members.values_list("host_id", flat=True).first()
     host_id = known or uuid.uuid5(uuid.NAMESPACE_DNS, host or "unknown")
-    sample_intake.store(task_id, host_id, host, [record])
+    sample_store.store(task_id, host_id, host, [record])
 
 
 def _hosts_in(values: Mapping[str, Any], at: float) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,5 +1,5 @@
 """The form in which timings are stored: frames one behind the other, one for each record of a rank, as they came in or
-all together in zstd (metrics.timing_merging). Pure.
+all together in zstd (`metrics.timing_store.merge_due`). Pure.
 
 A frame is its size, the size of its names, both times (float64), both steps (int64), the names as JSON
 `[timings, counts]`, then float32: six for each timing (FIELDS), one for each count. Names of a training hardly ever
@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import zstandard
 
+from metrics.sample_chunks import LARGEST_CHUNK_BYTES
+
 FIELDS = ("n", "sum", "min", "max", "p50", "p95")
 NAME_CHARACTERS = 128
 MOST_NAMES = 256
@@ -32,8 +34,6 @@ _LARGEST_RANK = 2**31 - 1
 _ZSTD_LEVEL = 3
 #: no frame starts so: it would be larger than any chunk
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-#: No chunk of ours comes near this; a damaged one must not take the process's memory.
-_LARGEST_CHUNK_BYTES = 512 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def content(data: bytes) -> bytes:
     """The frames of a chunk, whether it is compressed or not."""
     if not data.startswith(_ZSTD_MAGIC):
         return data
-    return zstandard.ZstdDecompressor().decompress(data, max_output_size=_LARGEST_CHUNK_BYTES)
+    return zstandard.ZstdDecompressor().decompress(data, max_output_size=LARGEST_CHUNK_BYTES)
 
 
 def unpack(data: bytes, known: Known) -> Iterator[Frames]:

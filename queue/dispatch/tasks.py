@@ -35,7 +35,7 @@ from hosts import admitting, pair_checks
 from hosts.models import Host
 from logs import merging
 from logs import store as log_store
-from metrics import sample_merging, timing_merging
+from metrics import sample_store, timing_store
 
 #: Of work that the beat asks for once a minute, messages that come sooner than this one after another are one.
 _MINUTELY = 30.0
@@ -87,9 +87,9 @@ def merge_samples() -> None:
     """Make chunks of samples and timings large, thin and remove old ones, a few seconds' worth of each."""
     with alone("merge_samples", every=settings.SAMPLE_MERGE_EVERY_SECONDS / 2) as mine:
         if mine is not None:
-            for merging_of in (sample_merging, timing_merging):
-                merging_of.merge_due(settings.SAMPLE_MERGE_SECONDS)
-                merging_of.remove_due(settings.SAMPLE_MERGE_SECONDS)
+            for store in (sample_store, timing_store):
+                store.merge_due(settings.SAMPLE_MERGE_SECONDS)
+                store.remove_due(settings.SAMPLE_MERGE_SECONDS)
 
 
 @shared_task(name="dispatch.tasks.ask_stacks")

@@ -8,7 +8,7 @@ import numpy as np
 from django.db.models import F, Func, JSONField
 
 from experiments.models import Experiment
-from metrics import hparam_charts, importance, learning_curves, parallel_chart, series
+from metrics import hparam_charts, learning_curves, parallel_chart, series
 from metrics.comparisons import Metric
 from metrics.hparam_axes import Axis, axes
 from metrics.sweep import Sweep
@@ -43,7 +43,7 @@ def figures(experiment: Experiment, view: SearchView, way: str) -> list[Figure]:
     if not varying or len(of) < 2:
         return []
     if way == "importance":
-        bars = importance.figure(of, varying)
+        bars = hparam_charts.importance_bars(of, varying)
         return [bars] if bars else []
     chosen = chosen_axes(varying, view, way)
     if way == "parallel":

@@ -12,7 +12,7 @@ from dispatch.watching import host_samples, probing
 from hosts.models import Host, Slot
 from jobs.models import SlotHold
 from jobs.states import MemberState
-from metrics import sample_merging, samples
+from metrics import sample_store, samples
 from metrics.models import SampleChunk
 from tests.dispatch.test_probing import ready_host, rest
 from tests.rig.rows import make_gang
@@ -83,10 +83,10 @@ def test_they_are_merged_read_and_forgotten_as_those_of_runs(settings: LazySetti
 
     for second in range(0, 900, 30):
         assert host_samples.store([(host.pk, host.name, answer(begin + second)), (host.pk, "x", {})]) == 1
-    assert sample_merging.merge_due(60, now=begin + 2000) == 28
+    assert sample_store.merge_due(60, now=begin + 2000) == 28
     (fine,) = samples.of_host(host.pk, first_time=begin, last_time=begin + 900)
     (coarse,) = samples.of_host(host.pk, first_time=begin, last_time=begin + 900, points=20)
     assert len(fine.times) == 30 and (fine.low == fine.high).all()
     assert len(coarse.times) == 15 and coarse.high.max() == 870
     settings.SAMPLE_POINTS_HOURS, settings.HOST_SAMPLE_RETENTION_DAYS = 1.0, 1.0
-    assert sample_merging.remove_due(60, now=begin + 90_000) == 2 and samples.of_host(host.pk) == []
+    assert sample_store.remove_due(60, now=begin + 90_000) == 2 and samples.of_host(host.pk) == []

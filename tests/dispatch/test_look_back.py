@@ -13,7 +13,7 @@ from hosts.models import Slot
 from jobs import held_slots
 from jobs.models import Member, PoolCount, SlotHold
 from jobs.states import MemberState
-from metrics import sample_intake
+from metrics import sample_store
 from tests.rig.rows import make_gang
 
 pytestmark = pytest.mark.django_db
@@ -35,7 +35,7 @@ def ship(member: Member, seconds: int, **percent: float) -> None:
     now = timezone.now().timestamp()
     for ago in range(seconds, 0, -10):
         record = {"t": [now - ago], "v": {f"gpu_util/{uuid}": [value] for uuid, value in percent.items()}}
-        sample_intake.store(member.allocation.task_id, member.host_id, "gpu1", [record])
+        sample_store.store(member.allocation.task_id, member.host_id, "gpu1", [record])
 
 
 def test_a_gpu_that_is_held_and_idle_is_marked_until_it_works_or_is_given_back() -> None:

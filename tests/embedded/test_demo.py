@@ -11,13 +11,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from embedded import demo_hosts, processes
+from embedded import demo, processes
 from tests.rig import pace, parts
 from tests.rig.server import ROOT, Server
 
 pytestmark = [
     pytest.mark.hosts,
-    pytest.mark.skipif(demo_hosts.sshd_program() is None, reason="needs sshd: install openssh-server"),
+    pytest.mark.skipif(demo.sshd_program() is None, reason="needs sshd: install openssh-server"),
 ]
 
 
@@ -49,10 +49,10 @@ def steps(server: Server) -> int:
 
 
 def test_the_hosts_of_an_earlier_start_are_known_before_the_server_is(tmp_path: Path) -> None:
-    assert demo_hosts.kept(tmp_path) == []
-    made = demo_hosts.make(tmp_path, local=False)
+    assert demo.kept_hosts(tmp_path) == []
+    made = demo.make_hosts(tmp_path, local=False)
     assert [host.name for host in made] == ["demo-1", "demo-2"]
-    assert demo_hosts.kept(tmp_path) == made
+    assert demo.kept_hosts(tmp_path) == made
 
 
 @pytest.mark.chaos  # a minute and a half

@@ -13,7 +13,7 @@ from hosts import registry
 from jobs import rank_ends, transitions
 from jobs.models import Member
 from jobs.states import AllocationState, Reason
-from logs import first_rank, store, why_stopped
+from logs import last_words, store, why_stopped
 from logs.lines import NO_RANK, NewLine, blocks_of
 from logs.why_stopped import Story
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment
@@ -301,10 +301,10 @@ def test_a_rank_that_fell_with_its_peer_is_not_the_first_even_if_it_was_recorded
     assert attempt.exit_detail["rank"] == 2
     attempt.exit_detail = early
     members = members_of(experiment)
-    found = first_rank.corrected(attempt, members)
+    found = last_words.corrected_exit(attempt, members)
     assert found is not None and found["rank"] == 2
     # where the log does not tell in time, the records' times do
-    assert first_rank.corrected(attempt, members, seconds=0) is None
+    assert last_words.corrected_exit(attempt, members, seconds=0) is None
 
 
 @pytest.mark.parametrize(

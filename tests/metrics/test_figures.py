@@ -21,7 +21,6 @@ from metrics import (
     comparisons,
     host_charts,
     hparam_charts,
-    importance,
     ingest,
     learning_curves,
     names,
@@ -75,7 +74,7 @@ def of_trials(trials: int) -> list[Figure]:
 def of_a_search() -> list[Figure]:
     tried = drawn(120)
     of, along = judged(tried), axes(SPECS, tried)
-    bars = importance.figure(of, along)
+    bars = hparam_charts.importance_bars(of, along)
     assert bars is not None
     brushed = {"lr": Bounds(1e-4, 1e-2), "net.kind": Bounds(among=frozenset({"a"}))}
     return [

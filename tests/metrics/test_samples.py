@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dispatch.passes import pool_pass
 from dispatch.runs import kinds, spec
 from experiments.models import Experiment
-from metrics import names, sample_intake, sample_merging, samples
+from metrics import names, sample_store, samples
 from metrics.models import SampleChunk
 from metrics.sample_chunks import Samples, by_minute, joined, pack, unpack
 from metrics.samples import SampleSeries
@@ -42,7 +42,7 @@ def host_with(*records: Record) -> tuple[str, uuid.UUID]:
 
 def ship(task_id: str, host_id: uuid.UUID, *records: Record) -> None:
     for one in records:
-        sample_intake.store(task_id, host_id, "gpu1", [json.loads(json.dumps(one))])
+        sample_store.store(task_id, host_id, "gpu1", [json.loads(json.dumps(one))])
 
 
 def only(found: list[SampleSeries]) -> SampleSeries:
@@ -151,29 +151,29 @@ def test_merged_samples_are_the_same_and_wide_windows_come_from_minutes(settings
     records[45]["v"]["cpu_util_simple"] = [0.0] * 4 + [99.0] + [0.0] * 5
     task_id, _ = host_with(*records)
     before = samples.of_task(task_id, points=900)
-    assert sample_merging.merge_due(60, now=BEGIN + 901) == 0, "its quarter of an hour is just over"
-    assert sample_merging.merge_due(60, now=BEGIN + 1000) == 88
+    assert sample_store.merge_due(60, now=BEGIN + 901) == 0, "its quarter of an hour is just over"
+    assert sample_store.merge_due(60, now=BEGIN + 1000) == 88
     assert sorted(SampleChunk.objects.values_list("grain", flat=True)) == [1, 2]
     for old, new in zip(before, samples.of_task(task_id, points=900), strict=True):
         assert np.array_equal(old.times, new.times) and np.array_equal(old.mean, new.mean)
     wide = samples.of_task(task_id, ["cpu_util_simple"], first_time=BEGIN - 86_400, points=100)[0]
     assert wide.total == 15 and wide.high.max() == 99 and wide.low.min() == 0
     settings.SAMPLE_POINTS_HOURS = 1
-    assert sample_merging.remove_due(60, now=BEGIN + 900 + 3601) == 1
+    assert sample_store.remove_due(60, now=BEGIN + 900 + 3601) == 1
     narrow = samples.of_task(task_id, ["cpu_util_simple"], points=900)[0]
     assert np.array_equal(narrow.high, wide.high), "what is left are the minutes"
     settings.SAMPLE_RETENTION_DAYS = 1
-    assert sample_merging.remove_due(60, now=BEGIN + 900 + 86_401) == 1 and samples.of_task(task_id) == []
+    assert sample_store.remove_due(60, now=BEGIN + 900 + 86_401) == 1 and samples.of_task(task_id) == []
 
 
 @pytest.mark.django_db
 def test_what_comes_late_is_merged_beside_what_was_there() -> None:
     task_id, host_id = host_with(record(BEGIN, 10, cpu_util_simple=1))
-    sample_merging.merge_due(60, now=BEGIN + 1000)
+    sample_store.merge_due(60, now=BEGIN + 1000)
     ship(task_id, host_id, record(BEGIN + 20, 10, cpu_util_simple=3))
     ship(task_id, host_id, record(BEGIN + 10, 10, cpu_util_simple=2))
     assert only(samples.of_task(task_id)).mean.tolist() == [1] * 10 + [2] * 10 + [3] * 10
-    sample_merging.merge_due(60, now=BEGIN + 1000)
+    sample_store.merge_due(60, now=BEGIN + 1000)
     series = only(samples.of_task(task_id))
     assert series.mean.tolist() == [1] * 10 + [2] * 10 + [3] * 10
     coarse = only(samples.of_task(task_id, first_time=BEGIN - 86_400))

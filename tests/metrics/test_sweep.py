@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from metrics import hparam_charts, importance, parallel_chart
+from metrics import hparam_charts, parallel_chart
 from metrics.hparam_axes import Axis, Bounds, Kind, axes, flat
 from metrics.sweep import MOST_DRAWN, Sweep, sweep
 
@@ -60,20 +60,22 @@ def test_ranks_and_effect_sizes_are_those_of_textbooks() -> None:
         1.3, 4.1, 4.9, 5.2, 5.5, 8.2, 8.3, 8.4,
     ])  # fmt: skip
     groups = np.repeat(np.arange(3), 8)
-    assert importance.epsilon_squared(groups, values) == pytest.approx((7.142989533 - 2) / 21)
+    assert hparam_charts.epsilon_squared(groups, values) == pytest.approx((7.142989533 - 2) / 21)
     iq = np.array([106, 86, 100, 101, 99, 103, 97, 113, 112, 110], np.float64)
     hours = np.array([7, 0, 27, 50, 28, 29, 20, 12, 6, 17], np.float64)
-    assert importance.spearman(iq, hours) == pytest.approx(-29 / 165)
-    assert importance.spearman(iq, np.ones(10)) is None
-    assert importance.epsilon_squared(np.zeros(24, np.int64), values) == 0
+    assert hparam_charts.spearman(iq, hours) == pytest.approx(-29 / 165)
+    assert hparam_charts.spearman(iq, np.ones(10)) is None
+    assert hparam_charts.epsilon_squared(np.zeros(24, np.int64), values) == 0
 
 
 def test_an_optimum_in_the_middle_is_important_although_nothing_grows_with_it() -> None:
     tried = drawn(200)
-    found = importance.measured(judged(tried), axes(SPECS, tried))
+    found = hparam_charts.importances(judged(tried), axes(SPECS, tried))
     assert found[0].name == "lr" and found[0].share > 0.7 and abs(found[0].rho or 0) < 0.3
     assert all(each.share < 0.1 for each in found[1:])
-    assert importance.figure(judged(tried[:5]), axes(SPECS, tried[:5])) is None, "of too few nothing is said"
+    assert hparam_charts.importance_bars(judged(tried[:5]), axes(SPECS, tried[:5])) is None, (
+        "of too few nothing is said"
+    )
 
 
 def test_trials_without_a_number_are_counted_and_left_out_and_the_best_of_many_are_drawn() -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatch.passes import pool_pass
-from metrics import timing_frames, timing_intake, timing_merging, timings
+from metrics import timing_frames, timing_store, timings
 from metrics.models import TimingChunk
-from metrics.timing_merging import thinned
+from metrics.timing_store import thinned
 from tests.rig.world import make_host, members_of, submit_experiment
 
 DAY = 86_400
@@ -48,9 +48,9 @@ def kept(task_id: str) -> list[tuple[int, int]]:
 
 def test_cold_timings_are_merged_then_thinned_by_age_and_removed(task_id: str, settings: Any) -> None:
     records = [record(BEGIN + n, 2 * n, [0.25, 0.5]) for n in range(1, 1600)]
-    timing_intake.store(task_id, "gpu1", records)
+    timing_store.store(task_id, "gpu1", records)
     before = timings.read(task_id, points=2000)
-    assert timing_merging.merge_due(60, BEGIN + 1000) > 0
+    assert timing_store.merge_due(60, BEGIN + 1000) > 0
     assert kept(task_id)[-1] == (1, 927) and len(kept(task_id)) < 25, "slots that begin within the quarter"
     after = timings.read(task_id, points=2000)
     for old, new in zip(before.timings, after.timings, strict=True):
@@ -59,28 +59,28 @@ def test_cold_timings_are_merged_then_thinned_by_age_and_removed(task_id: str, s
             for name in ("steps", "mean", "p95", "high")
         )
     # one that comes late goes to those of its quarter
-    timing_intake.store(task_id, "gpu1", [record(BEGIN + 500.5, 1001, [4.0])])
-    timing_merging.merge_due(60, BEGIN + 3600)
+    timing_store.store(task_id, "gpu1", [record(BEGIN + 500.5, 1001, [4.0])])
+    timing_store.merge_due(60, BEGIN + 3600)
     assert sorted(kept(task_id)) == [(1, 672), (1, 928)]
     for days, grain, intervals in ((1.5, 2, 27), (9.5, 3, 3)):
-        timing_merging.merge_due(60, BEGIN + days * DAY)
+        timing_store.merge_due(60, BEGIN + days * DAY)
         assert kept(task_id) == [(grain, intervals)]
         (step,) = timings.read(task_id, ["step"]).timings
         assert (step.count.sum(), step.total_seconds.sum()) == (2 * 1599 + 1, 0.75 * 1599 + 4)
         assert (step.low.min(), step.high.max(), step.first_steps[0], step.steps[-1]) == (0.25, 4.0, 2, 3199)
         (samples,) = timings.read(task_id).counts
         assert samples.per_second @ samples.seconds == pytest.approx(8 * 1600)
-    assert timing_merging.remove_due(60, BEGIN + 1e9) == 0, "kept with the job"
+    assert timing_store.remove_due(60, BEGIN + 1e9) == 0, "kept with the job"
     settings.SAMPLE_RETENTION_DAYS = 30
-    assert timing_merging.remove_due(60, BEGIN + 30 * DAY) == 0
-    assert timing_merging.remove_due(60, BEGIN + 31 * DAY) == 1
+    assert timing_store.remove_due(60, BEGIN + 30 * DAY) == 0
+    assert timing_store.remove_due(60, BEGIN + 31 * DAY) == 1
 
 
 def test_intervals_of_two_attempts_are_never_joined(task_id: str) -> None:
     first = [record(BEGIN + n, 2 * n, [0.25]) for n in range(1, 31)]
     again = [record(BEGIN + n, 2 * (n - 10), [0.5]) for n in range(31, 60)]
-    timing_intake.store(task_id, "gpu1", [*first, *again])
-    timing_merging.merge_due(60, BEGIN + 2 * DAY)
+    timing_store.store(task_id, "gpu1", [*first, *again])
+    timing_store.merge_due(60, BEGIN + 2 * DAY)
     assert kept(task_id) == [(2, 2)]
     (step,) = timings.read(task_id, ["step"]).timings
     assert step.mean[-1] == 0.5 and step.steps[-1] == 99

@@ -15,7 +15,7 @@ from dispatch.runs import intake
 from experiments import transitions
 from jobs.models import Member
 from logs import streams
-from metrics import stragglers, timing_frames, timing_intake, timings
+from metrics import stragglers, timing_frames, timing_store, timings
 from metrics.models import TimingChunk
 from metrics.timings import TimingSeries
 from tests.rig.world import make_host, members_of, submit_experiment
@@ -91,8 +91,8 @@ def test_steps_that_a_restart_takes_again_count_once(member: Member) -> None:
     task_id = member.allocation.task_id
     first = [record(0, n, (n, n), step=[0.25]) for n in range(1, 6)]
     again = [record(0, 100 + n, (n, n), step=[0.5]) for n in range(4, 7)]
-    timing_intake.store(task_id, "gpu1", first)
-    timing_intake.store(task_id, "gpu2", again)
+    timing_store.store(task_id, "gpu1", first)
+    timing_store.store(task_id, "gpu2", again)
     (step,) = timings.read(task_id).timings
     assert step.steps.tolist() == [1, 2, 3, 4, 5, 6]
     assert step.mean.tolist() == [0.25, 0.25, 0.25, 0.5, 0.5, 0.5]

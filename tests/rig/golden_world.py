@@ -22,7 +22,7 @@ from jobs.models import Allocation, Task, UsageRecord
 from logs import pulse
 from logs import store as log_store
 from logs.lines import NewLine, blocks_of
-from metrics import profiler_batches, sample_intake, timing_intake
+from metrics import profiler_batches, sample_store, timing_store
 from metrics.profiler_batches import SYSTEM, Batch, Labels
 from notifications import outbox
 from tests.rig.api import Api, uploaded
@@ -244,7 +244,7 @@ def _measure(trial: Trial, host: Host) -> None:
     """What its host and its ranks measured ten minutes ago."""
     at = [time.time() - 600 + second for second in range(20)]
     columns = {"cpu_util_simple": [5.0] * 20, "gpu_power/GPU-0": [300.25] * 20}
-    sample_intake.store(trial.task_id, host.pk, host.name, [{"k": "samples", "t": at, "v": columns}])
+    sample_store.store(trial.task_id, host.pk, host.name, [{"k": "samples", "t": at, "v": columns}])
     labels = Labels("cpu_util_simple", host.name, "", SYSTEM)
     profiler_batches.store(trial.task_id, Batch(labels, [50.0] * 2, [0] * 2, at[:2]))
     for rank, work in ((0, 0.25), (1, 0.5)):
@@ -255,7 +255,7 @@ def _measure(trial: Trial, host: Host) -> None:
                 for name, seconds in rows.items()
             }
             took = {"t": [at[0] + step, at[0] + step + 0.5], "s": [step, step], "v": values}
-            timing_intake.store(trial.task_id, host.name, [{"r": rank, **took, "c": {"samples": 8}}])
+            timing_store.store(trial.task_id, host.name, [{"r": rank, **took, "c": {"samples": 8}}])
 
 
 def _checkpoint(world: World, trial: Trial, allocation: Allocation) -> None:

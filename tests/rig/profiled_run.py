@@ -43,7 +43,7 @@ def fill(hosts: int, gpus: int, seconds: int, bare: int, slow: int, name: str) -
 
     from experiments.models import Trial
     from hosts.models import Slot
-    from metrics import sample_intake, sample_merging, timing_intake
+    from metrics import sample_store, timing_store
     from tests.rig.world import make_host, submit_experiment
 
     begin = time.time() - seconds
@@ -64,7 +64,7 @@ def fill(hosts: int, gpus: int, seconds: int, bare: int, slow: int, name: str) -
                 continue
             record = samples(begin, first, min(BATCH_SECONDS, seconds - first), number, own, ranks, seconds)
             with transaction.atomic():
-                sample_intake.store(trial.task_id, host.pk, host.name, [record])
+                sample_store.store(trial.task_id, host.pk, host.name, [record])
         for first in range(0, seconds, 30):
             frames = [
                 timings(begin, second, each, 1.4 if each == slow and second > seconds / 2 else 1.0)
@@ -72,8 +72,8 @@ def fill(hosts: int, gpus: int, seconds: int, bare: int, slow: int, name: str) -
                 for each in ranks
             ]
             with transaction.atomic():
-                timing_intake.store(trial.task_id, host.name, frames)
-    sample_merging.merge_due(600)
+                timing_store.store(trial.task_id, host.name, frames)
+    sample_store.merge_due(600)
     return int(trial.pk)
 
 
@@ -83,7 +83,7 @@ def go_on(trial_id: int, first: int, seconds: int) -> None:
 
     from experiments.models import Trial
     from hosts.models import Host
-    from metrics import sample_intake, timing_intake
+    from metrics import sample_store, timing_store
 
     trial = Trial.objects.get(pk=trial_id)
     host = Host.objects.get(name="gpu1")
@@ -91,13 +91,13 @@ def go_on(trial_id: int, first: int, seconds: int) -> None:
     gpus = host.slots.count()
     with transaction.atomic():
         record = samples(begin, first, seconds, 0, gpus, range(gpus), 10**9)
-        sample_intake.store(trial.task_id, host.pk, host.name, [record])
+        sample_store.store(trial.task_id, host.pk, host.name, [record])
         frames = [
             timings(begin, second, rank, 1.0)
             for second in range(first, first + seconds)
             for rank in range(gpus)
         ]
-        timing_intake.store(trial.task_id, host.name, frames)
+        timing_store.store(trial.task_id, host.name, frames)
 
 
 def _began(trial: Any, begin: float) -> None:

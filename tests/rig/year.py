@@ -30,7 +30,7 @@ from logs import store
 from logs.lines import Block
 from logs.models import Chunk as LogChunk
 from logs.models import TaskLog
-from metrics import ingest, sample_intake
+from metrics import ingest, sample_store
 from metrics.models import Chunk as MetricChunk
 from metrics.models import Group, SampleChunk
 from tests.rig.many import make_hosts
@@ -281,4 +281,4 @@ def _train(trial: Trial, member: Member) -> None:
             "t": [now + n for n in range(900)],
             "v": {"cpu_util_simple": [n % 7.0 for n in range(900)]},
         }
-        sample_intake.store(trial.task_id, member.host_id, member.host.name, [record])
+        sample_store.store(trial.task_id, member.host_id, member.host.name, [record])

@@ -15,7 +15,7 @@ from hosts import registry
 from hosts.models import Host, Slot
 from jobs.models import Allocation, Member, PoolCount, SlotHold
 from jobs.states import MemberState
-from metrics import sample_intake
+from metrics import sample_store
 from tests.rig.html import Html
 from tests.rig.rows import make_command
 from tests.rig.world import make_user
@@ -43,9 +43,9 @@ def measured(
     values = {name.replace("__", "/"): [value] * len(times) for name, value in columns.items()}
     record = {"t": times, "v": values}
     if member:
-        sample_intake.store(member.allocation.task_id, host.pk, host.name, [record])
+        sample_store.store(member.allocation.task_id, host.pk, host.name, [record])
     else:
-        sample_intake.store_of_hosts([(host.pk, host.name, record)])
+        sample_store.store_of_hosts([(host.pk, host.name, record)])
 
 
 @pytest.fixture

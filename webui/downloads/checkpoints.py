@@ -5,13 +5,13 @@ from __future__ import annotations
 import tarfile
 import zlib
 from collections.abc import AsyncIterator, Generator, Mapping
-from contextlib import suppress
+from functools import partial
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from experiments import stored_files
 from experiments.models import Checkpoint
 from webui.downloads.zip_stream import COMPRESSION, Sink, ZipEntry
-from webui.waiting.threads import on_storage
+from webui.waiting.threads import on_storage, stepped
 
 BLOCK_BYTES = 1 << 20
 #: ending of the file -> its media type
@@ -21,23 +21,12 @@ FORMATS = {"tar.gz": "application/gzip", "tar": "application/x-tar", "zip": "app
 def archive(checkpoint: Checkpoint, files: Mapping[str, int], kind: str) -> AsyncIterator[bytes]:
     """These files (path -> bytes) as an archive of this kind. It breaks off where one is not as long as that."""
     made = {"tar": _tar, "tar.gz": _compressed_tar, "zip": _zip}[kind](checkpoint, files)
-    return stepped(checkpoint, made)
+    return stepped(made, partial(on_storage, checkpoint))
 
 
 def one_file(checkpoint: Checkpoint, path: str, first: int, count: int) -> AsyncIterator[bytes]:
     """So many bytes of one file, from `first` on."""
-    return stepped(checkpoint, _blocks(checkpoint, path, first, count))
-
-
-async def stepped(checkpoint: Checkpoint, parts: Generator[bytes]) -> AsyncIterator[bytes]:
-    """The parts of a generator that reads the checkpoint's files."""
-    try:
-        while (part := await on_storage(checkpoint, lambda: next(parts, None))) is not None:
-            if part:
-                yield part
-    finally:
-        with suppress(ValueError):  # a step that still runs in its thread ends there
-            parts.close()
+    return stepped(_blocks(checkpoint, path, first, count), partial(on_storage, checkpoint))
 
 
 def _blocks(checkpoint: Checkpoint, path: str, first: int, count: int) -> Generator[bytes]:

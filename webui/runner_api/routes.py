@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from webui.runner_api import checkpoints, event_files, proofs, streams, tensorboard
+from webui.runner_api import checkpoints, event_files, proofs, streams
 from webui.runner_api.answers import RefusedRequest, endpoint
 
 
@@ -36,8 +36,8 @@ application = Router(
         Route("/checkpoints/{uuid:uuid}/sign", checkpoints.sign, methods=["POST"]),
         Route("/checkpoints/{uuid:uuid}/complete", checkpoints.complete, methods=["POST"]),
         Route("/event-files/{path:path}", event_files.put, methods=["PUT"]),
-        Route("/tensorboard", tensorboard.listing, methods=["GET"]),
-        Route("/tensorboard/file", tensorboard.file, methods=["GET"]),
+        Route("/tensorboard", event_files.listing, methods=["GET"]),
+        Route("/tensorboard/file", event_files.file, methods=["GET"]),
         Route("/nonce", proofs.nonce, methods=["GET"]),
         Route("/identity", proofs.identity, methods=["GET"]),
         Route("/{rest:path}", _nothing, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),

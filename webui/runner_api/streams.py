@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 import weakref
 import zlib
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 from django.db import Error
 from starlette.requests import ClientDisconnect, Request
@@ -21,11 +23,11 @@ from jobs.models import Allocation
 from webui.query import as_number
 from webui.runner_api import access, limits
 from webui.runner_api.answers import RefusedRequest, answer_of, endpoint, read_body, read_object, too_large
-from webui.runner_api.budget import budgets
 from webui.waiting.threads import reading, storing
 from webui.waiting.wakeups import LOOK_AGAIN_SECONDS, wakeups
 
 log = logging.getLogger(__name__)
+_JOBS_KEPT = 1024
 
 
 class Pending:
@@ -234,3 +236,77 @@ def _wait_seconds(request: Request) -> float:
     if seconds is None or seconds < 0:
         raise RefusedRequest(400, f"wait is {text!r}; it must be a number of seconds, 0 or more.")
     return min(seconds, limits.LONG_POLL_SECONDS_MAX)
+
+
+class Share:
+    """One job's bucket of bytes (unpacked, as they count in its streams), and its batches that are here now.
+
+    A batch is let in while there is something in the bucket, and may take more than there is: then the job's next
+    ones are told to come when the debt is paid.
+    """
+
+    def __init__(self, now: float) -> None:
+        self._left = limits.LOG_BURST_BYTES
+        self._at = now
+        #: a turn among the job's own batches: those of one task are stored one after the other anyway
+        self.at_work = asyncio.Semaphore(limits.JOB_BATCHES_AT_WORK)
+        self.waiting = 0
+
+    def is_full(self, now: float) -> bool:
+        self._fill(now)
+        return self._left >= limits.LOG_BURST_BYTES and not self.waiting
+
+    def seconds_of_debt(self, now: float) -> float:
+        self._fill(now)
+        return max(0.0, -self._left / limits.LOG_BYTES_PER_SECOND)
+
+    def take(self, size: int) -> None:
+        self._left -= size
+
+    def _fill(self, now: float) -> None:
+        self._left = min(limits.LOG_BURST_BYTES, self._left + (now - self._at) * limits.LOG_BYTES_PER_SECOND)
+        self._at = now
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """A batch is here: from before its body has arrived, which may take long."""
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+
+
+class Budgets:
+    """The shares of the jobs that have shipped lately, so that a flood of one slows neither pages nor other jobs."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._shares: dict[UUID, Share] = {}
+
+    def admit(self, job_id: UUID) -> Share:
+        """The job's share. Raises RefusedRequest (429) while it is in debt or has as many batches here as it may."""
+        now = self._clock()
+        share = self._shares.get(job_id)
+        if share is None:
+            self._forget_idle(now)
+            share = self._shares[job_id] = Share(now)
+        debt = share.seconds_of_debt(now)
+        if debt > 0:
+            raise RefusedRequest(
+                429,
+                f"This job ships more than {limits.LOG_BYTES_PER_SECOND:,.0f} bytes per second; "
+                "further data waits on its host.",
+                retry_after=math.ceil(debt),
+            )
+        if share.waiting >= limits.JOB_PENDING_BATCHES:
+            sentence = "The server is still storing many batches of this job; send this one later."
+            raise RefusedRequest(429, sentence, retry_after=limits.RETRY_AFTER_SECONDS)
+        return share
+
+    def _forget_idle(self, now: float) -> None:
+        if len(self._shares) >= _JOBS_KEPT:
+            self._shares = {job: share for job, share in self._shares.items() if not share.is_full(now)}
+
+
+budgets = Budgets()

@@ -9,7 +9,7 @@ only his like waiting.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import ParamSpec, TypeVar
@@ -22,6 +22,7 @@ from webui import environment
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Step = Callable[[Callable[[], bytes | None]], Awaitable[bytes | None]]
 
 _readers = ThreadPoolExecutor(int(environment.number("TRAINMASTER_LIVE_THREADS", 6)), "live")
 _behind = ThreadPoolExecutor(int(environment.number("TRAINMASTER_CATCH_UP_THREADS", 2)), "catch-up")
@@ -69,11 +70,11 @@ async def on_storage(checkpoint: Checkpoint, function: Callable[[], R]) -> R:
     return await on_files(function) if is_own else await on_clouds(function)
 
 
-async def stepped(parts: Generator[bytes]) -> AsyncIterator[bytes]:
+async def stepped(parts: Generator[bytes], run: Step = catching_up) -> AsyncIterator[bytes]:
     """The parts of a generator that reads the database; a thread is held for one step at a time, and none of those
-    that look at what is new."""
+    that look at what is new. `run` runs each step where the parts come from something else."""
     try:
-        while (part := await catching_up(next, parts, None)) is not None:
+        while (part := await run(lambda: next(parts, None))) is not None:
             if part:
                 yield part
     finally:

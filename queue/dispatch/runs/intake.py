@@ -26,7 +26,7 @@ from jobs.states import AllocationState, StopKind
 from logs import store as log_store
 from logs import streams
 from logs.lines import Block
-from metrics import sample_intake, timing_intake
+from metrics import sample_store, timing_store
 
 #: Record kinds that change the trial or its attempt; a batch without them takes no lock on the experiment.
 _STATEFUL = {"core", "state", "exit"}
@@ -127,9 +127,9 @@ def _take_in(member: Member, batch: Batch, trial: Trial | None) -> None:
     _store_lines(member, batch.blocks, batch.found)
     task_id, host = member.allocation.task_id, member.host
     if samples := _of_kind(batch.records, "samples"):
-        sample_intake.store(task_id, host.pk, host.name, samples)
+        sample_store.store(task_id, host.pk, host.name, samples)
     if timings := _of_kind(batch.records, "timings"):
-        timing_intake.store(task_id, host.name, timings)
+        timing_store.store(task_id, host.name, timings)
     _apply(member, batch.records, trial)
 
 

@@ -17,7 +17,7 @@ from jobs import failed_starts, rank_ends, transitions
 from jobs.failed_starts import Fault
 from jobs.models import Allocation, Member, Task
 from jobs.states import NEVER_STARTED, MemberState, Reason, StopKind
-from logs import first_rank
+from logs import last_words
 
 FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}
 #: Ends of a host: ranks elsewhere fail because of them, often before anyone knows.
@@ -168,7 +168,9 @@ def conclude(allocation_id: str) -> bool:
 def _close(allocation: Allocation, members: list[Member]) -> bool:
     """All members of the locked allocation have ended."""
     reason, code = verdict(allocation, members)
-    if first_rank.may_differ(reason) and (detail := first_rank.corrected(allocation, members)):
+    if last_words.first_rank_may_differ(reason) and (
+        detail := last_words.corrected_exit(allocation, members)
+    ):
         rank_ends.correct(allocation, detail)
         code = detail["code"]
     if reason in _OF_A_HOST:

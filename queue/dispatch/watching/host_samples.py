@@ -17,7 +17,7 @@ from django.db.models import Exists, OuterRef, Q
 from hosts.models import Host, Slot
 from jobs.models import Member, SlotHold
 from jobs.states import MemberState
-from metrics import sample_intake
+from metrics import sample_store
 
 Question = dict[str, Any]
 #: host id, its name, and what it answered
@@ -62,7 +62,7 @@ def questions(hosts: Sequence[Host]) -> dict[uuid.UUID, Question]:
 def store(answers: Iterable[Answered]) -> int:
     """Keep the samples in what hosts answered to `status`; how many hosts had one."""
     found = [(pk, name, answer["sample"]) for pk, name, answer in answers if _has_sample(answer)]
-    return sample_intake.store_of_hosts(found)
+    return sample_store.store_of_hosts(found)
 
 
 def _has_sample(answer: Mapping[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from experiments.models import Trial
 from hosts.models import Host
 from jobs.models import Allocation
-from metrics import sample_intake
+from metrics import sample_store
 from tests.rig.api import Api, Cast
 
 
@@ -18,7 +18,7 @@ def measured(trial: Trial, host: Host, begin: float, seconds: int = 120) -> None
         "gpu_power/GPU-0": [300.25] * seconds,
     }
     record = {"k": "samples", "t": [begin + second for second in range(seconds)], "v": columns}
-    sample_intake.store(trial.task_id, host.pk, host.name, [record])
+    sample_store.store(trial.task_id, host.pk, host.name, [record])
 
 
 def test_samples_of_a_trial_and_of_a_host_are_columns_with_units(

@@ -6,7 +6,7 @@ import pytest
 
 from experiments.models import Trial
 from jobs.models import Allocation
-from metrics import timing_intake
+from metrics import timing_store
 from tests.rig.api import Api, Cast
 
 Running = tuple[Trial, Allocation, Api]
@@ -28,7 +28,7 @@ def timed(running: Running) -> Trial:
                 "v": values,
                 "c": {"samples": 8},
             }
-            timing_intake.store(trial.task_id, f"gpu{rank}", [record])
+            timing_store.store(trial.task_id, f"gpu{rank}", [record])
     return trial
 
 

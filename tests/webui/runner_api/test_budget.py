@@ -19,7 +19,7 @@ from tests.rig.rows import make_gang
 from tests.rig.web import Web, running_web
 from webui.runner_api import limits
 from webui.runner_api.answers import RefusedRequest
-from webui.runner_api.budget import Budgets
+from webui.runner_api.streams import Budgets
 
 
 def test_a_job_may_burst_and_then_pays_its_debt() -> None:
