@@ -19,6 +19,7 @@ from hosts.models import Host
 from jobs.models import Allocation, Job, Member
 from jobs.states import MemberState, Reason
 from logs import alerts, last_words
+from logs.stops import label
 from notifications.triggers import COMMAND_STATES, EXPERIMENT_STATES, Trigger
 from trainmaster.quantities import duration
 
@@ -78,7 +79,7 @@ def of_event(event: Event) -> Occurrence | None:
     )
     found = about(job, f"event:{event.pk}", trigger) if job else None
     if found:
-        reason = _reason(event.reason)
+        reason = label(event.reason)
         found.facts |= {"state": event.to_state, "reason": reason, "time": _time(event)}
         found.facts["sentence"] = _sentence(found.facts, _WORDS[event.to_state], reason)
         if found.experiment and found.experiment.ended_at:
@@ -207,10 +208,6 @@ def waits(facts: Json) -> str:
 def idles(facts: Json, gpus: int) -> str:
     what = f"{gpus} GPUs" if gpus != 1 else "a GPU"
     return _sentence(facts, f"has left {what} idle for {facts['waited']}")
-
-
-def _reason(code: str) -> str:
-    return str(Reason(code).label) if code in Reason.values else code.replace("_", " ")
 
 
 def _time(event: Event) -> str:

@@ -33,14 +33,11 @@ ANSWER_CHARACTERS = 500
 
 @dataclass(frozen=True)
 class _Job:
-    """All that a thread needs, which asks the database for nothing."""
+    """All that a thread needs, which asks the database for nothing: the delivery's rule and its owner are read."""
 
     delivery: Delivery
-    form: str
     target: str
     secret: str
-    template: str
-    trusted: bool
 
 
 def send_due(seconds: float) -> bool:
@@ -99,28 +96,28 @@ def _taken_for() -> timedelta:
 def _job(delivery: Delivery) -> _Job | PostAnswer:
     rule = delivery.rule
     try:
-        target, secret = opened(rule.target), opened(rule.secret)
+        return _Job(delivery, opened(rule.target), opened(rule.secret))
     except Unreadable as error:
         return PostAnswer(0, str(error))
-    return _Job(delivery, rule.form, target, secret, rule.template, rule.owner.is_admin)
 
 
 def _send(job: _Job | PostAnswer) -> PostAnswer:
     if isinstance(job, PostAnswer):
         return job
-    if job.form == Rule.Form.MAIL:
+    rule = job.delivery.rule
+    if rule.form == Rule.Form.MAIL:
         return _mail(job)
-    if job.form == Rule.Form.SLACK:
-        message = messages.slack(job.delivery, job.template)
+    if rule.form == Rule.Form.SLACK:
+        message = messages.slack(job.delivery, rule.template)
     else:
-        message = messages.webhook(job.delivery, job.template, job.secret, int(time.time()))
-    return post(job.target, message.body, message.headers, trusted=job.trusted)
+        message = messages.webhook(job.delivery, rule.template, job.secret, int(time.time()))
+    return post(job.target, message.body, message.headers, trusted=rule.owner.is_admin)
 
 
 def _mail(job: _Job) -> PostAnswer:
     if not settings.EMAIL_HOST:
         return PostAnswer(0, "This server cannot send mail: TRAINMASTER_SMTP_HOST is not set.")
-    subject, text = messages.mail(job.delivery, job.template)
+    subject, text = messages.mail(job.delivery, job.delivery.rule.template)
     headers = {"Message-ID": f"<{job.delivery.pk}@trainmaster>", "Auto-Submitted": "auto-generated"}
     try:
         connection = get_connection(timeout=settings.NOTIFY_TIMEOUT_SECONDS)

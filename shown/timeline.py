@@ -14,6 +14,7 @@ from jobs.states import Reason
 from logs.alerts import alert_of
 from logs.log_labels import match_of
 from logs.sentences import known_late
+from logs.stops import label
 from searching.words import judgment
 from shown import words
 
@@ -106,12 +107,12 @@ def _entry(event: Event, unit: str) -> TimelineEntry:
         known = "Attempt {n} was started"  # where, and that it was outside the queue, is said behind it
     if known:
         sentence = known.format(**names)
-        reason = "" if event.reason in _SAID else _reason(event.reason)
+        reason = "" if event.reason in _SAID else label(event.reason)
     else:
         is_edit = kind == Event.Kind.JOB and event.from_state == event.to_state
         to = "" if is_edit else words.word_of(kind, event.to_state)
         subject = _SUBJECTS.get(kind, "").format(**names)
-        sentence, reason = ": ".join(filter(None, [subject, to])), _reason(event.reason)
+        sentence, reason = ": ".join(filter(None, [subject, to])), label(event.reason)
     if event.reason == Reason.COMPLETED and (kind, event.to_state) in _ENDED:
         sentence, reason = f"{sentence} with exit code 0", ""
     sentence = f"{sentence}, {reason}" if sentence and reason and reason != sentence else sentence or reason
@@ -123,10 +124,6 @@ def _entry(event: Event, unit: str) -> TimelineEntry:
     return TimelineEntry(
         event.at, sentence + _details(event, unit) + known_late(event), "" if is_said else actor
     )
-
-
-def _reason(code: str) -> str:
-    return str(Reason(code).label) if code in Reason.values else code.replace("_", " ")
 
 
 def _actor(actor: str) -> str:

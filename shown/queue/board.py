@@ -1,7 +1,12 @@
-"""The departures board: what it lists, and the rows of the jobs listed, read for these jobs alone."""
+"""The departures board: what it lists, and the rows of the jobs listed, read for these jobs alone.
+
+For what it opens on, tasks and jobs are asked for in turn and never joined: a planner that has not yet counted a burst
+of submissions looks through all waiting tasks for each job of a join.
+"""
 
 from __future__ import annotations
 
+import heapq
 import uuid
 import zlib
 from collections import defaultdict
@@ -13,14 +18,15 @@ from typing import Any
 from django.db.models.functions import Lower
 from django.utils import timezone
 
+from dispatch.passes import last_plan
 from hosts.models import ResourcePool
 from jobs import held_slots, phases
-from jobs.labels import label_of
+from jobs.labels import called, label_of
 from jobs.models import Allocation, Job, SlotHold, Task
-from jobs.states import JobState, Reason
+from jobs.states import JobState, Reason, TaskState
 from scheduling.reasons import NEVER, WaitCode
 from shown.queue import listing as queue_listing
-from shown.queue import opening, rows, times
+from shown.queue import rows, times
 from shown.queue.listing import ALL, MINE_FIRST, PER_PAGE, BoardLine, Listing, QueueView
 
 #: above this many, one bar stands for the lamps, and a number for the names of hosts
@@ -28,6 +34,14 @@ MOST_LAMPS = 32
 MOST_HOSTS = 4
 #: names under the table; more are a number
 MOST_PAUSED = 50
+#: candidates; those alike fold into one line, and a few lines are shown (`listing.OTHERS_LINES`)
+MOST_DEPARTURES = 100
+MOST_BLOCKERS = 20
+#: so many of a person's waiting tasks, of so many of their jobs, are asked what they wait for
+MOST_JOBS = 1000
+MOST_ASKED = 200
+#: the soonest forecasts may be of a person's own tasks, and several of one job
+FORECASTS_READ = 5 * MOST_DEPARTURES
 GROUPS = ("Yours", "Starting next", "Ahead of yours")
 
 
@@ -119,7 +133,7 @@ class BoardPart:
 def of(pool: ResourcePool, view: QueueView, me: int) -> tuple[Listing, list[BoardPart], QueueView]:
     """What is listed, and the view that it is of: with nothing asked, own jobs first if there are others' too."""
     if view.show == MINE_FIRST or (view.is_plain and view.pages == (1,) and _has_jobs(pool, me)):
-        departures, blockers = opening.departures(pool, me), opening.blockers(pool, me)
+        departures, blockers = next_departures(pool, me), blocking_jobs(pool, me)
         listing = queue_listing.opening(pool, me, departures, blockers)
         if 0 < listing.counts["mine"] < listing.counts["all"] or view.show:
             return listing, _groups(pool, listing), replace(view, show=MINE_FIRST)
@@ -134,6 +148,45 @@ def of(pool: ResourcePool, view: QueueView, me: int) -> tuple[Listing, list[Boar
         BoardPart(str(number), [row for row in found if page_of[row.id] == number]) for number in view.pages
     ]
     return listing, parts, replace(view, show=view.show or ALL)
+
+
+def next_departures(pool: ResourcePool, me: int) -> list[uuid.UUID]:
+    """Others' jobs that start next, by their forecasts."""
+    plan = last_plan.of(pool)
+    soonest = heapq.nsmallest(FORECASTS_READ, plan.forecast, key=lambda task: plan.forecast[task])
+    jobs = dict(Task.objects.filter(pk__in=soonest, state=TaskState.WAITING).values_list("pk", "job_id"))
+    others = Job.objects.filter(pk__in=set(jobs.values()), pool=pool, state=JobState.ACTIVE).exclude(
+        owner_id=me
+    )
+    known = set(others.values_list("pk", flat=True))
+    found = dict.fromkeys(jobs[task] for task in soonest if task in jobs)
+    return [job for job in found if job in known][:MOST_DEPARTURES]
+
+
+def blocking_jobs(pool: ResourcePool, me: int) -> list[uuid.UUID]:
+    """The jobs that the reasons of a person's waiting work name."""
+    waits = last_plan.of(pool).waits
+    labels = dict.fromkeys(
+        label for task in _waiting_of(pool, me) if task in waits for label in _jobs_named(waits[task])
+    )
+    named = Job.objects.filter(called(list(labels)[:MOST_BLOCKERS]))
+    return list(named.exclude(state=JobState.ENDED).values_list("pk", flat=True))
+
+
+def _waiting_of(pool: ResourcePool, me: int) -> list[str]:
+    """A person's first waiting tasks, in the order of their jobs."""
+    mine = Job.objects.filter(pool=pool, owner_id=me, state=JobState.ACTIVE).order_by("priority", "position")
+    order = {job_id: place for place, job_id in enumerate(mine.values_list("pk", flat=True)[:MOST_JOBS])}
+    waiting = Task.objects.filter(job__in=order, state=TaskState.WAITING)
+    found = waiting.values_list("job_id", "created_at", "pk")
+    return [task for *_, task in sorted((order[job], at, task) for job, at, task in found)][:MOST_ASKED]
+
+
+def _jobs_named(wait: dict[str, Any]) -> list[str]:
+    """The labels of jobs in the numbers of a reason (scheduling.reasons): who holds, frees, or has it kept."""
+    data = wait.get("data") or {}
+    runs = [str(run[0]) for run in data.get("runs") or []]
+    return [*(data.get("by") or []), *(data.get("for") or []), *runs]
 
 
 def _has_jobs(pool: ResourcePool, me: int) -> bool:

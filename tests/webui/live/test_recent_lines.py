@@ -24,7 +24,7 @@ from logs.lines import NewLine, blocks_of
 from logs.runs import encode
 from tests.rig.rows import make_gang
 from tests.rig.web import Web, running_web
-from webui.live.recent import FILTERS_PER_RUN, NEAR_LINES, Recent
+from webui.live.tails import FILTERS_PER_RUN, NEAR_LINES, Recent
 from webui.waiting.threads import reading
 
 pytestmark = pytest.mark.django_db(transaction=True)

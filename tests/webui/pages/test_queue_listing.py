@@ -12,7 +12,7 @@ from django.utils import timezone
 from accounts.models import User
 from hosts.models import PoolPlan, ResourcePool
 from jobs.models import Allocation, Job, Task
-from shown.queue import board, listing, opening
+from shown.queue import board, listing
 from shown.queue.listing import FOLD_FROM, PER_PAGE, Listing
 from tests.rig.html import Html
 from webui.pages.queue import board as queue_page
@@ -184,9 +184,9 @@ def test_the_page_opens_on_mine_the_next_departures_and_what_mine_wait_for(
         },
         forecast={f"{late.entity_id}.t": [now + 900, now + 990], f"{soon.entity_id}.t": [now + 60, now + 90]},
     )
-    departures = opening.departures(pool, mira.pk)
+    departures = board.next_departures(pool, mira.pk)
     assert departures == [soon.pk, late.pk]
-    blockers = opening.blockers(pool, mira.pk)
+    blockers = board.blocking_jobs(pool, mira.pk)
     assert blockers == [blocker.pk]
     found = listing.opening(pool, mira.pk, departures, blockers)
     assert [(line.group, line.job_id) for line in found.lines] == [
