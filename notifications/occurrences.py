@@ -19,7 +19,7 @@ from hosts.models import Host
 from jobs.models import Allocation, Job, Member
 from jobs.states import MemberState, Reason
 from logs import alerts, last_words
-from logs.stops import label
+from logs.sentences import label
 from notifications.triggers import COMMAND_STATES, EXPERIMENT_STATES, Trigger
 from trainmaster.quantities import duration
 

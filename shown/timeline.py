@@ -13,8 +13,7 @@ from jobs import exits, queue_history
 from jobs.states import Reason
 from logs.alerts import alert_of
 from logs.log_labels import match_of
-from logs.sentences import known_late
-from logs.stops import label
+from logs.sentences import known_late, label
 from searching.words import judgment
 from shown import words
 

@@ -29,13 +29,12 @@ def trial_of(run: Allocation) -> Trial | None:
     return Trial.objects.filter(task_id=run.task_id).first()
 
 
-def own_experiments(who: User | Allocation, *experiment_ids: int) -> None:
+def own_experiments(who: object, *experiment_ids: int) -> None:
     """Raises Missing where a run asks for an experiment that is not its own, as if there were no others."""
-    if not isinstance(who, Allocation):
-        return
-    trial = trial_of(who)
-    if others := [each for each in experiment_ids if trial is None or trial.experiment_id != each]:
-        raise Missing(f"experiment {others[0]} not found")
+    if isinstance(who, Allocation):
+        trial = trial_of(who)
+        if others := [each for each in experiment_ids if trial is None or trial.experiment_id != each]:
+            raise Missing(f"experiment {others[0]} not found")
 
 
 def bearer_tokens(request: HttpRequest) -> list[str]:

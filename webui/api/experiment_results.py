@@ -12,9 +12,10 @@ from metrics.values import number
 from shown import trials as shown_trials
 from webui.api import encoding
 from webui.api.answers import Answer, Pagination, Time
+from webui.api.authentication import own_experiments
 from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
 from webui.api.errors import Missing
-from webui.api.experiments import find, refuse_other_runs
+from webui.api.experiments import find
 from webui.api.permissions import person, require_owner
 from webui.api.trial_encoding import TRIAL_SORT, TrialRecord, TrialsQuery, encode_trial
 from webui.api.views import ApiView
@@ -93,7 +94,7 @@ class BestMetric(ApiView):
     run_methods = frozenset({"GET"})
 
     def get(self, request: Request, experiment_id: int) -> MetricAnswer:
-        refuse_other_runs(request, experiment_id)
+        own_experiments(request.user, experiment_id)
         experiment = find(experiment_id)
         if experiment.best_metric is None:
             raise Missing(f"experiment {experiment_id} has no validation with its searcher's metric yet")

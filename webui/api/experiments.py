@@ -304,7 +304,7 @@ class OneExperiment(ApiView):
     bodies = {"PATCH": ExperimentPatch}
 
     def get(self, request: Request, experiment_id: int) -> ExperimentAnswer:
-        refuse_other_runs(request, experiment_id)
+        own_experiments(request.user, experiment_id)
         experiment = find(experiment_id)
         encoded = encode_experiment(experiment, full=True)
         summary = summary_of(experiment.job)
@@ -337,9 +337,3 @@ def _patch_resources(experiment: Experiment, resources: Json, who: str, role: st
             queue_edits.apply([update], actor=who, role=role)
         if "maxSlots" in resources:
             queue_edits.set_max_slots(str(experiment.job_id), resources["maxSlots"], actor=who, role=role)
-
-
-def refuse_other_runs(request: Request, experiment_id: int) -> None:
-    """A run's token reads its own experiment alone."""
-    who: Any = request.user
-    own_experiments(who, experiment_id)

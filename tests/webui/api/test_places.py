@@ -73,7 +73,7 @@ def test_templates_are_made_replaced_renamed_and_removed(cast: Cast) -> None:
     config = {"resources": {"slots_per_trial": 2}}
     made = cast.ada.post("templates/big", {"name": "big", "config": config, "workspaceId": 1})["template"]
     assert made.pop("changedAt").endswith("Z")
-    assert made == {"name": "big", "config": config, "workspaceId": 1, "changedBy": "ada"}
+    assert made == {"name": "big", "config": config, "workspaceId": 1, "changedBy": "ada", "owner": "ada"}
     assert cast.ada.refused("POST", "templates/big", {"config": config})[0] == 409
     assert cast.ada.patch("templates/big", {"max_restarts": 1})["template"]["config"] == {"max_restarts": 1}
     cast.ada.put("templates/new", {"name": "new", "config": config})
