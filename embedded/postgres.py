@@ -186,7 +186,7 @@ class Failed(Exception):
 
 
 def dump(database: dict[str, Any], target: Path) -> None:
-    """Write the database as it is at one moment, compressed; others go on writing meanwhile. Raises Failed."""
+    """Write the database as it is at one moment, compressed; others keep writing. Raises Failed."""
     options = ["--format=custom", "--no-owner", "--no-privileges", f"--file={target}"]
     _run("pg_dump", [*options, f"--dbname=service={_SERVICE}"], database)
 

@@ -56,7 +56,7 @@ def used(name: str | None) -> Used | None:
 
 
 def changes_since_last_use(used: Used | None, user: User) -> list[str]:
-    """What a submission should know of its template: that it says something else than when `user` last used it."""
+    """How the template of a submission differs from what it was when `user` last used it."""
     last = used and uses(used.name).filter(owner=user).order_by("-pk").only("pk", "template_config").first()
     if not used or not last or last.template_config == used.config:
         return []
@@ -143,7 +143,7 @@ def put(name: str, text: str, *, workspace: Workspace, user: User) -> Template:
 
 @transaction.atomic
 def rename(name: str, to: str, *, user: User) -> Template:
-    """The experiments that were submitted with it name it anew. Raises Refusal."""
+    """The experiments that were submitted with it use the new name. Raises Refusal."""
     _check_name(to)
     template = _own(Template.objects.select_for_update(), name, user)
     if to == name:

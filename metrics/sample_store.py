@@ -38,7 +38,7 @@ INSERT INTO metrics_samplechunk (task_id, host_id, host, grain, first_time, last
 VALUES (%(task)s, %(host_id)s, %(host)s, %(grain)s, %(first)s, %(last)s, %(points)s, %(columns)s, %(data)b)
 """
 BLOCK_SECONDS = 900
-#: a block is merged anew for what a host ships later than this
+#: a block is merged again for what a host ships later than this
 _COLD_SECONDS = 60
 _ROWS_PER_STEP = 2000
 
@@ -119,7 +119,7 @@ def read(record: Mapping[str, Any]) -> Samples | None:
 
 
 def _numbers(column: object) -> Floats | None:
-    """As an array, with NaN for null and for what no clock or meter says; None for what is no list of numbers."""
+    """As an array, with NaN for null and for what no clock or meter says; None if it is not a list of numbers."""
     if not isinstance(column, list):
         return None
     try:

@@ -27,7 +27,7 @@ from metrics.packing import Floats
 from metrics.sample_store import removed
 from metrics.timing_frames import FIELDS, Frame, Frames, Known, compressed, content, pack, read_record, unpack
 
-#: a row is written anew with each of its frames, so it is short; `merge_due` makes few of many
+#: a row is rewritten with each of its frames, so it is short; `merge_due` makes few of many
 CHUNK_SECONDS = 32
 
 _STORE = """
@@ -46,7 +46,7 @@ ON CONFLICT (task_id, rank, slot, grain) DO UPDATE SET
   frames = kept.frames + EXCLUDED.frames,
   data = kept.data || EXCLUDED.data
 """
-#: a rank may ship what it timed so much later; what comes later still is merged anew
+#: a rank may ship what it timed so much later; what comes even later is merged again
 _COLD_SECONDS = 60
 _MOST_BLOCKS = 5000
 

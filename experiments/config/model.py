@@ -90,7 +90,7 @@ class Resources(resources.Resources):
     slots_per_trial: NotNegative = 1
     """Slots (GPUs) of one trial; 0 for none."""
     max_slots: NotNegative | None = None
-    """Most slots that all trials of the experiment may hold at once, under either scheduler; null is no limit."""
+    """Most slots that all trials of the experiment may hold at once, under either scheduler; null means no limit."""
     slots: NotNegative | None = Field(default=None, exclude=True, json_schema_extra=OLDER)
     """For commands only; no effect in an experiment. Allowed so that templates can serve both."""
 

@@ -50,7 +50,7 @@ def set_contact(host: Host, to: Contact, *, silent_for: timedelta | None) -> boo
 
 
 def note(host: Host, reason: str, actor: str, detail: dict[str, Any], *, to_state: str = "") -> None:
-    """Leave the event of a change that is no step of a state."""
+    """Record the event of a change that is not a state step."""
     record(Event.Kind.HOST, host.pk, to_state=to_state, reason=reason, actor=actor, detail=detail)
     announce("hosts")
 

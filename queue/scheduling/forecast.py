@@ -212,7 +212,7 @@ def _let_in(timeline: Timeline, come: list[Newcomer], key: Key, ask: Ask) -> Non
 
 
 def _rest(run: Running) -> float:
-    """How long a run that is stopped still takes when it goes on."""
+    """How long a stopped run still takes once it continues."""
     return inf if run.left is None else sum(run.left) / 2
 
 

@@ -1,4 +1,4 @@
-"""One host while a pass goes on, hosts filed by their slots, and pairs of hosts that cannot meet: no gang has both."""
+"""One host during a pass, hosts filed by their slots, and pairs of hosts that cannot meet: no gang has both."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ class Host:
     strangers: int = 0  # held slots on which nothing new may be placed
     cleaned: list[str] = field(default_factory=list)  # after whom slots are cleaned up
     ids: list[int] = field(default_factory=list)
-    runs: list[HeldRun] = field(default_factory=list)  # those that go on; who is stopped first stands first
+    runs: list[HeldRun] = field(
+        default_factory=list
+    )  # those that continue; the first to be stopped comes first
     stopping: list[HeldRun] = field(default_factory=list)
     by: list[Request] = field(default_factory=list)  # who laid the claims
     changes: int = 0  # how often any of these numbers has changed

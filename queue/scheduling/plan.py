@@ -1,4 +1,4 @@
-"""`decide`: one snapshot in, one plan out, always the same one; and the world after it, which a replay goes on from."""
+"""`decide`: one snapshot in, one plan out, always the same one; then the world after it, for a replay to continue."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Resource:
         self._path = f"/api/v1/{self._NOUN}s/{quote(str(key), safe='')}"
 
     def reload(self) -> None:
-        """Ask the server anew."""
+        """Ask the server again."""
         self._hydrate(self._session.get(self._path)[self._NOUN])
 
     def _reloaded(self: Kind) -> Kind:

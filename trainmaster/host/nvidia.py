@@ -27,7 +27,7 @@ def opened_nvml() -> Any:
         sys.path.insert(1, str(_VENDOR))
     try:
         nvml: Any = importlib.import_module("pynvml")
-    except Exception:  # whatever it raises, the caller goes on without
+    except Exception:  # whatever it raises, the caller continues without it
         return None
     try:
         nvml.nvmlInit()

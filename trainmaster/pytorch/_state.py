@@ -169,7 +169,7 @@ def load_trial_from_checkpoint_path(
     Without `trial_class` it is the class of the code that the checkpoint holds, of which modules with the name of
     one that is imported already are not loaded again. `trial_kwargs` are for its constructor, beside the context,
     `torch_load_kwargs`, and others as they once were, for `torch.load`. Its context has one rank. FileNotFoundError
-    when the folder is no checkpoint of a PyTorchTrial.
+    when the folder is not a checkpoint of a PyTorchTrial.
     """
     folder = Path(path)
     state = read(folder, **{**older, **(torch_load_kwargs or {})})

@@ -359,7 +359,7 @@ class Leaving:
         self._looked = time.monotonic()
 
     def ask(self, batches: int, stop_requested: bool, now: bool) -> Optional[Leave]:
-        """None to go on. `now`: look in any case, as all ranks do after the same batches."""
+        """None to continue. `now`: look in any case, as all ranks do after the same batches."""
         alone = self._core.distributed.size == 1
         if not (alone or now or batches >= self._next_look):
             return None

@@ -77,7 +77,7 @@ class PyTorchCallback:
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: Optional[str]) -> None:
-        """The first thing; `first_batch_idx` is 0 unless the trial goes on from `checkpoint_uuid`."""
+        """The first thing; `first_batch_idx` is 0 unless the trial continues from `checkpoint_uuid`."""
 
     def on_trial_shutdown(self) -> None:
         """The last thing, whatever ended the training."""
@@ -124,7 +124,7 @@ class PyTorchCallback:
         """The checkpoint is complete."""
 
     def state_dict(self) -> Dict[str, Any]:
-        """What the callback wants to find again in `load_state_dict` when the trial goes on."""
+        """What the callback wants to find again in `load_state_dict` when the trial continues."""
         return {}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:

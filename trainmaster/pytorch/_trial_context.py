@@ -310,7 +310,7 @@ class PyTorchExperimentalContext(ReducerContext):
     def disable_dataset_reproducibility_checks(self) -> None:
         """Allow loaders other than pytorch.DataLoader. They share the data among ranks by themselves.
 
-        A trial that goes on in the middle of an epoch then begins a new pass over the data.
+        A trial that continues in the middle of an epoch then begins a new pass over the data.
         """
         self._data_checks = False
 

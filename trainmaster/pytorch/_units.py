@@ -148,7 +148,7 @@ def goal_of(config: Dict[str, Any]) -> Goal:
 
 
 def checked_unit(value: Any, name: str) -> Optional[TrainUnit]:
-    """`value`, which may be None. TypeError for what is no TrainUnit."""
+    """`value`, which may be None. TypeError for anything but a TrainUnit."""
     if value is not None and not isinstance(value, TrainUnit):
         raise TypeError(
             f"fit({name}={value!r}): give pytorch.Batch(n), pytorch.Epoch(n) or pytorch.Record(n), "
@@ -158,7 +158,7 @@ def checked_unit(value: Any, name: str) -> Optional[TrainUnit]:
 
 
 def checked_policy(policy: str) -> str:
-    """ValueError for what is no policy."""
+    """ValueError for anything but a policy."""
     if policy not in POLICIES:
         raise ValueError(f"checkpoint_policy is {policy!r}; it must be one of {', '.join(POLICIES)}.")
     return policy

@@ -141,7 +141,7 @@ class EventFiles:
     def _continued(self, name: str, file: IO[bytes], offset: int, sha256: str) -> Tuple[_Sent, bool]:
         """What counts as sent if bytes up to `offset` are there, and whether the file replaces these.
 
-        It is continued there if they are its own, else it is begun anew.
+        It is continued there if they are its own, otherwise it starts again.
         """
         same = _start_of(file, offset)
         fits = same is not None and same.digest.hexdigest() == sha256

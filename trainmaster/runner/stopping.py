@@ -29,7 +29,7 @@ from trainmaster.runner.detached import start_detached
 from trainmaster.runner.state import is_number, locked, read_state, try_lock
 
 _POLL_SECONDS = 0.05
-#: a process that survives SIGKILL this long sits in the kernel; status goes on reporting it
+#: a process that survives SIGKILL this long sits in the kernel; status keeps reporting it
 _SWEEP_SECONDS = 60.0
 
 

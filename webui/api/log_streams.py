@@ -105,7 +105,7 @@ class Encoder:
             "source": SERVER_SOURCE if line.stream == SERVER else TASK_SOURCE,
             "stdtype": "stderr" if line.stream == STDERR else "stdout",
         }
-        if line.cut:  # ours: the next record of this rank and stream goes on with the same line
+        if line.cut:  # ours: the next record of this rank and stream continues the same line
             record["continues"] = True
         if line.host:
             record["agentId"] = line.host

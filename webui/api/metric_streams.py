@@ -33,7 +33,7 @@ MARGIN = 10
 MOST_TRIALS = 100
 MOST_POINTS = 1000
 _GROUPS = {"METRIC_TYPE_TRAINING": "training", "METRIC_TYPE_VALIDATION": "validation"}
-#: a number, or the name of what is none: NaN, Infinity, -Infinity
+#: a number, or the name of a value that is not one: NaN, Infinity, -Infinity
 Value = float | str
 
 
@@ -158,7 +158,7 @@ class Sample:
     told: dict[int, int] = field(default_factory=dict)
 
     def next(self) -> TrialsSample:
-        """All of each curve at first, later what follows; who came among the best, and who is no more."""
+        """All of each curve at first, later what follows; who came among the best, and who left."""
         best = shown_trials.best_first(self.asked.experiment_id)[: self.most_trials]
         chosen = {trial_id for trial_id, _ in best}
         demoted = sorted(self.told.keys() - chosen)

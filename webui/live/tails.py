@@ -90,7 +90,7 @@ class Recent:
         return None
 
     def take(self, runs: Sequence[LineRun], *, pieces: Sequence[dict[Filters, Piece]] = ()) -> None:
-        """Hold runs that were read, unless they are held already; a run that joins nothing begins anew."""
+        """Hold runs that were read, unless they are held already; a run that joins nothing starts again."""
         for number, run in enumerate(runs):
             if self.begin <= run.after < self.end:
                 continue

@@ -208,7 +208,7 @@ async def put_part(request: Request) -> Response:
 
 @endpoint
 async def get_part(request: Request) -> Response:
-    """GET: how much of a file is here, so that an upload goes on where it stopped."""
+    """GET: how much of a file is here, so that an upload continues where it stopped."""
     checkpoint, path = await _to_write(request)
     wanted = checkpoint.resources.get(path)
     if wanted is not None and await on_files(files.has, files.place(checkpoint.pk, path), int(wanted)):

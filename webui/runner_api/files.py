@@ -188,7 +188,7 @@ class GrowingFile:
         move_into_place(self._path, target)
 
     def discard(self) -> None:
-        """What has come is no use; the file begins anew."""
+        """What has arrived is unusable; the file starts again."""
         os.ftruncate(self._descriptor, 0)
         self.size, self._hashed = 0, hashlib.sha256()
 

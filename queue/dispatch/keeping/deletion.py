@@ -1,6 +1,6 @@
 """Deletes experiments, and the files of checkpoints that are to go (experiments.checkpoint_deletion).
 
-Of an experiment its files go first and its rows last, so that an interrupted deletion goes on. What is to go is in
+Of an experiment its files go first and its rows last, so that an interrupted deletion continues. What is to go is in
 rows, and removing what is gone already is fine: a worker that dies in the middle, a storage that does not answer and a
 host that is away cost time alone. Files that the server does not reach are deleted by a host that does.
 """

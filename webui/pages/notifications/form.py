@@ -43,7 +43,7 @@ def _boxes(kind: Trigger, states: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def _word(state: str) -> str:
-    """A state that somebody is told of; being submitted is no change, so active is active after a pause."""
+    """A state that somebody is told of; submission is not a change, so active means resumed."""
     return "Active again" if state == ExperimentState.ACTIVE else STATES[state].text
 
 

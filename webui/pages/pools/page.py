@@ -90,7 +90,7 @@ def chart(request: HttpRequest, name: str) -> JsonResponse:
 
 @posted
 def test_pairs(request: HttpRequest, name: str) -> HttpResponse:
-    """Test all pairs anew."""
+    """Test all pairs again."""
     pool = find(name)
     with refusals_told(request):
         rights.require_admin(user_of(request))
