@@ -280,9 +280,14 @@ def run_key(allocation_id: str, member: int) -> str:
     return check_run_key(f"{allocation_id}.{member}")
 
 
+def is_run_key(key: object) -> bool:
+    """Is it safe as a file name?"""
+    return isinstance(key, str) and _RUN_KEY.fullmatch(key) is not None
+
+
 def check_run_key(key: str) -> str:
     """Return `key` if it is safe as a file name; ProtocolError otherwise."""
-    if not isinstance(key, str) or not _RUN_KEY.fullmatch(key):
+    if not is_run_key(key):
         raise ProtocolError(
             f"The run key is {key!r}; allowed: letters, digits, '.', '_' and '-' (at most 200)."
         )

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from tests.trainmaster.stream_server import TOKEN
-from trainmaster.host import controlling
+from trainmaster.host import controlling, stacks
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.protocol import MARKER
-from trainmaster.runner import state
+from trainmaster.runner import in_container, state
 from trainmaster.runner.link import Link, Weather
 from trainmaster.runner.state import locked, read_exit, read_server, read_shipped
 from trainmaster.runner.stopping import read_stop
@@ -30,6 +30,7 @@ def run(workdir: Workdir, key: str) -> RunPaths:
     paths = workdir.run(key)
     for folder in (paths.spool, paths.control):
         folder.mkdir(parents=True)
+    paths.spec.write_text('{"members": 1}')
     paths.state.write_text(json.dumps({"host_id": "h", "boot_id": "another"}))
     paths.shipped.write_text(json.dumps({"offset": 0, "finished": True, "refused": None}))
     return paths
@@ -73,7 +74,7 @@ IN_ITS_PLACE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("what", IN_ITS_PLACE)
-@pytest.mark.parametrize("name", ["exit", "shipped", "state", "stop", "runner_log"])
+@pytest.mark.parametrize("name", ["exit", "shipped", "state", "stop", "runner_log", "spec", "stacks"])
 def test_no_verb_waits_or_breaks_for_what_a_run_put_in_place_of_a_file(
     name: str, what: str, tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_no_verb_waits_or_breaks_for_what_a_run_put_in_place_of_a_file(
     answer = controlling.status({"runs": list(keys)}, workdir)["runs"]
     assert answer["1.good.1.0"]["state"] == "ended"
     assert answer["1.bad.1.0"]["state"] in ("incomplete", "ended")
+    assert stacks.stack({"runs": keys}, workdir)["runs"]["1.good.1.0"] == {"ranks": {}}
     for verb in (controlling.preempt, controlling.stop):
         assert "error" not in verb({"runs": keys}, workdir)["runs"]["1.good.1.0"]
     removed = controlling.remove({"runs": list(keys), "force": True, "bundles": True}, workdir)
@@ -131,6 +133,45 @@ def test_a_run_that_spoils_its_folder_is_seen_and_ended_by_its_marker(
     finally:
         ranks.kill()
         ranks.wait()
+
+
+def test_a_folder_beside_the_runs_that_is_none_is_passed_over(tmp_path: Path) -> None:
+    workdir = Workdir(tmp_path)
+    run(workdir, "1.good.1.0")
+    (workdir.runs / "odd name").mkdir()
+    assert list(controlling.status({}, workdir)["runs"]) == ["1.good.1.0"]
+    assert list(controlling.remove({"force": True, "bundles": True}, workdir)["runs"]) == ["1.good.1.0"]
+
+
+OF_A_CONTAINER = ["{", "{}", DEEP, "[]", '{"runtime": "x"}', '{"runtime": [], "path": 1, "name": 2}']
+
+
+@pytest.mark.parametrize("garbage", OF_A_CONTAINER)
+def test_what_a_container_wrote_in_place_of_its_note_keeps_no_run_from_ending(
+    garbage: str, tmp_path: Path
+) -> None:
+    paths = run(Workdir(tmp_path), "1.t.1.0")
+    paths.container.write_text(garbage)
+    image: Any = {"image": "a"}
+    assert in_container.why_not_started(paths, image, 125) is None
+    in_container.clean_up(paths)
+    assert not paths.container.exists()
+
+
+def test_neither_program_nor_name_is_taken_from_a_file_that_the_container_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = run(Workdir(tmp_path / "work"), "1.t.1.0")
+    for name, folder in (("podman", tmp_path / "bin"), ("evil", tmp_path)):
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/{name}.words\n')
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    note = {"runtime": "podman", "path": str(tmp_path / "evil"), "name": "another"}
+    paths.container.write_text(json.dumps(note))
+    in_container.clean_up(paths)
+    assert (tmp_path / "podman.words").read_text().split()[-1] == "trainmaster-1.t.1.0"
+    assert not (tmp_path / "evil.words").exists()
 
 
 @pytest.mark.parametrize("uuid", ["", "..", "a/b", "\0", "\ud800", "x" * 300, "a?b"])

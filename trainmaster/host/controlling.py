@@ -5,25 +5,23 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 from trainmaster.host import launch_lock, old_bundles
 from trainmaster.host.accounts import for_each_owner
-from trainmaster.host.errors import VerbError, objects_of
+from trainmaster.host.errors import VerbError, answer_each, objects_of
 from trainmaster.host.gpu_users import gpu_users
 from trainmaster.host.measuring import measure
 from trainmaster.jsonfile import make_json, write_json
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import alive, boot_id, kill, marked, of_run
-from trainmaster.protocol import KEEPER_MARKER, ExitFile, ProcessRef, StopOrder, check_run_key
+from trainmaster.protocol import KEEPER_MARKER, ExitFile, ProcessRef, StopOrder, check_run_key, is_run_key
 from trainmaster.runner.detached import start_detached
 from trainmaster.runner.full_disk import FULL
 from trainmaster.runner.state import read_exit, read_shipped, read_state
 from trainmaster.runner.stopping import begin_stop, read_stop
 
 _NEEDS = 'This verb needs {"runs": {run key: {…}}}.'
-#: what work on a folder into which a job may have put anything can raise
-_SPOILED = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
 
 
 def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
@@ -89,19 +87,8 @@ def _keys(request: Dict[str, Any], workdir: Workdir) -> List[str]:
         return [check_run_key(key) for key in named]
     if not workdir.runs.is_dir():
         return []
-    return sorted(entry.name for entry in workdir.runs.iterdir() if not entry.name.startswith("."))
-
-
-def _each(request: Dict[str, Any], answer_of: Callable[[str], Dict[str, Any]]) -> Dict[str, Any]:
-    """The answer for each run; what is wrong with the folder of one is the answer for that one alone."""
-    answers: Dict[str, Any] = {}
-    for key in request["runs"]:
-        try:
-            answers[key] = answer_of(key)
-        except _SPOILED as error:
-            message = f"The folder of {key} cannot be used: {type(error).__name__}: {error}."
-            answers[key] = {"error": "folder", "message": message}
-    return {"runs": answers}
+    names = (entry.name for entry in workdir.runs.iterdir() if not entry.name.startswith("."))
+    return sorted(name for name in names if is_run_key(name))  # a job may have made other folders there
 
 
 def _status_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
@@ -113,7 +100,7 @@ def _status_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
             answer.update(state="starting", starting_seconds=starting[key])
         return answer
 
-    return _each(request, status_of)
+    return answer_each(request["runs"], status_of)
 
 
 def _status_of(
@@ -170,7 +157,7 @@ def _killed_seconds(paths: RunPaths, ended: Optional[ExitFile]) -> Optional[floa
 
 
 def _stop_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    return _each(request, lambda key: _stop(workdir.run(key), request["runs"][key]))
+    return answer_each(request["runs"], lambda key: _stop(workdir.run(key), request["runs"][key]))
 
 
 def _stop(paths: RunPaths, order: Dict[str, Any]) -> Dict[str, Any]:
@@ -202,7 +189,7 @@ def _preempt_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
         make_json(paths.preempt, {"reason": str(request["runs"][key].get("reason", ""))})
         return {"preempting": True}
 
-    return _each(request, preempt_one)
+    return answer_each(request["runs"], preempt_one)
 
 
 def _server_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
@@ -212,7 +199,7 @@ def _server_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
             write_json(paths.server, request["server"])
         return {"written": paths.root.is_dir()}
 
-    return _each(request, tell)
+    return answer_each(request["runs"], tell)
 
 
 def _check_removable(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
@@ -231,7 +218,7 @@ def _check_removable(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any
             message = f"The run {key} has output that the server does not have yet. Use force to discard it."
         return {"removed": False, "message": message} if message else {"removed": True}
 
-    return _each(request, check)
+    return answer_each(request["runs"], check)
 
 
 def _end_own_processes(paths: RunPaths) -> None:

@@ -1,10 +1,13 @@
-"""How a verb says no, and to which requests every verb does."""
+"""How a verb says no: to the whole request, or for one run alone."""
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Callable, Dict, Iterable
 
 from trainmaster.protocol import check_run_key
+
+#: what work on a folder into which a job may have put anything can raise
+_SPOILED = (ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
 
 
 class VerbError(Exception):
@@ -21,3 +24,15 @@ def objects_of(request: Dict[str, Any], needs: str) -> Dict[str, Dict[str, Any]]
     if not isinstance(runs, dict) or not all(isinstance(wanted, dict) for wanted in runs.values()):
         raise VerbError("bad_request", needs)
     return {check_run_key(key): wanted for key, wanted in runs.items()}
+
+
+def answer_each(keys: Iterable[str], answer_of: Callable[[str], Dict[str, Any]]) -> Dict[str, Any]:
+    """The answer for each run; what is wrong with the folder of one is the answer for that one alone."""
+    answers: Dict[str, Any] = {}
+    for key in keys:
+        try:
+            answers[key] = answer_of(key)
+        except _SPOILED as error:
+            message = f"The folder of {key} cannot be used: {type(error).__name__}: {error}."
+            answers[key] = {"error": "folder", "message": message}
+    return {"runs": answers}

@@ -16,12 +16,13 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from trainmaster.host.accounts import for_each_owner
 from trainmaster.host.asking import output_of
-from trainmaster.host.errors import objects_of
+from trainmaster.host.errors import answer_each, objects_of
+from trainmaster.jsonfile import read_object
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import PROC, boot_id, is_alive
 from trainmaster.protocol import SHOW_STACKS
 from trainmaster.rank_processes import RankProcesses, Seen, look_at, waits_in
-from trainmaster.runner.state import locked, read_spec
+from trainmaster.runner.state import locked
 
 #: for all ranks that are asked for together
 ANSWER_SECONDS = 5.0
@@ -43,20 +44,19 @@ def stack(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 
 
 def _stacks_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    answers: Dict[str, Any] = {}
-    for key, asked in request["runs"].items():
+    def stacks_of(key: str) -> Dict[str, Any]:
         paths = workdir.run(key)
         if not paths.spec.exists():
-            answers[key] = {"error": "absent", "message": f"The run {key} is not on this host."}
-            continue
+            return {"error": "absent", "message": f"The run {key} is not on this host."}
         paths.stacks.mkdir(mode=0o700, exist_ok=True)
         with locked(paths.stacks / ".lock"):  # who truncates a file must not take what another has asked for
-            answers[key] = {"ranks": _ask(paths, asked.get("ranks"))}
-    return {"runs": answers}
+            return {"ranks": _ask(paths, request["runs"][key].get("ranks"))}
+
+    return answer_each(request["runs"], stacks_of)
 
 
 def _ask(paths: RunPaths, wanted: Optional[Sequence[int]]) -> Dict[str, Any]:
-    found = RankProcesses(paths.key, alone=read_spec(paths)["members"] == 1).look()
+    found = RankProcesses(paths.key, alone=read_object(paths.spec).get("members") == 1).look()
     ranks = sorted(found) if wanted is None else [int(rank) for rank in wanted]
     asked = {rank: Asked(paths, found[rank]) for rank in ranks if rank in found}
     for one in asked.values():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Dict, List, NoReturn, Optional, Sequence
 
 from trainmaster.environment import visible_devices
-from trainmaster.jsonfile import read_json, write_json
+from trainmaster.jsonfile import read_object, write_json
 from trainmaster.paths import RunPaths, rank_of
 from trainmaster.protocol import EXIT_CONTAINER, EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, Container, Spec
 from trainmaster.runner import container_commands as commands
@@ -45,17 +45,33 @@ def words_for(words: Sequence[str]) -> List[str]:
 def clean_up(paths: RunPaths) -> None:
     """Remove what a container of the run has left: itself in the runtime's storage, and the login of its pull."""
     shutil.rmtree(paths.registry_login, ignore_errors=True)
-    started = read_json(paths.container)
-    if not isinstance(started, dict):
-        return
-    command = commands.remove_command(started["runtime"], started["path"], started["name"])
+    runtime = _started_by(paths)
+    program = shutil.which(runtime) if runtime else None
+    command = (
+        commands.remove_command(runtime, program, _container_name(paths.key)) if runtime and program else []
+    )
     if command:
         environment = {
             name: value for name, value in os.environ.items() if not name.startswith("TRAINMASTER_")
         }
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             _quietly(command, environment, _REMOVAL_SECONDS)
-    paths.container.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # the container may have put anything in its place
+        paths.container.unlink()
+
+
+def _container_name(key: str) -> str:
+    return f"trainmaster-{key}"
+
+
+def _started_by(paths: RunPaths) -> Optional[str]:
+    """The runtime that started the run's container; None where it did not come to that.
+
+    What runs in the container can write the file, so nothing but one of three words is taken from it: a path or a name
+    from there would be a way out of the container.
+    """
+    runtime = read_object(paths.container).get("runtime")
+    return runtime if isinstance(runtime, str) and runtime in _OWN_CODES else None
 
 
 def why_not_started(paths: RunPaths, container: Container, code: Optional[int]) -> Optional[str]:
@@ -63,12 +79,12 @@ def why_not_started(paths: RunPaths, container: Container, code: Optional[int]) 
 
     A fault of the runtime itself is noted for exit.json, too.
     """
-    image, started = container["image"], read_json(paths.container)
-    if not isinstance(started, dict):  # it did not come to the runtime
+    image, runtime = container["image"], _started_by(paths)
+    if runtime is None:
         return None
-    fault = fault_of_runtime(paths, started["runtime"], code)
+    fault = fault_of_runtime(paths, runtime, code)
     if fault is not None:
-        sentence = f"the container of image {image} could not be started by {started['runtime']}: {fault}"
+        sentence = f"the container of image {image} could not be started by {runtime}: {fault}"
         note_fault(paths, sentence)
         return sentence
     if code in (EXIT_NOT_FOUND, EXIT_NOT_EXECUTABLE):
@@ -93,7 +109,7 @@ def main(words: Sequence[str]) -> None:
     container = _fetched(runtime, container, paths)
     inside = _inside(spec, paths, gpus)
     Path(inside.home).mkdir(mode=0o700, exist_ok=True)
-    write_json(paths.container, {"runtime": runtime["name"], "path": runtime["path"], "name": inside.name})
+    write_json(paths.container, {"runtime": runtime["name"]})
     command = commands.run_command(runtime["name"], runtime["path"], container, inside, words)
     environment = commands.client_environment(runtime["name"], os.environ, inside)
     os.execve(command[0], command, environment)
@@ -168,7 +184,7 @@ def _inside(spec: Spec, paths: RunPaths, gpus: List[str]) -> commands.Inside:
     storage = spec["checkpoint_storage"]
     folders = [str(storage["host_path"])] if storage.get("type") == "shared_fs" else []
     return commands.Inside(
-        name=f"trainmaster-{spec['run_key']}",
+        name=_container_name(spec["run_key"]),
         key=spec["run_key"],
         run=str(paths.root),
         home=str(paths.root / "home"),
