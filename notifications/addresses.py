@@ -14,6 +14,34 @@ Address = IPv4Address | IPv6Address
 URL_CHARACTERS = 2000
 #: a gateway makes IPv4 of the last 32 bits (RFC 6052)
 _NAT64 = IPv6Network("64:ff9b::/96")
+#: all IPv6 that is routed; loopback, link-local, site-local, unique local and multicast addresses are outside of it
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+#: What IANA's registries of special-purpose addresses set apart (RFC 6890 and its successors), whole blocks: none of it
+#: is a public host. Python's own properties differ between its versions.
+_SPECIAL = [
+    ip_network(text)
+    for text in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # shared by carriers
+        "127.0.0.0/8",  # loopback
+        "169.254.0.0/16",  # link-local, and metadata of clouds
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",  # private
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, broadcast
+        "2001::/23",  # protocol assignments, Teredo
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4, which may hide any IPv4
+        "3fff::/20",  # documentation
+    )
+]
 
 
 def parts_of(url: str) -> SplitResult:
@@ -57,14 +85,13 @@ def resolve(host: str, port: int, *, trusted: bool) -> str:
 
 def _public(address: Address) -> bool:
     if isinstance(address, IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
-        if address in _NAT64:
-            inner = IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            address = inner
+        inner = IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else address.ipv4_mapped
+        address = address if inner is None else inner
     if any(address in network for network in _allowed()):
         return True
-    return address.is_global and not address.is_multicast and not address.is_reserved
+    if isinstance(address, IPv6Address) and address not in _GLOBAL_UNICAST:
+        return False
+    return not any(address in network for network in _SPECIAL)
 
 
 def _allowed() -> list[IPv4Network | IPv6Network]:
