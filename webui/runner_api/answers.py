@@ -25,6 +25,8 @@ from webui.runner_api import limits
 
 log = logging.getLogger(__name__)
 
+_DIGITS = 18  # of a number that the database can hold
+
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -84,6 +86,10 @@ def _answer_to(error: Exception) -> Response:
             log.warning("the database is unavailable or busy: %s", error)
             sentence = "The database is unavailable or busy; try again."
             return _error(503, sentence, limits.UNAVAILABLE_RETRY_AFTER_SECONDS)
+        case FileExistsError() | NotADirectoryError() | IsADirectoryError():
+            return _error(
+                409, "A name stands for a file here and for a folder there; one of the two cannot be stored."
+            )
         case ClientDisconnect():
             return _error(400, "The request was interrupted.")
     log.error("the runner's request failed", exc_info=error)
@@ -117,6 +123,13 @@ async def read_body(request: Request, limit_bytes: int) -> bytes:
 
 def too_large(limit_bytes: int) -> RefusedRequest:
     return RefusedRequest(413, f"The body is larger than {limit_bytes:,} bytes; send less at a time.")
+
+
+def whole(text: str, name: str) -> int:
+    """A number of bytes, as a query or a header has it. Raises RefusedRequest (400)."""
+    if not (text.isascii() and text.isdecimal()) or len(text) > _DIGITS:
+        raise RefusedRequest(400, f"{name} is {text[:40]!r}; it must be a number of bytes.")
+    return int(text)
 
 
 async def read_object(request: Request, limit_bytes: int) -> dict[str, Any]:

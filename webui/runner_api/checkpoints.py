@@ -16,7 +16,7 @@ from experiments.checkpoints import MissingFiles
 from experiments.models import Checkpoint
 from experiments.states import USABLE, CheckpointState
 from webui.runner_api import access, files, limits
-from webui.runner_api.answers import RefusedRequest, endpoint, read_object
+from webui.runner_api.answers import RefusedRequest, endpoint, read_object, whole
 from webui.runner_api.files import GrowingFile, WrongDigest
 from webui.waiting.threads import on_clouds, on_files, on_storage, reading, storing
 
@@ -60,7 +60,7 @@ def _length(request: Request) -> int:
     text = request.headers.get("content-length", "")
     if not text.isdecimal():
         raise RefusedRequest(411, "A file needs a Content-Length.")
-    return int(text)
+    return whole(text, "Content-Length")
 
 
 def _check_wanted(checkpoint: Checkpoint, path: str, size: int) -> None:
@@ -275,7 +275,4 @@ async def _writable(request: Request, checkpoint_uuid: uuid.UUID) -> Checkpoint:
 
 
 def _number(request: Request, name: str) -> int:
-    text = request.query_params.get(name, "")
-    if not text.isdecimal():
-        raise RefusedRequest(400, f"{name} is {text!r}; it must be a number of bytes.")
-    return int(text)
+    return whole(request.query_params.get(name, ""), name)

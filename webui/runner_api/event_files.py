@@ -23,7 +23,7 @@ from metrics import series, tensorboard
 from metrics.models import Group
 from webui.downloads.tensorboard import folders
 from webui.runner_api import access, files, limits
-from webui.runner_api.answers import RefusedRequest, endpoint, read_body
+from webui.runner_api.answers import RefusedRequest, endpoint, read_body, whole
 from webui.waiting.threads import catching_up, on_files, reading
 
 _GOING = {ExperimentState.DELETING, ExperimentState.DELETE_FAILED}
@@ -37,16 +37,15 @@ async def put(request: Request) -> Response:
     """
     token, path = access.token_of(request), str(request.path_params["path"])
     files.names_of(path)
-    offset, replace = request.query_params.get("offset", ""), request.query_params.get("replace") == "true"
-    if not offset.isdecimal() or (replace and int(offset)):
-        raise RefusedRequest(
-            400, f"offset is {offset!r}; it must be a number of bytes, and 0 with replace=true."
-        )
+    offset = whole(request.query_params.get("offset", ""), "offset")
+    replace = request.query_params.get("replace") == "true"
+    if replace and offset:
+        raise RefusedRequest(400, f"offset is {offset}; it must be 0 with replace=true.")
     block = await read_body(request, limits.EVENT_FILE_PART_BYTES)
     folder, is_current = await reading(_place, token)
     if replace and not is_current:
         raise RefusedRequest(410, "This attempt has ended; it cannot replace files of the current one.")
-    return JSONResponse({"offset": await on_files(_append, folder, path, int(offset), block, replace)})
+    return JSONResponse({"offset": await on_files(_append, folder, path, offset, block, replace)})
 
 
 def _place(token: str) -> tuple[Path, bool]:
@@ -123,11 +122,9 @@ async def listing(request: Request) -> Response:
 async def file(request: Request) -> Response:
     """GET ?path&offset&after: what follows, `offset` being what the task has, `after` our word of last time."""
     query = request.query_params
-    offset = query.get("offset", "0")
-    if not offset.isdecimal():
-        raise RefusedRequest(400, f"offset is {offset!r}; it must be a number of bytes.")
+    offset = whole(query.get("offset", "0"), "offset")
     token = access.token_of(request)
-    part = await catching_up(_part, token, query.get("path", ""), int(offset), query.get("after", ""))
+    part = await catching_up(_part, token, query.get("path", ""), offset, query.get("after", ""))
     headers = {
         "X-Trainmaster-Anew": str(part.anew).lower(),
         "X-Trainmaster-Upto": part.upto,
@@ -180,7 +177,7 @@ def _written(path: Path, offset: int) -> _Part:
 def _made(trial: Trial, group: str, after: str) -> _Part:
     """Write event files from stored metrics; a trial that started over behind `after` is written again in full."""
     last = Group.objects.filter(trial_id=trial.pk, name=group).values_list("last_step", flat=True).first()
-    known = int(after) if after else None
+    known = whole(after, "after") if after else None
     if known is not None and (last is None or last < known):
         known = None
     data = b"".join(tensorboard.event_file(trial.pk, group, trial.started_at.timestamp(), known))

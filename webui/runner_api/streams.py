@@ -22,7 +22,15 @@ from dispatch.runs import detached, heartbeats, intake
 from jobs.models import Allocation
 from webui.query import as_number
 from webui.runner_api import access, limits
-from webui.runner_api.answers import RefusedRequest, answer_of, endpoint, read_body, read_object, too_large
+from webui.runner_api.answers import (
+    RefusedRequest,
+    answer_of,
+    endpoint,
+    read_body,
+    read_object,
+    too_large,
+    whole,
+)
 from webui.waiting.threads import reading, storing
 from webui.waiting.wakeups import LOOK_AGAIN_SECONDS, wakeups
 
@@ -115,10 +123,7 @@ def _member(request: Request) -> tuple[str, int]:
 
 
 def _offset(request: Request) -> int:
-    text = request.query_params.get("offset", "")
-    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        raise RefusedRequest(400, f"offset is {text!r}; it must be the number of bytes before this batch.")
-    return int(text)
+    return whole(request.query_params.get("offset", ""), "offset")
 
 
 @endpoint

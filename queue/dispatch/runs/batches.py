@@ -52,34 +52,43 @@ class Batch:
 
 
 def parse(body: bytes) -> list[dict[str, Any]]:
-    """The records of a batch: one JSON object a line, the last line complete."""
+    """The records of a batch: one JSON object a line, the last line complete. Raises Refusal.
+
+    A job can write into its runner's outbox, so a line that is no record stands in the log as what it is, with those
+    that follow it: refused, it would hold up the stream for good.
+    """
     if body and not body.endswith(b"\n"):
         raise Refusal("The batch ends in the middle of a record; send whole lines.")
     with contextlib.suppress(ValueError, RecursionError):  # costs a quarter of what record by record does
         whole = json.loads(b"[" + body[:-1].replace(b"\n", b",") + b"]")
         if len(whole) == body.count(b"\n") and all(type(record) is dict for record in whole):
             return [_without_depth(record) for record in whole]
-    records = []
-    for number, line in enumerate(body.split(b"\n")[:-1], 1):
+    records: list[dict[str, Any]] = []
+    spoiled = (
+        0  # lines in a row that are no records: many may be in a batch, and each would be a line of the log
+    )
+    for line in [*body.split(b"\n")[:-1], b"{}"]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            if not line.startswith(_WRITTEN_BY_THE_JOB):
-                raise Refusal(f"Record {number} of the batch is not JSON: {error}.") from error
-            record = left_out(error if isinstance(error, ValueError) else TooDeep())
-        if not isinstance(record, dict):
-            raise Refusal(f"Record {number} of the batch is not a JSON object.")
-        records.append(_without_depth(record))
-    return records
+            record = left_out(error) if line.startswith(_WRITTEN_BY_THE_JOB) else None
+        if isinstance(record, dict):
+            if spoiled:
+                records.append(left_out(ValueError(f"{spoiled:,} lines of the outbox are not JSON objects")))
+            spoiled = 0
+            records.append(_without_depth(record))
+        else:
+            spoiled += 1
+    return records[:-1]
 
 
 def _without_depth(record: dict[str, Any]) -> dict[str, Any]:
     return left_out(TooDeep()) if "d" in record and bounded_json.is_deep(record["d"]) else record
 
 
-def left_out(error: ValueError) -> dict[str, Any]:
+def left_out(error: Exception) -> dict[str, Any]:
     """What stands in the log in place of a record that training code wrote and that must not hold up its stream."""
-    sentence = f"[a report could not be read: {error}]"
+    sentence = f"[a report could not be read: {str(TooDeep() if isinstance(error, RecursionError) else error)[:500]}]"
     return {
         "k": "lines",
         "t": timezone.now().timestamp(),

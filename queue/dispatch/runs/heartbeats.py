@@ -33,9 +33,19 @@ FROM heard LEFT JOIN logs_stream stream ON stream.member_id = heard.id
 """
 
 
+#: of a number that every reader of JSON keeps as it is
+_MOST = 2**53
+
+
+def _bytes(value: object) -> int:
+    """The runner's number; 0 for anything else: the run's account may have sent it."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST
+    return int(value) if is_number else 0  # type: ignore[call-overload]  # a number
+
+
 def heartbeat(member_id: int, body: dict[str, Any]) -> Intake:
     """The runner is there; keep its account of the spool and of its ranks. Raises Over."""
-    spool = {key: int(body.get(key) or 0) for key in ("spool_bytes", "unshipped_bytes", "dropped_bytes")}
+    spool = {key: _bytes(body.get(key)) for key in ("spool_bytes", "unshipped_bytes", "dropped_bytes")}
     wanted: dict[str, Any] = {
         "member": member_id,
         "spool": json.dumps(spool),

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, connection, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from accounts.refusals import Refusal
 from commands import services
 from dispatch.runs import batches, kinds, log_policies, settle
 from dispatch.runs.batches import Batch
@@ -26,7 +28,10 @@ from jobs.states import AllocationState, StopKind
 from logs import store as log_store
 from logs import streams
 from logs.lines import Block
+from logs.streams import OffsetConflict
 from metrics import sample_store, timing_store
+
+log = logging.getLogger(__name__)
 
 #: Record kinds that change the trial or its attempt; a batch without them takes no lock on the experiment.
 _STATEFUL = {"core", "state", "exit"}
@@ -52,6 +57,39 @@ class Over(Exception):
 def store(member_id: int, offset: int, body: bytes) -> Intake:
     """Store one batch that starts at `offset`. Raises logs.streams.OffsetConflict, Refusal, Over."""
     records = batches.parse(body)
+    try:
+        return _store(member_id, offset, body, records)
+    except (Refusal, OffsetConflict, Over, OperationalError, InterfaceError):
+        raise
+    except Exception:  # whatever a job may have written into its runner's outbox
+        log.exception("a batch of member %s could not be stored as it is", member_id)
+    try:
+        return _store(member_id, offset, body, _without_spoiled(member_id, records))
+    except (DatabaseError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, OperationalError | InterfaceError):
+            raise
+        raise Refusal(f"The batch cannot be stored: {type(error).__name__}: {error}.") from error
+
+
+def _without_spoiled(member_id: int, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records, each that cannot be stored replaced by a line of the log that says so. All is undone again."""
+    kept = []
+    with transaction.atomic():
+        member = settle.lock(member_id)
+        for record in records:
+            try:
+                with transaction.atomic():
+                    _take_in(member, [record], batches.blocks([record]), None, None)
+                kept.append(record)
+            except (OperationalError, InterfaceError):
+                raise
+            except Exception as error:
+                kept.append(batches.left_out(ValueError(f"{type(error).__name__}: {error}")))
+        transaction.set_rollback(True)
+    return kept
+
+
+def _store(member_id: int, offset: int, body: bytes, records: list[dict[str, Any]]) -> Intake:
     blocks = batches.blocks(records)
     found = log_policies.look(member_id, blocks)
     batch = Batch(offset, body, records, blocks, found)
@@ -74,7 +112,8 @@ def _store_open(member_id: int, batch: Batch) -> Intake:
         trial = _trial_of_metrics(member_id, records) if stateful and found is None else None
         member = settle.lock(member_id) if stateful and not trial else _read(member_id)
         _refuse_over(member.allocation)
-        _take_in(member, batch, trial)
+        streams.advance(member.pk, batch.offset, batch.end)
+        _take_in(member, records, batch.blocks, found, trial)
     if found:
         log_policies.done(member_id, found)
     _heard(member)
@@ -100,7 +139,8 @@ def _store_late(member_id: int, batch: Batch) -> Intake:
             raise Over(f"The stream of {member.run_key} ended with its exit record.")
         if batch.offset == stored and _is_superseded(member.allocation):
             raise Over(f"Allocation {member.allocation_id} is over, and its task has a newer one.")
-        _take_in(member, batch, None)
+        streams.advance(member.pk, batch.offset, batch.end)
+        _take_in(member, batch.records, batch.blocks, batch.found, None)
     if batch.found:
         log_policies.done(member_id, batch.found)
     _heard(member)
@@ -121,16 +161,21 @@ def _lock_with_task(member_id: int) -> Member:
     return transitions.lock_member(member_id)
 
 
-def _take_in(member: Member, batch: Batch, trial: Trial | None) -> None:
-    """Everything in the batch, with the stream's offset; in the caller's transaction. Raises OffsetConflict."""
-    streams.advance(member.pk, batch.offset, batch.end)
-    _store_lines(member, batch.blocks, batch.found)
+def _take_in(
+    member: Member,
+    records: Sequence[dict[str, Any]],
+    blocks: Sequence[Block],
+    found: PolicyMatch | None,
+    trial: Trial | None,
+) -> None:
+    """Everything in some records, of which `blocks` are the log; in the caller's transaction."""
+    _store_lines(member, blocks, found)
     task_id, host = member.allocation.task_id, member.host
-    if samples := _of_kind(batch.records, "samples"):
+    if samples := _of_kind(records, "samples"):
         sample_store.store(task_id, host.pk, host.name, samples)
-    if timings := _of_kind(batch.records, "timings"):
+    if timings := _of_kind(records, "timings"):
         timing_store.store(task_id, host.name, timings)
-    _apply(member, batch.records, trial)
+    _apply(member, records, trial)
 
 
 def _store_plain(member_id: int, offset: int, new_offset: int, blocks: Sequence[Block]) -> Intake | None:

@@ -1,5 +1,6 @@
 """Upload and download of checkpoints over HTTP, against a real web process."""
 
+import hashlib
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -180,3 +181,30 @@ def test_a_run_writes_its_own_checkpoints_and_reads_those_of_its_experiment(
     assert httpx.get(f"{url}/files/model.pt", headers=headers).status_code == 200
     assert httpx.put(f"{url}/files/model.pt", content=b"evil", headers=headers).status_code == 404
     assert runner.get(f"/checkpoints/{uuid.uuid4()}/files/model.pt").status_code == 404
+
+
+def test_a_file_below_a_file_is_refused_with_a_sentence(web: Web, runner: httpx.Client) -> None:
+    member = make_gang(token="another")[0]
+    row = make_checkpoint(make_trial(member), member, {"a": b"1", "a/b": b"2"})
+    headers = {"Authorization": "Bearer another"}
+    base = f"/checkpoints/{row.pk}"
+    assert runner.put(f"{base}/files/a", content=b"1", headers=headers).status_code == 200
+    digest = hashlib.sha256(b"2").hexdigest()
+    for path in (f"{base}/files/a/b", f"{base}/parts/a/b?offset=0&size=1&sha256={digest}"):
+        answer = runner.put(path, content=b"2", headers=headers)
+        assert answer.status_code == 409 and "a file here and for a folder there" in answer.text, path
+    assert runner.put("/event-files/x?offset=0", content=b"1", headers=headers).status_code == 200
+    assert runner.put("/event-files/x/y?offset=0", content=b"1", headers=headers).status_code == 409
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "٣", "-1", "1.5", ""])
+def test_a_number_that_is_none_is_refused_with_a_sentence(
+    runner: httpx.Client, checkpoint: Checkpoint, number: str
+) -> None:
+    for path in (
+        f"/checkpoints/{checkpoint.pk}/parts/model.pt?offset={number}&size=1",
+        f"/checkpoints/{checkpoint.pk}/parts/model.pt?offset=0&size={number}",
+        f"/event-files/x?offset={number}",
+    ):
+        answer = runner.put(path, content=b"1")
+        assert answer.status_code == 400 and "must be a number of bytes" in answer.text, path

@@ -1,0 +1,103 @@
+"""A job writes into its runner's outbox: what is no record is named in the log, and holds up nothing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from dispatch.passes import pool_pass
+from dispatch.runs import heartbeats, intake
+from jobs.models import Member
+from logs import read, streams
+from tests.rig.world import make_host, members_of, submit_experiment
+
+pytestmark = [pytest.mark.django_db, pytest.mark.survive(43)]
+
+
+@pytest.fixture
+def member() -> Member:
+    make_host("gpu1", 1)
+    experiment = submit_experiment()
+    pool_pass.run(experiment.job.pool_id)
+    return members_of(experiment)[0]
+
+
+def line(text: str) -> bytes:
+    return json.dumps({"k": "lines", "t": 1.0, "r": 0, "s": "stdout", "m": text}).encode() + b"\n"
+
+
+def shown(member: Member) -> list[str]:
+    return [each.text for each in read.forward(member.allocation.task_id).lines]
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "a gap of words": {"k": "gap", "bytes": "many"},
+    "a gap beyond all disks": {"k": "gap", "bytes": 1e300},
+    "a gap beyond the database": {"k": "gap", "bytes": 2**70},
+    "a gap below nothing": {"k": "gap", "bytes": -(2**70)},
+    "a kind that is a list": {"k": ["core"]},
+    "a kind that is an object": {"k": {}},
+    "a time beyond all": {"k": "log", "t": 1e300, "r": 0, "s": "stdout", "m": "x"},
+    "a rank that is a list": {"k": "lines", "t": 1.0, "r": [1], "s": "stdout", "m": "x"},
+    "a rank beyond the database": {"k": "lines", "t": 1.0, "r": 2**70, "s": "stdout", "m": "x"},
+    "samples of words": {"k": "samples", "t": 1.0, "d": "x", "v": 7},
+    "timings of words": {"k": "timings", "d": 5, "r": "x"},
+    "a start beyond all": {"k": "state", "state": "running", "t": 1e300},
+    "an end with a list": {"k": "exit", "t": 1.0, "code": [1], "signal": {}},
+    "an end beyond the database": {"k": "exit", "t": 1.0, "code": 2**70, "signal": None},
+    "a first failure of words": {
+        "k": "exit",
+        "t": "x",
+        "code": 0,
+        "first_failure": {"rank": []},
+        "left": ["x"],
+    },
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_record_of_another_form_holds_up_nothing(what: str, member: Member) -> None:
+    spoiled = json.dumps(HOSTILE[what]).encode() + b"\n"
+    body = line("before") + spoiled
+    assert intake.store(member.pk, 0, body).offset == len(body)
+    assert "before" in shown(member)
+    if HOSTILE[what]["k"] != "exit":
+        assert intake.store(member.pk, len(body), line("after")).offset == len(body + line("after"))
+        assert shown(member)[-1] == "after"
+
+
+@pytest.mark.parametrize("what", ["a gap of words", "a gap beyond the database", "a kind that is a list"])
+def test_the_log_names_what_was_left_out(what: str, member: Member) -> None:
+    intake.store(member.pk, 0, json.dumps(HOSTILE[what]).encode() + b"\n")
+    assert any(text.startswith("[a report could not be read: ") for text in shown(member))
+
+
+@pytest.mark.parametrize("garbage", [b"[]", b"no JSON", b"[" * 20_000, b"\xff\xfe", b"1" * 10_000, b""])
+def test_lines_that_are_no_records_are_counted_in_one_line_of_the_log(garbage: bytes, member: Member) -> None:
+    body = line("before") + (garbage + b"\n") * 3 + line("after")
+    assert intake.store(member.pk, 0, body).offset == len(body)
+    told = "[a report could not be read: 3 lines of the outbox are not JSON objects]"
+    assert shown(member)[-3:] == ["before", told, "after"]
+
+
+def test_what_was_tried_alone_is_stored_once(member: Member) -> None:
+    body = (
+        line("one") + json.dumps({"k": "gap", "bytes": 7}).encode() + b"\n" + b'{"k": ["x"]}\n' + line("two")
+    )
+    intake.store(member.pk, 0, body)
+    texts = shown(member)
+    assert texts.count("one") == texts.count("two") == 1
+    assert sum("7 bytes missing" in text for text in texts) == 1
+    assert streams.stored(member.pk) == len(body)
+
+
+@pytest.mark.parametrize("value", ["many", [1], {}, 1e300, -5, 2**70, float("nan"), True, None])
+def test_a_heartbeat_of_another_form_is_a_sign_of_life(value: object, member: Member) -> None:
+    heartbeats.heartbeat(
+        member.pk, {"spool_bytes": value, "unshipped_bytes": 3, "pulse": value, "state": value}
+    )
+    member.refresh_from_db()
+    assert member.spool == {"spool_bytes": 0, "unshipped_bytes": 3, "dropped_bytes": 0}
+    assert member.heartbeat_at is not None
