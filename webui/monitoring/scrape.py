@@ -3,7 +3,6 @@ epoch seconds (an age is `time() - x` in a query), `_total` for what only grows.
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 
@@ -16,13 +15,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from accounts.models import LoginToken
 from dispatch.keeping import figures
 from dispatch.keeping.figures import Figures, PoolFigures
+from webui.api.authentication import bearer_tokens
 
-_WRONG_TOKEN = "The figures need the token of TRAINMASTER_METRICS_TOKEN, as `Authorization: Bearer TOKEN`.\n"
-_NOT_LOOPBACK = (
-    "Without TRAINMASTER_METRICS_TOKEN only this machine itself may read the figures, and not through a proxy. "
-    "Set it, and let Prometheus send it as its bearer token.\n"
+#: that a request comes from this machine says nothing: jobs run here, and others come through tunnels
+_REFUSED = (
+    "The figures need `Authorization: Bearer TOKEN`, with the token of TRAINMASTER_METRICS_TOKEN or an access token of "
+    "any user; its scope may be read (`trainmaster token create --scope read`).\n"
 )
 #: (name, field of PoolFigures, help); None in the field leaves the sample out
 _OF_POOL = (
@@ -121,10 +122,10 @@ ProcessCollector(registry=registry)  # of the web process that answers
 @require_safe
 def scrape(request: HttpRequest) -> HttpResponse:
     """The figures in the text format, or OpenMetrics for those who ask for it; 503 while PostgreSQL is away."""
-    if refusal := _refusal(request):
-        return HttpResponseForbidden(refusal, content_type="text/plain; charset=utf-8")
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     try:
+        if not _may_read(request):
+            return HttpResponseForbidden(_REFUSED, content_type="text/plain; charset=utf-8")
         body = encode(registry)
     except DatabaseError:
         connection.close()
@@ -132,18 +133,12 @@ def scrape(request: HttpRequest) -> HttpResponse:
     return HttpResponse(body, content_type=content_type, headers={"Cache-Control": "no-store"})
 
 
-def _refusal(request: HttpRequest) -> str:
-    """Why this asker may not read; empty if it may."""
-    if settings.METRICS_TOKEN:
-        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-        right = secrets.compare_digest(token.strip().encode(), settings.METRICS_TOKEN.encode())
-        return "" if scheme.lower() == "bearer" and right else _WRONG_TOKEN
-    forwarded = "X-Forwarded-For" in request.headers or "Forwarded" in request.headers
-    return "" if _is_loopback(request.META.get("REMOTE_ADDR", "")) and not forwarded else _NOT_LOOPBACK
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:  # a Unix socket has no address
-        return False
+def _may_read(request: HttpRequest) -> bool:
+    """Does it bring the token that was set for Prometheus, or one of a user's? A run's is no user's."""
+    for token in bearer_tokens(request):
+        wanted = settings.METRICS_TOKEN
+        if (wanted and secrets.compare_digest(token.encode(), wanted.encode())) or LoginToken.find_user(
+            token
+        ):
+            return True
+    return False

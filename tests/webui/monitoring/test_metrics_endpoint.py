@@ -19,12 +19,14 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
+from accounts import tokens
+from accounts.models import LoginToken, Scope, User
 from dispatch.passes import pool_pass
 from hosts.models import Host, ResourcePool, Slot
 from jobs.models import Member
 from jobs.states import MemberState
 from tests.rig.many import make_commands
-from tests.rig.rows import make_gang
+from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.web import ROOT, Web, running_web
 from tests.rig.world import make_host, make_user
 
@@ -34,6 +36,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def get(web: Web, **headers: str) -> str:
+    user = User.objects.filter(username="scraper").first() or make_user("scraper")
+    headers = {"Authorization": f"Bearer {LoginToken.issue(user)}", **headers}
     request = urllib.request.Request(f"{web.url}/metrics", headers=headers)
     with urllib.request.urlopen(request, timeout=60) as answer:
         return str(answer.read().decode())
@@ -129,7 +133,11 @@ def test_every_name_follows_the_conventions(web: Web, pool: ResourcePool) -> Non
 
 def test_with_a_token_nobody_reads_without_it(tmp_path: Path) -> None:
     with running_web(tmp_path, TRAINMASTER_METRICS_TOKEN="scraper") as web:
-        for headers in ({}, {"Authorization": "Bearer other"}, {"Authorization": "scraper"}):
+        for headers in (
+            {"Authorization": ""},
+            {"Authorization": "Bearer other"},
+            {"Authorization": "scraper"},
+        ):
             with pytest.raises(HTTPError) as refused:
                 get(web, **headers)
             assert refused.value.code == HTTPStatus.FORBIDDEN
@@ -137,21 +145,21 @@ def test_with_a_token_nobody_reads_without_it(tmp_path: Path) -> None:
         assert "trainmaster_build_info" in get(web, Authorization="Bearer scraper")
 
 
-@pytest.mark.parametrize(
-    ("address", "headers", "status"),
-    [
-        ("127.0.0.1", {}, 200),
-        ("::1", {}, 200),
-        ("10.0.0.7", {}, 403),
-        ("", {}, 403),
-        ("127.0.0.1", {"x-forwarded-for": "10.0.0.7"}, 403),
-    ],
-)
-def test_without_a_token_only_the_machine_itself_reads(
-    address: str, headers: dict[str, str], status: int
-) -> None:
-    with override_settings(METRICS_TOKEN=""):
-        assert Client().get("/metrics", REMOTE_ADDR=address, headers=headers).status_code == status
+@pytest.mark.parametrize("setting", ["", "scraper"])
+def test_users_read_with_a_token_of_their_own_and_nobody_for_being_near(setting: str) -> None:
+    user, run = make_user("ada"), make_gang(1)[0].allocation
+    _, token = tokens.create(user, description="prometheus", days=1, scope=Scope.READ, actor="user:ada")
+    with override_settings(METRICS_TOKEN=setting):
+        for sent, status in ((token, 200), (RUN_TOKEN, 403), ("", 403), ("other", 403)):
+            headers = {"Authorization": f"Bearer {sent}"}
+            assert Client().get("/metrics", REMOTE_ADDR="127.0.0.1", headers=headers).status_code == status, (
+                sent
+            )
+        for address in ("127.0.0.1", "::1", "10.0.0.7", ""):
+            assert Client().get("/metrics", REMOTE_ADDR=address).status_code == 403
+        tokens.revoke_all(user)
+        assert Client().get("/metrics", headers={"Authorization": f"Bearer {token}"}).status_code == 403
+    assert run.token_hash
 
 
 def test_the_dashboard_and_the_page_name_figures_that_exist(web: Web, pool: ResourcePool) -> None:
