@@ -30,8 +30,13 @@ class JobSummary(Answer):
 
 def summary(pool: ResourcePool, line: JobRow | StandingJob) -> JobSummary:
     """State and jobs ahead of a job of the pool."""
+    state, ahead = _standing(pool, line)
+    return JobSummary(state=state, jobs_ahead=ahead)
+
+
+def _standing(pool: ResourcePool, line: JobRow | StandingJob) -> tuple[str, int]:
     ahead = queue_rows.ahead(pool, line.place)
-    return JobSummary(state=STATES[line.state], jobs_ahead=-1 if ahead is None else ahead)
+    return STATES[line.state], -1 if ahead is None else ahead
 
 
 def summary_of(job: Job) -> JobSummary | None:
@@ -84,7 +89,8 @@ class JobRecord(Answer):
 
 
 def encode_row(row: JobRow) -> Json:
-    """Determined's job record, extended by the place, the reason and the expected start."""
+    """A JobRecord, written by hand: of a page of rows, a model for each would take a sixth of the request."""
+    state, jobs_ahead = _standing(row.pool, row)
     job, ahead, leaving = row.job, row.ahead, row.leaving
     record = {
         "jobId": str(job.pk),
@@ -99,7 +105,7 @@ def encode_row(row: JobRow) -> Json:
         "allocatedSlots": row.held,
         "isPreemptible": row.preemptible,
         "workspaceId": row.workspace_id,
-        "summary": summary(row.pool, row),
+        "summary": {"state": state, "jobsAhead": jobs_ahead},
         "priority": job.priority,
         "weight": job.weight,
         "progress": row.progress,
