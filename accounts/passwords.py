@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 from accounts.models import User
 
@@ -14,7 +15,29 @@ def client_hash(password: str) -> str:
     """What a client sends with isHashed: hex SHA-512 of salt and password; an empty password stays empty."""
     if not password:
         return ""
+    return _salted(password)
+
+
+def _salted(password: str) -> str:
     return hashlib.sha512((CLIENT_SALT + password).encode()).hexdigest()
+
+
+#: what is tried first by anyone who guesses
+_WORST = ("", "password", "determined", "admin", "12345678", "trainmaster", "changeme")
+
+
+#: far above any password and its hash; what is longer is not hashed at all
+PASSWORD_CHARACTERS = 1024
+_HASH = re.compile(r"[0-9a-f]{128}")
+
+
+def hash_fault(hashed: str) -> str | None:
+    """A sentence about what cannot be a client's hash of a password, or None. A real one tells nothing of strength."""
+    if not _HASH.fullmatch(hashed):
+        return "password: with isHashed, it must be the salted SHA-512 of the password, as 128 hexadecimal digits."
+    if any(hashed == _salted(each) for each in _WORST):
+        return f"The password is weak: it must not be empty or one of {', '.join(filter(None, _WORST))}."
+    return None
 
 
 def set_password(user: User, password: str, *, is_hashed: bool) -> None:

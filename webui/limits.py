@@ -92,10 +92,16 @@ IDLE_GPU_PERCENT = environment.number("TRAINMASTER_IDLE_GPU_PERCENT", 5.0)
 IDLE_GPU_SECONDS = environment.number("TRAINMASTER_IDLE_GPU_SECONDS", 600.0)
 # a context as base64 in JSON, and its config; nothing larger is taken from anybody but runs
 REQUEST_BYTES = int(environment.number("TRAINMASTER_REQUEST_BYTES", 160 * 1024 * 1024))
+# what somebody sends who is not logged in, and to log in
+OPEN_REQUEST_BYTES = int(environment.number("TRAINMASTER_OPEN_REQUEST_BYTES", 64 * 1024))
 CONTEXT_BYTES = 95 * 1024 * 1024
 # one message of a client to a socket of the console's own; a notebook's may be larger (embedded.serve)
 SOCKET_MESSAGE_BYTES = int(environment.number("TRAINMASTER_SOCKET_MESSAGE_BYTES", 1024 * 1024))
+# Wrong passwords within the window: for one name from one address, and from one address for all names together.
 LOGIN_ATTEMPTS = int(environment.number("TRAINMASTER_LOGIN_ATTEMPTS", 20))
+LOGIN_ATTEMPTS_PER_ADDRESS = int(
+    environment.number("TRAINMASTER_LOGIN_ATTEMPTS_PER_ADDRESS", 5 * LOGIN_ATTEMPTS)
+)
 LOGIN_WINDOW_SECONDS = int(environment.number("TRAINMASTER_LOGIN_WINDOW_SECONDS", 60))
 LOGIN_TOKEN_DAYS = environment.number("TRAINMASTER_LOGIN_TOKEN_DAYS", 7.0)
 # Access tokens: how long one counts unless its maker says otherwise, and at most (-1: for ever); when one was used last

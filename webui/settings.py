@@ -153,7 +153,7 @@ AUTH_PASSWORD_VALIDATORS: list[
 # --- single sign-on by OpenID Connect, where a provider is named; a stranger gets the role at the first login ---
 OIDC_ISSUER = environment.http_url("TRAINMASTER_OIDC_ISSUER")
 OIDC_NAME = environment.text("TRAINMASTER_OIDC_NAME", "Single sign-on")
-OIDC_ROLE = environment.one_of("TRAINMASTER_OIDC_ROLE", "editor", ["viewer", "editor"])
+OIDC_ROLE = environment.one_of("TRAINMASTER_OIDC_ROLE", "viewer", ["viewer", "editor"])
 if OIDC_ISSUER:
     INSTALLED_APPS += [
         "allauth",
@@ -214,10 +214,11 @@ SECURE_REFERRER_POLICY = "same-origin"
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
-if environment.boolean("TRAINMASTER_BEHIND_PROXY", False):
+BEHIND_PROXY = environment.boolean("TRAINMASTER_BEHIND_PROXY", False)
+if BEHIND_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
-DATA_UPLOAD_MAX_MEMORY_SIZE = 160 * 1024 * 1024  # a 95 MiB context as base64 in JSON, and its config
+DATA_UPLOAD_MAX_MEMORY_SIZE = REQUEST_BYTES  # noqa: F405
 
 # --- REST ---
 REST_FRAMEWORK = {
@@ -309,7 +310,7 @@ LISTEN_PORT = int(environment.number("TRAINMASTER_LISTEN_PORT", 8080))
 CERT_SHA256 = environment.text("TRAINMASTER_CERT_SHA256")
 # The same certificate as a PEM file: runs get a copy of it for programs that do not pin it.
 CERT_FILE = environment.text("TRAINMASTER_CERT_FILE")
-# What Prometheus must send to read /metrics; empty: only this machine itself may read it (docs/monitoring.md).
+# What Prometheus may send to read /metrics, beside an access token of a user (docs/monitoring.md).
 METRICS_TOKEN = environment.text("TRAINMASTER_METRICS_TOKEN")
 # `up --insecure-http`: every page shows a banner.
 INSECURE_HTTP = environment.boolean("TRAINMASTER_INSECURE_HTTP", False)

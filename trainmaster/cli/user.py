@@ -77,6 +77,11 @@ def _add_accounts(verbs: Any) -> None:
     parser.set_defaults(run=_edit, action="rename the user", **nothing_else)
     parser = verbs.add_parser("change-password", help="change your password, or as an admin another user's")
     parser.add_argument("username", nargs="?")
+    parser.add_argument(
+        "--keep-tokens",
+        action="store_true",
+        help="keep the access tokens of another user, which are otherwise revoked with the old password",
+    )
     parser.set_defaults(run=_change_password, action="change the password")
     for verb, active in (("activate", True), ("deactivate", False)):
         parser = verbs.add_parser(verb, "username", help=f"{verb} a user", run=_set_active)
@@ -206,9 +211,16 @@ def _edit(client: Client, args: argparse.Namespace) -> None:
 
 def _change_password(client: Client, args: argparse.Namespace) -> None:
     user = client.user(args.username) if args.username else client.me()
+    is_own = user["id"] == client.me()["id"]
     body = {"password": _new_password(user["username"]), "isHashed": True}
+    if not is_own:
+        revoke = not args.keep_tokens and output.ask(
+            f"Revoke the access tokens of {user['username']} as well?", default=True
+        )
+        body["keepAccessTokens"] = not revoke
     client.call("PATCH", f"/api/v1/users/{user['id']}", body)
-    done(f"Changed the password of {user['username']}")
+    kept = "" if is_own else f"; their access tokens are {'valid still' if not revoke else 'revoked'}"
+    done(f"Changed the password of {user['username']}{kept}")
 
 
 def _set_active(client: Client, args: argparse.Namespace) -> None:

@@ -74,7 +74,7 @@ def async_view(method: str, *, body: Any = None, answer: Any = None) -> Callable
 
 def json_body(request: HttpRequest) -> dict[str, Any]:
     """The body as a JSON object. Raises BadRequest."""
-    if len(request.body) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE:
+    if len(request.body) > settings.REQUEST_BYTES:
         raise BadRequest("The request's body is too large.")
     try:
         value = bounded_json.loads(request.body or b"{}")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.hashers import make_password
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from accounts import attempts
+from accounts.logins import log_in
 from accounts.models import LoginToken, User, token_hash
-from accounts.passwords import check_password
+from accounts.passwords import PASSWORD_CHARACTERS
+from webui import client_address
 from webui.api.answers import Answer
 from webui.api.authentication import bearer_tokens
 from webui.api.errors import Forbidden
@@ -21,8 +21,10 @@ from webui.api.views import ApiView
 
 
 class LoginBody(serializers.Serializer[Any]):
-    username = serializers.CharField()
-    password = serializers.CharField(allow_blank=True, required=False, default="", trim_whitespace=False)
+    username = serializers.CharField(max_length=150)
+    password = serializers.CharField(
+        allow_blank=True, required=False, default="", trim_whitespace=False, max_length=PASSWORD_CHARACTERS
+    )
     isHashed = serializers.BooleanField(required=False, default=False)
 
 
@@ -39,14 +41,9 @@ class Login(ApiView):
     bodies = {"POST": LoginBody}
 
     def post(self, request: Request) -> LoginAnswer:
-        body = self.body(request)
-        attempts.check(body["username"])
-        user = User.objects.filter(username=body["username"]).first()
+        body, address = self.body(request), client_address.of(request)
+        user = log_in(body["username"], body["password"], address=address, is_hashed=body["isHashed"])
         if user is None:
-            # as slow as a real check, so that names cannot be guessed by time
-            make_password(body["password"])
-        if user is None or not check_password(user, body["password"], is_hashed=body["isHashed"]):
-            attempts.failed(body["username"])
             raise Forbidden("invalid credentials")
         if not user.is_active:
             raise Forbidden(f"user {user.username} is deactivated; an admin can activate it again")

@@ -10,14 +10,16 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from accounts import tokens
+from accounts.logins import confirms
 from accounts.models import LoginToken, User, token_hash
-from accounts.passwords import set_password, weakness
+from accounts.passwords import PASSWORD_CHARACTERS, hash_fault, set_password, weakness
 from events.models import Event
 from events.record import record
+from webui import client_address
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.authentication import bearer_tokens
-from webui.api.errors import BadRequest, Conflict, existing
+from webui.api.errors import BadRequest, Conflict, Forbidden, existing
 from webui.api.permissions import actor, person, require_admin
 from webui.api.views import ApiView, Json
 from webui.models import UserSetting
@@ -85,7 +87,10 @@ def encode_user(user: User) -> UserRecord:
 
 
 class AgentUserGroup(serializers.Serializer[Any]):
-    """The Unix account that the user's jobs run as on hosts."""
+    """The Unix account that the user's jobs run as on hosts, in the groups that the account has there.
+
+    The other fields are kept and answered for Determined's clients, and change nothing.
+    """
 
     agentUser = serializers.RegexField(
         r"^[a-z_][a-z0-9_.-]*\$?$", max_length=64, required=False, allow_null=True
@@ -114,13 +119,31 @@ class UserFields(serializers.Serializer[Any]):
 
 class NewUser(serializers.Serializer[Any]):
     user = UserFields()
-    password = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
+    password = serializers.CharField(
+        required=False, allow_blank=True, trim_whitespace=False, max_length=PASSWORD_CHARACTERS
+    )
     isHashed = serializers.BooleanField(required=False, default=False)
 
 
 class UserPatch(UserFields):
-    password = serializers.CharField(required=False, allow_blank=True, allow_null=True, trim_whitespace=False)
+    password = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        allow_null=True,
+        trim_whitespace=False,
+        max_length=PASSWORD_CHARACTERS,
+    )
+    oldPassword = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        trim_whitespace=False,
+        max_length=PASSWORD_CHARACTERS,
+        help_text="the present password of whoever asks, hashed like the new one; required of a browser's session",
+    )
     isHashed = serializers.BooleanField(required=False, default=False)
+    keepAccessTokens = serializers.BooleanField(
+        default=False, help_text="keep the access tokens of a user whose password an admin sets"
+    )
     remote = serializers.BooleanField(required=False, allow_null=True)
 
 
@@ -191,14 +214,14 @@ def _apply(user: User, fields: Json) -> None:
         user.unix_uid = group.get("agentUid")
         user.unix_group = group.get("agentGroup") or ""
         user.unix_gid = group.get("agentGid")
-        if user.unix_user == "root" or user.unix_uid == 0:
+        if "root" in (user.unix_user, user.unix_group) or 0 in (user.unix_uid, user.unix_gid):
             raise BadRequest("agentUserGroup: jobs cannot run as root; link an ordinary account.")
 
 
 def _set_password(user: User, password: str, is_hashed: bool) -> None:
     if not password:
         raise BadRequest("password: must not be empty.")
-    if not is_hashed and (sentence := weakness(password)):
+    if sentence := hash_fault(password) if is_hashed else weakness(password):
         raise BadRequest(sentence)
     set_password(user, password, is_hashed=is_hashed)
 
@@ -217,14 +240,20 @@ class OneUser(ApiView):
     def patch(self, request: Request, user_id: int) -> UserAnswer:
         body, asking = self.body(request), person(request)
         user = existing(User.objects, "user", pk=user_id)
-        own = {"displayName", "password", "isHashed"}
-        changes = {name for name, value in body.items() if name == "agentUserGroup" or value is not None}
+        own = {"displayName", "password"}
+        beside = {"isHashed", "oldPassword", "keepAccessTokens"}
+        changes = {
+            name for name, value in body.items() if name == "agentUserGroup" or value is not None
+        } - beside
         if user.pk != asking.pk or changes - own:
             require_admin(asking)
         before = user.role
         _apply(user, body)
         _refuse_last_admin(user)
         if body.get("password") is not None:
+            _require_old_password(request, asking, body)
+            if user.pk != asking.pk and not body["keepAccessTokens"]:
+                tokens.revoke_all(user)
             _set_password(user, body["password"], body["isHashed"])
             used_now = [token_hash(token) for token in bearer_tokens(request)]
             LoginToken.objects.filter(user=user).exclude(hash__in=used_now).delete()
@@ -236,12 +265,27 @@ class OneUser(ApiView):
         if not user.is_active:
             LoginToken.objects.filter(user=user).delete()
             tokens.revoke_all(user)
-        detail = {"changed": sorted(changes - {"isHashed"})}
+        detail: Json = {"changed": sorted(changes)}
+        if "password" in changes and user.pk != asking.pk:
+            detail["accessTokens"] = "kept" if body["keepAccessTokens"] else "revoked"
         record(
             Event.Kind.USER, user.pk, from_state=before, to_state=user.role, reason="changed", actor=actor(request),
             detail=detail,
         )  # fmt: skip
         return UserAnswer(user=encode_user(user))
+
+
+def _require_old_password(request: Request, asking: User, body: Json) -> None:
+    """Whoever finds a browser left open changes no password with it. A token has been got with the password."""
+    old = body.get("oldPassword")
+    if old is None and request.auth is not None:
+        return
+    if not asking.has_usable_password():
+        return
+    if old is None:
+        raise BadRequest("oldPassword: your present password is required.")
+    if not confirms(asking, old, address=client_address.of(request), is_hashed=body["isHashed"]):
+        raise Forbidden("oldPassword: this is not your current password.")
 
 
 def _refuse_last_admin(user: User) -> None:

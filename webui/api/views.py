@@ -34,7 +34,8 @@ class DialectParser(BaseParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+        is_open = getattr((parser_context or {}).get("view"), "open_to_all", False)
+        limit = settings.OPEN_REQUEST_BYTES if is_open else settings.REQUEST_BYTES
         raw = stream.read(limit + 1)
         if len(raw) > limit:
             raise TooLarge(f"The request's body is larger than {quantities.size(limit)}.")

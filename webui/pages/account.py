@@ -10,12 +10,14 @@ from django.contrib.auth import update_session_auth_hash
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from accounts import attempts, tokens
+from accounts import tokens
+from accounts.logins import confirms
 from accounts.models import AccessToken, LoginToken, Scope
-from accounts.passwords import check_password, set_password, weakness
+from accounts.passwords import set_password, weakness
 from accounts.refusals import Refusal
 from events.models import Event
 from events.record import record
+from webui import client_address
 from webui.pages.frame import actor, or_404, page, posted, show, user_of
 
 #: choices of how long a token counts, in days
@@ -63,11 +65,9 @@ def password(request: HttpRequest) -> HttpResponse:
     user, new = user_of(request), request.POST.get("new", "")
     errors = {}
     try:
-        attempts.check(user.username)
-        if user.has_usable_password() and not check_password(
-            user, request.POST.get("old", ""), is_hashed=False
+        if user.has_usable_password() and not confirms(
+            user, request.POST.get("old", ""), address=client_address.of(request)
         ):
-            attempts.failed(user.username)
             errors["old"] = "This is not your current password."
     except Refusal as error:
         errors["old"] = str(error)

@@ -13,10 +13,9 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST
 
-from accounts import attempts
-from accounts.models import User
-from accounts.passwords import check_password
+from accounts.logins import log_in
 from accounts.refusals import Refusal
+from webui import client_address
 
 
 @require_http_methods(["GET", "POST"])
@@ -34,12 +33,10 @@ def login(request: HttpRequest) -> HttpResponse:
         return render(request, "pages/login.html", context)
     username = request.POST.get("username", "")
     try:
-        attempts.check(username)
+        user = log_in(username, request.POST.get("password", ""), address=client_address.of(request))
     except Refusal as error:
         return render(request, "pages/login.html", {**context, "error": str(error)}, status=403)
-    user = User.objects.filter(username=username, is_active=True).first()
-    if user is None or not check_password(user, request.POST.get("password", ""), is_hashed=False):
-        attempts.failed(username)
+    if user is None or not user.is_active:
         context["error"] = "The username or password is wrong."
         return render(request, "pages/login.html", context, status=403)
     start_session(request, user, backend="django.contrib.auth.backends.ModelBackend")

@@ -1,7 +1,12 @@
 """Users: who may see and change whom."""
 
-from accounts.models import LoginToken, User
-from accounts.passwords import check_password, client_hash
+import pytest
+from django.test import Client
+
+from accounts import tokens
+from accounts.models import AccessToken, LoginToken, Scope, User
+from accounts.passwords import check_password, client_hash, set_password
+from events.models import Event
 from tests.rig.api import Api, Cast
 
 
@@ -97,3 +102,74 @@ def test_settings_are_kept_per_user(cast: Cast) -> None:
 
 def test_no_answer_carries_a_password(cast: Cast) -> None:
     assert "password" not in str(cast.admin.get("users"))
+
+
+def _with_password(name: str, password: str) -> User:
+    user = User.objects.get(username=name)
+    set_password(user, password, is_hashed=False)
+    user.save()
+    return user
+
+
+def _session(user: User) -> Client:
+    browser = Client()
+    browser.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return browser
+
+
+@pytest.mark.parametrize(
+    ("old", "status"), [(None, 400), ("Wrong1234", 403), ("Right1234", 200)], ids=["none", "wrong", "right"]
+)
+def test_a_browser_changes_its_password_only_with_the_old_one(
+    cast: Cast, redis_server: object, old: str | None, status: int
+) -> None:
+    ada = _with_password("ada", "Right1234")
+    body = {"password": "Better5678", **({"oldPassword": old} if old else {})}
+    answer = _session(ada).patch(f"/api/v1/users/{ada.pk}", body, content_type="application/json")
+    assert answer.status_code == status, answer.content
+    ada.refresh_from_db()
+    assert check_password(ada, "Better5678" if status == 200 else "Right1234", is_hashed=False)
+
+
+def test_a_program_that_logged_in_with_the_password_changes_it_as_determineds_client_does(cast: Cast) -> None:
+    ada = _with_password("ada", "Right1234")
+    cast.ada.patch(f"users/{ada.pk}", {"password": client_hash("Better5678"), "isHashed": True})
+    ada.refresh_from_db()
+    assert check_password(ada, "Better5678", is_hashed=False)
+
+
+@pytest.mark.parametrize("hashed", ["x", "0" * 127, "Z" * 128, client_hash("password")[:-1], "Right1234"])
+def test_what_is_no_hash_is_not_taken_for_one(cast: Cast, hashed: str) -> None:
+    status, said = cast.ada.refused("PATCH", f"users/{_id('ada')}", {"password": hashed, "isHashed": True})
+    assert status == 400 and "128 hexadecimal digits" in said
+
+
+def test_a_hash_of_what_everybody_guesses_is_refused(cast: Cast) -> None:
+    body = {"password": client_hash("password"), "isHashed": True}
+    status, said = cast.ada.refused("PATCH", f"users/{_id('ada')}", body)
+    assert status == 400 and "weak" in said
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_an_admins_reset_revokes_access_tokens_unless_they_are_kept(cast: Cast, keep: bool) -> None:
+    ada = _with_password("ada", "Right1234")
+    _, token = tokens.create(ada, description="ci", days=1, scope=Scope.READ, actor="user:ada")
+    cast.admin.patch(
+        f"users/{ada.pk}", {"password": "Better5678", **({"keepAccessTokens": True} if keep else {})}
+    )
+    assert (AccessToken.find_user(token) is not None) is keep
+    event = Event.objects.filter(kind=Event.Kind.USER, subject=str(ada.pk)).latest("pk")
+    assert event.detail["accessTokens"] == ("kept" if keep else "revoked")
+
+
+def test_ones_own_change_keeps_ones_tokens(cast: Cast) -> None:
+    ada = _with_password("ada", "Right1234")
+    _, token = tokens.create(ada, description="ci", days=1, scope=Scope.READ, actor="user:ada")
+    cast.ada.patch(f"users/{ada.pk}", {"password": "Better5678", "oldPassword": "Right1234"})
+    assert AccessToken.find_user(token) == ada
+
+
+@pytest.mark.parametrize("group", [{"agentGroup": "root"}, {"agentGid": 0}])
+def test_jobs_get_no_group_of_root(cast: Cast, group: dict[str, object]) -> None:
+    wanted = {"agentUser": "ada", "agentUid": 1001, **group}
+    assert cast.admin.refused("PATCH", f"users/{_id('ada')}", {"agentUserGroup": wanted})[0] == 400
