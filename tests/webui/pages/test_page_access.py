@@ -1,0 +1,279 @@
+"""Who may see and do what on the pages of the console: every page, asked by every kind of user.
+
+Of a form it counts whether it wrote anything: a page may say no with a message above another page. The table is kept in
+golden_access.txt beside this file. `ACCESS=write python -m pytest` of this file writes it again;
+what no table may say is asserted beside it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import LazySettings
+from django.db import connection, transaction
+from django.http import HttpResponseBase
+from django.test import Client
+from django.utils import timezone
+
+from accounts.models import AccessToken, User
+from accounts.passwords import set_password
+from commands.models import Command
+from experiments.models import Checkpoint, Experiment, Trial
+from hosts.models import PairSearch
+from jobs.models import Job
+from tests.rig import access
+from tests.rig.golden_world import World
+from tests.rig.world import make_user
+from webui.pages.experiments.notes import stamp
+from webui.pages.urls import urlpatterns
+
+TABLE = Path(__file__).parent / "golden_access.txt"
+WRITE = "ACCESS=write python -m pytest tests/webui/pages/test_page_access.py"
+#: pages that need no login
+OPEN = {"GET login", "POST login"}
+CHANGES_LOGINS = {"POST login", "POST logout", "POST settings/password"}
+#: what is the viewer's own
+OF_VIEWERS = {
+    "POST login",
+    "POST logout",
+    "POST settings/profile",
+    "POST settings/password",
+    "POST settings/tokens",
+    "POST experiments/columns",
+    "POST trials/<int:trial_id>/metrics/pins",
+}
+#: what editors make, or do with what is another's, as the pool's or the workspace's rules let them
+OF_EDITORS = OF_VIEWERS | {
+    "POST experiments/new",
+    "POST experiments/<int:experiment_id>/fork",
+    "POST jobs/manage/<uuid:job_id>",
+    "POST jobs/edits/make",
+    "POST settings/notifications/+new",
+    "POST tasks/+new",
+    "POST tasks/+tensorboard",
+    "POST templates/+new",
+    "POST workspaces/+new",
+    "POST workspaces/<int:workspace_id>/+project",
+    "POST projects/<int:project_id>/notes",
+}
+#: what shows something for what is sent, and so changes nothing for anybody
+SHOWS = {
+    "POST experiments/check",
+    "POST experiments/preview-notes",
+    "POST jobs/manage/<uuid:job_id>/preview",
+    "POST settings/notifications/preview",
+    "POST tasks/<str:task_id>/ranks/<int:rank>/stack",
+}
+#: routes whose example is another one than what the others are about
+ABOUT = {
+    "pools/<str:name>/remove": {"name": "a100"},
+    "experiments/<int:experiment_id>/delete": {"experiment_id": "2"},  # which has ended
+    "tasks/<str:task_id>/ranks/<int:rank>/stack": {"rank": "99"},  # there is none: no host is asked
+}
+#: who tells of most pages all that there is to tell
+READERS = ("nobody", "viewer")
+CONFIG = "name: made\nentrypoint: 'true'\nsearcher: {name: single, metric: loss, max_length: 1}\n"
+TASK = {"type": "shell", "name": "mine", "slots": "0", "pool": "default", "config": ""}
+
+
+def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Route -> its <slug:…>, and what is sent to it."""
+    waiting = Experiment.objects.get(name="waiting")
+    rule = {
+        "name": "r",
+        "form": "webhook",
+        "target": "https://chat.example.com/x",
+        "scope": "own",
+        "on": ["ERROR"],
+    }
+    search = Experiment.objects.filter(trials__isnull=False, unmanaged=False).exclude(search={}).first()
+    assert search is not None
+    return {
+        "login": ("", {"username": "ada", "password": "Right1234"}),
+        "settings/profile": ("", {"display_name": "Another"}),
+        "settings/password": ("", {"old": "Right1234", "new": "Better5678", "again": "Better5678"}),
+        "settings/tokens": ("", {"description": "t", "days": "7", "scope": "read"}),
+        "experiments/columns": ("", {"c": ["name", "state"], "do": "keep", "rest": ""}),
+        "experiments/new": ("", {"config": CONFIG, "project": "1", "manifest": "[]"}),
+        "experiments/check": ("", {"config": CONFIG}),
+        "experiments/chosen/<slug:action>": ("kill", {"experiment": [str(waiting.pk)], "sure": "1"}),
+        "experiments/<int:experiment_id>/<slug:tab>": ("kill", {}),
+        "experiments/<int:experiment_id>/edit": ("", {"name": "renamed", "labels": "", "project": "1", "logs": ""}),
+        "experiments/<int:experiment_id>/notes": ("", {"notes": "new", "seen": stamp("")}),
+        "experiments/<int:experiment_id>/fork": ("", {"config": CONFIG, "project": "1"}),
+        "experiments/<int:experiment_id>/trials/kill": ("", {"trial": [str(place["trial_id"])], "sure": "1"}),
+        "templates/+new": ("", {"name": "mine", "config": "max_restarts: 3\n", "workspace": "1"}),
+        "templates/<str:name>": ("", {"name": "night", "config": "max_restarts: 3\n"}),
+        "tasks/+new": ("", TASK),
+        "tasks/+tensorboard": ("", {"experiments": str(waiting.pk)}),
+        "tasks/<str:task_id>/log/keep": ("", {"days": "9"}),
+        "jobs/manage/<uuid:job_id>": ("", {"priority": "33"}),
+        "jobs/edits/make": ("", {"do": "priority", "value": "33", "job": [str(waiting.job_id)], "sure": "1"}),
+        "workspaces/+new": ("", {"name": "mine"}),
+        "workspaces/<int:workspace_id>/edit": ("", {"name": "renamed"}),
+        "workspaces/<int:workspace_id>/+project": ("", {"name": "mine"}),
+        "workspaces/<int:place_id>/<slug:action>": ("archive", {}),
+        "projects/<int:project_id>/edit": ("", {"name": "renamed", "workspace": str(place["workspace_id"])}),
+        "projects/<int:project_id>/notes": ("", {"name": "n", "notes": "text"}),
+        "projects/<int:place_id>/<slug:action>": ("archive", {}),
+        "hosts/<str:name>/<slug:action>": ("disable", {}),
+        "hosts/<str:name>/slots/<int:index>/<slug:action>": ("disable", {}),
+        "pools/+new": ("", {"name": "mine", "scheduler": "priority", "fitting": "best", "default_priority": "42",
+                            "aux_per_host": "10"}),
+        "pools/<str:name>/edit": ("", {"scheduler": "priority", "fitting": "worst", "default_priority": "42",
+                                       "aux_per_host": "10", "default_compute": "on", "default_aux": "on"}),
+        "settings/notifications/+new": ("", rule),
+        "settings/notifications/<int:rule_id>/edit": ("", {**rule, "name": "renamed"}),
+        "settings/notifications/<int:rule_id>/do/<slug:action>": ("pause", {}),
+        "trials/<int:trial_id>/metrics/pins": ("", {"name": "loss", "pinned": "true"}),
+    }  # fmt: skip
+
+
+def places(world: World) -> dict[str, object]:
+    """What the parameters of addresses lead to; everything is ada's."""
+    running = Experiment.objects.get(name="running")
+    trial = Trial.objects.get(experiment=running)
+    command = Command.objects.get(pk=world.places["shells/command_id"][0])
+    return {
+        "experiment_id": running.pk,
+        "trial_id": trial.pk,
+        "command_id": command.pk,
+        "task_id": trial.task_id,
+        "uuid:task_id": command.pk,
+        "job_id": Job.objects.get(experiment__name="waiting").pk,
+        "pool_name": "default",
+        "token_id": AccessToken.objects.latest("pk").pk,
+        "rank": 0,
+        "checkpoint_uuid": Checkpoint.objects.filter(trial=trial, state="COMPLETED")
+        .earliest("steps_completed")
+        .pk,
+        "workspace_id": world.places["workspaces/workspace_id"][0],
+        "project_id": world.places["projects/project_id"][0],
+        "rule_id": world.places["webhooks/rule_id"][0],
+        "delivery_id": world.places["deliveries/delivery_id"][0],
+        "index": 0,
+        "pk": 1,
+        "rest": "x",
+        "way": "scatter",
+    }
+
+
+NAMES = {"templates": "night", "hosts": "gpu1", "pools": "default"}
+TABS = {"experiments": "timeline", "trials": "logs", "commands": "logs", "pools": "stats"}
+
+
+def address(route: str, place: dict[str, object], slug: str) -> str:
+    def value(found: re.Match[str]) -> str:
+        kind, name = found[1].split(":")
+        room, about = route.partition("/")[0], ABOUT.get(route, {})
+        if kind == "slug" and slug:
+            return slug
+        if name == "tab":
+            return TABS[room]
+        if name in about:
+            return about[name]
+        if name == "name":
+            return NAMES[room]
+        if name == "place_id":
+            return str(place[f"{room.removesuffix('s')}_id"])
+        return str(place.get(f"{kind}:{name}", place.get(name, "x")))
+
+    return "/" + re.sub(r"<([^>]+)>", value, route)
+
+
+def users() -> dict[str, Client]:
+    found = {"nobody": Client()}
+    people = {
+        "viewer": make_user("vic", User.Role.VIEWER),
+        "editor": make_user("bob"),
+        "owner": make_user("ada"),
+        "admin": User.objects.get(username="root"),
+    }
+    for name, user in people.items():
+        found[name] = Client()
+        found[name].force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return found
+
+
+_WRITTEN = """
+SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0) FROM pg_stat_xact_user_tables
+WHERE relname NOT LIKE 'django\\_%%'
+"""
+
+
+def written() -> int:
+    """Rows of ours that this transaction has written so far."""
+    with connection.cursor() as cursor:
+        cursor.execute(_WRITTEN)
+        return int(cursor.fetchone()[0])
+
+
+def answered(client: Client, method: str, path: str, data: dict[str, Any]) -> str:
+    client.raise_request_exception = False
+    with transaction.atomic():
+        before = written()
+        answer: HttpResponseBase = client.post(path, data) if method == "POST" else client.get(path)
+        wrote = written() > before
+        answer.close()
+        transaction.set_rollback(True)
+    assert answer.status_code < 500, (method, path, data)
+    if answer.headers.get("Location", "").startswith("/login"):
+        return "login"
+    if answer.status_code in access.MEANING:
+        return access.MEANING[answer.status_code]
+    if answer.status_code == 405:
+        return "not at all"
+    if method == "GET":
+        return "leads on" if answer.status_code in (301, 302) else "yes"
+    return "yes" if wrote else "changes nothing"
+
+
+def pages(world: World) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+    place = places(world)
+    sent = forms(world, place)
+    for route in sorted({str(each.pattern) for each in urlpatterns}):
+        slug, data = sent.get(route, ("", {}))
+        yield f"GET {route}", "GET", address(route, place, ""), {}
+        yield f"POST {route}", "POST", address(route, place, slug), data
+
+
+@pytest.mark.django_db(transaction=True)
+def test_every_page_lets_in_whom_it_should(
+    settings: LazySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, redis_server: object
+) -> None:
+    world = access.make_world(settings, tmp_path, monkeypatch)
+    PairSearch.objects.update(ended_at=timezone.now())  # while one goes on, no other begins
+    ada = make_user("ada")
+    set_password(ada, "Right1234", is_hashed=False)
+    ada.save()
+    found: dict[str, dict[str, str]] = {}
+    clients = users()
+    for name, method, path, data in pages(world):
+        is_shown = method == "POST" and f"GET {name.removeprefix('POST ')}" in found
+        # what shows something for GET takes no form, unless an admin gets something done with one
+        if is_shown and not data and answered(clients["admin"], method, path, data) != "yes":
+            continue
+        cell = {}
+        for who, client in clients.items():
+            if method == "POST" or who in READERS or cell["viewer"] not in ("yes", "leads on"):
+                cell[who] = answered(client, method, path, data)
+        if name in CHANGES_LOGINS:  # undone in the database, but not in the clients
+            clients = users()
+        if "yes" in cell.values() or (set(cell.values()) - {"not at all", "login"} and not is_shown):
+            found[name] = cell
+    access.check(TABLE, found, WRITE)
+    for name, cell in found.items():
+        _sound(name, cell)
+
+
+def _sound(name: str, cell: dict[str, str]) -> None:
+    """What holds for every page, whatever the table says."""
+    assert cell["nobody"] in ("login", "leads on") or name in OPEN, name
+    if name.startswith("POST"):
+        assert "yes" in cell.values() or name in SHOWS, f"{name}: nobody changes anything with the example"
+        assert cell["viewer"] != "yes" or name in OF_VIEWERS, name
+        assert cell["editor"] != "yes" or name in OF_EDITORS, name
