@@ -45,7 +45,7 @@ def create(
     """Make the command. A repeated `idempotency_key` returns the first one. Raises Refusal."""
     effective = config.effective()
     resources = effective["resources"]
-    pool = settle(resources, resources["slots"], role=owner.acting_role)
+    pool = settle(resources, resources["slots"], owner=owner, role=owner.acting_role)
     command_id = uuid.uuid4()
     job = jobs.create_job(
         kind=kind,

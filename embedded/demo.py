@@ -210,6 +210,7 @@ def _wanted(host: DemoHost) -> dict[str, Any]:
         "python": sys.executable,
         "workdir": str(host.workdir),
         "slots": SLOTS,
+        "allowLoginAccount": True,  # it is this machine, and the login of whoever plays
     }
     if host.sshd is None:
         return {**wanted, "transport": "local"}

@@ -45,7 +45,8 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
     _check_state(experiment)
     _check_changes(experiment, changes)
     config = _config(experiment, changes)
-    pool = settle(config["resources"], config["resources"]["slots_per_trial"], role=role)
+    resources = config["resources"]
+    pool = settle(resources, resources["slots_per_trial"], owner=experiment.owner, role=role)
     unsaved = _without_checkpoint(experiment)
     state, operations = searching.revive(
         experiment.search, config["searcher"], config.get("hyperparameters") or {}, set(unsaved)

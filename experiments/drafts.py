@@ -83,7 +83,7 @@ def of_experiment(text: str, typed: Typed, parent: Experiment | None, user: User
         effective = draft.config.effective()
         draft.lines = explained(masked(effective), masked(values), masked(template))
         draft.notices = [*templates.changes_since_last_use(draft.template, user), *draft.config.remarks()]
-        _accept(draft, effective, typed.project_id, role=user.role)
+        _accept(draft, effective, typed.project_id, user)
         _preview(draft, effective, typed.seconds_per_unit / 3600)
     except ConfigError as error:
         _place(draft, text, error)
@@ -145,11 +145,11 @@ def _choose(values: dict[str, Any], typed: Typed) -> None:
         values["resources"] = {**(given if isinstance(given, dict) else {}), "resource_pool": typed.pool}
 
 
-def _accept(draft: Draft, effective: dict[str, Any], project_id: int, *, role: str) -> None:
+def _accept(draft: Draft, effective: dict[str, Any], project_id: int, user: User) -> None:
     """What submitting would refuse beyond the config's own faults."""
     resources = dict(effective["resources"])
     try:
-        accepting.settle(resources, resources["slots_per_trial"], role=role)
+        accepting.settle(resources, resources["slots_per_trial"], owner=user, role=user.acting_role)
         with transaction.atomic():
             sources.found(effective)
     except Refusal as error:

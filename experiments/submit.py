@@ -98,7 +98,7 @@ def create(
 def _queued(effective: dict[str, Any], owner: User, activate: bool, actor: str) -> Job:
     """The job of an experiment, in the queue of its pool. Raises Refusal."""
     resources = effective["resources"]
-    pool = settle(resources, resources["slots_per_trial"], role=owner.acting_role)
+    pool = settle(resources, resources["slots_per_trial"], owner=owner, role=owner.acting_role)
     return jobs.create_job(
         kind=Job.Kind.EXPERIMENT,
         name=effective["name"],

@@ -60,6 +60,7 @@ class PoolRow:
             "default compute": self.pool.default_compute,
             "default aux": self.pool.default_aux,
             "shared account": self.pool.shared_account,
+            "login account": self.pool.allow_login_account,
             "strict": self.pool.strict,
         }
         return [name for name, wears in named.items() if wears]

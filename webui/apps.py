@@ -3,3 +3,6 @@ from django.apps import AppConfig
 
 class WebuiConfig(AppConfig):
     name = "webui"
+
+    def ready(self) -> None:
+        from webui import checks as checks  # registers itself; models can be imported now

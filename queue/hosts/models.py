@@ -54,6 +54,11 @@ class ResourcePool(models.Model):
     shared_account = models.BooleanField(
         default=False, help_text="jobs share the login account; no isolation"
     )
+    allow_login_account = models.BooleanField(
+        default=False,
+        help_text="jobs may run as a login account that is root or may use sudo: those of users without a linked "
+        "account, and all where the account is shared",
+    )
     network_interface = models.CharField(max_length=32, blank=True)
     default_compute = models.BooleanField(default=False)
     default_aux = models.BooleanField(default=False)

@@ -15,11 +15,12 @@ from django.db import transaction
 from django.db.models import ProtectedError
 
 from accounts.refusals import Code, FieldRefusals, Refusal
-from events.announce import announce
+from events.announce import announce, wake
 from events.models import Event
 from events.record import record
 from hosts import registry
 from hosts.models import ResourcePool
+from hosts.observe import DOCTOR
 from hosts.pools import default_pool, mark_dirty
 from scheduling import policies
 
@@ -96,10 +97,12 @@ CHECKS: dict[str, Check] = {
     "aux_per_host": _whole(0),
     "host_lost_after_seconds": _lost_after,
     "shared_account": _switch,
+    "allow_login_account": _switch,
     "network_interface": _interface,
     "default_compute": _switch,
     "default_aux": _switch,
 }
+_ACCOUNTS = {"shared_account", "allow_login_account"}
 #: One pool at a time is the default for work that names none, so a default is handed over, never switched off.
 _DEFAULTS = {"default_compute": "compute", "default_aux": "aux"}
 
@@ -141,6 +144,9 @@ def edit(name: str, values: dict[str, Any], *, actor: str) -> list[str]:
         _take_defaults(pool, values, actor)
         _assign(pool, values)
         pool.save(update_fields=list(changes))
+        if _ACCOUNTS & changes.keys():  # the doctor's report says who may run as the login
+            for host_id in registry.present().filter(pool=pool).values_list("pk", flat=True):
+                wake(DOCTOR, str(host_id))
         _changed(pool, "changed", actor, {"changes": changes})
     return list(changes)
 

@@ -9,7 +9,9 @@ from typing import Any, ParamSpec, TypeVar
 from django.db import IntegrityError, transaction
 from django.db.models import Model
 
+from accounts.models import User
 from accounts.refusals import Refusal
+from hosts.login_accounts import refuse_as_login
 from hosts.models import ResourcePool
 from hosts.pools import default_pool_for
 from jobs import time_limits
@@ -30,12 +32,14 @@ def pool_for(name: str, slots: int = 1) -> ResourcePool:
     return pool
 
 
-def settle(resources: dict[str, Any], slots: int, *, role: str) -> ResourcePool:
+def settle(resources: dict[str, Any], slots: int, *, owner: User, role: str) -> ResourcePool:
     """The pool of a submission; its name and the time limit of each task are written into `resources`.
 
-    `resources` is the section of an effective config, `slots` what one task asks. Raises Refusal.
+    `resources` is the section of an effective config, `slots` what one task asks, `role` that of whoever submits.
+    Raises Refusal.
     """
     pool = pool_for(resources.get("resource_pool") or "", slots)
+    refuse_as_login(pool, owner.unix_user)
     asked = resources.get("priority")
     if asked is not None and (error := floor_error(pool, role, asked)):
         raise Refusal(error, field="priority")

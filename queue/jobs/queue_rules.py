@@ -8,6 +8,7 @@ from typing import Any
 
 from accounts import rights
 from accounts.refusals import Code, Refusal
+from hosts.login_accounts import unix_user
 from hosts.models import ResourcePool
 from jobs.models import Job
 
@@ -70,6 +71,21 @@ def refuse_strict(job: Job, actor: str, role: str) -> None:
             f"job {short(job.pk)} belongs to {owner} and resource pool {job.pool.name} is strict; "
             "only its owner or an admin can change it",
             Code.FORBIDDEN,
+        )
+
+
+def refuse_lost_account(job: Job, pool: ResourcePool, actor: str, role: str) -> None:
+    """Only its owner and admins move a job from its owner's account into one that it would share with others."""
+    owner = job.owner
+    if unix_user(job.pool, owner.unix_user) == unix_user(pool, owner.unix_user):
+        return
+    if unix_user(pool, owner.unix_user) is None and role != "admin" and actor != f"user:{owner.username}":
+        raise Refusal(
+            f"job {short(job.pk)} runs as {owner.unix_user}, the account of {owner.username}; in resource pool "
+            f"{pool.name} its code and its token would lie under an account that all jobs share, so only "
+            f"{owner.username} or an admin can move it there",
+            Code.FORBIDDEN,
+            field="pool",
         )
 
 

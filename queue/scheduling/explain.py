@@ -57,7 +57,10 @@ def _nevers(snapshot: Snapshot, request: Request) -> list[Reason]:
     """What no waiting will cure, all of it."""
     prospects = Prospects(snapshot)
     shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
-    found = [prospects.never(shape, request.slots), prospects.too_long(request)]
+    found = [
+        prospects.lacks_account(request) or prospects.never(shape, request.slots),
+        prospects.too_long(request),
+    ]
     if request.max_slots is not None and request.slots > request.max_slots:
         found.append(reasons.over_max_slots(request.slots, request.max_slots))
     return [reason for reason in found if reason is not None and reason.code in NEVER]
@@ -79,6 +82,8 @@ def _why_out(host: HostView, request: Request) -> str | None:
     notes = []
     if host.name in request.failed_hosts:
         notes.append("it could not be started there")
+    elif host.needs_account and not request.has_account:
+        notes.append("only jobs of users with a linked account run there")
     elif {host.id, host.name} & request.avoid_hosts:
         notes.append("it avoids this host")
     if host.off is not None:

@@ -23,15 +23,17 @@ class Prospects:
             self._index[host.id] = self._index[host.name] = index
         self._sizes = Counter(len(host.slots) for host in snapshot.hosts)
         self._sizes_on = Counter(_usable(host) for host in snapshot.hosts if host.off is None)
-        self._known: dict[tuple[int, bool, frozenset[str]], Reason | None] = {}
+        self._needing = [host for host in snapshot.hosts if host.needs_account]
+        self._known: dict[tuple[int, bool, frozenset[str], bool], Reason | None] = {}
 
     def hopeless(self, request: Request) -> Reason | None:
         """Why a request of this shape cannot start although nothing else ran, now or ever; None if it could."""
-        key = (request.slots, request.single_host, request.avoid_hosts)
+        key = (request.slots, request.single_host, request.avoid_hosts, request.has_account)
         if key not in self._known:
             shape = Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits)
             self._known[key] = (
-                self.never(shape, request.slots)
+                self.lacks_account(request)
+                or self.never(shape, request.slots)
                 or self.needs_hosts_that_are_off(shape, request.slots)
                 or self.bad_pairs(shape)
             )
@@ -43,6 +45,21 @@ class Prospects:
         if longest is None or request.max_time is None or request.max_time <= longest:
             return None
         return reasons.time_limit(request.max_time, longest, self._snapshot.pool.name)
+
+    def lacks_account(self, request: Request) -> Reason | None:
+        """Why it never runs here, where that is because its owner has no account of their own."""
+        if request.has_account or not self._needing:
+            return None
+        shape = Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits)
+        left = self._sizes - Counter(len(host.slots) for host in self._needing)
+        if len(self._needing) == len(self._snapshot.hosts) or (
+            request.slots and _could(self._sizes, shape) and not _could(left, shape)
+        ):
+            pool = self._snapshot.pool
+            return reasons.lacks_account(
+                [host.name for host in self._needing], pool.name, shared=pool.shared_account
+            )
+        return None
 
     def never(self, shape: Shape, asks: int) -> Reason | None:
         """Why no waiting helps, or None. Counts every host and slot of the pool, also those that are off."""

@@ -47,6 +47,8 @@ class HostView:
     suspended: bool = False
     #: draining because it could not start what was placed there
     failed_starts: bool = False
+    #: its login may become other accounts, and the pool does not allow work to run as such a login
+    needs_account: bool = False
     aux_capacity: int = 100
     aux_held: int = 0
 
@@ -68,6 +70,7 @@ class PoolView:
 
     `bad_pairs`: pairs of host ids whose ranks cannot meet; no gang has both. `unpreemptible_slots`: what work
     that may not be stopped may hold together. `longest_max_time`: seconds; requests that ask more never start.
+    `shared_account`: all work runs as the login account of its host.
     """
 
     name: str = "default"
@@ -80,6 +83,7 @@ class PoolView:
     bad_pairs: frozenset[frozenset[str]] = frozenset()
     unpreemptible_slots: int | None = None
     longest_max_time: float | None = None
+    shared_account: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +110,8 @@ class Request:
     """One task that asks for slots or runs. Paused and finished tasks are not in a snapshot.
 
     `position`: lower stands first within a priority. `moved_at`: the job's last move by a user.
-    `avoid_hosts`: names or ids. `failed_hosts`: names of those where it could not be started; it avoids them only
+    `avoid_hosts`: names or ids. `has_account`: it runs under an account of its owner; otherwise `avoid_hosts` has the
+    ids of all hosts that need one. `failed_hosts`: names of those where it could not be started; it avoids them only
     while it can run elsewhere (`prospects`). `blocked_reason`: a sentence, while the task may not be placed
     although it waits. `label`: how sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will
     run with 80 % probability once it has started (`durations.lasts_of`), None when unknown. `max_time`: its time
@@ -126,6 +131,7 @@ class Request:
     preemptible: bool = True
     single_host: bool = False
     avoid_hosts: frozenset[str] = frozenset()
+    has_account: bool = True
     failed_hosts: frozenset[str] = frozenset()
     running: Placement | None = None
     blocked_reason: str | None = None

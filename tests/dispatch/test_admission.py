@@ -16,7 +16,7 @@ from dispatch.ssh import connections, remote, server_key
 from dispatch.watching import admission, doctor
 from dispatch.watching.doctor_checks import best_python, examine, slots_of
 from events.models import Event, Presence
-from hosts import registry
+from hosts import login_accounts, registry
 from hosts.models import Host, Slot
 from hosts.pools import default_pool
 from hosts.registry import NewHost
@@ -73,7 +73,9 @@ def test_a_host_is_admitted_with_facts_slots_report_and_the_way_back(
     assert host.boot_id and host.facts["hostname"] and host.bundle_sha256
     assert host.clock_skew_seconds is not None and abs(host.clock_skew_seconds) < 10
     names = ["python", "torch", "gpu", "disk", "home", "clock", "isolation", "logind", "containers", "route"]
-    assert [check["name"] for check in host.doctor["checks"]] == [*names, "forwarding", "bundle"]
+    accounts = ["account", "users"] if login_accounts.may_switch(host.facts) else ["users"]
+    found = [check["name"] for check in host.doctor["checks"]]
+    assert found == [*names, "forwarding", *accounts, "bundle"]
     assert checks(host)["python"][0] == checks(host)["route"][0] == "ok"
     steps = Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk)).values_list("reason", flat=True)
     assert {"added", "admitted", "answered"} <= set(steps)

@@ -124,6 +124,7 @@ class Stack:
         for host in self.hosts:
             host.authorize(key)
             body = {"name": host.name, "transport": "ssh", "address": host.address, "port": host.port}
+            body["allowLoginAccount"] = True  # the rig's logins may be root
             self.post(
                 "/api/v1/hosts", {**body, "user": host.logins[0], "slots": slots, "python": python, **more}
             )
@@ -317,7 +318,7 @@ def running_stack(rig: HostRig, hosts: int = 2, settings: Mapping[str, str] | No
 def local_host(server: Server, name: str, **about: Any) -> Iterator[Stack]:
     """A server that others use too, and this machine as its only host, without sshd; afterwards nothing runs there."""
     stack = Stack(server, [])
-    stack.post("/api/v1/hosts", {"name": name, "transport": "local", **about})
+    stack.post("/api/v1/hosts", {"name": name, "transport": "local", "allowLoginAccount": True, **about})
     stack.wait(lambda: stack.host_state(name) == "ready", 60, "the host to be ready")
     yield stack
     found = stack.get("/api/v1/experiments?limit=0")["experiments"]

@@ -42,6 +42,12 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--no-key", action="store_true", help="do not install the server's key; it is already there"
     )
+    parser.add_argument(
+        "--allow-login-account",
+        action="store_true",
+        help="let jobs of users without a linked account run as the login account, even if that is root or may use "
+        "sudo (a rule of the pool)",
+    )
     parser.add_argument("--yes", "-y", action="store_true", help="answer yes to all questions")
 
 
@@ -63,6 +69,7 @@ def add_host(client: Client, args: argparse.Namespace) -> int:
         activate=args.activate,
         workdir=args.workdir,
         gangAddress=args.gang_address,
+        allowLoginAccount=args.allow_login_account or None,
     )
     if args.target == LOCAL:
         body.update(name=args.name or LOCAL, transport="local")

@@ -41,6 +41,10 @@ _SWITCHES = {
     "heterogeneous-fits": ("allowHeterogeneousFits", "allow gangs across hosts of different sizes"),
     "strict": ("strict", "only its owner and admins may change a job"),
     "shared-account": ("sharedAccount", "run all jobs as the login account, without isolation"),
+    "allow-login-account": (
+        "allowLoginAccount",
+        "run jobs of users without a linked account as the login account, even if that is root or may use sudo",
+    ),
     "default-compute": ("defaultCompute", "use it for work with slots that sets no pool"),
     "default-aux": ("defaultAux", "use it for work without slots that sets no pool"),
 }

@@ -237,7 +237,7 @@ def _validate_only(
     if body.get("unmanaged"):
         return [], []
     resources, slots = config.effective()["resources"], config.resources.slots_per_trial
-    pool = accepting.settle(resources, slots, role=user.acting_role)
+    pool = accepting.settle(resources, slots, owner=user, role=user.acting_role)
     warnings, notices = warnings_for(
         pool, Task(slots=slots, single_host=bool(resources.get("is_single_node")))
     )

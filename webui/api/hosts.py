@@ -12,7 +12,7 @@ from rest_framework.request import Request
 
 from accounts.refusals import Code, Refusal
 from dispatch.ssh.server_key import fingerprint, public_key
-from hosts import registry
+from hosts import pool_edits, registry
 from hosts.models import Host
 from hosts.pools import default_pool
 from shown.hosts import rows
@@ -195,6 +195,10 @@ class NewHost(serializers.Serializer[Any]):
     slots = serializers.IntegerField(required=False, allow_null=True, default=None)
     hostKey = serializers.CharField(required=False, allow_blank=True, default="", max_length=8192)
     gangAddress = serializers.CharField(required=False, allow_blank=True, default="", max_length=255)
+    allowLoginAccount = serializers.BooleanField(
+        default=False,
+        help_text="let the pool run jobs as login accounts that are root or may use sudo",
+    )
 
     def to_internal_value(self, data: Any) -> Any:
         """null and an absent field are the same to whoever adds a host."""
@@ -232,7 +236,11 @@ class Hosts(ApiView):
             workdir=body["workdir"],
             wanted_slots=body["slots"],
         )
-        host = _granted(lambda: registry.add(new, pool, actor=actor(request)))
+        by = actor(request)
+        with transaction.atomic():
+            if body["allowLoginAccount"]:
+                pool_edits.edit(pool.name, {"allow_login_account": True}, actor=by)
+            host = _granted(lambda: registry.add(new, pool, actor=by))
         return _answer(host.name)
 
 

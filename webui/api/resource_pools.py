@@ -78,6 +78,7 @@ class PoolRecord(Answer):
     aux_per_host: int
     host_lost_after_seconds: int | None
     shared_account: bool
+    allow_login_account: bool
     network_interface: str
     default_compute: bool
     default_aux: bool

@@ -10,6 +10,7 @@ from accounts import rights
 from accounts.models import User
 from commands import shell_keys
 from commands.models import Command
+from hosts.login_accounts import unix_user
 from hosts.models import Host
 from jobs.models import Job
 from shown.tasks import TaskRow
@@ -55,8 +56,8 @@ class OfShells(OfServiceKind):
 def account_of(command: Command) -> str:
     """The Unix account that a login to the shell names; before it has a host, what the hosts of its pool agree on."""
     pool = command.job.pool
-    if command.owner.unix_user and not pool.shared_account:
-        return str(command.owner.unix_user)
+    if own := unix_user(pool, command.owner.unix_user):
+        return own
     attempts = command.task.allocations.all()  # as shown.tasks has read them
     hosts = [member.host for attempt in attempts for member in attempt.members.all()]
     names = {host.login_user or getpass.getuser() for host in hosts or Host.objects.filter(pool=pool)}

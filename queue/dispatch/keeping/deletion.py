@@ -22,6 +22,7 @@ from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState, ExperimentState
 from experiments.stored_files import NotHere
 from experiments.transitions import lock, set_experiment_state
+from hosts.login_accounts import unix_user
 from hosts.models import Host
 from jobs import cleaning
 from jobs.models import Allocation, Job, Task
@@ -176,7 +177,7 @@ def _request(checkpoint: Checkpoint, allocation: Allocation, paths: Collection[s
         "storage": s3_stores.section_of(checkpoint),
         "uuid": str(checkpoint.pk),
         "paths": None if paths is None else sorted(paths),
-        "unix_user": None if allocation.pool.shared_account else experiment.owner.unix_user or None,
+        "unix_user": unix_user(allocation.pool, experiment.owner.unix_user),
         "python": environment.get("python") or "",
         "activate": environment.get("activate") or "",
         "environment": variables(environment.get("environment_variables"), "cpu"),

@@ -14,6 +14,7 @@ from typing import Any
 
 from django.db import connection
 
+from hosts.login_accounts import MAY_SWITCH_SQL
 from hosts.models import Host
 from jobs.states import AllocationState, JobState, MemberState, TaskState
 
@@ -40,7 +41,7 @@ WITH host AS MATERIALIZED (
 SELECT json_build_array(
   (SELECT json_agg(json_build_array(
       id, name, enabled, draining, contact <> '{Host.Contact.REACHABLE}', admission = '{Host.Admission.SUSPENDED}',
-      drain_cause = '{Host.Drain.FAILED_STARTS}', failed_starts_era)
+      drain_cause = '{Host.Drain.FAILED_STARTS}', failed_starts_era, {MAY_SWITCH_SQL})
       ORDER BY name) FROM host),
   (SELECT json_agg(json_build_array(
       s.host_id, s.id, s.index, s.enabled AND NOT s.missing, s.draining,
@@ -71,7 +72,8 @@ SELECT json_build_array(
     FROM jobs_member m JOIN jobs_slothold hold ON hold.member_id = m.id AND hold.released_at IS NULL
     JOIN jobs_allocation a ON a.id = m.allocation_id JOIN jobs_task t ON t.id = a.task_id
     JOIN jobs_job j ON j.id = t.job_id
-    WHERE m.cleaning_since IS NOT NULL)
+    WHERE m.cleaning_since IS NOT NULL),
+  (SELECT json_agg(id) FROM accounts_user WHERE unix_user = '')
 )::text
 """
 
@@ -80,13 +82,14 @@ SELECT json_build_array(
 class PoolRows:
     """Each row's columns in order; times in epoch seconds, ids as the tables have them, UUIDs as text.
 
-    hosts: id, name, enabled, draining, silent, suspended, drained for failed starts, their era. slots: host, id, index,
+    hosts: id, name, enabled, draining, silent, suspended, drained for failed starts, their era, whether the login may
+    become other accounts. slots: host, id, index,
     enabled, draining, outside. holds: slot, host, allocation, also of other pools. aux: host, allocation, ended:
     members without slots. jobs: id, kind, entity, priority, position, moved, weight, max_slots, preemptible, owner.
     tasks: id, job, slots, created, single_host, avoid_hosts, max_time, run_count, blocked_by, not_before,
     failed_starts. attempts: task, id, assigned, started, stopping, stopping_for, on_sufferance, asked_preempt,
     last_saved, progress. bad_pairs: host, host. cleaned: slot, kind
-    and entity of the job after which it is cleaned up.
+    and entity of the job after which it is cleaned up. unlinked: ids of users without a linked account.
     """
 
     hosts: list[Row]
@@ -98,6 +101,7 @@ class PoolRows:
     attempts: list[Row]
     bad_pairs: list[Row]
     cleaned: list[Row]
+    unlinked: list[int]
 
 
 def read(pool_id: int) -> PoolRows:

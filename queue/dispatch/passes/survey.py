@@ -53,8 +53,8 @@ def take(pool: ResourcePool, now: datetime) -> Snapshot:
         Snapshot(
             now=now.timestamp(),
             pool=_pool(pool, rows),
-            hosts=_hosts(rows, pool.aux_per_host),
-            requests=_Requests(rows, now.timestamp(), recent_history()).all(),
+            hosts=_hosts(rows, pool),
+            requests=_Requests(pool, rows, now.timestamp(), recent_history()).all(),
         )
     )
 
@@ -69,10 +69,11 @@ def _pool(pool: ResourcePool, rows: PoolRows) -> PoolView:
         bad_pairs=frozenset(frozenset(pair) for pair in rows.bad_pairs),
         unpreemptible_slots=pool.unpreemptible_slots,
         longest_max_time=pool.longest_max_time_seconds,
+        shared_account=pool.shared_account,
     )
 
 
-def _hosts(rows: PoolRows, aux_per_host: int) -> tuple[HostView, ...]:
+def _hosts(rows: PoolRows, pool: ResourcePool) -> tuple[HostView, ...]:
     holders = {slot_id: allocation_id for slot_id, _, allocation_id in rows.holds}
     cleaned = {slot_id: label_of(kind, entity_id) for slot_id, kind, entity_id in rows.cleaned}
     aux: dict[str, int] = defaultdict(int)
@@ -93,17 +94,18 @@ def _hosts(rows: PoolRows, aux_per_host: int) -> tuple[HostView, ...]:
             silent=silent,
             suspended=suspended,
             failed_starts=failed,
-            aux_capacity=aux_per_host,
+            needs_account=may_switch and not pool.allow_login_account,
+            aux_capacity=pool.aux_per_host,
             aux_held=aux[host_id],
         )
-        for host_id, name, enabled, draining, silent, suspended, failed, _ in rows.hosts
+        for host_id, name, enabled, draining, silent, suspended, failed, _, may_switch in rows.hosts
     )
 
 
 class _Requests:
     """Joins the rows of tasks, jobs and attempts. Equal values are shared: the planner compares them often."""
 
-    def __init__(self, rows: PoolRows, now: float, known: History) -> None:
+    def __init__(self, pool: ResourcePool, rows: PoolRows, now: float, known: History) -> None:
         self._rows = rows
         self._now = now
         self._history = known
@@ -113,8 +115,13 @@ class _Requests:
             [task[0] for task in rows.tasks if task[_RUN_COUNT] > (task[0] in self._attempts)]
         )
         self._held = _held(rows)
-        self._eras: dict[str, int] = {row[1]: row[-1] for row in rows.hosts}
-        self._avoided: dict[tuple[str, ...], frozenset[str]] = {}
+        self._eras: dict[str, int] = {row[1]: row[-2] for row in rows.hosts}
+        self._unlinked = frozenset(rows.unlinked)
+        self._shared = pool.shared_account
+        may_switch = [row[0] for row in rows.hosts if row[-1]]
+        #: what work avoids that would run as the login
+        self._powerful = _NOWHERE if pool.allow_login_account else frozenset(may_switch)
+        self._avoided: dict[tuple[tuple[str, ...], bool], frozenset[str]] = {}
         self._lasts: dict[tuple[str, float | None], Span | None] = {}
 
     def all(self) -> tuple[Request, ...]:
@@ -130,6 +137,7 @@ class _Requests:
         attempt = self._attempts.get(task_id)
         left = None if max_time is None else max(0.0, max_time - self._used.get(task_id, 0.0))
         blocked = blocked_by or not_before
+        has_account = not self._shared and owner_id not in self._unlinked
         return Request(
             task_id=task_id,
             job_id=job_id,
@@ -143,7 +151,8 @@ class _Requests:
             max_slots=max_slots,
             preemptible=preemptible,
             single_host=single_host,
-            avoid_hosts=self._avoiding(avoid_hosts) if avoid_hosts else _NOWHERE,
+            avoid_hosts=self._avoiding(avoid_hosts or (), has_account),
+            has_account=has_account,
             failed_hosts=failed_starts.avoided(failed, self._eras) if failed else _NOWHERE,
             running=self._placement(attempt, max_time, self._history.like(job_id, owner_id, kind))
             if attempt
@@ -153,10 +162,10 @@ class _Requests:
             max_time=max_time,
         )
 
-    def _avoiding(self, names: list[str]) -> frozenset[str]:
-        key = tuple(names)
+    def _avoiding(self, names: Sequence[str], has_account: bool) -> frozenset[str]:
+        key = (tuple(names), has_account)
         if key not in self._avoided:
-            self._avoided[key] = frozenset(names)
+            self._avoided[key] = frozenset(names) | (_NOWHERE if has_account else self._powerful)
         return self._avoided[key]
 
     def _will_last(self, job_id: str, owner_id: int, kind: str, left: float | None) -> Span | None:

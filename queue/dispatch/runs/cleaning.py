@@ -13,10 +13,10 @@ from typing import Any
 
 from django.conf import settings
 
-from dispatch.runs.spec import unix_user
 from dispatch.ssh import remote
 from events import presence
 from hosts import registry
+from hosts.login_accounts import unix_user
 from hosts.models import Host, Slot
 from jobs import cleaning
 from jobs.labels import label_of

@@ -6,7 +6,8 @@ from django.conf import settings
 
 from accounts.models import Cluster
 from dispatch.watching import doctor_checks
-from hosts.models import Host, ResourcePool, Slot
+from hosts.login_accounts import unix_user
+from hosts.models import Host, Slot
 from jobs.models import Allocation, Member
 from jobs.run import RunSpec
 from jobs.transitions import run_token
@@ -59,11 +60,6 @@ def build(member: Member, members: list[Member], run: RunSpec) -> Spec:
         "container": run.container if in_image else None,  # type: ignore[typeddict-item]  # checked with the config
         "remarks": [] if not_used is None else [not_used],
     }
-
-
-def unix_user(pool: ResourcePool, linked: str) -> str | None:
-    """The account that owns a run of a user with this linked account; None: the one that the server logs in with."""
-    return None if pool.shared_account else linked or None
 
 
 def _image_not_used(run: RunSpec, members: list[Member]) -> str | None:

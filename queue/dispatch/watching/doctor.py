@@ -12,9 +12,10 @@ from dispatch.ssh import connections, remote, server_route, tunnel
 from dispatch.ssh.dialling import endpoint_of
 from dispatch.watching.doctor_checks import Check, Said, checks, slots_of
 from dispatch.watching.doctor_checks import examine as examine_facts
-from hosts import admitting, identity, slots
-from hosts.models import Host
+from hosts import admitting, identity, login_accounts, slots, trust
+from hosts.models import Host, ResourcePool
 from hosts.pools import mark_dirty
+from scheduling.reasons import listed
 
 PROBE_TIMEOUT_SECONDS = 120.0
 
@@ -80,11 +81,34 @@ def examine(host: Host) -> list[Check]:
         "route": _find_route(host),
         "forwarding": _ways(host),
         "machine": _machine(host),
+        "account": _account(host),
+        "users": ("ok", trust.of_server().sentence),
         "bundle": ("ok", f"Host bundle {host.bundle_sha256[:12]} is installed in {host.workdir}."),
     }
     report += checks(tried)
     admitting.examined(host, report, skew_seconds=skew)
     return report
+
+
+def _account(host: Host) -> Said | None:
+    """Who would run as a login that may become other accounts; nothing is said of a login that may not."""
+    account, pool = host.facts["account"], ResourcePool.objects.get(pk=host.pool_id)
+    if not login_accounts.may_switch(host.facts):
+        return None
+    login = f"{account['name']}, which {'is root' if account['switch'] == 'root' else 'may use sudo'}"
+    unlinked = login_accounts.submitters_as_login(pool)
+    if not unlinked:
+        return "ok", "All users who may submit have a linked account; no job runs as the login account."
+    whose = f"Jobs of {listed(unlinked)}" if not pool.shared_account else "All jobs"
+    if pool.allow_login_account:
+        return "warn", (
+            f"{whose} run as {login}: each of them can read and end everything here. Pool {pool.name} allows it."
+        )
+    link = "" if pool.shared_account else " Link accounts with `trainmaster user link-with-agent-user`, or"
+    allow = f"allow it with `trainmaster pool edit {pool.name} --allow-login-account`."
+    return "fail", (
+        f"{whose} would run as {login}, so they are refused here.{link} {allow if link else allow.capitalize()}"
+    )
 
 
 def clock_skew(host: Host) -> float:

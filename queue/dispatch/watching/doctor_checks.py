@@ -165,7 +165,7 @@ def _isolation(facts: Facts) -> Said:
             "Log in as root, or give it a sudo rule."
         )
     way = "root" if account["switch"] == "root" else "sudo"
-    return "ok", f"Jobs run under their users' accounts through {way}; {limits}."
+    return "ok", f"Jobs of users with a linked account run under it, through {way}; {limits}."
 
 
 def usable_runtimes(facts: Facts) -> list[Facts]:

@@ -48,7 +48,7 @@ def tm(server: Server) -> CommandLine:
 @pytest.fixture(scope="module")
 def local_host(tm: CommandLine) -> Iterator[CommandLine]:
     """The server, with itself as a host of two slots."""
-    added = tm("host", "add", "local", "--slots", "2", "--yes")
+    added = tm("host", "add", "local", "--slots", "2", "--allow-login-account", "--yes")
     assert added.returncode == 0, added.stderr + added.stdout
     yield tm
     for row in json.loads(tm("e", "list", "-a", "--json").stdout):

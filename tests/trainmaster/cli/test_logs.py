@@ -246,7 +246,7 @@ def test_one_of_several_trials_is_chosen(local_host: CommandLine, submit: Submit
 @pytest.mark.survive(25)
 def test_a_follower_outlives_a_restart_of_the_server(own_server: Server, tmp_path: Path) -> None:
     tm = CommandLine(own_server)
-    assert tm("host", "add", "local", "--slots", "2", "--yes").returncode == 0
+    assert tm("host", "add", "local", "--slots", "2", "--allow-login-account", "--yes").returncode == 0
     trial, out, complaints = submitting(tm, tmp_path)("hold"), tmp_path / "out", tmp_path / "complaints"
     with out.open("w") as stdout, complaints.open("w") as stderr:
         words = tm.command(

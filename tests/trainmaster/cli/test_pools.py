@@ -90,7 +90,19 @@ def running(tm: CommandLine, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     (folder / "code" / "train.py").write_text(LASTING)
     (folder / "config.yaml").write_text(CONFIG)
     tm("pool", "create", "mine")
-    added = tm("host", "add", "local", "--name", "cpu1", "--pool", "mine", "--slots", "2", "--yes")
+    added = tm(
+        "host",
+        "add",
+        "local",
+        "--name",
+        "cpu1",
+        "--pool",
+        "mine",
+        "--slots",
+        "2",
+        "--allow-login-account",
+        "--yes",
+    )
     assert added.returncode == 0, added.stderr
     created = tm("experiment", "create", str(folder / "config.yaml"), str(folder / "code"))
     experiment = created.stdout.split()[-1]

@@ -160,6 +160,11 @@ class PoolForm(Form):
         "Shared account",
         "Jobs run as the login account of the host, so they are not isolated from each other.",
     )
+    allow_login_account = Switch(
+        "Allow the login account",
+        "Jobs of users without a linked Unix account run as the login account of the host even where that is root "
+        "or may use sudo: each of them can read and end everything there. Off: such jobs are refused.",
+    )
     default_compute = Switch(
         "Default compute pool",
         "For work with slots that names no pool. Replaces the current default pool.",
@@ -176,7 +181,7 @@ class PoolForm(Form):
             "default_max_time_seconds", "longest_max_time_seconds", "unpreemptible_slots", "aux_per_host",
             "host_lost_after_seconds",
         ),
-        "Hosts": ("network_interface", "shared_account"),
+        "Hosts": ("network_interface", "shared_account", "allow_login_account"),
         "Default pool": ("default_compute", "default_aux", "description"),
     }  # fmt: skip
 

@@ -1,0 +1,71 @@
+"""How far the users of this server have to trust each other, by how it is set up (docs/security.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from django.conf import settings
+
+from accounts.models import User
+from hosts import login_accounts
+from hosts.models import Host, ResourcePool
+from hosts.states import Admission
+from scheduling.reasons import listed
+
+
+class Kind(StrEnum):
+    """Who uses the server; the words of docs/security.md."""
+
+    ONE_PERSON = "one person"
+    TRUSTING = "a team whose members trust each other"
+    APART = "a team whose members are kept apart"
+
+
+@dataclass(frozen=True)
+class Trust:
+    """`gaps`: what does not keep users apart, sentences without a full stop; empty unless the kind is TRUSTING."""
+
+    kind: Kind
+    gaps: list[str] = field(default_factory=list)
+
+    @property
+    def sentence(self) -> str:
+        said = f"This server is set up for {self.kind}"
+        return f"{said}: {'; '.join(self.gaps)}." if self.gaps else f"{said}."
+
+
+def of_server() -> Trust:
+    """What is true now, by the rows of users, pools and hosts, and by the settings."""
+    submitters = User.objects.filter(is_active=True).exclude(role=User.Role.VIEWER)
+    if submitters.count() <= 1:
+        return Trust(Kind.ONE_PERSON)
+    gaps = [gap for pool in ResourcePool.objects.all() for gap in _of_pool(pool)]
+    if not settings.PROXY_ORIGIN:
+        gaps.append("pages of notebooks and other tasks share the console's origin (--proxy-origin)")
+    if not settings.S3_ENDPOINTS:
+        gaps.append("configs may name any S3 address (TRAINMASTER_S3_ENDPOINTS)")
+    if settings.INSECURE_HTTP:
+        gaps.append("it is served without TLS (--insecure-http)")
+    return Trust(Kind.TRUSTING if gaps else Kind.APART, gaps)
+
+
+def _of_pool(pool: ResourcePool) -> list[str]:
+    hosts = Host.objects.filter(pool=pool).exclude(admission=Admission.REMOVED).order_by("name")
+    facts = dict(hosts.values_list("name", "facts"))
+    if not facts:
+        return []
+    gaps = []
+    as_login = login_accounts.submitters_as_login(pool)
+    bound = [name for name, found in facts.items() if not login_accounts.may_switch(found)]
+    if pool.shared_account:
+        gaps.append(f"pool {pool.name} runs all jobs under one account (--shared-account)")
+    elif bound:
+        gaps.append(f"all jobs on {listed(bound)} share the login account, which cannot switch to others")
+    elif as_login and pool.allow_login_account:
+        gaps.append(
+            f"jobs of {listed(as_login)} in pool {pool.name} run as the login account (--allow-login-account)"
+        )
+    if not pool.strict:
+        gaps.append(f"editors may change each other's jobs in the queue of pool {pool.name} (--strict)")
+    return gaps

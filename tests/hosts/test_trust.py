@@ -1,0 +1,87 @@
+"""Which kind of deployment a server is, as the doctor and `check --deploy` say it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from accounts.models import User
+from hosts import trust
+from hosts.models import Host, ResourcePool
+from hosts.pools import default_pool
+from tests.rig.world import make_host
+from webui import checks
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def team(settings: Any) -> Host:
+    """Two users with an account each, on a host whose login is root, and nothing that they share."""
+    settings.PROXY_ORIGIN, settings.S3_ENDPOINTS = "https://tasks.example.com", ["https://s3.example.com"]
+    for name in ("ada", "bob"):
+        User.objects.create(username=name, unix_user=name)
+    User.objects.create(username="vic", role=User.Role.VIEWER)
+    host = make_host("gpu1", 1)
+    Host.objects.update(facts={"account": {"name": "root", "switch": "root"}})
+    ResourcePool.objects.update(strict=True)
+    return host
+
+
+def test_of_one_person_nothing_has_to_be_kept_apart() -> None:
+    User.objects.create(username="ada")
+    User.objects.create(username="vic", role=User.Role.VIEWER)
+    make_host("gpu1", 1)
+    assert trust.of_server() == trust.Trust(trust.Kind.ONE_PERSON)
+    assert checks.who_is_kept_apart()[0].msg == "This server is set up for one person."
+
+
+def test_where_nothing_is_shared_users_are_kept_apart(team: Host) -> None:
+    assert trust.of_server() == trust.Trust(trust.Kind.APART)
+
+
+@pytest.mark.parametrize(
+    ("rules", "gap"),
+    [
+        ({"shared_account": True}, "pool default runs all jobs under one account"),
+        ({"strict": False}, "editors may change each other's jobs in the queue of pool default"),
+    ],
+)
+def test_a_pool_that_shares_is_named(team: Host, rules: dict[str, bool], gap: str) -> None:
+    ResourcePool.objects.update(**rules)
+    found = trust.of_server()
+    assert found.kind == trust.Kind.TRUSTING and len(found.gaps) == 1 and found.gaps[0].startswith(gap)
+
+
+def test_who_runs_as_the_login_is_named(team: Host) -> None:
+    User.objects.filter(username="bob").update(unix_user="")
+    assert trust.of_server().kind == trust.Kind.APART, "their jobs are refused"
+    ResourcePool.objects.update(allow_login_account=True)
+    assert trust.of_server().gaps == [
+        "jobs of bob in pool default run as the login account (--allow-login-account)"
+    ]
+
+
+def test_a_login_that_cannot_switch_is_shared_by_all(team: Host) -> None:
+    Host.objects.update(facts={"account": {"name": "ml", "switch": "none"}})
+    assert trust.of_server().gaps == [
+        "all jobs on gpu1 share the login account, which cannot switch to others"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("PROXY_ORIGIN", "", "--proxy-origin"),
+        ("S3_ENDPOINTS", [], "S3"),
+        ("INSECURE_HTTP", True, "without TLS"),
+    ],
+)
+def test_settings_count_as_well(team: Host, settings: Any, name: str, value: Any, word: str) -> None:
+    setattr(settings, name, value)
+    found = trust.of_server()
+    assert len(found.gaps) == 1 and word in found.gaps[0]
+    (said,) = checks.who_is_kept_apart()
+    assert said.msg == f"This server is set up for a team whose members trust each other: {found.gaps[0]}."
+    assert default_pool().name == "default"
