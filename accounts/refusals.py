@@ -19,6 +19,7 @@ class Code(StrEnum):
     TAKEN = "taken"  # another one has the name
     CONFLICT = "conflict"  # the state of things does not allow it now
     TOO_LARGE = "too_large"  # less may be sent
+    TOO_MANY = "too_many"  # the same may be sent later
     ENDED = "ended"  # what it is about has ended and never changes again
 
 

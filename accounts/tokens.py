@@ -11,13 +11,12 @@ from django.db import transaction
 from django.utils import timezone
 
 from accounts.models import ACCESS_PREFIX, AccessToken, Scope, User, new_token, token_hash
-from accounts.refusals import Refusal
+from accounts.refusals import Code, Refusal
 from events.models import Event
 from events.record import record
 
 DESCRIPTION_CHARACTERS = 255
 DAYS_MAX = 36_500
-PER_USER = 200
 
 
 def of(user: User) -> Any:
@@ -31,8 +30,9 @@ def create(
 ) -> tuple[AccessToken, str]:
     """The token's row, and the token. `days` None: as the server is set; -1: for ever. Raises Refusal."""
     expires_at = _expiry(settings.ACCESS_TOKEN_DAYS if days is None else days)
-    if AccessToken.objects.filter(user=user, revoked_at=None).count() >= PER_USER:
-        raise Refusal(f"{user.username} has {PER_USER} access tokens; revoke some first.")
+    most = settings.ACCESS_TOKENS_PER_USER
+    if AccessToken.objects.filter(user=user, revoked_at=None).count() >= most:
+        raise Refusal(f"{user.username} has {most} access tokens; revoke some first.", Code.CONFLICT)
     token = ACCESS_PREFIX + new_token()
     with transaction.atomic():
         row = AccessToken.objects.create(

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
+from django.conf import settings
 
 from events.announce import announce
 from experiments import search
@@ -20,7 +21,7 @@ from experiments.search import Validation
 from metrics import ingest, reported
 from metrics.ingest import MOST_STEPS, Report, group_name
 from metrics.table import Table
-from metrics.values import SUMMARY_GROUPS, number, storable
+from metrics.values import SUMMARY_GROUPS, flat, number, storable
 
 VALIDATION = "validation"
 #: Times beyond these years are no clock's.
@@ -54,6 +55,7 @@ def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]
     counting = [report for report in reports if report]
     if not counting:
         return told
+    _refuse_many_names(trial.summary_metrics, counting)
     fresh = ingest.store(trial.pk, counting).fresh
     trial.steps_completed = max(trial.steps_completed, *(report.steps_completed for report in counting))
     trial.summary_metrics = summarized(trial.summary_metrics, fresh)
@@ -72,6 +74,22 @@ def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]
     trial.save(update_fields=fields)
     announce(f"experiment:{experiment.pk}", *(["progress"] if VALIDATION in fresh else []))
     return told
+
+
+def _refuse_many_names(summary: Mapping[str, Any], reports: Sequence[Report]) -> None:
+    """Each name is a chart, and a row of each summary. Raises ValueError where a group would have too many."""
+    most = settings.METRIC_NAMES_PER_GROUP
+    names: dict[str, set[str]] = {}
+    for report in reports:
+        known = names.setdefault(
+            report.group, set(summary.get(SUMMARY_GROUPS.get(report.group, report.group)) or ())
+        )
+        before = len(known)
+        known.update(flat(report.values))
+        if len(known) > max(most, before):
+            raise ValueError(
+                f"the group {report.group} would have {len(known):,} metrics; allowed: at most {most:,}"
+            )
 
 
 def tell(experiment: Experiment, trial: Trial, validations: Sequence[Validation]) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+from collections import Counter
 from io import BytesIO
 from typing import Any, cast
 
 from channels.routing import ProtocolTypeRouter
 from django.conf import settings
-from django.contrib.auth import get_user
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Router
@@ -17,6 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from webui import docs_site
 from webui.api.authentication import bearer_tokens, by_token
 from webui.assets import Assets
+from webui.live.login import user_of_session
 from webui.live.routing import websocket_application
 from webui.proxy import entry
 from webui.runner_api.proofs import proving
@@ -31,20 +31,27 @@ def bounded(application: ASGIApp) -> ASGIApp:
     """Refuse bodies that are too large before Django writes them to disk, as it does before any login is checked.
 
     Beyond OPEN_REQUEST_BYTES whoever sends must be logged in, and not be logging in; nobody sends more than
-    REQUEST_BYTES.
+    REQUEST_BYTES, and nobody many large requests at once.
     """
 
+    under_way: Counter[str] = Counter()
+
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal under_way
         if scope["type"] != "http":
             await application(scope, receive, send)
             return
-        received, limit = 0, settings.OPEN_REQUEST_BYTES
+        received, limit, login = 0, settings.OPEN_REQUEST_BYTES, ""
 
         async def allows(size: int) -> bool:
-            nonlocal limit
-            if size > limit == settings.OPEN_REQUEST_BYTES and await _is_logged_in(scope):
+            nonlocal limit, login
+            if size > limit and not login and (login := await _login_of(scope)):
+                under_way[login] += 1
                 limit = settings.REQUEST_BYTES
-            return size <= limit
+            return size <= limit and not crowded()
+
+        def crowded() -> bool:
+            return bool(login) and under_way[login] > settings.UPLOADS_PER_USER
 
         async def counted() -> Message:
             nonlocal received
@@ -53,31 +60,40 @@ def bounded(application: ASGIApp) -> ASGIApp:
             # Django takes a disconnect as the end of the request and answers nobody
             return message if await allows(received) else {"type": "http.disconnect"}
 
+        async def refuse(status: int, sentence: str) -> None:
+            await JSONResponse({"message": sentence}, status_code=status)(scope, receive, send)
+
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        if declared.isdigit() and not await allows(int(declared)):
-            login = " without a login" if limit < settings.REQUEST_BYTES else ""
-            sentence = f"The request has {int(declared):,} bytes; allowed{login}: at most {limit:,}."
-            await JSONResponse({"message": sentence}, status_code=413)(scope, receive, send)
-            return
-        await application(scope, counted, send)
+        try:
+            if not declared.isdigit() or await allows(int(declared)):
+                await application(scope, counted, send)
+            elif crowded():
+                most = settings.UPLOADS_PER_USER
+                await refuse(
+                    429, f"You have {most} large requests under way; send this one when one of them is done."
+                )
+            else:
+                without = "" if login else " without a login"
+                sentence = f"The request has {int(declared):,} bytes; allowed{without}: at most {limit:,}."
+                await refuse(413, sentence)
+        finally:
+            if login:
+                under_way[login] -= 1
+                under_way += Counter()  # forgets those that have none
 
     return guarded
 
 
-async def _is_logged_in(scope: Scope) -> bool:
+async def _login_of(scope: Scope) -> str:
+    """Who sends, as a word that tells logins apart; empty for whoever is not logged in, or is logging in."""
     if scope["path"] in _LOGINS:
-        return False
+        return ""
     request = ASGIRequest(cast(Any, scope), BytesIO())
     if bearer_tokens(request):
-        return await reading(by_token, request) is not None
-    return await reading(_has_session, request)
-
-
-def _has_session(request: ASGIRequest) -> bool:
-    """The session of the cookie, as Django's middleware, which comes later, will find it."""
-    engine = import_module(settings.SESSION_ENGINE)
-    request.session = engine.SessionStore(request.COOKIES.get(settings.SESSION_COOKIE_NAME))
-    return get_user(request).is_authenticated
+        who = await reading(by_token, request)
+    else:
+        who = await reading(user_of_session, request.COOKIES.get(settings.SESSION_COOKIE_NAME, ""))
+    return f"{type(who).__name__} {who.pk}" if who else ""
 
 
 def build(django_application: ASGIHandler) -> ProtocolTypeRouter:

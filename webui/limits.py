@@ -103,6 +103,17 @@ LOGIN_ATTEMPTS_PER_ADDRESS = int(
     environment.number("TRAINMASTER_LOGIN_ATTEMPTS_PER_ADDRESS", 5 * LOGIN_ATTEMPTS)
 )
 LOGIN_WINDOW_SECONDS = int(environment.number("TRAINMASTER_LOGIN_WINDOW_SECONDS", 60))
+# What one user may have at once: work that has not ended (waiting, paused or running), submissions within a minute,
+# access tokens, and in one web process sockets and large requests under way.
+UNFINISHED_JOBS_PER_USER = int(environment.number("TRAINMASTER_UNFINISHED_JOBS_PER_USER", 20_000))
+SUBMISSIONS_PER_MINUTE = int(environment.number("TRAINMASTER_SUBMISSIONS_PER_MINUTE", 1000))
+ACCESS_TOKENS_PER_USER = int(environment.number("TRAINMASTER_ACCESS_TOKENS_PER_USER", 200))
+SOCKETS_PER_USER = int(environment.number("TRAINMASTER_SOCKETS_PER_USER", 200))
+UPLOADS_PER_USER = int(environment.number("TRAINMASTER_UPLOADS_PER_USER", 8))
+# What one trial reports and one gang member ships: names of metrics of a group, bytes of its outbox. Beyond them names
+# are refused in the log, and lines of the log are dropped.
+METRIC_NAMES_PER_GROUP = int(environment.number("TRAINMASTER_METRIC_NAMES_PER_GROUP", 20_000))
+LOG_BYTES_PER_RUN = int(environment.number("TRAINMASTER_LOG_BYTES_PER_RUN", 256 * 1024**3))
 LOGIN_TOKEN_DAYS = environment.number("TRAINMASTER_LOGIN_TOKEN_DAYS", 7.0)
 # Access tokens: how long one counts unless its maker says otherwise, and at most (-1: for ever); when one was used last
 # is written so often.

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Model
+from django.db.models import Count, Model, Q
+from django.utils import timezone
 
 from accounts.models import User
-from accounts.refusals import Refusal
+from accounts.refusals import Code, Refusal
 from hosts.login_accounts import refuse_as_login
 from hosts.models import ResourcePool
 from hosts.pools import default_pool_for
 from jobs import time_limits
+from jobs.models import Job
 from jobs.queue_rules import floor_error
+from jobs.states import JobState
 
 Made = TypeVar("Made", bound=Model)
 Given = ParamSpec("Given")
@@ -40,12 +45,34 @@ def settle(resources: dict[str, Any], slots: int, *, owner: User, role: str) -> 
     """
     pool = pool_for(resources.get("resource_pool") or "", slots)
     refuse_as_login(pool, owner.unix_user)
+    _refuse_too_many(owner)
     asked = resources.get("priority")
     if asked is not None and (error := floor_error(pool, role, asked)):
         raise Refusal(error, field="priority")
     limit = time_limits.seconds_for(pool, resources.get("max_time"))
     resources.update(resource_pool=pool.name, max_time=limit)
     return pool
+
+
+def _refuse_too_many(owner: User) -> None:
+    """Nobody's submissions fill the queue, or keep the server from everybody else's. Raises Refusal."""
+    minute_ago = timezone.now() - timedelta(minutes=1)
+    counts = Job.objects.filter(owner=owner).aggregate(
+        unfinished=Count("pk", filter=~Q(state=JobState.ENDED)),
+        lately=Count("pk", filter=Q(submitted_at__gt=minute_ago)),
+    )
+    if counts["unfinished"] >= settings.UNFINISHED_JOBS_PER_USER:
+        raise Refusal(
+            f"{owner.username} has {counts['unfinished']:,} jobs that have not ended, as many as one user may have: "
+            "wait for some to end, or cancel some.",
+            Code.CONFLICT,
+        )
+    if counts["lately"] >= settings.SUBMISSIONS_PER_MINUTE:
+        raise Refusal(
+            f"{owner.username} has submitted {counts['lately']:,} jobs within a minute, as many as one user may; "
+            "submit the next ones in a minute.",
+            Code.TOO_MANY,
+        )
 
 
 def once(model: type[Made]) -> Callable[[Callable[Given, Made]], Callable[Given, Made]]:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from accounts.models import User
 from accounts.refusals import Refusal
 from hosts import pool_edits
 from hosts.pools import default_pool
 from jobs import accepting
+from tests.rig.world import make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.django_db
 def test_pool_and_time_limit_are_written_where_the_config_names_none() -> None:
     pool_edits.create("aux", {"default_aux": True, "default_max_time_seconds": 60}, actor="user:ada")
     resources: dict[str, Any] = {"resource_pool": "", "priority": None, "max_time": None}
-    assert accepting.settle(resources, 0, owner=User(), role="editor").name == "aux"
+    assert accepting.settle(resources, 0, owner=make_user(), role="editor").name == "aux"
     assert resources == {"resource_pool": "aux", "priority": None, "max_time": 60}
-    assert accepting.settle({}, 1, owner=User(), role="editor") == default_pool()
+    assert accepting.settle({}, 1, owner=make_user(), role="editor") == default_pool()
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,5 @@ def test_what_the_pool_does_not_allow_is_refused(asked: dict[str, Any], sentence
     rules = {"priority_floor": {"editor": 20}, "longest_max_time_seconds": 60}
     pool_edits.create("a100", rules, actor="user:ada")
     with pytest.raises(Refusal) as caught:
-        accepting.settle(asked, 1, owner=User(), role="editor")
+        accepting.settle(asked, 1, owner=make_user(), role="editor")
     assert str(caught.value) == sentence

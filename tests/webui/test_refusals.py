@@ -36,6 +36,7 @@ STATUSES = {
     Code.CONFLICT: 409,
     Code.ENDED: 409,
     Code.TOO_LARGE: 413,
+    Code.TOO_MANY: 429,
 }
 codes = pytest.mark.parametrize("code", Code)
 

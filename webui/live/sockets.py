@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from typing import Any
 
 from channels.consumer import get_handler_name
 from channels.generic.websocket import AsyncWebsocketConsumer
+from django.conf import settings
 from django.db import Error
 
-from accounts.refusals import Refusal
+from accounts.refusals import Code, Refusal
 from webui.live.login import is_own_origin, user_of
 from webui.refusals import STATUS
 from webui.waiting.threads import reading
@@ -25,6 +27,9 @@ LOGIN_CHECK_SECONDS = 30.0
 
 log = logging.getLogger(__name__)
 
+#: user -> sockets that are open in this process
+_open: Counter[int] = Counter()
+
 
 class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no types
     """A socket for people who are logged in. Subclasses write `serve`, and `hear` for what the client sends."""
@@ -34,7 +39,7 @@ class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no t
         self._headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in self.scope["headers"]
         }
-        self._checked_at = 0.0
+        self._checked_at, self._user = 0.0, 0
         if not is_own_origin(self._headers):
             await self.close()  # before it is accepted: the handshake is answered with 403
             return
@@ -57,8 +62,14 @@ class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no t
             self.hear(text_data)
 
     async def _serve(self) -> None:
+        user = 0
         try:
-            await self.check_login()
+            user = await self.check_login()
+            _open[user] += 1
+            if _open[user] > settings.SOCKETS_PER_USER:
+                raise Refusal(
+                    f"You have {settings.SOCKETS_PER_USER} live views open; close some.", Code.TOO_MANY
+                )
             await self.serve()
         except Closed as closed:
             await self.close(closed.code)
@@ -72,22 +83,28 @@ class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no t
         except Exception:
             log.exception("a socket on %s failed", self.scope.get("path"))
             await self.close(FAILED)
+        finally:
+            if user:
+                _open[user] -= 1
+                if not _open[user]:
+                    del _open[user]
 
-    async def check_login(self) -> None:
-        """Raises Closed when the session or token does not hold (any more). Looks at most every 30 s."""
+    async def check_login(self) -> int:
+        """The user's id. Raises Closed when the session or token does not hold (any more). Looks at most every 30 s."""
         now = time.monotonic()
         if self._checked_at and now - self._checked_at < LOGIN_CHECK_SECONDS:
-            return
+            return self._user
         try:
             user = await reading(user_of, self._headers)
         except Error as error:
             if not self._checked_at:
                 raise
             log.info("cannot check the login of a socket: %s", error)
-            return
+            return self._user
         if user is None:
             raise Closed(NOT_LOGGED_IN)
-        self._checked_at = now
+        self._checked_at, self._user = now, user.pk
+        return self._user
 
     async def send(self, text_data: str) -> None:
         """Waits while the client's buffer is full. Raises Gone."""

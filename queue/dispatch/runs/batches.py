@@ -116,6 +116,11 @@ def blocks(records: Sequence[dict[str, Any]]) -> list[Block]:
     return found + blocks_of(lines)
 
 
+def said(sentence: str) -> list[Block]:
+    """A line of the server's own."""
+    return blocks_of([NewLine(timezone.now().timestamp(), None, SERVER, "WARNING", sentence)])
+
+
 def _block(record: dict[str, Any]) -> Block:
     """Lines that were read together. The host wrote them: fields of another form count as not given."""
     levels, cut = record.get("l"), record.get("c")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -30,6 +31,7 @@ from logs import streams
 from logs.lines import Block
 from logs.streams import OffsetConflict
 from metrics import sample_store, timing_store
+from trainmaster.quantities import size
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,15 @@ def store(member_id: int, offset: int, body: bytes) -> Intake:
         raise Refusal(f"The batch cannot be stored: {type(error).__name__}: {error}.") from error
 
 
+def _within_limit(blocks: list[Block], offset: int, end: int) -> list[Block]:
+    """The lines of a batch: none beyond LOG_BYTES_PER_RUN, but where that is reached, a line that says so."""
+    most = settings.LOG_BYTES_PER_RUN
+    if end <= most:
+        return blocks
+    sentence = f"[this run has shipped {size(most)}, as much as a run may: its further lines are not kept]"
+    return batches.said(sentence) if offset <= most else []
+
+
 def _without_spoiled(member_id: int, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The records, each that cannot be stored replaced by a line of the log that says so. All is undone again."""
     kept = []
@@ -90,7 +101,7 @@ def _without_spoiled(member_id: int, records: Sequence[dict[str, Any]]) -> list[
 
 
 def _store(member_id: int, offset: int, body: bytes, records: list[dict[str, Any]]) -> Intake:
-    blocks = batches.blocks(records)
+    blocks = _within_limit(batches.blocks(records), offset, offset + len(body))
     found = log_policies.look(member_id, blocks)
     batch = Batch(offset, body, records, blocks, found)
     try:

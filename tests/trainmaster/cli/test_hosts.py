@@ -113,7 +113,18 @@ def test_the_local_host_is_added_disabled_enabled_drained_and_removed(
     tm: CommandLine, added: list[str]
 ) -> None:
     added.append("local")
+    assert tm("pool", "edit", "default", "--no-allow-login-account").returncode in (0, 1)
     assert tm("host", "add", "local", "--slots", "1").returncode == 0
+    if os.getuid() == 0:  # the login of this host, then
+        examined = tm("host", "doctor", "local")
+        assert (
+            examined.returncode == 1
+            and "would run as root, which is root, so they are refused" in examined.stdout
+        )
+        refused = tm("command", "run", "true")
+        assert refused.returncode == 1 and "pool edit default --allow-login-account" in refused.stderr
+    allowed = tm("pool", "edit", "default", "--allow-login-account")
+    assert allowed.returncode == 0, allowed.stderr
     listed = json.loads(tm("host", "list", "-o", "json").stdout)
     assert [host["state"] for host in listed if host["name"] == "local"] == ["ready"]
     for verb, state, why in (
