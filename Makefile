@@ -68,7 +68,7 @@ test: setup-dev ## run lint, then all tests except the long ones; up to three fa
 	$(RUN)/python -m pytest --cache-clear -m "$(NOT_LONG)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST) \
 		|| { [ $$? = 1 ] && $(RUN)/python -m tests.rig.second_try; }
 
-lint: setup-dev ## check code, templates, types, imports between rooms, wordings, docs/survive.md, migrations, deployment settings
+lint: setup-dev ## check code, templates, types, imports between rooms, wordings, docs/survive.md, pins, migrations, deployment settings
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
 	git ls-files '*.html' | xargs $(RUN)/djade --target-version 5.2 --check
@@ -77,6 +77,7 @@ lint: setup-dev ## check code, templates, types, imports between rooms, wordings
 	$(RUN)/lint-imports
 	$(RUN)/python -m tests.rig.plain_words
 	$(RUN)/python -m tests.rig.survive_page --check
+	$(RUN)/python -m pip check
 	$(RUN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	TRAINMASTER_TLS=true TRAINMASTER_SECRET_KEY=$$($(RUN)/python -c 'import secrets; print(secrets.token_hex(40))') \
 		TRAINMASTER_ALLOWED_HOSTS=trainmaster.example \

@@ -34,7 +34,7 @@ def test_of_one_person_nothing_has_to_be_kept_apart() -> None:
     User.objects.create(username="vic", role=User.Role.VIEWER)
     make_host("gpu1", 1)
     assert trust.of_server() == trust.Trust(trust.Kind.ONE_PERSON)
-    assert checks.who_is_kept_apart()[0].msg == "This server is set up for one person."
+    assert checks.who_is_kept_apart(["default"])[0].msg == "This server is set up for one person."
 
 
 def test_where_nothing_is_shared_users_are_kept_apart(team: Host) -> None:
@@ -82,6 +82,6 @@ def test_settings_count_as_well(team: Host, settings: Any, name: str, value: Any
     setattr(settings, name, value)
     found = trust.of_server()
     assert len(found.gaps) == 1 and word in found.gaps[0]
-    (said,) = checks.who_is_kept_apart()
+    (said,) = checks.who_is_kept_apart(["default"])
     assert said.msg == f"This server is set up for a team whose members trust each other: {found.gaps[0]}."
     assert default_pool().name == "default"

@@ -95,7 +95,7 @@ def _account(host: Host) -> Said | None:
     account, pool = host.facts["account"], ResourcePool.objects.get(pk=host.pool_id)
     if not login_accounts.may_switch(host.facts):
         return None
-    login = f"{account['name']}, which {'is root' if account['switch'] == 'root' else 'may use sudo'}"
+    login = "root" if account["switch"] == "root" else f"{account['name']}, which may use sudo"
     unlinked = login_accounts.submitters_as_login(pool)
     if not unlinked:
         return "ok", "All users who may submit have a linked account; no job runs as the login account."

@@ -119,7 +119,7 @@ def test_the_local_host_is_added_disabled_enabled_drained_and_removed(
         examined = tm("host", "doctor", "local")
         assert (
             examined.returncode == 1
-            and "would run as root, which is root, so they are refused" in examined.stdout
+            and "would run as root, so they are refused" in examined.stdout
         )
         refused = tm("command", "run", "true")
         assert refused.returncode == 1 and "pool edit default --allow-login-account" in refused.stderr
