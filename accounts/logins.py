@@ -89,8 +89,11 @@ class _Tries:
         """It was right: it does not count, and the address is known from now on."""
         try:
             pipe = _connection().pipeline()
-            pipe.decr(self._here)
-            pipe.decr(self._anybody)
+            for key in (self._here, self._anybody):
+                pipe.decr(key)
+                pipe.expire(
+                    key, settings.LOGIN_WINDOW_SECONDS
+                )  # the window may have ended while it was hashed
             pipe.set(f"{self._here}:known", 1, ex=_KNOWN_SECONDS)
             pipe.execute()
         except redis.RedisError:

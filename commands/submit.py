@@ -16,7 +16,7 @@ from events.announce import announce
 from events.models import Event
 from events.record import record
 from jobs import transitions as jobs
-from jobs.accepting import once, settle
+from jobs.accepting import once, refuse_too_many, settle
 from jobs.models import Job, Task
 from jobs.states import Reason
 from submissions.models import Context
@@ -44,6 +44,7 @@ def create(
 ) -> Command:
     """Make the command. A repeated `idempotency_key` returns the first one. Raises Refusal."""
     effective = config.effective()
+    refuse_too_many(owner)
     resources = effective["resources"]
     pool = settle(resources, resources["slots"], owner=owner, role=owner.acting_role)
     command_id = uuid.uuid4()

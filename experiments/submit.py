@@ -17,7 +17,7 @@ from experiments.states import ExperimentState
 from experiments.templates import Used
 from jobs import detached
 from jobs import transitions as jobs
-from jobs.accepting import once, settle
+from jobs.accepting import once, refuse_too_many, settle
 from jobs.models import Job
 from jobs.states import Reason
 from searching import BadSearch
@@ -97,6 +97,7 @@ def create(
 
 def _queued(effective: dict[str, Any], owner: User, activate: bool, actor: str) -> Job:
     """The job of an experiment, in the queue of its pool. Raises Refusal."""
+    refuse_too_many(owner)
     resources = effective["resources"]
     pool = settle(resources, resources["slots_per_trial"], owner=owner, role=owner.acting_role)
     return jobs.create_job(

@@ -9,6 +9,7 @@ from typing import Any, cast
 from channels.routing import ProtocolTypeRouter
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.db import DatabaseError
 from starlette.responses import JSONResponse
 from starlette.routing import Mount, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -41,17 +42,15 @@ def bounded(application: ASGIApp) -> ASGIApp:
         if scope["type"] != "http":
             await application(scope, receive, send)
             return
-        received, limit, login = 0, settings.OPEN_REQUEST_BYTES, ""
+        received, limit, login, is_one_too_many = 0, settings.OPEN_REQUEST_BYTES, "", False
 
         async def allows(size: int) -> bool:
-            nonlocal limit, login
+            nonlocal limit, login, is_one_too_many
             if size > limit and not login and (login := await _login_of(scope)):
+                is_one_too_many = under_way[login] >= settings.UPLOADS_PER_USER
                 under_way[login] += 1
                 limit = settings.REQUEST_BYTES
-            return size <= limit and not crowded()
-
-        def crowded() -> bool:
-            return bool(login) and under_way[login] > settings.UPLOADS_PER_USER
+            return size <= limit and not is_one_too_many
 
         async def counted() -> Message:
             nonlocal received
@@ -67,7 +66,7 @@ def bounded(application: ASGIApp) -> ASGIApp:
         try:
             if not declared.isdigit() or await allows(int(declared)):
                 await application(scope, counted, send)
-            elif crowded():
+            elif is_one_too_many:
                 most = settings.UPLOADS_PER_USER
                 await refuse(
                     429, f"You have {most} large requests under way; send this one when one of them is done."
@@ -76,6 +75,8 @@ def bounded(application: ASGIApp) -> ASGIApp:
                 without = "" if login else " without a login"
                 sentence = f"The request has {int(declared):,} bytes; allowed{without}: at most {limit:,}."
                 await refuse(413, sentence)
+        except DatabaseError:  # Django answers those of its own
+            await refuse(503, "The database is unavailable or busy; try again.")
         finally:
             if login:
                 under_way[login] -= 1

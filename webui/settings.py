@@ -215,6 +215,8 @@ SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 X_FRAME_OPTIONS = "DENY"
 BEHIND_PROXY = environment.boolean("TRAINMASTER_BEHIND_PROXY", False)
+# whose X-Forwarded-For is believed. Tunnels of hosts come from loopback: a job there could write it, too.
+TRUSTED_PROXIES = environment.networks("TRAINMASTER_TRUSTED_PROXIES") or ["127.0.0.0/8", "::1"]
 if BEHIND_PROXY:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 

@@ -12,7 +12,10 @@ from typing import Any
 
 from accounts.models import User
 from accounts.refusals import Code, Refusal
+from events.announce import wake
 from hosts.models import Host, ResourcePool
+from hosts.observe import DOCTOR
+from hosts.pools import mark_dirty
 from hosts.states import Admission
 from scheduling import reasons
 
@@ -30,22 +33,39 @@ def may_switch(facts: Mapping[str, Any]) -> bool:
     return bool((facts.get("account") or {}).get("switch", "none") != "none")
 
 
+def may_run(pool: ResourcePool, linked: str, facts: Mapping[str, Any]) -> bool:
+    """May work of a user with this linked account run on a host of the pool with these facts?
+
+    Linked with the login itself, they have none of their own there.
+    """
+    if pool.allow_login_account or not may_switch(facts):
+        return True
+    return unix_user(pool, linked) not in (None, facts["account"].get("name"))
+
+
 def refuse_as_login(pool: ResourcePool, linked: str) -> None:
     """Refuse work that could only run as a login which may become others. Raises Refusal.
 
     `linked`: the account of the work's owner, empty without one. A pool some of whose hosts are safe takes the work.
     """
-    if pool.allow_login_account or unix_user(pool, linked) is not None:
-        return
     facts = dict(
         Host.objects.filter(pool=pool)
         .exclude(admission=Admission.REMOVED)
         .order_by("name")
         .values_list("name", "facts")
     )
-    if facts and all(may_switch(each) for each in facts.values()):
+    if facts and not any(may_run(pool, linked, each) for each in facts.values()):
         reason = reasons.lacks_account(list(facts), pool.name, shared=pool.shared_account)
         raise Refusal(f"{reason.sentence}.", Code.FORBIDDEN, field="pool")
+
+
+def accounts_changed() -> None:
+    """Somebody has another account, role or state: what waits for that is looked at, and what the doctor says of it."""
+    hosts = Host.objects.exclude(admission=Admission.REMOVED).extra(where=[MAY_SWITCH_SQL])
+    for host_id in hosts.values_list("pk", flat=True):
+        wake(DOCTOR, str(host_id))
+    for pool_id in set(hosts.values_list("pool_id", flat=True)):
+        mark_dirty(pool_id)
 
 
 def submitters_as_login(pool: ResourcePool) -> list[str]:

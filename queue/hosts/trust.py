@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from django.conf import settings
+from django.db.models import Count
 
 from accounts.models import User
 from hosts import login_accounts
@@ -41,6 +42,13 @@ def of_server() -> Trust:
     if submitters.count() <= 1:
         return Trust(Kind.ONE_PERSON)
     gaps = [gap for pool in ResourcePool.objects.all() for gap in _of_pool(pool)]
+    shared = (
+        submitters.exclude(unix_user="").values("unix_user").annotate(users=Count("pk")).filter(users__gt=1)
+    )
+    gaps += [
+        f"{row['users']} users are linked with the account {row['unix_user']}"
+        for row in shared.order_by("unix_user")
+    ]
     if not settings.PROXY_ORIGIN:
         gaps.append("pages of notebooks and other tasks share the console's origin (--proxy-origin)")
     if not settings.S3_ENDPOINTS:

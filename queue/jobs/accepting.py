@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Count, Model, Q
+from django.db.models import Model
 from django.utils import timezone
 
 from accounts.models import User
@@ -45,7 +45,6 @@ def settle(resources: dict[str, Any], slots: int, *, owner: User, role: str) -> 
     """
     pool = pool_for(resources.get("resource_pool") or "", slots)
     refuse_as_login(pool, owner.unix_user)
-    _refuse_too_many(owner)
     asked = resources.get("priority")
     if asked is not None and (error := floor_error(pool, role, asked)):
         raise Refusal(error, field="priority")
@@ -54,22 +53,20 @@ def settle(resources: dict[str, Any], slots: int, *, owner: User, role: str) -> 
     return pool
 
 
-def _refuse_too_many(owner: User) -> None:
-    """Nobody's submissions fill the queue, or keep the server from everybody else's. Raises Refusal."""
-    minute_ago = timezone.now() - timedelta(minutes=1)
-    counts = Job.objects.filter(owner=owner).aggregate(
-        unfinished=Count("pk", filter=~Q(state=JobState.ENDED)),
-        lately=Count("pk", filter=Q(submitted_at__gt=minute_ago)),
-    )
-    if counts["unfinished"] >= settings.UNFINISHED_JOBS_PER_USER:
+def refuse_too_many(owner: User) -> None:
+    """Before a job is made: nobody's fill the queue, or keep the server from everybody else's. Raises Refusal."""
+    jobs, minute_ago = Job.objects.filter(owner=owner), timezone.now() - timedelta(minutes=1)
+    unfinished = jobs.exclude(state=JobState.ENDED).count()
+    if unfinished >= settings.UNFINISHED_JOBS_PER_USER:
         raise Refusal(
-            f"{owner.username} has {counts['unfinished']:,} jobs that have not ended, as many as one user may have: "
+            f"{owner.username} has {unfinished:,} jobs that have not ended, as many as one user may have: "
             "wait for some to end, or cancel some.",
             Code.CONFLICT,
         )
-    if counts["lately"] >= settings.SUBMISSIONS_PER_MINUTE:
+    lately = jobs.filter(submitted_at__gt=minute_ago).count()
+    if lately >= settings.SUBMISSIONS_PER_MINUTE:
         raise Refusal(
-            f"{owner.username} has submitted {counts['lately']:,} jobs within a minute, as many as one user may; "
+            f"{owner.username} has submitted {lately:,} jobs within a minute, as many as one user may; "
             "submit the next ones in a minute.",
             Code.TOO_MANY,
         )

@@ -53,7 +53,8 @@ class Job(models.Model):
         indexes = [
             models.Index(
                 fields=["pool", "priority", "position"], condition=~Q(state="ENDED"), name="queue_order"
-            )
+            ),
+            models.Index(fields=["owner", "submitted_at"], name="jobs_of_owner"),
         ]
         constraints = [
             models.CheckConstraint(condition=Q(priority__gte=1, priority__lte=99), name="priority_1_to_99"),

@@ -19,7 +19,6 @@ from django.db import transaction
 from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
-from hosts.login_accounts import refuse_as_login
 from hosts.models import ResourcePool
 from jobs import queue_history
 from jobs.models import Job
@@ -32,7 +31,6 @@ from jobs.queue_rules import (
     need_order,
     position_error,
     priority_error,
-    refuse_lost_account,
     refuse_strict,
     refuse_viewer,
     short,
@@ -242,8 +240,6 @@ def _set_pool(job: Job, name: str, edit: Edit) -> Change | None:
         )
     if pool.pk == job.pool_id:
         raise Refusal(f"resource pool is unchanged ({job.pool.name} == {name})", field="pool")
-    refuse_as_login(pool, job.owner.unix_user)
-    refuse_lost_account(job, pool, edit.actor, edit.role)
     change_pool(job, pool, edit)
     return Change(job, f"it is now in resource pool {name}")
 

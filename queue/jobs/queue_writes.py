@@ -12,12 +12,13 @@ from django.db.models import Q
 from events.announce import announce
 from events.models import Event
 from events.record import record
+from hosts.login_accounts import refuse_as_login
 from hosts.models import ResourcePool
 from hosts.pools import hold, mark_dirty
 from jobs import transitions
 from jobs.models import Allocation, Job, QueueEdit, Task
 from jobs.queue_order import everyone
-from jobs.queue_rules import short
+from jobs.queue_rules import refuse_lost_account, short
 from jobs.states import AllocationState, Reason, StopKind, TaskState
 
 State = dict[str, Any]
@@ -134,8 +135,10 @@ def change_pool(job: Job, pool: ResourcePool, edit: Edit, **fields: Any) -> None
     """Put the job into another pool; what runs in the old one is asked to save and leave.
 
     The caller has called `lock_attempts` before it locked the job; the pool is locked last.
-    Raises Refusal where the pool was removed meanwhile.
+    Raises Refusal where the pool was removed meanwhile, or where its account there speaks against it.
     """
+    refuse_as_login(pool, job.owner.unix_user)
+    refuse_lost_account(job, pool, edit.actor, edit.role)
     hold(pool)
     edit.touch(job)
     edit.dirty.add(job.pool_id)

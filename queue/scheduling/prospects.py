@@ -51,9 +51,12 @@ class Prospects:
         if request.has_account or not self._needing:
             return None
         shape = Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits)
-        left = self._sizes - Counter(len(host.slots) for host in self._needing)
-        if len(self._needing) == len(self._snapshot.hosts) or (
-            request.slots and _could(self._sizes, shape) and not _could(left, shape)
+        needing = {host.id for host in self._needing}
+        own = [host for host in self._avoided(shape) if host.id not in needing]
+        with_them = self._sizes - Counter(len(host.slots) for host in own)
+        left = with_them - Counter(len(host.slots) for host in self._needing)
+        if len(self._needing) + len(own) == len(self._snapshot.hosts) or (
+            request.slots and _could(with_them, shape) and not _could(left, shape)
         ):
             pool = self._snapshot.pool
             return reasons.lacks_account(

@@ -59,6 +59,7 @@ class Play:
         self._snapshot = snapshot
         self._aux = waiting[0].slots == 0
         self._hosts = {view.id: index for index, view in enumerate(snapshot.hosts)}
+        self._known_bans: dict[frozenset[str], frozenset[int]] = {}
         self._usable = {
             slot.id for view in snapshot.hosts if view.off is None for slot in view.slots if slot.usable
         }
@@ -161,20 +162,25 @@ class Play:
             limit = request.job_id
         elif pool.unpreemptible_slots is not None and not request.preemptible:
             limit = UNPREEMPTIBLE
-        avoided = request.avoid_hosts
         return Ask(
             slots=max(1, request.slots),
             single_host=request.single_host,
             borrows=request.preemptible and self._stops_runs,
-            banned=frozenset(
-                index
-                for index, view in enumerate(self._snapshot.hosts if avoided else ())
-                if view.id in avoided or view.name in avoided
-            ),
+            banned=self._banned(request.avoid_hosts),
             apart=self._apart,
             mixed=pool.allow_heterogeneous_fits,
             limit=limit,
         )
+
+    def _banned(self, avoided: frozenset[str]) -> frozenset[int]:
+        """The same of all that avoid the same: in some pools that is nearly all work."""
+        if avoided not in self._known_bans:
+            self._known_bans[avoided] = frozenset(
+                index
+                for index, view in enumerate(self._snapshot.hosts if avoided else ())
+                if view.id in avoided or view.name in avoided
+            )
+        return self._known_bans[avoided]
 
     def limits(self) -> dict[str, Limit]:
         """A fresh book of who may hold how much."""

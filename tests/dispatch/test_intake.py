@@ -96,8 +96,8 @@ def test_a_checkpoint_in_server_storage_is_partial_until_it_is_uploaded() -> Non
     assert trial_of(experiment).latest_checkpoint == checkpoint
 
 
-@pytest.mark.parametrize("body", [b'{"k": "log"', b"not json\n", b"[1]\n"])
-def test_a_torn_or_wrong_batch_is_refused_with_a_sentence(body: bytes) -> None:
+@pytest.mark.parametrize("body", [b'{"k": "log"', b'{"k": "log"}\n{'])
+def test_a_torn_batch_is_refused_with_a_sentence(body: bytes) -> None:
     _, member = started()
     with pytest.raises(Refusal):
         intake.store(member.pk, 0, body)

@@ -5,20 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from accounts.models import User
 from accounts.refusals import FieldRefusals, Refusal
+from dispatch.keeping import deletion
 from dispatch.passes import pool_pass, survey
+from dispatch.runs import launch
+from dispatch.ssh import remote
 from dispatch.watching import doctor
-from experiments.models import Experiment
-from hosts import pool_edits
+from experiments.models import Checkpoint, Experiment
+from experiments.stored_files import NotHere
+from hosts import login_accounts, pool_edits
 from hosts.models import Host, ResourcePool
 from hosts.pools import default_pool
 from jobs import queue_edits
 from jobs.models import Allocation, Task
 from jobs.queue_edits import Update
+from jobs.states import MemberState
 from scheduling.explain import explain
-from tests.rig.world import make_host, make_user, submit_experiment, trial_of
+from tests.rig.world import make_host, make_user, members_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
@@ -104,6 +110,62 @@ def test_a_waiting_job_is_not_moved_to_where_it_would_run_as_such_a_login() -> N
     host("gpu1", ROOT, pool=ResourcePool.objects.get(name="roots"))
     with pytest.raises(Refusal, match="has no linked Unix account"):
         queue_edits.apply([Update(experiment.job_id, pool="roots")], actor="user:root", role="admin")
+
+
+def test_an_undo_is_no_way_around_it() -> None:
+    bob = User.objects.create(username="bob", unix_user="bob")
+    pool_edits.create("own", {}, actor="user:root")
+    default_pool()
+    experiment = submit_experiment(owner=bob)
+    pool_edits.edit("default", {"shared_account": True}, actor="user:root")
+    eve = User.objects.create(username="eve")
+    assert queue_edits.apply([Update(experiment.job_id, pool="own")], actor="user:eve", role=eve.role)
+    with pytest.raises(Refusal, match="only bob or an admin can move it there"):
+        queue_edits.undo(eve)
+
+
+def test_a_run_is_not_launched_where_the_rules_have_changed_since_it_was_placed() -> None:
+    bob = User.objects.create(username="bob", unix_user="bob")
+    host("gpu1", ROOT)
+    experiment = submit_experiment(owner=bob)
+    assert state_of(experiment)[0] == "RUNNING"
+    (member,) = members_of(experiment)
+    User.objects.filter(pk=bob.pk).update(unix_user="")
+    launch.launch(member.pk)
+    member.refresh_from_db()
+    assert member.state == MemberState.ENDED
+    assert member.allocation.exit_detail["sentence"] == f"{REFUSED}."
+
+
+def test_who_is_linked_with_the_login_itself_has_no_account_of_their_own() -> None:
+    pool = default_pool()
+    assert not login_accounts.may_run(pool, "ml", SUDO) and not login_accounts.may_run(pool, "", SUDO)
+    assert login_accounts.may_run(pool, "bob", SUDO) and login_accounts.may_run(pool, "", ALONE)
+
+
+def test_files_are_not_removed_as_such_a_login_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The removal runs the interpreter and the script that the job's config names."""
+    experiment = submit_experiment()
+    one = host("gpu1", ALONE)
+    assert state_of(experiment)[0] == "RUNNING"
+    Host.objects.filter(pk=one.pk).update(facts=ROOT)
+    (member,) = members_of(experiment)
+    checkpoint = Checkpoint.objects.create(
+        trial=trial_of(experiment), allocation_id=member.allocation_id, state="COMPLETED", steps_completed=1,
+        resources={"a": 1}, storage={"type": "gcs", "bucket": "b"}, reported_at=timezone.now(),
+    )  # fmt: skip
+    monkeypatch.setattr(remote, "verb", lambda *_, **__: pytest.fail("a host was asked"))
+    with pytest.raises(NotHere, match="would run as the login account"):
+        deletion.delete_files(checkpoint)
+
+
+def test_a_new_account_is_seen_at_once() -> None:
+    experiment = submit_experiment()
+    host("gpu1", ROOT)
+    assert state_of(experiment) == ("WAITING", "lacks_account")
+    User.objects.filter(pk=experiment.owner_id).update(unix_user="ada")
+    login_accounts.accounts_changed()
+    assert state_of(experiment) == ("RUNNING", "")
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,16 @@ Handler = Callable[[Dict[str, Any], Workdir], Dict[str, Any]]
 def account(name: str) -> pwd.struct_passwd:
     """The account's line in passwd; VerbError `no_account` when this host has none of that name."""
     try:
-        return pwd.getpwnam(name)
+        entry = pwd.getpwnam(name)
     except KeyError:
         raise VerbError(
             "no_account", f"This host has no account {name!r}. Link the user to an account that exists here."
         ) from None
+    if entry.pw_uid == 0:
+        raise VerbError(
+            "no_account", f"The account {name!r} is root here. Link the user to an ordinary account."
+        )
+    return entry
 
 
 def uid_of(name: str) -> Optional[int]:

@@ -15,6 +15,7 @@ from accounts.models import LoginToken, User, token_hash
 from accounts.passwords import PASSWORD_CHARACTERS, hash_fault, set_password, weakness
 from events.models import Event
 from events.record import record
+from hosts.login_accounts import accounts_changed
 from webui import client_address
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
@@ -188,6 +189,7 @@ class Users(ApiView):
         try:
             with transaction.atomic():
                 user.save(force_insert=True)
+                accounts_changed()
                 record(Event.Kind.USER, user.pk, to_state=user.role, reason="created", actor=actor(request))
         except IntegrityError as error:
             raise Conflict(f"user already exists: {user.username}.") from error
@@ -265,6 +267,8 @@ class OneUser(ApiView):
         if not user.is_active:
             LoginToken.objects.filter(user=user).delete()
             tokens.revoke_all(user)
+        if changes - own:
+            accounts_changed()
         detail: Json = {"changed": sorted(changes)}
         if "password" in changes and user.pk != asking.pk:
             detail["accessTokens"] = "kept" if body["keepAccessTokens"] else "revoked"

@@ -22,12 +22,13 @@ from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState, ExperimentState
 from experiments.stored_files import NotHere
 from experiments.transitions import lock, set_experiment_state
-from hosts.login_accounts import unix_user
+from hosts import login_accounts
 from hosts.models import Host
 from jobs import cleaning
 from jobs.models import Allocation, Job, Task
 from jobs.states import Reason
 from metrics.models import Group
+from scheduling.reasons import lacks_account
 from submissions import contexts
 from submissions.config.environment import variables
 
@@ -139,6 +140,14 @@ def delete_files(checkpoint: Checkpoint, paths: Collection[str] | None = None) -
         hosts = _hosts(checkpoint, allocation) if allocation else []
         if allocation is None or not hosts:
             raise NotHere(f"{error} No host that can reach them is responding.") from error
+        # the removal runs what the job's config names, in the job's environment
+        linked, pool = checkpoint.trial.experiment.owner.unix_user, allocation.pool
+        able = [host for host in hosts if login_accounts.may_run(pool, linked, host.facts)]
+        if not able or (checkpoint.storage.get("type") == "directory" and len(able) < len(hosts)):
+            names = [host.name for host in hosts if host not in able]
+            reason = lacks_account(names, pool.name, shared=pool.shared_account)
+            raise NotHere(f"{error} It cannot be removed: {reason.sentence}.") from error
+        hosts = able
     request = _request(checkpoint, allocation, paths)
     if checkpoint.storage.get("type") == "directory":  # each host has its own
         for host in hosts:
@@ -177,7 +186,7 @@ def _request(checkpoint: Checkpoint, allocation: Allocation, paths: Collection[s
         "storage": s3_stores.section_of(checkpoint),
         "uuid": str(checkpoint.pk),
         "paths": None if paths is None else sorted(paths),
-        "unix_user": unix_user(allocation.pool, experiment.owner.unix_user),
+        "unix_user": login_accounts.unix_user(allocation.pool, experiment.owner.unix_user),
         "python": environment.get("python") or "",
         "activate": environment.get("activate") or "",
         "environment": variables(environment.get("environment_variables"), "cpu"),

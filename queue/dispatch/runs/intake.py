@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -56,21 +57,58 @@ class Over(Exception):
     """The allocation is over: a runner whose ranks live stops them, any other ends its shipping."""
 
 
+#: what is raised for other reasons than what a record says
+_NOT_OF_THE_BATCH = (Refusal, OffsetConflict, Over, OperationalError, InterfaceError)
+#: how long the records of a batch are tried one by one
+TRIED_SECONDS = 5.0
+
+
 def store(member_id: int, offset: int, body: bytes) -> Intake:
     """Store one batch that starts at `offset`. Raises logs.streams.OffsetConflict, Refusal, Over."""
     records = batches.parse(body)
     try:
         return _store(member_id, offset, body, records)
-    except (Refusal, OffsetConflict, Over, OperationalError, InterfaceError):
+    except _NOT_OF_THE_BATCH:
         raise
     except Exception:  # whatever a job may have written into its runner's outbox
         log.exception("a batch of member %s could not be stored as it is", member_id)
     try:
         return _store(member_id, offset, body, _without_spoiled(member_id, records))
-    except (DatabaseError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-        if isinstance(error, OperationalError | InterfaceError):
-            raise
-        raise Refusal(f"The batch cannot be stored: {type(error).__name__}: {error}.") from error
+    except _NOT_OF_THE_BATCH:
+        raise
+    except Exception as error:  # together they break what none breaks alone
+        log.exception("a batch of member %s cannot be stored", member_id)
+        sentence = f"{len(records):,} records could not be stored: {type(error).__name__}"
+        return _store(member_id, offset, body, [batches.left_out(ValueError(sentence))])
+
+
+def _without_spoiled(member_id: int, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records, each that cannot be stored replaced by a line of the log that says so. All is undone again.
+
+    Others wait for the rows that are locked here, so it takes no longer than TRIED_SECONDS; what has not been tried by
+    then is left out.
+    """
+    kept: list[dict[str, Any]] = []
+    until = time.monotonic() + TRIED_SECONDS
+    with transaction.atomic():
+        member = settle.lock(member_id)
+        for record in records:
+            if time.monotonic() > until:
+                rest = len(records) - len(kept)
+                kept.append(
+                    batches.left_out(ValueError(f"{rest:,} records behind others that cannot be read"))
+                )
+                break
+            try:
+                with transaction.atomic():
+                    _take_in(member, [record], batches.blocks([record]), None, None)
+                kept.append(record)
+            except _NOT_OF_THE_BATCH:
+                raise
+            except Exception as error:
+                kept.append(batches.left_out(ValueError(f"{type(error).__name__}: {error}")))
+        transaction.set_rollback(True)
+    return kept
 
 
 def _within_limit(blocks: list[Block], offset: int, end: int) -> list[Block]:
@@ -80,24 +118,6 @@ def _within_limit(blocks: list[Block], offset: int, end: int) -> list[Block]:
         return blocks
     sentence = f"[this run has shipped {size(most)}, as much as a run may: its further lines are not kept]"
     return batches.said(sentence) if offset <= most else []
-
-
-def _without_spoiled(member_id: int, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records, each that cannot be stored replaced by a line of the log that says so. All is undone again."""
-    kept = []
-    with transaction.atomic():
-        member = settle.lock(member_id)
-        for record in records:
-            try:
-                with transaction.atomic():
-                    _take_in(member, [record], batches.blocks([record]), None, None)
-                kept.append(record)
-            except (OperationalError, InterfaceError):
-                raise
-            except Exception as error:
-                kept.append(batches.left_out(ValueError(f"{type(error).__name__}: {error}")))
-        transaction.set_rollback(True)
-    return kept
 
 
 def _store(member_id: int, offset: int, body: bytes, records: list[dict[str, Any]]) -> Intake:

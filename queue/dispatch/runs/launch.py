@@ -11,10 +11,12 @@ from django.conf import settings
 from dispatch.runs import cleaning, kinds, settle, spec
 from dispatch.ssh import remote
 from dispatch.ssh.server_route import server_address
+from hosts import login_accounts
 from jobs import transitions
 from jobs.failed_starts import Fault
 from jobs.models import Member
 from jobs.states import Reason
+from scheduling.reasons import lacks_account
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +37,7 @@ def launch(member_id: int) -> None:
     """Launch the member if nobody else does; keep the sentence of what went wrong."""
     if not transitions.claim_launch(member_id, CLAIM_SECONDS):
         return
-    member = Member.objects.select_related("host", "allocation__task__job", "allocation__pool").get(
+    member = Member.objects.select_related("host", "allocation__task__job__owner", "allocation__pool").get(
         pk=member_id
     )
     if member.allocation.stop_kind:
@@ -46,6 +48,9 @@ def launch(member_id: int) -> None:
         give_up(member, Reason.LAUNCH_FAILED, sentence, Fault.WORKER)
         return
     if member.launch_in_doubt and not _may_be_sent_again(member):
+        return
+    if sentence := _why_not_there(member):
+        give_up(member, Reason.LAUNCH_FAILED, sentence)
         return
     order, code = _order(member)
     if not transitions.note_launch_sent(member_id):
@@ -107,6 +112,14 @@ def _order(member: Member) -> tuple[dict[str, Any], bytes]:
         "code_bytes": len(run.code),
     }
     return order, run.code
+
+
+def _why_not_there(member: Member) -> str:
+    """Why its host may not run it after all: accounts and rules may have changed since it was placed; else empty."""
+    pool, host = member.allocation.pool, member.host
+    if login_accounts.may_run(pool, member.allocation.task.job.owner.unix_user, host.facts):
+        return ""
+    return f"{lacks_account([host.name], pool.name, shared=pool.shared_account).sentence}."
 
 
 def _send(member: Member, order: dict[str, Any], code: bytes) -> dict[str, Any]:

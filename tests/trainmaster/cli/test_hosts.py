@@ -117,10 +117,7 @@ def test_the_local_host_is_added_disabled_enabled_drained_and_removed(
     assert tm("host", "add", "local", "--slots", "1").returncode == 0
     if os.getuid() == 0:  # the login of this host, then
         examined = tm("host", "doctor", "local")
-        assert (
-            examined.returncode == 1
-            and "would run as root, so they are refused" in examined.stdout
-        )
+        assert examined.returncode == 1 and "would run as root, so they are refused" in examined.stdout
         refused = tm("command", "run", "true")
         assert refused.returncode == 1 and "pool edit default --allow-login-account" in refused.stderr
     allowed = tm("pool", "edit", "default", "--allow-login-account")

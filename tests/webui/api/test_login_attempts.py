@@ -132,19 +132,21 @@ def test_an_unknown_name_costs_as_much_as_a_known_one(user: User, monkeypatch: p
 
 
 @pytest.mark.parametrize(
-    ("behind", "forwarded", "counted"),
+    ("behind", "proxies", "forwarded", "counted"),
     [
-        (False, "203.0.113.5", "192.0.2.7"),
-        (True, "6.6.6.6, 203.0.113.5", "203.0.113.5"),
-        (True, "", "192.0.2.7"),
+        (False, HERE, "203.0.113.5", HERE),
+        (True, HERE, "6.6.6.6, 203.0.113.5", "203.0.113.5"),
+        (True, "192.0.2.0/24", "203.0.113.5", "203.0.113.5"),
+        (True, THERE, "203.0.113.5", HERE),
+        (True, HERE, "", HERE),
     ],
 )
 def test_only_a_proxy_that_is_named_says_where_a_request_comes_from(
-    behind: bool, forwarded: str, counted: str, settings: Any, rf: Any
+    behind: bool, proxies: str, forwarded: str, counted: str, settings: Any, rf: Any
 ) -> None:
     from webui import client_address
 
-    settings.BEHIND_PROXY = behind
+    settings.BEHIND_PROXY, settings.TRUSTED_PROXIES = behind, [proxies]
     headers = {"X-Forwarded-For": forwarded} if forwarded else {}
     assert client_address.of(rf.get("/", headers=headers, REMOTE_ADDR=HERE)) == counted
 
@@ -153,3 +155,18 @@ def test_of_ipv6_the_network_counts(rf: Any) -> None:
     from webui import client_address
 
     assert client_address.of(rf.get("/", REMOTE_ADDR="2001:db8:1:2:3::4")) == "2001:db8:1:2::/64"
+    assert client_address.of(rf.get("/", REMOTE_ADDR="::ffff:192.0.2.7")) == HERE
+
+
+def test_a_login_that_outlasts_the_window_leaves_nothing_behind_for_ever(
+    user: User, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = redis.Redis.from_url(settings.REDIS_URL)
+
+    def slow(*_: object, **__: object) -> bool:
+        store.flushdb()  # as the window's end does
+        return True
+
+    monkeypatch.setattr(logins, "check_password", slow)
+    assert logins.log_in("guessed", "Right1234", address=HERE) == user
+    assert all(store.ttl(key) > 0 for key in store.keys("*"))
