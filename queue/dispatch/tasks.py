@@ -241,6 +241,11 @@ def doctor(host_id: str) -> None:
     host_doctor.run(uuid.UUID(host_id))
 
 
+@shared_task(name="dispatch.host_tasks.judge_accounts")
+def judge_accounts() -> None:
+    host_doctor.judge_accounts()
+
+
 @shared_task(name="dispatch.host_tasks.examine_pairs")
 def examine_pairs(pool_id: int) -> None:
     """Test the next pairs of the pool; the task asks for itself again until all are through."""

@@ -14,11 +14,11 @@ from accounts.models import User
 from accounts.refusals import Code, Refusal
 from events.announce import wake
 from hosts.models import Host, ResourcePool
-from hosts.observe import DOCTOR
 from hosts.pools import mark_dirty
 from hosts.states import Admission
 from scheduling import reasons
 
+JUDGE_ACCOUNTS = "dispatch.host_tasks.judge_accounts"
 #: the same as `may_switch`, of a row of hosts_host
 MAY_SWITCH_SQL = "coalesce(facts->'account'->>'switch', 'none') <> 'none'"
 
@@ -62,8 +62,7 @@ def refuse_as_login(pool: ResourcePool, linked: str) -> None:
 def accounts_changed() -> None:
     """Somebody has another account, role or state: what waits for that is looked at, and what the doctor says of it."""
     hosts = Host.objects.exclude(admission=Admission.REMOVED).extra(where=[MAY_SWITCH_SQL])
-    for host_id in hosts.values_list("pk", flat=True):
-        wake(DOCTOR, str(host_id))
+    wake(JUDGE_ACCOUNTS)
     for pool_id in set(hosts.values_list("pool_id", flat=True)):
         mark_dirty(pool_id)
 

@@ -19,8 +19,8 @@ from events.announce import announce, wake
 from events.models import Event
 from events.record import record
 from hosts import registry
+from hosts.login_accounts import JUDGE_ACCOUNTS
 from hosts.models import ResourcePool
-from hosts.observe import DOCTOR
 from hosts.pools import default_pool, mark_dirty
 from scheduling import policies
 
@@ -102,7 +102,7 @@ CHECKS: dict[str, Check] = {
     "default_compute": _switch,
     "default_aux": _switch,
 }
-_ACCOUNTS = {"shared_account", "allow_login_account"}
+_ACCOUNTS = {"shared_account", "allow_login_account", "strict"}
 #: One pool at a time is the default for work that names none, so a default is handed over, never switched off.
 _DEFAULTS = {"default_compute": "compute", "default_aux": "aux"}
 
@@ -144,9 +144,8 @@ def edit(name: str, values: dict[str, Any], *, actor: str) -> list[str]:
         _take_defaults(pool, values, actor)
         _assign(pool, values)
         pool.save(update_fields=list(changes))
-        if _ACCOUNTS & changes.keys():  # the doctor's report says who may run as the login
-            for host_id in registry.present().filter(pool=pool).values_list("pk", flat=True):
-                wake(DOCTOR, str(host_id))
+        if _ACCOUNTS & changes.keys():  # the doctor's reports say who may harm whom
+            wake(JUDGE_ACCOUNTS)
         _changed(pool, "changed", actor, {"changes": changes})
     return list(changes)
 

@@ -75,7 +75,7 @@ def test_a_host_is_admitted_with_facts_slots_report_and_the_way_back(
     names = ["python", "torch", "gpu", "disk", "home", "clock", "isolation", "logind", "containers", "route"]
     accounts = ["account", "users"] if login_accounts.may_switch(host.facts) else ["users"]
     found = [check["name"] for check in host.doctor["checks"]]
-    assert found == [*names, "forwarding", *accounts, "bundle"]
+    assert found == [*names, "forwarding", "bundle", *accounts]
     assert checks(host)["python"][0] == checks(host)["route"][0] == "ok"
     steps = Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk)).values_list("reason", flat=True)
     assert {"added", "admitted", "answered"} <= set(steps)

@@ -212,6 +212,30 @@ def test_the_doctor_says_who_would_run_as_the_login() -> None:
     assert doctor._account(Host.objects.get(pk=one.pk)) is None
 
 
+def test_a_change_of_users_or_rules_is_in_the_report_without_asking_the_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ada, one = make_user(), host("gpu1", SUDO)
+    disk = {"name": "disk", "state": "ok", "sentence": "Enough."}
+    Host.objects.filter(pk=one.pk).update(doctor={"checks": [disk], "at": timezone.now().isoformat()})
+    host("gpu2", SUDO)  # never examined, so there is nothing to bring up to date
+    monkeypatch.setattr(remote, "verb", lambda *_, **__: pytest.fail("a host was asked"))
+
+    def states() -> list[tuple[str, str]]:
+        doctor.judge_accounts()
+        one.refresh_from_db()
+        return [(check["name"], check["state"]) for check in one.doctor["checks"]]
+
+    assert states() == [("disk", "ok"), ("account", "fail"), ("users", "ok")]
+    pool_edits.edit("default", {"allow_login_account": True}, actor="user:root")
+    assert states() == [("disk", "ok"), ("account", "warn"), ("users", "ok")]
+    User.objects.filter(pk=ada.pk).update(unix_user="ada")
+    assert states() == [("disk", "ok"), ("account", "ok"), ("users", "ok")]
+    Host.objects.filter(pk=one.pk).update(facts=ALONE)
+    assert states() == [("disk", "ok"), ("users", "ok")]
+    assert Host.objects.get(name="gpu2").doctor == {}
+
+
 def test_the_rule_is_a_switch() -> None:
     default_pool()
     with pytest.raises(FieldRefusals):

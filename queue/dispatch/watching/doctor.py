@@ -12,7 +12,8 @@ from dispatch.ssh import connections, remote, server_route, tunnel
 from dispatch.ssh.dialling import endpoint_of
 from dispatch.watching.doctor_checks import Check, Said, checks, slots_of
 from dispatch.watching.doctor_checks import examine as examine_facts
-from hosts import admitting, identity, login_accounts, slots, trust
+from events.announce import announce
+from hosts import admitting, identity, login_accounts, registry, slots, trust
 from hosts.models import Host, ResourcePool
 from hosts.pools import mark_dirty
 from scheduling.reasons import listed
@@ -81,20 +82,37 @@ def examine(host: Host) -> list[Check]:
         "route": _find_route(host),
         "forwarding": _ways(host),
         "machine": _machine(host),
-        "account": _account(host),
-        "users": ("ok", trust.of_server().sentence),
         "bundle": ("ok", f"Host bundle {host.bundle_sha256[:12]} is installed in {host.workdir}."),
+        **_accounts(host),
     }
     report += checks(tried)
     admitting.examined(host, report, skew_seconds=skew)
     return report
 
 
+def judge_accounts() -> None:
+    """Bring up to date what the reports say of accounts, without a question to any host.
+
+    It follows from users and the rules of pools, which change more often than hosts do.
+    """
+    for host in registry.present().exclude(doctor={}):
+        about = _accounts(host)
+        kept = [check for check in host.doctor["checks"] if check["name"] not in about]
+        Host.objects.filter(pk=host.pk, doctor__at=host.doctor["at"]).update(
+            doctor=host.doctor | {"checks": kept + checks(about)}
+        )
+    announce("hosts")
+
+
+def _accounts(host: Host) -> dict[str, Said | None]:
+    return {"account": _account(host), "users": ("ok", trust.of_server().sentence)}
+
+
 def _account(host: Host) -> Said | None:
     """Who would run as a login that may become other accounts; nothing is said of a login that may not."""
-    account, pool = host.facts["account"], ResourcePool.objects.get(pk=host.pool_id)
     if not login_accounts.may_switch(host.facts):
         return None
+    account, pool = host.facts["account"], ResourcePool.objects.get(pk=host.pool_id)
     login = "root" if account["switch"] == "root" else f"{account['name']}, which may use sudo"
     unlinked = login_accounts.submitters_as_login(pool)
     if not unlinked:
