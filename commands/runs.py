@@ -37,7 +37,6 @@ def describe(allocation: Allocation, slot_kind: str) -> RunSpec:
         activate=environment.get("activate") or "",
         hooks=hooks_of(environment),
         container=container_of(config, slot_kind),
-        unix_user=command.owner.unix_user,
         user_data={},
         checkpoint_storage={"type": "server"},
         trial=None,

@@ -61,7 +61,6 @@ def describe(allocation: Allocation, slot_kind: str) -> RunSpec:
         activate=environment.get("activate") or "",
         hooks=hooks_of(environment),
         container=container_of(config, slot_kind),
-        unix_user=experiment.owner.unix_user,
         user_data=config.get("data") or {},
         checkpoint_storage=storage,
         trial={

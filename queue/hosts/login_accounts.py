@@ -33,14 +33,14 @@ def may_switch(facts: Mapping[str, Any]) -> bool:
     return bool((facts.get("account") or {}).get("switch", "none") != "none")
 
 
-def may_run(pool: ResourcePool, linked: str, facts: Mapping[str, Any]) -> bool:
-    """May work of a user with this linked account run on a host of the pool with these facts?
+def may_run(pool: ResourcePool, account: str | None, facts: Mapping[str, Any]) -> bool:
+    """May work run under this account, None for that of the login, on a host of the pool with these facts?
 
-    Linked with the login itself, they have none of their own there.
+    Who is linked with the login itself has no account of their own there.
     """
     if pool.allow_login_account or not may_switch(facts):
         return True
-    return unix_user(pool, linked) not in (None, facts["account"].get("name"))
+    return account not in (None, facts["account"].get("name"))
 
 
 def refuse_as_login(pool: ResourcePool, linked: str) -> None:
@@ -54,7 +54,8 @@ def refuse_as_login(pool: ResourcePool, linked: str) -> None:
         .order_by("name")
         .values_list("name", "facts")
     )
-    if facts and not any(may_run(pool, linked, each) for each in facts.values()):
+    account = unix_user(pool, linked)
+    if facts and not any(may_run(pool, account, each) for each in facts.values()):
         reason = reasons.lacks_account(list(facts), pool.name, shared=pool.shared_account)
         raise Refusal(f"{reason.sentence}.", Code.FORBIDDEN, field="pool")
 

@@ -15,6 +15,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from hosts.login_accounts import unix_user
 from hosts.models import Host, ResourcePool, Slot
 from jobs.states import AllocationState, JobState, MemberState, Reason, StopKind, TaskState
 
@@ -108,6 +109,8 @@ class Allocation(models.Model):
     on_sufferance = models.BooleanField(default=False)
     #: SHA-256 of the run token; empty once the allocation is over, so a late runner is refused
     token_hash = models.CharField(max_length=64, blank=True, db_index=True)
+    #: the Unix account that all of it runs under since its first launch, empty for the login's; null before that
+    unix_user = models.CharField(max_length=64, null=True)
     #: shared secret of the gang's peers (collectives)
     gang_secret = models.CharField(max_length=64, default=secrets.token_hex)
     #: {"c10d": …, "comm": …}
@@ -154,6 +157,13 @@ class Allocation(models.Model):
                 fields=["-ended_at"], condition=Q(exit_reason="completed"), name="completed_attempts"
             ),
         ]
+
+    @property
+    def account(self) -> str | None:
+        """The Unix account that it runs under; None: that of the login. Before its first launch, as things are now."""
+        if self.unix_user is None:
+            return unix_user(self.pool, self.task.job.owner.unix_user)
+        return self.unix_user or None
 
 
 class Member(models.Model):

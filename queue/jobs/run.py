@@ -14,7 +14,6 @@ class RunSpec:
     environment: dict[str, str]
     python: str
     activate: str
-    unix_user: str
     user_data: dict[str, Any]
     checkpoint_storage: dict[str, Any]
     trial: dict[str, Any] | None

@@ -353,6 +353,14 @@ def ask_for_launches_again(after_seconds: float) -> int:
     return len(ids)
 
 
+def keep_account(allocation: Allocation) -> None:
+    """The account of the first launch is that of all its members and of its files, whoever is linked with it later."""
+    if allocation.unix_user is None:
+        of_it = Allocation.objects.filter(pk=allocation.pk)
+        of_it.filter(unix_user=None).update(unix_user=allocation.account or "")
+        allocation.unix_user = of_it.values_list("unix_user", flat=True).get()
+
+
 def note_launch_sent(member_id: int) -> bool:
     """From now on until an answer comes nobody but the host knows whether the run was started. False: it is over."""
     return bool(Member.objects.filter(pk=member_id, state=MemberState.ASSIGNED).update(launch_in_doubt=True))

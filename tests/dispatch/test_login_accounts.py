@@ -11,7 +11,7 @@ from accounts.models import User
 from accounts.refusals import FieldRefusals, Refusal
 from dispatch.keeping import deletion
 from dispatch.passes import pool_pass, survey
-from dispatch.runs import launch
+from dispatch.runs import launch, reconcile
 from dispatch.ssh import remote
 from dispatch.watching import doctor
 from experiments.models import Checkpoint, Experiment
@@ -20,7 +20,7 @@ from hosts import login_accounts, pool_edits
 from hosts.models import Host, ResourcePool
 from hosts.pools import default_pool
 from jobs import queue_edits
-from jobs.models import Allocation, Task
+from jobs.models import Allocation, Member, Task
 from jobs.queue_edits import Update
 from jobs.states import MemberState
 from scheduling.explain import explain
@@ -137,10 +137,60 @@ def test_a_run_is_not_launched_where_the_rules_have_changed_since_it_was_placed(
     assert member.allocation.exit_detail["sentence"] == f"{REFUSED}."
 
 
+def test_what_was_launched_under_an_account_is_cleaned_up_and_removed_under_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bob = User.objects.create(username="bob", unix_user="bob")
+    host("gpu1", ROOT)
+    experiment = submit_experiment(owner=bob)
+    assert state_of(experiment)[0] == "RUNNING"
+    (member,) = members_of(experiment)
+    asked: list[tuple[str, dict[str, Any]]] = []
+
+    def verb(_: Host, name: str, request: dict[str, Any], **__: Any) -> dict[str, Any]:
+        asked.append((name, request))
+        return {"boot_id": "b", "runs": {member.run_key: {"state": "running"}}}
+
+    monkeypatch.setattr(remote, "verb", verb)
+    launch.launch(member.pk)
+    assert asked[-1][0] == "launch" and asked[-1][1]["spec"]["unix_user"] == "bob"
+    User.objects.filter(pk=bob.pk).update(unix_user="")
+    reconcile.host(member.host_id)
+    assert asked[-1][1]["accounts"] == {member.run_key: "bob"}
+    checkpoint = Checkpoint.objects.create(
+        trial=trial_of(experiment), allocation_id=member.allocation_id, state="COMPLETED", steps_completed=1,
+        resources={"a": 1}, storage={"type": "gcs", "bucket": "b"}, reported_at=timezone.now(),
+    )  # fmt: skip
+    deletion.delete_files(checkpoint)
+    assert asked[-1][0] == "discard" and asked[-1][1]["unix_user"] == "bob"
+
+
+def test_a_launch_that_is_tried_again_is_not_under_an_account_that_was_taken_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bob = User.objects.create(username="bob", unix_user="bob")
+    host("gpu1", ROOT)
+    experiment = submit_experiment(owner=bob)
+    assert state_of(experiment)[0] == "RUNNING"
+    (member,) = members_of(experiment)
+    monkeypatch.setattr(
+        remote, "verb", lambda *_, **__: (_ for _ in ()).throw(remote.Unreachable("no answer"))
+    )
+    launch.launch(member.pk)
+    User.objects.filter(pk=bob.pk).update(unix_user="rob")
+    Member.objects.filter(pk=member.pk).update(launch_claimed_until=None)
+    launch.launch(member.pk)
+    member.refresh_from_db()
+    assert member.state == MemberState.ENDED
+    assert member.allocation.exit_detail["sentence"] == (
+        "It was to run under the account bob, and since then the account of its owner's jobs is rob."
+    )
+
+
 def test_who_is_linked_with_the_login_itself_has_no_account_of_their_own() -> None:
     pool = default_pool()
-    assert not login_accounts.may_run(pool, "ml", SUDO) and not login_accounts.may_run(pool, "", SUDO)
-    assert login_accounts.may_run(pool, "bob", SUDO) and login_accounts.may_run(pool, "", ALONE)
+    assert not login_accounts.may_run(pool, "ml", SUDO) and not login_accounts.may_run(pool, None, SUDO)
+    assert login_accounts.may_run(pool, "bob", SUDO) and login_accounts.may_run(pool, None, ALONE)
 
 
 def test_files_are_not_removed_as_such_a_login_either(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,13 +136,14 @@ def delete_files(checkpoint: Checkpoint, paths: Collection[str] | None = None) -
         stored_files.store_of(checkpoint).delete(paths)
         return
     except NotHere as error:
-        allocation = Allocation.objects.select_related("pool").filter(pk=checkpoint.allocation_id).first()
+        attempts = Allocation.objects.select_related("pool", "task__job__owner")
+        allocation = attempts.filter(pk=checkpoint.allocation_id).first()
         hosts = _hosts(checkpoint, allocation) if allocation else []
         if allocation is None or not hosts:
             raise NotHere(f"{error} No host that can reach them is responding.") from error
         # the removal runs what the job's config names, in the job's environment
-        linked, pool = checkpoint.trial.experiment.owner.unix_user, allocation.pool
-        able = [host for host in hosts if login_accounts.may_run(pool, linked, host.facts)]
+        account, pool = allocation.account, allocation.pool
+        able = [host for host in hosts if login_accounts.may_run(pool, account, host.facts)]
         if not able or (checkpoint.storage.get("type") == "directory" and len(able) < len(hosts)):
             names = [host.name for host in hosts if host not in able]
             reason = lacks_account(names, pool.name, shared=pool.shared_account)
@@ -186,7 +187,7 @@ def _request(checkpoint: Checkpoint, allocation: Allocation, paths: Collection[s
         "storage": s3_stores.section_of(checkpoint),
         "uuid": str(checkpoint.pk),
         "paths": None if paths is None else sorted(paths),
-        "unix_user": login_accounts.unix_user(allocation.pool, experiment.owner.unix_user),
+        "unix_user": allocation.account,
         "python": environment.get("python") or "",
         "activate": environment.get("activate") or "",
         "environment": variables(environment.get("environment_variables"), "cpu"),

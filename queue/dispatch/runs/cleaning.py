@@ -16,7 +16,6 @@ from django.conf import settings
 from dispatch.ssh import remote
 from events import presence
 from hosts import registry
-from hosts.login_accounts import unix_user
 from hosts.models import Host, Slot
 from jobs import cleaning
 from jobs.labels import label_of
@@ -34,11 +33,6 @@ def due(host: Host) -> list[Member]:
     """The members that are being cleaned up there."""
     rows = cleaning.under_way().filter(host=host)
     return list(rows.select_related("host", "allocation__task__job__owner", "allocation__pool"))
-
-
-def account_of(member: Member) -> str | None:
-    """The Unix account under which the member runs; None: that of the login."""
-    return unix_user(member.allocation.pool, member.allocation.task.job.owner.unix_user)
 
 
 def clean(host: Host) -> None:
@@ -62,7 +56,7 @@ def _order(member: Member, now: datetime) -> dict[str, Any]:
     slots = list(Slot.objects.filter(holds__member=member, holds__released_at=None).exclude(uuid=""))
     order: dict[str, Any] = {
         "signal": "TERM" if _seconds(member, now) < settings.CLEANING_GRACE_SECONDS else "KILL",
-        "account": account_of(member),
+        "account": member.allocation.account,
         "devices": [slot.uuid for slot in slots],
         "strangers": [slot.outside["pid"] for slot in slots if slot.outside.get("pid")],
     }

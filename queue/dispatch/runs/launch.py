@@ -8,7 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
-from dispatch.runs import cleaning, kinds, settle, spec
+from dispatch.runs import kinds, settle, spec
 from dispatch.ssh import remote
 from dispatch.ssh.server_route import server_address
 from hosts import login_accounts
@@ -49,6 +49,7 @@ def launch(member_id: int) -> None:
         return
     if member.launch_in_doubt and not _may_be_sent_again(member):
         return
+    transitions.keep_account(member.allocation)
     if sentence := _why_not_there(member):
         give_up(member, Reason.LAUNCH_FAILED, sentence)
         return
@@ -116,8 +117,12 @@ def _order(member: Member) -> tuple[dict[str, Any], bytes]:
 
 def _why_not_there(member: Member) -> str:
     """Why its host may not run it after all: accounts and rules may have changed since it was placed; else empty."""
-    pool, host = member.allocation.pool, member.host
-    if login_accounts.may_run(pool, member.allocation.task.job.owner.unix_user, host.facts):
+    pool, host, account = member.allocation.pool, member.host, member.allocation.account
+    now = login_accounts.unix_user(pool, member.allocation.task.job.owner.unix_user)
+    if account != now:
+        was, is_now = (name or "that of the login" for name in (account, now))
+        return f"It was to run under the account {was}, and since then the account of its owner's jobs is {is_now}."
+    if login_accounts.may_run(pool, account, host.facts):
         return ""
     return f"{lacks_account([host.name], pool.name, shared=pool.shared_account).sentence}."
 
@@ -163,7 +168,7 @@ def give_up(member: Member, reason: Reason, sentence: str = "", fault: Fault = F
     begun there after all goes the way of every run, and is stopped if that was asked for.
     """
     if member.launch_in_doubt:
-        request = {"run_key": member.run_key, "unix_user": cleaning.account_of(member)}
+        request = {"run_key": member.run_key, "unix_user": member.allocation.account}
         try:
             answer = remote.verb(member.host, "revoke", request)
         except remote.RemoteError as error:

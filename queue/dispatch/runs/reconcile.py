@@ -97,7 +97,7 @@ def _ask(host_id: uuid.UUID) -> None:
 def _ask_runs(row: Host, members: list[Member], uploading: list[Member]) -> None:
     asked = presence.database_now()
     keys = [member.run_key for member in [*members, *uploading]]
-    accounts = {member.run_key: name for member in members if (name := cleaning.account_of(member))}
+    accounts = {member.run_key: name for member in members if (name := member.allocation.account)}
     try:
         sample = host_samples.questions([row]).get(row.pk, {}) if host_samples.claim(row, asked) else {}
         request = {"runs": keys, "accounts": accounts, **outsiders.question(row), **sample}

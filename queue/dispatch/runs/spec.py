@@ -6,7 +6,6 @@ from django.conf import settings
 
 from accounts.models import Cluster
 from dispatch.watching import doctor_checks
-from hosts.login_accounts import unix_user
 from hosts.models import Host, Slot
 from jobs.models import Allocation, Member
 from jobs.run import RunSpec
@@ -38,7 +37,7 @@ def build(member: Member, members: list[Member], run: RunSpec) -> Spec:
         },
         "host": {"id": str(host.pk), "name": host.name},
         "token": run_token(allocation),
-        "unix_user": unix_user(pool, run.unix_user),
+        "unix_user": allocation.account,
         "user": run.user or None,
         "python": run.python or (None if in_image else host.python) or None,
         "activate": run.activate or (None if in_image else host.activate) or None,

@@ -99,7 +99,7 @@ def test_a_file_that_comes_in_parts_goes_on_where_it_stopped(
     assert back.content == MODEL[3_999_000:] and back.headers["x-trainmaster-sha256"] == SHA256
     checkpoint.refresh_from_db()
     assert checkpoint.state == CheckpointState.COMPLETED and checkpoint.digests == {"model.pt": SHA256}
-    assert list((web.data_dir / "checkpoints" / ".incoming").iterdir()) == []
+    assert list((web.data_dir / "checkpoints" / ".incoming").glob(f"{checkpoint.pk}*")) == []
     assert stored_files.store_of(checkpoint).listing() == {"model.pt": len(MODEL)}
     with stored_files.store_of(checkpoint).open_file("model.pt", 100) as file:
         assert file.read() == MODEL[100:]

@@ -27,7 +27,6 @@ A_RUN = RunSpec(
     environment={},
     python="",
     activate="",
-    unix_user="",
     user_data={},
     checkpoint_storage={},
     trial=None,
