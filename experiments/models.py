@@ -58,6 +58,21 @@ class Template(models.Model):
     )
 
 
+class TemplateUse(models.Model):
+    """What a template held when a user last submitted with it; kept after it is gone, for the next one of its name."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
+    template_name = models.CharField(max_length=128)
+    config = models.JSONField()
+    #: what was submitted, as people see it: "experiment 7"
+    submission = models.CharField(max_length=64)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["user", "template_name"], name="one_last_use_of_a_template"),
+        ]
+
+
 class Experiment(models.Model):
     job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="experiment")
     state = models.CharField(max_length=20, choices=ExperimentState.choices, default=ExperimentState.ACTIVE)

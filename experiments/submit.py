@@ -14,7 +14,7 @@ from experiments import s3_stores, search, sources
 from experiments.config import ExperimentConfig
 from experiments.models import Experiment, Project
 from experiments.states import ExperimentState
-from experiments.templates import Used
+from experiments.templates import Used, note_use
 from jobs import detached
 from jobs import transitions as jobs
 from jobs.accepting import once, refuse_too_many, settle
@@ -75,6 +75,7 @@ def create(
         unmanaged=unmanaged,
         external_id=external_id,
     )
+    note_use(template, owner, f"experiment {experiment.pk}")
     Job.objects.filter(pk=job.pk).update(entity_id=str(experiment.pk))
     job.entity_id = str(experiment.pk)
     record(

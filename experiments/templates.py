@@ -18,7 +18,7 @@ from accounts.models import User
 from accounts.refusals import Code, Refusal
 from events.announce import announce
 from experiments.config import check_template, restored, shown_template
-from experiments.models import Experiment, Template, Workspace
+from experiments.models import Experiment, Template, TemplateUse, Workspace
 from trainmaster import yamltext
 
 NAME_CHARACTERS = 128
@@ -57,17 +57,23 @@ def used(name: str | None) -> Used | None:
 
 def changes_since_last_use(used: Used | None, user: User) -> list[str]:
     """How the template of a submission differs from what it was when `user` last used it."""
-    last = used and uses(used.name).filter(owner=user).order_by("-pk").only("pk", "template_config").first()
-    if not used or not last or last.template_config == used.config:
+    last = used and TemplateUse.objects.filter(user=user, template_name=used.name).first()
+    if not used or not last or last.config == used.config:
         return []
-    before, after = (
-        yamltext.dump(shown_template(each)) for each in (last.template_config or {}, used.config)
-    )
+    before, after = (yamltext.dump(shown_template(each)) for each in (last.config, used.config))
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
     difference = "\n".join(list(lines)[2:]) or "A masked value differs."
-    return [
-        f"Template {used.name} has changed since you last used it, in experiment {last.pk}:\n{difference}"
-    ]
+    return [f"Template {used.name} has changed since you last used it, in {last.submission}:\n{difference}"]
+
+
+def note_use(used: Used | None, user: User, submission: str) -> None:
+    """Keep what `user` has now submitted with; `submission` names that to people."""
+    if used:
+        TemplateUse.objects.update_or_create(
+            user=user,
+            template_name=used.name,
+            defaults={"config": used.config, "submission": submission},
+        )
 
 
 def _own(rows: QuerySet[Template], name: str, user: User) -> Template:
@@ -143,7 +149,10 @@ def put(name: str, text: str, *, workspace: Workspace, user: User) -> Template:
 
 @transaction.atomic
 def rename(name: str, to: str, *, user: User) -> Template:
-    """The experiments that were submitted with it use the new name. Raises Refusal."""
+    """The experiments that were submitted with it use the new name. Raises Refusal.
+
+    What users last used is known under both names: another template may get the old one.
+    """
     _check_name(to)
     template = _own(Template.objects.select_for_update(), name, user)
     if to == name:
@@ -152,6 +161,10 @@ def rename(name: str, to: str, *, user: User) -> Template:
     with _once(to):
         template.save()
     uses(name).update(template_name=to)
+    last = TemplateUse.objects.filter(template_name=name).values("user_id", "config", "submission")
+    TemplateUse.objects.bulk_create(
+        [TemplateUse(template_name=to, **use) for use in last], ignore_conflicts=True
+    )
     announce("templates")
     return template
 

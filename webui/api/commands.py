@@ -211,9 +211,11 @@ class Commands(OfKind, ApiView):
 
     def post(self, request: Request) -> Json:
         body, user = self.body(request), person(request)
-        config = _config(body, self.kind)
+        template = templates.used(body.get("templateName") or body.get("template_name"))
+        config = _config(body, template, self.kind)
+        notices = templates.changes_since_last_use(template, user)
         if body.get("preview"):
-            return {self.noun: None, "config": shown(config.effective()), "warnings": [], "notices": []}
+            return {self.noun: None, "config": shown(config.effective()), "warnings": [], "notices": notices}
         workspace = _workspace(body.get("workspaceId"))
         with transaction.atomic():
             command = submit.create(
@@ -226,15 +228,19 @@ class Commands(OfKind, ApiView):
                 kind=self.kind,
                 shown=self.shown(body),
             )
-        return self._created(command, config, body, request)
+            templates.note_use(template, user, f"{self.noun} {command.short_id}")
+        return self._created(command, config, notices, body, request)
 
     def shown(self, body: Json) -> submit.Shown:
         """What a TensorBoard shows; nothing for the others."""
         return submit.Shown()
 
-    def _created(self, command: Command, config: CommandConfig, body: Json, request: Request) -> Json:
+    def _created(
+        self, command: Command, config: CommandConfig, notices: list[str], body: Json, request: Request
+    ) -> Json:
         fresh = self.find(str(command.pk))
-        warnings, notices = warnings_for(fresh.command.job.pool, fresh.command.task)
+        warnings, more = warnings_for(fresh.command.job.pool, fresh.command.task)
+        notices += more
         if body.get("data"):
             notices.append(f"data has no effect on a {self.noun}; send files.")
         return {
@@ -254,8 +260,7 @@ def _chosen(query: Json, kind: Job.Kind) -> QuerySet[Command]:
     return rows.filter(phases.where(*query["phases"])) if query.get("phases") else rows
 
 
-def _config(body: Json, kind: Job.Kind) -> CommandConfig:
-    used = templates.used(body.get("templateName") or body.get("template_name"))
+def _config(body: Json, used: templates.Used | None, kind: Job.Kind) -> CommandConfig:
     template = used.config if used else None
     given = body.get("config") or {}
     if isinstance(given, str):

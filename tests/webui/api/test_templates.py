@@ -9,7 +9,7 @@ import pytest
 from django.db import connection
 
 from accounts.models import LoginToken, User
-from experiments.models import Template, Workspace
+from experiments.models import Template, TemplateUse, Workspace
 from tests.rig.api import Api
 from tests.rig.world import make_host, make_user
 
@@ -86,6 +86,41 @@ def test_who_submits_is_told_what_has_changed_since_the_last_time(ada: Api) -> N
     )
     told = " ".join(bob.post("experiments", submission())["notices"])
     assert "A masked value differs." in told and "other" not in told
+
+
+def test_commands_are_told_too_and_count_as_uses(ada: Api) -> None:
+    bob, body = of(make_user("bob")), {"config": {"entrypoint": "true"}, "template_name": "base"}
+    ada.put("templates/base", {"config": {"resources": {"priority": 7}}})
+    first = bob.post("commands", body)
+    assert first["notices"] == []
+    ada.put("templates/base", {"config": {"resources": {"priority": 8}}})
+    for kind, more in (("notebooks", {"preview": True, "config": {}}), ("commands", {})):
+        told = bob.post(kind, body | more)["notices"][0]
+        assert "has changed since you last used it, in command " + first["command"]["id"][:8] in told
+        assert "-  priority: 7\n+  priority: 8" in told
+    assert bob.post("commands", body)["notices"] == []
+    assert not [each for each in bob.post("experiments", submission())["notices"] if "Template" in each]
+
+
+def test_another_template_of_the_same_name_is_a_change(ada: Api) -> None:
+    bob, eve = of(make_user("bob")), of(make_user("eve"))
+    bob.post("experiments", submission())
+    ada.patch("template/rename", {"oldName": "base", "newName": "ours"})
+    eve.post("templates/base", {"config": {"environment": {"hooks": {"pre": ["curl evil"]}}}})
+    (told,) = (each for each in bob.post("experiments", submission())["notices"] if "Template" in each)
+    assert "curl evil" in told
+    renamed = bob.post("experiments", submission(template="ours"))["notices"]
+    assert not [each for each in renamed if "Template" in each], "the same template under its new name"
+
+
+def test_uses_of_before_are_those_of_experiments(ada: Api) -> None:
+    first, second = (ada.post("experiments", submission())["experiment"]["id"] for _ in range(2))
+    TemplateUse.objects.all().delete()
+    migration = importlib.import_module("experiments.migrations.0014_last_uses_of_templates")
+    with connection.cursor() as cursor:
+        cursor.execute(migration.SO_FAR)
+    (use,) = TemplateUse.objects.all()
+    assert first < second and use.submission == f"experiment {second}" and use.config == HOOKED
 
 
 def test_templates_of_before_belong_to_who_changed_them_last(ada: Api) -> None:
