@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -11,6 +9,7 @@ from itertools import islice
 from metrics import samples, series, timings
 from metrics.curves import Wanted
 from metrics.values import number_or_name
+from trainmaster import csv_text
 
 LINES_PER_BLOCK = 5000
 _ALL = 10**9
@@ -20,7 +19,7 @@ _TIMING_FIELDS = ("count", "total_seconds", "mean", "low", "high", "p50", "p95")
 
 def of_metrics(trial_id: int, wanted: Sequence[Wanted]) -> Generator[bytes]:
     """Each metric by step; NaN and infinities by name."""
-    yield _lines([["group", "metric", "step", "time", "value"]])
+    yield _bytes([["group", "metric", "step", "time", "value"]])
     for one in wanted:
         for each in series.read(trial_id, one.group, [one.name], points=_ALL):
             columns = (each.steps.tolist(), each.times.tolist(), each.values.tolist())
@@ -32,7 +31,7 @@ def of_metrics(trial_id: int, wanted: Sequence[Wanted]) -> Generator[bytes]:
 
 def of_samples(task_id: str, charts: Sequence[tuple[str, str]], hosts: Collection[str]) -> Generator[bytes]:
     """The samples of (name, host) charts; a chart without a host has those of all hosts."""
-    yield _lines([["host", "name", "part", "unit", "time", "low", "high", "mean"]])
+    yield _bytes([["host", "name", "part", "unit", "time", "low", "high", "mean"]])
     for name, host in charts:
         for each in [host] if host else hosts:
             for one in samples.of_task(task_id, [name], hosts=[each], points=_ALL):
@@ -46,7 +45,7 @@ def of_samples(task_id: str, charts: Sequence[tuple[str, str]], hosts: Collectio
 def of_timings(task_id: str, rank: int | None) -> Generator[bytes]:
     """All intervals of a rank, or of all ranks."""
     fields = ("count", "seconds", "mean", "min", "max", "p50", "p95")
-    yield _lines([["rank", "name", "first_step", "last_step", "time", *fields]])
+    yield _bytes([["rank", "name", "first_step", "last_step", "time", *fields]])
     ranks = [rank] if rank is not None else timings.ranks_of(task_id)
     for each in ranks:
         for one in timings.read(task_id, ranks=[each], points=_ALL).timings:
@@ -59,14 +58,12 @@ def of_timings(task_id: str, rank: int | None) -> Generator[bytes]:
 
 def _blocks(rows: Iterator[Sequence[object]]) -> Generator[bytes]:
     while block := list(islice(rows, LINES_PER_BLOCK)):
-        yield _lines(block)
+        yield _bytes(block)
 
 
 def _spelt(at: float, timespec: str = "milliseconds") -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec=timespec)
 
 
-def _lines(rows: Iterable[Sequence[object]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
+def _bytes(rows: Iterable[Sequence[object]]) -> bytes:
+    return csv_text.lines(rows).encode()

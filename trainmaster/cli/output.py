@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import getpass
 import json
 import os
@@ -17,6 +16,7 @@ from datetime import datetime
 from typing import Any, Callable, List, NamedTuple, Optional, Sequence, TextIO
 
 import trainmaster.yamltext as yamltext
+from trainmaster import csv_text
 from trainmaster.cli.errors import CliError, Declined
 from trainmaster.client import Json
 
@@ -95,9 +95,9 @@ def show(rows: Sequence[Json], columns: Sequence[Column], form: str) -> None:
     if form in STRUCTURED:
         structured(list(rows), form)
     elif form == "csv":
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerow([column.heading for column in columns])
-        writer.writerows([[_cell(column.value(row)) for column in columns] for row in rows])
+        headings = [column.heading for column in columns]
+        cells = [[_cell(column.value(row)) for column in columns] for row in rows]
+        sys.stdout.write(csv_text.lines([headings, *cells]))
     else:
         cells = [[_table_cell(column, row) for column in columns] for row in rows]
         _page(table([column.heading for column in columns], cells))

@@ -6,9 +6,7 @@ may be spelled `startDate` or `start_date`, as Determined's gateway takes both a
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -21,6 +19,7 @@ from rest_framework.request import Request
 from dispatch.keeping import usage
 from dispatch.keeping.usage import Held, Periods, Unit
 from jobs.models import Allocation, Task
+from trainmaster import csv_text
 from webui.api.answers import Answer, Maybe, Media, Time, time_text
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import BadRequest, Forbidden
@@ -175,7 +174,7 @@ async def aggregated(request: HttpRequest, who: Principal) -> HttpResponseBase:
     periods = periods_of(_query(request, who, AggregatedQuery))
     found = await reading(usage.sums, periods)
     rows = [row for each in found for row in _sum_rows(each)]
-    return HttpResponse(_lines([_SUMS, *rows]), content_type="text/csv")
+    return HttpResponse(csv_text.lines([_SUMS, *rows]).encode(), content_type="text/csv")
 
 
 def _query(request: HttpRequest, who: Principal, kind: SerializerClass) -> Json:
@@ -193,14 +192,14 @@ def _streamed(blocks: AsyncIterator[bytes]) -> HttpResponseBase:
 async def _blocks(after: datetime, before: datetime, header: list[str], rows: Any) -> AsyncIterator[bytes]:
     """The file page by page; an attempt whose members two pages would part is left for the second one."""
     await release_thread()
-    yield _lines([header])
+    yield csv_text.lines([header]).encode()
     last: Held | None = None
     while True:
         page = await reading(usage.held, after, before, behind=last, limit=ENTRIES_PER_READ)
         is_last = len(page) < ENTRIES_PER_READ
         whole = page if is_last else _without_last_attempt(page)
         if whole:
-            yield _lines(rows(whole))
+            yield csv_text.lines(rows(whole)).encode()
             last = whole[-1]
         if is_last:
             return
@@ -209,12 +208,6 @@ async def _blocks(after: datetime, before: datetime, header: list[str], rows: An
 def _without_last_attempt(page: list[Held]) -> list[Held]:
     part = page[-1].allocation_id
     return [each for each in page if each.allocation_id != part] or page
-
-
-def _lines(rows: Iterable[Sequence[object]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
 
 
 def _raw_rows(page: list[Held]) -> Iterator[list[object]]:
