@@ -19,6 +19,8 @@ from django.conf import settings
 from accounts.models import User
 from accounts.passwords import check_password
 from accounts.refusals import Code, Refusal
+from events.models import Event
+from events.record import record
 
 _PREFIX = "trainmaster:logins:"
 _KNOWN_SECONDS = 90 * 24 * 3600
@@ -35,9 +37,22 @@ def log_in(username: str, password: str, *, address: str, is_hashed: bool = Fals
     # what is not printable, the database may not even be asked for
     found = User.objects.filter(username=username).first() if username.isprintable() else None
     if not check_password(found or User(password=_UNUSABLE), password, is_hashed=is_hashed):
+        if found:
+            note(found, "login_failed", actor="server")
         return None
     tries.succeed()
     return found
+
+
+def note(user: User, what: str, actor: str = "") -> None:
+    """Logins leave an event, failed ones of known users too; their number is bounded as tries are."""
+    record(
+        Event.Kind.USER,
+        user.pk,
+        reason=what,
+        actor=actor or f"user:{user.username}",
+        detail={"name": user.username},
+    )
 
 
 def confirms(user: User, password: str, *, address: str, is_hashed: bool = False) -> bool:

@@ -3,6 +3,8 @@
 from django.contrib.postgres.indexes import BrinIndex
 from django.db import models
 
+from events.origin import address
+
 
 class Presence(models.Model):
     """One part of the control plane, when it was last there, and since when without a gap (events.presence)."""
@@ -18,7 +20,7 @@ class Presence(models.Model):
 
 
 class Event(models.Model):
-    """What changed, from what to what, why, by whom, when.
+    """What changed, from what to what, why, by whom, from where, when.
 
     Timelines, server-side log lines and notifications read this table; nothing else records history.
     """
@@ -36,6 +38,10 @@ class Event(models.Model):
         SLOT = "slot"
         POOL = "pool"
         USER = "user"
+        WORKSPACE = "workspace"
+        PROJECT = "project"
+        TEMPLATE = "template"
+        SERVER = "server"
 
     id = models.BigAutoField(primary_key=True)
     at = models.DateTimeField(auto_now_add=True)
@@ -48,6 +54,8 @@ class Event(models.Model):
     reason = models.CharField(max_length=64, blank=True)
     #: "user:<name>", "scheduler", "host:<name>", "server"
     actor = models.CharField(max_length=160, default="server")
+    #: the address from which `actor` asked; empty for what the server did itself
+    origin = models.CharField(max_length=100, blank=True, default=address)
     detail = models.JSONField(default=dict)
     # what the row belongs to, for timelines
     job_id = models.UUIDField(null=True)

@@ -8,11 +8,16 @@ from django.db import transaction
 
 from accounts.refusals import Code, Refusal, refused_as
 from events.announce import announce
+from events.models import Event
+from events.record import record
 from experiments import places
 from experiments.models import Experiment, Project
 from experiments.transitions import lock
 from jobs.models import Job
 from logs.models import Retention
+
+#: an event says only that they changed
+_LONG = {"description", "notes"}
 
 
 @transaction.atomic
@@ -23,6 +28,7 @@ def edit(
     description: str | None = None,
     labels: list[str] | None = None,
     notes: str | None = None,
+    actor: str,
 ) -> Experiment:
     """Change what is given. Equal values change nothing, also on ended and archived experiments."""
     experiment = lock(experiment_id)
@@ -37,6 +43,12 @@ def edit(
     if {"name", "description", "labels"} & changed.keys():
         changed["config"] = {**experiment.config, **{k: v for k, v in changed.items() if k != "notes"}}
     Experiment.objects.filter(pk=experiment_id).update(**changed)
+    told = {
+        key: ["", ""] if key in _LONG else [str(getattr(experiment, key)), str(value)]
+        for key, value in changed.items()
+        if key != "config"
+    }
+    _record(experiment, "changed", actor, told)
     if "name" in changed:
         Job.objects.filter(pk=experiment.job_id).update(name=changed["name"])
     for key, value in changed.items():
@@ -46,7 +58,7 @@ def edit(
 
 
 @transaction.atomic
-def keep_logs(experiment_id: int, days: int | None) -> None:
+def keep_logs(experiment_id: int, days: int | None, *, actor: str) -> None:
     """Keep the logs of all its trials so many days after their end, -1 for ever, None as the server says.
 
     What was set for single trials gives way.
@@ -57,11 +69,13 @@ def keep_logs(experiment_id: int, days: int | None) -> None:
         config={**experiment.config, "retention_policy": policy}
     )
     Retention.objects.filter(task__trial__experiment_id=experiment_id).update(days=None)
+    was = (experiment.config.get("retention_policy") or {}).get("log_retention_days")
+    _record(experiment, "changed", actor, {"log_retention_days": [str(was), str(days)]})
     announce(f"experiment:{experiment_id}")
 
 
 @transaction.atomic
-def move(experiment_id: int, project: Project) -> Experiment:
+def move(experiment_id: int, project: Project, *, actor: str) -> Experiment:
     """Put an experiment into another project. Raises Refusal for archived ones on either side."""
     experiment = lock(experiment_id)
     if experiment.archived:
@@ -70,7 +84,19 @@ def move(experiment_id: int, project: Project) -> Experiment:
         )
     with refused_as(Code.CONFLICT):
         places.require_open(project)
+    _record(experiment, "changed", actor, {"project": [str(experiment.project_id), str(project.pk)]})
     Experiment.objects.filter(pk=experiment_id).update(project=project)
     experiment.project = project
     announce(f"experiment:{experiment_id}", "experiments")
     return experiment
+
+
+def _record(experiment: Experiment, reason: str, actor: str, changes: dict[str, list[str]]) -> None:
+    record(
+        Event.Kind.EXPERIMENT,
+        experiment.pk,
+        reason=reason,
+        actor=actor,
+        detail={"changes": changes},
+        experiment_id=experiment.pk,
+    )

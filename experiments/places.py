@@ -17,6 +17,8 @@ from accounts import rights
 from accounts.models import User
 from accounts.refusals import Code, Refusal
 from events.announce import announce
+from events.models import Event
+from events.record import record
 from experiments.models import Experiment, Project, Template, Workspace
 from experiments.states import ExperimentState
 
@@ -25,6 +27,8 @@ KEY = re.compile(r"[A-Za-z0-9]{1,5}")
 
 Place = Workspace | Project
 Made = TypeVar("Made")
+#: of what is long, an event says only that it changed
+_LONG = {"description", "notes"}
 
 
 def workspaces_with_numbers() -> QuerySet[Workspace]:
@@ -71,25 +75,31 @@ def _word(place: Place) -> str:
 
 def make_workspace(user: User, name: str) -> Workspace:
     """Raises Refusal."""
-    return _unique(
-        lambda: Workspace.objects.create(name=name, owner=user),
-        f"a workspace {name} already exists; choose another name.",
-    )
+
+    def make() -> Workspace:
+        made = Workspace.objects.create(name=name, owner=user)
+        _record(user, made, "made")
+        return made
+
+    return _unique(make, f"a workspace {name} already exists; choose another name.")
 
 
 def make_project(user: User, workspace: Workspace, name: str, description: str, key: str) -> Project:
     """`key`: empty takes a free one from the name. Raises Refusal."""
     require_open(workspace)
-    return _unique(
-        lambda: Project.objects.create(
+
+    def make() -> Project:
+        made = Project.objects.create(
             workspace=workspace,
             name=name,
             description=description,
             key=(key or _free_key(name)).upper(),
             owner=user,
-        ),
-        f"a project named {name} or with this key already exists here; choose another.",
-    )
+        )
+        _record(user, made, "made")
+        return made
+
+    return _unique(make, f"a project named {name} or with this key already exists here; choose another.")
 
 
 def require_open(place: Place) -> None:
@@ -114,10 +124,27 @@ def change(user: User, place: Place, changes: Mapping[str, Any]) -> None:
     if "key" in changes:
         changes = {**changes, "key": str(changes["key"]).upper()}
     if changes:
-        _unique(
-            lambda: type(place).objects.filter(pk=place.pk).update(**changes),
-            f"a {_word(place)} with this name or key already exists; choose another.",
-        )
+        taken = f"a {_word(place)} with this name or key already exists; choose another."
+        _unique(lambda: _write(user, place, changes), taken)
+
+
+def _write(user: User, place: Place, changes: Mapping[str, Any]) -> None:
+    standing = type(place).objects.select_for_update().filter(pk=place.pk).first()
+    new = {field: value for field, value in changes.items() if standing and getattr(standing, field) != value}
+    if new:
+        type(place).objects.filter(pk=place.pk).update(**new)
+        told = {
+            field: ["", ""] if field in _LONG else [str(getattr(standing, field)), str(value)]
+            for field, value in new.items()
+        }
+        _record(user, place, "changed", changes=told)
+
+
+def _record(user: User, place: Place, reason: str, **detail: Any) -> None:
+    kind = Event.Kind(_word(place))
+    record(
+        kind, place.pk, reason=reason, actor=f"user:{user.username}", detail={"name": place.name, **detail}
+    )
 
 
 def _unique(step: Callable[[], Made], taken: str) -> Made:
@@ -137,7 +164,7 @@ def move(user: User, project: Project, workspace: Workspace) -> None:
         raise Refusal(f"project {project.name} is archived; unarchive it before moving it.")
     require_open(workspace)
     _unique(
-        lambda: Project.objects.filter(pk=project.pk).update(workspace=workspace),
+        lambda: _write(user, project, {"workspace": workspace}),
         f"workspace {workspace.name} already has a project {project.name}; rename one of them first.",
     )
 
@@ -163,6 +190,7 @@ def delete(user: User, place: Place) -> None:
     ):
         raise Refusal(f"workspace {place.name} still has projects or templates; delete or move them first.")
     type(place).objects.filter(pk=place.pk).delete()
+    _record(user, place, "deleted")
     announce("experiments")
 
 
@@ -183,5 +211,6 @@ def write_notes(user: User, project: Project, notes: list[dict[str, str]]) -> No
     """All its pages of notes, each with `name` and `contents`. Raises Refusal."""
     if not may_write_notes(user, project):
         rights.require_owner(user, project, f"project {project.name}")
-    Project.objects.filter(pk=project.pk).update(notes=notes)
+    with transaction.atomic():
+        _write(user, project, {"notes": notes})
     announce("experiments")

@@ -17,6 +17,8 @@ from accounts import rights
 from accounts.models import User
 from accounts.refusals import Code, Refusal
 from events.announce import announce
+from events.models import Event
+from events.record import record
 from experiments.config import check_template, restored, shown_template
 from experiments.models import Experiment, Template, TemplateUse, Workspace
 from trainmaster import yamltext
@@ -104,6 +106,7 @@ def create(
             changed_by=user,
             owner=user,
         )
+        _record(template, "made", user)
     announce("templates")
     return template
 
@@ -122,6 +125,7 @@ def replace(name: str, text: str, *, user: User, seen: str = "") -> Template:
             f"{who} changed {name} while you were editing it; reload it and merge both changes.",
             Code.CONFLICT,
         )
+    _record(standing, "changed", user)
     standing.config = checked(text, standing)
     standing.source = _source(text, standing.config)
     standing.changed_by = user
@@ -160,6 +164,7 @@ def rename(name: str, to: str, *, user: User) -> Template:
     template.name, template.changed_by = to, user
     with _once(to):
         template.save()
+    _record(template, "renamed", user, was=name)
     uses(name).update(template_name=to)
     last = TemplateUse.objects.filter(template_name=name).values("user_id", "config", "submission")
     TemplateUse.objects.bulk_create(
@@ -169,10 +174,18 @@ def rename(name: str, to: str, *, user: User) -> Template:
     return template
 
 
+@transaction.atomic
 def remove(name: str, *, user: User) -> None:
     """Experiments that were submitted with it keep their configs. Raises Refusal."""
-    _own(Template.objects.all(), name, user).delete()
+    template = _own(Template.objects.all(), name, user)
+    _record(template, "removed", user)
+    template.delete()
     announce("templates")
+
+
+def _record(template: Template, reason: str, user: User, **detail: str) -> None:
+    detail = {"name": template.name, **detail}
+    record(Event.Kind.TEMPLATE, template.pk, reason=reason, actor=f"user:{user.username}", detail=detail)
 
 
 def _check_name(name: str) -> None:

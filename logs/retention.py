@@ -12,6 +12,8 @@ from typing import NamedTuple
 from django.db import connection, transaction
 from django.utils import timezone
 
+from events.models import Event
+from events.record import record
 from jobs.models import Task
 from jobs.states import TaskState
 from logs import store
@@ -36,9 +38,11 @@ class Held(NamedTuple):
         return Held(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
-def keep(task_id: str, days: int | None) -> None:
+@transaction.atomic
+def keep(task_id: str, days: int | None, *, actor: str) -> None:
     """Keep the task's log so many days after its end, -1 for ever, None as its config or the server says."""
     Retention.objects.update_or_create(task_id=task_id, defaults={"days": days})
+    record(Event.Kind.TASK, task_id, reason="log_retention_changed", actor=actor, detail={"days": days})
 
 
 @transaction.atomic

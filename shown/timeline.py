@@ -48,6 +48,7 @@ _SUBJECTS = {
 }
 #: A task only repeats what its attempts and its trial say, but for its way into the queue.
 _REPEATS = Q(kind=Event.Kind.TASK) & ~Q(to_state="WAITING")
+_CHANGED = {Event.Kind.POOL, Event.Kind.EXPERIMENT}
 _OF_ATTEMPTS = {Event.Kind.ALLOCATION, Event.Kind.MEMBER}
 _ACTORS = {"server": "the server", "scheduler": "the scheduler", "searcher": "the searcher"}
 
@@ -140,9 +141,13 @@ def _details(event: Event, unit: str) -> str:
         return f" (slot {detail['slot']})"
     if event.kind == Event.Kind.HOST and "from" in detail:
         return f" ({detail['from']} to {detail['to']})"
-    if event.kind == Event.Kind.POOL:
+    if event.kind in _CHANGED:
         changes = detail.get("changes", {}).items()
-        return "".join(f"; {field.replace('_', ' ')}: {was} to {now}" for field, (was, now) in changes)
+        return "".join(
+            f"; {field.replace('_', ' ')}"
+            + (f": {was} to {now}" if was or now else "")  # of what is long neither
+            for field, (was, now) in changes
+        )
     if hosts := detail.get("hosts"):
         return f" ({', '.join(hosts)})"
     if event.kind == Event.Kind.MEMBER and detail.get("code") is not None and event.to_state == "ENDED":

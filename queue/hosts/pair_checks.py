@@ -14,6 +14,8 @@ from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
+from events.models import Event
+from events.record import record
 from hosts.models import Host, PairCheck, PairSearch, ResourcePool
 from hosts.pools import mark_dirty
 
@@ -113,6 +115,7 @@ def begin(pool: ResourcePool, *, actor: str) -> PairSearch:
             pairs=len(ids) * (len(ids) - 1) // 2,
             started_at=timezone.now(),
         )
+        record(Event.Kind.POOL, pool.pk, reason="pair_test_begun", actor=actor, detail={"name": pool.name})
         announce(f"pool:{pool.pk}")
     wake(TASK, pool.pk)
     return running

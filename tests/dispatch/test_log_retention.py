@@ -51,18 +51,18 @@ def test_logs_are_kept_for_ever_unless_somebody_says_otherwise(settings: Any) ->
     assert due() == [] and log_retention.kept(task).remaining_days(timezone.now()) == -1
     settings.LOG_RETENTION_DAYS = 30
     assert due() == [task] and log_retention.kept(task).policy == "server"
-    retention.keep(task, -1)
+    retention.keep(task, -1, actor="user:ada")
     assert due() == [] and log_retention.kept(task).policy == "task"
 
 
 def test_days_count_from_the_end_of_the_task() -> None:
     task = ended(days_ago=29.9)
     assert due(default_days=30) == [] and due(default_days=29) == [task]
-    retention.keep(task, 30)
+    retention.keep(task, 30, actor="user:ada")
     assert log_retention.kept(task).remaining_days(timezone.now()) == 1
     running = make_gang(token="running")[0]
     write(running, "still here")
-    retention.keep(task, None)
+    retention.keep(task, None, actor="user:ada")
     assert due(default_days=0) == [task], "a task that goes on is never due"
 
 

@@ -71,16 +71,16 @@ def test_submissions_and_changes_of_state_are_counted() -> None:
 def test_archived_moved_and_labeled_experiments_are_counted() -> None:
     experiment = submit_experiment()
     project = places.make_project(make_user(), Workspace.objects.get(pk=1), "vision", "", "")
-    edits.edit(experiment.pk, labels=["base", "large"])
+    edits.edit(experiment.pk, labels=["base", "large"], actor="user:ada")
     check()
-    edits.move(experiment.pk, project)
+    edits.move(experiment.pk, project, actor="user:ada")
     check()
     [place] = places.projects_with_numbers().filter(pk=project.pk)
     assert (place.num_experiments, place.num_active, place.num_runs) == (1, 1, 1)
     assert place.last_started == experiment.started_at
     transitions.kill(experiment.pk, actor="user:ada")
     transitions.archive(experiment.pk, actor="user:ada")
-    edits.edit(experiment.pk, labels=["large"])
+    edits.edit(experiment.pk, labels=["large"], actor="user:ada")
     check()
     assert counts.total(ExperimentCount.objects.filter(archived=False)) == 0
     assert counts.labels(LabelCount.objects.filter(project=project)) == ["large"]
@@ -91,7 +91,7 @@ def test_archived_moved_and_labeled_experiments_are_counted() -> None:
 def test_a_project_that_moves_takes_its_numbers_along() -> None:
     user, home = make_user(), Workspace.objects.get(pk=1)
     project = places.make_project(user, home, "vision", "", "")
-    edits.move(submit_experiment().pk, project)
+    edits.move(submit_experiment().pk, project, actor="user:ada")
     submit_experiment()
     team = places.make_workspace(user, "team")
     places.move(user, project, team)
@@ -119,7 +119,7 @@ def test_trials_of_detached_experiments_and_deletions_are_counted() -> None:
     check()
     assert kept()[1] == {1: 2}
     Experiment.objects.filter(pk=experiment.pk).update(unmanaged=False)
-    edits.edit(experiment.pk, labels=["base"])
+    edits.edit(experiment.pk, labels=["base"], actor="user:ada")
     transitions.kill(experiment.pk, actor="user:ada")
     transitions.delete(experiment.pk, actor="user:ada")
     deletion.delete(experiment.pk)

@@ -14,6 +14,7 @@ from django.core.management.color import no_style
 from django.db import connection
 
 from accounts.models import AccessToken, User
+from events.models import Event
 from logs import pulse
 from notifications.models import Delivery
 from tests.rig import golden_world
@@ -51,6 +52,28 @@ def line(name: str, answers: dict[str, str]) -> str:
     for each, answer in answers.items():
         groups.setdefault(answer, []).append(each)
     return f"{name}\n" + "".join(f"    {answer}: {', '.join(groups[answer])}\n" for answer in sorted(groups))
+
+
+_WRITTEN = """
+SELECT coalesce(sum(n_tup_ins + n_tup_upd + n_tup_del), 0) FROM pg_stat_xact_user_tables
+WHERE relname NOT LIKE 'django\\_%%' AND relname <> 'events_event'
+"""
+
+
+def written() -> int:
+    """Rows of ours that this transaction has written so far, without events."""
+    with connection.cursor() as cursor:
+        cursor.execute(_WRITTEN)
+        return int(cursor.fetchone()[0])
+
+
+def newest_event() -> int:
+    return Event.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+
+
+def told_since(event: int) -> bool:
+    """Whether there is an event that says who has done something, and from where."""
+    return Event.objects.filter(pk__gt=event, origin="127.0.0.1").exclude(actor="").exists()
 
 
 def check(table: Path, found: dict[str, dict[str, str]], write: str) -> None:

@@ -8,7 +8,7 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from accounts.logins import log_in
+from accounts.logins import log_in, note
 from accounts.models import LoginToken, User, token_hash
 from accounts.passwords import PASSWORD_CHARACTERS
 from webui import client_address
@@ -48,6 +48,7 @@ class Login(ApiView):
         if not user.is_active:
             raise Forbidden(f"user {user.username} is deactivated; an admin can activate it again")
         User.objects.filter(pk=user.pk).update(last_login=timezone.now())
+        note(user, "logged_in")
         return LoginAnswer(token=LoginToken.issue(user), user=encode_user(user))
 
 
@@ -59,6 +60,7 @@ class Logout(ApiView):
     def post(self, request: Request) -> None:
         hashes = [token_hash(token) for token in bearer_tokens(request)]
         LoginToken.objects.filter(hash__in=hashes, user=person(request)).delete()
+        note(person(request), "logged_out")
 
 
 class Me(ApiView):

@@ -11,6 +11,8 @@ from rest_framework.request import Request
 
 from dispatch.runs import detached
 from events.announce import announce
+from events.models import Event
+from events.record import record
 from experiments import checkpoints, transitions
 from experiments.models import Trial
 from jobs.models import Allocation, Member
@@ -26,7 +28,7 @@ from webui.api.checkpoint_deletion import (
 )
 from webui.api.checkpoint_encoding import CheckpointRecord, encode_checkpoint, find
 from webui.api.errors import BadRequest, Forbidden, Missing
-from webui.api.permissions import person, require_owner
+from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView, Json
 
 
@@ -71,7 +73,15 @@ class CheckpointMetadata(ApiView):
         checkpoint = find(checkpoint_uuid)
         require_owner(person(request), checkpoint.trial.experiment)
         checkpoint.metadata = self.body(request)["checkpoint"]["metadata"]
-        checkpoint.save(update_fields=["metadata"])
+        with transaction.atomic():
+            checkpoint.save(update_fields=["metadata"])
+            record(
+                Event.Kind.CHECKPOINT,
+                checkpoint.pk,
+                reason="metadata_changed",
+                actor=actor(request),
+                experiment_id=checkpoint.trial.experiment_id,
+            )
         announce(f"experiment:{checkpoint.trial.experiment_id}")
         return CheckpointAnswer(checkpoint=encode_checkpoint(checkpoint))
 

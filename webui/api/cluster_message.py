@@ -5,13 +5,17 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
 from accounts.models import Cluster
+from events.models import Event
+from events.record import record
 from webui.api.answers import Answer, Maybe, Time
 from webui.api.errors import BadRequest
+from webui.api.permissions import actor
 from webui.api.tokens import days_of
 from webui.api.views import ApiView, Json
 
@@ -60,6 +64,7 @@ class ClusterMessage(ApiView):
     def get(self, request: Request) -> ClusterMessageAnswer:
         return ClusterMessageAnswer(cluster_message=encode())
 
+    @transaction.atomic
     def put(self, request: Request) -> None:
         body, now = self.body(request), timezone.now()
         begin = body.get("startTime") or now
@@ -69,9 +74,16 @@ class ClusterMessage(ApiView):
             message_until=_end(body, begin, now),
             message_set_at=now,
         )
+        _record(request, "message_set", body["message"])
 
+    @transaction.atomic
     def delete(self, request: Request) -> None:
+        _record(request, "message_removed", Cluster.get().message)
         Cluster.objects.filter(pk=Cluster.get().pk).update(message="", message_from=None, message_until=None)
+
+
+def _record(request: Request, reason: str, message: str) -> None:
+    record(Event.Kind.SERVER, "message", reason=reason, actor=actor(request), detail={"message": message})
 
 
 def _end(body: Json, begin: datetime, now: datetime) -> datetime | None:

@@ -98,7 +98,8 @@ class ExperimentMove(ApiView):
 
     def post(self, request: Request, experiment_id: int) -> None:
         project = _destination(self.body(request)["destinationProjectId"])
-        act(person(request), experiment_id, lambda pk: edits.move(pk, project))
+        who = actor(request)
+        act(person(request), experiment_id, lambda pk: edits.move(pk, project, actor=who))
 
 
 class BulkBody(serializers.Serializer[Any]):
@@ -135,7 +136,7 @@ class BulkAction(ApiView):
         if "destinationProjectId" not in body:
             raise serializers.ValidationError({"destinationProjectId": "This field is required."})
         project = _destination(body["destinationProjectId"])
-        return lambda pk: edits.move(pk, project)
+        return lambda pk: edits.move(pk, project, actor=who)
 
 
 class BulkDelete(BulkAction):

@@ -16,7 +16,7 @@ from webui.api.authentication import own_experiments
 from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
 from webui.api.errors import Missing
 from webui.api.experiments import find
-from webui.api.permissions import person, require_owner
+from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import TRIAL_SORT, TrialRecord, TrialsQuery, encode_trial
 from webui.api.views import ApiView
 from webui.query import as_id
@@ -128,5 +128,6 @@ class ExperimentLabel(ApiView):
         experiment = find(experiment_id)
         require_owner(person(request), experiment)
         others = [known for known in experiment.labels if known != label]
-        labels = edits.edit(experiment_id, labels=[*others, label] if there else others).labels
+        wanted = [*others, label] if there else others
+        labels = edits.edit(experiment_id, labels=wanted, actor=actor(request)).labels
         return LabelsAnswer(labels=labels)

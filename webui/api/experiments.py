@@ -316,7 +316,7 @@ class OneExperiment(ApiView):
         experiment = find(experiment_id)
         require_owner(user, experiment)
         fields = {name: body[name] for name in ("name", "description", "labels", "notes") if name in body}
-        edits.edit(experiment_id, **fields)
+        edits.edit(experiment_id, **fields, actor=actor(request))
         _patch_resources(experiment, body.get("resources") or {}, actor(request), user.acting_role)
         if storage := body.get("checkpointStorage"):
             patch_policy(experiment, storage)

@@ -15,6 +15,8 @@ from commands.models import Command
 from dispatch.keeping import log_retention
 from dispatch.keeping.log_retention import Due
 from events.announce import wake
+from events.models import Event
+from events.record import record
 from experiments import edits
 from experiments.models import Experiment
 from jobs.models import Task
@@ -23,7 +25,7 @@ from logs.retention import DAYS_MAX, FOR_EVER, Held
 from webui.api.answers import Answer, Maybe, Number64, Time, one_of
 from webui.api.errors import Missing
 from webui.api.experiment_actions import BulkAction, BulkAnswer, BulkBody, Step, act
-from webui.api.permissions import person, require_owner
+from webui.api.permissions import actor, person, require_owner
 from webui.api.trials import find
 from webui.api.views import ApiView, Json
 
@@ -51,7 +53,7 @@ class TrialRetainLogs(ApiView):
     def put(self, request: Request, trial_id: int) -> None:
         trial = find(request, trial_id)
         require_owner(person(request), trial.experiment)
-        retention.keep(trial.task_id, self.body(request)["numDays"])
+        retention.keep(trial.task_id, self.body(request)["numDays"], actor=actor(request))
 
 
 class RemainingDays(Answer):
@@ -80,11 +82,11 @@ class TaskRetainLogs(ApiView):
             raise Missing(f"task {task_id!r} not found")
         owned: Experiment | Command = task.command if hasattr(task, "command") else task.trial.experiment
         require_owner(person(request), owned)
-        retention.keep(task_id, self.body(request)["numDays"])
+        retention.keep(task_id, self.body(request)["numDays"], actor=actor(request))
 
 
-def _keep(days: int | None) -> Step:
-    return lambda pk: edits.keep_logs(pk, days)
+def _keep(days: int | None, who: str) -> Step:
+    return lambda pk: edits.keep_logs(pk, days, actor=who)
 
 
 class ExperimentRetainLogs(ApiView):
@@ -93,7 +95,7 @@ class ExperimentRetainLogs(ApiView):
     bodies = {"PUT": RetainBody}
 
     def put(self, request: Request, experiment_id: int) -> None:
-        act(person(request), experiment_id, _keep(self.body(request)["numDays"]))
+        act(person(request), experiment_id, _keep(self.body(request)["numDays"], actor(request)))
 
 
 class BulkRetainBody(BulkBody):
@@ -111,7 +113,7 @@ class BulkRetainLogs(BulkAction):
         return self.post(request, project_id)
 
     def _step(self, body: Json, who: str) -> Step:
-        return _keep(body["numDays"])
+        return _keep(body["numDays"], who)
 
 
 class DryRunQuery(serializers.Serializer[Any]):
@@ -191,6 +193,7 @@ class CleanupLogs(ApiView):
     admin_methods = frozenset({"POST"})
 
     def post(self, request: Request) -> CleanupAnswer:
+        record(Event.Kind.SERVER, "logs", reason="removal_of_due_ones_asked_for", actor=actor(request))
         removed = log_retention.remove_due(settings.LOG_CLEANUP_ROUND_SECONDS)
         if removed.more:
             wake(log_retention.REMOVE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 from django.db.models import QuerySet
@@ -19,6 +20,8 @@ from webui.query import LARGEST_INTEGER, flag, whole
 from webui.waiting.threads import reading, release_thread
 
 _PAGE = 500
+#: of an event's details: what was changed, and how
+_TOLD = ("name", "was", "changes", "message", "days")
 _EVERY_SECONDS = 1.0
 
 
@@ -35,7 +38,7 @@ class MasterLogLine(Answer):
 
 @async_view("GET", answer=JsonLines(MasterLogLine))
 async def entries(request: HttpRequest, who: Principal) -> HttpResponseBase:
-    """Each state change with its reason, oldest first; changes of accounts only for admins."""
+    """Each change with its reason, oldest first; for admins also changes of accounts, logins, addresses and details."""
     if not isinstance(who, User):
         raise Forbidden("Runs cannot read the server's log.")
     offset = whole(request.GET, "offset", least=-LARGEST_INTEGER) or 0
@@ -79,13 +82,18 @@ def before(everything: bool, offset: int) -> int:
 
 
 def read(everything: bool, after: int, most: int) -> list[Json]:
-    return [_encoded(event) for event in _rows(everything).filter(pk__gt=after)[:most]]
+    return [_encoded(event, everything) for event in _rows(everything).filter(pk__gt=after)[:most]]
 
 
-def _encoded(event: Event) -> Json:
+def _encoded(event: Event, everything: bool) -> Json:
+    message = f"{event} by {event.actor}"
+    if everything:  # what users wrote, and where they are, is for admins
+        message += f" from {event.origin}" if event.origin else ""
+        told = {key: event.detail[key] for key in _TOLD if key in event.detail}
+        message += f" {json.dumps(told, ensure_ascii=False)}" if told else ""
     return {
         "id": event.pk,
         "timestamp": time_text(event.at),
         "level": "LOG_LEVEL_INFO",
-        "message": f"{event} by {event.actor}",
+        "message": message,
     }

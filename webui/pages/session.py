@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import urlencode
 
 from django.conf import settings
 from django.contrib.auth import login as start_session
 from django.contrib.auth import logout as end_session
+from django.contrib.auth import user_logged_in, user_logged_out
+from django.dispatch import Signal, receiver
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_http_methods, require_POST
 
-from accounts.logins import log_in
+from accounts.logins import log_in, note
+from accounts.models import User
 from accounts.refusals import Refusal
 from webui import client_address
 
@@ -56,6 +60,13 @@ def _single_sign_on(request: HttpRequest, wanted: str) -> dict[str, str]:
         "single_sign_on_name": settings.OIDC_NAME,
         "error": sentence(request.GET.get("sso", "")),
     }
+
+
+@receiver([user_logged_in, user_logged_out], dispatch_uid="events of sessions")
+def _note(signal: Signal, user: User | None, **_: Any) -> None:
+    """Sessions that begin by single sign-on too."""
+    if user is not None:
+        note(user, "logged_in" if signal is user_logged_in else "logged_out")
 
 
 @require_POST

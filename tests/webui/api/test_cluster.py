@@ -103,6 +103,22 @@ def test_what_the_server_has_done_is_read_from_its_events(cast: Cast) -> None:
     assert cast.ada.refused("GET", "master/logs?offset=x")[0] == 400
 
 
+def test_admins_read_who_changed_what_from_where(cast: Cast) -> None:
+    number = cast.ada.post("workspaces", {"name": "vision"})["workspace"]["id"]
+    cast.ada.patch(f"workspaces/{number}", {"name": "speech"})
+    cast.stranger.send("POST", "auth/login", {"username": "ada", "password": "guessed"})
+
+    def said(everything: bool) -> str:
+        return "\n".join(row["message"] for row in master_log.read(everything, 0, 100))
+
+    whole = said(True)
+    assert f"workspace {number}:  ->  (changed) by user:ada from 127.0.0.1" in whole
+    assert '"changes": {"name": ["vision", "speech"]}' in whole
+    assert "(login_failed) by server from 127.0.0.1" in whole
+    for others in ("127.0.0.1", "vision", "login_failed"):
+        assert others not in said(False), "addresses, words and logins are for admins"
+
+
 def test_an_unknown_address_is_a_404_in_json(cast: Cast) -> None:
     status, sentence = cast.ada.refused("GET", "nothing/here")
     assert status == 404

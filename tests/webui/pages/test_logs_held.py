@@ -47,11 +47,11 @@ def test_a_log_says_how_long_it_is_kept(settings: Any) -> None:
     assert log_kept(task) == "kept forever"
     settings.LOG_RETENTION_DAYS = 30
     assert log_kept(task) == "kept for 30 days after the end"
-    retention.keep(task, 0)
+    retention.keep(task, 0, actor="user:ada")
     assert log_kept(task) == "removed when the job has ended"
     Task.objects.filter(pk=task).update(state=TaskState.ENDED, ended_at=timezone.now() - timedelta(days=9))
     assert log_kept(task) == "removed at the next cleanup"
-    retention.keep(task, 10)
+    retention.keep(task, 10, actor="user:ada")
     assert log_kept(task) == "removed in 1 day"
 
 
@@ -66,7 +66,7 @@ def test_its_owner_says_beside_a_log_how_long_it_is_kept() -> None:
     for days, shown in (("30", "30 days after the end"), ("-1", "forever"), ("", "as configured")):
         text = owner.post(keep, {"days": days}, follow=True).content.decode()
         assert f'<option value="{days}" selected>{shown}</option>' in text
-    retention.keep(trial.task_id, 45)
+    retention.keep(trial.task_id, 45, actor="user:ada")
     assert '<option value="45" selected>45 days after the end</option>' in owner.get(page).content.decode()
     for wrong in ("-2", "32768", "soon"):
         assert (

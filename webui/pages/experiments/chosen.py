@@ -71,25 +71,26 @@ def act(request: HttpRequest, action: str) -> HttpResponseBase:
 
 def _step(request: HttpRequest, action: str) -> Step:
     """What is done to each. Raises Refusal."""
+    who = actor(request)
     if action == "move":
         project = project_of(request.POST.get("project", ""))
-        return lambda each: edits.move(each.pk, project)
+        return lambda each: edits.move(each.pk, project, actor=who)
     if action == "keep-logs":
         days = days_of(request.POST.get("days", ""))
-        return lambda each: edits.keep_logs(each.pk, days)
+        return lambda each: edits.keep_logs(each.pk, days, actor=who)
     if action in {"label", "unlabel"}:
         labels = labels_of(request.POST.get("labels", ""))
         if not labels:
             raise Refusal("Enter at least one label.")
-        return partial(_label, labels=labels, adds=action == "label")
-    return lambda each: ACTIONS[action].run(each.pk, actor=actor(request))
+        return partial(_label, labels=labels, adds=action == "label", who=who)
+    return lambda each: ACTIONS[action].run(each.pk, actor=who)
 
 
 @transaction.atomic
-def _label(each: Experiment, *, labels: list[str], adds: bool) -> None:
+def _label(each: Experiment, *, labels: list[str], adds: bool, who: str) -> None:
     """Add or remove labels, starting from those it has now: others may have changed them since the list was shown."""
     kept = [label for label in transitions.lock(each.pk).labels if adds or label not in labels]
-    edits.edit(each.pk, labels=[*kept, *labels] if adds else kept)
+    edits.edit(each.pk, labels=[*kept, *labels] if adds else kept, actor=who)
 
 
 def _carry_out(request: HttpRequest, chosen: Action | Edit, ids: list[int], step: Step) -> None:

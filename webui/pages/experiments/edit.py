@@ -22,7 +22,7 @@ from logs.models import Chunk
 from webui.forms import Form, Parsed
 from webui.pages.experiments import experiment
 from webui.pages.experiments.access import find
-from webui.pages.frame import page, show, user_of
+from webui.pages.frame import actor, page, show, user_of
 from webui.query import as_id, as_whole
 
 NAME_CHARACTERS = 255
@@ -122,7 +122,7 @@ def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
     form = ExperimentForm.of_experiment(request, found)
     if form.is_valid():
         try:
-            _keep(found, form)
+            _keep(found, form, actor(request))
             messages.success(request, f"Experiment {experiment_id} was changed.")
             return redirect(f"/experiments/{experiment_id}")
         except Refusal as refusal:
@@ -132,13 +132,14 @@ def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
 
 
 @transaction.atomic
-def _keep(found: Experiment, form: ExperimentForm) -> None:
+def _keep(found: Experiment, form: ExperimentForm, who: str) -> None:
     values = form.cleaned_data
-    edits.edit(found.pk, name=values["name"], description=values["description"], labels=values["labels"])
+    texts = {name: values[name] for name in ("name", "description", "labels")}
+    edits.edit(found.pk, **texts, actor=who)
     if values["project"] != found.project:
-        edits.move(found.pk, values["project"])
+        edits.move(found.pk, values["project"], actor=who)
     if "logs" in form.changed_data:
-        edits.keep_logs(found.pk, values["logs"])
+        edits.keep_logs(found.pk, values["logs"], actor=who)
 
 
 @page

@@ -16,7 +16,7 @@ from experiments.models import Experiment
 from experiments.transitions import lock
 from webui.pages.experiments import experiment
 from webui.pages.experiments.access import find, may_act
-from webui.pages.frame import page, posted, show, user_of
+from webui.pages.frame import actor, page, posted, show, user_of
 from webui.pages.source_text import markdown
 
 MOST_CHARACTERS = 100_000
@@ -65,7 +65,7 @@ def _keep(request: HttpRequest, found: Experiment, text: str) -> None:
                 "Someone else has changed the notes. Open them in another tab, and merge both changes.",
                 Code.CONFLICT,
             )
-        edits.edit(found.pk, notes=text)
+        edits.edit(found.pk, notes=text, actor=actor(request))
 
 
 def stamp(text: str) -> str:

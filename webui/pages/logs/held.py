@@ -12,7 +12,7 @@ from accounts.refusals import Refusal
 from dispatch.keeping import log_retention
 from jobs.models import Task
 from logs import retention
-from webui.pages.frame import or_404, page, posted, refusals_told, user_of
+from webui.pages.frame import actor, or_404, page, posted, refusals_told, user_of
 from webui.query import as_whole
 
 
@@ -45,7 +45,7 @@ def keep(request: HttpRequest, task_id: str) -> HttpResponse:
     wanted = request.POST.get("days", "")
     with refusals_told(request):
         rights.require_owner(user_of(request), task.command if is_command else task.trial.experiment)
-        retention.keep(task_id, _days(wanted))
+        retention.keep(task_id, _days(wanted), actor=actor(request))
     return redirect(f"/commands/{task.command.pk}/log" if is_command else f"/trials/{task.trial.pk}/logs")
 
 
