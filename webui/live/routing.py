@@ -40,12 +40,9 @@ def short_messages(application: ASGIApp) -> ASGIApp:
     return guarded
 
 
-websocket_application = short_messages(
-    URLRouter(
-        [
-            path("ws/tasks/<str:task_id>/logs", LogViewer.as_asgi()),
-            path("ws/pages", PageTopics.as_asgi()),
-            re_path(r"", Nothing.as_asgi()),
-        ]
-    )
-)
+ROUTES = [
+    path("ws/tasks/<str:task_id>/logs", LogViewer.as_asgi()),
+    path("ws/pages", PageTopics.as_asgi()),
+    re_path(r"", Nothing.as_asgi()),
+]
+websocket_application = short_messages(URLRouter(ROUTES))

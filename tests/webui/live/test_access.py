@@ -1,0 +1,85 @@
+"""Who may open which socket: every address of the console's sockets, with every kind of login."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from accounts import tokens
+from accounts.models import AccessToken, LoginToken, Scope, User
+from jobs import transitions
+from jobs.models import Member
+from tests.rig.rows import make_gang
+from tests.rig.web import Web
+from tests.rig.world import make_user
+from tests.webui.live.test_log_viewer import cookie
+from webui.live import routing
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NOT_LOGGED_IN, NOT_FOUND = 4401, 4404
+#: address, with {task} for a task's id -> what those who are logged in get
+SOCKETS = {
+    "ws/tasks/<str:task_id>/logs": "open",
+    "ws/pages": "open",
+    "": NOT_FOUND,
+}
+
+
+@pytest.fixture
+def members(db: None) -> list[Member]:
+    return [make_gang()[0], make_gang(token="another")[0]]
+
+
+def callers(web: Web, members: list[Member]) -> Iterator[tuple[str, dict[str, str], bool]]:
+    """Name, headers, and whether that is a login."""
+    now, owner = datetime.now(UTC), members[0].allocation.task.job.owner
+
+    def bearer(token: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {token}"}
+
+    def access(scope: Scope, **fields: Any) -> dict[str, str]:
+        row, made = tokens.create(owner, description="t", days=1, scope=scope, actor="user:root")
+        AccessToken.objects.filter(pk=row.pk).update(**fields)
+        return bearer(made)
+
+    for role in User.Role.values:
+        user = make_user(f"a-{role}", User.Role(role))
+        yield f"{role}'s login token", bearer(LoginToken.issue(user)), True
+        yield f"{role}'s session", {**cookie(user), "Origin": web.url}, True
+    yield "the owner", bearer(LoginToken.issue(owner)), True
+    yield "a token for reading", access(Scope.READ), True
+    yield "nobody", {}, False
+    yield "a made-up token", bearer("made-up"), False
+    yield "an expired token", access(Scope.FULL, expires_at=now - timedelta(seconds=1)), False
+    yield "a revoked token", access(Scope.FULL, revoked_at=now), False
+    for whose, member in zip(("its own run", "another run"), members, strict=True):
+        yield whose, bearer(transitions.run_token(member.allocation)), False
+    left = make_user("left")
+    headers = [bearer(LoginToken.issue(left)), cookie(left)]
+    User.objects.filter(pk=left.pk).update(is_active=False)
+    for each in headers:
+        yield "who was deactivated", each, False
+
+
+def answer(web: Web, path: str, headers: dict[str, str]) -> object:
+    """ "open", or the code with which it was closed."""
+    with connect(f"{web.socket_url}/{path}", additional_headers=headers) as socket:
+        try:
+            socket.recv(timeout=60)
+        except ConnectionClosed as closed:
+            return closed.rcvd.code if closed.rcvd else None
+        return "open"
+
+
+def test_every_socket_lets_in_whom_it_should(web: Web, members: list[Member]) -> None:
+    addresses = [str(route.pattern).strip("^") for route in routing.ROUTES]
+    assert addresses == list(SOCKETS), "a new socket says here who may open it"
+    for who, headers, is_login in callers(web, members):
+        for address, opened in SOCKETS.items():
+            path = address.replace("<str:task_id>", members[0].allocation.task_id) or "ws/nothing"
+            assert answer(web, path, headers) == (opened if is_login else NOT_LOGGED_IN), (who, address)
