@@ -37,22 +37,26 @@ def log_in(username: str, password: str, *, address: str, is_hashed: bool = Fals
     # what is not printable, the database may not even be asked for
     found = User.objects.filter(username=username).first() if username.isprintable() else None
     if not check_password(found or User(password=_UNUSABLE), password, is_hashed=is_hashed):
-        if found:
-            note(found, "login_failed", actor="server")
+        _note(found, "login_failed", "nobody")
         return None
+    if found and not found.is_active:
+        _note(found, "login_refused", "nobody")
     tries.succeed()
     return found
 
 
-def note(user: User, what: str, actor: str = "") -> None:
-    """Logins leave an event, failed ones of known users too; their number is bounded as tries are."""
-    record(
-        Event.Kind.USER,
-        user.pk,
-        reason=what,
-        actor=actor or f"user:{user.username}",
-        detail={"name": user.username},
-    )
+def note(user: User, what: str) -> None:
+    """Leave an event of a login or logout."""
+    _note(user, what, f"user:{user.username}")
+
+
+def _note(user: User | None, what: str, actor: str) -> None:
+    """Of unknown names too, without the name, which may be a password: a try takes as long for them as for others.
+
+    As many as tries are allowed.
+    """
+    detail = {"name": user.username} if user else {}
+    record(Event.Kind.USER, user.pk if user else "unknown", reason=what, actor=actor, detail=detail)
 
 
 def confirms(user: User, password: str, *, address: str, is_hashed: bool = False) -> bool:

@@ -77,7 +77,8 @@ class Event(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.subject}: {self.from_state} -> {self.to_state} ({self.reason})"
+        step = f"{self.from_state} -> {self.to_state} " if self.from_state or self.to_state else ""
+        return f"{self.kind} {self.subject}: {step}({self.reason})"
 
 
 class Lease(models.Model):

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 
 _address: ContextVar[str] = ContextVar("address of whoever is asking", default="")
 
 
-def asked_from(address: str) -> None:
-    """From now on in this context, and in the threads that answer for it."""
-    _address.set(address)
+@contextmanager
+def asked_from(address: str) -> Iterator[None]:
+    """Events that are written within this block, and in threads to which its context is passed on, have the address."""
+    token = _address.set(address)
+    try:
+        yield
+    finally:
+        _address.reset(token)
 
 
 def address() -> str:
+    """The address of whoever is asking."""
     return _address.get()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from events.models import Event
@@ -34,3 +35,20 @@ def record(
         task_id=task_id,
         experiment_id=experiment_id,
     )
+
+
+def differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What a change of fields changed, for an event's detail: field -> [was, now] as text, both empty where long."""
+    return {
+        field: [_text(was[field]), _text(value)] if field not in _LONG else ["", ""]
+        for field, value in now.items()
+        if was[field] != value
+    }
+
+
+#: fields of which an event says only that they changed
+_LONG = {"description", "notes"}
+
+
+def _text(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import transaction
@@ -17,7 +17,7 @@ from django.db.models import Q, QuerySet
 
 from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
-from experiments import borrowers, metric_reports
+from experiments import borrowers, edits, metric_reports
 from experiments.checkpoints import with_files
 from experiments.keeping import Candidate, Policy, reasons
 from experiments.models import Checkpoint, Experiment, Trial
@@ -79,7 +79,7 @@ def _needed(experiment: Experiment) -> dict[uuid.UUID, str]:
     return found
 
 
-def change_policy(experiment_id: int, policy: Policy) -> bool:
+def change_policy(experiment_id: int, policy: Policy, *, actor: str) -> bool:
     """Keep so many from now on, and delete what is superfluous by it; False when that is the policy already.
 
     That of a detached run's config counts only once somebody has set it here. The caller holds a transaction.
@@ -95,6 +95,7 @@ def change_policy(experiment_id: int, policy: Policy) -> bool:
     }
     config = {**experiment.config, "checkpoint_storage": storage}
     Experiment.objects.filter(pk=experiment_id).update(config=config, collect_due=True)
+    edits.note(experiment, actor, asdict(policy), asdict(Policy.of(experiment.config)))
     announce(f"experiment:{experiment_id}")
     wake(COLLECT, experiment_id)
     return True

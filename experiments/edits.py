@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
@@ -9,15 +10,13 @@ from django.db import transaction
 from accounts.refusals import Code, Refusal, refused_as
 from events.announce import announce
 from events.models import Event
-from events.record import record
+from events.record import differences, record
 from experiments import places
 from experiments.models import Experiment, Project
 from experiments.transitions import lock
 from jobs.models import Job
 from logs.models import Retention
-
-#: an event says only that they changed
-_LONG = {"description", "notes"}
+from logs.retention import FOR_EVER
 
 
 @transaction.atomic
@@ -43,12 +42,7 @@ def edit(
     if {"name", "description", "labels"} & changed.keys():
         changed["config"] = {**experiment.config, **{k: v for k, v in changed.items() if k != "notes"}}
     Experiment.objects.filter(pk=experiment_id).update(**changed)
-    told = {
-        key: ["", ""] if key in _LONG else [str(getattr(experiment, key)), str(value)]
-        for key, value in changed.items()
-        if key != "config"
-    }
-    _record(experiment, "changed", actor, told)
+    note(experiment, actor, {key: wanted[key] for key in changed if key in wanted})
     if "name" in changed:
         Job.objects.filter(pk=experiment.job_id).update(name=changed["name"])
     for key, value in changed.items():
@@ -69,8 +63,8 @@ def keep_logs(experiment_id: int, days: int | None, *, actor: str) -> None:
         config={**experiment.config, "retention_policy": policy}
     )
     Retention.objects.filter(task__trial__experiment_id=experiment_id).update(days=None)
-    was = (experiment.config.get("retention_policy") or {}).get("log_retention_days")
-    _record(experiment, "changed", actor, {"log_retention_days": [str(was), str(days)]})
+    former = (experiment.config.get("retention_policy") or {}).get("log_retention_days")
+    note(experiment, actor, {"kept_logs": _kept(days)}, {"kept_logs": _kept(former)})
     announce(f"experiment:{experiment_id}")
 
 
@@ -84,19 +78,28 @@ def move(experiment_id: int, project: Project, *, actor: str) -> Experiment:
         )
     with refused_as(Code.CONFLICT):
         places.require_open(project)
-    _record(experiment, "changed", actor, {"project": [str(experiment.project_id), str(project.pk)]})
+    note(experiment, actor, {"project": project.name}, {"project": experiment.project.name})
     Experiment.objects.filter(pk=experiment_id).update(project=project)
     experiment.project = project
     announce(f"experiment:{experiment_id}", "experiments")
     return experiment
 
 
-def _record(experiment: Experiment, reason: str, actor: str, changes: dict[str, list[str]]) -> None:
-    record(
-        Event.Kind.EXPERIMENT,
-        experiment.pk,
-        reason=reason,
-        actor=actor,
-        detail={"changes": changes},
-        experiment_id=experiment.pk,
-    )
+def note(
+    experiment: Experiment, actor: str, now: Mapping[str, Any], was: Mapping[str, Any] | None = None
+) -> None:
+    """Leave an event of these changes; `was`: the former values, where they are not fields of the row."""
+    former = was or {field: getattr(experiment, field) for field in now}
+    if changes := differences(former, now):
+        record(
+            Event.Kind.EXPERIMENT,
+            experiment.pk,
+            reason="changed",
+            actor=actor,
+            detail={"changes": changes},
+            experiment_id=experiment.pk,
+        )
+
+
+def _kept(days: int | None) -> str:
+    return "as configured" if days is None else "forever" if days == FOR_EVER else f"{days} days"

@@ -59,7 +59,7 @@ class Template(models.Model):
 
 
 class TemplateUse(models.Model):
-    """What a template held when a user last submitted with it; kept after it is gone, for the next one of its name."""
+    """A template as it was when a user last submitted with it. The row outlives it, for the next one of its name."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     template_name = models.CharField(max_length=128)

@@ -18,7 +18,7 @@ from accounts.models import User
 from accounts.refusals import Code, Refusal
 from events.announce import announce
 from events.models import Event
-from events.record import record
+from events.record import differences, record
 from experiments.models import Experiment, Project, Template, Workspace
 from experiments.states import ExperimentState
 
@@ -27,8 +27,6 @@ KEY = re.compile(r"[A-Za-z0-9]{1,5}")
 
 Place = Workspace | Project
 Made = TypeVar("Made")
-#: of what is long, an event says only that it changed
-_LONG = {"description", "notes"}
 
 
 def workspaces_with_numbers() -> QuerySet[Workspace]:
@@ -130,13 +128,11 @@ def change(user: User, place: Place, changes: Mapping[str, Any]) -> None:
 
 def _write(user: User, place: Place, changes: Mapping[str, Any]) -> None:
     standing = type(place).objects.select_for_update().filter(pk=place.pk).first()
-    new = {field: value for field, value in changes.items() if standing and getattr(standing, field) != value}
-    if new:
-        type(place).objects.filter(pk=place.pk).update(**new)
-        told = {
-            field: ["", ""] if field in _LONG else [str(getattr(standing, field)), str(value)]
-            for field, value in new.items()
-        }
+    if standing is None:
+        return
+    former = {field: getattr(standing, field) for field in changes}
+    if told := differences(former, changes):
+        type(place).objects.filter(pk=place.pk).update(**changes)
         _record(user, place, "changed", changes=told)
 
 

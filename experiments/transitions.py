@@ -13,6 +13,7 @@ import searching
 from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
 from events.models import Event
+from events.record import record
 from events.steps import step
 from experiments import borrowers
 from experiments.models import Checkpoint, Experiment, Trial
@@ -326,15 +327,15 @@ def _end_after(experiment: Experiment, last: Trial | None) -> datetime | None:
 
 @transaction.atomic
 def archive(experiment_id: int, *, actor: str) -> Experiment:
-    return _set_archived(experiment_id, True)
+    return _set_archived(experiment_id, True, actor)
 
 
 @transaction.atomic
 def unarchive(experiment_id: int, *, actor: str) -> Experiment:
-    return _set_archived(experiment_id, False)
+    return _set_archived(experiment_id, False, actor)
 
 
-def _set_archived(experiment_id: int, archived: bool) -> Experiment:
+def _set_archived(experiment_id: int, archived: bool, actor: str) -> Experiment:
     experiment = lock(experiment_id)
     if experiment.state not in EXPERIMENT_END_STATES:
         raise Refusal(
@@ -342,7 +343,10 @@ def _set_archived(experiment_id: int, archived: bool) -> Experiment:
             f"{_how_to_end(experiment)} first.",
             Code.CONFLICT,
         )
-    Experiment.objects.filter(pk=experiment_id).update(archived=archived)
+    if experiment.archived != archived:
+        Experiment.objects.filter(pk=experiment_id).update(archived=archived)
+        reason = "archived" if archived else "unarchived"
+        record(Event.Kind.EXPERIMENT, experiment_id, reason=reason, actor=actor, experiment_id=experiment_id)
     experiment.archived = archived
     announce(f"experiment:{experiment_id}", "experiments")
     return experiment

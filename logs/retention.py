@@ -42,7 +42,10 @@ class Held(NamedTuple):
 def keep(task_id: str, days: int | None, *, actor: str) -> None:
     """Keep the task's log so many days after its end, -1 for ever, None as its config or the server says."""
     Retention.objects.update_or_create(task_id=task_id, defaults={"days": days})
-    record(Event.Kind.TASK, task_id, reason="log_retention_changed", actor=actor, detail={"days": days})
+    detail = {"days": days}
+    record(
+        Event.Kind.TASK, task_id, reason="log_retention_changed", actor=actor, detail=detail, task_id=task_id
+    )
 
 
 @transaction.atomic

@@ -21,7 +21,7 @@ def exact(request: HttpRequest) -> str:
     address = str(request.META.get("REMOTE_ADDR", ""))
     if settings.BEHIND_PROXY and _is_proxy(address):  # the last one is what the proxy itself has seen
         address = request.headers.get("X-Forwarded-For", address).rpartition(",")[2].strip()
-    return str(_parsed(address) or address[:100])
+    return str(_parsed(address) or address)[:100]
 
 
 def of(request: HttpRequest) -> str:
@@ -40,9 +40,9 @@ def _is_proxy(address: str) -> bool:
 
 
 def _parsed(address: str) -> IPv4Address | IPv6Address | None:
-    """A socket for both families shows IPv4 as part of IPv6."""
+    """A socket for both families shows IPv4 as part of IPv6; of a local address the interface does not matter."""
     try:
-        known = ip_address(address)
+        known = ip_address(address.partition("%")[0])
     except ValueError:
         return None
     return known.ipv4_mapped or known if isinstance(known, IPv6Address) else known
@@ -54,13 +54,13 @@ def kept_for_events(get_response: Callable[[HttpRequest], Any]) -> Callable[[Htt
     if iscoroutinefunction(get_response):
 
         async def answered(request: HttpRequest) -> Any:
-            asked_from(exact(request))
-            return await get_response(request)
+            with asked_from(exact(request)):
+                return await get_response(request)
 
         return answered
 
     def answered_here(request: HttpRequest) -> Any:
-        asked_from(exact(request))
-        return get_response(request)
+        with asked_from(exact(request)):
+            return get_response(request)
 
     return answered_here

@@ -193,9 +193,10 @@ def collect_garbage() -> None:
 
 
 def _garbage() -> Iterator[tuple[str, Callable[[], object]]]:
-    """What there is to remove, a piece at a time: (what that is for the log, what removes it)."""
+    """What there is to remove or to bring up to date, a piece at a time: (what that is for the log, what does it)."""
     yield "the removal of old event rows", partial(event_retention.remove_old, timezone.now())
     yield "the folding of counts", counts.fold
+    yield "the reports on accounts", host_doctor.judge_accounts
     reachable = Q(contact=Host.Contact.REACHABLE, admission=Host.Admission.READY)
     for host_id in Host.objects.filter(reachable).values_list("pk", flat=True):
         yield f"the removal of run folders of host {host_id}", partial(reconcile.remove_folders, host_id)

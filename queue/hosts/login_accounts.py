@@ -36,7 +36,7 @@ def may_switch(facts: Mapping[str, Any]) -> bool:
 def may_run(pool: ResourcePool, account: str | None, facts: Mapping[str, Any]) -> bool:
     """May work run under this account, None for that of the login, on a host of the pool with these facts?
 
-    Who is linked with the login itself has no account of their own there.
+    A user who is linked with the login itself has no account of their own there.
     """
     if pool.allow_login_account or not may_switch(facts):
         return True

@@ -159,11 +159,14 @@ class Allocation(models.Model):
         ]
 
     @property
+    def account_now(self) -> str | None:
+        """The Unix account that work of its owner has in its pool at present; None: that of the login."""
+        return unix_user(self.pool, self.task.job.owner.unix_user)
+
+    @property
     def account(self) -> str | None:
-        """The Unix account that it runs under; None: that of the login. Before its first launch, as things are now."""
-        if self.unix_user is None:
-            return unix_user(self.pool, self.task.job.owner.unix_user)
-        return self.unix_user or None
+        """The Unix account that it runs under since its first launch; before that, the present one."""
+        return self.account_now if self.unix_user is None else self.unix_user or None
 
 
 class Member(models.Model):

@@ -354,7 +354,7 @@ def ask_for_launches_again(after_seconds: float) -> int:
 
 
 def keep_account(allocation: Allocation) -> None:
-    """The account of the first launch is that of all its members and of its files, whoever is linked with it later."""
+    """Keep the account of an attempt's first launch for all its members and files, whoever is linked with it later."""
     if allocation.unix_user is None:
         of_it = Allocation.objects.filter(pk=allocation.pk)
         of_it.filter(unix_user=None).update(unix_user=allocation.account or "")

@@ -163,6 +163,21 @@ def test_what_was_launched_under_an_account_is_cleaned_up_and_removed_under_it(
     )  # fmt: skip
     deletion.delete_files(checkpoint)
     assert asked[-1][0] == "discard" and asked[-1][1]["unix_user"] == "bob"
+    assert asked[-1][1]["environment"] == {}, (
+        "no program of the config runs under an account that was taken away"
+    )
+
+    def gone(where: Host, name: str, request: dict[str, Any], **more: Any) -> dict[str, Any]:
+        if request["unix_user"] == "bob":
+            raise remote.VerbFailed("no_account", "This host has no account 'bob'.")
+        return verb(where, name, request, **more)
+
+    monkeypatch.setattr(remote, "verb", gone)
+    with pytest.raises(ConnectionError, match="no account 'bob'"):
+        deletion.delete_files(checkpoint)
+    User.objects.filter(pk=bob.pk).update(unix_user="rob")
+    deletion.delete_files(checkpoint)
+    assert asked[-1][1]["unix_user"] == "rob"
 
 
 def test_a_launch_that_is_tried_again_is_not_under_an_account_that_was_taken_away(
@@ -183,7 +198,7 @@ def test_a_launch_that_is_tried_again_is_not_under_an_account_that_was_taken_awa
     member.refresh_from_db()
     assert member.state == MemberState.ENDED
     assert member.allocation.exit_detail["sentence"] == (
-        "It was to run under the account bob, and since then the account of its owner's jobs is rob."
+        "Its first launch was to be under the account bob; by now the jobs of its owner run under the account rob."
     )
 
 

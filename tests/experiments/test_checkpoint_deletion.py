@@ -185,8 +185,8 @@ def test_nobody_deletes_what_somebody_is_about_to_begin_with(trial: Trial) -> No
 
 
 def test_a_changed_policy_deletes_now_but_not_what_a_living_trial_goes_on_from(trial: Trial) -> None:
-    assert checkpoint_deletion.change_policy(trial.experiment_id, Policy(0, 0, 0))
-    assert not checkpoint_deletion.change_policy(trial.experiment_id, Policy(0, 0, 0))
+    assert checkpoint_deletion.change_policy(trial.experiment_id, Policy(0, 0, 0), actor="user:ada")
+    assert not checkpoint_deletion.change_policy(trial.experiment_id, Policy(0, 0, 0), actor="user:ada")
     checkpoint_deletion.collect(trial.experiment_id)
     assert states(trial) == {10: "DELETING", 20: "DELETING", 30: "DELETING", 40: "COMPLETED"}
 
@@ -195,7 +195,7 @@ def test_a_policy_that_is_set_for_a_detached_run_counts_though_its_config_says_t
     Experiment.objects.filter(pk=trial.experiment_id).update(unmanaged=True)
     trial.experiment.refresh_from_db()
     same = Policy.of(trial.experiment.config)
-    assert checkpoint_deletion.change_policy(trial.experiment_id, same)
+    assert checkpoint_deletion.change_policy(trial.experiment_id, same, actor="user:ada")
     assert checkpoint_deletion.collect(trial.experiment_id) > 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db import transaction
 from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -47,9 +48,11 @@ class Login(ApiView):
             raise Forbidden("invalid credentials")
         if not user.is_active:
             raise Forbidden(f"user {user.username} is deactivated; an admin can activate it again")
-        User.objects.filter(pk=user.pk).update(last_login=timezone.now())
-        note(user, "logged_in")
-        return LoginAnswer(token=LoginToken.issue(user), user=encode_user(user))
+        with transaction.atomic():
+            User.objects.filter(pk=user.pk).update(last_login=timezone.now())
+            token = LoginToken.issue(user)
+            note(user, "logged_in")
+        return LoginAnswer(token=token, user=encode_user(user))
 
 
 class Logout(ApiView):
@@ -57,10 +60,11 @@ class Logout(ApiView):
 
     viewer_methods = frozenset({"POST"})
 
+    @transaction.atomic
     def post(self, request: Request) -> None:
         hashes = [token_hash(token) for token in bearer_tokens(request)]
-        LoginToken.objects.filter(hash__in=hashes, user=person(request)).delete()
-        note(person(request), "logged_out")
+        if LoginToken.objects.filter(hash__in=hashes, user=person(request)).delete()[0]:
+            note(person(request), "logged_out")
 
 
 class Me(ApiView):

@@ -233,14 +233,14 @@ class PatchCheckpointStorage(serializers.Serializer[Any]):
     saveTrialLatest = serializers.IntegerField(required=False, allow_null=True, min_value=0)
 
 
-def patch_policy(experiment: Experiment, wanted: Json) -> None:
+def patch_policy(experiment: Experiment, wanted: Json, *, actor: str) -> None:
     """Change how many checkpoints are kept; equal numbers change nothing of what the queue runs."""
     if all(number is None for number in wanted.values()):
         return
     policy = Policy.of(experiment.config).changed(
         wanted.get("saveExperimentBest"), wanted.get("saveTrialBest"), wanted.get("saveTrialLatest")
     )
-    checkpoint_deletion.change_policy(experiment.pk, policy)
+    checkpoint_deletion.change_policy(experiment.pk, policy, actor=actor)
 
 
 class StartedTrial(Answer):

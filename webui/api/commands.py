@@ -217,18 +217,21 @@ class Commands(OfKind, ApiView):
         if body.get("preview"):
             return {self.noun: None, "config": shown(config.effective()), "warnings": [], "notices": notices}
         workspace = _workspace(body.get("workspaceId"))
+        key = idempotency_key(request, user)
+        is_repeated = key is not None and Command.objects.filter(idempotency_key=key).exists()
         with transaction.atomic():
             command = submit.create(
                 owner=user,
                 config=config,
                 context=contexts.store(body.get("files") or []),
                 workspace_number=workspace,
-                idempotency_key=idempotency_key(request, user),
+                idempotency_key=key,
                 actor=actor(request),
                 kind=self.kind,
                 shown=self.shown(body),
             )
-            templates.note_use(template, user, f"{self.noun} {command.short_id}")
+            if not is_repeated:  # the command of before was another use
+                templates.note_use(template, user, f"{self.noun} {command.short_id}")
         return self._created(command, config, notices, body, request)
 
     def shown(self, body: Json) -> submit.Shown:

@@ -319,7 +319,7 @@ class OneExperiment(ApiView):
         edits.edit(experiment_id, **fields, actor=actor(request))
         _patch_resources(experiment, body.get("resources") or {}, actor(request), user.acting_role)
         if storage := body.get("checkpointStorage"):
-            patch_policy(experiment, storage)
+            patch_policy(experiment, storage, actor=actor(request))
         return ChangedExperiment(experiment=encode_experiment(find(experiment_id), full=True))
 
     def delete(self, request: Request, experiment_id: int) -> None:

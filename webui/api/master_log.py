@@ -20,8 +20,8 @@ from webui.query import LARGEST_INTEGER, flag, whole
 from webui.waiting.threads import reading, release_thread
 
 _PAGE = 500
-#: of an event's details: what was changed, and how
-_TOLD = ("name", "was", "changes", "message", "days")
+#: characters of an event's details
+_DETAIL = 1000
 _EVERY_SECONDS = 1.0
 
 
@@ -89,8 +89,7 @@ def _encoded(event: Event, everything: bool) -> Json:
     message = f"{event} by {event.actor}"
     if everything:  # what users wrote, and where they are, is for admins
         message += f" from {event.origin}" if event.origin else ""
-        told = {key: event.detail[key] for key in _TOLD if key in event.detail}
-        message += f" {json.dumps(told, ensure_ascii=False)}" if told else ""
+        message += f" {json.dumps(event.detail, ensure_ascii=False)[:_DETAIL]}" if event.detail else ""
     return {
         "id": event.pk,
         "timestamp": time_text(event.at),

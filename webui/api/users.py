@@ -14,7 +14,7 @@ from accounts.logins import confirms
 from accounts.models import LoginToken, User, token_hash
 from accounts.passwords import PASSWORD_CHARACTERS, hash_fault, set_password, weakness
 from events.models import Event
-from events.record import record
+from events.record import differences, record
 from hosts.login_accounts import accounts_changed
 from webui import client_address
 from webui.api import encoding
@@ -228,6 +228,10 @@ def _set_password(user: User, password: str, is_hashed: bool) -> None:
     set_password(user, password, is_hashed=is_hashed)
 
 
+#: fields whose former and new values an event of a change has
+_TOLD = ("username", "display_name", "role", "is_active", "unix_user")
+
+
 class OneUser(ApiView):
     """One user. Users change their own name and password; the rest is for admins."""
 
@@ -249,7 +253,7 @@ class OneUser(ApiView):
         } - beside
         if user.pk != asking.pk or changes - own:
             require_admin(asking)
-        before = user.role
+        before, former = user.role, {field: getattr(user, field) for field in _TOLD}
         _apply(user, body)
         _refuse_last_admin(user)
         if body.get("password") is not None:
@@ -269,7 +273,8 @@ class OneUser(ApiView):
             tokens.revoke_all(user)
         if changes - own:
             accounts_changed()
-        detail: Json = {"changed": sorted(changes)}
+        now = {field: getattr(user, field) for field in _TOLD}
+        detail: Json = {"changed": sorted(changes), "changes": differences(former, now)}
         if "password" in changes and user.pk != asking.pk:
             detail["accessTokens"] = "kept" if body["keepAccessTokens"] else "revoked"
         record(

@@ -64,7 +64,7 @@ def _single_sign_on(request: HttpRequest, wanted: str) -> dict[str, str]:
 
 @receiver([user_logged_in, user_logged_out], dispatch_uid="events of sessions")
 def _note(signal: Signal, user: User | None, **_: Any) -> None:
-    """Sessions that begin by single sign-on too."""
+    """Leave an event of each session that begins or ends; those of single sign-on begin with the same signal."""
     if user is not None:
         note(user, "logged_in" if signal is user_logged_in else "logged_out")
 

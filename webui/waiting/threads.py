@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from typing import ParamSpec, TypeVar
 
 from asgiref.sync import SyncToAsync, sync_to_async
@@ -51,7 +52,7 @@ async def storing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
             close_old_connections()
             raise
 
-    return await asyncio.get_running_loop().run_in_executor(_writers, call)
+    return await _in_context(_writers, call)
 
 
 async def on_files(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -90,7 +91,12 @@ async def _run(pool: ThreadPoolExecutor, function: Callable[P, R], *args: P.args
         finally:
             close_old_connections()
 
-    return await asyncio.get_running_loop().run_in_executor(pool, call)
+    return await _in_context(pool, call)
+
+
+async def _in_context(pool: ThreadPoolExecutor, call: Callable[[], R]) -> R:
+    """In the context of whoever asks, which an executor does not pass on: an event there says from where."""
+    return await asyncio.get_running_loop().run_in_executor(pool, copy_context().run, call)
 
 
 async def release_thread() -> None:

@@ -23,7 +23,7 @@ from experiments.states import CheckpointState, ExperimentState
 from experiments.stored_files import NotHere
 from experiments.transitions import lock, set_experiment_state
 from hosts import login_accounts
-from hosts.models import Host
+from hosts.models import Host, ResourcePool
 from jobs import cleaning
 from jobs.models import Allocation, Job, Task
 from jobs.states import Reason
@@ -149,15 +149,15 @@ def delete_files(checkpoint: Checkpoint, paths: Collection[str] | None = None) -
             reason = lacks_account(names, pool.name, shared=pool.shared_account)
             raise NotHere(f"{error} It cannot be removed: {reason.sentence}.") from error
         hosts = able
-    request = _request(checkpoint, allocation, paths)
+    requests = _requests(checkpoint, allocation, paths)
     if checkpoint.storage.get("type") == "directory":  # each host has its own
         for host in hosts:
-            _ask(host, request)
+            _ask(host, allocation.pool, requests)
         return
     failure: OSError | None = None
     for host in hosts:
         try:
-            _ask(host, request)
+            _ask(host, allocation.pool, requests)
             return
         except OSError as error:
             failure = error
@@ -180,28 +180,48 @@ def _hosts(checkpoint: Checkpoint, allocation: Allocation) -> list[Host]:
     return [host for pk, host in able.items() if pk in ready]
 
 
-def _request(checkpoint: Checkpoint, allocation: Allocation, paths: Collection[str] | None) -> dict[str, Any]:
-    experiment = checkpoint.trial.experiment
-    environment = experiment.config.get("environment") or {}
-    return {
-        "storage": s3_stores.section_of(checkpoint),
-        "uuid": str(checkpoint.pk),
-        "paths": None if paths is None else sorted(paths),
-        "unix_user": allocation.account,
+def _requests(
+    checkpoint: Checkpoint, allocation: Allocation, paths: Collection[str] | None
+) -> list[dict[str, Any]]:
+    """What a host is asked: as the account that wrote the files, and where that is gone as its owner's present one.
+
+    Programs of the config run only under an account that is its owner's now.
+    """
+    environment = checkpoint.trial.experiment.config.get("environment") or {}
+    now = allocation.account_now
+    programs = {
         "python": environment.get("python") or "",
         "activate": environment.get("activate") or "",
         "environment": variables(environment.get("environment_variables"), "cpu"),
     }
+    return [
+        {
+            "storage": s3_stores.section_of(checkpoint),
+            "uuid": str(checkpoint.pk),
+            "paths": None if paths is None else sorted(paths),
+            "unix_user": account,
+            **(programs if account == now else {"python": "", "activate": "", "environment": {}}),
+        }
+        for account in dict.fromkeys([allocation.account, now])
+    ]
 
 
-def _ask(host: Host, request: dict[str, Any]) -> None:
-    """Raises ConnectionError with the host's sentence."""
-    own = {
-        "host": host.name,
-        "python": request["python"] or host.python or "",
-        "activate": request["activate"] or host.activate or "",
-    }
-    try:
-        remote.verb(host, "discard", {**request, **own}, timeout_seconds=_TIMEOUT_SECONDS)
-    except remote.RemoteError as error:
-        raise ConnectionError(f"{host.name}: {error}") from error
+def _ask(host: Host, pool: ResourcePool, requests: list[dict[str, Any]]) -> None:
+    """Ask for the first, and for the next where the host lacks its account. Raises ConnectionError with a sentence."""
+    failure: OSError | None = None
+    for request in requests:
+        if not login_accounts.may_run(pool, request["unix_user"], host.facts):
+            continue
+        own = {
+            "host": host.name,
+            "python": request["python"] or host.python or "",
+            "activate": request["activate"] or host.activate or "",
+        }
+        try:
+            remote.verb(host, "discard", {**request, **own}, timeout_seconds=_TIMEOUT_SECONDS)
+            return
+        except remote.RemoteError as error:
+            failure = ConnectionError(f"{host.name}: {error}")
+            if not isinstance(error, remote.VerbFailed) or error.code != "no_account":
+                break
+    raise failure or NotHere(f"{host.name} may not be asked.")

@@ -82,20 +82,28 @@ def take_in(host_id: uuid.UUID, members: Iterable[Member], runs: Mapping[str, Ma
             cleaning.still_there(member.pk, found["left"])
             if _seconds(member, now) > limit and cleaning.failed(member.pk):
                 registry.drain_for_cleanup(host_id, _sentence(member, found["left"]))
+        elif "error" in found and _seconds(member, now) > limit and cleaning.failed(member.pk):
+            why = f"{_about(member)} is not possible: {found.get('message')}"
+            registry.drain_for_cleanup(
+                host_id, f"{why} The host is drained and its slots stay held until it is possible again."
+            )
     if not cleaning.under_way().filter(host_id=host_id, cleaning_failed_at__isnull=False).exists():
         registry.lift_drain(host_id)
 
 
-def _sentence(member: Member, left: list[dict[str, Any]]) -> str:
+def _about(member: Member) -> str:
     job = member.allocation.task.job
+    return f"Cleanup after {label_of(job.kind, job.entity_id)} of {job.owner.username} on {member.host.name}"
+
+
+def _sentence(member: Member, left: list[dict[str, Any]]) -> str:
     shown = "; ".join(
         f"pid {process['pid']} ({process.get('command') or 'unknown'}, account {process.get('user') or 'unknown'})"
         for process in left[:3]
     )
     more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-    label = label_of(job.kind, job.entity_id)
     return (
-        f"Cleanup after {label} of {job.owner.username} failed on {member.host.name}: {shown}{more} survived SIGKILL. "
+        f"{_about(member)} failed: {shown}{more} survived SIGKILL. "
         "The host is drained and its slots stay held until these processes are gone; restart the host if they stay."
     )
 

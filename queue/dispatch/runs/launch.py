@@ -118,10 +118,10 @@ def _order(member: Member) -> tuple[dict[str, Any], bytes]:
 def _why_not_there(member: Member) -> str:
     """Why its host may not run it after all: accounts and rules may have changed since it was placed; else empty."""
     pool, host, account = member.allocation.pool, member.host, member.allocation.account
-    now = login_accounts.unix_user(pool, member.allocation.task.job.owner.unix_user)
+    now = member.allocation.account_now
     if account != now:
-        was, is_now = (name or "that of the login" for name in (account, now))
-        return f"It was to run under the account {was}, and since then the account of its owner's jobs is {is_now}."
+        was, is_now = (f"the account {name}" if name else "the login account" for name in (account, now))
+        return f"Its first launch was to be under {was}; by now the jobs of its owner run under {is_now}."
     if login_accounts.may_run(pool, account, host.facts):
         return ""
     return f"{lacks_account([host.name], pool.name, shared=pool.shared_account).sentence}."

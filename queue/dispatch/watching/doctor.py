@@ -14,7 +14,7 @@ from dispatch.watching.doctor_checks import Check, Said, checks, slots_of
 from dispatch.watching.doctor_checks import examine as examine_facts
 from events.announce import announce
 from hosts import admitting, identity, login_accounts, registry, slots, trust
-from hosts.models import Host, ResourcePool
+from hosts.models import Host
 from hosts.pools import mark_dirty
 from scheduling.reasons import listed
 
@@ -83,7 +83,8 @@ def examine(host: Host) -> list[Check]:
         "forwarding": _ways(host),
         "machine": _machine(host),
         "bundle": ("ok", f"Host bundle {host.bundle_sha256[:12]} is installed in {host.workdir}."),
-        **_accounts(host),
+        "account": _account(host),
+        "users": ("ok", trust.of_server().sentence),
     }
     report += checks(tried)
     admitting.examined(host, report, skew_seconds=skew)
@@ -95,24 +96,21 @@ def judge_accounts() -> None:
 
     It follows from users and the rules of pools, which change more often than hosts do.
     """
-    for host in registry.present().exclude(doctor={}):
-        about = _accounts(host)
+    users: Said = ("ok", trust.of_server().sentence)
+    for host in registry.present().exclude(doctor={}).select_related("pool"):
+        about = {"account": _account(host), "users": users}
         kept = [check for check in host.doctor["checks"] if check["name"] not in about]
-        Host.objects.filter(pk=host.pk, doctor__at=host.doctor["at"]).update(
-            doctor=host.doctor | {"checks": kept + checks(about)}
-        )
-    announce("hosts")
-
-
-def _accounts(host: Host) -> dict[str, Said | None]:
-    return {"account": _account(host), "users": ("ok", trust.of_server().sentence)}
+        judged = host.doctor | {"checks": kept + checks(about)}
+        if judged != host.doctor:  # not over what has been found meanwhile
+            Host.objects.filter(pk=host.pk, doctor=host.doctor).update(doctor=judged)
+            announce("hosts")
 
 
 def _account(host: Host) -> Said | None:
     """Who would run as a login that may become other accounts; nothing is said of a login that may not."""
     if not login_accounts.may_switch(host.facts):
         return None
-    account, pool = host.facts["account"], ResourcePool.objects.get(pk=host.pool_id)
+    account, pool = host.facts["account"], host.pool
     login = "root" if account["switch"] == "root" else f"{account['name']}, which may use sudo"
     unlinked = login_accounts.submitters_as_login(pool)
     if not unlinked:

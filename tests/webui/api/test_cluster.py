@@ -112,9 +112,9 @@ def test_admins_read_who_changed_what_from_where(cast: Cast) -> None:
         return "\n".join(row["message"] for row in master_log.read(everything, 0, 100))
 
     whole = said(True)
-    assert f"workspace {number}:  ->  (changed) by user:ada from 127.0.0.1" in whole
+    assert f"workspace {number}: (changed) by user:ada from 127.0.0.1" in whole
     assert '"changes": {"name": ["vision", "speech"]}' in whole
-    assert "(login_failed) by server from 127.0.0.1" in whole
+    assert "(login_failed) by nobody from 127.0.0.1" in whole
     for others in ("127.0.0.1", "vision", "login_failed"):
         assert others not in said(False), "addresses, words and logins are for admins"
 
