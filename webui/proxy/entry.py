@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from html import escape
 from urllib.parse import parse_qs, quote
 
 from django.conf import settings
 from django.db import Error
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from webui.live import login
@@ -206,9 +207,23 @@ def _refusal(visit: Visit, asked: Asked, method: str) -> Response:
         return JSONResponse({"message": _ENTER_ANEW if lost else sentence}, status, more)
     if lost:  # the console asks for a login, or hands the browser over anew
         return RedirectResponse(f"{console}{asked.target}", 303)
-    if visit.answer == ProxyAnswer.NOT_LOGGED_IN:
-        return RedirectResponse(f"{settings.LOGIN_URL}?next={quote(asked.base)}", 303)
-    return RedirectResponse(f"{console}/tasks/{asked.service_id.partition(':')[0]}", 303)
+    about = f"/tasks/{quote(asked.service_id.partition(':')[0])}"
+    if console:
+        return RedirectResponse(console + about, 303)
+    is_known = visit.answer != ProxyAnswer.NOT_LOGGED_IN
+    return _led_on(about if is_known else f"{settings.LOGIN_URL}?next={quote(asked.base)}", sentence, status)
+
+
+def _led_on(to: str, sentence: str, status: int) -> Response:
+    """Return a page that takes the browser to a page of the console on the same origin.
+
+    It is not a redirect: browsers ignore the paths in a policy once a request has been redirected, so a task's page
+    could fetch an address of its own and read the console's page in the answer.
+    """
+    page = (
+        f'<!doctype html><title>Trainmaster</title><p>{escape(sentence)} <a href="{escape(to)}">Continue</a>'
+    )
+    return HTMLResponse(page, status, {"Refresh": f"0; url={to}", "Cache-Control": "no-store"})
 
 
 def _headers(scope: Scope) -> dict[str, str]:
