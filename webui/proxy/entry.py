@@ -74,6 +74,11 @@ class Asked:
         return self.origin.partition(":")[0]
 
     @property
+    def alone(self) -> bool:
+        """Whether nothing but this task is on the origin: neither the console nor another task."""
+        return self.apart and proxy_origin.is_per_task()
+
+    @property
     def base(self) -> str:
         return f"{PREFIX}{self.service_id}/"
 
@@ -119,7 +124,7 @@ async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         answer = JSONResponse({"message": "The database is unavailable or busy; try again."}, 503)
     if answer is not None:
         # in a frame of the task's pages it must be as bound as they are
-        answer.raw_headers += guards(asked.base, asked.origin, asked.apart)
+        answer.raw_headers += guards(asked.base, asked.origin, asked.alone)
         await answer(scope, receive, send)
 
 
@@ -180,7 +185,7 @@ async def _carry(
     def rewritten(given: Headers) -> Headers:
         nonlocal begun
         begun = True
-        return answer_headers(given, scope["path"], asked.base, asked.origin, own_cookies(), asked.apart)
+        return answer_headers(given, scope["path"], asked.base, asked.origin, own_cookies(), asked.alone)
 
     path = "/" + asked.rest + asked.query if visit.stripped else asked.target
     sent = request_headers(scope["headers"], own_cookies(), asked.scheme)

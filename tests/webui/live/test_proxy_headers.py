@@ -74,6 +74,6 @@ def test_pages_of_a_task_may_call_load_and_embed_their_own_addresses_alone() -> 
     rules = dict(each.split(" ", 1) for each in policy(BASE, ORIGIN).split("; "))
     assert rules["connect-src"].split()[:2] == [f"{ORIGIN}{BASE}", f"wss://console:8443{BASE}"]
     assert "allow-popups" not in rules["sandbox"] and "allow-top-navigation" not in rules["sandbox"]
-    assert "allow-popups" in policy(BASE, "https://tasks:8443", apart=True)
+    assert "allow-popups" in policy(BASE, "https://ab12.tasks:8443", alone=True)
     for name in ("default-src", "form-action", "frame-src", "worker-src", "base-uri", "frame-ancestors"):
         assert f"{ORIGIN}{BASE}" in rules[name] and "'self'" not in rules[name] and "*" not in rules[name]
