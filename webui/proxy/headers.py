@@ -25,8 +25,15 @@ _NOT_FORWARDED = _OF_THE_HOP | {b"authorization", b"x-csrftoken", b"cookie", b"f
 _NOT_BELIEVED = _OF_THE_HOP | {
     b"strict-transport-security", b"service-worker-allowed", b"clear-site-data", b"alt-svc", b"public-key-pins",
     b"nel", b"report-to", b"reporting-endpoints", b"set-cookie", b"server", b"date", b"x-frame-options",
-    b"refresh", b"content-location",
+    b"refresh", b"content-location", b"set-login", b"accept-ch", b"critical-ch", b"use-as-dictionary",
+    b"speculation-rules",
+    # ours is added, and browsers believe the first; passwords that are asked for so never reach the program
+    b"x-content-type-options", b"www-authenticate",
+    # a front of this server would send a file or an internal address of its own instead of the answer
+    b"x-sendfile", b"x-lighttpd-send-file", b"x-lighttpd-send-tempfile", b"x-reproxy-url", b"x-reproxy-file",
 }  # fmt: skip
+#: as above: nginx
+_OF_A_FRONT = b"x-accel-"
 _WEBSOCKET = b"sec-websocket-"
 _NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")
 

@@ -26,6 +26,8 @@ def test_nothing_that_the_program_says_touches_the_console() -> None:
         (b"Content-Type", b"text/html"), (b"Set-Cookie", b"sessionid=mine; Path=/"), (b"Clear-Site-Data", b'"*"'),
         (b"Set-Cookie", b"_xsrf=2; Path=/; Domain=console; HttpOnly"), (b"Service-Worker-Allowed", b"/"),
         (b"Strict-Transport-Security", b"max-age=1"), (b"Location", b"/api/v1/me"), (b"Refresh", b"0; url=/"),
+        (b"X-Accel-Redirect", b"/internal"), (b"X-Sendfile", b"/etc/passwd"), (b"Set-Login", b"logged-out"),
+        (b"X-Content-Type-Options", b"none"), (b"WWW-Authenticate", b"Basic realm=Trainmaster"),
     ]  # fmt: skip
     found = answer_headers(given, f"{BASE}x", BASE, ORIGIN, OWN)
     names = [name.lower() for name, _ in found]
