@@ -110,7 +110,7 @@ def _state_of(paths: RunPaths, user: Optional[str]) -> Dict[str, Any]:
 
 
 def _refuse_revoked(paths: RunPaths) -> None:
-    if paths.revoked.exists():
+    if paths.is_revoked():
         raise VerbError(
             "revoked", f"The server has abandoned the launch of {paths.key}; nothing was started."
         )
