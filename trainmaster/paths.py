@@ -114,6 +114,14 @@ class RunPaths:
         """There once the server has given up the launch of the run: whoever launches it later starts nothing."""
         return self.root.parent / f".{self.root.name}.revoked"
 
+    def is_revoked(self) -> bool:
+        """Whether the server has given up the launch. A login with sudo lets every account write into the folder of
+        runs, so only a file of the run's account or of that folder's owner counts."""
+        try:
+            return self.revoked.lstat().st_uid in (os.getuid(), self.root.parent.stat().st_uid)
+        except FileNotFoundError:
+            return False
+
     def launcher_stream(self, stream: str) -> Path:
         """`stream` is `stdout` or `stderr`."""
         return self.spool / f"launcher.{stream}"

@@ -82,6 +82,24 @@ def marked(variable: str = MARKER) -> Dict[str, List[ProcessRef]]:
     return found
 
 
+def of_account(processes: List[ProcessRef], uid: Optional[int]) -> List[ProcessRef]:
+    """Return those that an account has started; all of them without a uid.
+
+    Root sees everyone's processes, and anyone can give theirs the marker of another account's run.
+    """
+    return [process for process in processes if uid is None or _real_uid(process["pid"]) == uid]
+
+
+def _real_uid(pid: int) -> Optional[int]:
+    """The uid that started a process: its files in /proc belong to root where it may not be looked into."""
+    try:
+        lines = (PROC / str(pid) / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    found = [line.split()[1] for line in lines if line.startswith("Uid:")]
+    return int(found[0]) if found else None
+
+
 def marker_of(pid: int, variable: str = MARKER) -> Optional[str]:
     """The run key in the environment of a process, None without one or where this account may not look."""
     return _marker(PROC / str(pid), f"{variable}=".encode())

@@ -205,8 +205,16 @@ STORAGES = {
 
 # --- security ---
 TLS = environment.boolean("TRAINMASTER_TLS", False)
+# Browsers accept these names over TLS only, and from this very host: another host of its domain, such as that of tasks'
+# pages, could otherwise set a cookie for this one and so log its visitors in as somebody else.
+_COOKIE_PREFIX = "__Host-" if TLS else ""
+SESSION_COOKIE_NAME = f"{_COOKIE_PREFIX}sessionid"
+CSRF_COOKIE_NAME = f"{_COOKIE_PREFIX}csrftoken"
 SESSION_COOKIE_SECURE = TLS
 CSRF_COOKIE_SECURE = TLS
+CSRF_COOKIE_HTTPONLY = (
+    True  # forms carry the token: no script needs the cookie, and a task's page may share our origin
+)
 SECURE_SSL_REDIRECT = False if not TLS else environment.boolean("TRAINMASTER_SSL_REDIRECT", True)
 SECURE_HSTS_SECONDS = int(environment.number("TRAINMASTER_HSTS_SECONDS", 31_536_000 if TLS else 0))
 SECURE_HSTS_INCLUDE_SUBDOMAINS = TLS

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+from pathlib import Path
+
 import pytest
 from selenium.webdriver.common.keys import Keys
 
@@ -58,6 +61,51 @@ def test_filters_stand_in_the_address(browser: Browser, stack: Stack) -> None:
     browser.one("#q").send_keys(failed[:8] + Keys.ENTER)
     browser.wait(lambda: "No tasks match" in browser.text("main"), "no match among the queued")
     end(stack, waits)
+
+
+#: what a script of a page gets from an address: the status and where the answer came from, or that there is none
+FETCHED = """
+const [path, done] = arguments;
+const told = ({ status, url }) => done(`${status} ${new URL(url).pathname}`);
+fetch(path, {headers: {Accept: "text/html"}}).then(told, () => done("nothing"));
+"""
+
+
+def test_a_page_of_a_task_reads_no_page_of_the_console(browser: Browser, stack: Stack) -> None:
+    text = (Path(__file__).parent.parent / "rig" / "small_service.py").read_bytes()
+    file = {
+        "path": "service.py",
+        "type": 48,
+        "content": base64.b64encode(text).decode(),
+        "mtime": "0",
+        "mode": 0o644,
+    }
+    config = {
+        "entrypoint": ["python3", "service.py", "8124"],
+        "environment": {"proxy_ports": [{"proxy_port": 8124}]},
+        "resources": {"slots": 0},
+    }
+    command_id = str(stack.post("/api/v1/commands", {"config": config, "files": [file]})["command"]["id"])
+    base = f"/proxy/{command_id}/"
+
+    def fetched(path: str) -> str:
+        return str(browser.driver.execute_async_script(FETCHED, path))
+
+    def shows_the_task() -> bool:
+        browser.open(base)
+        return browser.path() == base and "headers" in browser.text("body")
+
+    browser.wait(shows_the_task, "the page of the task")
+    assert fetched(f"{base}x") == f"200 {base}x"
+    assert [fetched(path) for path in ("/api/v1/me", "/experiments")] == ["nothing", "nothing"]
+    assert browser.run("return document.cookie") == "mine=1"
+    end(stack, command_id)
+    # the page is still open: its script asks for an address of its own that has only the console's page to show
+    browser.wait(lambda: not fetched(f"{base}x").startswith("502"), "the end to be known")
+    assert fetched(f"{base}x") == f"410 {base}x"
+    browser.open(f"{base}x")
+    browser.wait(lambda: browser.path() == f"/tasks/{command_id}", "the console's page about the task")
+    browser.complaints()
 
 
 def test_every_look_of_the_pages_is_whole(browser: Browser, stack: Stack) -> None:

@@ -22,6 +22,7 @@ ODD = {
     71: "wide " + "word " * 120 + "end",
     72: "x" * 9_000,
     73: "right \u202eto left",
+    74: "\x1b]8;;javascript:window.hurt=1\x1b\\link\x1b]8;;\x07 \x1b]0;title\x07\x1b]8;;data:text/html,x never ended",
     60_000: "needle in the middle",
     60_010: "Needle again",
     119_990: "needle at the end",
@@ -249,6 +250,8 @@ def test_terminal_colors_are_shown_and_nothing_of_a_line_acts(browser: Browser, 
         assert browser.all(f"{row} {colors}"), colors
     assert browser.run("return window.hurt") is None
     assert "\u202e" not in text_of(browser, 73)
+    assert text_of(browser, 74) == "link 8;;data:text/html,x never ended"
+    assert not browser.all("#log-view .text a")
     browser.wait(lambda: len(text_of(browser, 72)) == 4_000, "the beginning of the long line")
     browser.run("document.querySelector('.more-text').click()")
     browser.wait(lambda: len(text_of(browser, 72)) == 9_000, "the whole long line")

@@ -63,6 +63,14 @@ def test_beyond_loopback_it_serves_tls_with_the_printed_fingerprint() -> None:
             address = f"https://localhost:{server.port}/health"
             with urllib.request.urlopen(address, timeout=60, context=context) as answer:
                 assert answer.status == 200
+            login = address.replace("health", "login")
+            with urllib.request.urlopen(login, timeout=60, context=context) as answer:
+                cookie = answer.headers["Set-Cookie"].lower()
+            # no other host of the domain can set a cookie of such a name
+            assert cookie.startswith("__host-csrftoken=")
+            assert (
+                "secure" in cookie and "httponly" in cookie and "path=/;" in cookie and "domain" not in cookie
+            )
         finally:
             server.close()
 

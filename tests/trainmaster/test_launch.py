@@ -341,6 +341,30 @@ def test_a_job_runs_as_its_account_and_others_cannot_read_it(
 
 
 @needs_root
+@pytest.mark.parametrize("marker", [MARKER, KEEPER_MARKER])
+def test_nothing_of_another_account_passes_for_the_run(host: TestHost, marker: str) -> None:
+    spec = host.spec(COUNT_STARTS, unix_user=OTHER)
+    given_up = host.spec(COUNT_STARTS, unix_user=OTHER)
+    mark = host.workdir.run(spec["run_key"]).revoked
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+    shutil.chown(mark, THIRD)  # as a job could leave it where the login uses sudo
+    others = [
+        subprocess.Popen(["sleep", "600"], env={marker: each["run_key"]}, user=THIRD)
+        for each in (spec, given_up)
+    ]
+    try:
+        assert host.launch_spec(spec, code_archive({}))["state"] == "launched"
+        assert starts(host.workdir.run(spec["run_key"])) == 1
+        assert revoked(host, given_up["run_key"], unix_user=OTHER) == "revoked"
+        assert [other.poll() for other in others] == [None, None]
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+@needs_root
 def test_a_link_in_a_run_folder_does_not_lead_root_elsewhere(host: TestHost, tmp_path: Path) -> None:
     paths = host.run_script("import time; time.sleep(600)", unix_user=OTHER)
     tmp_path.chmod(0o700)

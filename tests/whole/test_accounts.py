@@ -26,7 +26,7 @@ time.sleep(300)
 
 #: Tries to reach into the victim's run; prints one line for each try.
 INTRUDER = """
-import os, pathlib, signal
+import ctypes, os, pathlib, signal
 folder, pid = pathlib.Path(FOLDER), PID
 print(f"uid {os.getuid()}", flush=True)
 
@@ -46,10 +46,21 @@ for name in ("spec.json", "server.json", "code/private.txt", "spool/outbox", "sp
 attempt("write", lambda: (folder / "control" / "stop.json").write_text("{}"))
 attempt("rename", lambda: folder.rename(folder.parent / "taken"))
 attempt("environ", lambda: pathlib.Path(f"/proc/{pid}/environ").read_bytes())
+attempt("memory", lambda: open(f"/proc/{pid}/mem", "rb").read(1))
+attempt("descriptors", lambda: os.listdir(f"/proc/{pid}/fd"))
+attempt("priority", lambda: os.setpriority(os.PRIO_PROCESS, pid, 19))
+attempt("hard link", lambda: os.link(folder / "spec.json", "stolen.json"))
+
+def trace():
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.ptrace(0x4206, pid, 0, 0):  # PTRACE_SEIZE
+        raise OSError(ctypes.get_errno(), "ptrace")
+
+attempt("trace", trace)
 attempt("signal", lambda: os.kill(pid, signal.SIGTERM))
 print("tried all", flush=True)
 """
-TRIES = 12
+TRIES = 17
 
 
 @pytest.fixture(scope="module")

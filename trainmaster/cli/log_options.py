@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, List, TextIO, Tuple
 
 from trainmaster.cli.errors import UsageError
+from trainmaster.cli.output import TURNING
 from trainmaster.client import Json
 
 Query = List[Tuple[str, Any]]
@@ -170,7 +171,7 @@ _RANK_COLORS = [33, 166, 37, 168, 64, 98, 172, 31, 125, 71, 62, 130, 38, 161, 28
 _OF_LEVEL = {"WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 _FAINT, _END = "\033[2m", "\033[0m"
 _SGR = re.compile(r"(\033\[[0-9;:]{0,32}m)")  # colors; all else that steers a terminal stays out of it
-_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_STEERING = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{TURNING}]")
 
 
 class Printer:

@@ -20,7 +20,9 @@ from trainmaster import csv_text
 from trainmaster.cli.errors import CliError, Declined
 from trainmaster.client import Json
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+#: what turns the direction of text around, so that it reads as something else
+TURNING = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_CONTROL = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029{TURNING}]")
 _COLORS = {"red": "31", "green": "32", "yellow": "33"}
 #: characters of an id in a table; ids may be given by any unique beginning
 SHORT_ID = 8
@@ -139,7 +141,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def clean(text: str) -> str:
-    """Text of others in one line: it cannot move the cursor or paint the terminal."""
+    """Text of others in one line: it cannot move the cursor, paint the terminal or turn the text around."""
     return _CONTROL.sub(" ", text)
 
 

@@ -14,7 +14,7 @@ from trainmaster.host.errors import VerbError
 from trainmaster.host.unpack import Limited, unpack
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths, Workdir
-from trainmaster.processes import boot_id, marked
+from trainmaster.processes import boot_id, marked, of_account
 from trainmaster.protocol import ProtocolError, ServerAddress, Spec, check_spec
 from trainmaster.runner.detached import start_detached
 from trainmaster.runner.full_disk import FULL, place_of
@@ -57,7 +57,8 @@ def _launch_locked(
 ) -> Dict[str, Any]:
     key, user = spec["run_key"], spec["unix_user"]
     paths, unfinished = workdir.run(key), RunPaths(workdir.unfinished(key))
-    if marked().get(key):  # it has begun, whatever has become of its folder since
+    uid = None if user is None else account(user).pw_uid
+    if of_account(marked().get(key, []), uid):  # it has begun, whatever has become of its folder since
         os.close(lock)
         return {"boot_id": boot_id(), **_state_of(paths, user), "run_key": key, "state": "already"}
     if not paths.root.exists():
@@ -109,7 +110,7 @@ def _state_of(paths: RunPaths, user: Optional[str]) -> Dict[str, Any]:
 
 
 def _refuse_revoked(paths: RunPaths) -> None:
-    if paths.revoked.exists():
+    if paths.is_revoked():
         raise VerbError(
             "revoked", f"The server has abandoned the launch of {paths.key}; nothing was started."
         )

@@ -12,7 +12,7 @@ from trainmaster.host import launch_lock
 from trainmaster.host.accounts import account, by_sudo, is_other, uid_of, under
 from trainmaster.host.launching import SHARED_MODE, make_workdir
 from trainmaster.paths import Workdir
-from trainmaster.processes import boot_id, kill, marked
+from trainmaster.processes import boot_id, kill, marked, of_account
 from trainmaster.protocol import KEEPER_MARKER, check_run_key
 
 _END_SECONDS = 10.0
@@ -49,13 +49,15 @@ def _mark(path: Path) -> None:
 
 def _state(workdir: Workdir, key: str, user: Optional[str]) -> str:
     paths, until, ended = workdir.run(key), time.monotonic() + _END_SECONDS, False
+    uid = None if user is None else uid_of(user)
     while time.monotonic() < until:
         lock = launch_lock.take(workdir.lock(key), 0.0)
         try:
-            ranks = marked().get(key, [])
+            ranks = of_account(marked().get(key, []), uid)
             if not ended and (ranks or under(user, lambda: {"begun": paths.state.exists()})["begun"]):
                 return "begun"
-            ours = marked(KEEPER_MARKER).get(key, []) + ranks  # the launcher may have begun as it was killed
+            keepers = of_account(marked(KEEPER_MARKER).get(key, []), uid)
+            ours = keepers + ranks  # the launcher may have begun as it was killed
             if lock is not None and not ours:
                 for folder in (workdir.unfinished(key), paths.root):
                     shutil.rmtree(folder, ignore_errors=True)

@@ -78,7 +78,7 @@ class Keeper:
 
     def run(self, started: int) -> None:
         """`started` is the descriptor of the launch lock, closed as soon as state.json names the entrypoint."""
-        if self.paths.revoked.exists():  # the server has given up this launch, which was too slow
+        if self.paths.is_revoked():  # the server has given up this launch, which was too slow
             return
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # taken by sigtimedwait below
         _become_subreaper()

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from html import escape
 from urllib.parse import parse_qs, quote
 
 from django.conf import settings
 from django.db import Error
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from webui.live import login
@@ -73,6 +74,11 @@ class Asked:
         return self.origin.partition(":")[0]
 
     @property
+    def alone(self) -> bool:
+        """Whether nothing but this task is on the origin: neither the console nor another task."""
+        return self.apart and proxy_origin.is_per_task()
+
+    @property
     def base(self) -> str:
         return f"{PREFIX}{self.service_id}/"
 
@@ -118,7 +124,7 @@ async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         answer = JSONResponse({"message": "The database is unavailable or busy; try again."}, 503)
     if answer is not None:
         # in a frame of the task's pages it must be as bound as they are
-        answer.raw_headers += guards(asked.base, asked.origin, asked.apart)
+        answer.raw_headers += guards(asked.base, asked.origin, asked.alone)
         await answer(scope, receive, send)
 
 
@@ -179,7 +185,7 @@ async def _carry(
     def rewritten(given: Headers) -> Headers:
         nonlocal begun
         begun = True
-        return answer_headers(given, scope["path"], asked.base, asked.origin, own_cookies(), asked.apart)
+        return answer_headers(given, scope["path"], asked.base, asked.origin, own_cookies(), asked.alone)
 
     path = "/" + asked.rest + asked.query if visit.stripped else asked.target
     sent = request_headers(scope["headers"], own_cookies(), asked.scheme)
@@ -206,9 +212,23 @@ def _refusal(visit: Visit, asked: Asked, method: str) -> Response:
         return JSONResponse({"message": _ENTER_ANEW if lost else sentence}, status, more)
     if lost:  # the console asks for a login, or hands the browser over anew
         return RedirectResponse(f"{console}{asked.target}", 303)
-    if visit.answer == ProxyAnswer.NOT_LOGGED_IN:
-        return RedirectResponse(f"{settings.LOGIN_URL}?next={quote(asked.base)}", 303)
-    return RedirectResponse(f"{console}/tasks/{asked.service_id.partition(':')[0]}", 303)
+    about = f"/tasks/{quote(asked.service_id.partition(':')[0])}"
+    if console:
+        return RedirectResponse(console + about, 303)
+    is_known = visit.answer != ProxyAnswer.NOT_LOGGED_IN
+    return _led_on(about if is_known else f"{settings.LOGIN_URL}?next={quote(asked.base)}", sentence, status)
+
+
+def _led_on(to: str, sentence: str, status: int) -> Response:
+    """Return a page that takes the browser to a page of the console on the same origin.
+
+    It is not a redirect: browsers ignore the paths in a policy once a request has been redirected, so a task's page
+    could fetch an address of its own and read the console's page in the answer.
+    """
+    page = (
+        f'<!doctype html><title>Trainmaster</title><p>{escape(sentence)} <a href="{escape(to)}">Continue</a>'
+    )
+    return HTMLResponse(page, status, {"Refresh": f"0; url={to}", "Cache-Control": "no-store"})
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -25,8 +25,15 @@ _NOT_FORWARDED = _OF_THE_HOP | {b"authorization", b"x-csrftoken", b"cookie", b"f
 _NOT_BELIEVED = _OF_THE_HOP | {
     b"strict-transport-security", b"service-worker-allowed", b"clear-site-data", b"alt-svc", b"public-key-pins",
     b"nel", b"report-to", b"reporting-endpoints", b"set-cookie", b"server", b"date", b"x-frame-options",
-    b"refresh", b"content-location",
+    b"refresh", b"content-location", b"set-login", b"accept-ch", b"critical-ch", b"use-as-dictionary",
+    b"speculation-rules",
+    # ours is added, and browsers believe the first; passwords that are asked for so never reach the program
+    b"x-content-type-options", b"www-authenticate",
+    # a front of this server would send a file or an internal address of its own instead of the answer
+    b"x-sendfile", b"x-lighttpd-send-file", b"x-lighttpd-send-tempfile", b"x-reproxy-url", b"x-reproxy-file",
 }  # fmt: skip
+#: as above: nginx
+_OF_A_FRONT = b"x-accel-"
 _WEBSOCKET = b"sec-websocket-"
 _NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")
 
@@ -68,7 +75,7 @@ def answer_headers(
     base: str,
     origin: str,
     own_cookies: frozenset[str],
-    apart: bool = False,
+    alone: bool = False,
 ) -> Headers:
     """What the browser gets of an answer's headers. `base` is the task's address, `/proxy/<id>/`, `asked` what the
     browser asked for."""
@@ -81,15 +88,15 @@ def answer_headers(
             found.append((name, location(value.decode("latin-1"), asked, base, host).encode("latin-1")))
         elif lower == b"set-cookie":
             found += [(name, cookie) for cookie in _cookies(value, base, own_cookies)]
-        elif lower not in _NOT_BELIEVED and lower not in named:
+        elif lower not in _NOT_BELIEVED | named and not lower.startswith(_OF_A_FRONT):
             found.append((name, value))
-    return [*found, *guards(base, origin, apart)]
+    return [*found, *guards(base, origin, alone)]
 
 
-def guards(base: str, origin: str, apart: bool = False) -> Headers:
+def guards(base: str, origin: str, alone: bool = False) -> Headers:
     """What stands on every answer below `base`, the server's own too: one without it would be a way around it."""
     return [
-        (b"content-security-policy", policy(base, origin, apart).encode()),
+        (b"content-security-policy", policy(base, origin, alone).encode()),
         (b"x-content-type-options", b"nosniff"),
     ]
 
@@ -148,16 +155,17 @@ def _cookies(value: bytes, base: str, own: frozenset[str]) -> list[bytes]:
     return found
 
 
-def policy(base: str, origin: str, apart: bool = False) -> str:
+def policy(base: str, origin: str, alone: bool = False) -> str:
     """What pages of the task may do: load, call and embed what lies below `base`, and open no window of the console.
 
-    Where they share the console's origin, they would reach of it as whoever looks at them what they could reach. On an
-    origin `apart` they may open windows: one of the console is none of theirs.
+    Where they share the console's origin, they would reach of it as whoever looks at them what they could reach. They
+    may open windows where the task is `alone` on its origin: a script reads and drives any window of its own origin,
+    and with it the console or another task.
     """
     own = f"{origin}{base}"
     sockets = f"ws{own.removeprefix('http')}"
     inline = "'unsafe-inline' 'unsafe-eval' data: blob:"
-    windows = " allow-popups allow-popups-to-escape-sandbox" if apart else ""
+    windows = " allow-popups allow-popups-to-escape-sandbox" if alone else ""
     return "; ".join(
         [
             f"sandbox allow-scripts allow-same-origin allow-forms allow-downloads allow-modals{windows}",

@@ -17,6 +17,11 @@ def of_task(task_id: str) -> str:
     return str(settings.PROXY_ORIGIN).replace("*", task_id)
 
 
+def is_per_task() -> bool:
+    """Return whether each task has an origin of its own."""
+    return "*" in settings.PROXY_ORIGIN
+
+
 def is_here(headers: dict[str, str]) -> bool:
     """Whether a request was sent to the origin of tasks, so that no console may answer it."""
     wanted = urlsplit(settings.PROXY_ORIGIN).netloc

@@ -1,8 +1,9 @@
 // Terminal escapes in a line as pieces of text with classes; what would steer a terminal is left out or shown harmlessly.
 
 const ESC = "\u001b";
-// CSI sequences, OSC and the other string sequences up to their end, and two-character escapes.
-const SEQUENCE = /\u001b(?:\[([0-9:;<=>?]*)[ -/]*([@-~])|[\]PX^_][^\u0007\u001b\n]*(?:\u0007|\u001b\\|$)|[ -/]*[0-~]|$)/g;
+// CSI sequences, OSC and the other string sequences with their end, and two-character escapes. A string sequence without
+// an end, such as that of a program that was killed, hides no text: only its first two characters go.
+const SEQUENCE = /\u001b(?:\[([0-9:;<=>?]*)[ -/]*([@-~])|[\]PX^_][^\u0007\u001b\n]*(?:\u0007|\u001b\\)|[ -/]*[0-~]|$)/g;
 // Controls but the tab, C1 controls, and what turns the direction of text around.
 const ODD = /[\u0000-\u0008\u000a-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]/;
 const ODD_ALL = new RegExp(ODD.source, "g");

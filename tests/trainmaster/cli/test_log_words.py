@@ -55,10 +55,10 @@ def test_a_pipe_gets_the_flat_form_and_as_much_of_it_as_is_wanted() -> None:
 def test_a_terminal_is_coloured_and_never_steered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
-    evil = {**RECORD, "log": "\033[31mred\033[0m \033]52;c;aGk=\a\033[2J\r gone \x9b5n"}
+    evil = {**RECORD, "log": "\033[31mred\033[0m \033]52;c;aGk=\a\033[2J\r gone \x9b5n \u202efdp.exe"}
     text = shown(evil, Screen())
     assert "\033[31mred\033[0m" in text and "[rank=3]" in text and "\033[38;5;" in text
-    for steering in ("\033]", "\033[2J", "\r", "\a", "\x9b"):
+    for steering in ("\033]", "\033[2J", "\r", "\a", "\x9b", "\u202e"):
         assert steering not in text
     other = shown({**RECORD, "rankId": 4}, Screen())
     colours = [re.search(r"\033\[38;5;(\d+)m", one) for one in (text, other)]

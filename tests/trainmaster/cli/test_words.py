@@ -77,8 +77,8 @@ def test_a_spoilt_credentials_file_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_table_aligns_numbers_and_tames_foreign_text() -> None:
-    text = table(["#", "Name"], [[1, "a\x1b[31mb"], [12, "c"]])
-    assert text.splitlines() == ["  # | Name", "----+---------", "  1 | a [31mb", " 12 | c"]
+    text = table(["#", "Name"], [[1, "a\x1b[31mb"], [12, "\u2066c"]])
+    assert text.splitlines() == ["  # | Name", "----+---------", "  1 | a [31mb", " 12 |  c"]
 
 
 def test_a_time_names_its_zone() -> None:

@@ -26,6 +26,8 @@ def test_nothing_that_the_program_says_touches_the_console() -> None:
         (b"Content-Type", b"text/html"), (b"Set-Cookie", b"sessionid=mine; Path=/"), (b"Clear-Site-Data", b'"*"'),
         (b"Set-Cookie", b"_xsrf=2; Path=/; Domain=console; HttpOnly"), (b"Service-Worker-Allowed", b"/"),
         (b"Strict-Transport-Security", b"max-age=1"), (b"Location", b"/api/v1/me"), (b"Refresh", b"0; url=/"),
+        (b"X-Accel-Redirect", b"/internal"), (b"X-Sendfile", b"/etc/passwd"), (b"Set-Login", b"logged-out"),
+        (b"X-Content-Type-Options", b"none"), (b"WWW-Authenticate", b"Basic realm=Trainmaster"),
     ]  # fmt: skip
     found = answer_headers(given, f"{BASE}x", BASE, ORIGIN, OWN)
     names = [name.lower() for name, _ in found]
@@ -74,6 +76,6 @@ def test_pages_of_a_task_may_call_load_and_embed_their_own_addresses_alone() -> 
     rules = dict(each.split(" ", 1) for each in policy(BASE, ORIGIN).split("; "))
     assert rules["connect-src"].split()[:2] == [f"{ORIGIN}{BASE}", f"wss://console:8443{BASE}"]
     assert "allow-popups" not in rules["sandbox"] and "allow-top-navigation" not in rules["sandbox"]
-    assert "allow-popups" in policy(BASE, "https://tasks:8443", apart=True)
+    assert "allow-popups" in policy(BASE, "https://ab12.tasks:8443", alone=True)
     for name in ("default-src", "form-action", "frame-src", "worker-src", "base-uri", "frame-ancestors"):
         assert f"{ORIGIN}{BASE}" in rules[name] and "'self'" not in rules[name] and "*" not in rules[name]

@@ -37,6 +37,19 @@ def test_a_request_is_of_the_origin_that_its_host_names(
     assert proxy_origin.is_of_task({"host": host}, "ab") is of_ab
 
 
+def test_pages_open_windows_only_where_each_task_has_its_own_origin(settings: LazySettings) -> None:
+    for origin, host, may in (
+        ("", "console", False),
+        ("https://tasks.example.com", "tasks.example.com", False),  # the window could be another task's
+        ("https://*.tasks.example.com", "ab.tasks.example.com", True),
+        ("https://*.tasks.example.com", "console", False),
+    ):
+        settings.PROXY_ORIGIN = origin
+        scope: dict[str, Any] = {"scheme": "https", "path": "/proxy/ab/", "query_string": b""}
+        asked = entry.asked_of({**scope, "headers": [(b"host", host.encode())]})
+        assert asked.alone is may
+
+
 def test_tasks_lead_back_to_no_address_that_is_none_of_the_console(settings: LazySettings) -> None:
     settings.ALLOWED_HOSTS = ["console.example.com"]
     hosts = ("Console.example.com:8443", "evil.example", "console.example.com@evil.example", "")
