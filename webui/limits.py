@@ -95,6 +95,14 @@ REQUEST_BYTES = int(environment.number("TRAINMASTER_REQUEST_BYTES", 160 * 1024 *
 # what somebody sends who is not logged in, and to log in
 OPEN_REQUEST_BYTES = int(environment.number("TRAINMASTER_OPEN_REQUEST_BYTES", 64 * 1024))
 CONTEXT_BYTES = 95 * 1024 * 1024
+# What webui.connections allows before a login is checked: the size of a request's URL, headers and trailers together,
+# the time for them, and the time for the body, plus more for what has arrived, at this rate. If a client reads nothing
+# of an answer for so long, the connection is cut.
+REQUEST_HEAD_BYTES = int(environment.number("TRAINMASTER_REQUEST_HEAD_BYTES", 64 * 1024))
+REQUEST_HEAD_SECONDS = environment.number("TRAINMASTER_REQUEST_HEAD_SECONDS", 30.0)
+REQUEST_BODY_SECONDS = environment.number("TRAINMASTER_REQUEST_BODY_SECONDS", 60.0)
+REQUEST_LEAST_BYTES_PER_SECOND = environment.number("TRAINMASTER_REQUEST_LEAST_BYTES_PER_SECOND", 1000.0)
+ANSWER_UNREAD_SECONDS = environment.number("TRAINMASTER_ANSWER_UNREAD_SECONDS", 600.0)
 # one message of a client to a socket of the console's own; a notebook's may be larger (embedded.serve)
 SOCKET_MESSAGE_BYTES = int(environment.number("TRAINMASTER_SOCKET_MESSAGE_BYTES", 1024 * 1024))
 # Wrong passwords within the window: for one name from one address, and from one address for all names together.
