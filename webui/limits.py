@@ -117,6 +117,9 @@ UNFINISHED_JOBS_PER_USER = int(environment.number("TRAINMASTER_UNFINISHED_JOBS_P
 SUBMISSIONS_PER_MINUTE = int(environment.number("TRAINMASTER_SUBMISSIONS_PER_MINUTE", 1000))
 ACCESS_TOKENS_PER_USER = int(environment.number("TRAINMASTER_ACCESS_TOKENS_PER_USER", 200))
 SOCKETS_PER_USER = int(environment.number("TRAINMASTER_SOCKETS_PER_USER", 200))
+# Requests of one user that a web process works on at the same time; further ones wait for so long, then are refused.
+REQUESTS_AT_ONCE_PER_USER = int(environment.number("TRAINMASTER_REQUESTS_AT_ONCE_PER_USER", 6))
+TURN_SECONDS = environment.number("TRAINMASTER_TURN_SECONDS", 60.0)
 UPLOADS_PER_USER = int(environment.number("TRAINMASTER_UPLOADS_PER_USER", 8))
 # What one trial reports and one gang member ships: names of metrics of a group, bytes of its outbox. Beyond them names
 # are refused in the log, and lines of the log are dropped.
