@@ -5,6 +5,8 @@ import socket
 
 import uvicorn
 
+from webui.connections import Http, WebSocket
+
 GRACE_SECONDS = 3  # long polls and sockets are cut then; clients come back with their cursors
 
 
@@ -16,6 +18,8 @@ def main() -> None:
     options = parser.parse_args()
     config = uvicorn.Config(
         "webui.asgi:application",
+        http=Http,
+        ws=WebSocket,
         lifespan="off",
         access_log=False,
         log_level="info",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,11 +18,14 @@ from jobs.models import Member
 from jobs.states import Reason
 from logs.lines import Block
 from logs.log_labels import EXCLUDE_NODE
+from logs.patterns import compiled
 
 #: One block or one line against one pattern; one that needs longer is given up, since it would hold up the intake.
 PATTERN_SECONDS = 0.1
 #: All lines of one block, one after the other: thousands may each need nearly as long.
 PATTERN_SECONDS_PER_BLOCK = 0.5
+#: All blocks of one batch against all patterns of its run.
+PATTERN_SECONDS_PER_BATCH = 2.0
 #: A program that prints its own config prints the patterns in it, and must not match itself by that.
 _ITSELF = "log_policies"
 
@@ -39,19 +44,20 @@ class Policy:
     _by_line: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._compiled = regex.compile(self.pattern, regex.V0 | regex.MULTILINE)
+        self._compiled = compiled(self.pattern, regex.V0 | regex.MULTILINE)
         plain = self.pattern.removeprefix(".*").removesuffix(".*")
         self._literal = plain if _PLAIN.fullmatch(plain) else ""
         self._by_line = _SEES_ITS_ENDS.search(self.pattern) is not None
 
-    def first_line(self, text: str) -> int | None:
-        """The index of the first of the joined lines that matches. Raises TimeoutError for a pattern that explodes.
+    def first_line(self, text: str, until: float = math.inf) -> int | None:
+        """The index of the first of the joined lines that matches. Raises TimeoutError for a pattern that explodes,
+        or when the monotonic clock reaches `until`.
 
         A look at the whole text comes first: the pattern's literal parts are found there at memory speed.
         """
-        if not self._by_line and not self._found(text, PATTERN_SECONDS):
+        if not self._by_line and not self._found(text, min(PATTERN_SECONDS, until - time.monotonic())):
             return None
-        until = time.monotonic() + PATTERN_SECONDS_PER_BLOCK
+        until = min(until, time.monotonic() + PATTERN_SECONDS_PER_BLOCK)
         for index, line in enumerate(text.split("\n")):
             if self._found(line, min(PATTERN_SECONDS, until - time.monotonic())) and _ITSELF not in line:
                 return index
@@ -79,12 +85,15 @@ class Hit(NamedTuple):
 
 
 def of_config(config: dict[str, Any]) -> list[Policy]:
-    """Those that can do anything."""
-    return [
-        Policy(str(each.get("name") or ""), str(each["pattern"]), _words(each.get("action")))
-        for each in config.get("log_policies") or []
-        if each.get("pattern")
-    ]
+    """Return the policies that can do anything."""
+    found = []
+    for each in config.get("log_policies") or []:
+        with suppress(ValueError):  # of a config that is older than a limit on patterns
+            if each.get("pattern"):
+                found.append(
+                    Policy(str(each.get("name") or ""), str(each["pattern"]), _words(each.get("action")))
+                )
+    return found
 
 
 def _words(action: object) -> list[str]:

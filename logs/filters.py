@@ -12,6 +12,7 @@ from accounts.refusals import Refusal
 from logs.chunks import Source
 from logs.levels import Level, bit_of, mask_of
 from logs.lines import NO_RANK, LogLine, shown, text_of
+from logs.patterns import compiled
 
 #: One line against one pattern; a pattern that needs longer is one that explodes.
 PATTERN_SECONDS_PER_LINE = 0.1
@@ -155,6 +156,6 @@ def _compile(pattern: str) -> regex.Pattern[str]:
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         raise Refusal(f"The regular expression is longer than {PATTERN_CHARACTERS_MAX} characters.")
     try:
-        return regex.compile(pattern, regex.IGNORECASE | regex.V0)
-    except (regex.error, OverflowError, RecursionError) as error:
+        return compiled(pattern, regex.IGNORECASE | regex.V0)
+    except ValueError as error:
         raise Refusal(f"{shown(pattern)!r} is not a regular expression: {error}.") from error

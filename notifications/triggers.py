@@ -8,6 +8,7 @@ import regex
 from django.db import models
 
 from accounts.refusals import Refusal
+from logs.patterns import compiled
 
 Json = dict[str, Any]
 
@@ -100,8 +101,8 @@ def _check_log(condition: Json, path: str) -> None:
         raise Refusal(f"{path}.{name}: allowed: text of at most {PATTERN_CHARACTERS} characters.")
     if name == "regex":
         try:
-            regex.compile(value, regex.V0)
-        except (regex.error, OverflowError, RecursionError) as error:
+            compiled(value, regex.V0)
+        except ValueError as error:
             raise Refusal(
                 f"{path}.regex: found {value!r}, which is not a regular expression: {error}."
             ) from error

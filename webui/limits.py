@@ -95,6 +95,14 @@ REQUEST_BYTES = int(environment.number("TRAINMASTER_REQUEST_BYTES", 160 * 1024 *
 # what somebody sends who is not logged in, and to log in
 OPEN_REQUEST_BYTES = int(environment.number("TRAINMASTER_OPEN_REQUEST_BYTES", 64 * 1024))
 CONTEXT_BYTES = 95 * 1024 * 1024
+# What webui.connections allows before a login is checked: the size of a request's URL, headers and trailers together,
+# the time for them, and the time for the body, plus more for what has arrived, at this rate. If a client reads nothing
+# of an answer for so long, the connection is cut.
+REQUEST_HEAD_BYTES = int(environment.number("TRAINMASTER_REQUEST_HEAD_BYTES", 64 * 1024))
+REQUEST_HEAD_SECONDS = environment.number("TRAINMASTER_REQUEST_HEAD_SECONDS", 30.0)
+REQUEST_BODY_SECONDS = environment.number("TRAINMASTER_REQUEST_BODY_SECONDS", 60.0)
+REQUEST_LEAST_BYTES_PER_SECOND = environment.number("TRAINMASTER_REQUEST_LEAST_BYTES_PER_SECOND", 1000.0)
+ANSWER_UNREAD_SECONDS = environment.number("TRAINMASTER_ANSWER_UNREAD_SECONDS", 600.0)
 # one message of a client to a socket of the console's own; a notebook's may be larger (embedded.serve)
 SOCKET_MESSAGE_BYTES = int(environment.number("TRAINMASTER_SOCKET_MESSAGE_BYTES", 1024 * 1024))
 # Wrong passwords within the window: for one name from one address, and from one address for all names together.
@@ -109,6 +117,9 @@ UNFINISHED_JOBS_PER_USER = int(environment.number("TRAINMASTER_UNFINISHED_JOBS_P
 SUBMISSIONS_PER_MINUTE = int(environment.number("TRAINMASTER_SUBMISSIONS_PER_MINUTE", 1000))
 ACCESS_TOKENS_PER_USER = int(environment.number("TRAINMASTER_ACCESS_TOKENS_PER_USER", 200))
 SOCKETS_PER_USER = int(environment.number("TRAINMASTER_SOCKETS_PER_USER", 200))
+# Requests of one user that a web process works on at the same time; further ones wait for so long, then are refused.
+REQUESTS_AT_ONCE_PER_USER = int(environment.number("TRAINMASTER_REQUESTS_AT_ONCE_PER_USER", 6))
+TURN_SECONDS = environment.number("TRAINMASTER_TURN_SECONDS", 60.0)
 UPLOADS_PER_USER = int(environment.number("TRAINMASTER_UPLOADS_PER_USER", 8))
 # What one trial reports and one gang member ships: names of metrics of a group, bytes of its outbox. Beyond them names
 # are refused in the log, and lines of the log are dropped.

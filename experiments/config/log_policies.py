@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from logs.patterns import compiled
 from submissions.config.section import OLDER, Section, refuse
 
 PATTERN_CHARACTERS_MAX = 1000
@@ -24,10 +25,10 @@ _Older = list[_Word | dict[Literal["signal"], str]]
 
 
 def _pattern(value: Any) -> Any:
-    if isinstance(value, str):
+    if isinstance(value, str) and len(value) <= PATTERN_CHARACTERS_MAX:  # the field's own sentence otherwise
         try:
-            regex.compile(value, regex.V0)
-        except (regex.error, OverflowError, RecursionError) as error:
+            compiled(value, regex.V0)
+        except ValueError as error:
             raise refuse(f"a regular expression ({error})") from None
     return value
 

@@ -1,7 +1,9 @@
 """Log policies: a matching line labels the trial, excludes its host, or ends the retries, once and at little cost."""
 
 import json
+import math
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,13 +14,14 @@ from events.models import Event
 from experiments import submit
 from experiments.config import parse
 from experiments.config.log_policies import built_ins
-from experiments.log_policies import of_config
+from experiments.log_policies import Policy, of_config
 from experiments.models import Experiment
 from experiments.states import TrialState
 from jobs import transitions
 from jobs.models import Member
 from jobs.states import Reason, TaskState
 from logs import read, store, why_stopped
+from logs.lines import Block
 from submissions import contexts
 from tests.rig.world import attempt_of, make_host, make_project, make_user, members_of, trial_of
 
@@ -212,3 +215,24 @@ def test_a_built_in_is_switched_off_by_its_name() -> None:
         ("", "y"),
         ("Mine", "z"),
     ]
+
+
+def test_patterns_that_are_slow_together_are_given_up_and_the_quick_ones_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each stays below the limit of one block, for which no single one would ever be given up."""
+    monkeypatch.setattr("experiments.log_policies.PATTERN_SECONDS_PER_BATCH", 0.2)
+
+    class Slow(Policy):
+        def first_line(self, text: str, until: float = math.inf) -> int | None:
+            if time.monotonic() >= until:
+                raise TimeoutError
+            time.sleep(0.02 if self.name == "slow" else 0)
+            return None
+
+    policies = [Slow("slow" if number % 2 else "quick", "x", []) for number in range(60)]
+    blocks: list[Block] = [SimpleNamespace(text="text")] * 3  # type: ignore[list-item]
+    given_up = [policy for policy, _, is_given_up in log_policies._searched(policies, blocks) if is_given_up]
+    assert (
+        len(given_up) >= 15 and sum(policy.name == "quick" for policy in given_up) <= 1 + len(given_up) // 3
+    )

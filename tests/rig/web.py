@@ -56,6 +56,7 @@ def running_web(folder: Path, **environment: str) -> Iterator[Web]:
         port = listening.getsockname()[1]
         command = [
             sys.executable, "-m", "uvicorn", "webui.asgi:application", "--fd", str(listening.fileno()),
+            "--http", "webui.connections:Http", "--ws", "webui.connections:WebSocket",
             "--no-access-log", "--ws-per-message-deflate", "false", "--timeout-graceful-shutdown", "1",
         ]  # fmt: skip
         variables = {

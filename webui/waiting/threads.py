@@ -20,6 +20,7 @@ from django.db import close_old_connections, connections
 
 from experiments.models import Checkpoint
 from webui import environment
+from webui.waiting import turns
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -104,7 +105,9 @@ async def release_thread() -> None:
 
     Its middleware runs in a thread of the request's own, which lives until the answer is sent. A view that
     is about to wait (a long poll, a followed log) calls this first; the next synchronous call makes another.
+    It also gives back the user's turn, which no request that only waits may hold.
     """
+    turns.give_back()
     context = SyncToAsync.thread_sensitive_context.get(None)
     if context is None:
         return

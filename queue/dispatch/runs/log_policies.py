@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import NamedTuple
 
@@ -36,10 +38,8 @@ def look(member_id: int, blocks: Sequence[Block]) -> PolicyMatch | None:
     """The first match of each policy in a batch, None where there is none: asked before anything is locked."""
     policies = _of(member_id) if blocks else []
     found = PolicyMatch([], [])
-    for policy in policies:
-        try:
-            hit = _first(policy, blocks)
-        except TimeoutError:
+    for policy, hit, is_given_up in _searched(policies, blocks):
+        if is_given_up:
             log.warning(
                 "the pattern of log policy %r takes too long on the log of member %s",
                 policy.pattern,
@@ -47,8 +47,7 @@ def look(member_id: int, blocks: Sequence[Block]) -> PolicyMatch | None:
             )
             _forget(member_id, policy)
             found.given_up.append(policy)
-            continue
-        if hit is not None:
+        elif hit is not None:
             found.hits.append(hit)
     return found if found.hits or found.given_up else None
 
@@ -78,9 +77,33 @@ def done(member_id: int, found: PolicyMatch) -> None:
         _forget(member_id, hit.policy)
 
 
-def _first(policy: Policy, blocks: Sequence[Block]) -> Hit | None:
+def _searched(
+    policies: Sequence[Policy], blocks: Sequence[Block]
+) -> Iterator[tuple[Policy, Hit | None, bool]]:
+    """Yield each policy with its first match and whether it is given up.
+
+    One that takes too long is given up. When all together do, those are that took more than their share.
+    """
+    budget = log_policies.PATTERN_SECONDS_PER_BATCH
+    spent: list[tuple[float, Policy]] = []
+    until = time.monotonic() + budget
+    for policy in policies:
+        begun = time.monotonic()
+        try:
+            hit = _first(policy, blocks, until)
+        except TimeoutError:
+            yield policy, None, True
+            if time.monotonic() >= until:
+                yield from ((each, None, True) for seconds, each in spent if seconds > budget / len(policies))
+                spent, until = [], time.monotonic() + budget
+        else:
+            spent.append((time.monotonic() - begun, policy))
+            yield policy, hit, False
+
+
+def _first(policy: Policy, blocks: Sequence[Block], until: float) -> Hit | None:
     for number, block in enumerate(blocks):
-        line = policy.first_line(block.text)
+        line = policy.first_line(block.text, until)
         if line is not None:
             return Hit(policy, number, line)
     return None
@@ -96,7 +119,9 @@ def _of(member_id: int) -> list[Policy]:
     known_patterns = {policy.pattern for policy in policies}
     # what somebody wants to be told of is looked for, too, from the next attempt on; it does nothing else
     wanted = [pattern for pattern in outbox.patterns(member_id) if pattern not in known_patterns]
-    policies += [Policy("", pattern, []) for pattern in wanted]
+    for pattern in wanted:
+        with suppress(ValueError):  # of a rule that is older than a limit on patterns
+            policies.append(Policy("", pattern, []))
     with _lock:
         _kept[member_id] = policies
         while len(_kept) > MEMBERS_KEPT:
