@@ -100,6 +100,8 @@ class _Tries:
             what = f"{settings.LOGIN_ATTEMPTS_PER_ADDRESS} wrong passwords"
         else:
             return
+        if here == most + 1 or anybody == settings.LOGIN_ATTEMPTS_PER_ADDRESS + 1:
+            _note(None, "logins_refused_from_here", "nobody")  # the first of many
         raise Refusal(
             f"{what} from this address within {window} s. Wait a moment and try again.", Code.FORBIDDEN
         )

@@ -32,7 +32,11 @@ def create(
     expires_at = _expiry(settings.ACCESS_TOKEN_DAYS if days is None else days)
     most = settings.ACCESS_TOKENS_PER_USER
     if AccessToken.objects.filter(user=user, revoked_at=None).count() >= most:
-        raise Refusal(f"{user.username} has {most} access tokens; revoke some first.", Code.CONFLICT)
+        raise Refusal(
+            f"{user.username} has {most} access tokens, as many as this server allows "
+            "(TRAINMASTER_ACCESS_TOKENS_PER_USER); revoke some first.",
+            Code.CONFLICT,
+        )
     token = ACCESS_PREFIX + new_token()
     with transaction.atomic():
         row = AccessToken.objects.create(

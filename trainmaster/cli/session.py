@@ -69,9 +69,8 @@ def fresh_token(client: Client, user: str, password: str) -> str:
         return client.login(user, salted_hash(password))
     except Answered as error:
         if error.status in (401, 403):
-            raise CliError(
-                f"{client.url} refused the login of {user}: {error}. Check the name and the password."
-            ) from error
+            said = str(error).rstrip(".")
+            raise CliError(f"{client.url} refused the login of {user}: {said}.") from error
         raise
 
 

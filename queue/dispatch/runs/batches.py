@@ -245,8 +245,8 @@ class Reporting:
                 action()
         except (OperationalError, InterfaceError):
             raise
-        except Exception:
-            log.exception("metrics of %s could not be stored together", self._member.run_key)
+        except Exception as error:
+            _log(error, "metrics of %s could not be stored together", self._member.run_key)
             self._undone()
             return False
         return True
@@ -258,7 +258,7 @@ class Reporting:
         except (OperationalError, InterfaceError):
             raise  # the database is away or chose this transaction to break a deadlock: the runner sends it again
         except Exception as error:  # whatever a training script may have written
-            log.exception("a report of %s could not be applied", self._member.run_key)
+            _log(error, "a report of %s could not be applied", self._member.run_key)
             self._undone()
             self._refuse(data, error)
             return None
@@ -275,6 +275,11 @@ class Reporting:
         line = NewLine(timezone.now().timestamp(), None, "s", "ERROR", text)
         member = self._member
         log_store.append(member.allocation.task_id, member, member.host.name, blocks_of([line]))
+
+
+def _log(error: Exception, text: str, run_key: str) -> None:
+    """A refused value is the training code's fault and stands in its log; anything else may be ours."""
+    log.warning(text, run_key, exc_info=not isinstance(error, ValueError))
 
 
 def _is_metrics(data: Any) -> bool:
