@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from dispatch.keeping import deletion
 from dispatch.passes import pool_pass, preview
-from dispatch.runs import cleaning, intake, reconcile, settle
+from dispatch.runs import cleaning, effects, reconcile, settle
 from dispatch.watching import outsiders
 from events.models import Event
 from experiments import transitions as experiments
@@ -233,7 +233,7 @@ def test_a_clock_that_is_wrong_drains_no_host_for_a_cleanup_that_has_just_begun(
 def test_a_runner_says_in_its_exit_record_what_survived(left: object, found: object, machine: Host) -> None:
     member = running()
     experiments.kill(experiment_of(member).pk, actor="user:ada")
-    intake._exited(transitions.lock_member(member.pk), {"k": "exit", "code": 143, "left": left})
+    effects.exited(transitions.lock_member(member.pk), {"k": "exit", "code": 143, "left": left})
     member = again(member)
     assert member.state == MemberState.ENDED and held() == bool(found)
     assert member.remains == (found or [])

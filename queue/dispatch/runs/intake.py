@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -16,15 +15,13 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from accounts.refusals import Refusal
-from commands import services
-from dispatch.runs import batches, kinds, log_policies, settle
+from dispatch.runs import batches, effects, kinds, log_policies, settle
 from dispatch.runs.batches import Batch
 from dispatch.runs.log_policies import PolicyMatch
-from experiments.models import Experiment, Trial
-from experiments.transitions import lock as lock_experiment
+from experiments.models import Trial
 from hosts import observe
 from hosts.models import Host
-from jobs import leaving, rank_ends, transitions
+from jobs import leaving, transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, StopKind
 from logs import store as log_store
@@ -36,10 +33,6 @@ from trainmaster.quantities import size
 
 log = logging.getLogger(__name__)
 
-#: Record kinds that change the trial or its attempt; a batch without them takes no lock on the experiment.
-_STATEFUL = {"core", "state", "exit"}
-#: Records of the launch modules -> whether the rank ended by itself, not because it was told to.
-_RANK_ENDS = {"rank_failed": True, "rank_ended": False}
 #: A sign of life is written down at most so often; a runner's heartbeats come every few seconds anyway.
 _SIGN_EVERY = timedelta(seconds=5)
 
@@ -139,8 +132,8 @@ def _store_open(member_id: int, batch: Batch) -> Intake:
             return stored
     with transaction.atomic():
         # the order of locks is the same everywhere: experiment, allocation, then stream and log
-        stateful = found is not None or any(record.get("k") in _STATEFUL for record in records)
-        trial = _trial_of_metrics(member_id, records) if stateful and found is None else None
+        stateful = found is not None or any(effects.is_stateful(record) for record in records)
+        trial = effects.trial_of_metrics(member_id, records) if stateful and found is None else None
         member = settle.lock(member_id) if stateful and not trial else _read(member_id)
         _refuse_over(member.allocation)
         streams.advance(member.pk, batch.offset, batch.end)
@@ -202,11 +195,11 @@ def _take_in(
     """Everything in some records, of which `blocks` are the log; in the caller's transaction."""
     _store_lines(member, blocks, found)
     task_id, host = member.allocation.task_id, member.host
-    if samples := _of_kind(records, "samples"):
+    if samples := effects.of_kind(records, "samples"):
         sample_store.store(task_id, host.pk, host.name, samples)
-    if timings := _of_kind(records, "timings"):
+    if timings := effects.of_kind(records, "timings"):
         timing_store.store(task_id, host.name, timings)
-    _apply(member, records, trial)
+    effects.apply(member, records, trial)
 
 
 def _store_plain(member_id: int, offset: int, new_offset: int, blocks: Sequence[Block]) -> Intake | None:
@@ -265,157 +258,6 @@ def _store_lines(member: Member, blocks: Sequence[Block], found: PolicyMatch | N
     first, _ = log_store.append(member.allocation.task_id, member, member.host.name, blocks)
     if found:
         log_policies.write_down(member, found, blocks, first)
-
-
-def _of_kind(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    return [record for record in records if record.get("k") == kind]
-
-
-def _apply(member: Member, records: Sequence[dict[str, Any]], trial: Trial | None) -> None:
-    missing = sum(int(record.get("bytes") or 0) for record in _of_kind(records, "gap"))
-    if missing:
-        streams.count_missing(member.pk, missing)
-    stateful = [record for record in records if record.get("k") in _STATEFUL]
-    if not stateful:
-        return
-    if trial is None and any(record["k"] == "core" for record in stateful):
-        trial = _trial(member)
-    reporting = batches.Reporting(trial, member, stateful) if trial else None
-    for place, record in enumerate(stateful):
-        if reporting and reporting.is_done(place):
-            continue
-        if record["k"] == "core" and _rank_ended(member, record.get("d")):
-            continue
-        if record["k"] == "core" and reporting:
-            reporting.apply(place)
-        elif record["k"] == "core":
-            _reported_to_service(member, record.get("d"))
-        elif record["k"] == "state" and record.get("state") == "running":
-            transitions.member_running(member, at=_time_of(member, record))
-        elif record["k"] == "exit":
-            if trial:  # what it reported before may have changed its allocation
-                member.allocation = transitions.lock_allocation(member.allocation_id)
-            _exited(member, record)
-
-
-#: Written out, since metrics come with every other batch; what the rows lack is read when it is asked for.
-_EXPERIMENT = """
-SELECT experiment.id, experiment.state, experiment.best_trial_id, experiment.best_metric, experiment.unmanaged
-FROM experiments_experiment experiment WHERE experiment.id = (
-  SELECT trial.experiment_id FROM experiments_trial trial JOIN jobs_allocation allocation USING (task_id)
-  JOIN jobs_member member ON member.allocation_id = allocation.id WHERE member.id = %s)
-FOR NO KEY UPDATE OF experiment
-"""
-_EXPERIMENT_COLUMNS = (
-    "id",
-    "state",
-    "best_trial_id",
-    "best_metric",
-    "unmanaged",
-)  # in the order of the model, as `from_db` wants
-#: A statement of its own, which sees what others have stored under the experiment's lock before.
-_TRIAL = """
-SELECT trial.id, trial.experiment_id, trial.task_id, trial.run_id, trial.steps_completed,
-  trial.best_validation, trial.latest_validation, trial.summary_metrics, trial.searcher_metric
-FROM experiments_trial trial JOIN jobs_allocation allocation USING (task_id)
-JOIN jobs_member member ON member.allocation_id = allocation.id WHERE member.id = %s
-"""
-_TRIAL_COLUMNS = (
-    "id", "experiment_id", "task_id", "run_id", "steps_completed",
-    "best_validation", "latest_validation", "summary_metrics", "searcher_metric",
-)  # fmt: skip
-
-
-def _trial_of_metrics(member_id: int, records: Sequence[dict[str, Any]]) -> Trial | None:
-    """The trial of a batch whose only reports are metrics, its experiment locked; None for any other batch.
-
-    Its attempt cannot end meanwhile: only dispatch.runs.settle ends one, with the experiment locked. Nor has it ended
-    before: whether it is over is read after this lock. So no more is locked.
-    """
-    for record in records:
-        data = record.get("d")
-        if record.get("k") in _STATEFUL and not (isinstance(data, dict) and data.get("type") == "metrics"):
-            return None
-    with connection.cursor() as cursor:
-        cursor.execute(_EXPERIMENT, [member_id])
-        row = cursor.fetchone()
-        if row is None:
-            return None
-        experiment = Experiment.from_db(connection.alias, _EXPERIMENT_COLUMNS, row)
-        cursor.execute(_TRIAL, [member_id])
-        *plain, best, latest, summary, searcher_metric = cursor.fetchone()
-    documents = [value and json.loads(value) for value in (best, latest, summary)]
-    trial = Trial.from_db(connection.alias, _TRIAL_COLUMNS, [*plain, *documents, searcher_metric])
-    trial.experiment = experiment
-    return trial
-
-
-def _trial(member: Member) -> Trial | None:
-    """The trial that reports, its experiment locked; None for other kinds of work."""
-    trial = Trial.objects.select_related("task").filter(task_id=member.allocation.task_id).first()
-    if trial:
-        trial.experiment = lock_experiment(trial.experiment_id)
-    return trial
-
-
-def _rank_ended(member: Member, data: object) -> bool:
-    """Keep how a rank ended, of any kind of work. False: the report is another one, or none that can be read."""
-    kind = data.get("type") if isinstance(data, dict) else None
-    if not isinstance(data, dict) or kind not in _RANK_ENDS:
-        return False
-    try:
-        rank_ends.keep(member, data, failed=_RANK_ENDS[kind])
-    except (KeyError, TypeError, ValueError):
-        return False
-    return True
-
-
-def _reported_to_service(member: Member, data: object) -> None:
-    """A record of a task that people use; one that cannot be kept is named in the log and left behind."""
-    try:
-        with transaction.atomic():
-            services.reported(member.allocation.task_id, data)
-    except (OperationalError, InterfaceError):
-        raise
-    except Exception as error:  # whatever its program may have written
-        line = batches.left_out(ValueError(f"{type(error).__name__}: {error}"))
-        log_store.append(member.allocation.task_id, member, member.host.name, batches.blocks([line]))
-
-
-def _exited(member: Member, record: dict[str, Any]) -> None:
-    """The last record: everything before it is stored, so the end may be shown."""
-    streams.close(member.pk)
-    failure, kills = record.get("first_failure"), record.get("oom_kills")
-    port = record.get("port_in_use")
-    settle.member_exited(
-        member,
-        code=record.get("code"),
-        signal=record.get("signal"),
-        ended_at=_stamp(record),
-        first_failure=failure if isinstance(failure, dict) else None,
-        boot_id=str(record.get("boot_id") or ""),
-        oom_kills=kills if isinstance(kills, dict) else None,
-        port_in_use=port if isinstance(port, int) else None,
-        storage_fault=str(record.get("storage_fault") or ""),
-        image_fault=str(record.get("image_fault") or ""),
-        left=_left(record.get("left")),
-    )
-
-
-def _left(pids: object) -> list[dict[str, Any]] | None:
-    """The processes of the run that have survived SIGKILL; older runners do not say."""
-    return [{"pid": pid} for pid in pids if isinstance(pid, int)] or None if isinstance(pids, list) else None
-
-
-def _stamp(record: dict[str, Any]) -> float | None:
-    stamp = record.get("t")
-    return stamp if isinstance(stamp, int | float) else None
-
-
-def _time_of(member: Member, record: dict[str, Any]) -> datetime | None:
-    """When it was on its host, in the server's time; None where it does not say."""
-    stamp = _stamp(record)
-    return None if stamp is None else member.server_time(stamp)
 
 
 def signals(member_id: int, allocation_id: str, have: frozenset[str] = frozenset()) -> Intake:
