@@ -24,7 +24,7 @@ from logs import read
 from metrics import reported
 from tests.rig.web import running_web
 from tests.rig.world import make_host, make_user, members_of, submit_experiment, trial_of
-from webui import front
+from webui import request_bounds
 
 pytestmark = pytest.mark.django_db
 
@@ -138,7 +138,7 @@ def test_a_user_sends_so_many_large_requests_at_once(settings: Any, monkeypatch:
     async def login_of(scope: Any) -> str:
         return scope["path"].strip("/")  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(front, "_login_of", login_of)
+    monkeypatch.setattr(request_bounds, "_login_of", login_of)
     go_on = asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
@@ -147,7 +147,7 @@ def test_a_user_sends_so_many_large_requests_at_once(settings: Any, monkeypatch:
         await send({"type": "http.response.body", "body": b""})
 
     async def played() -> list[int]:
-        application = front.bounded(slow)
+        application = request_bounds.Bounded(slow)
 
         def begun(user: str, size: int) -> ApplicationCommunicator:
             headers = [(b"content-length", str(size).encode())]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from asgiref.testing import ApplicationCommunicator
 
-from webui import front
+from webui import request_bounds
 from webui.waiting import turns
 
 
@@ -21,7 +21,7 @@ def played(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Callable[..., Any]
     async def login_of(scope: Any) -> str:
         return str(scope["path"]).strip("/")
 
-    monkeypatch.setattr(front, "_login_of", login_of)
+    monkeypatch.setattr(request_bounds, "_login_of", login_of)
 
     def play(view: Callable[[Any], Awaitable[None]], steps: Callable[[Callable[[str], Any]], Any]) -> Any:
         async def application(scope: Any, receive: Any, send: Any) -> None:
@@ -31,7 +31,7 @@ def played(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Callable[..., Any]
             await send({"type": "http.response.body", "body": b""})
 
         async def playing() -> Any:
-            bounded = front.bounded(application)
+            bounded = request_bounds.Bounded(application)
 
             def begun(user: str) -> ApplicationCommunicator:
                 headers = [(b"authorization", f"Bearer {user}".encode())] if user else []
