@@ -15,6 +15,7 @@ from tests.rig.stack import local_host
 
 CLIENT = "determined==0.38.1"
 TRAINERS = ("transformers==5.23.0", "accelerate==1.15.0", "lightning==2.6.6")
+SERVICES = ("jupyterlab==4.6.6", "tensorboard==2.21.0", "setuptools<81")
 #: a command of the client, whose start alone takes seconds on a busy machine
 LIMIT_SECONDS = 300
 #: until what a command began is seen to be done
@@ -50,6 +51,17 @@ def trainers_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return venv / "bin/python"
 
 
+@pytest.fixture(scope="session")
+def services_python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A Python with SERVICES: of SERVICES_VENV where that is set, else installed for this session."""
+    given = os.environ.get("SERVICES_VENV")
+    venv = Path(given) if given else tmp_path_factory.mktemp("services")
+    if not given:
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        subprocess.run([str(venv / "bin/pip"), "install", "--quiet", *SERVICES], check=True)
+    return str(venv / "bin/python")
+
+
 class PublishedClient:
     """`det`, logged in as the admin, with settings of its own."""
 
@@ -62,19 +74,22 @@ class PublishedClient:
         assert ran.returncode == 0, f"det {' '.join(words)}:\n{ran.stdout}\n{ran.stderr}"
         return ran.stdout
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        environment = {
+    def environment(self) -> dict[str, str]:
+        """Without what the tests' own environment says of us and of Python."""
+        others = {
             name: value for name, value in os.environ.items() if not name.startswith(("DET_", "PYTHON"))
         }
-        environment |= {
+        return others | {
             "HOME": str(self.home),
             "DET_MASTER": self.server.url,
             "DET_USER": "admin",
             "DET_PASS": self.server.password,
             "NO_COLOR": "1",
         }
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(self.program), *words], env=environment, text=True, capture_output=True, timeout=LIMIT_SECONDS,
+            [str(self.program), *words], env=self.environment(), text=True, capture_output=True, timeout=LIMIT_SECONDS,
             check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 

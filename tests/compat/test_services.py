@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,19 +16,7 @@ from tests.rig.stack import Stack, local_host
 
 pytestmark = pytest.mark.compat
 
-PROGRAMS = ["jupyterlab==4.6.6", "tensorboard==2.21.0", "setuptools<81"]
 LIMIT_SECONDS = 120
-
-
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python that has both: of SERVICES_VENV where that is set, else installed for this module."""
-    given = os.environ.get("SERVICES_VENV")
-    venv = Path(given) if given else tmp_path_factory.mktemp("services")
-    if not given:
-        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-        subprocess.run([str(venv / "bin/pip"), "install", "--quiet", *PROGRAMS], check=True)
-    return str(venv / "bin/python")
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +45,8 @@ def started(stack: Stack, plural: str, python: str, **more: Any) -> tuple[str, h
     return made["serviceAddress"], httpx.Client(base_url=stack.server.url, headers=login, timeout=60)
 
 
-def test_a_kernel_of_a_notebook_computes(stack: Stack, python: str) -> None:
-    base, client = started(stack, "notebooks", python)
+def test_a_kernel_of_a_notebook_computes(stack: Stack, services_python: str) -> None:
+    base, client = started(stack, "notebooks", services_python)
     with client:
         assert "JupyterLab" in client.get(f"{base}lab").text
         token = client.cookies["_xsrf"]
@@ -87,7 +71,7 @@ def test_a_kernel_of_a_notebook_computes(stack: Stack, python: str) -> None:
                 said += str(frame["content"].get("text", ""))
 
 
-def test_a_tensorboard_shows_what_a_trial_has_reported(stack: Stack, python: str) -> None:
+def test_a_tensorboard_shows_what_a_trial_has_reported(stack: Stack, services_python: str) -> None:
     code = (
         "from trainmaster import core\n"
         "with core.init() as context:\n"
@@ -100,7 +84,7 @@ def test_a_tensorboard_shows_what_a_trial_has_reported(stack: Stack, python: str
     experiment_id = stack.submit({"train.py": code}, json.dumps(config))
     assert stack.wait_end(experiment_id, LIMIT_SECONDS) == "STATE_COMPLETED"
     trial_id = stack.trial(experiment_id)["id"]
-    base, client = started(stack, "tensorboards", python, experimentIds=[experiment_id])
+    base, client = started(stack, "tensorboards", services_python, experimentIds=[experiment_id])
     with client:
         query = {"tag": "loss", "run": f"trial-{trial_id}/training"}
 

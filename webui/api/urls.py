@@ -11,6 +11,7 @@ from django.views.decorators.csrf import csrf_exempt
 from experiments.actions import ACTIONS
 from hosts import registry
 from webui.api import (
+    absent,
     agents,
     async_routes,
     auth,
@@ -73,7 +74,8 @@ def _at(route: str, view: type[ApiView], **options: Any) -> URLPattern:
 
 @csrf_exempt
 def nothing(request: HttpRequest) -> JsonResponse:
-    return json_error(404, f"There is nothing at {request.path}; see /api/v1/docs for all paths.")
+    said = absent.sentence(request.path)
+    return json_error(404, said or f"There is nothing at {request.path}; see /api/v1/docs for all paths.")
 
 
 @csrf_exempt

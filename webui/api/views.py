@@ -8,8 +8,8 @@ from http import HTTPMethod
 from typing import IO, Any, ClassVar
 
 from django.conf import settings
-from django.http import HttpResponseBase
-from rest_framework import serializers
+from django.http import HttpRequest, HttpResponseBase
+from rest_framework import exceptions, serializers
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
@@ -18,7 +18,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from trainmaster import bounded_json, quantities
-from webui.api import answers
+from webui.api import absent, answers
 from webui.api.errors import BadRequest, TooLarge
 from webui.api.openapi import DialectSchema
 
@@ -84,6 +84,9 @@ class ApiView(APIView):
     #: methods that no access token of a lesser scope than full may use
     full_scope_methods: ClassVar[frozenset[str]] = frozenset()
     run_methods: ClassVar[frozenset[str]] = frozenset()
+
+    def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Response:
+        raise exceptions.MethodNotAllowed(str(request.method), detail=absent.sentence(request.path))
 
     def body(self, request: Request) -> Json:
         """The checked body. Fields that were not sent are absent."""

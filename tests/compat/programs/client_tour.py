@@ -1,8 +1,12 @@
 """Uses determined.experimental.client as scripts do, and prints what it has seen: the same under every client.
 
+The line before says which public functions and methods of that module nothing here has called.
+
 argv: the server's URL, a folder for files, a word that is nobody else's. The admin's password comes by stdin.
 """
 
+import functools
+import inspect
 import json
 import pathlib
 import sys
@@ -51,6 +55,24 @@ CONFIG = {
     "max_restarts": 0,
 }
 seen = {}
+uncalled = set()
+
+
+def watch(place, prefix=""):
+    """From now on its public functions say when they are called."""
+    for name, function in inspect.getmembers(place, inspect.isfunction):
+        if not name.startswith("_"):
+            uncalled.add(prefix + name)
+            setattr(place, name, noted(prefix + name, function))
+
+
+def noted(name, function):
+    @functools.wraps(function)
+    def call(*args, **options):
+        uncalled.discard(name)
+        return function(*args, **options)
+
+    return call
 
 
 def raised(kind, call, *args, **options):
@@ -263,6 +285,7 @@ def steering():
     made.move_to_project(f"{TAG} lab", "vision")
     project = client.get_workspace(f"{TAG} lab").get_project("vision")
     assert [each.id for each in project.list_experiments()] == [made.id] and made.project_id == project.id
+    made.delete_tensorboard_files()
     made.delete()
     until(lambda: project.list_experiments() == [])
     assert raised(errors.NotFoundException, client.get_experiment, made.id)
@@ -283,6 +306,42 @@ def refusals():
         seen["refusal"] = [error.status_code, "resources.slots_per_trial" in str(error)]
 
 
+def older_names(made, trial):
+    """What few scripts use, and what was deprecated when the client was last published."""
+    lab = client.get_workspace(f"{TAG} lab")
+    lab.reload()
+    project = lab.create_project("sight")
+    project.set_name("hearing")
+    project.set_key(f"K{TAG}".upper()[:5])
+    project.reload()
+    seen["renamed"] = project.name
+    trial.reload()
+    assert len(made.get_trials()) == 2 and len(trial.get_checkpoints()) == 3
+    assert [each.steps_completed for each in trial.stream_metrics("inference")] == [1, 2, 3]
+    kinds = (
+        client.stream_trials_training_metrics([trial.id]),
+        client.stream_trials_validation_metrics([trial.id]),
+    )
+    seen["by kind"] = [[each.total_batches for each in kind] for kind in kinds]
+    other = next(each for each in made.list_trials() if each.id != trial.id)
+    checkpoint = other.select_checkpoint(latest=True)
+    assert list(checkpoint.get_metrics("training")) == [], "nobody has used it"
+    checkpoint.remove_files(["inner/*"])
+    until(lambda: checkpoint.reload() or checkpoint.state.name == "PARTIALLY_DELETED")
+    seen["left"] = sorted(checkpoint.resources)
+
+
+def registry():
+    """There is none; each function says so."""
+    return [raised(Exception, call, *words) for call, *words in (
+        (client.create_model, "a"), (client.get_model, "a"), (client.get_model_by_id, 1),
+        (client.get_models,), (client.list_models,), (client.get_model_labels,),
+    )]  # fmt: skip
+
+
+watch(client)
+for noun in ("Checkpoint", "Experiment", "Project", "Trial", "User", "Workspace"):
+    watch(getattr(client, noun), f"{noun}.")
 client.login(master=URL, user="admin", password=PASSWORD)
 users()
 places()
@@ -291,6 +350,11 @@ made = experiment()
 trial = trials(made)
 logs(trial)
 checkpoints(made, trial)
+older_names(made, trial)
+assert all(registry())
 steering()
+client.delete_workspace(f"{TAG} lab two")
+client.logout()
 print(made.id)
+print(json.dumps(sorted(uncalled)))
 print(json.dumps(seen, sort_keys=True))

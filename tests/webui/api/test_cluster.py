@@ -125,6 +125,23 @@ def test_an_unknown_address_is_a_404_in_json(cast: Cast) -> None:
     assert "/api/v1/docs" in sentence
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "instead"),
+    [
+        ("GET", "/api/v1/models/resnet/versions", 404, "metadata"),
+        ("POST", "/api/v1/generic-tasks", 404, "trainmaster command run"),
+        ("GET", "/api/v1/roles/workspace/1", 404, "trainmaster user edit"),
+        ("PATCH", "/api/v1/master/config", 405, "TRAINMASTER_LOG_LEVEL"),
+        ("PUT", "/api/v1/me", 405, 'Method "PUT" not allowed'),
+    ],
+)
+def test_what_the_dialect_has_and_this_server_does_not_says_what_to_use(
+    cast: Cast, method: str, path: str, status: int, instead: str
+) -> None:
+    answer = cast.admin.client.generic(method, path, headers=cast.admin.headers)
+    assert (answer.status_code, instead in answer.json()["message"]) == (status, True), answer.content
+
+
 def test_the_openapi_document_lists_every_resource(cast: Cast) -> None:
     document = cast.vic.get("openapi")
     paths = document["paths"]
