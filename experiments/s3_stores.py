@@ -182,8 +182,16 @@ class S3Store:
         self._call("complete_multipart_upload", Key=key, UploadId=upload, MultipartUpload={"Parts": listed})
 
     def _open_uploads(self, path: str = "") -> list[tuple[str, str]]:
-        answer = self._call("list_multipart_uploads", Prefix=self._base + path)
-        uploads = sorted(answer.get("Uploads") or [], key=lambda each: each["Initiated"])
+        """Key and id of uploads in parts under way, oldest first."""
+        found: list[dict[str, Any]] = []
+        markers: dict[str, Any] = {}
+        while True:
+            answer = self._call("list_multipart_uploads", Prefix=self._base + path, **markers)
+            found += answer.get("Uploads") or []
+            if not answer.get("IsTruncated"):
+                break
+            markers = {"KeyMarker": answer["NextKeyMarker"], "UploadIdMarker": answer["NextUploadIdMarker"]}
+        uploads = sorted(found, key=lambda each: each["Initiated"])
         return [(str(each["Key"]), str(each["UploadId"])) for each in uploads]
 
     def _objects(self) -> Iterator[tuple[str, int]]:

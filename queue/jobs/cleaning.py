@@ -67,7 +67,7 @@ def again(host_id: uuid.UUID, run_keys: set[tuple[str, int]]) -> int:
 
 def _locked(**which: Any) -> QuerySet[Member]:
     rows = Member.objects.select_for_update(of=("self",), no_key=True)
-    return rows.filter(**which).select_related("host", "allocation__task")
+    return rows.filter(**which).select_related("host", "allocation__task").order_by("pk")
 
 
 @transaction.atomic

@@ -30,12 +30,20 @@ def _per_device(value: Any) -> Any:
     return _devices_named(value) if isinstance(value, dict) else value
 
 
+def pairs(variables: dict[str, Any]) -> list[str] | None:
+    """A map of names to values as NAME=VALUE; None if a value is not a text, a number or a truth value."""
+    if not all(isinstance(inner, (str, int, float)) for inner in variables.values()):
+        return None
+    return [f"{name}={_text(inner)}" for name, inner in variables.items()]
+
+
 def _as_list(value: Any) -> Any:
-    if isinstance(value, dict):
-        if not all(isinstance(inner, (str, int, float)) for inner in value.values()):
-            raise refuse("a list of NAME=VALUE, or a map of names to values")
-        return [f"{name}={_text(inner)}" for name, inner in value.items()]
-    return value
+    if not isinstance(value, dict):
+        return value
+    listed = pairs(value)
+    if listed is None:
+        raise refuse("a list of NAME=VALUE, or a map of names to values")
+    return listed
 
 
 def _script(value: str) -> str:

@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from submissions.config.environment import DEVICES
+from submissions.config.environment import DEVICES, pairs
 from submissions.config.problems import ConfigError, Problem, at, shown
 from submissions.config.section import Section
 
@@ -145,7 +145,8 @@ def _variables(template: Any, config: Any) -> Any:
         return [*template, *config]
     first, second = _per_device(template), _per_device(config)
     if first is None or second is None:
-        return copy.deepcopy(config)  # validation will say what is wrong with it
+        wrong = config if second is None else template  # validation will say how
+        return copy.deepcopy(wrong)
     return {device: first[device] + second[device] for device in DEVICES}
 
 
@@ -156,13 +157,12 @@ def _per_device(value: Any) -> dict[str, list[Any]] | None:
     if not isinstance(value, dict):
         return None
     found = {device: value.get(device, value.get("gpu") if device == "cuda" else None) for device in DEVICES}
-    known = all(isinstance(inner, (list, dict, type(None))) for inner in found.values())
-    if set(value) - {*DEVICES, "gpu"} or not known:
-        return None
-    return {device: _entries(inner) for device, inner in found.items()}
+    listed = {device: _entries(inner) for device, inner in found.items()}
+    known = {device: each for device, each in listed.items() if each is not None}
+    return None if set(value) - {*DEVICES, "gpu"} or len(known) < len(listed) else known
 
 
-def _entries(value: Any) -> list[Any]:
+def _entries(value: Any) -> list[Any] | None:
     if isinstance(value, dict):
-        return [f"{name}={inner}" for name, inner in value.items()]
-    return list(value or [])
+        return pairs(value)
+    return list(value or []) if isinstance(value, (list, type(None))) else None

@@ -109,6 +109,12 @@ def test_variables_are_joined_template_first_whatever_their_form() -> None:
 
     assert joined(["A=1"], ["A=2"]) == ["A=1", "A=2"]
     assert joined(["A=1"], {"gpu": ["B=2"]}) == {"cpu": ["A=1"], "cuda": ["A=1", "B=2"], "rocm": ["A=1"]}
+    typed = joined({"cuda": {"DEBUG": True, "N": 2}}, ["A=1"])
+    assert typed == {"cpu": ["A=1"], "cuda": ["DEBUG=true", "N=2", "A=1"], "rocm": ["A=1"]}, (
+        "as without a template"
+    )
+    wrong = {"cuda": {"X": None}}
+    assert joined(["A=1"], wrong) == wrong == joined(wrong, ["A=1"]), "left for validation to refuse"
 
 
 def test_kinds_that_cannot_be_joined_are_a_named_problem() -> None:
