@@ -118,12 +118,13 @@ def operations(world: World) -> Iterator[tuple[str, str, Any]]:
 def answered(api: Api, name: str, address: str, body: Any) -> int:
     method = name.partition(" ")[0]
     data = b"" if body is None else json.dumps(body).encode()
+    reads = method in READS
     with transaction.atomic():
-        before, event = access.written(), access.newest_event()
+        before, event = (0, 0) if reads else (access.written(), access.newest_event())
         answer: HttpResponseBase = api.client.generic(
             method, address, data, content_type="application/json", headers=api.headers
         )
-        changes = method not in READS and answer.status_code < 300 and access.written() > before
+        changes = not reads and answer.status_code < 300 and access.written() > before
         is_told = not changes or name in UNTOLD or access.told_since(event)
         answer.close()
         transaction.set_rollback(True)
