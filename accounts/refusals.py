@@ -14,6 +14,7 @@ class Code(StrEnum):
     """What kind of refusal it is, for callers that act on it: nobody reads meaning out of a sentence."""
 
     INVALID = "invalid"  # what was sent is wrong
+    UNKNOWN_PERSON = "unknown_person"  # name and password do not belong together
     FORBIDDEN = "forbidden"  # others may do it
     NOT_FOUND = "not_found"  # what it is about does not exist
     TAKEN = "taken"  # another one has the name

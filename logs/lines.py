@@ -69,6 +69,11 @@ class LogLine(NamedTuple):
     cut: bool = False
 
 
+def streams_in(kinds: int) -> frozenset[str]:
+    """The letters of the streams whose bits a chunk's `kinds` has."""
+    return frozenset(letter for letter, bit in _BIT_OF_STREAM.items() if kinds & bit)
+
+
 def mask_of_streams(letters: Iterable[str]) -> int:
     """The bits of these streams in a chunk's `kinds`."""
     return reduce(or_, (_BIT_OF_STREAM.get(letter, 0) for letter in letters), 0)

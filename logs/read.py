@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from django.contrib.postgres.aggregates import BitOr
+
 from jobs.models import Member
 from logs.chunks import unpack
 from logs.contents import Contents, Piece
 from logs.filters import Clock
 from logs.filters import Filters as Filters
-from logs.lines import LogLine
+from logs.lines import LogLine, streams_in
 from logs.models import Chunk, TaskLog
 from logs.scan import Patience, chunks_before, chunks_behind
 
@@ -54,6 +56,12 @@ def last_number(task_id: str) -> int:
     """The number of the newest line, 0 when there is none."""
     following = TaskLog.objects.filter(pk=task_id).values_list("next_line", flat=True).first()
     return following - 1 if following else 0
+
+
+def streams(task_id: str) -> frozenset[str]:
+    """The letters of the streams that have lines in the log."""
+    kinds = Chunk.objects.filter(task_id=task_id).order_by().aggregate(all=BitOr("kinds"))["all"]
+    return streams_in(kinds or 0)
 
 
 def number_at(task_id: str, time: float) -> int:

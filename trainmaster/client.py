@@ -174,7 +174,7 @@ class Client:
         return dict(self.get("/info"))
 
     def login(self, username: str, hashed_password: str) -> str:
-        """A token. Raises Answered with status 403 when name and password do not belong together."""
+        """A token. Raises Answered with status 401 when name and password do not belong together."""
         body = {"username": username, "password": hashed_password, "isHashed": True}
         return str(self.post("/api/v1/auth/login", body)["token"])
 

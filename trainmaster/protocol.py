@@ -39,7 +39,7 @@ EXIT_NOT_EXECUTABLE = 126  # it exists and cannot be executed
 Json = Any
 Environment = Dict[str, str]
 
-_OPTIONAL = {"unix_user", "user", "python", "activate", "hooks", "trial", "container", "remarks"}
+_OPTIONAL = {"unix_user", "unix_ids", "user", "python", "activate", "hooks", "trial", "container", "remarks"}
 _RUN_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -180,13 +180,22 @@ class _Spec(TypedDict):
     limits: Limits
 
 
+class UnixIds(TypedDict):
+    """The numbers that an account must have on the host; None: any."""
+
+    uid: Optional[int]
+    gid: Optional[int]
+
+
 class Spec(_Spec, total=False):
     """spec.json: what one member of one allocation has to run. `trial` is None for other kinds of task.
 
-    `unix_user` is the account on the host, `user` the name of whoever submitted the job. `container` is None for a
-    run that uses the host directly. `remarks` are sentences with which its log is to begin, as warnings.
+    `unix_user` is the account on the host, `user` the name of whoever submitted the job. Nothing starts on a host
+    where the account has other numbers than `unix_ids`. `container` is None for a run that uses the host directly.
+    `remarks` are sentences with which its log is to begin, as warnings.
     """
 
+    unix_ids: Optional[UnixIds]
     container: Optional[Container]
     remarks: Optional[List[str]]
 

@@ -6,6 +6,7 @@ from accounts.refusals import Code
 
 STATUS = {
     Code.INVALID: HTTPStatus.BAD_REQUEST,
+    Code.UNKNOWN_PERSON: HTTPStatus.UNAUTHORIZED,
     Code.FORBIDDEN: HTTPStatus.FORBIDDEN,
     Code.NOT_FOUND: HTTPStatus.NOT_FOUND,
     Code.TAKEN: HTTPStatus.CONFLICT,

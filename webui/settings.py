@@ -253,7 +253,10 @@ SPECTACULAR_SETTINGS = {
     "DESCRIPTION": "Determined's REST API, with Trainmaster's additions.",
     "SERVE_INCLUDE_SCHEMA": False,
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,  # the words of the dialect, which say it themselves
-    "PATH_CONVERTER_OVERRIDES": {"int": {"type": "integer", "minimum": 0}},  # no other number finds a view
+    "PATH_CONVERTER_OVERRIDES": {  # no other number finds a view
+        "int": {"type": "integer", "minimum": 0},
+        "project": {"type": "integer", "minimum": -1},
+    },
     "ENUM_NAME_OVERRIDES": {  # of fields that have one name and mean different things
         "TokenScopeEnum": "accounts.models.Scope.choices",
         "WebhookScopeEnum": "webui.api.webhooks.SCOPES",

@@ -6,7 +6,6 @@ which it has not, is ours.
 
 from __future__ import annotations
 
-import re
 import secrets
 from typing import Any
 from urllib.parse import urlencode
@@ -20,11 +19,11 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, URLResolver, include, path
 
+from accounts import names
 from accounts.models import User
 from events.models import Event
 from events.record import record
 
-NAME_CHARACTERS = 150
 FAILED, INACTIVE = "failed", "inactive"
 
 
@@ -85,8 +84,9 @@ class Adapter(DefaultSocialAccountAdapter):
         claims = sociallogin.account.extra_data.get("userinfo") or sociallogin.account.extra_data
         verified = _verified(sociallogin)
         wanted = str(claims.get("preferred_username") or (verified or ["user"])[0].partition("@")[0])
-        user.username = _free(wanted)
-        user.display_name = str(claims.get("name") or "")[:NAME_CHARACTERS]
+        user.username = names.free_name(wanted)
+        called = str(claims.get("name") or "")[: names.NAME_CHARACTERS]
+        user.display_name = "" if names.is_anothers(user, called) else called
         user.email = "" if not verified or _with_address(verified).exists() else verified[0]
         user.role = settings.OIDC_ROLE
         return user
@@ -113,12 +113,6 @@ def _with_address(addresses: list[str]) -> QuerySet[User]:
     for address in addresses:
         same |= Q(email__iexact=address)
     return User.objects.filter(same)
-
-
-def _free(wanted: str) -> str:
-    name = re.sub(r"[^\w.@+-]", "-", wanted)[:140] or "user"
-    taken = set(User.objects.filter(username__startswith=name).values_list("username", flat=True))
-    return next(each for each in (name, *(f"{name}-{n}" for n in range(2, 10_000))) if each not in taken)
 
 
 def _record(user: User, reason: str) -> None:

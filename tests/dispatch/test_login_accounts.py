@@ -140,7 +140,7 @@ def test_a_run_is_not_launched_where_the_rules_have_changed_since_it_was_placed(
 def test_what_was_launched_under_an_account_is_cleaned_up_and_removed_under_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    bob = User.objects.create(username="bob", unix_user="bob")
+    bob = User.objects.create(username="bob", unix_user="bob", unix_uid=1001)
     host("gpu1", ROOT)
     experiment = submit_experiment(owner=bob)
     assert state_of(experiment)[0] == "RUNNING"
@@ -154,6 +154,7 @@ def test_what_was_launched_under_an_account_is_cleaned_up_and_removed_under_it(
     monkeypatch.setattr(remote, "verb", verb)
     launch.launch(member.pk)
     assert asked[-1][0] == "launch" and asked[-1][1]["spec"]["unix_user"] == "bob"
+    assert asked[-1][1]["spec"]["unix_ids"] == {"uid": 1001, "gid": None}
     User.objects.filter(pk=bob.pk).update(unix_user="")
     reconcile.host(member.host_id)
     assert asked[-1][1]["accounts"] == {member.run_key: "bob"}

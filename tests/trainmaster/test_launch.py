@@ -341,6 +341,16 @@ def test_a_job_runs_as_its_account_and_others_cannot_read_it(
 
 
 @needs_root
+def test_nothing_starts_under_an_account_with_other_numbers_than_its_user_is_linked_with(
+    host: TestHost,
+) -> None:
+    for ids, what in (({"uid": 4242, "gid": None}, "UID"), ({"uid": None, "gid": 4242}, "GID")):
+        answer = host.launch_spec(host.spec(COUNT_STARTS, unix_user=OTHER, unix_ids=ids), b"")
+        assert answer["error"] == "no_account"
+        assert f"here, and the user is linked with {what} 4242." in answer["message"]
+
+
+@needs_root
 @pytest.mark.parametrize("marker", [MARKER, KEEPER_MARKER])
 def test_nothing_of_another_account_passes_for_the_run(host: TestHost, marker: str) -> None:
     spec = host.spec(COUNT_STARTS, unix_user=OTHER)

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SENTENCE = "Host gpu1 is out of order; choose another one."
 STATUSES = {
     Code.INVALID: 400,
+    Code.UNKNOWN_PERSON: 401,
     Code.FORBIDDEN: 403,
     Code.NOT_FOUND: 404,
     Code.TAKEN: 409,

@@ -231,7 +231,7 @@ def _set_active(client: Client, args: argparse.Namespace) -> None:
 def _link(client: Client, args: argparse.Namespace) -> None:
     group = given(
         agentUser=args.agent_user,
-        agentGroup=args.agent_group or args.agent_user,
+        agentGroup=args.agent_group,
         agentUid=args.agent_uid,
         agentGid=args.agent_gid,
     )

@@ -90,9 +90,13 @@ class Session:
         body = {"username": user, "password": credentials.salted_hash(password), "isHashed": True}
         try:
             self.token = str(self.post("/api/v1/auth/login", body)["token"])
-        except (errors.ForbiddenException, errors.UnauthenticatedException) as error:
+        except errors.UnauthenticatedException:
             raise errors.InvalidCredentialsException(
-                f"{self.master} refused the login of {user}: {error}. Check the name and the password."
+                f"{self.master} refused the login of {user}: invalid credentials. Check the name and the password."
+            ) from None
+        except errors.ForbiddenException as error:
+            raise errors.InvalidCredentialsException(
+                f"{self.master} refused the login of {user}: {error}"
             ) from None
         self.username = user
 
@@ -274,7 +278,9 @@ def _told() -> Iterator[None]:
 
 def _refusal(status: int, sentence: str, said: Any) -> errors.BadRequestException:
     if status == 401:
-        return errors.UnauthenticatedException(f"{sentence} Log in with `trainmaster user login NAME`.")
+        return errors.UnauthenticatedException(
+            f"{sentence.rstrip('.')}. Log in with `trainmaster user login NAME`."
+        )
     if status == 403:
         return errors.ForbiddenException(sentence)
     kind = errors.NotFoundException if status == 404 else errors.APIException

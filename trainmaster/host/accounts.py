@@ -18,6 +18,7 @@ from typing import IO, Any, Callable, Dict, Iterable, List, Optional
 from trainmaster import bounded_json
 from trainmaster.host.errors import VerbError
 from trainmaster.paths import Workdir
+from trainmaster.protocol import UnixIds
 from trainmaster.runner import warm
 
 HOST_PROGRAM = Path(__file__).resolve().parent
@@ -39,6 +40,19 @@ def account(name: str) -> pwd.struct_passwd:
             "no_account", f"The account {name!r} is root here. Link the user to an ordinary account."
         )
     return entry
+
+
+def check_ids(entry: pwd.struct_passwd, wanted: Optional[UnixIds]) -> None:
+    """VerbError `no_account` when the account has another UID or primary GID here than its user is linked with."""
+    if wanted is None:
+        return
+    for what, found, linked in (("UID", entry.pw_uid, wanted["uid"]), ("GID", entry.pw_gid, wanted["gid"])):
+        if linked is not None and found != linked:
+            raise VerbError(
+                "no_account",
+                f"The account {entry.pw_name!r} has {what} {found} here, and the user is linked with {what} {linked}. "
+                "Link the user with the number that the account has on the hosts, or without a number.",
+            )
 
 
 def uid_of(name: str) -> Optional[int]:

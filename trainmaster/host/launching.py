@@ -9,7 +9,7 @@ import stat
 from typing import IO, Any, Dict, Iterator, Optional, cast
 
 from trainmaster.host import launch_lock
-from trainmaster.host.accounts import account, by_sudo, is_other, under
+from trainmaster.host.accounts import account, by_sudo, check_ids, is_other, under
 from trainmaster.host.errors import VerbError
 from trainmaster.host.unpack import Limited, unpack
 from trainmaster.jsonfile import write_json
@@ -63,6 +63,8 @@ def _launch_locked(
         return {"boot_id": boot_id(), **_state_of(paths, user), "run_key": key, "state": "already"}
     if not paths.root.exists():
         _refuse_revoked(paths)
+        if user is not None:
+            check_ids(account(user), spec["unix_ids"])
         code.moved = lambda: launch_lock.goes_on(lock)
         shutil.rmtree(unfinished.root, ignore_errors=True)  # of a launch that was killed
         unfinished.root.mkdir(mode=0o700)

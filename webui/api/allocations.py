@@ -95,9 +95,7 @@ async def poll(
 async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -> PreemptionAnswer:
     """Whether the run should save a checkpoint and exit; answers as soon as it should. `timeoutSeconds`: up to 600."""
     await reading(own_allocation, who, allocation_id, changes=False)
-    # the published client writes it in its own way, and would else ask without a pause
-    names = ("timeoutSeconds", "timeout_seconds")
-    asked = next(filter(None, (number(request.GET, name, -inf, inf) for name in names)), 0.0)
+    asked = number(request.GET, "timeoutSeconds", -inf, inf) or 0.0
     seconds = min(max(asked, 0.0), LONGEST_POLL_SECONDS)
     found = await poll(f"allocation:{allocation_id}", seconds, _must_leave, allocation_id)
     return PreemptionAnswer(preempt=found is not None)

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from accounts.logins import log_in, note
 from accounts.models import LoginToken, User, token_hash
 from accounts.passwords import PASSWORD_CHARACTERS
+from accounts.refusals import Code, Refusal
 from webui import client_address
 from webui.api.answers import Answer
 from webui.api.authentication import bearer_tokens
@@ -35,7 +36,7 @@ class LoginAnswer(Answer):
 
 
 class Login(ApiView):
-    """Get a token for a user name and password. 403 means that they do not match."""
+    """Get a token for a user name and password. 401: they do not match; 403: too many wrong ones, or deactivated."""
 
     authentication_classes = []
     open_to_all = True
@@ -45,7 +46,7 @@ class Login(ApiView):
         body, address = self.body(request), client_address.of(request)
         user = log_in(body["username"], body["password"], address=address, is_hashed=body["isHashed"])
         if user is None:
-            raise Forbidden("invalid credentials")
+            raise Refusal("invalid credentials", Code.UNKNOWN_PERSON)
         if not user.is_active:
             raise Forbidden(f"user {user.username} is deactivated; an admin can activate it again")
         with transaction.atomic():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import uuid
+import zlib
 from typing import Annotated
 
 from django.db.models import Q, QuerySet
@@ -61,6 +63,7 @@ class CheckpointRecord(Answer):
     size_bytes: Number64
     metadata: Json
     storage: Annotated[str, Field(description="storage type, such as server or s3")]
+    storage_id: Annotated[int, Field(description="the same for all checkpoints in one storage")]
     host: Maybe[Annotated[str, Field(description="where it was saved")]] = None
     deletion_waits_for: Maybe[
         Annotated[str, Field(description="why its files have not been removed yet")]
@@ -124,6 +127,12 @@ def _by_metric(rows: QuerySet[Checkpoint], metric: str, downwards: bool) -> list
     return sorted(found, key=place)
 
 
+def storage_id(storage: Json) -> int:
+    """The number of a storage, which is made of its settings: the server keeps no list of storages."""
+    place = {name: value for name, value in storage.items() if not name.startswith("save_")}
+    return zlib.crc32(json.dumps(place or {"type": "server"}, sort_keys=True).encode()) & 0x7FFFFFFF
+
+
 def encode_checkpoint(checkpoint: Checkpoint) -> CheckpointRecord:
     """With `sizeBytes`, `host` and `deletionWaitsFor` of ours beside the dialect's fields."""
     return _encoded(checkpoint, checkpoints.hosts_of([checkpoint]).get(checkpoint.run_key))
@@ -140,6 +149,7 @@ def _encoded(checkpoint: Checkpoint, host: str | None) -> CheckpointRecord:
         size_bytes=str(checkpoint.size_bytes),
         metadata={"steps_completed": checkpoint.steps_completed, **checkpoint.metadata},
         storage=str(checkpoint.storage.get("type", "server")),
+        storage_id=storage_id(checkpoint.storage),
         host=host,
         deletion_waits_for=checkpoint.deletion_waits_for or None,
         training=_training(checkpoint),

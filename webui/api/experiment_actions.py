@@ -150,13 +150,13 @@ class BulkDelete(BulkAction):
 
 
 def _meant(body: Json, project_id: int) -> list[int]:
-    """The ids, or what the filters find in the project (0: everywhere)."""
+    """The ids, or what the filters find in the project (0 and -1: everywhere)."""
     if ids := body.get("experimentIds"):
         return list(dict.fromkeys(ids))
     if not body.get("filters"):
         return []
     rows = filters_of(body["filters"]).of(with_numbers())
-    if project_id:
+    if project_id > 0:
         rows = rows.filter(project_id=project_id)
     return list(rows.order_by("pk").values_list("pk", flat=True))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,7 @@ from logs import rank_status
 from logs.filters import Filters
 from logs.levels import Level, parse
 from logs.lines import SERVER, STDERR, STDOUT, STREAM_NAMES
-from logs.rank_expression import Expression
+from logs.rank_expression import RANK_MAX, Expression
 from logs.rank_expression import parse as parse_ranks
 from webui.api.errors import BadRequest
 from webui.query import flag, time, whole
@@ -37,6 +38,7 @@ FILTERS = frozenset(
 )
 STREAMED = FILTERS | {"limit", "follow", "orderBy", "after"}
 _NAME_CHARACTERS_MAX = 256
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
 
 
 @dataclass(frozen=True)
@@ -161,10 +163,16 @@ def _streams(query: QueryDict) -> frozenset[str] | None:
 
 
 def _ranks(query: QueryDict) -> tuple[Expression, ...]:
-    """What each `rankIds` chooses; they add to one another. -1 stands for lines without a rank."""
+    """What each `rankIds` chooses; they add to one another. -1 stands for lines without a rank, -2 for no rank."""
     try:
-        return tuple(
-            parse_ranks("none" if text.strip() == "-1" else text) for text in query.getlist("rankIds")
-        )
+        return tuple(parse_ranks(_expression(text.strip())) for text in query.getlist("rankIds"))
     except Refusal as error:
         raise BadRequest(f"rankIds: {error} -1 means lines without a rank.") from error
+
+
+def _expression(text: str) -> str:
+    """The rank expression for a value. A whole number that is no rank chooses nothing."""
+    if text == "-1":
+        return "none"
+    is_a_rank = not _WHOLE.fullmatch(text) or 0 <= int(text) <= RANK_MAX
+    return text if is_a_rank else "none,!none"

@@ -102,8 +102,8 @@ class Encoder:
             "level": Level[level].determined,
             "message": flat(line, text, at),
             "log": text,
-            "source": SERVER_SOURCE if line.stream == SERVER else TASK_SOURCE,
-            "stdtype": "stderr" if line.stream == STDERR else "stdout",
+            "source": _source(line.stream),
+            "stdtype": _stdtype(line.stream),
         }
         if line.cut:  # ours: the next record of this rank and stream continues the same line
             record["continues"] = True
@@ -115,6 +115,14 @@ class Encoder:
         if run is not None:
             record["allocationId"], record["containerId"] = run
         return record
+
+
+def _source(stream: str) -> str:
+    return SERVER_SOURCE if stream == SERVER else TASK_SOURCE
+
+
+def _stdtype(stream: str) -> str:
+    return "stderr" if stream == STDERR else "stdout"
 
 
 def flat(line: LogLine, text: str, at: str) -> str:
@@ -134,14 +142,15 @@ def _timestamp(seconds: float) -> str:
 
 def fields(task_id: str, *, with_allocations: bool) -> LogFields:
     """What a filter may choose from by now: hosts, runs, ranks (-1: none), sources, streams."""
+    streams = read.streams(task_id)
     seen = list(RankSeen.objects.filter(task_id=task_id).values_list("rank", "host"))
     members = Member.objects.filter(allocation__task_id=task_id).order_by("pk")
     return LogFields(
         agent_ids=sorted({host for _, host in seen}),
         container_ids=[member.run_key for member in members],
         rank_ids=sorted({rank for rank, _ in seen}),
-        sources=[SERVER_SOURCE, TASK_SOURCE],
-        stdtypes=["stderr", "stdout"],
+        sources=sorted({_source(stream) for stream in streams}),
+        stdtypes=sorted({_stdtype(stream) for stream in streams}),
         allocation_ids=list(dict.fromkeys(member.allocation_id for member in members))
         if with_allocations
         else None,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest, JsonResponse
-from django.urls import URLPattern, path, re_path
+from django.urls import URLPattern, path, re_path, register_converter
+from django.urls.converters import IntConverter
 from django.views.decorators.csrf import csrf_exempt
 
 from experiments.actions import ACTIONS
@@ -62,10 +63,19 @@ from webui.api import (
 from webui.api.errors import json_error
 from webui.api.views import ApiView
 
+
+class ProjectConverter(IntConverter):
+    """The number of a project, or -1 for all projects, as the published client writes it."""
+
+    regex = "-1|[0-9]+"
+
+
+register_converter(ProjectConverter, "project")
+
 _E = "experiments/<int:experiment_id>"
 _T = "trials/<int:trial_id>"
 _W = "webhooks/<int:rule_id>"
-_BULK = "projects/<int:project_id>/experiments"
+_BULK = "projects/<project:project_id>/experiments"
 
 
 def _at(route: str, view: type[ApiView], **options: Any) -> URLPattern:

@@ -9,7 +9,7 @@ from django.db.models import Q
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from accounts import tokens
+from accounts import names, tokens
 from accounts.logins import confirms
 from accounts.models import LoginToken, User, token_hash
 from accounts.passwords import PASSWORD_CHARACTERS, hash_fault, set_password, weakness
@@ -90,7 +90,8 @@ def encode_user(user: User) -> UserRecord:
 class AgentUserGroup(serializers.Serializer[Any]):
     """The Unix account that the user's jobs run as on hosts, in the groups that the account has there.
 
-    The other fields are kept and answered for Determined's clients, and change nothing.
+    With `agentUid` and `agentGid`, jobs start only on hosts where the account has this UID and this primary GID.
+    `agentGroup` is kept and answered for Determined's clients. null unlinks the user.
     """
 
     agentUser = serializers.RegexField(
@@ -104,8 +105,8 @@ class AgentUserGroup(serializers.Serializer[Any]):
 
 
 class UserFields(serializers.Serializer[Any]):
-    username = serializers.RegexField(r"^[\w.@+-]+$", max_length=150, required=False)
-    displayName = serializers.CharField(max_length=150, required=False, allow_blank=True, allow_null=True)
+    username = serializers.CharField(required=False)
+    displayName = serializers.CharField(required=False, allow_blank=True, allow_null=True)
     admin = serializers.BooleanField(required=False, allow_null=True)
     active = serializers.BooleanField(required=False, allow_null=True)
     role = serializers.ChoiceField(choices=User.Role.choices, required=False)
@@ -180,7 +181,7 @@ class Users(ApiView):
         fields = body["user"]
         if not fields.get("username"):
             raise BadRequest("user.username: a name is required.")
-        user = User(username=fields["username"])
+        user = User()
         _apply(user, fields)
         if body.get("password"):
             _set_password(user, body["password"], body["isHashed"])
@@ -192,16 +193,18 @@ class Users(ApiView):
                 accounts_changed()
                 record(Event.Kind.USER, user.pk, to_state=user.role, reason="created", actor=actor(request))
         except IntegrityError as error:
-            raise Conflict(f"user already exists: {user.username}.") from error
+            raise Conflict(f"user already exists: {user.username}.") from error  # another request was faster
         return UserAnswer(user=encode_user(user))
 
 
 def _apply(user: User, fields: Json) -> None:
     """Take over what was sent, with Determined's `admin` beside our `role`."""
-    if fields.get("username"):
-        user.username = fields["username"]
-    if fields.get("displayName") is not None:
-        user.display_name = fields["displayName"]
+    if (name := fields.get("username")) and name != user.username:
+        names.check_name(user, name)
+        user.username = name
+    if (called := fields.get("displayName")) is not None and called != user.display_name:
+        names.check_display_name(user, called)
+        user.display_name = called
     if "email" in fields:
         user.email = fields["email"]
     if fields.get("active") is not None:
@@ -211,7 +214,13 @@ def _apply(user: User, fields: Json) -> None:
     elif fields.get("admin") is not None and fields["admin"] != user.is_admin:
         user.role = User.Role.ADMIN if fields["admin"] else User.Role.EDITOR
     if "agentUserGroup" in fields:
-        group = fields["agentUserGroup"] or {}
+        group = fields["agentUserGroup"]
+        if group is not None and not group.get("agentUser"):
+            raise BadRequest(
+                "agentUserGroup: agentUser is missing; name the Unix account, or send null for agentUserGroup to "
+                "unlink the user."
+            )
+        group = group or {}
         user.unix_user = group.get("agentUser") or ""
         user.unix_uid = group.get("agentUid")
         user.unix_group = group.get("agentGroup") or ""

@@ -21,8 +21,11 @@ from trainmaster import bounded_json, quantities
 from webui.api import absent, answers
 from webui.api.errors import BadRequest, TooLarge
 from webui.api.openapi import DialectSchema
+from webui.query import in_camel_case
 
 Json = dict[str, Any]
+#: where the addresses are whose queries Determined's gateway takes in snake_case too
+DIALECT = "/api/v1/"
 SerializerClass = type[serializers.Serializer[Any]]
 
 
@@ -105,6 +108,11 @@ class ApiView(APIView):
             if handler := getattr(cls, method.lower(), None):
                 found[method] = answers.declared_by(handler)
         return found
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        if request.path.startswith(DIALECT):
+            request.GET = in_camel_case(request.GET)  # type: ignore[assignment]  # made mutable while it is read
+        return super().initialize_request(request, *args, **kwargs)
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Response:
         method = request.method or ""

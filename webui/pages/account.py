@@ -10,7 +10,7 @@ from django.contrib.auth import update_session_auth_hash
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from accounts import tokens
+from accounts import names, tokens
 from accounts.logins import confirms
 from accounts.models import AccessToken, LoginToken, Scope
 from accounts.passwords import set_password, weakness
@@ -22,7 +22,6 @@ from webui.pages.frame import actor, or_404, page, posted, show, user_of
 
 #: choices of how long a token counts, in days
 _LIFETIMES = [(7, "in a week"), (30, "in 30 days"), (90, "in 90 days"), (365, "in a year"), (-1, "never")]
-NAME_CHARACTERS = 150
 
 
 @page
@@ -50,10 +49,10 @@ def _show(request: HttpRequest, **more: Any) -> HttpResponse:
 @posted
 def profile(request: HttpRequest) -> HttpResponse:
     user, name = user_of(request), request.POST.get("display_name", "").strip()
-    if len(name) > NAME_CHARACTERS or not name.isprintable():
-        return _show(
-            request, errors={"display_name": f"At most {NAME_CHARACTERS} printable characters are allowed."}
-        )
+    try:
+        names.check_display_name(user, name)
+    except Refusal as refusal:
+        return _show(request, errors={"display_name": str(refusal)})
     user.display_name = name
     user.save(update_fields=["display_name", "modified_at"])
     return _changed(request, "displayName", "Name saved.")

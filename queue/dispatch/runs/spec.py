@@ -10,7 +10,7 @@ from hosts.models import Host, Slot
 from jobs.models import Allocation, Member
 from jobs.run import RunSpec
 from jobs.transitions import run_token
-from trainmaster.protocol import PROTOCOL, Limits, Spec
+from trainmaster.protocol import PROTOCOL, Limits, Spec, UnixIds
 
 
 def build(member: Member, members: list[Member], run: RunSpec) -> Spec:
@@ -38,6 +38,7 @@ def build(member: Member, members: list[Member], run: RunSpec) -> Spec:
         "host": {"id": str(host.pk), "name": host.name},
         "token": run_token(allocation),
         "unix_user": allocation.account,
+        "unix_ids": _unix_ids(allocation),
         "user": run.user or None,
         "python": run.python or (None if in_image else host.python) or None,
         "activate": run.activate or (None if in_image else host.activate) or None,
@@ -59,6 +60,14 @@ def build(member: Member, members: list[Member], run: RunSpec) -> Spec:
         "container": run.container if in_image else None,  # type: ignore[typeddict-item]  # checked with the config
         "remarks": [] if not_used is None else [not_used],
     }
+
+
+def _unix_ids(allocation: Allocation) -> UnixIds | None:
+    """Numbers that the linked account must have; None for the login's, and for one of an earlier link."""
+    owner = allocation.task.job.owner
+    if allocation.account is None or allocation.account != owner.unix_user:
+        return None
+    return {"uid": owner.unix_uid, "gid": owner.unix_gid}
 
 
 def _image_not_used(run: RunSpec, members: list[Member]) -> str | None:

@@ -102,7 +102,7 @@ def users():
     assert client.get_session_username() == me.username == "admin" and me.admin
     assert raised(ValueError, client.create_user, f"weak-{TAG}", False, "short")
     user = client.create_user(f"eve-{TAG}", admin=False, password="Long-Word-1")
-    user.change_display_name("Eve")
+    user.change_display_name(f"Eve of {TAG}")
     user.link_with_agent(1001, 1002, "eve", "staff")
     user.deactivate()
     assert user.username not in [each.username for each in client.list_users(active=True)]
@@ -112,8 +112,8 @@ def users():
     found = client.get_user_by_name(f"eva-{TAG}")
     assert found.user_id == user.user_id == client.get_user_by_id(user.user_id).user_id
     assert Determined(URL, found.username, "Longer-Word-2").whoami().user_id == user.user_id
-    assert raised(errors.ForbiddenException, Determined, URL, f"nobody-{TAG}", "wrong")
-    seen["user"] = [found.admin, found.active, found.remote, found.display_name]
+    assert raised(errors.UnauthenticatedException, Determined, URL, f"nobody-{TAG}", "wrong")
+    seen["user"] = [found.admin, found.active, found.remote, found.display_name.replace(TAG, "")]
     seen["agent"] = [found.agent_uid, found.agent_gid, found.agent_user, found.agent_group]
 
 

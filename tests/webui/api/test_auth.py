@@ -29,15 +29,15 @@ def test_a_plain_and_a_hashed_password_log_in(cast: Cast) -> None:
         assert Api(answer["token"]).get("me")["user"]["username"] == "ada"
 
 
-def test_a_wrong_password_and_an_unknown_name_get_the_same_403(cast: Cast) -> None:
+def test_a_wrong_password_and_an_unknown_name_get_the_same_401(cast: Cast) -> None:
     _with_password("ada")
     wrong = cast.stranger.refused("POST", "auth/login", {"username": "ada", "password": "nope"})
     unknown = cast.stranger.refused("POST", "auth/login", {"username": "nobody", "password": "nope"})
-    assert wrong == unknown == (403, "invalid credentials")
+    assert wrong == unknown == (401, "invalid credentials")
 
 
 def test_an_account_without_a_password_cannot_log_in(cast: Cast) -> None:
-    assert cast.stranger.refused("POST", "auth/login", {"username": "ada", "password": ""})[0] == 403
+    assert cast.stranger.refused("POST", "auth/login", {"username": "ada", "password": ""})[0] == 401
 
 
 def test_an_inactive_user_is_told_so_and_loses_the_tokens(cast: Cast) -> None:

@@ -283,7 +283,11 @@ def test_bulk_actions_say_what_did_not_work(cast: Cast, submit: Submit) -> None:
     assert "terminal state" in errors[ended]
     assert "belongs to bob" in errors[others]
     assert "not found" in errors[99999]
-    cast.ada.post("projects/1/experiments/kill", {"filters": {"userIds": [], "users": ["ada"]}})
+    assert (
+        cast.ada.post("projects/-1/experiments/activate", {"experimentIds": [mine]})["results"][0]["error"]
+        == ""
+    )
+    cast.ada.post("projects/-1/experiments/kill", {"filters": {"userIds": [], "users": ["ada"]}})
     assert (
         cast.ada.delete("projects/1/experiments/delete", {"experimentIds": [mine]})["results"][0]["error"]
         == ""

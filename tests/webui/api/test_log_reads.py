@@ -122,10 +122,24 @@ def test_ranks_are_chosen_by_expressions(api: httpx.Client, gang: list[Member]) 
     assert ranks("0", "3") == ["rank 0", "rank 3"]
     assert ranks(f"host:{gang[1].host.name}") == ["rank 2", "rank 3"]
     assert ranks("-1") == ["launcher"]
-    assert ranks("9") == []
+    assert ranks("9") == ranks("-2") == ranks("99999") == []
+    assert texts(api.get("/logs?rank_ids=1&sources=task")) == ["rank 1"], "as Determined's gateway takes it"
     assert ranks("host:elsewhere") == []
     assert texts(api.get("/logs?streams=server")) == ["server"]
     assert "server" not in texts(api.get("/logs?streams=stdout&streams=stderr"))
+
+
+def test_filters_are_offered_only_for_streams_that_have_lines(api: httpx.Client, gang: list[Member]) -> None:
+    task = gang[0].allocation.task_id
+
+    def offered() -> tuple[list[str], list[str]]:
+        fields = json.loads(api.get("/logs/fields").text)["result"]
+        return fields["sources"], fields["stdtypes"]
+
+    write(gang[0], task, line("out"))
+    before = offered()
+    write(gang[0], task, line("err", stream="stderr"))
+    assert (before[0][-1], before[1], offered()[1]) == ("task", ["stdout"], ["stderr", "stdout"])
 
 
 def test_a_follower_sees_a_rank_of_its_host_that_appears_later(api: httpx.Client, gang: list[Member]) -> None:

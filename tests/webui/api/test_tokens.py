@@ -91,7 +91,13 @@ def test_rules_that_ask_for_a_role_hear_of_no_more_than_the_scope_reaches(
 
 def addresses() -> list[tuple[str, Any]]:
     """An address of every pattern of the API, and its view."""
-    values = {"int": "987654", "uuid": "00000000-0000-4000-8000-000000000000", "str": "none", "path": "none"}
+    values = {
+        "int": "987654",
+        "project": "987654",
+        "uuid": "00000000-0000-4000-8000-000000000000",
+        "str": "none",
+        "path": "none",
+    }
     found = []
     for pattern in urls.urlpatterns:
         assert isinstance(pattern, URLPattern)

@@ -48,7 +48,34 @@ def test_an_admin_links_a_unix_account_and_unlinks_it(cast: Cast) -> None:
     assert (
         cast.admin.patch(f"users/{_id('ada')}", {"agentUserGroup": group})["user"]["agentUserGroup"] == group
     )
-    assert "agentUserGroup" not in cast.admin.patch(f"users/{_id('ada')}", {"agentUserGroup": None})["user"]
+    for part in ({"agentUid": 1001}, {"agentUser": None, "agentGid": 2000}, {}):
+        status, sentence = cast.admin.refused("PATCH", f"users/{_id('ada')}", {"agentUserGroup": part})
+        assert status == 400 and "agentUser is missing" in sentence
+    assert User.objects.get(username="ada").unix_user == "ada", "a part of a link does not clear it"
+    assert (
+        cast.admin.patch(f"users/{_id('ada')}", {"agentUserGroup": None})["user"].get("agentUserGroup")
+        is None
+    )
+
+
+@pytest.mark.parametrize("name", ["ré", "a b", "a/b", "", "x" * 151])
+def test_a_name_that_is_not_allowed_is_refused_with_what_is(cast: Cast, name: str) -> None:
+    status, sentence = cast.admin.refused("POST", "users", {"user": {"username": name}})
+    assert status == 400 and "username" in sentence
+    if name:
+        assert "allowed: 1 to 150 of the letters A-Z and a-z, digits and the characters . _ @ + $" in sentence
+        assert cast.admin.refused("PATCH", f"users/{_id('ada')}", {"username": name}) == (400, sentence)
+
+
+def test_no_user_is_called_like_another(cast: Cast) -> None:
+    assert cast.admin.patch(f"users/{_id('bob')}", {"username": "rename-user-$64"})["user"]["id"]
+    cast.admin.patch(f"users/{_id('ada')}", {"displayName": "Ada Lovelace"})
+    cast.ada.patch(f"users/{_id('ada')}", {"displayName": "ADA"})  # her own name
+    for who, taken in ((cast.vic, "ada"), (cast.vic, "Rename-User-$64")):
+        status, sentence = who.refused("PATCH", f"users/{_id('vic')}", {"displayName": taken})
+        assert status == 400 and "another user" in sentence
+    assert cast.admin.refused("POST", "users", {"user": {"username": "ADA"}})[0] == 409
+    assert cast.admin.refused("PATCH", f"users/{_id('vic')}", {"username": "Ada"})[0] == 409
 
 
 def test_root_is_no_account_for_jobs(cast: Cast) -> None:

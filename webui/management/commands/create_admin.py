@@ -7,8 +7,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from accounts import passwords
+from accounts import names, passwords
 from accounts.models import LoginToken, User
+from accounts.refusals import Refusal
 
 LETTERS = string.ascii_letters + string.digits
 LENGTH = 20
@@ -33,7 +34,12 @@ class Command(BaseCommand):
         user = User.objects.filter(username=name).first()
         if user is not None and not options["reset"]:
             raise CommandError(f"The user {name} already exists; use --reset to set a new password.")
-        user = user or User(username=name)
+        if user is None:
+            user = User(username=name)
+            try:
+                names.check_name(user, name)
+            except Refusal as refusal:
+                raise CommandError(str(refusal)) from refusal
         user.role = User.Role.ADMIN
         password = _password()
         passwords.set_password(user, password, is_hashed=False)
