@@ -22,7 +22,7 @@ _TASKS = "This server has no generic tasks. Run a command instead: `trainmaster 
 ABSENT: tuple[tuple[str, str], ...] = (
     (
         r"models?(/.*)?",
-        "This server has no model registry. What a registry would say about a checkpoint can stand in its metadata: "
+        "This server has no model registry. What a registry would say about a checkpoint goes into its metadata: "
         "Checkpoint.add_metadata in Python.",
     ),
     (
