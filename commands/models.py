@@ -7,6 +7,7 @@ where it listens and who has used it.
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -54,6 +55,11 @@ class Command(models.Model):
     def short_id(self) -> str:
         """As people see it."""
         return str(self.pk)[:8]
+
+    @property
+    def proxy_ports(self) -> list[dict[str, Any]]:
+        """`environment.proxy_ports` of its config: the first is the one that people reach through the server."""
+        return list((self.config.get("environment") or {}).get("proxy_ports") or [])
 
     @property
     def has_ended(self) -> bool:

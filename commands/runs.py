@@ -49,12 +49,11 @@ def _started(command: Command) -> str | list[str]:
     """What the host starts: the command, or the program that people use through the server, with its door."""
     config = command.config
     if command.kind == Job.Kind.COMMAND:
-        ports = (config.get("environment") or {}).get("proxy_ports") or []
         words = entrypoint(config)
-        if not ports:
+        if not command.proxy_ports:
             return words
         own = ["/bin/sh", "-c", words] if isinstance(words, str) else words
-        return [*_SERVING, "port", str(ports[0]["proxy_port"]), "--", *own]
+        return [*_SERVING, "port", str(command.proxy_ports[0]["proxy_port"]), "--", *own]
     more = config["tensorboard_args"] if command.kind == Job.Kind.TENSORBOARD else []
     return [*_SERVING, command.kind.value.lower(), *more]
 

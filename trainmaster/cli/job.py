@@ -155,7 +155,7 @@ def _is_weighted(client: Client, name: Optional[str]) -> bool:
     except Answered:
         return False
     chosen = [pool for pool in pools if pool["name"] == name or (not name and pool.get("defaultComputePool"))]
-    return bool(chosen) and "priorityScheduler" not in (chosen[0].get("details") or {})
+    return bool(chosen) and not (chosen[0].get("details") or {}).get("priorityScheduler")
 
 
 # --- job update, update-batch and undo ------------------------------------------------------------------------

@@ -58,7 +58,7 @@ _ENTRIES = [
     Column("End", lambda row: local_time(row.get("endTime"))),
     Column("User", lambda row: row.get("username")),
     Column("Kind", lambda row: row.get("kind")),
-    Column("Experiment", lambda row: row.get("experimentId")),
+    Column("Experiment", lambda row: row.get("experimentId") or None),
     Column("Resource Pool", lambda row: row.get("resourcePool")),
     Column("Slots", lambda row: row.get("slots")),
     Column("Slot-hours", _hours),

@@ -119,7 +119,7 @@ def _way(client: Client, record: Json, folder: Path, user: Optional[str]) -> _Wa
     """The task's key and the one that its sshd shows are written into the folder. `user`: whose login the tunnel
     uses, None for that of whoever is logged in then. Raises CliError.
     """
-    if "privateKey" not in record:
+    if not record.get("privateKey"):
         raise CliError(f"it belongs to {record['username']}; only its owner or an admin may log in.")
     shell_id = str(record["id"])
     key, known = folder / "key", folder / "known_hosts"

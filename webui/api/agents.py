@@ -35,9 +35,10 @@ class ContainerRecord(Answer):
     """What runs on a slot: a member of an allocation (`parent`), or work outside the queue."""
 
     id: str
-    parent: Maybe[str] = None
+    parent: str = ""
     state: str
     devices: list[DeviceRecord]
+    permission_denied: bool = False
 
 
 class OutsiderRecord(Answer):
@@ -59,14 +60,14 @@ class AgentSlotRecord(Answer):
     enabled: bool
     draining: bool
     missing: bool
-    container: Maybe[ContainerRecord] = None
+    container: ContainerRecord | None = None
     held_by: Maybe[HolderRecord] = None
     cleaning: Maybe[CleaningRecord] = None
     outside: Maybe[Stored[OutsiderRecord]] = None
 
 
 class AgentRecord(Answer):
-    """`slots` by index and `containers` by id, unless excluded."""
+    """`slots` by index and `containers` by id; empty where they are excluded."""
 
     id: str
     registered_time: Time
@@ -76,8 +77,8 @@ class AgentRecord(Answer):
     resource_pools: list[str]
     version: str
     slot_stats: SlotStats
-    slots: Maybe[dict[str, AgentSlotRecord]] = None
-    containers: Maybe[dict[str, ContainerRecord]] = None
+    slots: dict[str, AgentSlotRecord] = {}
+    containers: dict[str, ContainerRecord] = {}
 
 
 class AgentAnswer(Answer):
@@ -124,8 +125,7 @@ def encode_slot(row: SlotRow) -> AgentSlotRecord:
 
 def _container(row: SlotRow) -> ContainerRecord | None:
     """The published client knows neither cleaning nor outsiders: to it they are containers."""
-    parent: str | None = None
-    state = "STATE_RUNNING"
+    parent, state = "", "STATE_RUNNING"
     if row.hold:
         key, parent, state = row.hold.run_key, row.hold.allocation_id, container_state(row.hold)
     elif row.cleaned:
@@ -155,8 +155,8 @@ def encode_agent(row: HostRow, *, with_slots: bool = True) -> AgentRecord:
         resource_pools=[host.pool.name],
         version=settings.VERSION,
         slot_stats=stats(row.all_slots),
-        slots={slot.id: slot for slot in encoded} if with_slots else None,
-        containers={container.id: container for container in held} if with_slots else None,
+        slots={slot.id: slot for slot in encoded},
+        containers={container.id: container for container in held},
     )
 
 

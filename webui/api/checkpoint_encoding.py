@@ -46,13 +46,13 @@ class CheckpointTraining(Answer):
     experiment_id: int
     experiment_config: Json
     hparams: Json
-    training_metrics: Maybe[AverageMetrics] = None
-    validation_metrics: Maybe[AverageMetrics] = None
+    training_metrics: AverageMetrics | None = None
+    validation_metrics: AverageMetrics | None = None
     searcher_metric: Maybe[float] = None
 
 
 class CheckpointRecord(Answer):
-    """A checkpoint. Fields without a value are absent."""
+    """A checkpoint."""
 
     uuid: str
     task_id: str

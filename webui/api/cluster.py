@@ -14,7 +14,7 @@ from webui.api import cluster_message
 from webui.api.answers import Answer, Maybe
 from webui.api.cluster_message import ClusterMessageRecord
 from webui.api.errors import json_error
-from webui.api.views import ApiView, Json
+from webui.api.views import ApiView
 
 
 def info(request: HttpRequest) -> JsonResponse:
@@ -56,6 +56,15 @@ def _redis_state() -> str:
     return "ok"
 
 
+class SsoProvider(Answer):
+    """Single sign-on that the CLI can go through. There is none: it logs in by password or token."""
+
+    name: str
+    sso_url: str
+    type: str
+    always_redirect: bool
+
+
 class MasterRecord(Answer):
     version: str
     master_id: str
@@ -68,17 +77,11 @@ class MasterRecord(Answer):
     has_custom_logo: bool = False
     external_login_uri: str = ""
     external_logout_uri: str = ""
-    sso_providers: list[Json] = []
+    sso_providers: list[SsoProvider] = []
     feature_switches: list[str] = []
     product: str = "PRODUCT_UNSPECIFIED"
     branding: str = "trainmaster"
     cluster_message: Maybe[ClusterMessageRecord] = None
-
-
-class MasterConfigAnswer(Answer):
-    """`config`: settings by name, in lower case."""
-
-    config: Json
 
 
 class Master(ApiView):
@@ -96,23 +99,3 @@ class Master(ApiView):
             strict_job_queue_control=ResourcePool.objects.filter(strict=True).exists(),
             cluster_message=cluster_message.encode() if cluster.message_now else None,
         )
-
-
-#: Settings that the configuration record shows: limits and intervals, never an address or a secret.
-_SHOWN = (
-    "TICK_SECONDS", "SWEEP_SECONDS", "HOST_SILENT_AFTER_SECONDS", "SSH_CONNECT_TIMEOUT_SECONDS",
-    "SSH_KEEPALIVE_SECONDS",
-    "STOP_GRACE_SECONDS", "GANG_FAILURE_GRACE_SECONDS", "PREEMPTION_TIMEOUT_SECONDS", "LAUNCH_ATTEMPTS",
-    "HEARTBEAT_SECONDS", "SPOOL_BYTES", "LOG_LINE_BYTES", "CONTEXT_BYTES", "LOGIN_TOKEN_DAYS", "PORT_LEASE_FIRST",
-    "PORT_LEASE_LAST",
-)  # fmt: skip
-
-
-class MasterConfig(ApiView):
-    """The settings of this server."""
-
-    admin_methods = frozenset({"GET"})
-
-    def get(self, request: Request) -> MasterConfigAnswer:
-        config = {name.lower(): getattr(settings, name) for name in _SHOWN}
-        return MasterConfigAnswer(config={"cluster_name": settings.CLUSTER_NAME, **config})

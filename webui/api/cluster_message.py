@@ -37,7 +37,7 @@ class ClusterMessageRecord(Answer):
     message: str
     start_time: Time
     end_time: Maybe[Time] = None
-    created_time: Maybe[Time] = None
+    created_time: Time | None = None
 
 
 class ClusterMessageAnswer(Answer):

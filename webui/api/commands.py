@@ -81,6 +81,7 @@ class CommandRecord(Answer):
     description: str
     state: str
     start_time: Time
+    container: None = None
     end_time: Maybe[Time] = None
     username: str
     display_name: str
@@ -88,7 +89,7 @@ class CommandRecord(Answer):
     resource_pool: str
     job_id: str
     workspace_id: int
-    exit_status: Maybe[str] = None
+    exit_status: str = ""
     phase: str
     exit_code: Maybe[int] = None
     slots: int
@@ -183,7 +184,7 @@ class OfKind:
             resource_pool=command.job.pool.name,
             job_id=str(command.job_id),
             workspace_id=command.workspace_number,
-            exit_status=command.ending or None,
+            exit_status=command.ending,
             phase=row.phase,
             slots=command.task.slots,
             priority=command.job.priority,
@@ -328,7 +329,7 @@ class NewService(NewCommand):
 class ServiceRecord(CommandRecord):
     """A command's record with its address: `serviceAddress` is a path on this server."""
 
-    service_address: Maybe[str] = None
+    service_address: str = ""
     ready: Maybe[bool] = None
     last_used: Maybe[Time] = None
     idle_timeout_seconds: Maybe[int] = None

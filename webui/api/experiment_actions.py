@@ -23,6 +23,7 @@ from webui.api.errors import Missing, existing
 from webui.api.experiment_encoding import ExperimentRecord, encode_experiment
 from webui.api.experiment_filters import Filters, filters_of
 from webui.api.experiments import find
+from webui.api.launch_warnings import warnings_for
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView, Json
 
@@ -63,6 +64,7 @@ class ContinueBody(serializers.Serializer[Any]):
 
 class ContinuedExperiment(Answer):
     experiment: ExperimentRecord
+    warnings: list[str]
     notices: Annotated[list[str], Field(description="a sentence for each trial that starts from step 0")]
 
 
@@ -78,8 +80,11 @@ class ExperimentContinue(ApiView):
         values = read_yaml(changes, "change of the config") if changes.strip() else {}
         done = continuing.go_on(body["id"], values, actor=actor(request), role=user.acting_role)
         notices = [f"Trial {pk} has no checkpoint and starts again from step 0." for pk in done.anew]
-        encoded = encode_experiment(find(body["id"]), full=True)
-        return ContinuedExperiment(experiment=encoded, notices=notices)
+        experiment = find(body["id"])
+        warnings, more = warnings_for(experiment.job.pool, experiment.job.tasks.first())
+        return ContinuedExperiment(
+            experiment=encode_experiment(experiment, full=True), warnings=warnings, notices=[*notices, *more]
+        )
 
 
 class MoveBody(serializers.Serializer[Any]):

@@ -22,8 +22,8 @@ STATES = [
 ]
 
 
-class ExperimentDraft(Answer):
-    """The answer to `validateOnly`: the experiment has no id."""
+class ExperimentRecord(Answer):
+    """An experiment. What `validateOnly` answers has no id."""
 
     id: int
     name: str
@@ -40,21 +40,16 @@ class ExperimentDraft(Answer):
     job_id: str
     project_id: int
     project_owner_id: Annotated[int, Field(description="0: no owner")]
-
-
-class ExperimentRecord(ExperimentDraft):
-    """An experiment. Fields without a value are absent."""
-
     description: str
     notes: str
     labels: list[str]
     log_labels: Annotated[list[str], Field(description="names of the log policies that its logs matched")]
     template_name: str
-    end_time: Maybe[Time] = None
+    end_time: Time | None = None
     duration: Annotated[int, Field(description="seconds, until now if it has not ended")]
-    progress: Maybe[Annotated[float, Field(description="from 0 to 1")]] = None
-    trial_ids: Maybe[Annotated[list[int], Field(description="not in lists")]] = None
-    searcher_metric: Maybe[str] = None
+    progress: Annotated[float | None, Field(description="from 0 to 1")] = None
+    trial_ids: Annotated[list[int], Field(description="empty in lists")] = []
+    searcher_metric: str
     hyperparameters: Json
     best_trial_id: Maybe[int] = None
     best_trial_searcher_metric: Maybe[float] = None
@@ -63,7 +58,7 @@ class ExperimentRecord(ExperimentDraft):
     display_name: str
     user_id: int
     resource_pool: Annotated[str, Field(description="empty if it is unmanaged")]
-    forked_from: Maybe[int] = None
+    forked_from: int | None = None
     unmanaged: bool
     external_experiment_id: Maybe[str] = None
     project_name: str
@@ -87,9 +82,9 @@ def encode_experiment(experiment: Any, *, full: bool = False) -> ExperimentRecor
         start_time=experiment.started_at,
         end_time=experiment.ended_at,
         duration=int((end - experiment.started_at).total_seconds()),
-        trial_ids=list(experiment.trials.values_list("pk", flat=True)) if full else None,
+        trial_ids=list(experiment.trials.values_list("pk", flat=True)) if full else [],
         searcher_type=searcher.get("name", ""),
-        searcher_metric=searcher.get("metric"),
+        searcher_metric=searcher.get("metric") or "",
         hyperparameters=config.get("hyperparameters") or {},
         best_trial_searcher_metric=experiment.best_metric,
         checkpoint_size=str(experiment.checkpoint_bytes),

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 
 from experiments.models import Experiment
 from submissions import contexts
-from webui.api.answers import Answer, Maybe, Time
+from webui.api.answers import Answer, Time
 from webui.api.errors import existing
 from webui.api.views import ApiView, Json
 
@@ -33,8 +33,8 @@ class FileNode(Answer):
     name: str
     is_dir: bool
     content_length: Annotated[int, Field(description="bytes; 0 for a folder")]
-    content_type: Maybe[str] = None
-    modified_time: Maybe[Time] = None
+    content_type: str = ""
+    modified_time: Time | None = None
     files: list[FileNode]
 
 

@@ -25,11 +25,11 @@ from submissions.config.reading import read_yaml
 from submissions.models import Context
 from trainmaster import yamltext
 from webui.api import encoding
-from webui.api.answers import Answer, Maybe, Pagination
+from webui.api.answers import Answer, Pagination
 from webui.api.authentication import own_experiments
 from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
 from webui.api.errors import BadRequest, Missing, existing
-from webui.api.experiment_encoding import ExperimentDraft, ExperimentRecord, encode_experiment
+from webui.api.experiment_encoding import ExperimentRecord, encode_experiment
 from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, filters_of, total
 from webui.api.job_queue_rows import JobSummary, summary_of
 from webui.api.launch_warnings import warnings_for
@@ -76,7 +76,7 @@ class ExperimentsAnswer(Answer):
 class ExperimentAnswer(Answer):
     experiment: ExperimentRecord
     config: Json
-    job_summary: Maybe[Annotated[JobSummary, Field(description="while it is in a queue")]] = None
+    job_summary: Annotated[JobSummary | None, Field(description="while it is in a queue")] = None
 
 
 class ChangedExperiment(Answer):
@@ -86,15 +86,6 @@ class ChangedExperiment(Answer):
 class SubmittedExperiment(ChangedExperiment):
     """`notices`: sentences about the config, and why it cannot start in its pool now."""
 
-    config: Json
-    warnings: list[str]
-    notices: list[str]
-
-
-class ValidatedExperiment(Answer):
-    """The answer to `validateOnly`: the config is valid; nothing was stored."""
-
-    experiment: ExperimentDraft
     config: Json
     warnings: list[str]
     notices: list[str]
@@ -119,7 +110,7 @@ class Experiments(ApiView):
         known = total(filters, request.query_params)
         return encoding.page(ExperimentsAnswer, rows, query, encode_experiment, known)
 
-    def post(self, request: Request) -> SubmittedExperiment | ValidatedExperiment:
+    def post(self, request: Request) -> SubmittedExperiment:
         body, user = self.body(request), person(request)
         parent = _parent(body.get("parentId"))
         body["config"] = _with_secrets(body["config"], parent, user)
@@ -246,16 +237,23 @@ def _validate_only(
 
 def _skeleton(
     config: ExperimentConfig, project: Project, user: User, told: tuple[list[str], list[str]]
-) -> ValidatedExperiment:
-    """What validateOnly answers: a record in which nothing has an id."""
+) -> SubmittedExperiment:
+    """What validateOnly answers: a record in which nothing has an id, since nothing was stored."""
     effective = shown(config.effective())
-    record = ExperimentDraft(
-        id=0, name=effective["name"], state="STATE_UNSPECIFIED", archived=False, config=effective, original_config="",
-        start_time=datetime.fromtimestamp(0, UTC), num_trials=0, searcher_type=effective["searcher"].get("name", ""),
-        username=user.username, job_id="", project_id=project.pk, project_owner_id=project.owner_id or 0,
+    searcher = effective["searcher"]
+    record = ExperimentRecord(
+        id=0, name=effective["name"], description=effective.get("description") or "", notes="",
+        labels=effective.get("labels") or [], log_labels=[], template_name="",
+        state="STATE_UNSPECIFIED", archived=False, config=effective,
+        original_config="", start_time=datetime.fromtimestamp(0, UTC), duration=0, num_trials=0,
+        searcher_type=searcher.get("name", ""), searcher_metric=searcher.get("metric") or "",
+        hyperparameters=effective.get("hyperparameters") or {}, checkpoint_count=0, checkpoint_size="0",
+        username=user.username, display_name=user.display_name, user_id=user.pk, resource_pool="", unmanaged=False,
+        job_id="", project_id=project.pk, project_name=project.name, project_owner_id=project.owner_id or 0,
+        workspace_id=project.workspace_id, workspace_name=project.workspace.name, parent_archived=False,
     )  # fmt: skip
     warnings, notices = told
-    return ValidatedExperiment(
+    return SubmittedExperiment(
         experiment=record, config=effective, warnings=warnings, notices=notices + config.remarks()
     )
 

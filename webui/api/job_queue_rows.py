@@ -77,7 +77,7 @@ class JobRecord(Answer):
     summary: JobSummary
     priority: int
     weight: float
-    progress: Maybe[float] = None
+    progress: float | None = None
     position: Maybe[Annotated[int, Field(description="1 is the first")]] = None
     stopping: bool
     leaving: Maybe[
@@ -116,4 +116,4 @@ def encode_row(row: JobRow) -> Json:
         "forecast": row.forecast if row.waits else None,
         "forecastUnknown": row.unknown if row.waits and row.forecast is None else None,
     }
-    return {name: value for name, value in record.items() if value is not None}
+    return {name: value for name, value in record.items() if value is not None or name == "progress"}

@@ -44,10 +44,8 @@ log = logging.getLogger(__name__)
 
 
 class LogRecord(Answer):
-    """A line of the log of a trial or task."""
+    """A line of a log."""
 
-    trial_id: Maybe[int] = None
-    task_id: Maybe[str] = None
     id: Annotated[str, Field(description="the line's number, for use in `after`")]
     timestamp: Time
     level: Annotated[str, one_of(*(level.determined for level in Level))]
@@ -62,6 +60,14 @@ class LogRecord(Answer):
     container_id: Maybe[str] = None
 
 
+class TrialLogRecord(LogRecord):
+    trial_id: int
+
+
+class TaskLogRecord(LogRecord):
+    task_id: str
+
+
 class LogFields(Answer):
     """The values that filters can currently use."""
 
@@ -70,7 +76,7 @@ class LogFields(Answer):
     rank_ids: Annotated[list[int], Field(description="-1: none")]
     sources: list[str]
     stdtypes: list[str]
-    allocation_ids: Maybe[list[str]] = None
+    allocation_ids: list[str]
 
 
 class Encoder:
@@ -140,7 +146,7 @@ def _timestamp(seconds: float) -> str:
     return time_text(value)
 
 
-def fields(task_id: str, *, with_allocations: bool) -> LogFields:
+def fields(task_id: str) -> LogFields:
     """What a filter may choose from by now: hosts, runs, ranks (-1: none), sources, streams."""
     streams = read.streams(task_id)
     seen = list(RankSeen.objects.filter(task_id=task_id).values_list("rank", "host"))
@@ -151,20 +157,18 @@ def fields(task_id: str, *, with_allocations: bool) -> LogFields:
         rank_ids=sorted({rank for rank, _ in seen}),
         sources=sorted({_source(stream) for stream in streams}),
         stdtypes=sorted({_stdtype(stream) for stream in streams}),
-        allocation_ids=list(dict.fromkeys(member.allocation_id for member in members))
-        if with_allocations
-        else None,
+        allocation_ids=list(dict.fromkeys(member.allocation_id for member in members)),
     )
 
 
-@async_view("GET", answer=JsonLines(LogRecord))
+@async_view("GET", answer=JsonLines(TrialLogRecord))
 async def trial_logs(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """Lines of a trial's log, of all its attempts, one record per line."""
     task_id = await reading(task_of_trial, who, trial_id)
     return await _lines(request, task_id, {"trialId": trial_id})
 
 
-@async_view("GET", answer=JsonLines(LogRecord))
+@async_view("GET", answer=JsonLines(TaskLogRecord))
 async def task_logs(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
     """Lines of a task's log, one record per line."""
     return await _lines(request, await reading(own_task, who, task_id), {"taskId": task_id})
@@ -173,13 +177,13 @@ async def task_logs(request: HttpRequest, who: Principal, task_id: str) -> HttpR
 @async_view("GET", answer=JsonLines(LogFields))
 async def trial_logs_fields(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """The values that filters of a trial's log can use; with `follow`, again every 5 s until the end."""
-    return _fields(request, await reading(task_of_trial, who, trial_id), with_allocations=False)
+    return _fields(request, await reading(task_of_trial, who, trial_id))
 
 
 @async_view("GET", answer=JsonLines(LogFields))
 async def task_logs_fields(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
     """The values that filters of a task's log can use; with `follow`, again every 5 s until the end."""
-    return _fields(request, await reading(own_task, who, task_id), with_allocations=True)
+    return _fields(request, await reading(own_task, who, task_id))
 
 
 async def _lines(request: HttpRequest, task_id: str, about: dict[str, Any]) -> HttpResponseBase:
@@ -281,14 +285,14 @@ def _is_over(tail: Tail, after: int, query: LogQuery) -> bool:
     return tail.looked_at is not None and tail.ended and (after >= tail.newest or not query.may_match())
 
 
-def _fields(request: HttpRequest, task_id: str, *, with_allocations: bool) -> HttpResponseBase:
+def _fields(request: HttpRequest, task_id: str) -> HttpResponseBase:
     follow = fields_query(request.GET)
 
     async def parts() -> AsyncIterator[bytes]:
         nudge = asyncio.Event()
         with tails().following(task_id, nudge) as tail:
             while True:
-                answer = await reading(fields, task_id, with_allocations=with_allocations)
+                answer = await reading(fields, task_id)
                 yield record(answer)
                 if not follow or tail.ended or not tail.exists:
                     return

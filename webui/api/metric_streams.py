@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from typing import Literal
 
 import numpy as np
 from django.http import HttpRequest, HttpResponseBase, QueryDict
@@ -34,7 +35,7 @@ MOST_TRIALS = 100
 MOST_POINTS = 1000
 _GROUPS = {"METRIC_TYPE_TRAINING": "training", "METRIC_TYPE_VALIDATION": "validation"}
 #: a number, or the name of a value that is not one: NaN, Infinity, -Infinity
-Value = float | str
+Value = float | Literal["NaN", "Infinity", "-Infinity"]
 
 
 class MetricName(Answer):

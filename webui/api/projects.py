@@ -10,7 +10,7 @@ from rest_framework.request import Request
 
 from experiments import places
 from webui.api import encoding, workspaces
-from webui.api.answers import Answer, Maybe, Pagination, Time
+from webui.api.answers import Answer, Pagination, Time
 from webui.api.errors import Missing, existing
 from webui.api.permissions import person
 from webui.api.views import ApiView, Json
@@ -42,7 +42,7 @@ class ProjectRecord(Answer):
     num_experiments: int
     num_active_experiments: int
     num_runs: int
-    last_experiment_started_at: Maybe[Time] = None
+    last_experiment_started_at: Time | None = None
     state: str = "WORKSPACE_STATE_UNSPECIFIED"
     error_message: str = ""
     user_id: int

@@ -19,7 +19,7 @@ from hosts.pools import default_pool
 from shown import pools
 from shown.pools import PoolRow
 from webui.api import encoding
-from webui.api.answers import Answer, Maybe, Pagination
+from webui.api.answers import Answer, Pagination
 from webui.api.errors import BadRequest
 from webui.api.job_queue import QueueCounts, pool_named
 from webui.api.permissions import actor
@@ -27,14 +27,23 @@ from webui.api.slots import device_type
 from webui.api.views import ApiView, Json
 
 
+class KubernetesPriority(Answer):
+    """Of another resource manager: there is none here."""
+
+    priority_class: str
+    priority_value: int
+
+
 class PrioritySchedulerRecord(Answer):
     preemption: bool
     default_priority: int
-    k8s_priorities: Annotated[list[Json], Field(alias="k8sPriorities")] = []
+    k8_priorities: Annotated[list[KubernetesPriority], Field(alias="k8Priorities")] = []
 
 
 class SchedulerDetails(Answer):
-    priority_scheduler: Maybe[PrioritySchedulerRecord] = None
+    priority_scheduler: PrioritySchedulerRecord | None = None
+    aws: None = None
+    gcp: None = None
 
 
 class PoolRecord(Answer):

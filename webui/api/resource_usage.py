@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
 from itertools import groupby
-from typing import Any
+from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from pydantic import Field
 from pydantic.alias_generators import to_camel
 from rest_framework import serializers
 from rest_framework.request import Request
@@ -20,7 +21,7 @@ from dispatch.keeping import usage
 from dispatch.keeping.usage import Held, Periods, Unit
 from jobs.models import Allocation, Task
 from trainmaster import csv_text
-from webui.api.answers import Answer, Maybe, Media, Time, time_text
+from webui.api.answers import Answer, Media, Time, time_text
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import BadRequest, Forbidden
 from webui.api.views import ApiView, Json, SerializerClass, checked
@@ -69,7 +70,7 @@ class HeldRecord(Answer):
     kind: str
     start_time: Time
     end_time: Time
-    experiment_id: Maybe[int] = None
+    experiment_id: Annotated[int, Field(description="0: none")]
     username: str
     user_id: int
     labels: list[str]
@@ -117,6 +118,7 @@ class RawAllocation(ApiView):
 def _entry(each: usage.Held) -> HeldRecord:
     return HeldRecord.of(
         each,
+        experiment_id=each.experiment_id or 0,
         kind=KINDS[each.kind],
         start_time=each.started_at,
         end_time=each.ended_at,

@@ -15,7 +15,7 @@ from hosts.models import Host
 from jobs.models import Job
 from shown.tasks import TaskRow
 from webui.api import commands
-from webui.api.answers import Answer, Maybe
+from webui.api.answers import Answer
 from webui.api.commands import NewService, OfServiceKind, ServiceRecord
 from webui.api.views import Json
 
@@ -33,7 +33,7 @@ class ShellRecord(ServiceRecord):
     host_key: str
     addresses: list[Json] = []
     agent_user_group: LoginAccount
-    private_key: Maybe[str] = None
+    private_key: str = ""
 
 
 class OfShells(OfServiceKind):
@@ -49,7 +49,7 @@ class OfShells(OfServiceKind):
             public_key=keys.public,
             host_key=shell_keys.of_host(command.pk).public,
             agent_user_group=LoginAccount(user=account_of(command)),
-            private_key=keys.private if isinstance(user, User) and rights.may_change(user, command) else None,
+            private_key=keys.private if isinstance(user, User) and rights.may_change(user, command) else "",
         )
 
 

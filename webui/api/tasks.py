@@ -7,7 +7,7 @@ from collections import Counter
 from django.db.models import Prefetch
 from rest_framework.request import Request
 
-from commands.models import Service
+from commands.models import Command, Service
 from experiments.models import Trial
 from jobs.models import Allocation, Job, Member, Task
 from jobs.states import AllocationState
@@ -74,7 +74,16 @@ class ResourcesRecord(Answer):
     agent_devices: dict[str, DevicesRecord]
 
 
+class ProxyPort(Answer):
+    service_id: str
+    port: int
+    proxy_tcp: bool
+    unauthenticated: bool
+
+
 class AllocationSummary(Answer):
+    """What holds slots now, and where; `proxyPorts`: those that a command's config has people reach."""
+
     task_id: str
     allocation_id: str
     name: str
@@ -83,7 +92,7 @@ class AllocationSummary(Answer):
     resource_pool: str
     priority: int
     scheduler_type: str
-    proxy_ports: list[Json] = []
+    proxy_ports: list[ProxyPort]
     resources: list[ResourcesRecord]
 
 
@@ -129,8 +138,22 @@ def encode_summary(allocation: Allocation) -> AllocationSummary:
         resource_pool=allocation.pool.name,
         priority=job.priority,
         scheduler_type=allocation.pool.scheduler,
+        proxy_ports=_proxy_ports(allocation.task),
         resources=[_resources(member) for member in allocation.members.all()],
     )
+
+
+def _proxy_ports(task: Task) -> list[ProxyPort]:
+    command: Command | None = getattr(task, "command", None)
+    return [
+        ProxyPort(
+            service_id=f"{task.pk}:{each['proxy_port']}",
+            port=each["proxy_port"],
+            proxy_tcp=each["proxy_tcp"],
+            unauthenticated=each["unauthenticated"],
+        )
+        for each in (command.proxy_ports if command else [])
+    ]
 
 
 def _resources(member: Member) -> ResourcesRecord:
@@ -151,7 +174,7 @@ class Tasks(ApiView):
         rows = (
             Allocation.objects.exclude(state=AllocationState.TERMINATED)
             .exclude(task__trial__experiment__unmanaged=True)
-            .select_related("task__job", "pool")
+            .select_related("task__job", "task__command", "pool")
             .prefetch_related(members)
             .order_by("assigned_at")
         )

@@ -36,7 +36,7 @@ class TokenRecord(Answer):
     description: str
     scope: Literal["read", "write", "full"]
     created_at: Time
-    expiry: Maybe[Time] = None
+    expiry: Time | None = None
     last_used_at: Maybe[Time] = None
     revoked: bool
     token_type: Literal["TOKEN_TYPE_ACCESS_TOKEN"]

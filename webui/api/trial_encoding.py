@@ -50,6 +50,9 @@ CheckpointStateName = Annotated[str, one_of(*CHECKPOINT_STATES)]
 
 class AverageMetrics(Answer):
     avg_metrics: Annotated[Json, Field(description="name of a metric -> what was reported")]
+    batch_metrics: Annotated[
+        list[Json], Field(description="always empty: batches are not reported one by one")
+    ] = []
 
 
 class Validation(Answer):
@@ -82,7 +85,7 @@ class FailureRecord(Answer):
 
 
 class TrialRecord(Answer):
-    """A trial. Fields without a value are absent."""
+    """A trial. Lists leave out what a query for each would find: the best checkpoint and the failure."""
 
     id: int
     experiment_id: int
@@ -90,18 +93,18 @@ class TrialRecord(Answer):
     task_ids: list[str]
     state: Annotated[str, one_of(*STATES)]
     start_time: Time
-    end_time: Maybe[Time] = None
+    end_time: Time | None = None
     wall_clock_time: Annotated[float, Field(description="seconds, until now if it has not ended")]
     hparams: Json
     restarts: int
     total_batches_processed: int
     progress: Maybe[Annotated[float, Field(description="from 0 to 1")]] = None
     runner_state: str
-    searcher_metric_value: Maybe[float] = None
-    best_validation: Maybe[Stored[Validation]] = None
-    latest_validation: Maybe[Stored[Validation]] = None
-    best_checkpoint: Maybe[CheckpointWorkload] = None
-    warm_start_checkpoint_uuid: Maybe[str] = None
+    searcher_metric_value: float | None = None
+    best_validation: Stored[Validation] | None = None
+    latest_validation: Stored[Validation] | None = None
+    best_checkpoint: CheckpointWorkload | None = None
+    warm_start_checkpoint_uuid: str = ""
     checkpoint_count: int
     total_checkpoint_size: Number64
     summary_metrics: Json
@@ -122,7 +125,7 @@ def _validation(row: Json | None) -> Json | None:
     if not row:
         return None
     return {
-        "metrics": {"avgMetrics": row["metrics"]},
+        "metrics": {"avgMetrics": row["metrics"], "batchMetrics": []},
         "numInputs": 0,
         "totalBatches": row["steps_completed"],
         "endTime": row["reported_at"].replace("+00:00", "Z"),
@@ -161,7 +164,7 @@ def encode_trial(trial: Any, *, full: bool = True) -> TrialRecord:
         best_validation=_validation(trial.best_validation),
         latest_validation=_validation(trial.latest_validation),
         best_checkpoint=checkpoint_workload(best) if best else None,
-        warm_start_checkpoint_uuid=str(trial.source_checkpoint_id) if trial.source_checkpoint_id else None,
+        warm_start_checkpoint_uuid=str(trial.source_checkpoint_id) if trial.source_checkpoint_id else "",
         total_checkpoint_size=str(trial.checkpoint_bytes),
         external_trial_id=trial.external_id,
         log_policy_matched=trial.log_labels[-1] if trial.log_labels else None,

@@ -52,15 +52,15 @@ class WorkloadsQuery(encoding.PageQuery):
     removeDeletedCheckpoints = serializers.BooleanField(required=False, default=False)
 
 
-class Metrics(Validation):
+class Report(Validation):
     group: str
 
 
 class Workload(Answer):
     """One of these; metrics of custom groups are under training."""
 
-    training: Maybe[Metrics] = None
-    validation: Maybe[Metrics] = None
+    training: Maybe[Report] = None
+    validation: Maybe[Report] = None
     checkpoint: Maybe[CheckpointWorkload] = None
 
 
@@ -109,7 +109,7 @@ def _reports(trial_id: int, query: Json) -> list[tuple[int, int, Json]]:
 
 def _workload(report: Reported) -> Json:
     part = {
-        "metrics": {"avgMetrics": report.values},
+        "metrics": {"avgMetrics": report.values, "batchMetrics": []},
         "numInputs": 0,
         "totalBatches": report.steps_completed,
         "endTime": time_text(report.reported_at),

@@ -35,6 +35,7 @@ from webui.api import (
     job_queue,
     job_queue_edits,
     log_retention,
+    master_config,
     notebooks,
     pool_doctor,
     pool_shares,
@@ -118,7 +119,7 @@ urlpatterns: list[URLPattern] = [
     _at(f"{_W}/deliveries/<uuid:delivery_id>/retry", webhooks.DeliveryRetry),
     # hosts, pools and what was used
     _at("master", cluster.Master),
-    _at("master/config", cluster.MasterConfig),
+    _at("master/config", master_config.MasterConfig),
     _at("master/cluster_message", cluster_message.ClusterMessage),
     _at("agents", agents.Agents),
     _at("agents/<str:name>", agents.OneAgent),

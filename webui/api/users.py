@@ -54,7 +54,7 @@ class UserRecord(Answer):
     role: Literal["viewer", "editor", "admin"]
     email: Maybe[str] = None
     remote: bool = False
-    agent_user_group: Maybe[UnixAccountRecord] = None
+    agent_user_group: UnixAccountRecord | None = None
     last_auth_at: Maybe[Time] = None
     modified_at: Time
 

@@ -46,7 +46,7 @@ class WebhookRecord(Answer):
     webhook_type: str
     mode: str
     triggers: list[TriggerRecord]
-    workspace_id: Maybe[int] = None
+    workspace_id: int = 0
     project_id: Maybe[int] = None
     scope: str
     template: str
@@ -116,6 +116,7 @@ def encode_rule(rule: Rule) -> WebhookRecord:
     ]
     return WebhookRecord.of(
         rule,
+        workspace_id=rule.workspace_id or 0,
         url=rule.shown,
         webhook_type=_TYPE_OF[rule.form],
         mode=_MODES[rule.named_only],

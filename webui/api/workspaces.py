@@ -31,6 +31,8 @@ class WorkspaceRecord(Answer):
     pinned: bool = False
     state: str = "WORKSPACE_STATE_UNSPECIFIED"
     error_message: str = ""
+    default_compute_pool: str = ""
+    default_aux_pool: str = ""
     user_id: int
     username: str
 
@@ -44,7 +46,7 @@ class WorkspaceAnswer(Answer):
     workspace: WorkspaceRecord
 
 
-class NewWorkspaceAnswer(WorkspaceAnswer):
+class ChangedWorkspaceAnswer(WorkspaceAnswer):
     # the client iterates over this
     namespace_bindings: Annotated[Json, Field(description="for Kubernetes; always empty")] = {}
 
@@ -98,9 +100,9 @@ class Workspaces(ApiView):
         rows = rows.order_by(*encoding.ordering(query, _SORT, "id", tie="id"))
         return encoding.page(WorkspacesAnswer, rows, query, encode_workspace)
 
-    def post(self, request: Request) -> NewWorkspaceAnswer:
+    def post(self, request: Request) -> ChangedWorkspaceAnswer:
         row = places.make_workspace(person(request), self.body(request)["name"])
-        return NewWorkspaceAnswer(workspace=encode_workspace(find(row.pk)))
+        return ChangedWorkspaceAnswer(workspace=encode_workspace(find(row.pk)))
 
 
 class OneWorkspace(ApiView):
@@ -111,9 +113,9 @@ class OneWorkspace(ApiView):
     def get(self, request: Request, workspace_id: int) -> WorkspaceAnswer:
         return WorkspaceAnswer(workspace=encode_workspace(find(workspace_id)))
 
-    def patch(self, request: Request, workspace_id: int) -> WorkspaceAnswer:
+    def patch(self, request: Request, workspace_id: int) -> ChangedWorkspaceAnswer:
         places.change(person(request), find(workspace_id), {"name": self.body(request)["name"]})
-        return WorkspaceAnswer(workspace=encode_workspace(find(workspace_id)))
+        return ChangedWorkspaceAnswer(workspace=encode_workspace(find(workspace_id)))
 
     def delete(self, request: Request, workspace_id: int) -> CompletedAnswer:
         places.delete(person(request), find(workspace_id))

@@ -8,14 +8,14 @@ import time
 import uuid
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.conf import settings
 from django.db import Error
 
 from accounts import rights
 from commands import services
-from commands.models import Command, Service
+from commands.models import Service
 from commands.states import CommandState
 from dispatch.ssh.doors import Door, door_of
 from jobs.models import Job
@@ -152,7 +152,7 @@ def _look_up(visitor: Visitor) -> Visit:
     if door is None:
         return Visit(ProxyAnswer.WAITING, task_id)
     plain = command.kind == Job.Kind.COMMAND
-    bytewise = command.kind == Job.Kind.SHELL or (plain and ports_of(command)[0].get("proxy_tcp") is True)
+    bytewise = command.kind == Job.Kind.SHELL or (plain and command.proxy_ports[0].get("proxy_tcp") is True)
     counted = command.kind == Job.Kind.NOTEBOOK and command.config.get("notebook_idle_type") == "activity"
     return Visit(ProxyAnswer.OPEN, task_id, door, plain, bytewise, not counted)
 
@@ -161,11 +161,6 @@ def _is_open_to_keys(service: Service, visitor: Visitor) -> bool:
     """A shell asks for its key itself. A login that is sent along and counts no more is refused all the same."""
     bare = visitor.tunnel and not visitor.apart and "authorization" not in visitor.headers
     return service.command.kind == Job.Kind.SHELL and bare and bool(settings.SHELLS_WITHOUT_LOGIN)
-
-
-def ports_of(command: Command) -> list[dict[str, Any]]:
-    """`environment.proxy_ports` of its config."""
-    return list((command.config.get("environment") or {}).get("proxy_ports") or [])
 
 
 def _service(service_id: str) -> Service | None:
@@ -182,7 +177,7 @@ def _service(service_id: str) -> Service | None:
     if (
         port
         and found is not None
-        and port not in {str(each["proxy_port"]) for each in ports_of(found.command)[:1]}
+        and port not in {str(each["proxy_port"]) for each in found.command.proxy_ports[:1]}
     ):
         return None
     return found

@@ -1,13 +1,25 @@
 """What the server says about itself, with and without its parts."""
 
+import json
+
 import pytest
+from django.conf import settings
 from django.db import connection
 from django.test import Client, override_settings
 
 from accounts.models import User
+from hosts.models import ResourcePool
 from tests.rig.api import Cast
 from tests.rig.html import Html
 from webui.api import master_log
+
+#: the keys of the published server's configuration
+_MASTER_CONFIG = """
+config_file log db tensorboard_timeout notebook_timeout security checkpoint_storage task_container_defaults port root
+telemetry enable_cors launch_error cluster_name ui_customization logging retention_policy observability cache webhooks
+feature_switches reserved_ports resource_manager resource_pools additional_resource_managers __internal scim saml oidc
+det_cloud integrations
+"""
 
 
 def test_info_needs_no_login_and_has_what_the_client_reads(cast: Cast) -> None:
@@ -54,8 +66,29 @@ def test_the_configuration_is_for_admins_and_holds_no_secret(cast: Cast) -> None
     config = cast.admin.get("master/config")["config"]
     assert config["tick_seconds"] > 0
     assert not any("secret" in name or "url" in name for name in config)
+    secrets = (settings.SECRET_KEY, connection.settings_dict["NAME"], settings.REDIS_URL)
+    assert not any(secret in json.dumps(config) for secret in secrets)
     assert cast.ada.refused("GET", "master/config")[0] == 403
     assert cast.stranger.refused("GET", "master/config")[0] == 401
+
+
+def test_the_configuration_has_what_programs_for_determined_read(cast: Cast, pool: ResourcePool) -> None:
+    cast.admin.patch("resource-pools/default", {"defaultPriority": 30, "defaultCompute": True})
+    config = cast.admin.get("master/config")["config"]
+    manager, pools = (
+        config["resource_manager"],
+        {pool["pool_name"]: pool for pool in config["resource_pools"]},
+    )
+    assert (manager["type"], manager["default_compute_resource_pool"]) == ("agent", "default")
+    assert pools["default"]["scheduler"] == {
+        "type": "priority", "fitting_policy": "best", "allow_heterogeneous_fits": False, "preemption": True,
+        "default_priority": 30,
+    }  # fmt: skip
+    assert config["checkpoint_storage"] == {
+        "type": "server", "save_experiment_best": 0, "save_trial_best": 1, "save_trial_latest": 1
+    }  # fmt: skip
+    assert config["cluster_name"] == cast.stranger.get("master")["clusterName"]
+    assert set(_MASTER_CONFIG.split()) <= config.keys()
 
 
 def test_the_cluster_message_is_set_shown_and_removed(cast: Cast) -> None:

@@ -304,7 +304,7 @@ def test_the_queue_its_hosts_and_its_usage_know_nothing_of_it(cast: Cast, trial:
     assert (
         record["experiment"]["unmanaged"]
         and record["experiment"]["resourcePool"] == ""
-        and "jobSummary" not in record
+        and record["jobSummary"] is None
     )
 
 

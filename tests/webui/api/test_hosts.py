@@ -129,7 +129,7 @@ def test_agents_are_hosts_in_the_dialect(cast: Cast, running: tuple[Trial, Alloc
         "states": {"STATE_ASSIGNED": 1}, "disabled": 0, "draining": 0, "total": 2,
     }  # fmt: skip
     assert agent["slots"]["0"]["container"]["parent"] == running[1].pk
-    assert "slots" not in cast.vic.get("agents?excludeSlots=true")["agents"][0]
+    assert cast.vic.get("agents?excludeSlots=true")["agents"][0]["slots"] == {}
     assert cast.vic.get("agents/gpu1")["agent"]["enabled"] is True
     assert len(cast.vic.get("agents/gpu1/slots")["slots"]) == 2
     assert cast.vic.get("agents/gpu1/slots/1")["slot"]["device"]["type"] == "TYPE_CUDA"

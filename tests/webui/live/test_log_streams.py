@@ -167,8 +167,8 @@ def test_fields_say_what_there_is_to_choose_from(api: httpx.Client, gang: list[M
             "agentIds": sorted([gang[0].host.name, gang[1].host.name]),
             "containerIds": [gang[0].run_key, gang[1].run_key],
             "rankIds": [-1, 1],
-            "sources": ["master", "task"],
-            "stdtypes": ["stderr", "stdout"],
+            "sources": ["task"],
+            "stdtypes": ["stdout"],
             "allocationIds": [gang[0].allocation_id],
         }
     ]
