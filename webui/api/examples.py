@@ -28,6 +28,10 @@ _EXPERIMENT = {
     "modelDefinition": [{"path": "train.py", "type": 48, "content": "cHJpbnQoMSkK", "mode": 420}],
     "activate": True,
 }
+_RUNS = (
+    '{"filterGroup": {"kind": "field", "location": "LOCATION_TYPE_RUN_HYPERPARAMETERS", "columnName": "hp.lr", '
+    '"type": "COLUMN_TYPE_NUMBER", "operator": "<", "value": 0.1}}'
+)
 _CHECKPOINT = "5a1f0c3e-8d7b-4b52-9f0e-2c6d1e7a4b90"
 _JOB = "0b6e1c9a-3f5d-4a27-8c41-9d2e7f60b1a3"
 _OTHER_JOB = "c7d05e1b-6a94-4f3e-b2d8-51f0a9e8c364"
@@ -106,6 +110,9 @@ BODIES: dict[str, Json] = {
     "ContinueBody": {"id": 7, "overrideConfig": "searcher: {max_length: {batches: 2000}}"},
     "FileBody": {"path": "train.py"},
     "BulkBody": {"experimentIds": [7, 8]},
+    "RunsSearch": {"projectId": 1, "limit": 10, "sort": "searcherMetricsVal=asc", "filter": _RUNS},
+    "RunsBody": {"projectId": 1, "runIds": [12, 13]},
+    "MoveRunsBody": {"sourceProjectId": 1, "destinationProjectId": 2, "runIds": [12, 13]},
     "RetainBody": {"numDays": 90},
     "BulkRetainBody": {"experimentIds": [7, 8], "numDays": 90},
     "PreviewBody": {"config": _SWEEP, "seed": 7},

@@ -44,6 +44,7 @@ from webui.api import (
     pulse,
     resource_pools,
     resource_usage,
+    runs,
     samples,
     schemas,
     search_preview,
@@ -245,6 +246,10 @@ urlpatterns: list[URLPattern] = [
     _at(f"{_T}/start", detached.TrialStart),
     _at("runs/start", detached.RunPrepare),
     _at("runs/<int:trial_id>/metadata", detached.RunMetadata),
+    # trials across experiments
+    _at("runs", runs.Runs),
+    _at("runs/move", runs.MoveRuns),
+    *(_at(f"runs/{action}", runs.RunAction, action=action) for action in ("kill", *runs.EXPERIMENT_ACTIONS)),
     _at("task/logs", detached.TaskLogs),
     path("task-logs", detached.TaskLogs.as_view()),
     # how long logs are kept

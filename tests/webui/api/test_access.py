@@ -38,6 +38,7 @@ FOR_VIEWERS = {
     "POST /api/v1/auth/logout",
     "POST /api/v1/experiments/{experiment_id}/file",
     "POST /api/v1/preview-hp-search",
+    "POST /api/v1/runs",
     "POST /api/v1/tokens",
     "POST /api/v1/users/setting",
     "POST /api/v1/users/setting/reset",
