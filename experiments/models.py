@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 
+from experiments.json_by_name import JsonByName
 from experiments.states import CheckpointState, ExperimentState, TrialState
 from jobs.models import Job, Task
 from submissions.models import Context
@@ -45,7 +46,7 @@ class Project(models.Model):
 class Template(models.Model):
     name = models.CharField(max_length=128, unique=True)
     workspace = models.ForeignKey(Workspace, on_delete=models.PROTECT, related_name="+")
-    config = models.JSONField()
+    config = JsonByName()
     #: the YAML as it was written, comments too; empty where masks in it stand for secrets
     source = models.TextField(blank=True)
     changed_at = models.DateTimeField(auto_now=True)
@@ -63,7 +64,7 @@ class TemplateUse(models.Model):
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="+")
     template_name = models.CharField(max_length=128)
-    config = models.JSONField()
+    config = JsonByName()
     #: what was submitted, as people see it: "experiment 7"
     submission = models.CharField(max_length=64)
 
@@ -84,7 +85,7 @@ class Experiment(models.Model):
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="experiments", db_index=False)
     parent = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="forks")
     #: the effective config: template, defaults and overrides applied
-    config = models.JSONField()
+    config = JsonByName()
     original_config = models.TextField()
     #: the template that it was submitted with, as it was then; both empty without one
     template_name = models.CharField(max_length=128, blank=True)
@@ -182,7 +183,7 @@ class Trial(models.Model):
     #: the searcher's name for it
     request_id = models.UUIDField(default=uuid.uuid4)
     state = models.CharField(max_length=20, choices=TrialState.choices, default=TrialState.ACTIVE)
-    hparams = models.JSONField(default=dict)
+    hparams = JsonByName(default=dict)
     seed = models.BigIntegerField()
     restarts = models.PositiveIntegerField(default=0)
     #: number of the attempt whose reports count; equals the allocation's number

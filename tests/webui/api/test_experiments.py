@@ -387,3 +387,15 @@ def test_a_run_reads_its_own_experiment_alone(
     assert run.refused("GET", f"experiments/{other}")[0] == 404
     assert run.refused("GET", "experiments")[0] == 403
     assert run.refused("POST", f"experiments/{own.pk}/kill")[0] == 403
+
+
+def test_hyperparameters_come_back_by_name(cast: Cast, submit: Submit) -> None:
+    given = "hyperparameters: {width: 8, lr: 0.1, augment: {noise: 1, flip: true, crop_sizes: [3, 1, 2]}, b: 2}"
+    pk = submit(config=CONFIG.replace("hyperparameters: {lr: 0.1}", given))["id"]
+    answer = cast.vic.get(f"experiments/{pk}")
+    trial = cast.vic.get(f"experiments/{pk}/trials")["trials"][0]
+    places = (answer["config"]["hyperparameters"], answer["experiment"]["hyperparameters"], trial["hparams"])
+    for found in places:
+        assert list(found) == ["augment", "b", "lr", "width"]
+        assert list(found["augment"]) == ["crop_sizes", "flip", "noise"]
+    assert trial["hparams"]["augment"]["crop_sizes"] == [3, 1, 2]
