@@ -26,6 +26,8 @@ from webui.api.slots import (
     device,
     encode_cleaning,
     encode_holder,
+    is_draining,
+    is_enabled,
     stats,
 )
 from webui.api.views import ApiView
@@ -113,8 +115,8 @@ def encode_slot(row: SlotRow) -> AgentSlotRecord:
     return AgentSlotRecord(
         id=str(slot.index),
         device=device(slot),
-        enabled=slot.enabled and not slot.missing,
-        draining=slot.draining,
+        enabled=is_enabled(slot),
+        draining=is_draining(slot),
         missing=slot.missing,
         container=_container(row),
         held_by=encode_holder(row),
@@ -151,6 +153,7 @@ def encode_agent(row: HostRow, *, with_slots: bool = True) -> AgentRecord:
         host,
         id=host.name,
         registered_time=host.registered_at,
+        enabled=host.enabled and not host.draining,
         addresses=[host.address or "127.0.0.1"],
         resource_pools=[host.pool.name],
         version=settings.VERSION,

@@ -108,6 +108,16 @@ def device(slot: Slot) -> DeviceRecord:
     return DeviceRecord(id=slot.index, brand=slot.brand, uuid=slot.uuid, type=device_type(slot.kind))
 
 
+def is_draining(slot: Slot) -> bool:
+    """In the dialect a slot drains with its host."""
+    return slot.draining or slot.host.draining
+
+
+def is_enabled(slot: Slot) -> bool:
+    """Whether new work may start on it: in the dialect what drains is disabled, and so is a disabled host's slot."""
+    return slot.enabled and slot.host.enabled and not slot.missing and not is_draining(slot)
+
+
 def stats(rows: Iterable[SlotRow]) -> SlotStats:
     """Determined's counts by type and by brand, which know no missing slot: it counts as disabled."""
     by_type: dict[str, Json] = {}
@@ -117,8 +127,8 @@ def stats(rows: Iterable[SlotRow]) -> SlotStats:
         for table, name in ((by_type, device_type(slot.kind)), (by_brand, slot.brand or slot.kind)):
             row = table.setdefault(name, {"states": Counter(), "disabled": 0, "draining": 0, "total": 0})
             row["total"] += 1
-            row["disabled"] += not slot.enabled or slot.missing
-            row["draining"] += slot.draining
+            row["disabled"] += not is_enabled(slot)
+            row["draining"] += is_draining(slot)
             if each.hold:
                 row["states"][container_state(each.hold)] += 1
     return SlotStats(type_stats=by_type, brand_stats=by_brand)

@@ -11,7 +11,7 @@ from hosts.models import Host, ResourcePool
 from jobs import transitions
 from jobs.models import Allocation
 from jobs.states import Reason
-from tests.rig.api import Api, Cast
+from tests.rig.api import Api, Cast, Json
 
 BODY = {"name": "gpu7", "transport": "ssh", "address": "10.0.0.7", "port": 2222, "user": "lab", "slots": 4}
 
@@ -138,18 +138,23 @@ def test_agents_are_hosts_in_the_dialect(cast: Cast, running: tuple[Trial, Alloc
 
 
 def test_agents_are_drained_and_enabled_by_the_published_client(cast: Cast, host: Host) -> None:
-    assert (
-        cast.admin.post("agents/gpu1/disable", {"agentId": "gpu1", "drain": True})["agent"]["draining"]
-        is True
-    )
-    assert cast.admin.post("agents/gpu1/enable")["agent"] | {} == cast.admin.get("agents/gpu1")["agent"]
-    assert cast.admin.post("agents/gpu1/disable")["agent"]["enabled"] is False
+    def standing(agent: Json) -> list[tuple[bool, bool]]:
+        """(enabled, draining) of the agent, then of each of its slots."""
+        return [(each["enabled"], each["draining"]) for each in (agent, *agent["slots"].values())]
+
+    drained = cast.admin.post("agents/gpu1/disable", {"agentId": "gpu1", "drain": True})["agent"]
+    assert standing(drained) == [(False, True)] * 3
+    counted = drained["slotStats"]["typeStats"]["TYPE_CUDA"]
+    assert (counted["disabled"], counted["draining"], counted["total"]) == (2, 2, 2)
+    enabled = cast.admin.post("agents/gpu1/enable")["agent"]
+    assert standing(enabled) == [(True, False)] * 3 and enabled == cast.admin.get("agents/gpu1")["agent"]
+    assert standing(cast.admin.post("agents/gpu1/disable")["agent"]) == [(False, False)] * 3
 
 
 def test_a_slot_is_drained_disabled_and_enabled(cast: Cast, running: tuple[Trial, Allocation, Api]) -> None:
     allocation = running[1]
     drained = cast.admin.post("agents/gpu1/slots/0/disable", {"drain": True})["slot"]
-    assert (drained["enabled"], drained["draining"]) == (True, True)
+    assert (drained["enabled"], drained["draining"]) == (False, True)
     assert Allocation.objects.get(pk=allocation.pk).stop_kind == ""
     assert cast.admin.post("agents/gpu1/slots/0/disable")["slot"]["enabled"] is False
     assert Allocation.objects.get(pk=allocation.pk).stop_kind == "STOP"
