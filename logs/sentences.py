@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from events.models import Event
 from hosts.models import Host
-from jobs import cleaning, exits
+from jobs import cleaning, dialect_ends, exits
 from jobs.models import Allocation, Member, Task
 from jobs.states import NOT_THE_CODES_FAULT, AllocationState, MemberState, Reason, StopKind, TaskState
 from logs.alerts import alert_of
 from logs.levels import Level
-from logs.log_labels import match_of
+from logs.log_labels import EXCLUDE_NODE, match_of
+from trainmaster import dialect_words
 from trainmaster.quantities import counted, duration
 
 _SIGKILL = 9
@@ -78,7 +80,7 @@ def _of_allocation(event: Event) -> Sentence | None:
             Level.WARNING, f"{run} has {left} left of its time limit of {limit}; it will then be stopped."
         )
     if event.reason == Reason.LOG_POLICY:
-        return Sentence(Level.WARNING, match_of(event).sentence)
+        return _of_match(event)
     match event.to_state:
         case AllocationState.STARTING if event.reason == Reason.STARTED_BY_USER:
             names = ", ".join(str(name) for name in detail.get("hosts", []))
@@ -87,9 +89,10 @@ def _of_allocation(event: Event) -> Sentence | None:
             return Sentence(Level.INFO, f"{run} responded again and continues.")
         case AllocationState.ASSIGNED:
             extra = " as backfill, ahead of its turn" if event.reason == Reason.BACKFILLED else ""
-            return Sentence(Level.INFO, f"{run} was assigned to {_hosts(detail)}{extra}.")
+            ours = f"{run} was assigned to {_hosts(detail)}{extra}."
+            return Sentence(Level.INFO, _beside(dialect_words.assigned, event, ours))
         case AllocationState.RUNNING:
-            return Sentence(Level.INFO, f"{run} has started.")
+            return _of_start(run, event)
         case AllocationState.TERMINATED:
             return _of_end(run, event)
     return None
@@ -103,19 +106,46 @@ def _hosts(detail: dict[str, Any]) -> str:
     return ", ".join(named) or "no host"
 
 
+def _beside(theirs: Callable[[str], str], event: Event, ours: str) -> str:
+    """Determined's words of the event's task, and ours; ours alone if the task is gone."""
+    task = Task.objects.select_related("job").filter(pk=event.task_id).first()
+    return dialect_words.beside(theirs(dialect_ends.name_of(task)), ours) if task else ours
+
+
+def _of_start(run: str, event: Event) -> Sentence:
+    ours = f"{run} has started."
+    members = Member.objects.filter(allocation=event.subject, allocation__task__kind=Task.Kind.TRIAL)
+    parts = [
+        (member.run_key, member.host.name) for member in members.select_related("host").order_by("index")
+    ]
+    if parts:
+        ours = dialect_words.beside(dialect_words.trial_runners(parts), ours)
+    return Sentence(Level.INFO, _beside(dialect_words.started, event, ours))
+
+
+def _of_match(event: Event) -> Sentence:
+    match = match_of(event)
+    excludes = EXCLUDE_NODE in match.actions
+    theirs = dialect_words.excludes(match.pattern, match.line, match.host) if excludes else ""
+    return Sentence(Level.WARNING, dialect_words.beside(theirs, match.sentence))
+
+
 def _of_stop(run: str, event: Event) -> Sentence:
     how = "was asked to save and exit" if event.detail["stop"] == "PREEMPT" else "is being stopped"
     return Sentence(Level.INFO, f"{run} {how}: {label(event.reason)}{by(event.actor)}.")
 
 
 def _of_end(run: str, event: Event) -> Sentence:
-    if event.reason == Reason.COMPLETED:
-        return Sentence(Level.INFO, f"{run} ended with exit code 0{known_late(event)}.")
     level = Level.ERROR if event.reason in _FAILURES else Level.INFO
-    if silent := event.detail.get("silent_seconds"):
-        return Sentence(level, f"{run} was given up: no sign of life for {duration(silent)}.")
-    why = _lacking(event) or label(event.reason) + _failure(event.detail)
-    return Sentence(level, f"{run} ended: {why}{known_late(event)}.")
+    if event.reason == Reason.COMPLETED:
+        ours = f"{run} ended with exit code 0{known_late(event)}."
+    elif silent := event.detail.get("silent_seconds"):
+        ours = f"{run} was given up: no sign of life for {duration(silent)}."
+    else:
+        why = _lacking(event) or label(event.reason) + _failure(event.detail)
+        ours = f"{run} ended: {why}{known_late(event)}."
+    end = dialect_ends.of(event.reason, event.detail.get("code"))
+    return Sentence(level, _beside(lambda name: dialect_words.terminated(name, end.exit_reason), event, ours))
 
 
 def known_late(event: Event) -> str:
@@ -154,7 +184,9 @@ def _of_member(event: Event) -> Sentence | None:
     if event.reason == Reason.COMMAND_NOT_FOUND:  # which says as much as its code
         detail["code"] = None
     host = event.detail.get("host") or f"member {event.detail.get('index', '?')}"
-    return Sentence(Level.ERROR, f"The part on {host} ended: {label(event.reason)}{_failure(detail)}.")
+    code = event.detail.get("code")
+    ours = f"The part on {host} ended: {label(event.reason)}{_failure(detail)}."
+    return Sentence(Level.ERROR, dialect_words.beside(dialect_words.crashed(code) if code else "", ours))
 
 
 def _of_remains(event: Event) -> Sentence | None:
@@ -180,7 +212,8 @@ def _of_task(event: Event) -> Sentence | None:
     if event.to_state == TaskState.ENDED:
         level = Level.ERROR if event.reason in _FAILURES else Level.INFO
         why = "" if event.reason == Reason.COMPLETED else f": {label(event.reason)}"
-        return Sentence(level, f"The task has ended{why}.")
+        theirs = dialect_words.RETRIES_CANCELED if event.reason == Reason.RETRIES_CANCELED else ""
+        return Sentence(level, dialect_words.beside(theirs, f"The task has ended{why}."))
     return None
 
 

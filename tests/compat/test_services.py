@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -49,6 +50,7 @@ def test_a_kernel_of_a_notebook_computes(stack: Stack, services_python: str) -> 
     base, client = started(stack, "notebooks", services_python)
     with client:
         assert "JupyterLab" in client.get(f"{base}lab").text
+        assert re.search(r"Jupyter Server .* is running", log_of(stack, base))
         token = client.cookies["_xsrf"]
         kernel = client.post(
             f"{base}api/kernels", json={"name": "python3"}, headers={"X-XSRFToken": token}
@@ -94,3 +96,10 @@ def test_a_tensorboard_shows_what_a_trial_has_reported(stack: Stack, services_py
 
         stack.wait(lambda: len(points()) == 10, LIMIT_SECONDS, "ten points")
         assert [step for _, step, _ in points()] == list(range(1, 11))
+        assert re.search(r"TensorBoard \S+ at /proxy/", log_of(stack, base))
+
+
+def log_of(stack: Stack, base: str) -> str:
+    """What the program behind a path has printed."""
+    task = base.strip("/").split("/")[1]
+    return "\n".join(record["log"] for record in stack.task_records(task, "sources=task"))

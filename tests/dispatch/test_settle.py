@@ -347,7 +347,7 @@ def test_what_ended_while_the_server_was_away_gets_the_time_at_which_it_ended() 
         assert hold.released_at and hold.released_at >= learned, "nobody else had the slots before"
     said = Event.objects.get(kind=Event.Kind.ALLOCATION, to_state="TERMINATED")
     sentence = sentences.sentence(said)
-    assert sentence and sentence.text == "Run 1 ended with exit code 0; it had ended 1 h earlier."
+    assert sentence and sentence.text.endswith(" — Run 1 ended with exit code 0; it had ended 1 h earlier.")
 
 
 @pytest.mark.survive(6)

@@ -18,6 +18,7 @@ from logs.filters import Clock, Filters
 from logs.lines import Block, LogLine, NewLine, blocks_of, raw, shown
 from logs.models import Chunk, RankSeen, Stream, TaskLog
 from tests.rig.rows import make_gang
+from trainmaster import dialect_words
 
 pytestmark = pytest.mark.django_db
 
@@ -98,7 +99,8 @@ def test_events_become_server_lines_before_the_lines_that_follow_them(member: Me
     )  # fmt: skip
     assert store.merge_events(allocation.task_id) == 2
     assert store.merge_events(allocation.task_id) == 0
-    said = [(line.stream, line.level, line.text) for line in stored_lines(allocation.task_id)]
+    lines = stored_lines(allocation.task_id)
+    said = [(line.stream, line.level, line.text.split(dialect_words.SEPARATOR)[-1]) for line in lines]
     assert said == [
         ("s", "INFO", "Run 1 was assigned to gpu1 (4 slots), gpu2 (1 slot)."),
         ("o", None, "hello"),

@@ -88,7 +88,10 @@ def test_two_commands_on_one_slot_run_in_turn_and_say_everything(stack: Stack) -
     let_go(stack, first)
     good, bad = wait_for(stack, first, "COMPLETED"), wait_for(stack, second, "ERROR")
     assert (good["exitCode"], good["hosts"]) == (0, [stack.hosts[0].name])
-    assert (bad["exitCode"], bad["exitStatus"]) == (7, f"exit code 7 on {stack.hosts[0].name}")
+    failed = (
+        "resources failed with non-zero exit code: container failed with non-zero exit code: 7 (exit code 7)"
+    )
+    assert (bad["exitCode"], bad["exitStatus"]) == (7, f"{failed} — exit code 7 on {stack.hosts[0].name}")
     assert good["endTime"] <= bad["runStartTime"]
     assert lines(stack, second, "stdtypes=stdout&sources=task") == [str(n) for n in range(1, LAST + 1)]
     assert lines(stack, second, "stdtypes=stderr") == ["slots [0]"]
@@ -100,7 +103,7 @@ def test_a_killed_command_leaves_nothing_and_its_slot_is_free(stack: Stack) -> N
     stack.wait(lambda: "begun" in lines(stack, killed), LIMIT_SECONDS, "its first line")
     stack.post(f"/api/v1/commands/{killed}/kill")
     record = wait_for(stack, killed, "CANCELED")
-    assert (record["state"], record["exitStatus"]) == ("STATE_TERMINATED", "killed by admin, exit code 143")
+    assert (record["state"], record["ending"]) == ("STATE_TERMINATED", "killed by admin, exit code 143")
     stack.assert_nothing_runs([f"{killed}.1.0"])
     stack.wait_free()
 
@@ -307,7 +310,7 @@ def test_a_command_on_a_lost_host_has_failed_and_is_not_run_again(stack: Stack) 
     assert command(stack, lost)["phase"] == "RUNNING"  # silence is not death
     stack.post(f"/api/v1/hosts/{host.name}/lost")
     record = wait_for(stack, lost, "ERROR")
-    assert record["exitStatus"] == f"its host was declared lost ({host.name})"
+    assert record["ending"] == f"its host was declared lost ({host.name})"
     assert "exitCode" not in record
     assert not stack.get("/api/v1/job-queues-v2")["jobs"]
     host.restore()

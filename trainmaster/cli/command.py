@@ -75,7 +75,7 @@ def _watch(client: Client, command_id: str, args: argparse.Namespace) -> int:
     record = _wait_end(client, command_id)
     if record["phase"] == "COMPLETED":
         return OK
-    end = f"Command {command_id[:SHORT_ID]}: {record.get('exitStatus') or record['phase'].lower()}."
+    end = f"Command {command_id[:SHORT_ID]}: {record.get('ending') or record['phase'].lower()}."
     is_lacking = record.get("exitCode") == EXIT_NOT_FOUND  # which program, the log knows
     why = why_stopped(client, f"/api/v1/tasks/{command_id}") if is_lacking else {}
     tell({"sentences": why.get("sentences")}, end)

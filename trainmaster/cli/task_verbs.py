@@ -76,7 +76,7 @@ _SUBMITTED = Column("Submitted", lambda row: local_time(row.get("startTime")))
 _LAST_USED = Column("Last used", lambda row: local_time(row.get("lastUsed")))
 _ENDED_AT = Column("Ended", lambda row: local_time(row.get("endTime")))
 _POOL = Column("Resource Pool", lambda row: row.get("resourcePool"))
-_HOW_ENDED = Column("How it ended", lambda row: row.get("exitStatus"))
+_HOW_ENDED = Column("How it ended", lambda row: row.get("ending"))
 _PRIORITY = Column("Priority", lambda row: row.get("priority"))
 _JOB = Column("Job", lambda row: row.get("jobId"))
 
@@ -175,7 +175,7 @@ def wait_until_ready(client: Client, kind: Kind, service_id: str, args: argparse
         if record.get("ready"):
             return record
         if record["phase"] in ENDED:
-            why = record.get("exitStatus") or record["phase"].lower()
+            why = record.get("ending") or record["phase"].lower()
             raise CliError(
                 f"it has ended: {why}. Its log: trainmaster {kind.noun} logs {service_id[:SHORT_ID]}."
             )
@@ -282,7 +282,7 @@ def _kill(client: Client, args: argparse.Namespace, kind: Kind) -> int:
             before = kind.record(client, task_id)
             if before["phase"] in ENDED:
                 # no failure, as in Determined's client
-                why = before.get("exitStatus") or str(before["phase"]).lower()
+                why = before.get("ending") or str(before["phase"]).lower()
                 done(f"{kind.noun.capitalize()} {before['id']} had already ended: {why}.")
                 continue
             killed = client.post(f"{kind.path}/{before['id']}/kill")[kind.noun]

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import List, Optional
 
+from trainmaster import dialect_words
 from trainmaster.core._records import Records
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
@@ -92,6 +93,8 @@ class Task:
     async def _say_when_ready(self, opener: Opener, port: int) -> None:
         while self.program is not None and not await _takes_connections(opener):
             await asyncio.sleep(_LOOK_SECONDS)
+        if self.program is None:  # an sshd says so of itself; this one is started for each connection
+            print(dialect_words.listening("127.0.0.1", port), flush=True)
         Records(str(self.paths.root), 0).append("ready", port=port)
 
 

@@ -10,6 +10,8 @@ import os
 import sys
 from typing import Any, List
 
+from trainmaster import dialect_words
+
 
 class _OnSocket:
     """What TensorBoard asks of a server class (tensorboard.program.TensorBoardServer)."""
@@ -19,6 +21,7 @@ class _OnSocket:
     def __init__(self, application: Any, flags: Any) -> None:
         from werkzeug.serving import make_server
 
+        self._prefix = flags.path_prefix
         self._server = make_server(f"unix://{self.path}", 0, application, threaded=True)
 
     def serve_forever(self) -> None:
@@ -28,7 +31,9 @@ class _OnSocket:
         return "http://localhost:0"  # it notes a port for those who look for it by that
 
     def print_serving_message(self) -> None:
-        return
+        from tensorboard.version import VERSION
+
+        print(dialect_words.tensorboard_at(VERSION, f"{self._prefix}/"), flush=True)
 
 
 def main(words: List[str]) -> None:

@@ -21,11 +21,12 @@ from commands.config import CommandConfig, check, parse, shown
 from commands.models import Command, Service
 from experiments import places, templates
 from experiments.models import Workspace
-from jobs import phases, queue_edits
+from jobs import dialect_ends, phases, queue_edits
 from jobs.models import Job
 from shown import tasks
 from shown.tasks import TaskRow
 from submissions import contexts
+from trainmaster import dialect_words
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.errors import BadRequest, Missing, existing
@@ -75,7 +76,9 @@ class NewPriority(serializers.Serializer[Any]):
 
 
 class CommandRecord(Answer):
-    """Determined's command record, extended by slots, hosts and how it ended."""
+    """Determined's command record, extended by slots, hosts and how it ended.
+
+    `exitStatus`: how it ended in Determined's words, with ours behind them; `ending`: ours alone."""
 
     id: str
     description: str
@@ -90,6 +93,7 @@ class CommandRecord(Answer):
     job_id: str
     workspace_id: int
     exit_status: str = ""
+    ending: Maybe[str] = None
     phase: str
     exit_code: Maybe[int] = None
     slots: int
@@ -184,7 +188,8 @@ class OfKind:
             resource_pool=command.job.pool.name,
             job_id=str(command.job_id),
             workspace_id=command.workspace_number,
-            exit_status=command.ending,
+            exit_status=_exit_status(row),
+            ending=command.ending or None,
             phase=row.phase,
             slots=command.task.slots,
             priority=command.job.priority,
@@ -192,6 +197,13 @@ class OfKind:
             allocation_id=row.current.pk if row.current else None,
             run_start_time=row.attempt.started_at if row.attempt else None,
         )
+
+
+def _exit_status(row: TaskRow) -> str:
+    if not row.command.has_ended:
+        return ""
+    end = (dialect_ends.end_of(row.attempt) if row.attempt else None) or dialect_words.aborted()
+    return dialect_words.beside(end.exit_status, row.command.ending)
 
 
 class Commands(OfKind, ApiView):

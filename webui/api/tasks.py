@@ -9,8 +9,10 @@ from rest_framework.request import Request
 
 from commands.models import Command, Service
 from experiments.models import Trial
+from jobs import dialect_ends
 from jobs.models import Allocation, Job, Member, Task
 from jobs.states import AllocationState
+from trainmaster import dialect_words
 from webui.api.answers import Answer, Maybe, Time
 from webui.api.async_views import Principal
 from webui.api.errors import BadRequest, Missing
@@ -115,10 +117,16 @@ def encode_allocation(allocation: Allocation) -> AllocationRecord:
         is_ready=allocation.state == AllocationState.RUNNING and _takes_connections(allocation),
         start_time=allocation.started_at or allocation.assigned_at,
         end_time=allocation.ended_at,
-        exit_reason=allocation.get_exit_reason_display() if allocation.exit_reason else None,
+        exit_reason=exit_reason(allocation),
         status_code=allocation.exit_code,
         exit_detail=allocation.exit_detail or None,
     )
+
+
+def exit_reason(allocation: Allocation) -> str | None:
+    """Determined's words, and ours; None while the attempt lasts."""
+    end = dialect_ends.end_of(allocation)
+    return dialect_words.beside(end.exit_reason, allocation.get_exit_reason_display()) if end else None
 
 
 def _takes_connections(allocation: Allocation) -> bool:

@@ -80,7 +80,7 @@ def test_ctrl_c_leaves_the_command_alone_and_kill_ends_it(local_host: CommandLin
     assert "Killed command" in local_host("command", "kill", short).stdout
     local_host("command", "logs", "-f", short)
     described = json.loads(local_host("command", "describe", short, "--json").stdout)
-    assert (described["phase"], described["exitStatus"]) == ("CANCELED", "killed by admin, exit code 143")
+    assert (described["phase"], described["ending"]) == ("CANCELED", "killed by admin, exit code 143")
 
 
 def test_a_host_that_is_disabled_without_a_question_says_what_it_stopped(local_host: CommandLine) -> None:

@@ -147,7 +147,8 @@ def test_a_waiting_command_is_killed_at_once_and_only_by_its_owner(cast: Cast, p
     )  # fmt: skip
     killed = cast.ada.post(path)["command"]
     assert (killed["state"], killed["phase"]) == ("STATE_TERMINATED", "CANCELED")
-    assert killed["exitStatus"] == "killed before it started"
+    assert killed["ending"] == "killed before it started"
+    assert killed["exitStatus"] == "task was aborted before the task was started — killed before it started"
     assert cast.admin.post(path)["command"]["phase"] == "CANCELED"  # once more changes nothing
     command = Command.objects.select_related("job", "task").get()
     assert (command.task.state, command.job.state) == (TaskState.ENDED, JobState.ENDED)

@@ -23,6 +23,7 @@ from logs import read, why_stopped
 from logs import store as log_store
 from tests.rig.api import Cast, Json
 from tests.rig.world import be_whole
+from trainmaster import dialect_words
 
 pytestmark = pytest.mark.django_db
 
@@ -61,7 +62,9 @@ def say(cast: Cast, trial: Json, word: str) -> None:
 
 def log(trial: Json) -> list[str]:
     log_store.merge_events(trial["taskId"])
-    return [line.text for line in read.tail(trial["taskId"], read.Filters(), 100)]
+    """Its lines, without Determined's words before ours."""
+    lines = read.tail(trial["taskId"], read.Filters(), 100)
+    return [line.text.split(dialect_words.SEPARATOR)[-1] for line in lines]
 
 
 def ship(run: Json, index: int, offset: int, *records: Json) -> int:
