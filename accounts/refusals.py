@@ -5,9 +5,10 @@ Every room raises it. The web floor says once what each code means in HTTP (`web
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from types import TracebackType
 
 
 class Code(StrEnum):
@@ -32,6 +33,11 @@ class Refusal(Exception):
         self.code = code
         self.field = field
 
+    @property
+    def each(self) -> Sequence[Refusal]:
+        """The single refusals that it is made of."""
+        return [self]
+
 
 class FieldRefusals(Refusal):
     """Several fields are wrong at once: `errors` has a sentence for each."""
@@ -39,6 +45,47 @@ class FieldRefusals(Refusal):
     def __init__(self, errors: Mapping[str, str], code: Code = Code.INVALID) -> None:
         super().__init__(" ".join(errors.values()), code, next(iter(errors)))
         self.errors = dict(errors)
+
+
+class Refusals(Refusal):
+    """Several refusals at once, a line for each."""
+
+    def __init__(self, refusals: Sequence[Refusal]) -> None:
+        codes = {refusal.code for refusal in refusals}
+        super().__init__("\n".join(map(str, refusals)), codes.pop() if len(codes) == 1 else Code.INVALID)
+        self._each = list(refusals)
+
+    @property
+    def each(self) -> Sequence[Refusal]:
+        return self._each
+
+
+class Together:
+    """Steps that do not need each other, in a `with` block: the end of it raises all that they refused, as one."""
+
+    def __init__(self) -> None:
+        self.refused: list[Refusal] = []
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Run one of them; what it refuses is kept."""
+        try:
+            yield
+        except Refusal as refusal:
+            self.refused += refusal.each
+
+    def __enter__(self) -> Together:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Refusal):  # outside of the steps: nothing after it could be tried
+            self.refused += error.each
+        elif error is not None:
+            return
+        if self.refused:
+            raise self.refused[0] if len(self.refused) == 1 else Refusals(self.refused)
 
 
 @contextmanager

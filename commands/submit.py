@@ -5,16 +5,19 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
 
 from accounts.models import User
+from accounts.refusals import Together
 from commands.config import CommandConfig
 from commands.models import Command, Service
 from commands.states import CommandState
 from events.announce import announce
 from events.models import Event
 from events.record import record
+from hosts.models import ResourcePool
 from jobs import transitions as jobs
 from jobs.accepting import once, refuse_too_many, settle
 from jobs.models import Job, Task
@@ -44,9 +47,8 @@ def create(
 ) -> Command:
     """Make the command. A repeated `idempotency_key` returns the first one. Raises Refusal."""
     effective = config.effective()
-    refuse_too_many(owner)
+    pool = accepted(effective, owner)
     resources = effective["resources"]
-    pool = settle(resources, resources["slots"], owner=owner, role=owner.acting_role)
     command_id = uuid.uuid4()
     job = jobs.create_job(
         kind=kind,
@@ -94,6 +96,15 @@ def create(
     _listen(command, kind, shown)
     announce("commands")
     return command
+
+
+def accepted(effective: dict[str, Any], owner: User) -> ResourcePool:
+    """The pool of a command with this config; it and the time limit are written there. Raises Refusal, all at once."""
+    resources = effective["resources"]
+    with Together() as faults:
+        with faults.step():
+            refuse_too_many(owner)
+        return settle(resources, resources["slots"], owner=owner, role=owner.acting_role)
 
 
 def _listen(command: Command, kind: Job.Kind, shown: Shown) -> None:

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import F
 
 import searching
-from accounts.refusals import Code, Refusal
+from accounts.refusals import Code, Refusal, Together
 from experiments import search
 from experiments.config import check, restored
 from experiments.config.merging import override
@@ -16,7 +16,7 @@ from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from experiments.transitions import lock, set_experiment_state
 from jobs import transitions as jobs
-from jobs.accepting import settle
+from jobs.accepting import refuse_unknown_pool, settle
 from jobs.models import Job
 from jobs.states import Reason
 from jobs.time_limits import time_used
@@ -117,7 +117,11 @@ def _config(experiment: Experiment, changes: dict[str, Any]) -> dict[str, Any]:
     """The config from now on. Raises Refusal or ConfigError."""
     pool = {"resources": {"resource_pool": experiment.job.pool.name}}
     changes = restored(changes, experiment.config)  # which may come from a config that was shown
-    config = check(override(override(experiment.config, pool), changes)).effective()
+    values = override(override(experiment.config, pool), changes)
+    with Together() as faults:
+        with faults.step():
+            refuse_unknown_pool(values)
+        config = check(values).effective()
     resources, before = config["resources"], experiment.config["checkpoint_storage"]
     moved = [name for name, value in before.items() if config["checkpoint_storage"].get(name) != value]
     if not all(name.startswith("save_") for name in moved):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,18 +12,20 @@ from django.db import transaction
 from accounts import rights
 from accounts.models import User
 from accounts.refusals import Refusal
-from experiments import places, search_preview, sources, templates
-from experiments.config import ConfigError, ExperimentConfig, check_template, masked, parse, restored
+from experiments import places, search_preview, submit, templates
+from experiments.config import ConfigError, ExperimentConfig, check, check_template, masked, restored
 from experiments.config.origins import OriginLine, explained
-from experiments.config.reading import SUBJECT
+from experiments.config.reading import SUBJECT, merged
 from experiments.models import Experiment, Project, Trial
-from jobs import accepting
+from jobs.accepting import refuse_unknown_pool
 from searching import BadSearch
 from submissions.config.places import Placed, broken_at, placed
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
 from trainmaster.cli.submission import missing_scripts
 
+#: fields of refusals that are shown beside their sentence
+_PARTS = ("code", "project", "searcher", "template")
 #: a search of more trials is not simulated with each key that is pressed
 MOST_TRIALS = 1_000
 #: what a search says that one trial needs too; the rest is about trying several
@@ -66,6 +69,15 @@ class Draft:
     def refuse(self, where: str, sentence: str) -> None:
         self.problems.append(Placed(None, where, sentence, ""))
 
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Run something that may refuse the draft, for one reason or several."""
+        try:
+            yield
+        except Refusal as refusal:
+            for each in refusal.each:
+                self.refuse(each.field if each.field in _PARTS else "", str(each))
+
 
 def of_experiment(text: str, typed: Typed, parent: Experiment | None, user: User) -> Draft:
     """The draft of an experiment; nothing is kept. Masked secrets are the parent's, for users who may see them."""
@@ -79,11 +91,11 @@ def of_experiment(text: str, typed: Typed, parent: Experiment | None, user: User
         _choose(values, typed)
         draft.original = text if values == yamltext.load(text) else yamltext.dump(values)
         template = draft.template.config if draft.template else {}
-        draft.config = parse(draft.original, template=template)
+        draft.config = _checked(draft, merged(draft.original, template), typed.project_id)
         effective = draft.config.effective()
         draft.lines = explained(masked(effective), masked(values), masked(template))
         draft.notices = [*templates.changes_since_last_use(draft.template, user), *draft.config.remarks()]
-        _accept(draft, effective, typed.project_id, user)
+        _accept(draft, effective, user)
         _preview(draft, effective, typed.seconds_per_unit / 3600)
     except ConfigError as error:
         _place(draft, text, error)
@@ -145,16 +157,22 @@ def _choose(values: dict[str, Any], typed: Typed) -> None:
         values["resources"] = {**(given if isinstance(given, dict) else {}), "resource_pool": typed.pool}
 
 
-def _accept(draft: Draft, effective: dict[str, Any], project_id: int, user: User) -> None:
-    """What submitting would refuse beyond the config's own faults."""
-    resources = dict(effective["resources"])
+def _checked(draft: Draft, values: dict[str, Any], project_id: int) -> ExperimentConfig:
+    """The config, once the project that it names is the draft's. A wrong one names a pool, too. Raises ConfigError."""
+    with draft.step():
+        draft.project = places.chosen(values.get("workspace"), values.get("project"), project_id)
     try:
-        accepting.settle(resources, resources["slots_per_trial"], owner=user, role=user.acting_role)
-        with transaction.atomic():
-            sources.found(effective)
-    except Refusal as error:
-        draft.refuse("", str(error))
-    draft.project = _project(draft, effective, project_id)
+        return check(values)
+    except ConfigError:
+        with draft.step():
+            refuse_unknown_pool(values)
+        raise
+
+
+def _accept(draft: Draft, effective: dict[str, Any], user: User) -> None:
+    """What submitting would refuse beyond the config's own faults."""
+    with draft.step(), transaction.atomic():
+        submit.accepted(dict(effective, resources=dict(effective["resources"])), user)
 
 
 def _preview(draft: Draft, effective: dict[str, Any], hours: float) -> None:
@@ -164,10 +182,7 @@ def _preview(draft: Draft, effective: dict[str, Any], hours: float) -> None:
         return
     try:
         found = search_preview.of(effective, most=MOST_TRIALS)
-    except Refusal:
-        return
-    except BadSearch as error:
-        draft.refuse("searcher", str(error))
+    except (Refusal, BadSearch):  # which submitting would say, too, or of too many trials to simulate
         return
     longest = found.trials * max(found.lengths, default=0)
     draft.search = Forecast(
@@ -176,30 +191,6 @@ def _preview(draft: Draft, effective: dict[str, Any], hours: float) -> None:
         found.span * hours if found.span and hours else None,
         1 - found.units / longest if found.units and longest else 0.0,
     )
-
-
-def _project(draft: Draft, effective: dict[str, Any], chosen: int) -> Project | None:
-    """The project of the config, else the one that was chosen, else Uncategorized."""
-    rows = Project.objects.select_related("workspace")
-    name, workspace = effective.get("project"), effective.get("workspace")
-    if bool(name) != bool(workspace):
-        draft.refuse("workspace", "set both workspace and project, or neither.")
-        return None
-    if name:
-        project = rows.filter(name=name, workspace__name=workspace).first()
-        what = f"project {name} in workspace {workspace}"
-    else:
-        project = rows.filter(pk=chosen or 1).first()
-        what = "such project; choose another"
-    if project is None:
-        draft.refuse("project", f"there is no {what}.")
-        return None
-    try:
-        places.require_open(project)
-    except Refusal as refusal:
-        draft.refuse("project", str(refusal))
-        return None
-    return project
 
 
 def _look_for_scripts(draft: Draft, paths: Collection[str]) -> None:

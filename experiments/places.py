@@ -55,6 +55,23 @@ def open_projects() -> QuerySet[Project]:
     return rows.order_by("workspace__name", "name")
 
 
+def chosen(workspace: Any, name: Any, number: int | None) -> Project:
+    """The project that a config names, else the one with this number, else Uncategorized. Raises Refusal.
+
+    A workspace without a project, or the reverse, is a fault of the config, which says so itself.
+    """
+    projects = Project.objects.select_related("workspace")
+    if isinstance(name, str) and isinstance(workspace, str) and name and workspace:
+        project = projects.filter(name=name, workspace__name=workspace).first()
+        wanted = f"project {name} in workspace {workspace}"
+    else:
+        project, wanted = projects.filter(pk=number or 1).first(), f"project {number or 1}"
+    if project is None:
+        raise Refusal(f"{wanted} not found", Code.NOT_FOUND, "project")
+    require_open(project)
+    return project
+
+
 def may_change(user: User, place: Place) -> bool:
     return not place.immutable and rights.may_change(user, place)
 
@@ -105,7 +122,8 @@ def require_open(place: Place) -> None:
     for each in (place, place.workspace) if isinstance(place, Project) else (place,):
         if each.archived:
             raise Refusal(
-                f"{_word(each)} {each.name} is archived; nothing can be added to it until it is unarchived."
+                f"{_word(each)} {each.name} is archived; nothing can be added to it until it is unarchived.",
+                field=_word(place),
             )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
+import searching
 from accounts.models import User
-from accounts.refusals import Refusal
+from accounts.refusals import Refusal, Together
 from events.announce import announce
 from events.models import Event
 from events.record import record
@@ -15,12 +16,12 @@ from experiments.config import ExperimentConfig
 from experiments.models import Experiment, Project
 from experiments.states import ExperimentState
 from experiments.templates import Used, note_use
+from hosts.models import ResourcePool
 from jobs import detached
 from jobs import transitions as jobs
 from jobs.accepting import once, refuse_too_many, settle
 from jobs.models import Job
 from jobs.states import Reason
-from searching import BadSearch
 from submissions.models import Context
 
 
@@ -48,14 +49,12 @@ def create(
     effective = config.effective()
     if parent is not None and parent.unmanaged:
         raise Refusal(unmanaged_parent(parent))
-    sources.found(effective)  # refuses what no trial could begin with
-    if refusal := s3_stores.endpoint_refusal(effective.get("checkpoint_storage") or {}):
-        raise Refusal(refusal)
+    pool = accepted(effective, owner, unmanaged=unmanaged)
     seed = _seed(effective)
-    if unmanaged:
+    if pool is None:
         job = detached.create_job(name=effective["name"], owner=owner, actor=actor)
     else:
-        job = _queued(effective, owner, activate, actor)
+        job = _queued(effective, owner, pool, activate, actor)
     experiment = Experiment.objects.create(
         job=job,
         state=ExperimentState.ACTIVE if activate or unmanaged else ExperimentState.PAUSED,
@@ -88,19 +87,43 @@ def create(
         experiment_id=experiment.pk,
     )
     if not unmanaged:
-        try:
-            search.start(experiment, actor=actor)
-        except BadSearch as error:  # such as one that is too large
-            raise Refusal(str(error)) from error
+        search.start(experiment, actor=actor)
     announce("experiments")
     return experiment
 
 
-def _queued(effective: dict[str, Any], owner: User, activate: bool, actor: str) -> Job:
-    """The job of an experiment, in the queue of its pool. Raises Refusal."""
-    refuse_too_many(owner)
+def accepted(effective: dict[str, Any], owner: User, *, unmanaged: bool = False) -> ResourcePool | None:
+    """The pool of an experiment with this config, None for an unmanaged one; it and the time limit are written there.
+
+    Raises Refusal, with all that such an experiment could not begin with. The caller holds a transaction.
+    """
+    pool, resources = None, effective["resources"]
+    with Together() as faults:
+        with faults.step():
+            sources.found(effective)
+        if refusal := s3_stores.endpoint_refusal(effective.get("checkpoint_storage") or {}):
+            faults.refused.append(Refusal(refusal))
+        if not unmanaged:
+            with faults.step():
+                refuse_too_many(owner)
+            with faults.step():
+                pool = settle(resources, resources["slots_per_trial"], owner=owner, role=owner.acting_role)
+            with faults.step():
+                _refuse_search(effective)
+    return pool
+
+
+def _refuse_search(effective: dict[str, Any]) -> None:
+    """Refuse a search that no server could carry, such as one that is too large."""
+    try:
+        searching.start(effective["searcher"], effective.get("hyperparameters") or {}, 0)
+    except searching.BadSearch as error:
+        raise Refusal(str(error), field="searcher") from error
+
+
+def _queued(effective: dict[str, Any], owner: User, pool: ResourcePool, activate: bool, actor: str) -> Job:
+    """The job of an experiment, in the queue of its pool."""
     resources = effective["resources"]
-    pool = settle(resources, resources["slots_per_trial"], owner=owner, role=owner.acting_role)
     return jobs.create_job(
         kind=Job.Kind.EXPERIMENT,
         name=effective["name"],

@@ -1,7 +1,8 @@
 """YAML as configs mean it: the core schema of YAML 1.2, JSON values only, errors with line and column.
 
 PyYAML follows YAML 1.1, where `1e-3` is a string, `12:30` a number, `on` a boolean and a date an object;
-configs written for Determined mean none of these. Keys become strings, a key given twice is an error.
+configs written for Determined mean none of these. Numbers are those that Determined's reader takes: beyond the core
+schema, `60_000`, `0b11` and `-0x1f`. Keys become strings, a key given twice is an error.
 """
 
 from __future__ import annotations
@@ -42,11 +43,16 @@ class _Dumper(yaml.SafeDumper):
 _CORE = [
     ("null", re.compile(r"^(?:~|null|Null|NULL|)$"), ["~", "n", "N", ""]),
     ("bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")),
-    ("int", re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), list("-+0123456789")),
+    (
+        "int",
+        re.compile(r"^[-+]?(?:[0-9][0-9_]*|0o_*[0-7][0-7_]*|0x_*[0-9a-fA-F][0-9a-fA-F_]*|0b_*[01][01_]*)$"),
+        list("-+0123456789"),
+    ),
     (
         "float",
         re.compile(
-            r"^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+            r"^(?:[-+]?(?:\._*[0-9][0-9_]*|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?"
+            r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
         ),
         list("-+.0123456789"),
     ),
@@ -59,8 +65,8 @@ for _name, _pattern, _first in _CORE:
 
 
 def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
-    text = str(loader.construct_scalar(node))
-    if text.startswith(("0o", "0x")):
+    text = str(loader.construct_scalar(node)).replace("_", "")
+    if text.lstrip("-+")[:2] in ("0o", "0x", "0b"):
         return int(text, 0)
     if len(text) > 400:  # Python refuses thousands of digits with a sentence of its own
         raise YamlError("found a number of more than 400 digits", *_at(node.start_mark))
@@ -68,7 +74,7 @@ def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
 
 
 def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
-    text = str(loader.construct_scalar(node)).lower()
+    text = str(loader.construct_scalar(node)).lower().replace("_", "")
     return float(text.replace(".inf", "inf").replace(".nan", "nan"))
 
 

@@ -28,7 +28,9 @@ def _is_one_value(path: Path, template: Any, config: Any) -> bool:
 
 
 _RULES = merging.Rules(
-    {("searcher",): ("name", SEARCHERS), ("checkpoint_storage",): ("type", STORAGES)}, _is_one_value
+    {("searcher",): ("name", SEARCHERS), ("checkpoint_storage",): ("type", STORAGES)},
+    _is_one_value,
+    frozenset({"hyperparameters"}),
 )
 
 

@@ -38,8 +38,13 @@ def parse(
 
     A detached experiment is not `managed` and needs no entrypoint. Raises ConfigError with all problems.
     """
+    return check(merged(text, template, overrides), managed=managed)
+
+
+def merged(text: str, template: dict[str, Any] | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The values of a config as they are written, on top of `template`. Raises ConfigError."""
     config = overridden(read_yaml(text, SUBJECT), overrides, SUBJECT)
-    return check(merge(template, config) if template else config, managed=managed)
+    return merge(template, config) if template else config
 
 
 def check(config: dict[str, Any], *, managed: bool = True) -> ExperimentConfig:
@@ -51,12 +56,17 @@ def check(config: dict[str, Any], *, managed: bool = True) -> ExperimentConfig:
 def check_template(text: str) -> dict[str, Any]:
     """The content of a template: like a config, but anything may be absent. Raises ConfigError."""
     template = read_yaml(text, "template")
+    check_part(template, "template")
+    return template
+
+
+def check_part(values: dict[str, Any], subject: str = SUBJECT) -> None:
+    """Refuse what a config cannot have, in whatever there is of it. Raises ConfigError."""
     problems = []
     try:
-        ExperimentConfig.model_validate(template)
+        ExperimentConfig.model_validate(values)
     except ValidationError as error:
         present = [details for details in error.errors(include_url=False) if not is_missing(details)]
-        problems = translated(present, template, _SHAPE)
-    if problems := once([*problems, *contradictions(template)]):
-        raise ConfigError(problems, "template")
-    return template
+        problems = translated(present, values, _SHAPE)
+    if problems := once([*problems, *contradictions(values)]):
+        raise ConfigError(problems, subject)

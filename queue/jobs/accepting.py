@@ -13,7 +13,7 @@ from django.db.models import Model
 from django.utils import timezone
 
 from accounts.models import User
-from accounts.refusals import Code, Refusal
+from accounts.refusals import Code, Refusal, Together
 from hosts.login_accounts import refuse_as_login
 from hosts.models import ResourcePool
 from hosts.pools import default_pool_for
@@ -43,14 +43,25 @@ def settle(resources: dict[str, Any], slots: int, *, owner: User, role: str) -> 
     `resources` is the section of an effective config, `slots` what one task asks, `role` that of whoever submits.
     Raises Refusal.
     """
-    pool = pool_for(resources.get("resource_pool") or "", slots)
-    refuse_as_login(pool, owner.unix_user)
+    pool, limit = pool_for(resources.get("resource_pool") or "", slots), None
     asked = resources.get("priority")
-    if asked is not None and (error := floor_error(pool, role, asked)):
-        raise Refusal(error, field="priority")
-    limit = time_limits.seconds_for(pool, resources.get("max_time"))
+    with Together() as faults:
+        with faults.step():
+            refuse_as_login(pool, owner.unix_user)
+        if asked is not None and (error := floor_error(pool, role, asked)):
+            faults.refused.append(Refusal(error, field="priority"))
+        with faults.step():
+            limit = time_limits.seconds_for(pool, resources.get("max_time"))
     resources.update(resource_pool=pool.name, max_time=limit)
     return pool
+
+
+def refuse_unknown_pool(config: dict[str, Any]) -> None:
+    """Look up the pool that a config names which cannot be used for other reasons. Raises Refusal."""
+    resources = config.get("resources")
+    name = resources.get("resource_pool") if isinstance(resources, dict) else None
+    if isinstance(name, str):
+        pool_for(name)
 
 
 def refuse_too_many(owner: User) -> None:

@@ -37,6 +37,8 @@ class Rules(NamedTuple):
 
     unions: Mapping[Path, tuple[str, Mapping[str, type[Section]]]] = {}
     is_one_value: Callable[[Path, Any, Any], bool] = lambda path, template, config: False
+    #: sections in which a null is a value, where elsewhere it counts as absent
+    with_nulls: frozenset[str] = frozenset()
 
 
 _PLAIN = Rules()
@@ -60,6 +62,9 @@ class _Merger:
 
     def maps(self, template: dict[str, Any], config: dict[str, Any], path: Path) -> dict[str, Any]:
         template = self._fields_for(config, template, path)
+        if path and path[0] in self.rules.with_nulls:
+            nulls = {name for name, value in config.items() if value is None}
+            template = {name: value for name, value in template.items() if name not in nulls}
         merged = {name: copy.deepcopy(value) for name, value in template.items() if config.get(name) is None}
         for name, value in config.items():
             if template.get(name) is None:

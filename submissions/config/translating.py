@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 from typing_extensions import TypeAliasType
 
+from scheduling.reasons import listed
 from submissions.config.masking import is_secret
 from submissions.config.problems import NOTHING, REQUIRED, Problem, at, has, look_up, shown
 from submissions.config.section import whole
@@ -148,10 +149,26 @@ def did_you_mean(found: Any, allowed: Sequence[str]) -> str:
 def _fields_allowed(location: Path, shape: Shape) -> str:
     owners = _models_at(location[:-1], shape)
     fields = sorted({name for owner in owners for name in owner.model_fields} - shape.refused)
-    name = str(location[-1])
-    elsewhere = [".".join(path) for path in _paths_of(name, shape.model, shape.refused)]
-    near = f" (did you mean {' or '.join(elsewhere[:2])}?)" if elsewhere else did_you_mean(name, fields)
+    name, here = str(location[-1]), _without_steps(location, shape)
+    if kinds := _kinds_with(name, owners, shape):
+        return f"{', '.join(fields)} ({name} is a field of {listed(kinds, len(kinds))})"
+    paths = [path for path in _paths_of(name, shape.model, shape.refused) if path != here]
+    elsewhere = [".".join(path) if len(path) > 1 else f"{name} at the top level" for path in paths[:2]]
+    near = f" (did you mean {' or '.join(elsewhere)}?)" if elsewhere else did_you_mean(name, fields)
     return ", ".join(fields) + near
+
+
+def _kinds_with(name: str, owners: list[type[BaseModel]], shape: Shape) -> list[str]:
+    """Return which other kinds of a tagged section have the field that its kind lacks."""
+    for kinds in shape.unions.values():
+        if any(owner in kinds.values() for owner in owners):
+            return [kind for kind, model in kinds.items() if name in model.model_fields]
+    return []
+
+
+def _without_steps(location: Path, shape: Shape) -> tuple[str, ...]:
+    """Return a location of pydantic's by the names of its fields alone, as `_paths_of` has them."""
+    return tuple(str(step) for step in location if isinstance(step, str) and step not in shape.put_in)
 
 
 def _paths_of(name: str, model: type[BaseModel], refused: frozenset[str]) -> list[tuple[str, ...]]:

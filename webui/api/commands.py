@@ -15,17 +15,19 @@ from pydantic import create_model
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from accounts.refusals import Code, refused_as
+from accounts.models import User
+from accounts.refusals import Code, Together, refused_as
 from commands import submit, transitions
-from commands.config import CommandConfig, check, parse, shown
+from commands.config import SUBJECT, CommandConfig, check, shown
 from commands.models import Command, Service
 from experiments import places, templates
 from experiments.models import Workspace
-from jobs import dialect_ends, phases, queue_edits
+from jobs import accepting, dialect_ends, phases, queue_edits
 from jobs.models import Job
 from shown import tasks
 from shown.tasks import TaskRow
 from submissions import contexts
+from submissions.config.reading import read_yaml
 from trainmaster import dialect_words
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
@@ -78,7 +80,8 @@ class NewPriority(serializers.Serializer[Any]):
 class CommandRecord(Answer):
     """Determined's command record, extended by slots, hosts and how it ended.
 
-    `exitStatus`: how it ended in Determined's words, with ours behind them; `ending`: ours alone."""
+    `exitStatus`: how it ended in Determined's words, with ours behind them; `ending`: ours alone.
+    """
 
     id: str
     description: str
@@ -224,19 +227,24 @@ class Commands(OfKind, ApiView):
 
     def post(self, request: Request) -> Json:
         body, user = self.body(request), person(request)
-        template = templates.used(body.get("templateName") or body.get("template_name"))
-        config = _config(body, template, self.kind)
-        notices = templates.changes_since_last_use(template, user)
         if body.get("preview"):
-            return {self.noun: None, "config": shown(config.effective()), "warnings": [], "notices": notices}
-        workspace = _workspace(body.get("workspaceId"))
+            found = _checked(Together(), body, self.kind, user)
+            answer = {"config": shown(found.config.effective()), "warnings": [], "notices": found.notices}
+            return {self.noun: None, **answer}
         key = idempotency_key(request, user)
         is_repeated = key is not None and Command.objects.filter(idempotency_key=key).exists()
+        faults, context, workspace = Together(), None, 1
         with transaction.atomic():
+            with faults.step():
+                workspace = _workspace(body.get("workspaceId"))
+            with faults.step():
+                context = contexts.store(body.get("files") or [])
+            found = _checked(faults, body, self.kind, user)
+            assert context is not None
             command = submit.create(
                 owner=user,
-                config=config,
-                context=contexts.store(body.get("files") or []),
+                config=found.config,
+                context=context,
                 workspace_number=workspace,
                 idempotency_key=key,
                 actor=actor(request),
@@ -244,8 +252,8 @@ class Commands(OfKind, ApiView):
                 shown=self.shown(body),
             )
             if not is_repeated:  # the command of before was another use
-                templates.note_use(template, user, f"{self.noun} {command.short_id}")
-        return self._created(command, config, notices, body, request)
+                templates.note_use(found.template, user, f"{self.noun} {command.short_id}")
+        return self._created(command, found.config, found.notices, body, request)
 
     def shown(self, body: Json) -> submit.Shown:
         """What a TensorBoard shows; nothing for the others."""
@@ -276,14 +284,38 @@ def _chosen(query: Json, kind: Job.Kind) -> QuerySet[Command]:
     return rows.filter(phases.where(*query["phases"])) if query.get("phases") else rows
 
 
-def _config(body: Json, used: templates.Used | None, kind: Job.Kind) -> CommandConfig:
-    template = used.config if used else None
-    given = body.get("config") or {}
-    if isinstance(given, str):
-        return parse(given, template=template, kind=kind)
-    if not isinstance(given, dict):
+class _Submission(NamedTuple):
+    config: CommandConfig
+    template: templates.Used | None
+    notices: list[str]
+
+
+def _checked(faults: Together, body: Json, kind: Job.Kind, user: User) -> _Submission:
+    """Read a submission as a step of `faults`, whose other steps are done. Raises Refusal with the faults of all."""
+    template, config = None, None
+    values: Json = {}
+    with faults:
+        with faults.step():
+            template = templates.used(body.get("templateName") or body.get("template_name"))
+        with faults.step():
+            values = _values(body.get("config") or {})
+            config = check(values, template=template.config if template else None, kind=kind)
+        if faults.refused:
+            with faults.step(), transaction.atomic():
+                if config is None:
+                    accepting.refuse_unknown_pool(values)
+                else:
+                    submit.accepted(config.effective(), user)
+    assert config is not None
+    return _Submission(config, template, templates.changes_since_last_use(template, user))
+
+
+def _values(given: Any) -> Json:
+    """The values of a config that is a map, or YAML as text."""
+    values = read_yaml(given, SUBJECT) if isinstance(given, str) else given
+    if not isinstance(values, dict):
         raise BadRequest("config: must be a map, or YAML as text.")
-    return check(given, template=template, kind=kind)
+    return values
 
 
 def _workspace(number: int | None) -> int:

@@ -12,12 +12,12 @@ from rest_framework.request import Request
 
 from accounts import rights
 from accounts.models import User
-from accounts.refusals import Code, refused_as
-from experiments import detached, edits, places, submit, templates, transitions
-from experiments.config import MASK, ConfigError, ExperimentConfig, parse, restored, shown
+from accounts.refusals import Code, Together, refused_as
+from experiments import all_faults, detached, edits, submit, templates, transitions
+from experiments.config import MASK, ConfigError, restored, shown
 from experiments.config.reading import SUBJECT
-from experiments.models import Experiment, Project
-from jobs import accepting, queue_edits
+from experiments.models import Experiment
+from jobs import queue_edits
 from jobs.models import Task
 from shown.experiments import with_numbers
 from submissions import contexts
@@ -114,12 +114,9 @@ class Experiments(ApiView):
         body, user = self.body(request), person(request)
         parent = _parent(body.get("parentId"))
         body["config"] = _with_secrets(body["config"], parent, user)
-        config = _config(body)
-        project = _project(config, body.get("projectId"))
         if body.get("validateOnly"):
-            told = _validate_only(config, body, parent, user)
-            return _skeleton(config, project, user, told)
-        return _create(request, body, config, project, parent)
+            return _validate_only(body, parent, user)
+        return _create(request, body, parent)
 
 
 class ExperimentByExternalId(ApiView):
@@ -133,11 +130,10 @@ class ExperimentByExternalId(ApiView):
             raise BadRequest("Only unmanaged experiments have an external id: send unmanaged: true.")
         if found := self._found(request, external_id):
             return found
-        config = _config(body)
-        project, parent = _project(config, body.get("projectId")), _parent(body.get("parentId"))
+        parent = _parent(body.get("parentId"))
         try:
             with transaction.atomic():
-                return _create(request, body, config, project, parent, external_id)
+                return _create(request, body, parent, external_id)
         except IntegrityError:  # somebody was faster
             if found := self._found(request, external_id):
                 return found
@@ -177,28 +173,6 @@ def _with_secrets(text: str, parent: Experiment | None, user: User) -> str:
     return yamltext.dump(restored(restored(values, known), parent.config))
 
 
-def _config(body: Json) -> ExperimentConfig:
-    template = _template(body)
-    return parse(
-        body["config"], template=template.config if template else None, managed=not body.get("unmanaged")
-    )
-
-
-def _project(config: ExperimentConfig, project_id: int | None) -> Project:
-    """The project that the config names, else the one of the request, else Uncategorized."""
-    projects = Project.objects.select_related("workspace")
-    if bool(config.workspace) != bool(config.project):
-        raise BadRequest("workspace and project must be set both or neither in the config.")
-    if config.project:
-        project = projects.filter(name=config.project, workspace__name=config.workspace).first()
-        if project is None:
-            raise Missing(f"project {config.project} in workspace {config.workspace} not found")
-    else:
-        project = existing(projects, "project", pk=project_id or 1)
-    places.require_open(project)
-    return project
-
-
 def _parent(parent_id: int | None) -> Experiment | None:
     if not parent_id:
         return None
@@ -218,28 +192,44 @@ def _context(body: Json, parent: Experiment | None) -> Context:
     return contexts.store(files)
 
 
-def _validate_only(
-    config: ExperimentConfig, body: Json, parent: Experiment | None, user: User
-) -> tuple[list[str], list[str]]:
-    """Everything that creating would refuse, with nothing kept; the warnings and notices that it would give."""
-    with transaction.atomic():
-        _context(body, parent)
-        transaction.set_rollback(True)
-    if body.get("unmanaged"):
-        return [], []
-    resources, slots = config.effective()["resources"], config.resources.slots_per_trial
-    pool = accepting.settle(resources, slots, owner=user, role=user.acting_role)
-    warnings, notices = warnings_for(
-        pool, Task(slots=slots, single_host=bool(resources.get("is_single_node")))
+def _checked(body: Json, parent: Experiment | None, user: User) -> tuple[all_faults.Submission, Context]:
+    """What the request asks for, and its folder. Raises Refusal with every fault; the caller holds a transaction."""
+    faults, context = Together(), None
+    with faults.step():
+        context = _context(body, parent)
+    found = all_faults.checked(
+        faults,
+        body["config"],
+        lambda: _template(body),
+        owner=user,
+        project_id=body.get("projectId"),
+        unmanaged=bool(body.get("unmanaged")),
     )
-    return warnings, templates.changes_since_last_use(_template(body), user) + notices
+    assert context is not None
+    return found, context
+
+
+def _validate_only(body: Json, parent: Experiment | None, user: User) -> SubmittedExperiment:
+    """Everything that creating would refuse, with nothing kept; the warnings and notices that it would give."""
+    warnings: list[str] = []
+    notices: list[str] = []
+    with transaction.atomic():
+        found, _ = _checked(body, parent, user)
+        effective = found.config.effective()
+        pool = submit.accepted(effective, user, unmanaged=bool(body.get("unmanaged")))
+        transaction.set_rollback(True)
+    if pool is not None:
+        slots, single = found.config.resources.slots_per_trial, bool(effective["resources"]["is_single_node"])
+        warnings, notices = warnings_for(pool, Task(slots=slots, single_host=single))
+        notices = templates.changes_since_last_use(found.template, user) + notices
+    return _skeleton(found, user, warnings, notices)
 
 
 def _skeleton(
-    config: ExperimentConfig, project: Project, user: User, told: tuple[list[str], list[str]]
+    found: all_faults.Submission, user: User, warnings: list[str], notices: list[str]
 ) -> SubmittedExperiment:
     """What validateOnly answers: a record in which nothing has an id, since nothing was stored."""
-    effective = shown(config.effective())
+    effective, project = shown(found.config.effective()), found.project
     searcher = effective["searcher"]
     record = ExperimentRecord(
         id=0, name=effective["name"], description=effective.get("description") or "", notes="",
@@ -252,36 +242,31 @@ def _skeleton(
         job_id="", project_id=project.pk, project_name=project.name, project_owner_id=project.owner_id or 0,
         workspace_id=project.workspace_id, workspace_name=project.workspace.name, parent_archived=False,
     )  # fmt: skip
-    warnings, notices = told
     return SubmittedExperiment(
-        experiment=record, config=effective, warnings=warnings, notices=notices + config.remarks()
+        experiment=record, config=effective, warnings=warnings, notices=notices + found.config.remarks()
     )
 
 
 def _create(
-    request: Request,
-    body: Json,
-    config: ExperimentConfig,
-    project: Project,
-    parent: Experiment | None,
-    external_id: str | None = None,
+    request: Request, body: Json, parent: Experiment | None, external_id: str | None = None
 ) -> SubmittedExperiment:
-    user, template = person(request), _template(body)
-    changes = templates.changes_since_last_use(template, user)
+    user = person(request)
     with transaction.atomic():
+        found, context = _checked(body, parent, user)
+        changes = templates.changes_since_last_use(found.template, user)
         experiment = submit.create(
             owner=user,
-            config=config,
+            config=found.config,
             original=body["config"],
-            context=_context(body, parent),
-            project=project,
+            context=context,
+            project=found.project,
             parent=parent,
             activate=body.get("activate") is not False,
             idempotency_key=idempotency_key(request, user),
             actor=actor(request),
             unmanaged=bool(body.get("unmanaged")),
             external_id=external_id,
-            template=template,
+            template=found.template,
         )
     encoded = encode_experiment(find(experiment.pk), full=True)
     warnings, notices = (
@@ -291,7 +276,7 @@ def _create(
         experiment=encoded,
         config=encoded.config,
         warnings=warnings,
-        notices=[*changes, *notices, *config.remarks()],
+        notices=[*changes, *notices, *found.config.remarks()],
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from experiments.config import ConfigError, ExperimentConfig, check_template, merge, parse
+from experiments.config import ConfigError, ExperimentConfig, check_template, merge, parse, schema
+from trainmaster import yamltext
 
 GOOD = "entrypoint: python3 train.py\nsearcher: {name: single, metric: loss, max_length: {batches: 10}}\n"
 
@@ -78,6 +81,44 @@ def test_steps_that_are_wrong_are_named_where_they_stand() -> None:
 )
 def test_a_fault_says_what_is_allowed_and_what_is_near(wrong: str, sentence: str) -> None:
     assert sentence in faults(GOOD + wrong)
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        *(
+            "resources: {}",
+            "environment: {}",
+            "environment: {hooks: {}}",
+            "profiling: {}",
+            "optimizations: {}",
+        ),
+        *("checkpoint_storage: {type: server}", "checkpoint_storage: {type: s3, bucket: b}"),
+        *(f"searcher: {{name: {name}, metric: m}}" for name in ("single", "grid", "custom", "async_halving")),
+    ],
+)
+def test_a_hint_never_repeats_the_refused_word(section: str) -> None:
+    definitions = schema.of_config()["$defs"].values()
+    known = {name for part in definitions for name in part.get("properties", {})}
+    for name in known:
+        config = yamltext.load(GOOD + section) if "searcher" not in section else yamltext.load(section)
+        path, inner = [], config
+        for path_step in re.findall(r"(\w+): {", section):
+            path, inner = [*path, path_step], inner[path_step]
+        if name in inner or name == "pod_spec":  # which may have any field
+            continue
+        inner[name] = {"no": "field"}
+        hint = faults(yamltext.dump(config))
+        near = [word for found in re.findall(r"did you mean ([^?]*)\?", hint) for word in found.split(" or ")]
+        assert ".".join([*path, name]) not in near and name not in near, hint
+
+
+def test_a_field_of_another_kind_names_those_that_have_it() -> None:
+    grid = "entrypoint: x\nsearcher: {name: grid, metric: m, max_trials: 2}\n"
+    assert "(max_trials is a field of random, adaptive_asha and async_halving)" in faults(grid)
+    assert "(host_path is a field of shared_fs)" in faults(
+        GOOD + "checkpoint_storage: {type: server, host_path: /x}"
+    )
 
 
 @pytest.mark.parametrize(

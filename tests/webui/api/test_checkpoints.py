@@ -78,6 +78,24 @@ def test_one_says_why_it_is_kept_and_who_began_with_it(cast: Cast, trial: Trial,
     )
 
 
+@pytest.mark.parametrize(
+    "searcher",
+    [
+        "random, max_trials: 2",
+        "grid",
+        "adaptive_asha, max_trials: 2",
+        "async_halving, max_trials: 2, num_rungs: 1",
+    ],
+)
+def test_the_trials_of_any_search_begin_with_a_checkpoint(
+    trial: Trial, submit: Submit, searcher: str
+) -> None:
+    source = at(trial, 30)
+    config = CONFIG.replace("name: single", f"name: {searcher}, source_checkpoint_uuid: {source.pk}")
+    began = Trial.objects.filter(experiment_id=submit(config=config)["id"])
+    assert {each.latest_checkpoint_id for each in began} == {source.pk}
+
+
 def test_a_source_that_nothing_can_begin_with_is_refused(cast: Cast, trial: Trial) -> None:
     def refused(field: str) -> str:
         config = CONFIG.replace("loss,", f"loss, {field},")

@@ -96,6 +96,21 @@ def test_a_wrong_config_is_refused_with_its_field_and_leaves_nothing(
     assert not Command.objects.exists()
 
 
+def test_all_faults_of_a_command_are_told_at_once(cast: Cast, pool: ResourcePool) -> None:
+    body = {
+        "config": {"entrypoint": ["true"], "resources": {"resource_pool": "none", "slots": "x"}},
+        "files": [uploaded("../x.py", "1")],
+        "workspaceId": 4711,
+    }
+    for slots in ("x", 1):
+        body["config"]["resources"]["slots"] = slots  # type: ignore[index]
+        status, sentence = cast.ada.refused("POST", "commands", body)
+        assert status == 400 and ("resources.slots" in sentence) is (slots == "x")
+        for part in ("resource pool none does not exist", "leads outside", "workspace 4711 not found"):
+            assert part in sentence
+    assert not Command.objects.exists()
+
+
 def test_secrets_of_the_config_are_masked(cast: Cast, pool: ResourcePool) -> None:
     variables = {"environment_variables": ["API_KEY=hush", "PLAIN=seen"]}
     record = run(cast.ada, "env", environment=variables)

@@ -73,6 +73,48 @@ def test_a_wrong_config_is_refused_with_its_field_and_leaves_nothing(
     assert not Event.objects.exists()
 
 
+def test_all_faults_of_a_submission_are_told_at_once(cast: Cast, pool: ResourcePool) -> None:
+    names = "\nworkspace: nowhere\nproject: nothing\n"
+    config = CONFIG.replace("slots_per_trial: 1", "resource_pool: none, max_time: 9") + names
+    config = config.replace("loss,", "loss, source_trial_id: 4711,")
+    body = {"config": config, "modelDefinition": [uploaded("../x.py", "1")]}
+    unknown = ["project nothing in workspace nowhere not found", "resource pool none does not exist"]
+    for extra in ({}, {"validateOnly": True}):
+        status, sentence = cast.ada.refused("POST", "experiments", {**body, **extra})
+        assert status == 400 and len(sentence.splitlines()) == 4
+        assert all(part in sentence for part in [*unknown, "leads outside", "there is no trial 4711"])
+        wrong = {**body, "config": config + "labels: 1\n", **extra}
+        status, sentence = cast.ada.refused("POST", "experiments", wrong)
+        assert all(part in sentence for part in [*unknown, "leads outside", "<config>.labels"])
+    status, sentence = cast.ada.refused(
+        "POST", "experiments", {"config": names + "labels: 1", "template": "t"}
+    )
+    assert status == 400 and "entrypoint" not in sentence, "which the template may have"
+    assert all(part in sentence for part in ["template t not found", "<config>.labels", unknown[0]])
+    assert not Experiment.objects.exists() and not Context.objects.exists() and not Event.objects.exists()
+
+
+def test_several_limits_of_a_pool_are_told_at_once(cast: Cast, pool: ResourcePool) -> None:
+    ResourcePool.objects.update(longest_max_time_seconds=60, priority_floor={"editor": 40})
+    config = CONFIG.replace("slots_per_trial: 1", "priority: 1, max_time: 90")
+    status, sentence = cast.ada.refused("POST", "experiments", {"config": config})
+    assert status == 400 and "at most 60 s" in sentence and "40" in sentence
+
+
+def test_validate_only_refuses_a_search_that_creating_would(cast: Cast, pool: ResourcePool) -> None:
+    config = CONFIG.replace("name: single", "name: random, max_trials: 2000000")
+    for extra in ({}, {"validateOnly": True}):
+        status, sentence = cast.ada.refused("POST", "experiments", {"config": config, **extra})
+        assert status == 400 and "searcher.max_trials" in sentence
+
+
+def test_a_null_among_hyperparameters_reaches_the_trial(cast: Cast, submit: Submit) -> None:
+    Template.objects.create(name="t", workspace_id=1, config={"hyperparameters": {"depth": 3, "lr": 1}})
+    config = CONFIG.replace("{lr: 0.1}", "{depth: null, batch: 60_000, nested: {x: ~}}")
+    trial = Experiment.objects.get(pk=submit(config=config, template="t")["id"]).trials.get()
+    assert trial.hparams == {"depth": None, "batch": 60000, "nested": {"x": None}, "lr": 1}
+
+
 @pytest.mark.parametrize(
     ("file", "part"),
     [
@@ -390,7 +432,9 @@ def test_a_run_reads_its_own_experiment_alone(
 
 
 def test_hyperparameters_come_back_by_name(cast: Cast, submit: Submit) -> None:
-    given = "hyperparameters: {width: 8, lr: 0.1, augment: {noise: 1, flip: true, crop_sizes: [3, 1, 2]}, b: 2}"
+    given = (
+        "hyperparameters: {width: 8, lr: 0.1, augment: {noise: 1, flip: true, crop_sizes: [3, 1, 2]}, b: 2}"
+    )
     pk = submit(config=CONFIG.replace("hyperparameters: {lr: 0.1}", given))["id"]
     answer = cast.vic.get(f"experiments/{pk}")
     trial = cast.vic.get(f"experiments/{pk}/trials")["trials"][0]

@@ -65,6 +65,9 @@ def test_all_faults_are_named_at_once_and_by_line(client: Client) -> None:
     assert "does not exist" in Html(
         client.post("/experiments/check", {"config": CONFIG, "pool": "no"}).content
     )
+    several = send(client, config=f"{CONFIG}workspace: w\nproject: p\nlabels: 1\n", pool="no", zip=zipped())
+    for part in ("project p in workspace w not found", "no does not exist", "<code>labels</code>"):
+        assert several[0] == 400 and part in several[1]
     assert "which is not among the files" in Html(client.post(
         "/experiments/check", {"config": CONFIG, "paths": "other.py"}
     ).content)  # fmt: skip

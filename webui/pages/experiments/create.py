@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.files.uploadedfile import UploadedFile
+from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
@@ -93,7 +94,7 @@ def _form_or_experiment(request: HttpRequest, parent: Experiment | None) -> Http
     draft = _draft(request, request.POST.dict(), parent)
     if not user.may_edit:
         draft.refuse("", str(rights.viewer(user.username)))
-    made = _make(request, draft, parent) if not draft.problems else None
+    made = _make(request, draft, parent)
     wants_json = request.headers.get("Accept") == "application/json"
     if made is not None:
         href = f"/experiments/{made.pk}"
@@ -105,24 +106,29 @@ def _form_or_experiment(request: HttpRequest, parent: Experiment | None) -> Http
 
 
 def _make(request: HttpRequest, draft: drafts.Draft, parent: Experiment | None) -> Experiment | None:
-    """The experiment, or None with the reason among the problems of the draft."""
-    assert draft.config is not None and draft.project is not None
-    try:
-        return submit.create(
-            owner=user_of(request),
-            config=draft.config,
-            original=draft.original,
-            context=_code(request, parent),
-            project=draft.project,
-            parent=parent,
-            activate="paused" not in request.POST,
-            idempotency_key=_key(request),
-            actor=actor(request),
-            template=draft.template,
-        )
-    except Refusal as refusal:
-        draft.refuse("code" if refusal.field == "code" else "", str(refusal))
-    return None
+    """The experiment, or None with all reasons among the problems of the draft."""
+    with transaction.atomic():
+        context, made = None, None
+        with draft.step():
+            context = _code(request, parent)
+        if context is not None and not draft.problems:
+            assert draft.config is not None and draft.project is not None
+            with draft.step():
+                made = submit.create(
+                    owner=user_of(request),
+                    config=draft.config,
+                    original=draft.original,
+                    context=context,
+                    project=draft.project,
+                    parent=parent,
+                    activate="paused" not in request.POST,
+                    idempotency_key=_key(request),
+                    actor=actor(request),
+                    template=draft.template,
+                )
+        if made is None:
+            transaction.set_rollback(True)
+    return made
 
 
 def _code(request: HttpRequest, parent: Experiment | None) -> Context:
