@@ -248,7 +248,7 @@ def _figure(column: str) -> Expression:
     """`training.loss.min` of what a run reported, as a number; the mean is of all reports."""
     found = _METRIC.fullmatch(column)
     if found is None:
-        raise Refusal(f"{column!r} is no metric. Allowed: GROUP.METRIC.min, max, mean or last.")
+        raise Refusal(f"{column!r} is not a metric. Allowed: GROUP.METRIC.min, max, mean or last.")
     path = [SUMMARY_GROUPS.get(found["group"], found["group"]), found["name"]]
     if found["figure"] != "mean":
         return _number_at("summary_metrics", [*path, found["figure"]])

@@ -169,7 +169,7 @@ def test_every_column_can_be_sorted_by_and_filtered(cast: Cast, runs: list[int])
         ({"filter": asked(field("id", "=", "many"))}, "filter: id: Found 'many'; allowed: a number."),
         ({"filter": asked(field("startTime", "<", "soon"))}, "allowed: a date"),
         ({"filter": asked(field("state", "<", "ACTIVE"))}, "state < is not possible. Allowed: =, !=."),
-        ({"filter": asked(field("loss", "<", 1, METRIC))}, "'loss' is no metric"),
+        ({"filter": asked(field("loss", "<", 1, METRIC))}, "'loss' is not a metric"),
         ({"filter": asked(group("and", *[field("id", "=", 1)] * 201))}, "more than 200 conditions"),
         ({"sort": "id"}, "Found 'id'; allowed: COLUMN=asc or COLUMN=desc"),
         ({"sort": "colour=asc"}, "column 'colour' is unknown"),
