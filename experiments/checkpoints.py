@@ -14,7 +14,7 @@ from events.announce import wake
 from experiments import s3_stores
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import USABLE, CheckpointState
-from experiments.transitions import lock, set_checkpoint_state, upload_block
+from experiments.transitions import finish_if_done, lock, set_checkpoint_state, upload_block
 from jobs import transitions as jobs
 from jobs.models import Allocation
 from jobs.states import Reason
@@ -114,7 +114,7 @@ def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int], there: Mapp
     `there` has the files that lie in its storage (its store's `listing`).
     """
     experiment_id = Checkpoint.objects.values_list("trial__experiment_id", flat=True).get(pk=checkpoint_uuid)
-    lock(experiment_id)
+    experiment = lock(experiment_id)
     rows = Checkpoint.objects.select_related("trial__latest_checkpoint", "trial__experiment")
     checkpoint = rows.get(pk=checkpoint_uuid)
     if checkpoint.state != CheckpointState.PARTIAL:
@@ -129,6 +129,7 @@ def completed(checkpoint_uuid: uuid.UUID, resources: dict[str, int], there: Mapp
         checkpoint, CheckpointState.COMPLETED, reason="uploaded", actor=f"run:{checkpoint.run_key}"
     )
     _let_go_on(Trial.objects.select_related("latest_checkpoint").get(pk=checkpoint.trial_id))
+    finish_if_done(experiment, actor="server")
     _collect_again(experiment_id)
     return checkpoint
 
@@ -139,7 +140,7 @@ def given_up(trial: Trial, run_keys: Collection[str], *, reason: Reason) -> int:
 
     Returns how many were given up. One whose last file arrives afterwards stays in ERROR.
     """
-    lock(trial.experiment_id)
+    experiment = lock(trial.experiment_id)
     trial = Trial.objects.select_related("latest_checkpoint").get(pk=trial.pk)
     partial = trial.checkpoints.filter(state=CheckpointState.PARTIAL, run_key__in=run_keys)
     lost = list(partial.select_related("trial"))
@@ -151,6 +152,7 @@ def given_up(trial: Trial, run_keys: Collection[str], *, reason: Reason) -> int:
         Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=newest)
         trial.latest_checkpoint = newest
     _let_go_on(trial)
+    finish_if_done(experiment, actor="server")
     _collect_again(trial.experiment_id)
     return len(lost)
 

@@ -298,9 +298,15 @@ END_OF: dict[str, TrialState] = {
 
 
 def finish_if_done(experiment: Experiment, *, actor: str) -> None:
-    """End a stopping experiment once its last trial has ended. The experiment is locked."""
+    """End a stopping experiment once its last trial has ended. The experiment is locked.
+
+    One is COMPLETED when its checkpoints can be fetched: who waits for that fetches them next. Slots are free before.
+    """
     end = END_OF.get(experiment.state)
     if end is None or experiment.trials.exclude(state__in=TRIAL_END_STATES).exists():
+        return
+    uploading = Checkpoint.objects.filter(trial__experiment=experiment, state=CheckpointState.PARTIAL)
+    if end == TrialState.COMPLETED and uploading.exists():
         return
     last = experiment.trials.order_by("-ended_at").first()
     event = Event.objects.filter(kind=Event.Kind.TRIAL, subject=str(last.pk)).last() if last else None

@@ -47,11 +47,17 @@ def with_numbers() -> QuerySet[Experiment]:
     """Experiments with num_trials, checkpoint_count, checkpoint_bytes and their phase beside their columns."""
     trials = Trial.objects.filter(experiment=OuterRef("pk"))
     rows = Experiment.objects.select_related("owner", "job__pool", "project__workspace")
-    return phases.annotated(rows).annotate(
-        log_labels=ArraySubquery(trials.exclude(log_labels=[]).order_by().values("log_labels").distinct()),
-        username=F("owner__username"),
-        pool_name=F("job__pool__name"),
-        **numbers(),
+    return (
+        phases.annotated(rows)
+        .alias(state_in_words=phases.in_words(Experiment))
+        .annotate(
+            log_labels=ArraySubquery(
+                trials.exclude(log_labels=[]).order_by().values("log_labels").distinct()
+            ),
+            username=F("owner__username"),
+            pool_name=F("job__pool__name"),
+            **numbers(),
+        )
     )
 
 

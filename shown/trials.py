@@ -45,7 +45,8 @@ def _with_numbers() -> QuerySet[Trial]:
     """Resolving the subqueries takes Django 4 ms, as long as all the rest of a short request."""
     # the state of a search may be megabytes
     rows = Trial.objects.select_related("experiment").defer("experiment__search")
-    return phases.annotated(rows).annotate(**checkpoints.stored_numbers("trial"))
+    rows = phases.annotated(rows).alias(state_in_words=phases.in_words(Trial))
+    return rows.annotate(**checkpoints.stored_numbers("trial"))
 
 
 def in_states(rows: QuerySet[Trial], states: list[str] | None) -> QuerySet[Trial]:

@@ -45,6 +45,9 @@ STATES = {
     "DELETED": Word("Deleted", "rest"),
 }
 
+#: a state's code -> how pages call it
+TEXTS = {code: word.text for code, word in STATES.items()}
+
 HOST_STATES = {
     "admitting": Word("Being added", "preparing"),
     "unknown": Word("Not contacted yet", "preparing"),

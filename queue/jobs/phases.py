@@ -9,11 +9,11 @@ same on the board, in dialogs, over REST and on the command line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Protocol
 
-from django.db.models import Exists, Q
+from django.db.models import Case, CharField, Exists, F, Q, Value, When
 
 from jobs.models import Allocation
 from jobs.states import AllocationState, Reason, StopKind
@@ -46,6 +46,24 @@ def of(row: Any) -> str:
     if row.state != _ACTIVE:
         return str(row.state)
     return RUNNING if row.running else STARTING if row.starting else QUEUED
+
+
+def in_words(attempts: Mapping[str, Any], words: Mapping[str, str]) -> Case:
+    """What `of` says, to order rows by; `attempts`: of `beside`. States are called as in `words`, else as they are."""
+    active = Q(state=_ACTIVE)
+
+    def said(code: str) -> Value:
+        return Value(words.get(code, code))
+
+    others = [When(state=code, then=said(code)) for code in words]
+    return Case(
+        When(active & Q(attempts["running"]), then=said(RUNNING)),
+        When(active & Q(attempts["starting"]), then=said(STARTING)),
+        When(active, then=said(QUEUED)),
+        *others,
+        default=F("state"),
+        output_field=CharField(),
+    )
 
 
 def where(*words: str) -> Q:

@@ -18,8 +18,9 @@ from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState
 from hosts import registry
 from hosts.models import Host
-from jobs.models import Allocation, Member
+from jobs.models import Allocation, Member, SlotHold
 from jobs.states import MemberState, Reason, TaskState
+from shown.queue import lines
 from tests.dispatch.test_intake import batch, core
 from tests.rig.world import make_host, members_of, submit_experiment, trial_of
 
@@ -155,3 +156,50 @@ def test_a_declaration_of_loss_whose_message_was_lost_is_carried_out_by_the_swee
     reconcile.finish_lost_hosts()
     member.refresh_from_db()
     assert member.state == MemberState.ENDED and trial_of(experiment).task.state == TaskState.WAITING
+
+
+EXIT: dict[str, Any] = {"k": "exit", "t": 2.0, "code": 0, "signal": None, "stopped": False, "first_failure": None}
+
+
+def state_of(experiment: Experiment) -> str:
+    return Experiment.objects.get(pk=experiment.pk).state
+
+
+def ended_with_an_upload() -> tuple[Experiment, uuid.UUID]:
+    """An experiment whose run has ended well, before its only checkpoint was uploaded."""
+    make_host("gpu0", 1)
+    experiment = submit_experiment(slots=1)
+    pool_pass.run(experiment.job.pool_id)
+    (member,) = members_of(experiment)
+    checkpoint, offset = saved(member, 1, 0, weights=3)
+    intake.store(member.pk, offset, batch(EXIT))
+    return experiment, checkpoint
+
+
+def test_an_experiment_is_completed_when_its_checkpoints_can_be_fetched() -> None:
+    experiment, checkpoint = ended_with_an_upload()
+    assert trial_of(experiment).state == "COMPLETED" and state_of(experiment) == "STOPPING_COMPLETED"
+    assert not SlotHold.objects.filter(released_at=None).exists(), "nothing computes any more"
+    assert [line.job.pk for line in lines.page(experiment.job.pool)[0]] == []
+    upload(checkpoint)
+    assert Checkpoint.objects.get(pk=checkpoint).state == CheckpointState.COMPLETED
+    assert state_of(experiment) == "COMPLETED"
+    row = Experiment.objects.get(pk=experiment.pk)
+    assert row.ended_at == trial_of(experiment).ended_at, "it ended with its run"
+
+
+def test_an_upload_that_never_comes_lets_its_experiment_end() -> None:
+    experiment, checkpoint = ended_with_an_upload()
+    (member,) = uploads.awaited()
+    uploads.settle(member, {"state": "ended", "finished": True})
+    assert Checkpoint.objects.get(pk=checkpoint).state == CheckpointState.ERROR
+    assert state_of(experiment) == "COMPLETED"
+
+
+def test_a_person_ends_the_wait_for_an_upload() -> None:
+    experiment, checkpoint = ended_with_an_upload()
+    experiments.kill(experiment.pk, actor="user:ada")
+    assert state_of(experiment) == "CANCELED"
+    upload(checkpoint)
+    assert state_of(experiment) == "CANCELED"
+    assert Checkpoint.objects.get(pk=checkpoint).state == CheckpointState.COMPLETED

@@ -8,7 +8,7 @@ import uuid
 import zlib
 from typing import Annotated
 
-from django.db.models import Q, QuerySet
+from django.db.models import Case, CharField, Q, QuerySet, Value, When
 from pydantic import Field
 from rest_framework import serializers
 
@@ -34,8 +34,12 @@ CHECKPOINT_SORT = {
     "SORT_BY_TRIAL_ID": "trial_id",
     "SORT_BY_BATCH_NUMBER": "steps_completed",
     "SORT_BY_END_TIME": "reported_at",
-    "SORT_BY_STATE": "state",
+    "SORT_BY_STATE": "state_in_words",
 }
+_STATE_IN_WORDS = Case(
+    *(When(state__in=ours, then=Value(word)) for word, ours in CHECKPOINT_STATES.items()),
+    output_field=CharField(),
+)
 BY_SEARCHER_METRIC = "SORT_BY_SEARCHER_METRIC"
 
 
@@ -100,6 +104,7 @@ def page_of(rows: QuerySet[Checkpoint], experiment: Experiment, query: Json) -> 
         metric = experiment.searcher_metric
     if not metric:
         query = {**query, "sortBy": query.get("sortByAttr")}
+        rows = rows.alias(state_in_words=_STATE_IN_WORDS)
         ordered = rows.order_by(*encoding.ordering(query, CHECKPOINT_SORT, "reported_at"))
         return _page(ordered, query)
     downwards = {"ORDER_BY_ASC": False, "ORDER_BY_DESC": True}.get(

@@ -23,7 +23,7 @@ SORT = {
     "SORT_BY_DESCRIPTION": "description",
     "SORT_BY_START_TIME": "started_at",
     "SORT_BY_END_TIME": "ended_at",
-    "SORT_BY_STATE": "state",
+    "SORT_BY_STATE": "state_in_words",
     "SORT_BY_NUM_TRIALS": "num_trials",
     "SORT_BY_PROGRESS": "progress",
     "SORT_BY_USER": "username",

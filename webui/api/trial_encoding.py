@@ -21,7 +21,7 @@ TRIAL_SORT = {
     "SORT_BY_ID": "id",
     "SORT_BY_START_TIME": "started_at",
     "SORT_BY_END_TIME": "ended_at",
-    "SORT_BY_STATE": "state",
+    "SORT_BY_STATE": "state_in_words",
     "SORT_BY_BEST_VALIDATION_METRIC": "best_validation__searcher_metric",
     "SORT_BY_LATEST_VALIDATION_METRIC": "latest_validation__searcher_metric",
     "SORT_BY_BATCHES_PROCESSED": "steps_completed",

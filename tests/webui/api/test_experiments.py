@@ -6,9 +6,11 @@ import tarfile
 from collections.abc import Callable
 
 import pytest
+from django.test import Client
 
+from accounts.models import User
 from events.models import Event
-from experiments.models import Experiment, Template, Workspace
+from experiments.models import Experiment, Template, Trial, Workspace
 from hosts.models import Host, ResourcePool
 from submissions.models import Context
 from tests.rig.api import CONFIG, Api, Cast, Json, uploaded
@@ -443,3 +445,20 @@ def test_hyperparameters_come_back_by_name(cast: Cast, submit: Submit) -> None:
         assert list(found) == ["augment", "b", "lr", "width"]
         assert list(found["augment"]) == ["crop_sizes", "flip", "noise"]
     assert trial["hparams"]["augment"]["crop_sizes"] == [3, 1, 2]
+
+
+def test_lists_sorted_by_state_follow_the_words_that_are_shown(cast: Cast, submit: Submit) -> None:
+    found = [submit(name=str(at))["id"] for at in range(4)]
+    for pk, state in zip(found, ("CANCELED", "ACTIVE", "PAUSED", "COMPLETED"), strict=True):
+        Experiment.objects.filter(pk=pk).update(state=state)
+        Trial.objects.filter(experiment=pk).update(state=state)
+    rows = cast.vic.get("experiments?sortBy=SORT_BY_STATE&orderBy=ORDER_BY_ASC")["experiments"]
+    shown = [row["state"] for row in rows]
+    assert shown == ["STATE_CANCELED", "STATE_COMPLETED", "STATE_PAUSED", "STATE_QUEUED"]
+    rows = cast.vic.get("experiments?sortBy=SORT_BY_STATE&orderBy=ORDER_BY_DESC")["experiments"]
+    assert [row["state"] for row in rows] == shown[::-1]
+    browser = Client()
+    browser.force_login(User.objects.get(username="vic"))
+    page = browser.get("/experiments?sort=state").content.decode()
+    places = [page.index(f'href="/experiments/{pk}"') for pk in (found[0], found[3], found[2], found[1])]
+    assert places == sorted(places)

@@ -12,10 +12,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from accounts.models import User
+from experiments import phases
 from experiments.models import Experiment, Project, Trial
 from metrics.comparisons import Metric
 from metrics.values import text
-from shown import experiments
+from shown import experiments, words
 from shown.experiments import ExperimentRow
 from shown.search.tried import summarized
 from webui.models import UserSetting
@@ -40,7 +41,8 @@ _KEPT: dict[str, Any] = {"storage_path": "experiments", "key": "columns"}
 
 def _columns() -> Sequence[Column[ExperimentRow]]:
     return (
-        Column("state", "State", _state, F("state"), css=lambda row: "full" if row.log_labels else "nowrap"),
+        Column("state", "State", _state, phases.in_words(Experiment, words.TEXTS),
+               css=lambda row: "full" if row.log_labels else "nowrap"),
         Column("progress", "Progress", lambda row: percent(row.experiment.progress), F("progress"), is_downwards=True),
         Column("trials", "Trials", lambda row: str(row.numbers.num_trials), F("num_trials"), True, True),
         Column("best", "Best", _best, F("best_metric"), True, css="mono"),

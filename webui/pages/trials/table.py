@@ -15,11 +15,13 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from experiments import phases
 from experiments.models import Experiment, Trial
 from metrics.comparisons import Metric
 from metrics.hparam_axes import Axis, Kind
 from metrics.values import SUMMARY_GROUPS, number
 from shown import trials as shown_trials
+from shown import words
 from shown.search.tried import summarized
 from shown.trials import TrialRow
 from webui.pages.table_columns import Cell, Column, Head, R, Sort
@@ -88,7 +90,7 @@ def of(
 def _of_any(larger: bool) -> list[Column[TrialRow]]:
     return [
         Column(TRIAL, "Trial", _name, F("pk"), css="wide nowrap", label=""),
-        Column("state", "State", _state, F("state"), css="full"),
+        Column("state", "State", _state, phases.in_words(Trial, words.TEXTS), css="full"),
         Column("hparams", "Hyperparameters", _hparams, css="mono full"),
         Column("progress", "Progress", lambda row: percent(row.trial.progress), F("progress"), True, True),
         Column("steps", "Steps", lambda row: str(row.trial.steps_completed), F("steps_completed"), True, True, "mono"),
