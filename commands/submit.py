@@ -104,7 +104,7 @@ def accepted(effective: dict[str, Any], owner: User) -> ResourcePool:
     with Together() as faults:
         with faults.step():
             refuse_too_many(owner)
-        return settle(resources, resources["slots"], owner=owner, role=owner.acting_role)
+        return settle(resources, resources["slots"], owner=owner, role=owner.acting_role, single_host=True)
 
 
 def _listen(command: Command, kind: Job.Kind, shown: Shown) -> None:

@@ -82,6 +82,10 @@ def _failure(how: str, what: str) -> End:
     return End(f"{how}: {what}", what)
 
 
+# --- refusals -------------------------------------------------------------------------------------
+
+NEVER_FITS = "request unfulfillable, please try requesting less slots"
+
 # --- lines of a task's log ------------------------------------------------------------------------
 
 _KINDS = {"COMMAND": "Command", "SHELL": "Shell", "NOTEBOOK": "JupyterLab", "TENSORBOARD": "TensorBoard"}

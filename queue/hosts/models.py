@@ -48,6 +48,10 @@ class ResourcePool(models.Model):
     longest_max_time_seconds = models.PositiveIntegerField(null=True, blank=True)
     #: Slots that work with `preemptible: false` in its config may hold together; null: all of them.
     unpreemptible_slots = models.PositiveIntegerField(null=True, blank=True)
+    launch_error = models.BooleanField(
+        default=True,
+        help_text="work on one host that is larger than every host is refused; off: it waits for one",
+    )
     aux_per_host = models.PositiveIntegerField(default=100, help_text="zero-slot tasks at once on one host")
     #: A silent host is declared lost after this time; null: only by a person.
     host_lost_after_seconds = models.PositiveIntegerField(null=True, blank=True)

@@ -94,6 +94,7 @@ CHECKS: dict[str, Check] = {
     "default_max_time_seconds": _whole(1, or_none="no limit"),
     "longest_max_time_seconds": _whole(1, or_none="no limit"),
     "unpreemptible_slots": _whole(0, or_none="all of them"),
+    "launch_error": _switch,
     "aux_per_host": _whole(0),
     "host_lost_after_seconds": _lost_after,
     "shared_account": _switch,

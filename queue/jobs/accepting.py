@@ -18,6 +18,7 @@ from hosts.login_accounts import refuse_as_login
 from hosts.models import ResourcePool
 from hosts.pools import default_pool_for
 from jobs import time_limits
+from jobs.capacity import refuse_what_never_fits
 from jobs.models import Job
 from jobs.queue_rules import floor_error
 from jobs.states import JobState
@@ -37,10 +38,13 @@ def pool_for(name: str, slots: int = 1) -> ResourcePool:
     return pool
 
 
-def settle(resources: dict[str, Any], slots: int, *, owner: User, role: str) -> ResourcePool:
+def settle(
+    resources: dict[str, Any], slots: int, *, owner: User, role: str, single_host: bool = False
+) -> ResourcePool:
     """The pool of a submission; its name and the time limit of each task are written into `resources`.
 
     `resources` is the section of an effective config, `slots` what one task asks, `role` that of whoever submits.
+    `single_host`: a task runs on one host, whether the config says so or not.
     Raises Refusal.
     """
     pool, limit = pool_for(resources.get("resource_pool") or "", slots), None
@@ -52,6 +56,10 @@ def settle(resources: dict[str, Any], slots: int, *, owner: User, role: str) -> 
             faults.refused.append(Refusal(error, field="priority"))
         with faults.step():
             limit = time_limits.seconds_for(pool, resources.get("max_time"))
+        with faults.step():
+            refuse_what_never_fits(
+                pool, slots, single_host=single_host or bool(resources.get("is_single_node"))
+            )
     resources.update(resource_pool=pool.name, max_time=limit)
     return pool
 

@@ -21,6 +21,7 @@ from django.utils import timezone
 from accounts.refusals import Code, Refusal
 from hosts.models import ResourcePool
 from jobs import queue_history
+from jobs.capacity import refuse_job_that_never_fits
 from jobs.models import Job
 from jobs.queue_history import last_undoable, one_edit_at_a_time, undo
 from jobs.queue_order import beside, between, places, stands_between
@@ -240,6 +241,7 @@ def _set_pool(job: Job, name: str, edit: Edit) -> Change | None:
         )
     if pool.pk == job.pool_id:
         raise Refusal(f"resource pool is unchanged ({job.pool.name} == {name})", field="pool")
+    refuse_job_that_never_fits(job, pool)
     change_pool(job, pool, edit)
     return Change(job, f"it is now in resource pool {name}")
 

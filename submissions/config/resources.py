@@ -124,7 +124,7 @@ class Resources(Section):
     resource_pool: str = ""
     """Name of the pool; empty uses the default pool."""
     is_single_node: bool | None = None
-    """True keeps a trial on one host; it waits until one has enough free slots."""
+    """True keeps a trial on one host: it waits until one has enough free slots; refused if none is that large."""
     max_time: Duration | None = None
     """Trainmaster extension: seconds, or text such as 1h30m, that a trial or command may run, all attempts together;
     null takes the pool's default."""

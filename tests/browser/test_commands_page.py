@@ -19,6 +19,11 @@ def run(stack: Stack, entrypoint: str, **resources: object) -> str:
     return str(stack.post("/api/v1/commands", body)["command"]["id"])
 
 
+def run_what_never_fits(stack: Stack) -> str:
+    stack.server.request("PATCH", "/api/v1/resource-pools/default", {"launchError": False}, stack.token)
+    return run(stack, "echo never", slots=9)
+
+
 def end(stack: Stack, command_id: str) -> None:
     stack.post(f"/api/v1/commands/{command_id}/kill")
     path = f"/api/v1/commands/{command_id}"
@@ -49,7 +54,7 @@ def test_a_command_is_watched_from_its_start_to_its_kill(browser: Browser, stack
 
 
 def test_filters_stand_in_the_address(browser: Browser, stack: Stack) -> None:
-    failed, waits = run(stack, "exit 3"), run(stack, "echo never", slots=9)
+    failed, waits = run(stack, "exit 3"), run_what_never_fits(stack)
     browser.open("/commands?state=failed")
     browser.wait(lambda: "exit code 3 on" in browser.text("tbody"), "the failed one")
     assert "exit 3" in browser.text("tbody")
@@ -110,7 +115,7 @@ def test_a_page_of_a_task_reads_no_page_of_the_console(browser: Browser, stack: 
 
 def test_every_look_of_the_pages_is_whole(browser: Browser, stack: Stack) -> None:
     ended = run(stack, "seq 1 200; echo " + "long " * 60)
-    waits = run(stack, "echo never", slots=9)
+    waits = run_what_never_fits(stack)
     path = f"/api/v1/commands/{ended}"
     stack.wait(lambda: "endTime" in stack.get(path)["command"], 60, "the command to end")
     browser.complaints()

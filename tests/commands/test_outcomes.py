@@ -15,6 +15,7 @@ from commands.states import CommandState
 from dispatch.passes import pool_pass
 from dispatch.runs import kinds, launch, settle, spec, stop
 from events.models import Event
+from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import transitions as jobs
 from jobs.models import Allocation, Member, SlotHold, Task
@@ -169,6 +170,7 @@ def test_the_run_gets_its_variables_its_slots_and_no_trial() -> None:
 def test_it_never_spreads_over_two_hosts() -> None:
     make_host("gpu1", 2)
     make_host("gpu2", 2)
+    ResourcePool.objects.update(launch_error=False)
     make_command(slots=4)
     pool_pass.run(default_pool().pk)
     assert not Allocation.objects.exclude(state=AllocationState.TERMINATED).exists()

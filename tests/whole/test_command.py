@@ -128,11 +128,11 @@ def test_no_slots_are_no_wait_and_one_too_many_never_fits(stack: Stack) -> None:
     held, free = run(stack, HOLDS), run(stack, ["true"], slots=0)
     wait_for(stack, held, "RUNNING")
     assert wait_for(stack, free, "COMPLETED")["exitCode"] == 0
-    never = run(stack, "true", slots=2)
-    assert "needs 2 slots on one host" in reason(stack, command(stack, never)["jobId"])
-    for each in (never, held):
-        stack.post(f"/api/v1/commands/{each}/kill")
-        wait_for(stack, each, "CANCELED")
+    never = {"config": {"entrypoint": "true", "resources": {"slots": 2}}}
+    status, sentence = stack.refused("POST", "/api/v1/commands", never)
+    assert status == 400 and "needs 2 slots on one host" in sentence
+    stack.post(f"/api/v1/commands/{held}/kill")
+    wait_for(stack, held, "CANCELED")
 
 
 # --- what people use through the server -------------------------------------------------------------------------

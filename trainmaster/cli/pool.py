@@ -39,6 +39,10 @@ _NUMBERS = {
 _SWITCHES = {
     "preemption": ("preemption", "preempt lower-priority work for higher-priority work"),
     "heterogeneous-fits": ("allowHeterogeneousFits", "allow gangs across hosts of different sizes"),
+    "launch-error": (
+        "launchError",
+        "refuse work on one host that is larger than every host; otherwise it waits for such a host",
+    ),
     "strict": ("strict", "only its owner and admins may change a job"),
     "shared-account": ("sharedAccount", "run all jobs as the login account, without isolation"),
     "allow-login-account": (

@@ -84,6 +84,7 @@ class PoolRecord(Answer):
     default_max_time_seconds: int | None
     longest_max_time_seconds: int | None
     unpreemptible_slots: int | None
+    launch_error: bool
     aux_per_host: int
     host_lost_after_seconds: int | None
     shared_account: bool

@@ -105,7 +105,11 @@ def test_wrong_command_lines_get_a_sentence(local_host: CommandLine) -> None:
     assert (field.returncode, "did you mean slots?" in field.stderr) == (1, True)
     unknown = local_host("command", "describe", "ffffffff")
     assert (unknown.returncode, "command ffffffff not found" in unknown.stderr) == (1, True)
+    large = local_host("command", "run", "-d", "--slots", "9", "true")
+    assert (large.returncode, "needs 9 slots on one host" in large.stderr) == (1, True)
+    assert local_host("pool", "edit", "default", "--no-launch-error").returncode == 0
     waits = local_host("command", "run", "-d", "--slots", "9", "true")
+    assert local_host("pool", "edit", "default", "--launch-error").returncode == 0
     assert "needs 9 slots on one host" in waits.stderr
     short = waits.stdout[:8]
     assert "between 1 and 99" in local_host("command", "set", "priority", short, "0").stderr

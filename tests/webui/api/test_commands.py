@@ -15,6 +15,7 @@ from jobs import queue_edits
 from jobs.models import Job, Task
 from jobs.states import JobState, TaskState
 from tests.rig.api import Api, Cast, Json, uploaded
+from tests.rig.world import submit_experiment
 
 
 def run(by: Api, *words: str, **config: Any) -> Json:
@@ -118,10 +119,23 @@ def test_secrets_of_the_config_are_masked(cast: Cast, pool: ResourcePool) -> Non
     assert shown == ["API_KEY=********", "PLAIN=seen"]
 
 
-def test_what_never_fits_is_said_at_once(cast: Cast, host: Host) -> None:
-    answer = cast.ada.post("commands", {"config": {"entrypoint": "x", "resources": {"slots": 3}}})
+@pytest.mark.parametrize("kind", ["commands", "notebooks", "shells", "tensorboards"])
+def test_what_never_fits_is_refused(cast: Cast, host: Host, kind: str) -> None:
+    own = {"entrypoint": "x"} if kind == "commands" else {}
+    body = {"config": {"resources": {"slots": 10_485}, **own}}
+    status, sentence = cast.ada.refused("POST", kind, {**body, "experimentIds": [submit_experiment().pk]})
+    assert status == 400 and "request unfulfillable, please try requesting less slots" in sentence
+    assert "needs 10485 slots on one host; the largest host here has 2: ask for 2 or fewer" in sentence
+    assert not Command.objects.exists()
+
+
+def test_what_never_fits_waits_where_larger_hosts_may_come(cast: Cast, host: Host) -> None:
+    body = {"config": {"entrypoint": "x", "resources": {"slots": 3}}}
+    assert cast.ada.refused("POST", "commands", body)[0] == 400
+    cast.admin.patch(f"resource-pools/{host.pool.name}", {"launchError": False})
+    answer = cast.ada.post("commands", body)
     assert answer["warnings"] == ["LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"]
-    assert "on one host" in answer["notices"][0] or "one host" in answer["notices"][0]
+    assert "on one host" in answer["notices"][0]
 
 
 def test_the_time_limit_comes_from_the_config_or_the_pool_and_is_bounded(

@@ -170,6 +170,23 @@ def test_slots_that_the_pool_can_never_give_are_told_at_submit(cast: Cast, host:
         assert "needs 3 slots; hosts here have 2" in answer["notices"][0]
 
 
+def test_a_trial_on_one_host_that_never_fits_is_refused_when_submitted_continued_and_moved(
+    cast: Cast, host: Host
+) -> None:
+    config = CONFIG.replace("slots_per_trial: 1", "slots_per_trial: 4, is_single_node: true")
+    for only in (True, False):
+        status, sentence = cast.ada.refused("POST", "experiments", {"config": config, "validateOnly": only})
+        assert status == 400 and "request unfulfillable" in sentence
+        assert "needs 4 slots on one host; the largest host here has 2" in sentence
+    assert not Experiment.objects.exists()
+    larger = cast.admin.post("resource-pools", {"name": "larger"})["resourcePool"]["name"]
+    body = {"config": config.replace("is_single_node: true", "is_single_node: true, resource_pool: larger")}
+    job = cast.ada.post("experiments", body)["experiment"]["jobId"]  # its hosts are not there yet
+    update = {"updates": [{"jobId": job, "resourcePool": host.pool.name}]}
+    status, sentence = cast.ada.refused("POST", "job-queues", update)
+    assert status == 400 and "needs 4 slots on one host" in sentence and larger == "larger"
+
+
 def test_a_template_is_merged_and_an_unknown_one_is_404(cast: Cast, pool: ResourcePool) -> None:
     Template.objects.create(name="t", workspace_id=1, config={"resources": {"priority": 7}})
     answer = cast.ada.post("experiments", {"config": CONFIG, "template": "t"})

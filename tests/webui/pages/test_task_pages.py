@@ -11,6 +11,7 @@ from commands import services, submit
 from commands.config import check
 from commands.models import Command
 from dispatch.passes import pool_pass
+from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import transitions
 from jobs.models import Job, Member
@@ -64,6 +65,7 @@ def test_a_service_is_ready_once_it_accepts_connections(client: Client) -> None:
 
 
 def test_a_command_is_listed_with_why_it_waits_and_is_not_opened(client: Client) -> None:
+    ResourcePool.objects.update(launch_error=False)
     command = made(Job.Kind.COMMAND, entrypoint="nvidia-smi", resources={"slots": 2})
     pool_pass.run(default_pool().pk)
     listed = text(client, "/tasks?type=commands&state=queued&part")

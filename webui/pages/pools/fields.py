@@ -144,6 +144,11 @@ class PoolForm(Form):
     aux_per_host = Number(
         "Runs without slots per host", "The maximum number of zero-slot runs at once on one host."
     )
+    launch_error = Switch(
+        "Refuse what never fits",
+        "Commands, notebooks and trials on one host that are larger than every host of the pool are refused. "
+        "Off: they wait until a larger host is added.",
+    )
     host_lost_after_seconds = Number(
         "Silent hosts are lost after",
         "Their runs then start elsewhere. Needs several failed contacts while another host answers; "
@@ -179,7 +184,7 @@ class PoolForm(Form):
         "Permissions": ("priority_floor", "strict"),
         "Limits": (
             "default_max_time_seconds", "longest_max_time_seconds", "unpreemptible_slots", "aux_per_host",
-            "host_lost_after_seconds",
+            "launch_error", "host_lost_after_seconds",
         ),
         "Hosts": ("network_interface", "shared_account", "allow_login_account"),
         "Default pool": ("default_compute", "default_aux", "description"),
