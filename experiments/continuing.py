@@ -58,7 +58,7 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
             Code.CONFLICT,
         )
     jobs.lock_tasks(list(experiment.trials.filter(request_id__in=again).values_list("task_id", flat=True)))
-    Experiment.objects.filter(pk=experiment_id).update(config=config)
+    Experiment.objects.filter(pk=experiment_id).update(config=config, progress=None)
     experiment.config = config
     set_experiment_state(experiment, ExperimentState.ACTIVE, reason=_REASON, actor=actor)
     jobs.revive_job(experiment.job_id, pool=pool, actor=actor, **_of_the_job(changes))

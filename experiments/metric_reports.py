@@ -57,7 +57,8 @@ def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]
         return told
     _refuse_many_names(trial.summary_metrics, counting)
     fresh = ingest.store(trial.pk, counting).fresh
-    trial.steps_completed = max(trial.steps_completed, *(report.steps_completed for report in counting))
+    before = trial.steps_completed
+    trial.steps_completed = max(before, *(report.steps_completed for report in counting))
     trial.summary_metrics = summarized(trial.summary_metrics, fresh)
     fields = {"steps_completed", "summary_metrics"}
     if VALIDATION in fresh:
@@ -72,6 +73,8 @@ def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]
             Experiment.objects.filter(pk=experiment.pk).update(**best)
         fields |= {"latest_validation", "best_validation", "searcher_metric"}
     trial.save(update_fields=fields)
+    if not experiment.unmanaged:
+        search.steps_reported(experiment, before, trial.steps_completed)
     announce(f"experiment:{experiment.pk}", *(["progress"] if VALIDATION in fresh else []))
     return told
 
@@ -147,9 +150,7 @@ def _time(searcher: Mapping[str, Any], values: Mapping[str, Any]) -> float | Non
 
     Trial classes report `epoch` or `epochs`, so that lengths in epochs mean epochs.
     """
-    length = searcher.get("max_length")
-    unit = searcher.get("unit") or (next(iter(length), "") if isinstance(length, dict) else "")
-    name = searcher.get("time_metric") or unit
+    name = search.time_name(searcher)
     if name == "batches" and name not in values:
         return None
     found = number(values.get(name, values.get("epoch") if name == "epochs" else None))

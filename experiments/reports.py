@@ -56,9 +56,10 @@ def _delete_checkpoint(trial: Trial, member: Member, checkpoint_uuid: object) ->
 
 def progress_reported(experiment: Experiment, trial: Trial, progress: object) -> None:
     if isinstance(progress, (int, float)) and 0 <= progress <= 1:
-        Trial.objects.filter(pk=trial.pk).update(progress=float(progress))
+        before, trial.progress = trial.progress, float(progress)
+        Trial.objects.filter(pk=trial.pk).update(progress=trial.progress)
         if experiment.unmanaged:
             detached.progress_reported(experiment)
         else:
-            search.progress_reported(experiment)
+            search.progress_reported(experiment, before, trial.progress)
         announce("progress")

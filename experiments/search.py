@@ -6,13 +6,16 @@ transaction of the event, so a server killed at any point neither loses nor doub
 
 from __future__ import annotations
 
+import math
 import time as clock
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F, Value
+from django.db.models.functions import Greatest
 
 import searching
 from accounts.refusals import Code, Refusal
@@ -37,6 +40,8 @@ from jobs.models import Task
 from jobs.states import Reason, TaskState
 from logs import alerts
 from searching import custom
+
+_STEPS_GROW = math.log(1.02)
 
 
 def start(experiment: Experiment, *, actor: str) -> None:
@@ -126,7 +131,7 @@ def _follow(
 
 
 def _keep(experiment: Experiment, state: dict[str, Any]) -> None:
-    Experiment.objects.filter(pk=experiment.pk).update(search=state, progress=_progress(experiment))
+    Experiment.objects.filter(pk=experiment.pk).update(search=state, progress=_further(experiment))
 
 
 def _done(experiment: Experiment, operation: searching.Operation, actor: str) -> str | None:
@@ -169,20 +174,51 @@ def _now() -> int:
     return int(clock.time())
 
 
-def progress_reported(experiment: Experiment) -> None:
-    """A trial said how far it is. One of many hardly moves the whole, which follows with the next validation."""
-    if len(experiment.search.get("trials", ())) == 1:
-        Experiment.objects.filter(pk=experiment.pk).update(progress=_progress(experiment))
+def progress_reported(experiment: Experiment, before: float | None, now: float) -> None:
+    """A trial said how far it is, 0 to 1, and what it had said before. Whole percents move the search."""
+    if before is None or int(before * 100) != int(now * 100):
+        Experiment.objects.filter(pk=experiment.pk).update(progress=_further(experiment))
+
+
+def steps_reported(experiment: Experiment, before: int, now: int) -> None:
+    """A trial has trained further, whether it validates or not. Each two percent more of its steps move the search."""
+    if not experiment.search or now <= before:
+        return
+    if not before or int(math.log(now) / _STEPS_GROW) != int(math.log(before) / _STEPS_GROW):
+        Experiment.objects.filter(pk=experiment.pk).update(progress=_further(experiment))
+
+
+def _further(experiment: Experiment) -> Any:
+    """Its progress as it is written: never less than before, though a trial restarts or is promoted after all.
+
+    A custom search's is what its program says.
+    """
+    now = _progress(experiment)
+    return now if custom.is_custom(experiment.search) else Greatest(F("progress"), Value(now))
 
 
 def _progress(experiment: Experiment) -> float:
     partly = searching.partly_done(experiment.search)
-    rows = experiment.trials.filter(request_id__in=partly, progress__gt=0).values_list(
-        "request_id", "progress"
+    rows = experiment.trials.filter(request_id__in=partly).values_list(
+        "request_id", "progress", "steps_completed"
     )
-    return searching.progress(
-        experiment.search, {str(request_id): reached for request_id, reached in rows if reached}
-    )
+    length = _length_in_steps(experiment)
+    reached = {str(name): max(said or 0.0, steps / length if length else 0.0) for name, said, steps in rows}
+    return searching.progress(experiment.search, reached)
+
+
+def time_name(searcher: Mapping[str, Any]) -> str:
+    """The metric that says how far a trial is, in the unit of the search; empty or "batches": its steps do."""
+    length = searcher.get("max_length")
+    unit = searcher.get("unit") or (next(iter(length), "") if isinstance(length, dict) else "")
+    return str(searcher.get("time_metric") or unit)
+
+
+def _length_in_steps(experiment: Experiment) -> int | None:
+    searcher = experiment.searcher
+    if time_name(searcher) not in ("", "batches") or not searching.has_length(searcher):
+        return None
+    return searching.max_time(searcher)
 
 
 def _shut_down(experiment: Experiment, operation: searching.Shutdown, actor: str) -> None:
@@ -200,8 +236,10 @@ def _run_again(experiment: Experiment, operation: searching.Again, actor: str) -
     rows = experiment.trials.select_related("experiment", "latest_checkpoint")
     trial, resources = rows.get(request_id=operation.request_id), experiment.config["resources"]
     hparams = trial.hparams if operation.hparams is None else operation.hparams
+    checkpoint = trial.latest_checkpoint
+    steps = checkpoint.steps_completed if checkpoint and checkpoint.trial_id == trial.pk else 0
     rows.filter(pk=trial.pk).update(
-        restarts=0, early_exit="", runner_state="", progress=None, hparams=hparams
+        restarts=0, early_exit="", runner_state="", progress=None, steps_completed=steps, hparams=hparams
     )
     Task.objects.filter(pk=trial.task_id).update(
         slots=resources["slots_per_trial"],

@@ -17,8 +17,10 @@ from searching.events import Shutdown as Shutdown
 from searching.events import Stop as Stop
 from searching.events import TrialExited as TrialExited
 from searching.events import ValidationReported as ValidationReported
+from searching.halving import max_time as max_time
 from searching.search import advance as advance
 from searching.search import compares as compares
+from searching.search import has_length as has_length
 from searching.search import on_event as on_event
 from searching.search import parked as parked
 from searching.search import partly_done as partly_done

@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from searching import custom, halving, hyperparameters, judging
+from searching import custom, done, halving, hyperparameters, judging
 from searching.drawing import ID_BITS, draws_of_trial
 from searching.events import (
     Again,
@@ -114,25 +114,19 @@ def revive(
 
 
 def progress(state: State, reported: Mapping[str, float] | None = None) -> float:
-    """How much of the search is done, 0 to 1, by trials; all of it once it has come to a good end.
+    """How much of the search is done, 0 to 1; all of it once it has come to a good end.
 
-    A trial that runs, or has ended badly, counts by what it has reached: the part of its length where that is known,
-    or what it `reported` itself (by request id, see `partly_done`). A parked one counts as done: most are.
+    A trial that runs, or has ended badly, counts by what it has reached, or by what it `reported` itself (by request
+    id, see `partly_done`).
     """
     state = upgraded(state)
     if state["over"] and _shutdown(state) == Shutdown():
         return 1.0
     if custom.is_custom(state):
         return float(state["custom"]["progress"])
-    total = sum(bracket["total"] for bracket in state["brackets"])
-    longest = halving.max_time(state["searcher"]) if has_length(state["searcher"]) else None
-    numbers = _partly_done(state)
-    done = float(len(state["trials"]) - len(numbers) - state["ends"][Standing.INVALID_HP])
-    for number in numbers:
-        reached = state["trials"][number][TIME] / longest if longest else 0.0
-        said = (reported or {}).get(request_id_of(state, number), 0.0) if reported else 0.0
-        done += min(1.0, max(reached, said))
-    return min(1.0, done / total) if total else 1.0
+    if has_length(state["searcher"]):
+        return done.by_units(state, reported or {})
+    return done.by_trials(state, _partly_done(state), reported or {})
 
 
 def partly_done(state: State) -> list[str]:

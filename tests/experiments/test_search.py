@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dispatch.passes import pool_pass
 from dispatch.runs import settle
 from events.models import Event
-from experiments import metric_reports, outcomes, search, submit
+from experiments import metric_reports, outcomes, reports, search, submit
 from experiments import transitions as experiments
 from experiments.config import parse
 from experiments.models import Experiment, Trial
@@ -290,3 +290,56 @@ def test_a_loss_that_is_no_number_any_more_counts_as_the_worst_of_its_rung() -> 
     assert states == [TrialState.ACTIVE, TrialState.COMPLETED], "which holds no slots, so it has ended"
     experiment.refresh_from_db()
     assert experiment.best_trial_id == good.pk
+
+
+ADAPTIVE = """
+name: adaptive
+entrypoint: python3 train.py
+hyperparameters: {lr: {type: double, minval: 0, maxval: 1}}
+searcher: {name: adaptive_asha, metric: loss, max_length: {batches: 3000}, max_trials: 16, max_concurrent_trials: 4}
+resources: {slots_per_trial: 1}
+"""
+
+
+def progress(experiment: Experiment) -> float:
+    experiment.refresh_from_db()
+    return float(experiment.progress or 0.0)
+
+
+def trained(trial: Trial, steps: int) -> None:
+    """Reports training metrics, and no validation."""
+    trial.refresh_from_db()
+    trial.experiment = experiments.lock(trial.experiment_id)
+    report = {"group": "training", "steps_completed": steps, "metrics": {"loss": 1.0}}
+    metric_reports.store(trial.experiment, trial, [metric_reports.report_of(trial, report)])
+
+
+def test_training_without_a_validation_is_progress_of_a_search_of_many_trials() -> None:
+    experiment = submitted(ADAPTIVE)
+    seen = [progress(experiment)]
+    assert seen == [0.0]
+    for steps in (1, 100, 1900, 3000):
+        trained(trials(experiment)[0], steps)
+        seen.append(progress(experiment))
+    assert seen == sorted(set(seen)) and seen[-1] > 0.1
+    trial = trials(experiment)[1]
+    reports.progress_reported(experiment, trial, 0.5)
+    assert progress(experiment) > seen[-1]
+
+
+@pytest.mark.parametrize(
+    "text", [ADAPTIVE, HALVING.replace("num_rungs: 3", "num_rungs: 3, stop_once: false")]
+)
+def test_progress_of_a_search_never_goes_back_although_trials_are_promoted(text: str) -> None:
+    experiment = submitted(text)
+    longest = {"adaptive": 3000, "halving": 16}[experiment.name]
+    steps: dict[int, int] = {}
+    most = 0.0
+    while experiment.state == ExperimentState.ACTIVE:
+        living = [trial for trial in trials(experiment) if trial.state == TrialState.ACTIVE]
+        trial = living[len(steps) % len(living)]
+        steps[trial.pk] = min(longest, steps.get(trial.pk, 0) + longest // 16)
+        validated(trial, 1 / trial.pk, steps[trial.pk])
+        assert 0 < progress(experiment) >= most
+        most = progress(experiment)
+    assert most == 1.0

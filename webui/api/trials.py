@@ -182,7 +182,7 @@ class ProgressBody(serializers.Serializer[Any]):
 
 
 class TrialProgress(ApiView):
-    """A run reports its progress, from 0 to 1; raw progress (batches) is divided by the searcher's length."""
+    """A run reports its progress, from 0 to 1, whether it calls that raw or not; other numbers change nothing."""
 
     run_methods = frozenset({"POST"})
     bodies = {"POST": ProgressBody}
