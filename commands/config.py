@@ -50,7 +50,7 @@ class CommandConfig(Section):
     environment: Environment = Environment()
     """The entrypoint's environment: variables, Python, hooks, image."""
     bind_mounts: BindMounts = []
-    """Host paths to mount in a container."""
+    """Host paths to mount in a container or, without one, in the run's own view of its host."""
     work_dir: Annotated[str, Field(min_length=1)] | None = None
     """A folder on the host, or one in the submitted folder; null is the submitted folder itself."""
     debug: bool = False

@@ -37,6 +37,7 @@ def describe(allocation: Allocation, slot_kind: str) -> RunSpec:
         activate=environment.get("activate") or "",
         hooks=hooks_of(environment),
         container=container_of(config, slot_kind),
+        mounts=config.get("bind_mounts") or [],
         user_data={},
         checkpoint_storage={"type": "server"},
         trial=None,

@@ -19,6 +19,7 @@ from experiments.config.reading import SUBJECT, merged
 from experiments.models import Experiment, Project, Trial
 from jobs.accepting import refuse_unknown_pool
 from searching import BadSearch
+from submissions import host_remarks
 from submissions.config.places import Placed, broken_at, placed
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
@@ -95,7 +96,7 @@ def of_experiment(text: str, typed: Typed, parent: Experiment | None, user: User
         effective = draft.config.effective()
         draft.lines = explained(masked(effective), masked(values), masked(template))
         draft.notices = [*templates.changes_since_last_use(draft.template, user), *draft.config.remarks()]
-        _accept(draft, effective, user)
+        _accept(draft, effective, parent, user)
         _preview(draft, effective, typed.seconds_per_unit / 3600)
     except ConfigError as error:
         _place(draft, text, error)
@@ -169,10 +170,12 @@ def _checked(draft: Draft, values: dict[str, Any], project_id: int) -> Experimen
         raise
 
 
-def _accept(draft: Draft, effective: dict[str, Any], user: User) -> None:
-    """What submitting would refuse beyond the config's own faults."""
+def _accept(draft: Draft, effective: dict[str, Any], parent: Experiment | None, user: User) -> None:
+    """What submitting would refuse or say beyond the config's own faults."""
     with draft.step(), transaction.atomic():
-        submit.accepted(dict(effective, resources=dict(effective["resources"])), user)
+        pool = submit.accepted(dict(effective, resources=dict(effective["resources"])), user)
+        code = parent.context if parent else None
+        draft.notices += host_remarks.remarks(effective, code, pool, user.unix_user) if pool else []
 
 
 def _preview(draft: Draft, effective: dict[str, Any], hours: float) -> None:

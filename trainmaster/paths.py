@@ -63,6 +63,8 @@ class RunPaths:
     #: The server's, where it serves HTTPS with one of its own; PEM.
     certificate = _Below("server.pem")
     code = _Below("code")
+    #: Where the root of a run's own view is put together, in its own namespace: outside it is empty.
+    view = _Below("view")
     state = _Below("state.json")
     #: Held while state.json is read, changed and replaced.
     state_lock = _Below(".state.lock")

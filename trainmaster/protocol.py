@@ -39,7 +39,18 @@ EXIT_NOT_EXECUTABLE = 126  # it exists and cannot be executed
 Json = Any
 Environment = Dict[str, str]
 
-_OPTIONAL = {"unix_user", "unix_ids", "user", "python", "activate", "hooks", "trial", "container", "remarks"}
+_OPTIONAL = {
+    "unix_user",
+    "unix_ids",
+    "user",
+    "python",
+    "activate",
+    "hooks",
+    "trial",
+    "container",
+    "mounts",
+    "remarks",
+}
 _RUN_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
@@ -191,12 +202,14 @@ class Spec(_Spec, total=False):
     """spec.json: what one member of one allocation has to run. `trial` is None for other kinds of task.
 
     `unix_user` is the account on the host, `user` the name of whoever submitted the job. Nothing starts on a host
-    where the account has other numbers than `unix_ids`. `container` is None for a run that uses the host directly.
+    where the account has other numbers than `unix_ids`. `container` is None for a run that uses the host directly;
+    `mounts` are what such a run is to see of the host elsewhere.
     `remarks` are sentences with which its log is to begin, as warnings.
     """
 
     unix_ids: Optional[UnixIds]
     container: Optional[Container]
+    mounts: Optional[List[ContainerMount]]
     remarks: Optional[List[str]]
 
 

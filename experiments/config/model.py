@@ -127,7 +127,7 @@ class ExperimentConfig(Section):
     environment: Environment = Environment()
     """The entrypoint's environment: variables, Python, hooks, image."""
     bind_mounts: BindMounts = []
-    """Host paths to mount in a container."""
+    """Host paths to mount in a container or, without one, in the run's own view of its host."""
     checkpoint_storage: CheckpointStorage = Server(type="server")
     """Where checkpoints are stored, and which are kept."""
     checkpoint_policy: Literal["best", "all", "none"] = "best"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,5 +27,7 @@ class RunSpec:
     hooks: dict[str, Any] | None = None
     #: the image to run in and what its container has (docs/protocol.md); None runs on the host directly
     container: dict[str, Any] | None = None
+    #: what is to be seen of a host where there is no container: {"host_path", "container_path", "read_only", …}
+    mounts: Sequence[dict[str, Any]] = ()
     #: the network interface between its hosts; empty takes the pool's
     interface: str = ""

@@ -90,7 +90,7 @@ class Device(Section):
 
 
 class BindMount(Section):
-    """A host path to mount in a container; can also be written host_path:container_path[:ro|rw]."""
+    """A host path to show elsewhere; can also be written host_path:container_path[:ro|rw]."""
 
     host_path: AbsolutePath
     """The path on the host."""
@@ -98,7 +98,7 @@ class BindMount(Section):
         str,
         BeforeValidator(_not_dot, json_schema_input_type=Annotated[str, Field(pattern=r"^([^.]|\..)")]),
     ]
-    """Its path in the container; a relative path is below the working directory."""
+    """Where the run sees it; a relative path is below the working directory."""
     read_only: bool = False
     """True makes it read-only."""
     propagation: str = "rprivate"

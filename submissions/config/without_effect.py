@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from scheduling.reasons import listed
 from submissions.config.containers import is_of_determined
 from submissions.config.section import IGNORED
 
@@ -21,7 +22,6 @@ _OF_CONTAINERS = {
     "environment.registry_auth": "no image is pulled",
     "environment.add_capabilities": "runs have their account's capabilities",
     "environment.drop_capabilities": "runs have their account's capabilities",
-    "bind_mounts": "runs use their host directly and see each folder at its host_path",
     "resources.devices": "runs use their host directly and see each device at its host_path",
     "resources.shm_size": "runs can use all of their host's shared memory",
 }
@@ -40,9 +40,13 @@ def _of_image(config: Any) -> list[str]:
     image = config.environment.image
     images = [name for name in (image.model_dump().values() if image else ()) if name]
     if any(not is_of_determined(name) for name in images):
+        also = [
+            path for path in _OF_CONTAINERS if path != "environment.registry_auth" and _is_set(config, path)
+        ]
+        verb = "have" if also else "has"
         return [
-            "environment.image has no effect on hosts without podman, docker or apptainer: "
-            "runs there have no container."
+            f"{listed(['environment.image', *also], len(also) + 1)} {verb} no effect on hosts without podman, docker "
+            "or apptainer: runs there have no container."
         ]
     found = [
         f"environment.image has no effect: {name} is one of Determined's own environments. Runs use the environment of "

@@ -72,7 +72,19 @@ def test_a_host_is_admitted_with_facts_slots_report_and_the_way_back(
     assert host.server_route == "seen" and host.server_url == f"http://127.0.0.1:{settings.LISTEN_PORT}"
     assert host.boot_id and host.facts["hostname"] and host.bundle_sha256
     assert host.clock_skew_seconds is not None and abs(host.clock_skew_seconds) < 10
-    names = ["python", "torch", "gpu", "disk", "home", "clock", "isolation", "logind", "containers", "route"]
+    names = [
+        "python",
+        "torch",
+        "gpu",
+        "disk",
+        "home",
+        "clock",
+        "isolation",
+        "view",
+        "logind",
+        "containers",
+        "route",
+    ]
     accounts = ["account", "users"] if login_accounts.may_switch(host.facts) else ["users"]
     found = [check["name"] for check in host.doctor["checks"]]
     assert found == [*names, "forwarding", "bundle", *accounts]
@@ -306,6 +318,10 @@ def test_what_endangers_runs_is_told() -> None:
     assert judged(account={"name": "ml", "switch": "none"})["isolation"][0] == "warn"
     state, sentence = judged(logind={"detached_runs_survive": False})["logind"]
     assert state == "fail" and "loginctl enable-linger ml" in sentence
+    assert "view" not in judged(), "of a host that was not asked"
+    assert judged(view={"login": None, "account": None})["view"][0] == "ok"
+    state, sentence = judged(view={"login": None, "account": "Operation not permitted"})["view"]
+    assert state == "warn" and "linked account get no mount namespace (Operation not permitted)" in sentence
     scope = {"unit": "session-3.scope", "kill_mode": None, "ends_runs": True, "leaves": True}
     assert judged(logind={"detached_runs_survive": False}, service=scope)["logind"][0] == "ok"
     assert "service" not in judged(service=scope), "it is about services alone"

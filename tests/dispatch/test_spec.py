@@ -45,5 +45,12 @@ def test_a_gang_is_in_its_image_where_all_its_hosts_can_and_else_says_which_cann
             "without the image team/train:1: no usable podman, docker or apptainer on gpu1 "
             in built["remarks"][0]
         )
+    experiment.config["bind_mounts"] = [
+        mount := {"host_path": "/a", "container_path": "/b", "read_only": True}
+    ]
+    experiment.save()
+    assert [built["mounts"] for built in specs(experiment)] == [[mount], [mount]], "it sees them without, too"
+    Host.objects.update(facts={"containers": runtime()})
+    assert [built["mounts"] for built in specs(experiment)] == [None, None]
     settings.RUN_IMAGES = False
     assert ["RUN_IMAGES" in (built["remarks"] or [""])[0] for built in specs(experiment)] == [True, True]

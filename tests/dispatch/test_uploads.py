@@ -158,7 +158,14 @@ def test_a_declaration_of_loss_whose_message_was_lost_is_carried_out_by_the_swee
     assert member.state == MemberState.ENDED and trial_of(experiment).task.state == TaskState.WAITING
 
 
-EXIT: dict[str, Any] = {"k": "exit", "t": 2.0, "code": 0, "signal": None, "stopped": False, "first_failure": None}
+EXIT: dict[str, Any] = {
+    "k": "exit",
+    "t": 2.0,
+    "code": 0,
+    "signal": None,
+    "stopped": False,
+    "first_failure": None,
+}
 
 
 def state_of(experiment: Experiment) -> str:

@@ -14,15 +14,19 @@ from tests.trainmaster.made_run import environment_of, make_run
 PROGRAM = """
 import json, os, sys
 from trainmaster._info import get_cluster_info
-from trainmaster.runner import installed_sdk
+from trainmaster.paths import RunPaths
+from trainmaster.runner import installed_sdk, mount_namespace, own_view
+from trainmaster.runner.state import read_spec
 
 before = sorted(os.listdir("/run"))
-try:
-    installed_sdk.own_run_folder()
-except PermissionError:
+if mount_namespace.problem() is not None:
     sys.exit(77)
+paths = RunPaths.from_environment()
+own_view.planned(paths, read_spec(paths), "/bundle").take()
+assert own_view.is_taken(paths.code)
 after = sorted(os.listdir("/run"))
-installed_sdk.INFO.mkdir(parents=True)
+assert os.listdir("/run/determined") == ["workdir"]
+installed_sdk.INFO.mkdir()
 print(json.dumps([before, after, installed_sdk.info_files(get_cluster_info())]))
 """
 
@@ -34,7 +38,8 @@ def made(folder: Path) -> Path:
         "config": {"entrypoint": "python3 train.py", "checkpoint_storage": storage},
         "steps_completed": 40, "latest_checkpoint": "an-id",
     }  # fmt: skip
-    return make_run(folder, members=2, member=1, slots=2, trial=trial)
+    environment = {"TRAINMASTER_SDK": "installed"}
+    return make_run(folder, members=2, member=1, slots=2, trial=trial, environment=environment)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +57,6 @@ def test_the_package_finds_its_files_in_a_run_folder_that_nobody_else_sees(
         pytest.skip("needs mount namespaces")
     there, after, files = json.loads(ran.stdout)
     assert {*there} - {"determined"} <= {*after}, "what was in /run is there still"
-    assert "determined" not in after
     assert not Path("/run/determined/info").exists()
     assert files["rendezvous.json"] == {
         "container_addrs": ["127.0.0.1"] * 2,
@@ -67,6 +71,18 @@ def test_the_package_finds_its_files_in_a_run_folder_that_nobody_else_sees(
         "container_path": "/shared/kept",
         "save_trial_latest": 2,
     }
+
+
+def test_without_a_view_of_its_own_it_does_not_start(tmp_path: Path) -> None:
+    package = tmp_path / "site" / "determined"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    environment = environment_of(made(tmp_path / "run"), TRAINMASTER_SDK="installed")
+    environment["PYTHONPATH"] += f"{os.pathsep}{package.parent}"
+    command = [sys.executable, "-m", "trainmaster.runner.installed_sdk"]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert ran.returncode == 1
+    assert "environment.sdk: installed needs a separate mount namespace" in ran.stderr
 
 
 def test_a_host_without_the_package_says_so(tmp_path: Path) -> None:

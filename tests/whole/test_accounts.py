@@ -212,3 +212,28 @@ def test_a_person_may_not_end_the_job_of_another(people: dict[str, Person], vict
     status, sentence = people[BOB].stack.refused("POST", f"/api/v1/experiments/{victim.experiment}/kill", {})
     assert status == 403, sentence
     assert processes_with_marker(victim.key)
+
+
+#: Says what the run sees of its host.
+LOOKS = """
+import os, pathlib
+print("numbers", os.getuid(), os.getgid())
+print("mounted", sorted(os.listdir("/trainmaster-data")) == sorted(os.listdir("/usr/share")))
+print("code", pathlib.Path("/run/determined/workdir/worker.py").read_text() == pathlib.Path("worker.py").read_text())
+print("owner", os.stat("/run/determined/workdir/worker.py").st_uid)
+"""
+
+
+@pytest.mark.parametrize("login", [None, ALICE])
+def test_a_run_sees_the_mounts_of_its_config_as_root_and_as_a_person(
+    stack: Stack, people: dict[str, Person], login: str | None
+) -> None:
+    person = people[login] if login else Person(stack, 0)
+    mounts = [{"host_path": "/usr/share", "container_path": "/trainmaster-data", "read_only": True}]
+    experiment = person.stack.submit({"worker.py": LOOKS}, config(1, RANK_0, bind_mounts=mounts))
+    assert person.stack.wait_end(experiment) == "STATE_COMPLETED", person.lines(experiment)
+    lines = person.lines(experiment)
+    assert [line for line in lines if "trainmaster" not in line] == [
+        f"numbers {person.uid} {person.uid}", "mounted True", "code True", f"owner {person.uid}",
+    ]  # fmt: skip
+    assert not Path("/trainmaster-data").exists()

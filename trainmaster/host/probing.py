@@ -22,7 +22,7 @@ from trainmaster.host.nvidia import find_gpus
 from trainmaster.paths import Workdir
 from trainmaster.processes import boot_id
 from trainmaster.protocol import PROTOCOL
-from trainmaster.runner import container_runtimes
+from trainmaster.runner import container_runtimes, mount_namespace
 
 _NETWORK_SYSTEMS = re.compile(
     r"nfs\d?|cifs|smb\d?|lustre|gpfs|ceph|glusterfs|beegfs|afs|9p|fuse\.(sshfs|glusterfs|ceph|s3fs|juicefs|gcsfuse)"
@@ -34,6 +34,7 @@ _LOGIND_FOLDERS = (
     "/etc/systemd/logind.conf.d",
 )
 _SUDO_SECONDS = 5
+_NOBODY = 65534
 #: what containers of one machine have of their own; one that shares these too is the machine itself
 _NAMESPACES = ("pid", "net", "uts")
 
@@ -60,6 +61,7 @@ def probe(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
         "gpu_source": source,
         "interpreters": find_interpreters(),
         "isolation": _isolation(),
+        "view": _view(),
         "containers": container_runtimes.facts(),
         "logind": logind,
         "service": own_scope.facts(logind["detached_runs_survive"]),
@@ -140,6 +142,12 @@ def _user_namespaces() -> bool:
         return most > 0 and (not closed.exists() or closed.read_text().strip() != "0")
     except (OSError, ValueError):
         return False
+
+
+def _view() -> Dict[str, Any]:
+    """{"login", "account"}: why a run of this account, or of another, can have no view of its own; null if it can."""
+    own = mount_namespace.problem()
+    return {"login": own, "account": mount_namespace.problem(_NOBODY) if os.getuid() == 0 else own}
 
 
 def logind_facts() -> Dict[str, Any]:

@@ -38,6 +38,7 @@ from trainmaster.runner import (
     hooks,
     in_container,
     oom_kills,
+    own_view,
     storage_check,
 )
 from trainmaster.runner.detached import spawn_in_session
@@ -275,6 +276,7 @@ def _start(paths: RunPaths, spec: Spec, words: List[str], more: Dict[str, str]) 
     if spec.get("container") is not None:
         words = in_container.words_for(words)
         more = {**_of_runtimes(), **more}
+    view = own_view.planned(paths, spec, str(BUNDLE))
     streams = [_append_only(paths.launcher_stream(name)) for name in ("stdout", "stderr")]
     try:
         return subprocess.Popen(
@@ -285,12 +287,18 @@ def _start(paths: RunPaths, spec: Spec, words: List[str], more: Dict[str, str]) 
             stdout=streams[0],
             stderr=streams[1],
             start_new_session=True,
-            # the job must not inherit the launcher's blocked SIGCHLD
-            preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, ()),
+            preexec_fn=lambda: _before_exec(view),
         )
     finally:
         for stream in streams:
             os.close(stream)
+
+
+def _before_exec(view: Optional[own_view.View]) -> None:
+    """In the entrypoint's process, which must not inherit the launcher's blocked SIGCHLD."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    if view is not None:
+        view.take()
 
 
 def command_line(spec: Spec, hook: bool = False, check: bool = False) -> List[str]:

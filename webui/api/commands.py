@@ -26,7 +26,7 @@ from jobs import accepting, dialect_ends, phases, queue_edits
 from jobs.models import Job
 from shown import tasks
 from shown.tasks import TaskRow
-from submissions import contexts
+from submissions import contexts, host_remarks
 from submissions.config.reading import read_yaml
 from trainmaster import dialect_words
 from webui.api import encoding
@@ -265,6 +265,8 @@ class Commands(OfKind, ApiView):
         fresh = self.find(str(command.pk))
         warnings, more = warnings_for(fresh.command.job.pool, fresh.command.task)
         notices += more
+        pool, linked = fresh.command.job.pool, fresh.command.owner.unix_user
+        notices += host_remarks.remarks(command.config, command.context, pool, linked)
         if body.get("data"):
             notices.append(f"data has no effect on a {self.noun}; send files.")
         return {

@@ -20,7 +20,7 @@ from experiments.models import Experiment
 from jobs import queue_edits
 from jobs.models import Task
 from shown.experiments import with_numbers
-from submissions import contexts
+from submissions import contexts, host_remarks
 from submissions.config.reading import read_yaml
 from submissions.models import Context
 from trainmaster import yamltext
@@ -214,7 +214,7 @@ def _validate_only(body: Json, parent: Experiment | None, user: User) -> Submitt
     warnings: list[str] = []
     notices: list[str] = []
     with transaction.atomic():
-        found, _ = _checked(body, parent, user)
+        found, context = _checked(body, parent, user)
         effective = found.config.effective()
         pool = submit.accepted(effective, user, unmanaged=bool(body.get("unmanaged")))
         transaction.set_rollback(True)
@@ -222,6 +222,7 @@ def _validate_only(body: Json, parent: Experiment | None, user: User) -> Submitt
         slots, single = found.config.resources.slots_per_trial, bool(effective["resources"]["is_single_node"])
         warnings, notices = warnings_for(pool, Task(slots=slots, single_host=single))
         notices = templates.changes_since_last_use(found.template, user) + notices
+        notices += host_remarks.remarks(effective, context, pool, user.unix_user)
     return _skeleton(found, user, warnings, notices)
 
 
@@ -269,9 +270,12 @@ def _create(
             template=found.template,
         )
     encoded = encode_experiment(find(experiment.pk), full=True)
-    warnings, notices = (
-        ([], []) if experiment.unmanaged else warnings_for(experiment.job.pool, experiment.job.tasks.first())
-    )
+    warnings: list[str] = []
+    notices: list[str] = []
+    if not experiment.unmanaged:
+        pool = experiment.job.pool
+        warnings, notices = warnings_for(pool, experiment.job.tasks.first())
+        notices += host_remarks.remarks(experiment.config, context, pool, user.unix_user)
     return SubmittedExperiment(
         experiment=encoded,
         config=encoded.config,

@@ -77,6 +77,7 @@ def examine(facts: Facts, python: str, activate: str, skew_seconds: float | None
         "home": _home(facts),
         "clock": _clock(skew_seconds),
         "isolation": _isolation(facts),
+        "view": _view(facts),
         "logind": _logind(facts),
         "service": service(facts),
         "containers": _containers(facts),
@@ -166,6 +167,24 @@ def _isolation(facts: Facts) -> Said:
         )
     way = "root" if account["switch"] == "root" else "sudo"
     return "ok", f"Jobs of users with a linked account run under it, through {way}; {limits}."
+
+
+def _view(facts: Facts) -> Said | None:
+    """Nothing of a host that was not asked yet."""
+    found = facts.get("view")
+    if found is None:
+        return None
+    problem = found["login"] or found["account"]
+    if problem is None:
+        return (
+            "ok",
+            "Runs see bind_mounts, /run/determined/workdir and /determined_shared_fs as in a container.",
+        )
+    whose = "Runs" if found["login"] else "Runs of users with a linked account"
+    return "warn", (
+        f"{whose} get no mount namespace ({problem}), so bind_mounts, /run/determined/workdir and "
+        "/determined_shared_fs are not there. Allow unprivileged user namespaces, or use the host's own paths."
+    )
 
 
 def usable_runtimes(facts: Facts) -> list[Facts]:

@@ -165,18 +165,23 @@ integrations: {webhooks: {webhook_id: [1]}}
         "integrations",
     }
     own |= {"optimizations.mixed_precision", "optimizations.tensor_fusion_threshold"}
-    assert named == {*of_jobs, *own, "bind_mounts"} and len(remarks) == len(named)
+    assert named == {*of_jobs, *own} and len(remarks) == len(named)
     assert all(remark.endswith(".") and len(remark) > 40 for remark in remarks)
 
 
 def test_what_only_a_container_has_needs_an_image_of_ones_own() -> None:
-    mounts = "resources: {shm_size: 4g}\nbind_mounts: [/data:/in]\n"
-    without = parse(GOOD + mounts).remarks()
-    assert [remark.partition(" has")[0] for remark in without] == ["bind_mounts", "resources.shm_size"]
-    assert "unless environment.image names your own image" in without[0] and "at its host_path" in without[0]
-    [of_image] = parse(f"{GOOD}{mounts}environment: {{image: team/train:1}}").remarks()
+    config = GOOD + "resources: {shm_size: 4g}\nbind_mounts: [/data:/in]\n"
+    without = parse(config + "environment: {add_capabilities: [A]}").remarks()
+    paths = ["environment.add_capabilities", "resources.shm_size"]
+    assert [remark.partition(" has")[0] for remark in without] == paths
+    assert all("unless environment.image names your own image" in remark for remark in without)
+    [of_image] = parse(f"{config}environment: {{image: team/train:1, add_capabilities: [A]}}").remarks()
+    assert of_image.startswith(
+        "environment.image, environment.add_capabilities and resources.shm_size have no effect on hosts without podman"
+    )
+    [of_image] = parse(f"{GOOD}environment: {{image: team/train:1}}").remarks()
     assert of_image.startswith("environment.image has no effect on hosts without podman, docker or apptainer")
-    determined = parse(f"{GOOD}{mounts}environment: {{image: determinedai/x:1}}").remarks()
+    determined = parse(f"{config}environment: {{image: determinedai/x:1, add_capabilities: [A]}}").remarks()
     assert determined[0].startswith("environment.image has no effect: determinedai/x:1 is")
     assert determined[1:] == without
 

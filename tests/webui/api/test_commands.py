@@ -47,7 +47,8 @@ def test_the_published_clients_body_is_accepted_as_it_is(cast: Cast, host: Host)
         "commands", {"config": config, "files": [uploaded("a.txt", "1")], "workspaceId": 1}
     )
     assert answer["warnings"] == []
-    assert any("environment.image has no effect on hosts without" in notice for notice in answer["notices"])
+    without = "environment.image and resources.shm_size have no effect on hosts without"
+    assert any(without in notice for notice in answer["notices"])
     assert Command.objects.get().context.listing[0]["path"] == "a.txt"
 
 

@@ -187,6 +187,31 @@ def test_a_trial_on_one_host_that_never_fits_is_refused_when_submitted_continued
     assert status == 400 and "needs 4 slots on one host" in sentence and larger == "larger"
 
 
+def test_paths_that_a_host_without_mount_namespaces_lacks_are_told_at_submit(cast: Cast, host: Host) -> None:
+    refused = {"login": None, "account": "Operation not permitted"}
+    Host.objects.update(facts={"view": refused, "account": {"name": "root", "switch": "root"}})
+    config = CONFIG + "bind_mounts: ['/mnt/nfs:/data', '/same:/same']\n"
+    files = [uploaded("train.py", "sys.path.append('/run/determined/workdir')")]
+    expected = [
+        "No mount namespace for runs on gpu1: Operation not permitted.",
+        "/data (use /mnt/nfs) and /run/determined/workdir (use the working directory).",
+    ]
+    ResourcePool.objects.update(allow_login_account=True)
+    answer = cast.ada.post("experiments", {"config": config, "modelDefinition": files})
+    assert answer["notices"] == [], "root has a view there"
+    User.objects.filter(username="ada").update(unix_user="ada")
+    for only in (True, False):
+        body = {"config": config, "modelDefinition": files, "validateOnly": only}
+        [notice] = cast.ada.post("experiments", body)["notices"]
+        assert all(part in notice for part in expected) and "/same" not in notice
+    command = {
+        "config": {"entrypoint": ["true"], "bind_mounts": [{"host_path": "/a", "container_path": "/b"}]}
+    }
+    [notice] = cast.ada.post("commands", command)["notices"]
+    assert "/b (use /a)" in notice and "workdir" not in notice
+    assert cast.ada.post("experiments", {"config": CONFIG})["notices"] == []
+
+
 def test_a_template_is_merged_and_an_unknown_one_is_404(cast: Cast, pool: ResourcePool) -> None:
     Template.objects.create(name="t", workspace_id=1, config={"resources": {"priority": 7}})
     answer = cast.ada.post("experiments", {"config": CONFIG, "template": "t"})
