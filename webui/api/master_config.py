@@ -64,7 +64,7 @@ def _dialect(pools: list[ResourcePool]) -> Json:
             "segment_webui_key": "", "cluster_id": "",
         },
         "enable_cors": False,
-        "launch_error": True,
+        "launch_error": all(pool.launch_error for pool in pools),
         "cluster_name": settings.CLUSTER_NAME,
         "ui_customization": {"logo_paths": None},
         "logging": {"type": "default"},
