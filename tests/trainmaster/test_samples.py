@@ -16,7 +16,9 @@ from tests.trainmaster.stream_server import StreamServer
 from trainmaster.host.measuring import measure
 from trainmaster.paths import Workdir
 from trainmaster.processes import boot_id
+from trainmaster.runner import host_samples
 from trainmaster.runner.gpu_samples import parse
+from trainmaster.runner.host_samples import HostSamples
 from trainmaster.runner.sampling import Columns
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,3 +180,24 @@ def test_samples_wait_for_a_server_that_is_away(host: TestHost, stream_server: S
     stream_server.wait_for(stream_server.exit, 60)
     times = [at for record in stream_server.records("samples") for at in record["t"]]
     assert times == sorted(set(times)) and len(times) >= 6
+
+
+def test_a_network_card_that_goes_takes_nothing_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def counted(**cards: int) -> None:
+        rows = [f"{name}: {count} 0 0 0 0 0 0 0 {2 * count} 0 0 0 0 0 0 0" for name, count in cards.items()]
+        (tmp_path / "net" / "dev").write_text("\n".join(["head |", "head |", *rows]) + "\n")
+
+    (tmp_path / "net").mkdir()
+    monkeypatch.setattr(host_samples, "PROC", tmp_path)
+    monkeypatch.setattr(host_samples, "SYS", tmp_path)
+    looks = HostSamples()
+    counted(eth0=1_000, veth7=9_000_000)
+    assert looks.read(1.0) == {}
+    counted(eth0=1_500)
+    assert looks.read(2.0) == {"net_throughput_recv": 500.0, "net_throughput_sent": 1_000.0}
+    again = HostSamples()
+    again.resume(json.loads(json.dumps(looks.kept())))
+    counted(eth0=1_700, veth8=4)
+    assert again.read(4.0) == {"net_throughput_recv": 100.0, "net_throughput_sent": 200.0}

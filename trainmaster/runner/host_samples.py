@@ -17,13 +17,16 @@ _SECTOR_BYTES = 512  # of /proc/diskstats, whatever the disk's own are
 _CPU_COLUMNS = 8  # the two behind them, guests, are in the first two already
 _IDLE = (3, 4)  # idle, and idle while a disk works
 
+#: name of a rate -> device -> its counter
+Counters = Dict[str, Dict[str, float]]
+
 
 class HostSamples:
     """Values since the look before; `read` is called again and again."""
 
     def __init__(self) -> None:
         self._at: Optional[float] = None
-        self._before: Dict[str, float] = {}
+        self._before: Counters = {}
         self._cpu: Tuple[int, int] = (0, 0)
         self._devices: Dict[str, bool] = {}
 
@@ -35,10 +38,16 @@ class HostSamples:
             found["memory_free"] = memory
         counters = {**self._disk_counters(), **self._network_counters()}
         if self._at is not None and now > self._at:
-            for name, count in counters.items():
-                more = count - self._before.get(name, count + 1)
-                if more >= 0:  # less than before: a disk or an interface has gone
-                    found[name] = round(more / (now - self._at), 1)
+            for name, counted in counters.items():
+                before = self._before.get(name, {})
+                # of each device alone: one that came or went, or counts anew, takes nothing from the others
+                more = [
+                    count - before[device]
+                    for device, count in counted.items()
+                    if count >= before.get(device, count + 1)
+                ]
+                if more:
+                    found[name] = round(sum(more) / (now - self._at), 1)
         self._at, self._before = now, counters
         return found
 
@@ -49,7 +58,10 @@ class HostSamples:
     def resume(self, kept: Dict[str, Any]) -> None:
         """Go on from what `kept` gave. Raises KeyError, TypeError or ValueError for anything else."""
         total, busy = kept["cpu"]
-        before = {str(name): float(count) for name, count in dict(kept["counters"]).items()}
+        before = {
+            str(name): {str(device): float(count) for device, count in dict(counted).items()}
+            for name, counted in dict(kept["counters"]).items()
+        }
         self._at, self._before, self._cpu = float(kept["at"]), before, (int(total), int(busy))
 
     def _cpu_percent(self) -> Dict[str, float]:
@@ -66,23 +78,16 @@ class HostSamples:
             return {}
         return {"cpu_util_simple": round(min(100.0, max(0.0, 100.0 * worked / spent)), 1)}
 
-    def _disk_counters(self) -> Dict[str, float]:
-        operations = read = written = 0
-        seen = False
+    def _disk_counters(self) -> Counters:
+        found: Counters = {"disk_iops": {}, "disk_throughput_read": {}, "disk_throughput_write": {}}
         for fields in _table("diskstats"):
             if len(fields) < 10 or not self._is_device(f"block/{fields[2]}"):
                 continue
-            seen = True
-            operations += int(fields[3]) + int(fields[7])
-            read += int(fields[5])
-            written += int(fields[9])
-        if not seen:
-            return {}
-        return {
-            "disk_iops": operations,
-            "disk_throughput_read": read * _SECTOR_BYTES,
-            "disk_throughput_write": written * _SECTOR_BYTES,
-        }
+            disk = fields[2]
+            found["disk_iops"][disk] = int(fields[3]) + int(fields[7])
+            found["disk_throughput_read"][disk] = int(fields[5]) * _SECTOR_BYTES
+            found["disk_throughput_write"][disk] = int(fields[9]) * _SECTOR_BYTES
+        return found
 
     def _is_device(self, name: str) -> bool:
         """Whether `name`, below /sys, is a whole disk (what is made of others would count twice) or a network card."""
@@ -90,20 +95,19 @@ class HostSamples:
             self._devices[name] = (SYS / name / "device").exists()
         return self._devices[name]
 
-    def _network_counters(self) -> Dict[str, float]:
+    def _network_counters(self) -> Counters:
         """Return counters of network cards if any (bonds, bridges and tunnels send through them), never of lo."""
-        by_name: Dict[str, Tuple[int, int]] = {}
+        received: Dict[str, float] = {}
+        sent: Dict[str, float] = {}
         for fields in _table("net/dev"):
             name, colon, first = fields[0].partition(":")
             numbers = ([first] if first else []) + fields[1:]
             if colon and len(numbers) >= 9 and name != "lo":
-                by_name[name] = (int(numbers[0]), int(numbers[8]))
-        chosen = {name for name in by_name if self._is_device(f"class/net/{name}")} or set(by_name)
-        if not chosen:
-            return {}
+                received[name], sent[name] = int(numbers[0]), int(numbers[8])
+        cards = {name for name in sent if self._is_device(f"class/net/{name}")} or set(sent)
         return {
-            "net_throughput_recv": sum(by_name[name][0] for name in chosen),
-            "net_throughput_sent": sum(by_name[name][1] for name in chosen),
+            "net_throughput_recv": {name: count for name, count in received.items() if name in cards},
+            "net_throughput_sent": {name: count for name, count in sent.items() if name in cards},
         }
 
 
