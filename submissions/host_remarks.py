@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import posixpath
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hosts.login_accounts import unix_user
@@ -13,9 +14,13 @@ from hosts.states import Admission
 from scheduling.reasons import listed
 from submissions import contexts
 from submissions.config.containers import image_of
+from submissions.imports import imported
 from submissions.models import Context
+from trainmaster.image_packages import PACKAGES
+from trainmaster.runner.keeper import STARTUP_HOOK
 from trainmaster.runner.own_view import SHARED_FS, WORKDIR, binds_of
 
+Files = dict[str, bytes]
 #: more than this is not looked through while somebody waits for the answer
 CODE_BYTES = 32 * 1024 * 1024
 FILE_BYTES = 1024 * 1024
@@ -28,20 +33,32 @@ def remarks(config: dict[str, Any], context: Context | None, pool: ResourcePool,
     environment = config.get("environment") or {}
     if any(image_of(environment, kind) for kind in _SLOT_KINDS):
         return []  # the container has all of it
-    hosts = Host.objects.filter(pool=pool).exclude(admission=Admission.REMOVED).order_by("name")
-    rows = list(hosts.values_list("name", "facts__view", "facts__account"))
-    return list(_without_view(config, _texts(config, context), rows, unix_user(pool, linked)))
+    hosts = list(
+        Host.objects.filter(pool=pool)
+        .exclude(admission=Admission.REMOVED)
+        .order_by("name")
+        .values("name", "python", "activate", "facts__view", "facts__account", "facts__interpreters")
+    )
+    files = _files(context)
+    return [
+        *_without_view(config, files, hosts, unix_user(pool, linked)),
+        *_without_packages(environment, files, hosts),
+    ]
 
 
 def _without_view(
-    config: dict[str, Any], texts: list[bytes], hosts: list[tuple[str, Any, Any]], account: str | None
+    config: dict[str, Any], files: Files, hosts: Sequence[Mapping[str, Any]], account: str | None
 ) -> Iterator[str]:
     lacking: dict[str, list[str]] = defaultdict(list)
-    for name, view, login in hosts:
-        is_other = account is not None and account != (login or {}).get("name")
-        if reason := (view or {}).get("account" if is_other else "login"):
-            lacking[reason].append(name)
-    places = [f"{target} (use {source})" for target, source in _mounted(config, texts).items()]
+    for host in hosts:
+        login, view = host["facts__account"] or {}, host["facts__view"] or {}
+        is_other = account is not None and account != login.get("name")
+        if reason := view.get("account" if is_other else "login"):
+            lacking[reason].append(host["name"])
+    if not lacking:
+        return
+    mounted = _mounted(config, [json.dumps(config).encode(), *files.values()])
+    places = [f"{target} (use {source})" for target, source in mounted.items()]
     for reason, names in lacking.items() if places else ():
         yield (
             f"No mount namespace for runs on {listed(names)}: {reason}. So these paths are not there: "
@@ -61,9 +78,54 @@ def _mounted(config: dict[str, Any], texts: list[bytes]) -> dict[str, str]:
     }
 
 
-def _texts(config: dict[str, Any], context: Context | None) -> list[bytes]:
-    """The config and the files of the code, as far as they are looked through."""
-    found = [json.dumps(config).encode()]
-    if context is not None and context.size_bytes <= CODE_BYTES:
-        found += [content for _, content in contexts.files_of(context) if len(content) <= FILE_BYTES]
-    return found
+def _without_packages(
+    environment: dict[str, Any], files: Files, hosts: Sequence[Mapping[str, Any]]
+) -> Iterator[str]:
+    """Say what is imported of Determined's images and lacking, where the Python is known and nothing is installed."""
+    if environment.get("activate") or _installs(environment, files):
+        return
+    wanted = [name for name in PACKAGES if any(_is_of(each, name) for each in imported(files))]
+    lacking: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for host in hosts:
+        python = environment.get("python") or ("" if host["activate"] else host["python"])
+        lacks = {
+            PACKAGES[name] for name in wanted if name in _lacks(python, host["facts__interpreters"] or [])
+        }
+        if lacks:
+            lacking[python, " ".join(sorted(lacks, key=str.lower))].append(host["name"])
+    for (python, packages), names in lacking.items():
+        yield (
+            f"The code imports packages that {python} on {listed(names)} lacks: "
+            f"{listed(packages.split(' '), len(PACKAGES))}. Determined's images had them. Run `{python} -m pip install "
+            f"{packages}` there, or choose another Python with environment.python or environment.activate."
+        )
+
+
+def _lacks(python: str, interpreters: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """What the doctor found to be lacking; an environment has its one interpreter under several names."""
+    for found in ([one for one in interpreters if one["path"] == python], _beside(python, interpreters)):
+        if len(found) == 1:
+            return found[0].get("lacks") or []
+    return []
+
+
+def _beside(python: str, interpreters: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    folder = posixpath.dirname(python)
+    return [one for one in interpreters if posixpath.dirname(one["path"]) == folder]
+
+
+def _is_of(imported_name: str, module: str) -> bool:
+    return f"{imported_name}.".startswith(f"{module}.")
+
+
+def _installs(environment: dict[str, Any], files: Files) -> bool:
+    """Whether a hook may bring packages, of which nothing is known here."""
+    hook = json.dumps((environment.get("hooks") or {}).get("pre")).encode()
+    return any(b"install" in text for text in (hook, files.get(STARTUP_HOOK, b"")))
+
+
+def _files(context: Context | None) -> Files:
+    """The files of the code, as far as they are looked through."""
+    if context is None or context.size_bytes > CODE_BYTES:
+        return {}
+    return {path: content for path, content in contexts.files_of(context) if len(content) <= FILE_BYTES}

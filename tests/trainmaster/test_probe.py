@@ -57,6 +57,8 @@ def test_a_venv_is_found_beside_its_base_with_its_torch(
     found = find_interpreters()
     [ours] = [item for item in found if item["path"].startswith(str(tmp_path))]
     assert (ours["kind"], ours["torch"], ours["cuda"]) == ("venv", "2.9.9+cu130", "13.0")
+    assert {"requests", "ruamel.yaml", "google.cloud.storage"} <= {*ours["lacks"]}
+    assert "torch" not in ours["lacks"]
     assert any(Path(item["path"]).parent == Path(sys.executable).parent for item in found)
     real = [(str(Path(item["path"]).parent.resolve()), str(Path(item["path"]).resolve())) for item in found]
     assert len(real) == len(set(real))

@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
+from trainmaster.image_packages import PACKAGES
+
 _MOST = 40
 _AT_ONCE = 8
 _SECONDS = 15
@@ -18,10 +20,17 @@ _NAME = re.compile(r"python3(\.\d+)?")
 _CONDAS = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", "micromamba", ".conda")
 _VENVS = (".venv", "venv", "env", ".env", "virtualenv")
 
-# torch is looked up, not imported: an import takes seconds and may touch the GPUs.
+# torch and others are looked up, not imported: an import takes seconds and may touch the GPUs.
 _QUESTION = """
 import importlib.util, json, pathlib, platform, runpy, sys
-facts = {"version": platform.python_version(), "prefix": sys.prefix, "torch": None, "cuda": None}
+facts = {"version": platform.python_version(), "prefix": sys.prefix, "torch": None, "cuda": None, "lacks": []}
+for name in sys.argv[1:]:
+    try:
+        lacks = importlib.util.find_spec(name) is None
+    except Exception:
+        lacks = True
+    if lacks:
+        facts["lacks"].append(name)
 try:
     spec = importlib.util.find_spec("torch")
     folder = spec.submodule_search_locations[0] if spec and spec.submodule_search_locations else None
@@ -35,9 +44,10 @@ print(json.dumps(facts))
 
 
 def find_interpreters() -> List[Dict[str, Any]]:
-    """[{"path", "kind", "version", "torch", "cuda"}]: `kind` is `path`, `conda`, `pyenv`, `opt` or `venv`.
+    """[{"path", "kind", "version", "torch", "cuda", "lacks"}]: `kind` is `path`, `conda`, `pyenv`, `opt` or `venv`.
 
-    Those that do not answer are left out; torch and cuda are None where there is none.
+    Those that do not answer are left out; torch and cuda are None where there is none. `lacks` are modules of
+    Determined's images.
     """
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = pool.map(lambda candidate: _ask(*candidate), _distinct(_candidates(Path.home())))
@@ -104,7 +114,7 @@ def _ask(kind: str, path: Path) -> Optional[Dict[str, Any]]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
         result = subprocess.run(
-            [str(path), "-c", _QUESTION],
+            [str(path), "-c", _QUESTION, *PACKAGES],
             capture_output=True,
             timeout=_SECONDS,
             stdin=subprocess.DEVNULL,

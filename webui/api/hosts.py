@@ -55,6 +55,7 @@ class InterpreterRecord(Answer):
     torch: str | None
     cuda: str | None
     torch_error: Annotated[Maybe[str], Field(alias="torch_error")] = None
+    lacks: Annotated[Maybe[list[str]], Field(description="modules of Determined's images")] = None
 
 
 class HostSlotRecord(Answer):

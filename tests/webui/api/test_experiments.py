@@ -212,6 +212,32 @@ def test_paths_that_a_host_without_mount_namespaces_lacks_are_told_at_submit(cas
     assert cast.ada.post("experiments", {"config": CONFIG})["notices"] == []
 
 
+def test_packages_that_the_python_of_a_host_lacks_are_told_at_submit(cast: Cast, host: Host) -> None:
+    python = {"path": "/opt/ml/bin/python", "lacks": ["ruamel.yaml", "boto3", "zmq"]}
+    Host.objects.update(python=python["path"], facts={"interpreters": [python]})
+    optional = "try:\n    import boto3\nexcept ImportError: pass\n"
+    code = "import os, zmq as z\nfrom ruamel import yaml\nimport requests\n" + optional
+    files = [uploaded("train.py", code)]
+
+    def notices(more: str = "", *others: Json) -> list[str]:
+        body = {"config": CONFIG + more, "modelDefinition": [*files, *others], "validateOnly": True}
+        return list(cast.ada.post("experiments", body)["notices"])
+
+    [notice] = notices()
+    assert "/opt/ml/bin/python on gpu1 lacks: pyzmq and ruamel.yaml." in notice
+    assert "`/opt/ml/bin/python -m pip install pyzmq ruamel.yaml`" in notice
+    assert notices("environment: {activate: /opt/x/bin/activate}") == [], "nothing is known of that one"
+    assert notices("environment: {python: /usr/bin/python3}") == []
+    assert notices("environment: {python: /opt/ml/bin/python3}") == [
+        notice.replace("bin/python", "bin/python3")
+    ]
+    assert notices("", uploaded("startup-hook.sh", "pip install -r requirements.txt")) == []
+    assert notices("environment: {hooks: {pre: uv pip install zmq}}") == []
+    assert "ruamel" in notices("", uploaded("zmq/__init__.py", ""))[0], "zmq is the code's own now"
+    command = {"config": {"entrypoint": ["true"]}, "files": files}
+    assert notice in cast.ada.post("commands", command)["notices"]
+
+
 def test_a_template_is_merged_and_an_unknown_one_is_404(cast: Cast, pool: ResourcePool) -> None:
     Template.objects.create(name="t", workspace_id=1, config={"resources": {"priority": 7}})
     answer = cast.ada.post("experiments", {"config": CONFIG, "template": "t"})

@@ -12,6 +12,7 @@ from jobs import transitions
 from jobs.models import Allocation
 from jobs.states import Reason
 from tests.rig.api import Api, Cast, Json
+from trainmaster.host.interpreters import find_interpreters
 
 BODY = {"name": "gpu7", "transport": "ssh", "address": "10.0.0.7", "port": 2222, "user": "lab", "slots": 4}
 
@@ -216,3 +217,10 @@ def test_a_removed_host_is_shown_nowhere(cast: Cast, running: tuple[Trial, Alloc
     client.force_login(User.objects.get(username="vic"))
     assert "/hosts/gpu1" not in client.get("/hosts").content.decode()
     assert client.get("/hosts/gpu1").status_code == 404
+
+
+def test_interpreters_are_answered_as_a_probe_finds_them(cast: Cast, host: Host) -> None:
+    found = find_interpreters()
+    Host.objects.update(facts={"interpreters": found})
+    answered = cast.ada.get("hosts/gpu1")["host"]["interpreters"]
+    assert [one["lacks"] for one in answered] == [one["lacks"] for one in found] != []
