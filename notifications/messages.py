@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from notifications.models import Delivery, Rule
 from notifications.text import filled
+from trainmaster import dialect_words
 
 Json = dict[str, Any]
 SIGNATURE_HEADER = "X-Determined-AI-Signature"
@@ -68,11 +69,16 @@ def _data(trigger: str, facts: Json) -> Json:
     """What a trigger has beside its subject."""
     match trigger:
         case "CUSTOM":
-            return {
-                "custom": {name: facts.get(name, "") for name in ("title", "description", "level", "trial")}
-            }
+            said = {name: facts.get(name, "") for name in ("title", "description", "level")}
+            return {"custom": {**said, "trial": facts.get("trial", "")}, "custom_data": said}
         case "TASK_LOG":
-            return {"task_log": {name: facts.get(name, "") for name in ("host", "line", "policy", "pattern")}}
+            names = ("task_id", "triggering_log", "host", "line", "policy", "pattern")
+            return {
+                "task_log": {
+                    "node_name": facts.get("host", ""),
+                    **{name: facts.get(name, "") for name in names},
+                }
+            }
         case "LONG_WAIT" | "IDLE_GPU":
             return {"waited": facts.get("waited", "")}
         case _:
@@ -83,12 +89,50 @@ def slack(delivery: Delivery, template: str) -> Message:
     """An incoming webhook's body; Slack reads <, > and & as markup."""
     text = filled(template, delivery.facts, _slack_escaped)
     color = _COLORS.get(str(delivery.facts.get("state") or delivery.facts.get("level")), "#8A8F98")
-    content = {
-        "text": text.split("\n")[0],
-        "attachments": [{"color": color, "text": text, "fallback": text}],
-    }
+    ours = {"color": color, "text": text, "fallback": text}
+    content = {"text": text.split("\n")[0], **(_of_determined(delivery) if not template else {})}
+    content["attachments"] = [*content.get("attachments", []), ours]
     body = json.dumps(content, ensure_ascii=False).encode()
     return Message(body, {"Content-Type": "application/json", DELIVERY_HEADER: str(delivery.pk)})
+
+
+def _of_determined(delivery: Delivery) -> Json:
+    """The blocks that Determined sends, of what it tells of; empty for other triggers."""
+    facts = {
+        name: _slack_escaped(value) if isinstance(value, str) else value
+        for name, value in delivery.facts.items()
+    }
+    if delivery.trigger == "TASK_LOG":
+        named = dialect_words.task_named(facts.get("task_id", ""), str(facts.get("kind", "")).upper())
+        if facts.get("trial"):
+            named = dialect_words.trial_named(facts["id"], facts["trial"])
+        line = dialect_words.log_matched(
+            named, facts.get("host", ""), facts.get("triggering_log", ""), facts.get("pattern", "")
+        )
+        return {"blocks": [_section(line)]}
+    if delivery.trigger != "EXPERIMENT_STATE_CHANGE":
+        return {}
+    status = dialect_words.experiment_status(facts["state"])
+    name, link = f"{facts['name']} (#{facts['id']})", str(facts.get("link", ""))
+    lines = {
+        "Status": status.word,
+        "Duration": dialect_words.hours(float(delivery.facts.get("duration_seconds") or 0)),
+    }
+    lines |= {name.capitalize(): facts[name] for name in ("workspace", "project") if facts.get(name)}
+    about = _section(status.mark + (f"<{link} | {name}>" if link.startswith("http") else name))
+    about["fields"] = [_text(f"*{name}*: {value}") for name, value in lines.items()]
+    return {
+        "blocks": [{"type": "section", "text": {"type": "plain_text", "text": status.sentence}}],
+        "attachments": [{"color": status.color, "blocks": [about]}],
+    }
+
+
+def _section(text: str) -> Json:
+    return {"type": "section", "text": _text(text)}
+
+
+def _text(text: str) -> Json:
+    return {"type": "mrkdwn", "text": text}
 
 
 def _slack_escaped(value: str) -> str:

@@ -39,7 +39,7 @@ class Rule(models.Model):
     scope = models.CharField(max_length=10, choices=Scope.choices, default=Scope.MINE)
     project = models.ForeignKey(Project, null=True, on_delete=models.CASCADE, related_name="+")
     workspace = models.ForeignKey(Workspace, null=True, on_delete=models.CASCADE, related_name="+")
-    #: only experiments whose config names it (integrations.webhook): Determined's mode SPECIFIC
+    #: only experiments whose config names it (integrations.webhooks): Determined's mode SPECIFIC
     named_only = models.BooleanField(default=False)
     #: [{"type": a Trigger, "condition": {…}}], as triggers.checked gives them
     triggers = models.JSONField(default=list)

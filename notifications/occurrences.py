@@ -13,12 +13,12 @@ from django.db.models import Q, QuerySet
 
 from commands.models import Command
 from events.models import Event
-from experiments.models import Experiment
+from experiments.models import Experiment, Trial
 from hosts import failed_starts
 from hosts.models import Host
 from jobs.models import Allocation, Job, Member
 from jobs.states import MemberState, Reason
-from logs import alerts, last_words
+from logs import alerts, last_words, read
 from logs.sentences import label
 from notifications.triggers import COMMAND_STATES, EXPERIMENT_STATES, Trigger
 from trainmaster.quantities import duration
@@ -137,7 +137,11 @@ def _attempt(event: Event) -> Occurrence | None:
         found.facts["reason"] = Reason.PREEMPTED.label
         found.facts["sentence"] = _sentence(found.facts, "was preempted", Reason.PREEMPTED.label)
         return found
-    detail = event.detail
+    detail, trial = event.detail, Trial.objects.filter(task_id=event.task_id).first()
+    found.facts |= {
+        "task_id": event.task_id, "trial": str(trial.pk) if trial else "",
+        "triggering_log": _line(event.task_id, detail.get("line")),
+    }  # fmt: skip
     line, policy = detail.get("line"), str(detail.get("policy") or "")
     found.facts |= {"host": str(detail.get("host") or ""), "line": "" if line is None else str(line)}
     found.facts |= {"policy": policy, "pattern": str(detail.get("pattern") or "")}
@@ -191,6 +195,12 @@ def _host(event: Event) -> Occurrence | None:
         else f"Host {host.name} is silent{since}.{held}"
     )
     return Occurrence(f"event:{event.pk}", trigger, facts, concerns)
+
+
+def _line(task_id: str, number: int | None) -> str:
+    """The text of a log line; empty if it was removed."""
+    lines = read.forward(task_id, after=number - 1, limit=1).lines if number else []
+    return lines[0].text[:LINES_CHARACTERS] if lines and lines[0].number == number else ""
 
 
 def _subject(facts: Json) -> str:

@@ -6,8 +6,9 @@ in the transaction that writes the deliveries, so what it has passed has been to
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -104,7 +105,11 @@ def wanted(rule: Rule, found: Occurrence) -> dict[str, object] | None:
     """The trigger of the rule that this meets, or None."""
     if found.happened_at is not None and found.happened_at < rule.since:
         return None
-    if not _in_scope(rule, found) or (rule.named_only and not _named(rule, found)):
+    if (
+        _webhooks(found).get("exclude")
+        or not _in_scope(rule, found)
+        or (rule.named_only and not _named(rule, found))
+    ):
         return None
     return next(
         (
@@ -129,14 +134,15 @@ def _in_scope(rule: Rule, found: Occurrence) -> bool:
 
 
 def _named(rule: Rule, found: Occurrence) -> bool:
-    """`integrations: {webhook: {webhook_id: [1], webhook_name: [ours]}}` of the experiment's config."""
-    if found.experiment is None:
-        return False
-    integrations = found.experiment.config.get("integrations")
-    webhook = integrations.get("webhook") if isinstance(integrations, dict) else None
-    if not isinstance(webhook, dict):
-        return False
-    return rule.pk in (webhook.get("webhook_id") or []) or rule.name in (webhook.get("webhook_name") or [])
+    """`integrations: {webhooks: {webhook_id: [1], webhook_name: [ours]}}` of the experiment's config."""
+    asked = _webhooks(found)
+    return rule.pk in (asked.get("webhook_id") or []) or rule.name in (asked.get("webhook_name") or [])
+
+
+def _webhooks(found: Occurrence) -> Mapping[str, Any]:
+    """What the config of the experiment asks of rules; nothing for other jobs."""
+    config = found.experiment.config if found.experiment else {}
+    return (config.get("integrations") or {}).get("webhooks") or {}
 
 
 def _move(cursor: Cursor, events: Sequence[Event], horizon: int, oldest: int, now: datetime) -> None:

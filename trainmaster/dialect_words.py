@@ -134,6 +134,44 @@ def tensorboard_at(version: str, address: str) -> str:
     return f"TensorBoard {version} at {address}"
 
 
+# --- messages to Slack ----------------------------------------------------------------------------
+
+
+class Status(NamedTuple):
+    """Of an experiment: the message's first line, the mark of its name, the word for its state, and the color."""
+
+    sentence: str
+    mark: str
+    word: str
+    color: str
+
+
+def experiment_status(state: str) -> Status:
+    if state == "COMPLETED":
+        return Status("Your experiment completed successfully 🎉", "✅ ", "Completed", "#13B670")
+    if state == "ERROR":
+        return Status("Your experiment has stopped with errors", "❌ ", "Errored", "#DD5040")
+    return Status(f"The status of your experiment is {state}", "", state, "#009bde")
+
+
+def hours(seconds: float) -> str:
+    return f"{int(seconds // 3600)}h {int(seconds % 3600 // 60)}min"
+
+
+def log_matched(what: str, host: str, line: str, pattern: str) -> str:
+    """`what`: `task_named` or `trial_named`."""
+    reported = f"{what}, running on node `{host}`, reported a log\n```{line}```\n"
+    return f"{reported}This log matched the regex\n```{pattern}```\n"
+
+
+def trial_named(experiment: str, trial: str) -> str:
+    return f"Experiment ID `{experiment}`, Trial ID `{trial}`"
+
+
+def task_named(task_id: str, kind: str) -> str:
+    return f"Task ID `{task_id}`, task type `{kind}`"
+
+
 def beside(theirs: str, ours: str) -> str:
     """Both in one line; either may be empty."""
     return SEPARATOR.join(filter(None, [theirs, ours]))

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from experiments.config import older_forms, without_effect
 from experiments.config.hyperparameters import Hyperparameter
+from experiments.config.integrations import Integrations
 from experiments.config.log_policies import LogPolicies, built_ins
 from experiments.config.searcher import Searcher
 from experiments.config.storage import CheckpointStorage, Server
@@ -159,7 +160,8 @@ class ExperimentConfig(Section):
     """Merged by name with two defaults that only set labels: CUDA OOM and ECC Error."""
     retention_policy: RetentionPolicy | None = None
     """How long logs are kept."""
-    integrations: Ignored = None
+    integrations: Integrations | None = None
+    """Which notification rules the experiment triggers."""
     pbs: Ignored = None
     slurm: Ignored = None
     pachyderm: Ignored = None

@@ -19,6 +19,7 @@ _REASONS = {
     "checkpoint_storage.container_path": _LAID_OUT,
     "checkpoint_storage.checkpoint_path": _LAID_OUT,
     "checkpoint_storage.tensorboard_path": _LAID_OUT,
+    "integrations.pachyderm": without_effect.NOTHING_LIKE_IT,
     "checkpoint_storage.propagation": "runs use the host directly, without a container",
 }
 

@@ -15,17 +15,21 @@ from accounts.refusals import FieldRefusals
 from dispatch.runs import log_policies
 from events.models import Event
 from events.record import record
+from experiments import submit, transitions
+from experiments.config import parse
 from experiments.models import Experiment
+from experiments.states import ExperimentState
 from jobs.models import Task
 from jobs.states import Reason
-from logs import alerts
+from logs import alerts, store
 from logs.lines import NewLine, blocks_of
 from notifications import messages, outbox, rules, sending
 from notifications.models import Cursor, Delivery, Rule
 from notifications.sealed import opened
+from submissions import contexts
 from tests.rig.endings import ended
 from tests.rig.receiver import Receiver, running_receiver
-from tests.rig.world import assigned, make_host, make_user, submit_experiment, trial_of
+from tests.rig.world import CONFIG, assigned, make_host, make_project, make_user, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
@@ -324,3 +328,79 @@ def test_rules_are_refused_in_sentences_and_keep_their_secrets(ada: User, receiv
     mine = rule(ada, "https://hooks.slack.com/services/T0/B0/abcdefgh", form="slack")
     assert mine.shown == "https://hooks.slack.com/…efgh"
     assert "hooks" not in mine.target
+
+
+def of_config(integrations: str, owner: User) -> Experiment:
+    """An experiment that has ended, submitted with these `integrations`."""
+    text = CONFIG.format(name="named", slots=1, max_restarts=0, priority="", max_time="")
+    experiment = submit.create(
+        owner=owner, config=parse(f"{text}\nintegrations: {integrations}"), original=text, context=contexts.empty(),
+        project=make_project(), parent=None, activate=True, idempotency_key=None, actor="user:ada",
+    )  # fmt: skip
+    locked = transitions.lock(experiment.pk)
+    transitions.set_experiment_state(
+        locked, ExperimentState.COMPLETED, reason=Reason.COMPLETED, actor="server"
+    )
+    return experiment
+
+
+def test_a_config_names_the_rules_that_it_triggers_or_excludes_itself_from_all(
+    ada: User, receiver: Receiver
+) -> None:
+    everything = rule(ada, receiver.url)
+    named = rule(ada, receiver.url, named_only=True, name="ops")
+    for integrations, rules_told in (
+        ("{webhooks: {webhook_name: [ops]}}", {everything, named}),
+        (f"{{webhooks: {{webhook_id: [{named.pk}]}}}}", {everything, named}),
+        ("{webhooks: {webhook_name: [other]}}", {everything}),
+        ("{webhooks: {exclude: true}}", set()),
+        ("null", {everything}),
+    ):
+        number = str(of_config(integrations, ada).pk)
+        found = {delivery.rule for delivery in told() if delivery.facts["id"] == number}
+        assert found == rules_told, integrations
+
+
+def test_slack_gets_determineds_blocks_and_our_sentence_behind_them(ada: User, receiver: Receiver) -> None:
+    rule(ada, receiver.url, form="slack")
+    experiment = ended(owner=ada)
+    told()
+    sending.send_due(5)
+    content = receiver.got[0].content
+    sentence = {"type": "plain_text", "text": "Your experiment completed successfully 🎉"}
+    assert content["blocks"] == [{"type": "section", "text": sentence}]
+    theirs, ours = content["attachments"]
+    [about] = theirs["blocks"]
+    assert theirs["color"] == "#13B670" and about["text"]["text"] == f"✅ digits (#{experiment.pk})"
+    assert [field["text"] for field in about["fields"][:2]] == ["*Status*: Completed", "*Duration*: 0h 0min"]
+    assert "(digits) of ada completed" in ours["text"]
+
+
+@pytest.mark.parametrize("form", ["webhook", "slack"])
+def test_a_message_about_a_log_line_has_the_line(ada: User, receiver: Receiver, form: str) -> None:
+    rule(ada, receiver.url, "TASK_LOG", condition={"regex": "is nan"}, form=form)
+    trial = trial_of(submit_experiment(owner=ada))
+    host = make_host("gpu1", slots=1)
+    place = [(host.pk, [host.slots.get().pk])]
+    member = assigned(task_id=trial.task_id, placement=place, on_sufferance=False, actor="test").members.get()
+    blocks = blocks_of(
+        [NewLine(0.0, 0, "stdout", "INFO", text) for text in ("step 8", "step 9: loss is nan")]
+    )
+    found = log_policies.look(member.pk, blocks)
+    assert found is not None
+    first, _ = store.append(trial.task_id, member, host.name, blocks)
+    log_policies.write_down(member, found, blocks, first)
+    told()
+    sending.send_due(5)
+    content = receiver.got[0].content
+    if form == "webhook":
+        said = content["event_data"]["task_log"]
+        assert said["task_id"] == trial.task_id and said["node_name"] == "gpu1"
+        assert said["triggering_log"] == "step 9: loss is nan" and said["line"] == str(first + 1)
+    else:
+        [block] = content["blocks"]
+        assert block["text"]["text"] == (
+            f"Experiment ID `{trial.experiment_id}`, Trial ID `{trial.pk}`, running on node `gpu1`, reported a log\n"
+            "```step 9: loss is nan```\nThis log matched the regex\n```is nan```\n"
+        )
+        assert "has a log line that matches" in content["attachments"][-1]["text"]

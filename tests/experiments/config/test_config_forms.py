@@ -151,7 +151,7 @@ records_per_epoch: 60000
 optimizations: {mixed_precision: O1, tensor_fusion_threshold: 128}
 checkpoint_storage: {type: shared_fs, host_path: /mnt, container_path: /x}
 slurm: {gpu_type: v100}
-integrations: {webhooks: {webhook_id: [1]}}
+integrations: {webhooks: {webhook_id: [1]}, pachyderm: {dataset: {repo: r}}}
 """
     remarks = parse(GOOD + text).remarks()
     named = {remark.partition(" has no effect")[0] for remark in remarks}
@@ -162,7 +162,7 @@ integrations: {webhooks: {webhook_id: [1]}}
         "records_per_epoch",
         "checkpoint_storage.container_path",
         "slurm",
-        "integrations",
+        "integrations.pachyderm",
     }
     own |= {"optimizations.mixed_precision", "optimizations.tensor_fusion_threshold"}
     assert named == {*of_jobs, *own} and len(remarks) == len(named)
