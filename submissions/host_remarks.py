@@ -22,7 +22,7 @@ from trainmaster.runner.own_view import SHARED_FS, WORKDIR, binds_of
 
 Files = dict[str, bytes]
 #: more than this is not looked through while somebody waits for the answer
-CODE_BYTES = 32 * 1024 * 1024
+CODE_BYTES = 8 * 1024 * 1024
 FILE_BYTES = 1024 * 1024
 _CODE = "the working directory"
 _SLOT_KINDS = ("cpu", "cuda", "rocm")

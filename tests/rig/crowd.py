@@ -14,13 +14,13 @@ from experiments.models import Experiment, Project, Trial
 from hosts.models import ResourcePool
 from hosts.pools import mark_dirty
 from jobs.models import Job, Task
-from submissions.models import Context
+from submissions import contexts
 
 NUMBER, POOL, MINE, SWEEP = {number}, {pool!r}, {mine}, {sweep}
 pool = ResourcePool.objects.get_or_create(name=POOL)[0]
 admin, project = User.objects.get(username="admin"), Project.objects.first()
 owners = [User.objects.get_or_create(username=name)[0] for name in {owners!r}]
-context, _ = Context.objects.get_or_create(sha256="0" * 64, defaults=dict(archive=b"", size_bytes=0, listing=[]))
+context = contexts.store([])
 config = dict(searcher=dict(name="single", metric="loss", smaller_is_better=True), entrypoint="x",
               resources=dict(slots_per_trial=1))
 begin = time.time() - NUMBER

@@ -6,6 +6,7 @@ from accounts.models import User
 from commands.models import Command
 from hosts.models import Host, ResourcePool, Slot
 from jobs.models import Job, Task
+from submissions import contexts
 from submissions.models import Context
 
 
@@ -30,9 +31,7 @@ def make_hosts(pool: ResourcePool, count: int, slots: int) -> list[Host]:
 
 
 def empty_context() -> Context:
-    return Context.objects.get_or_create(
-        sha256="0" * 64, defaults={"archive": b"", "size_bytes": 0, "listing": []}
-    )[0]
+    return contexts.store([])
 
 
 def make_commands(pool: ResourcePool, owner: User, count: int, slots: int = 1) -> None:

@@ -6,16 +6,14 @@ from accounts.models import User
 from experiments.models import Experiment, Project, Trial
 from hosts.models import ResourcePool
 from jobs.models import Job, Task
-from submissions.models import Context
+from tests.rig.many import empty_context
 
 
 def add(name: str, state: str, *, metric: str = "loss") -> Trial:
     """A trial of the admin's in the pool `default`, of one slot; `metric` is its searcher's, smaller is better."""
     pool = ResourcePool.objects.get_or_create(name="default")[0]
     admin = User.objects.get(username="admin")
-    context, _ = Context.objects.get_or_create(
-        sha256="0" * 64, defaults={"archive": b"", "size_bytes": 0, "listing": []}
-    )
+    context = empty_context()
     config = {
         "searcher": {"name": "single", "metric": metric, "smaller_is_better": True},
         "entrypoint": "x",
