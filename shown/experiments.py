@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +16,8 @@ from experiments import phases
 from experiments.config import masked, shown
 from experiments.config.origins import OriginLine, explained
 from experiments.config.reading import SUBJECT
-from experiments.models import Experiment, Trial
+from experiments.models import Checkpoint, Experiment, Trial
+from experiments.states import CheckpointState, ExperimentState
 from jobs import queue_history
 from jobs.queue_history import Changed
 from shown import checkpoints
@@ -23,6 +26,7 @@ from submissions.code_changes import Change
 from submissions.config.problems import ConfigError
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
+from trainmaster.quantities import counted
 
 #: what edits of the queue call otherwise than the config
 _FIELDS = {"pool": "resource_pool"}
@@ -98,6 +102,17 @@ def why_queued(found: list[Experiment], phase_of: dict[int, str]) -> dict[int, s
     }
 
 
+def why_completing(found: Iterable[Experiment]) -> dict[int, str]:
+    """Experiment id -> what keeps it from being completed though its runs have ended: its uploads."""
+    completing = [each.pk for each in found if each.state == ExperimentState.STOPPING_COMPLETED]
+    partial = Checkpoint.objects.filter(trial__experiment__in=completing, state=CheckpointState.PARTIAL)
+    counts = Counter(partial.values_list("trial__experiment_id", flat=True) if completing else ())
+    return {
+        pk: f"{counted(count, 'checkpoint')} {'is' if count == 1 else 'are'} still being uploaded."
+        for pk, count in counts.items()
+    }
+
+
 def rows_of(
     found: list[Experiment], numbered: QuerySet[Experiment], *, with_best: bool
 ) -> list[ExperimentRow]:
@@ -105,7 +120,7 @@ def rows_of(
     standing = phases.of_experiments(found)
     # of the page alone: beside the rows, they would be counted for all pages before it too
     counted = numbered.only("pk").in_bulk(list(standing))
-    why, labels = why_queued(found, standing), log_labels(found)
+    why, labels = why_queued(found, standing) | why_completing(found), log_labels(found)
     best: dict[int | None, Trial] = {}
     if with_best:
         trials = Trial.objects.only("latest_validation", "summary_metrics")

@@ -20,11 +20,21 @@ from hosts import registry
 from hosts.models import Host
 from jobs.models import Allocation, Member, SlotHold
 from jobs.states import MemberState, Reason, TaskState
+from shown.experiments import why_completing
 from shown.queue import lines
 from tests.dispatch.test_intake import batch, core
 from tests.rig.world import make_host, members_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
+
+EXIT: dict[str, Any] = {
+    "k": "exit",
+    "t": 2.0,
+    "code": 0,
+    "signal": None,
+    "stopped": False,
+    "first_failure": None,
+}
 
 
 def saved(member: Member, steps: int, offset: int, **files: int) -> tuple[uuid.UUID, int]:
@@ -48,17 +58,9 @@ def paused_with_checkpoints(count: int, hosts: int = 1) -> tuple[Experiment, lis
         checkpoint, offset = saved(first, number + 1, offset, weights=3)
         made.append(checkpoint)
     experiments.pause(experiment.pk, actor="user:ada")
-    ended: dict[str, Any] = {
-        "k": "exit",
-        "t": 2.0,
-        "code": 0,
-        "signal": None,
-        "stopped": False,
-        "first_failure": None,
-    }
-    intake.store(first.pk, offset, batch(core("preempt_ack"), ended))
+    intake.store(first.pk, offset, batch(core("preempt_ack"), EXIT))
     for other in others:
-        intake.store(other.pk, 0, batch(ended))
+        intake.store(other.pk, 0, batch(EXIT))
     experiments.activate(experiment.pk, actor="user:ada")
     assert trial_of(experiment).task.blocked_by == Reason.WAITS_FOR_UPLOAD
     return experiment, made
@@ -158,16 +160,6 @@ def test_a_declaration_of_loss_whose_message_was_lost_is_carried_out_by_the_swee
     assert member.state == MemberState.ENDED and trial_of(experiment).task.state == TaskState.WAITING
 
 
-EXIT: dict[str, Any] = {
-    "k": "exit",
-    "t": 2.0,
-    "code": 0,
-    "signal": None,
-    "stopped": False,
-    "first_failure": None,
-}
-
-
 def state_of(experiment: Experiment) -> str:
     return Experiment.objects.get(pk=experiment.pk).state
 
@@ -188,6 +180,8 @@ def test_an_experiment_is_completed_when_its_checkpoints_can_be_fetched() -> Non
     assert trial_of(experiment).state == "COMPLETED" and state_of(experiment) == "STOPPING_COMPLETED"
     assert not SlotHold.objects.filter(released_at=None).exists(), "nothing computes any more"
     assert [line.job.pk for line in lines.page(experiment.job.pool)[0]] == []
+    row = Experiment.objects.get(pk=experiment.pk)
+    assert why_completing([row]) == {row.pk: "1 checkpoint is still being uploaded."}
     upload(checkpoint)
     assert Checkpoint.objects.get(pk=checkpoint).state == CheckpointState.COMPLETED
     assert state_of(experiment) == "COMPLETED"

@@ -18,6 +18,7 @@ from experiments.search_preview import unit_of
 from jobs.models import Allocation
 from metrics import best_so_far
 from shown import stories, timeline, verdicts
+from shown.experiments import why_completing
 from webui.pages.experiments import again
 from webui.pages.experiments.access import find, may_act
 from webui.pages.frame import actor, back_to, page, posted, refusals_told, show, user_of
@@ -58,7 +59,8 @@ def head(request: HttpRequest, experiment: Experiment, tab: str) -> dict[str, ob
     return {
         "experiment": experiment,
         "phase": phases.of_experiments([experiment])[experiment.pk],
-        "why": verdicts.of_trials(trials, experiment.job.pool).get(only.pk, "") if only else "",
+        "why": why_completing([experiment]).get(experiment.pk, "")
+        or (verdicts.of_trials(trials, experiment.job.pool).get(only.pk, "") if only else ""),
         "failure": stories.of_experiment(experiment) if tab == "overview" else None,
         "tab": tab,
         "tabs": [TABS[0], *(SEARCH_TABS if searches or len(trials) > 1 else []), *TABS[1:]],
