@@ -24,6 +24,8 @@ from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import GONE, TRIAL_END_STATES, USABLE, CheckpointState
 from experiments.transitions import lock, set_checkpoint_state
 
+#: in the metadata of what batch inference has stored (trainmaster.pytorch.experimental)
+RESULTS = "batch_process_results"
 #: dispatch.tasks: decides for an experiment; removes files
 COLLECT, REMOVE = "dispatch.tasks.collect_checkpoints", "dispatch.tasks.remove_checkpoint_files"
 
@@ -67,8 +69,9 @@ def standing(experiment: Experiment, policy: Policy | None = None) -> Standing:
 
 
 def _needed(experiment: Experiment) -> dict[uuid.UUID, str]:
-    """Those that a trial began with or goes on from: kept whatever the policy says."""
-    found: dict[uuid.UUID, str] = {}
+    """Results, and those that a trial began with or goes on from: kept whatever the policy says."""
+    results = Checkpoint.objects.filter(trial__experiment=experiment, metadata__contains={RESULTS: True})
+    found = dict.fromkeys(results.values_list("pk", flat=True), "results of batch inference")
     going_on = Trial.objects.filter(latest_checkpoint__trial__experiment=experiment)
     living = going_on.exclude(state__in=TRIAL_END_STATES).order_by("-pk")
     for trial_id, pk in living.values_list("pk", "latest_checkpoint_id"):

@@ -18,6 +18,8 @@ from trainmaster.pytorch._reducers import ReducerContext
 logger = logging.getLogger("trainmaster.pytorch")
 
 _SIZE = "batch_process_ranks"
+#: in the metadata of what `upload_path` stores: it is the user's data, not progress, so the server keeps it
+_RESULTS = "batch_process_results"
 
 
 class TorchBatchProcessorContext(ReducerContext):
@@ -65,11 +67,11 @@ class TorchBatchProcessorContext(ReducerContext):
 
     @contextlib.contextmanager
     def upload_path(self) -> Iterator[Path]:
-        """A folder for results, stored as one checkpoint of all ranks at the end of the block.
+        """A folder for results, stored as one checkpoint of all ranks at the end of the block, and kept.
 
         All ranks must call, as in `on_checkpoint_start` and `on_finish`, and name their files apart, by their rank.
         """
-        with self._core.checkpoint.store_path(self._metadata(), shard=True) as (path, _):
+        with self._core.checkpoint.store_path({**self._metadata(), _RESULTS: True}, shard=True) as (path, _):
             yield path
 
     def _metadata(self) -> Dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import trainmaster
+from experiments import checkpoint_deletion
 from tests.trainmaster.made_run import Ranks, make_run, records, said
 from trainmaster import pytorch
 from trainmaster.pytorch import experimental
@@ -51,6 +52,9 @@ def test_ranks_process_everything_once_across_a_pause(
         assert said(ranks, 120) == [["done"], ["done"]]
     saved = [record for record in records(first) if record["type"] == "checkpoint"]
     assert saved[-1]["steps_completed"] == 4, "12 batches are 6 of each rank"
+    results = [any(name.startswith("rank") for name in record["resources"]) for record in saved]
+    marked = [record["metadata"].get(checkpoint_deletion.RESULTS, False) for record in saved]
+    assert marked == results and any(results) and not all(results)
     trial = json.loads((first / "spec.json").read_text())["trial"]
     second = make_run(
         tmp_path / "second",
