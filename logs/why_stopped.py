@@ -143,6 +143,8 @@ def _headline(reason: Reason, detail: dict[str, Any], rank: int | None, host: st
     where = f" on {host}" if host else ""
     if detail.get("sentence") and reason == Reason.COMMAND_NOT_FOUND:  # it names the program and the host
         return _sentence(str(detail["sentence"]))
+    if detail.get("sentence") and reason in {Reason.RANK_FAILED, Reason.COMMAND_FAILED}:  # of a hook
+        return _sentence(f"it failed{where}: {detail['sentence']}")
     if detail.get("sentence"):
         return _sentence(f"{reason.label}{where}: {detail['sentence']}")
     if reason == Reason.HOST_LOST:

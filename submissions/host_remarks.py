@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,6 +26,11 @@ Files = dict[str, bytes]
 CODE_BYTES = 8 * 1024 * 1024
 FILE_BYTES = 1024 * 1024
 _CODE = "the working directory"
+_INSTALLS = re.compile(r"\b(pip3?|uv|conda|mamba|micromamba|poetry)\b[^\n;&|]*?\b(install|sync|add)\b")
+#: an environment or a folder of the run's own
+_OWN_PLACE = re.compile(
+    r"\b(venv|virtualenv)\b|\b(conda|mamba|micromamba) create\b|--target\b|--prefix\b|--user\b| -t "
+)
 _SLOT_KINDS = ("cpu", "cuda", "rocm")
 
 
@@ -43,6 +49,7 @@ def remarks(config: dict[str, Any], context: Context | None, pool: ResourcePool,
     return [
         *_without_view(config, files, hosts, unix_user(pool, linked)),
         *_without_packages(environment, files, hosts),
+        *_shared_installs(environment, files),
     ]
 
 
@@ -118,10 +125,28 @@ def _is_of(imported_name: str, module: str) -> bool:
     return f"{imported_name}.".startswith(f"{module}.")
 
 
+def _hooks(environment: dict[str, Any], files: Files) -> dict[str, str]:
+    """What runs before the entrypoint, by what people call it."""
+    pre = (environment.get("hooks") or {}).get("pre") or ""
+    own = pre if isinstance(pre, str) else " ".join(map(str, pre))
+    return {STARTUP_HOOK: files.get(STARTUP_HOOK, b"").decode(errors="replace"), "The pre hook": own}
+
+
 def _installs(environment: dict[str, Any], files: Files) -> bool:
     """Whether a hook may bring packages, of which nothing is known here."""
-    hook = json.dumps((environment.get("hooks") or {}).get("pre")).encode()
-    return any(b"install" in text for text in (hook, files.get(STARTUP_HOOK, b"")))
+    return any("install" in text for text in _hooks(environment, files).values())
+
+
+def _shared_installs(environment: dict[str, Any], files: Files) -> Iterator[str]:
+    """In a container, which is the run's own, a hook that installs harms nobody; here others use the same Python."""
+    for name, text in _hooks(environment, files).items():
+        if _INSTALLS.search(text) and not _OWN_PLACE.search(text):
+            yield (
+                f"{name} installs packages into a Python that other jobs on the host use as well: two that install at "
+                "once, or need different versions, break each other. Prepare an environment once and select it with "
+                "environment.activate, or install into a folder of the run: `pip install --target packages …`, and put "
+                "that folder on PYTHONPATH."
+            )
 
 
 def _files(context: Context | None) -> Files:

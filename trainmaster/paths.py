@@ -80,6 +80,7 @@ class RunPaths:
     storage_mark = _Below("control", "storage_mark.json")
     storage_fault = _Below("control", "storage.json")
     image_fault = _Below("control", "image.json")
+    hook_fault = _Below("control", "hook.json")
     #: Which runtime has a container of the run, and its name there; gone with the container.
     container = _Below("control", "container.json")
     #: The folder of a login file, there only while an image is fetched.

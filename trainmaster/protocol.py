@@ -260,12 +260,14 @@ class ExitFile(_Exit, total=False):
     `port_in_use`: the leased port for which the entrypoint was not started: another program had it.
     `storage_fault`: the sentence why the run's checkpoint storage cannot be used, for which it was not started.
     `image_fault`: the sentence why the run's container could not be started, so that nothing ran in it.
+    `hook_fault`: how a hook ended for which the entrypoint was not started; the code is the hook's.
     """
 
     oom_kills: Dict[str, int]
     port_in_use: int
     storage_fault: str
     image_fault: str
+    hook_fault: str
 
 
 class PreemptOrder(TypedDict):

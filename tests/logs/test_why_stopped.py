@@ -173,6 +173,18 @@ def test_a_program_that_was_not_found_is_named_with_what_to_check(
     assert advice in story.sentences[1]
 
 
+def test_a_hook_that_fails_is_not_the_entrypoint() -> None:
+    experiment = running(max_restarts=0)
+    [member] = members_of(experiment)
+    writes(member, None, ["startup-hook.sh: line 1: uv: command not found"])
+    fault = "startup-hook.sh ended with exit code 127; the entrypoint was not started"
+    settle.member_exited(member.pk, code=127, signal=None, ended_at=100.0, hook_fault=fault)
+    assert attempt_of(experiment).exit_reason == Reason.RANK_FAILED
+    story = story_of(experiment)
+    assert story.sentences[0] == f"It failed on gpu0: {fault}."
+    assert story.exit_code == 127 and not any("entrypoint's command" in each for each in story.sentences)
+
+
 def test_an_exit_code_127_of_its_own_names_no_program() -> None:
     experiment = running(max_restarts=0)
     [member] = members_of(experiment)

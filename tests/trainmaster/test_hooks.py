@@ -41,7 +41,9 @@ def test_a_pre_hook_that_fails_is_the_end_of_the_run_and_the_post_hook_still_cle
     host: TestHost, stream_server: StreamServer
 ) -> None:
     host.launch(["touch", "started"], {}, hooks=hooks(pre="exit 9", post="echo cleaned up; exit 3"))
-    assert stream_server.wait_for(stream_server.exit)["code"] == 9
+    record = stream_server.wait_for(stream_server.exit)
+    told = "the pre hook ended with exit code 9; the entrypoint was not started"
+    assert (record["code"], record["hook_fault"]) == (9, told)
     assert stream_server.texts("launcher.stdout") == ["cleaned up"]
     assert said(stream_server) == [
         "the pre hook starts",

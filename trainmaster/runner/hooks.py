@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Optional, Sequence, Union
 
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import EXIT_NOT_EXECUTABLE, EXIT_NOT_FOUND, Spec
-from trainmaster.runner.state import read_spec
+from trainmaster.runner.state import note_sentence, read_spec
 
 EXIT_TIMED_OUT = 124  # as timeout(1) has it
 #: for the post hook: the exit code of the entrypoint, as a shell gives it; empty when nobody knows it
@@ -75,7 +75,10 @@ def _end_group(child: "subprocess.Popen[bytes]", number: int) -> None:
 
 
 def _failed(which: str, how: str, code: int) -> int:
-    say("ERROR" if which == "pre" else "WARNING", f"the {which} hook {how}; {_AFTERWARDS[which]}")
+    sentence, paths = f"the {which} hook {how}; {_AFTERWARDS[which]}", RunPaths.from_environment()
+    if which == "pre" and paths is not None:
+        note_sentence(paths.hook_fault, sentence)
+    say("ERROR" if which == "pre" else "WARNING", sentence)
     return code
 
 

@@ -54,8 +54,9 @@ _SHORTEST_HOOK_SECONDS = 1.0
 STARTUP_HOOK = "startup-hook.sh"
 # Any failing command ends it, so its end is caught rather than its status asked for, which would switch `set -e` off.
 _RUN_HOOK = (
-    "trap 'code=$?; echo \"ERROR: trainmaster: "
-    f"{STARTUP_HOOK} ended with exit code $code; the entrypoint was not started.\" >&2; exit $code' EXIT; "
+    f'trap \'code=$?; said="{STARTUP_HOOK} ended with exit code $code; the entrypoint was not started"; '
+    'echo "ERROR: trainmaster: $said." >&2; folder="$TRAINMASTER_RUN_DIR/control"; mkdir -p "$folder" && '
+    'echo "{\\"sentence\\": \\"$said\\"}" > "$folder/hook.json"; exit $code\' EXIT; '
     f"set -e; . ./{STARTUP_HOOK}; set +e; trap - EXIT"
 )
 _RUN_CHECK = "python3 -m trainmaster.runner.storage_check || exit"
@@ -162,6 +163,9 @@ class Keeper:
         image_fault = read_sentence(self.paths.image_fault)
         if image_fault is not None:
             record["image_fault"] = image_fault
+        hook_fault = read_sentence(self.paths.hook_fault)
+        if hook_fault is not None:
+            record["hook_fault"] = hook_fault
         written = _written(self.paths.exit, record)
         if self.runner is not None:
             os.kill(self.runner, LOOK_NOW)

@@ -100,6 +100,7 @@ def exit_record(
             "port_in_use": ended.get("port_in_use"),
             "storage_fault": ended.get("storage_fault"),
             "image_fault": ended.get("image_fault"),
+            "hook_fault": ended.get("hook_fault"),
             "left": list(left),
         }
     )

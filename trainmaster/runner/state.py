@@ -106,7 +106,7 @@ def read_exit(paths: RunPaths) -> Optional[ExitFile]:
         found.pop("oom_kills", None)
     if not _is_integer(found.get("port_in_use")):
         found.pop("port_in_use", None)
-    for name in ("storage_fault", "image_fault"):
+    for name in ("storage_fault", "image_fault", "hook_fault"):
         sentence = found.pop(name, None)
         if isinstance(sentence, str):
             found[name] = _printable(sentence)

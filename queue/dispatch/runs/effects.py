@@ -164,6 +164,7 @@ def exited(member: Member, record: dict[str, Any]) -> None:
         port_in_use=port if isinstance(port, int) else None,
         storage_fault=str(record.get("storage_fault") or ""),
         image_fault=str(record.get("image_fault") or ""),
+        hook_fault=str(record.get("hook_fault") or ""),
         left=_left(record.get("left")),
     )
 

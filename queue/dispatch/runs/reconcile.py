@@ -180,6 +180,7 @@ def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         port_in_use=exit_file.get("port_in_use"),
         storage_fault=exit_file.get("storage_fault") or "",
         image_fault=exit_file.get("image_fault") or "",
+        hook_fault=exit_file.get("hook_fault") or "",
     )
 
 

@@ -34,15 +34,18 @@ def lock(member_id: int) -> Member:
     return transitions.lock_member(member_id)
 
 
-def reason_of_exit(allocation: Allocation, code: int | None) -> Reason:
-    """Why a member ended, from its exit code and from whether it had been told to stop."""
+def reason_of_exit(allocation: Allocation, code: int | None, *, of_hook: bool = False) -> Reason:
+    """Why a member ended, from its exit code and from whether it had been told to stop.
+
+    `of_hook`: the code is that of a hook before the entrypoint, so it says nothing of the entrypoint's command.
+    """
     if allocation.stop_kind == StopKind.STOP:
         return Reason(allocation.stop_reason)
     if code == 0:
         return Reason.COMPLETED
     if code is None:
         return Reason.RUN_VANISHED
-    if code in _NOT_RUNNABLE:
+    if code in _NOT_RUNNABLE and not of_hook:
         return Reason.COMMAND_NOT_FOUND
     return Reason.RANK_FAILED if allocation.task.kind == Task.Kind.TRIAL else Reason.COMMAND_FAILED
 
@@ -60,6 +63,7 @@ def member_exited(
     port_in_use: int | None = None,
     storage_fault: str = "",
     image_fault: str = "",
+    hook_fault: str = "",
     left: list[dict[str, Any]] | None = None,
 ) -> bool:
     """The host said that the entrypoint has ended (exit record, or exit file read over SSH).
@@ -67,7 +71,8 @@ def member_exited(
     The member is one of `lock`, or an id. `ended_at` is in its host's clock. `boot_id` is the host's when it said so:
     an end without a code after a restart is the restart's. `oom_kills` is what the host counted meanwhile,
     `port_in_use` the leased port that another program had, `storage_fault` what is wrong with the checkpoint storage,
-    `image_fault` what kept the container from starting, so that nothing was started (docs/protocol.md, exit.json).
+    `image_fault` what kept the container from starting, so that nothing was started, `hook_fault` how the hook ended
+    whose code this is (docs/protocol.md, exit.json).
     `left`: as of `member_over`.
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
@@ -84,7 +89,11 @@ def member_exited(
         return over(reason=kept_by, detail={**where, "sentence": sentence})
     first_failure = rank_ends.first_failure(first_failure)  # training code can write such a record, too
     restarted = code is None and bool(boot_id and member.boot_id) and boot_id != member.boot_id
-    reason = Reason.HOST_RESTARTED if restarted else reason_of_exit(member.allocation, code)
+    reason = (
+        Reason.HOST_RESTARTED
+        if restarted
+        else reason_of_exit(member.allocation, code, of_hook=bool(hook_fault))
+    )
     if left and member.allocation.stop_kind == StopKind.STOP:
         reason = Reason.STOP_TIMED_OUT
     elif code is None and not restarted and left is None:
@@ -97,6 +106,8 @@ def member_exited(
         detail = {"rank": None, "code": code, "signal": signal, **(first_failure or {})}
         stamp = detail.get("t") or ended_at
         detail |= {"host": member.host.name, "member": member.index}
+        if hook_fault:
+            detail["sentence"] = f"{hook_fault[:_SENTENCE_CHARACTERS].rstrip('.')}."
         if stamp is not None:  # in the server's clock, so that hosts can be compared
             detail["t"] = member.server_seconds(float(stamp))
         if oom_kills:

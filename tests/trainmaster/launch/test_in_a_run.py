@@ -131,6 +131,13 @@ def test_launchers_nest_and_know_what_the_startup_hook_exported(
     assert (paths.code / "profile.out").stat().st_size > 0
 
 
+def test_a_program_that_a_hook_lacks_is_the_hooks(host: TestHost, stream_server: StreamServer) -> None:
+    host.launch(["touch", "started"], {"startup-hook.sh": "no-such-program\n"})
+    record = stream_server.wait_for(stream_server.exit)
+    said = "startup-hook.sh ended with exit code 127; the entrypoint was not started"
+    assert (record["code"], record["hook_fault"]) == (127, said)
+
+
 def test_a_startup_hook_that_fails_starts_no_entrypoint(host: TestHost, stream_server: StreamServer) -> None:
     host.launch(["touch", "started"], {"startup-hook.sh": "cd /nowhere\ntouch never\n"})
     assert stream_server.wait_for(stream_server.exit)["code"] == 1

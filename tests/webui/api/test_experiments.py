@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 import tarfile
 from collections.abc import Callable
 
@@ -231,11 +232,37 @@ def test_packages_that_the_python_of_a_host_lacks_are_told_at_submit(cast: Cast,
     assert notices("environment: {python: /opt/ml/bin/python3}") == [
         notice.replace("bin/python", "bin/python3")
     ]
-    assert notices("", uploaded("startup-hook.sh", "pip install -r requirements.txt")) == []
-    assert notices("environment: {hooks: {pre: uv pip install zmq}}") == []
+    for installing in (
+        notices("", uploaded("startup-hook.sh", "pip install -r requirements.txt")),
+        notices("environment: {hooks: {pre: uv pip install zmq}}"),
+    ):
+        assert not any("lacks" in each for each in installing)
     assert "ruamel" in notices("", uploaded("zmq/__init__.py", ""))[0], "zmq is the code's own now"
     command = {"config": {"entrypoint": ["true"]}, "files": files}
     assert notice in cast.ada.post("commands", command)["notices"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "told"),
+    [
+        ("set -e\npip install -r requirements.txt\n", True),
+        ("/opt/conda/bin/conda install -y numpy", True),
+        ("python3 -m pip install --target packages rich", False),
+        ("python3 -m venv own && own/bin/pip install rich", False),
+        ("apt-get install -y jq; echo pip", False),
+    ],
+)
+def test_a_hook_that_installs_into_a_python_of_others_is_warned_about(
+    cast: Cast, host: Host, hook: str, told: bool
+) -> None:
+    files = [uploaded("train.py", "print(1)\n"), uploaded("startup-hook.sh", hook)]
+    notices = cast.ada.post("experiments", {"config": CONFIG, "modelDefinition": files})["notices"]
+    assert [each.startswith("startup-hook.sh installs packages into a Python") for each in notices] == [
+        True
+    ] * told
+    own = CONFIG + f"environment: {{hooks: {{pre: {json.dumps(hook)}}}}}\n"
+    notices = cast.ada.post("experiments", {"config": own, "modelDefinition": files[:1]})["notices"]
+    assert any(each.startswith("The pre hook installs") for each in notices) is told
 
 
 def test_a_template_is_merged_and_an_unknown_one_is_404(cast: Cast, pool: ResourcePool) -> None:
