@@ -4,7 +4,7 @@ It makes `determined` a name of ours, lets the process show its stacks when it i
 the sitecustomize that it hides, if the host has one.
 The finder is loaded at the first import of that name: most Python programs of a job never ask for it.
 """
-# ruff: noqa: PTH100, PTH102, PTH113, PTH116, PTH118, PTH120, PTH121, PTH123 (pathlib is slow to import)
+# ruff: noqa: PTH100, PTH102, PTH113, PTH116, PTH118, PTH119, PTH120, PTH121, PTH123 (pathlib is slow to import)
 
 from __future__ import annotations
 
@@ -87,8 +87,37 @@ def _write_to_own_streams() -> None:
             continue
 
 
+def _is_command_line() -> bool:
+    """Whether this process is the `det` or `trainmaster` of the host's Python, which needs its own package whole.
+
+    A run brings no command line, so with ours in its place it would find no module `determined.cli`.
+    """
+    try:
+        with open("/proc/self/cmdline", "rb") as file:
+            words = file.read().split(b"\0")[1:]
+    except OSError:
+        return False
+    while words and words[0].startswith(b"-"):
+        option = words.pop(0)
+        if option == b"-m":
+            return words[0] in (b"determined.cli", b"trainmaster")
+        if option in (b"-W", b"-X"):
+            words.pop(0)
+        elif option == b"-c":
+            return False
+    return bool(words) and os.path.basename(words[0]) in (b"det", b"trainmaster")
+
+
+def _leave() -> None:
+    """Give the name `trainmaster` back as well."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]
+
+
 _show_stacks_when_asked()
 _write_to_own_streams()
-if os.environ.get("TRAINMASTER_SDK", "") != "installed":
+if _is_command_line():
+    _leave()
+elif os.environ.get("TRAINMASTER_SDK", "") != "installed":
     sys.meta_path.insert(0, _Lazy)
 _run_hidden()

@@ -52,6 +52,19 @@ def test_both_names_can_be_run_with_m() -> None:
     assert "empty script" in python("-m", "determined.launch.torch_distributed").stderr
 
 
+def test_the_command_line_of_the_hosts_own_package_works_beside_ours(tmp_path: Path) -> None:
+    published = tmp_path / "site" / "determined" / "cli"
+    published.mkdir(parents=True)
+    (published.parent / "__init__.py").touch()
+    (published / "__init__.py").write_text("def main(): print('the published one')\n")
+    (published / "__main__.py").write_text("from determined.cli import main\nmain()\n")
+    program, code = tmp_path / "det", "from determined.cli import main\nmain()\n"
+    program.write_text(code)
+    for words in ([str(program)], ["-X", "utf8", str(program)], ["-m", "determined.cli"]):
+        done = python(*words, PYTHONPATH=f"{SITE}:{tmp_path / 'site'}")
+        assert done.stdout == "the published one\n", done.stderr
+
+
 def test_what_we_do_not_have_is_a_module_not_found_that_says_whose_package_this_is() -> None:
     done = python("-c", "import determined.nonsense")
     assert "ModuleNotFoundError: No module named 'determined.nonsense'" in done.stderr
