@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, List
 if TYPE_CHECKING:
     from trainmaster import core, experimental, launch
     from trainmaster import pytorch as pytorch
+    from trainmaster._experiment_config import ExperimentConfig
     from trainmaster._import_from_path import import_from_path
     from trainmaster._info import ClusterInfo, TrialInfo, get_cluster_info
     from trainmaster.errors import InvalidHP
@@ -21,6 +22,7 @@ __version__ = "0.1.0"
 __all__ = [
     "LOG_FORMAT",
     "ClusterInfo",
+    "ExperimentConfig",
     "InvalidHP",
     "TrialInfo",
     "__version__",
@@ -40,6 +42,7 @@ _NAMES = {
     "get_cluster_info": "trainmaster._info",
     "import_from_path": "trainmaster._import_from_path",
     "InvalidHP": "trainmaster.errors",
+    "ExperimentConfig": "trainmaster._experiment_config",
 }
 
 

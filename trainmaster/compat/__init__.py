@@ -14,6 +14,8 @@ import sys
 from types import CodeType, ModuleType
 from typing import Any, Optional, Sequence
 
+from trainmaster.compat import absent
+
 ALIAS = "determined"
 _OWN = "trainmaster"
 _RENAMED = {"launcher": "launch"}  # a seed spells determined.launcher.wrap_rank
@@ -43,14 +45,10 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         except ModuleNotFoundError:
             original = None
         if original is None or original.loader is None:
-            raise ModuleNotFoundError(
-                f"No module named {fullname!r}: `determined` is provided by Trainmaster here, which has no {own!r}. "
-                "To use the host's own package, set `environment: {sdk: installed}` in the config.",
-                name=fullname,
-            )
+            raise ModuleNotFoundError(absent.module_message(fullname), name=fullname)
         spec = importlib.machinery.ModuleSpec(
             fullname,
-            AliasLoader(own, original),
+            AliasLoader(fullname, own, original),
             origin=original.origin,
             is_package=original.submodule_search_locations is not None,
         )
@@ -63,7 +61,8 @@ class AliasFinder(importlib.abc.MetaPathFinder):
 class AliasLoader(importlib.abc.InspectLoader):
     """Gives our module itself, not a copy; for `python -m` its code."""
 
-    def __init__(self, own: str, original: importlib.machinery.ModuleSpec) -> None:
+    def __init__(self, name: str, own: str, original: importlib.machinery.ModuleSpec) -> None:
+        self._name = name
         self._own = own
         self._original = original
         self._loader: Any = original.loader
@@ -73,6 +72,7 @@ class AliasLoader(importlib.abc.InspectLoader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._original  # the import system has just put the alias there
+        absent.tell(module, self._name)
 
     def is_package(self, fullname: str) -> bool:
         return self._original.submodule_search_locations is not None

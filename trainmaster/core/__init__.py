@@ -2,6 +2,7 @@
 
 from trainmaster.core._checkpoint import CheckpointContext, DownloadMode
 from trainmaster.core._context import Context, ExperimentalContext, init
+from trainmaster.core._context import ExperimentalContext as ExperimentalCoreContext
 from trainmaster.core._distributed import DistributedContext
 from trainmaster.core._preempt import PreemptContext, PreemptMode
 from trainmaster.core._profiler import ProfilerContext
@@ -17,6 +18,7 @@ __all__ = [
     "DownloadMode",
     "EarlyExitReason",
     "ExperimentalContext",
+    "ExperimentalCoreContext",
     "PeerLost",
     "PreemptContext",
     "PreemptMode",

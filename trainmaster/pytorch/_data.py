@@ -80,6 +80,10 @@ class DataLoader:
         """Batches in all the data, before it is shared among ranks."""
         return len(self._batches(0))
 
+    def __iter__(self) -> Iterator[Any]:
+        """All batches once, outside a trial; a trial reads its rank's share."""
+        return iter(self.get_data_loader())
+
     def get_data_loader(
         self, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
     ) -> torch.utils.data.DataLoader:

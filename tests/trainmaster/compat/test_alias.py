@@ -90,3 +90,27 @@ def test_the_hosts_own_package_is_used_when_the_config_says_so(tmp_path: Path) -
 def test_programs_that_never_ask_load_nothing_of_ours() -> None:
     done = python("-c", "import sys; print([name for name in sys.modules if name.startswith('trainmaster')])")
     assert done.stdout == "[]\n", done.stderr
+
+
+def test_what_we_do_not_have_says_what_to_use_instead() -> None:
+    cases = {
+        "import determined.util": "ModuleNotFoundError: No module named 'determined.util'",
+        "from determined import util": "ImportError: determined.util is not here",
+        "import determined as det; det.EnvContext": "AttributeError: determined.EnvContext is not here",
+        "from determined.core import DummyTrainContext": "core.init() off the cluster",
+        "import determined.keras": "TFKerasTrial in the published package",
+        "from determined.pytorch import deepspeed": "determined.launch.deepspeed",
+        "from determined.common.experimental import Determined": "determined.experimental.client",
+    }
+    for code, said in cases.items():
+        done = python("-c", code)
+        assert said in done.stderr and "rainmaster" in done.stderr, (code, done.stderr)
+    fine = (
+        "import determined as det; assert not hasattr(det.core, 'DummyTrainContext')\n"
+        "config = det.ExperimentConfig(searcher={'metric': 'loss'}); assert config.get_searcher_metric() == 'loss'\n"
+        "try: raise ValueError\n"
+        "except det.errors.CheckpointNotFound: pass\n"
+        "except ValueError: print('as ever')\n"
+    )
+    assert python("-c", f"import determined.errors\n{fine}").stdout == "as ever\n"
+    assert "has no attribute 'nonsense'" in python("-c", "import determined as det; det.nonsense").stderr

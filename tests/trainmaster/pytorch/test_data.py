@@ -99,3 +99,8 @@ def test_metrics_that_are_no_numbers_are_left_out_with_a_word(caplog: pytest.Log
     arrays = to_arrays({"a": weight.bfloat16(), "b": torch.eye(2).to_sparse(), "c": "text"})
     assert (arrays["a"].dtype, arrays["b"].tolist(), arrays["c"]) == (np.float32, [[1, 0], [0, 1]], "text")
     assert "'outputs' is of type Tensor" in caplog.text and "'name' is of type str" in caplog.text
+
+
+def test_a_loader_is_iterated_outside_a_trial() -> None:
+    loader = pytorch.DataLoader(TensorDataset(torch.arange(6)), batch_size=4)
+    assert [batch[0].tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5]] and len(loader) == 2
