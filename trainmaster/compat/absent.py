@@ -62,7 +62,7 @@ ABSENT: Tuple[Tuple[str, str], ...] = (
     (r"experimental\.client\.(C|logger)", _INSIDE),
     (
         r"experimental\.client\.\w*oauth\w*",
-        "This server is no OAuth provider; use access tokens: `trainmaster token`.",
+        "This server is not an OAuth provider; use access tokens: `trainmaster token`.",
     ),
     (
         r"launch\.(deepspeed|horovod|tensorflow|torch_distributed|wrap_rank)\..*",
