@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 from experiments import metric_reports, s3_stores
+from experiments.config import older_forms
 from experiments.models import Trial
 from jobs.models import Allocation
 from jobs.run import RunSpec
 from submissions.config.containers import container_of
 from submissions.config.environment import hooks_of, sdk_variables, variables
-
-#: `entrypoint: model_def:TrialClass`
-_LEGACY = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 
 
 def begin_all(allocations: Sequence[Allocation]) -> None:
@@ -47,12 +44,14 @@ def describe(allocation: Allocation, slot_kind: str) -> RunSpec:
     checkpoint = trial.latest_checkpoint
     storage = config.get("checkpoint_storage") or {"type": "server"}
     shown = {**config, "checkpoint_storage": s3_stores.without_secrets(storage)}
-    if environment.get("sdk") == "installed":  # that package stores by itself, and needs the keys for it
+    sdk_installed = environment.get("sdk") == "installed"
+    if sdk_installed:  # that package stores by itself, and needs the keys for it
         shown = config
     else:
         storage = s3_stores.for_hosts(storage)
     return RunSpec(
         entrypoint=entrypoint(config),
+        remarks=[] if sdk_installed else older_forms.of_entrypoint(config.get("entrypoint")),
         environment={
             **variables(environment.get("environment_variables"), slot_kind),
             **sdk_variables(environment),
@@ -91,7 +90,4 @@ def entrypoint(config: dict[str, Any]) -> str | list[str]:
         return ["python3", "-m", "trainmaster.runner.installed_sdk"]
     if isinstance(value, list):
         return [str(word) for word in value]
-    text = str(value or "")
-    if _LEGACY.match(text):
-        return ["python3", "-m", "determined.launch.torch_distributed", "--trial", text]
-    return text
+    return older_forms.launched(value) or str(value or "")

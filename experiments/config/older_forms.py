@@ -1,8 +1,11 @@
-"""Configs from before lengths had units: they count in steps of `batches_per_step` batches."""
+"""Older forms: configs from before lengths had units count in steps; an entrypoint may name a class alone."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+_TRIAL_CLASS = re.compile(r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
 
 #: of a step, where `batches_per_step` does not say it
 STEP_BATCHES = 100
@@ -25,9 +28,27 @@ def with_units(config: dict[str, Any]) -> dict[str, Any]:
     return {**config, **unit, **found}
 
 
+def launched(entrypoint: Any) -> list[str] | None:
+    """The words that a legacy `module:TrialClass` stands for (S4-08); None for any other entrypoint."""
+    if not isinstance(entrypoint, str) or not _TRIAL_CLASS.match(entrypoint):
+        return None
+    return ["python3", "-m", "determined.launch.torch_distributed", "--trial", entrypoint]
+
+
+def of_entrypoint(entrypoint: Any) -> list[str]:
+    """What a legacy entrypoint was read as."""
+    words = launched(entrypoint)
+    return [f"entrypoint {entrypoint}, an older form, was read as `{' '.join(words)}`."] if words else []
+
+
 def remarks(max_steps: int | None, effective: dict[str, Any]) -> list[str]:
-    """What `max_steps` became in the effective config, so that nobody wonders."""
+    """What older forms became in the effective config, so that nobody wonders."""
+    own_sdk = (effective.get("environment") or {}).get("sdk") == "installed"
+    found = [] if own_sdk else of_entrypoint(effective.get("entrypoint"))
     if max_steps is None:
-        return []
+        return found
     batches = effective["searcher"]["max_length"]["batches"]
-    return [f"searcher.max_steps, an older form, was read as searcher.max_length {{batches: {batches}}}."]
+    return [
+        *found,
+        f"searcher.max_steps, an older form, was read as searcher.max_length {{batches: {batches}}}.",
+    ]

@@ -29,5 +29,7 @@ class RunSpec:
     container: dict[str, Any] | None = None
     #: what is to be seen of a host where there is no container: {"host_path", "container_path", "read_only", …}
     mounts: Sequence[dict[str, Any]] = ()
+    #: sentences with which its log begins
+    remarks: Sequence[str] = ()
     #: the network interface between its hosts; empty takes the pool's
     interface: str = ""

@@ -265,7 +265,7 @@ def test_a_wrong_priority_is_said_beside_the_field(page: Browser, queue: Queue, 
     page.one("button.primary").click()
     page.wait(lambda: page.text("#error-priority") == sentence, "the sentence after OK")
     assert queue.jobs("idle")["one"]["priority"] == 42
-    page.complaints()  # the browser notes the answer 400
+    page.wait(page.complaints, "the browser's note of the answer 400")
 
 
 def test_a_fair_share_pool_has_weights_and_no_places(page: Browser, queue: Queue) -> None:

@@ -19,6 +19,8 @@ from trainmaster.core._shards import Agreement, Shard, agree, identity, settle
 from trainmaster.core._storage import METADATA_FILE, Selector, Storage, copy_file, list_files
 
 logger = logging.getLogger("trainmaster.core")
+#: what scripts for Determined turn on, and read in their logs
+_dialect = logging.getLogger("determined.core")
 
 _NO_STEPS = 'The checkpoint\'s metadata must have "steps_completed", the number of batches trained so far.'
 
@@ -303,6 +305,7 @@ class CheckpointContext:
             metadata=agreement.metadata,
             storage=self._storage.section,
         )
+        _dialect.info("Reported checkpoint to master %s", storage_id)
 
 
 def _folder(path: AnyPath) -> Path:

@@ -15,6 +15,8 @@ from trainmaster.core._server import patiently
 from trainmaster.core._tensorboard import Mangles, Selects, TensorboardFiles
 
 logger = logging.getLogger("trainmaster.core")
+#: what scripts for Determined turn on, and read in their logs
+_dialect = logging.getLogger("determined.core")
 
 GROUP_CHARACTERS = 128
 
@@ -58,7 +60,7 @@ class TrainContext:
         batch_metrics: Optional[List[Dict[str, Any]]] = None,
     ) -> None:
         """Report metrics of the group `training`, with those of single batches if wanted."""
-        self._report("training", steps_completed, metrics, batch_metrics)
+        self._report("training", steps_completed, metrics, batch_metrics, call="report_training_metrics(")
 
     def report_validation_metrics(self, steps_completed: int, metrics: Dict[str, Any]) -> None:
         """Report metrics of the group `validation`, for the searcher too; RuntimeError for a None in them."""
@@ -67,7 +69,7 @@ class TrainContext:
             raise RuntimeError(
                 f"Validation metrics must have values; None was given for: {', '.join(map(str, empty))}."
             )
-        self._report("validation", steps_completed, metrics)
+        self._report("validation", steps_completed, metrics, call="report_validation_metrics(")
 
     def report_metrics(self, group: str, steps_completed: int, metrics: Dict[str, Any]) -> None:
         """Report metrics of any group; its name has no dot in it and at most 128 characters (ValueError).
@@ -81,7 +83,7 @@ class TrainContext:
             raise ValueError(
                 f"The metric group {group[:40]!r}… has {len(group)} characters, allowed: {GROUP_CHARACTERS}."
             )
-        self._report(group, steps_completed, metrics)
+        self._report(group, steps_completed, metrics, call=f"report_metrics(group={group}, ")
 
     def _report(
         self,
@@ -89,6 +91,8 @@ class TrainContext:
         steps_completed: int,
         metrics: Dict[str, Any],
         batch_metrics: Optional[List[Dict[str, Any]]] = None,
+        *,
+        call: str,
     ) -> None:
         if isinstance(steps_completed, bool) or not hasattr(steps_completed, "__index__"):
             raise ValueError(f"steps_completed is {steps_completed!r}; it must be a whole number.")
@@ -98,6 +102,7 @@ class TrainContext:
         self._distributed._sign.step(steps)
         where = f"{group} metrics at step {steps}"
         kept = encode_metrics(metrics, where)
+        _dialect.info("%ssteps_completed=%d, metrics=%s)", call, steps, kept)
         self._warn_of_doubles(group, steps, kept)
         fields: Dict[str, Any] = {"metrics": kept}
         if batch_metrics is not None:

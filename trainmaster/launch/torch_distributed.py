@@ -39,6 +39,13 @@ class UsageError(ValueError):
 Main = Callable[[List[str], Optional[ClusterInfo]], int]
 
 
+def as_called(text: str) -> str:
+    """A usage with the module's name as it was typed: that of Determined's package, or ours."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    package = spec.name.rpartition(".")[0] if spec is not None else ""
+    return text.replace("trainmaster.launch.", f"{package}.") if package.startswith("determined.") else text
+
+
 def launch_module(usage: str) -> Callable[[Main], Callable[..., int]]:
     """Make a `main` that is given its words and the run into one that takes the program's arguments, or others.
 
@@ -49,12 +56,12 @@ def launch_module(usage: str) -> Callable[[Main], Callable[..., int]]:
         def called(arguments: Optional[Sequence[str]] = None) -> int:
             words = list(sys.argv[1:] if arguments is None else arguments)
             if words[:1] in (["-h"], ["--help"]):
-                print(usage)
+                print(as_called(usage))
                 return 0
             try:
                 return main(words, get_cluster_info())
             except (UsageError, RuntimeError) as error:
-                print(error, file=sys.stderr)
+                print(as_called(str(error)), file=sys.stderr)
                 return 2
 
         return called

@@ -66,7 +66,7 @@ def main(arguments: "list[str]") -> int:
     if len(rest) > 1 and rest[1] == "--":
         rest = rest[:1] + rest[2:]
     if len(rest) < 2 or rest[0].startswith("-"):
-        print(_USAGE, file=sys.stderr)
+        print(_USAGE.replace("trainmaster.launch", _package()), file=sys.stderr)
         return 2
     _complete_environment()
     try:
@@ -75,6 +75,12 @@ def main(arguments: "list[str]") -> int:
         print(error, file=sys.stderr)
         return 2
     return _Rank(rank, rest[1:], redirect).run()
+
+
+def _package() -> str:
+    """As it was typed: that of Determined, or ours."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return (spec.name if spec is not None else "").rpartition(".")[0] or "trainmaster.launch"
 
 
 def _complete_environment() -> None:

@@ -59,7 +59,7 @@ def build(member: Member, members: list[Member], run: RunSpec) -> Spec:
         "limits": limits(run.sample_seconds),
         "container": run.container if in_image else None,  # type: ignore[typeddict-item]  # checked with the config
         "mounts": None if in_image else list(run.mounts),  # type: ignore[arg-type]  # checked as well
-        "remarks": [] if not_used is None else [not_used],
+        "remarks": [*run.remarks, *([] if not_used is None else [not_used])],
     }
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from experiments import runs
-from experiments.config import ConfigError, ExperimentConfig, check_template, parse
+from experiments.config import ConfigError, ExperimentConfig, check_template, older_forms, parse
 from submissions.config.environment import variables
 
 GOOD = "entrypoint: python3 train.py\nsearcher: {name: single, metric: loss, max_length: {batches: 10}}\n"
@@ -244,6 +244,10 @@ labels: [a, b, a]
 """
     config = parse(text)
     found = config.effective()
+    assert (
+        "torch_distributed --trial model_def:MnistTrial`" in older_forms.of_entrypoint(found["entrypoint"])[0]
+    )
+    assert older_forms.of_entrypoint("python3 a:b") == []
     assert runs.entrypoint(found)[-1] == "model_def:MnistTrial"
     assert found["searcher"]["max_length"] == 1000
     assert found["min_validation_period"] == {"batches": 50}

@@ -132,7 +132,7 @@ def test_what_cannot_be_kept_is_named_once_and_the_training_goes_on(
     assert [record["metrics"] for record in records(run)] == [
         kept, kept, {"loss": 2.0, "lr": 0.1}, {"loss": 3.0},
     ]  # fmt: skip
-    said = [record.getMessage() for record in caplog.records]
+    said = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
     assert len(said) == 6, said
     for words in (
         "name of 10000 characters",
@@ -209,7 +209,7 @@ def test_a_full_disk_costs_the_report_and_not_the_training(
     with core.init() as context:
         for step in range(1, 101):
             context.train.report_training_metrics(step, {"loss": 1.0})
-    first, last = [record.getMessage() for record in caplog.records]
+    first, last = [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
     assert "No space left" in first and "100 of this rank's records were lost" in last
 
 
@@ -278,3 +278,17 @@ def test_a_script_runs_unchanged_off_the_cluster(
             assert (folder / "state").read_text() == "s"
         assert context.distributed.allgather(3) == [3]
     assert "training metrics at step 1: {'loss': 1.0}" in caplog.text
+
+
+def test_reports_are_logged_as_determined_does(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="determined")
+    with core.init() as context:
+        context.train.report_training_metrics(3, {"loss": 0.5})
+        context.train.report_metrics("inference", 4, {"x": 1})
+    logged = [
+        (record.name, record.getMessage()) for record in caplog.records if record.name == "determined.core"
+    ]
+    assert logged == [
+        ("determined.core", "report_training_metrics(steps_completed=3, metrics={'loss': 0.5})"),
+        ("determined.core", "report_metrics(group=inference, steps_completed=4, metrics={'x': 1})"),
+    ]

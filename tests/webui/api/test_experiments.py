@@ -557,3 +557,12 @@ def test_lists_sorted_by_state_follow_the_words_that_are_shown(cast: Cast, submi
     page = browser.get("/experiments?sort=state").content.decode()
     places = [page.index(f'href="/experiments/{pk}"') for pk in (found[0], found[3], found[2], found[1])]
     assert places == sorted(places)
+
+
+def test_a_legacy_entrypoint_says_which_launcher_it_takes(cast: Cast, submit: Submit) -> None:
+    config = CONFIG.replace("entrypoint: python3 train.py", "entrypoint: model_def:Digits")
+    said = "`python3 -m determined.launch.torch_distributed --trial model_def:Digits`"
+    answer = cast.ada.post("experiments", {"config": config})
+    assert [each for each in answer["notices"] if said in each]
+    own = config + "environment: {sdk: installed}\ncheckpoint_storage: {type: shared_fs, host_path: /x}\n"
+    assert not any(said in each for each in cast.ada.post("experiments", {"config": own})["notices"])
