@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import ssl
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,7 +83,7 @@ def running(
         with Supervisor(logs, register, say) as supervisor:
             first(supervisor)
             _start_databases(supervisor, data, owner, environment)
-            _prepare(supervisor, environment)
+            _prepare(supervisor)
             if options.dev:
                 supervisor.watch(Sources(ROOT))
             _start_ours(supervisor, options, environment, sockets, certificate)
@@ -137,6 +136,7 @@ def _environment(
         "TRAINMASTER_CERT_SHA256": certificate.sha256 if certificate else "",
         "TRAINMASTER_CERT_FILE": str(certificate.certificate) if certificate else "",
         "TRAINMASTER_INSECURE_HTTP": "true" if beyond and not certificate else "false",
+        "TRAINMASTER_WORKER_SIGN": str(data / "worker.sign"),
     }
     if options.dev:
         ours["TRAINMASTER_DEBUG"] = "true"
@@ -152,7 +152,10 @@ def _environment(
 def _start_databases(
     supervisor: Supervisor, data: Path, owner: account.Account, environment: dict[str, str]
 ) -> None:
-    """Both at once, unless DATABASE_URL and REDIS_URL name others; the environment then leads to them."""
+    """Both at once, unless DATABASE_URL and REDIS_URL name others; the environment then leads to them.
+
+    What the other parts are forked from loads meanwhile.
+    """
     if not _given(environment, "DATABASE_URL"):
         database = postgres.prepare(data, owner)
         environment["DATABASE_URL"] = database.url()
@@ -172,6 +175,8 @@ def _start_databases(
         broker = redis.prepare(data, owner)
         environment["REDIS_URL"] = broker.url()
         supervisor.start(ServerPart("redis", broker.command(), account=owner, on_parent_death=signal.SIGTERM))
+    supervisor.start_forks(environment, ROOT)
+    if not _given(os.environ, "REDIS_URL"):
         supervisor.wait_ready("redis", broker.answers, processes.START_LIMIT_SECONDS)
     if not _given(os.environ, "DATABASE_URL"):
         supervisor.wait_ready("postgres", database.answers, processes.START_LIMIT_SECONDS)
@@ -182,9 +187,9 @@ def _given(environment: "dict[str, str] | os._Environ[str]", name: str) -> bool:
     return bool(environment.get(name) or environment.get(f"{name}_FILE"))
 
 
-def _prepare(supervisor: Supervisor, environment: dict[str, str]) -> None:
-    code = supervisor.run([sys.executable, str(ROOT / "manage.py"), "prepare"], environment, ROOT)
-    if code != 0:
+def _prepare(supervisor: Supervisor) -> None:
+    supervisor.wait_forks(READY_LIMIT_SECONDS)
+    if supervisor.run_forked("django", "prepare") != 0:
         raise CannotStart("The database could not be prepared; see the lines above.")
 
 
@@ -196,35 +201,29 @@ def _start_ours(
     certificate: tls.Certificate | None,
 ) -> None:
     descriptors = tuple(item.fileno() for item in sockets)
-    web = [sys.executable, "-m", "embedded.serve"]
+    web = ["embedded.serve"]
     web += [part for number in descriptors for part in ("--fd", str(number))]
     if certificate is not None:
         web += ["--cert", str(certificate.certificate), "--key", str(certificate.key)]
     for number in range(1, options.workers + 1):
         name = "web" if number == 1 else f"web-{number}"
-        supervisor.start(
-            ServerPart(name, web, environment, folder=ROOT, descriptors=descriptors, reloads=True)
-        )
-    celery = [sys.executable, "-m", "celery", "--skip-checks", "-A"]  # checks would load every page
+        supervisor.start(ServerPart(name, web, forked=True, descriptors=descriptors, reloads=True))
+    celery = ["celery", "--skip-checks", "-A"]
     threads = environment.get("TRAINMASTER_WORKER_THREADS", WORKER_THREADS)
     worker = ["webui", "worker", "--pool", "threads", "--concurrency", threads, "--loglevel", "INFO"]
     worker += ["--without-gossip", "--without-mingle"]
-    sign = Path(environment["TRAINMASTER_DATA_DIR"], "worker.sign")
     supervisor.start(
         ServerPart(
             "worker",
             [*celery, *worker],
-            {**environment, "TRAINMASTER_WORKER_SIGN": str(sign)},
-            folder=ROOT,
-            sign=sign,
+            forked=True,
+            sign=Path(environment["TRAINMASTER_WORKER_SIGN"]),
             sign_limit_seconds=3 * limits.CANARY_SECONDS,
             reloads=True,
         )
     )
     beat = ["webui.beat", "beat", "--scheduler", "webui.beat:Scheduler", "--loglevel", "WARNING"]
-    supervisor.start(
-        ServerPart("beat", [*celery, *beat, "--pidfile="], environment, folder=ROOT, reloads=True)
-    )
+    supervisor.start(ServerPart("beat", [*celery, *beat, "--pidfile="], forked=True, reloads=True))
 
 
 def _healthy(port: int, certificate: tls.Certificate | None) -> bool:

@@ -70,10 +70,11 @@ def spawn(
     account: Account | None = None,
     environment: dict[str, str] | None = None,
     folder: Path = Path("/"),
+    given: int = subprocess.DEVNULL,
     descriptors: tuple[int, ...] = (),
     on_parent_death: signal.Signals = signal.SIGKILL,
 ) -> "subprocess.Popen[bytes]":
-    """Start a child in its own session that cannot outlive us, its output appended to the log.
+    """Start a child in its own session that cannot outlive us, its output appended to the log. `given`: its input.
 
     Call it from the main thread: the kernel watches the thread that forked.
     """
@@ -81,7 +82,7 @@ def spawn(
     with log.open("ab") as output:
         return subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=given,
             stdout=output,
             stderr=output,
             cwd=folder,

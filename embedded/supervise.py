@@ -15,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from embedded import processes
+from embedded import forkserver, processes
 from embedded.account import Account
+from embedded.forkserver import Fork, ForkServer, Unavailable
 from embedded.lock import Register
 
 ENDS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
@@ -28,6 +29,7 @@ FIRST_BACKOFF_SECONDS = 0.2
 LONGEST_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 60.0  # a child that lived this long starts anew with the first backoff
 SHOWN_LINES = 5
+FORKS = "forkserver"
 FIRST_SIGN_SECONDS = 180.0  # a slow machine starts slowly
 SUFFIXES = (".py", ".html")
 #: No server loads these, or they are not sources.
@@ -47,11 +49,13 @@ class ServerPart:
     """What to run as one child. `stop_limit_seconds` passes before SIGKILL.
 
     One with a `sign` touches this file while it lives. When it was not touched for `sign_limit_seconds` the child is
-    frozen, and killed. One that `reloads` is restarted when a source of `Supervisor.watch` changes.
+    frozen, and killed. One that `reloads` is restarted when a source of `Supervisor.watch` changes. One that is
+    `forked` is a module with its arguments, run by a fork of the fork server with its environment, account and folder.
     """
 
     name: str
     command: list[str]
+    forked: bool = False
     environment: dict[str, str] | None = None
     account: Account | None = None
     folder: Path = Path("/")
@@ -68,7 +72,7 @@ class ServerPart:
 @dataclass
 class _Child:
     part: ServerPart
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | Fork | None = None
     started_at: float = 0.0
     failures: int = 0
     restart_at: float = 0.0
@@ -85,6 +89,7 @@ class Supervisor:
         self._say = say
         self._children: dict[str, _Child] = {}
         self._logs_checked_at = 0.0
+        self._forks = ForkServer()
         self._sources: Sources | None = None
         self._sources_checked_at = 0.0
 
@@ -127,17 +132,36 @@ class Supervisor:
     ) -> int:
         """Run one step to its end and return its exit code. `output`: a descriptor, not our terminal."""
         parent = os.getpid()
-        step = subprocess.Popen(
-            command,
-            env=environment,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            start_new_session=True,
-            preexec_fn=lambda: processes.before_exec(parent, signal.SIGKILL),
+        return self._end_of(
+            subprocess.Popen(
+                command,
+                env=environment,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                start_new_session=True,
+                preexec_fn=lambda: processes.before_exec(parent, signal.SIGKILL),
+            )
         )
+
+    def start_forks(self, environment: dict[str, str], folder: Path) -> None:
+        """Start the fork server, of which `wait_forks` waits for the first word."""
+        self.start(
+            ServerPart(FORKS, forkserver.COMMAND, environment=environment, folder=folder, reloads=True)
+        )
+
+    def wait_forks(self, limit_seconds: float) -> None:
+        self.wait_ready(FORKS, self._forks.ready, limit_seconds)
+
+    def run_forked(self, module: str, *arguments: str) -> int:
+        """Like `run`, as a fork of the fork server."""
+        with Path(os.devnull).open() as nothing:
+            streams = (nothing.fileno(), 1, 2)
+            return self._end_of(self._forks.fork(module, arguments, title=arguments[0], streams=streams))
+
+    def _end_of(self, step: subprocess.Popen[bytes] | Fork) -> int:
         try:
-            while step.poll() is None:
+            while (code := step.poll()) is None:
                 self.pause(0.1)
                 self._restart_changed()
                 self._restart_dead()
@@ -145,7 +169,7 @@ class Supervisor:
             step.kill()
             step.wait()
             raise
-        return step.returncode
+        return code
 
     def serve(self, until: Callable[[], bool] = lambda: False, limit_seconds: float = math.inf) -> None:
         """Keep the children alive until the condition holds or the limit has passed; `Stop` ends it."""
@@ -168,18 +192,43 @@ class Supervisor:
         if part.before_start is not None:
             part.before_start()
         child.sign = _touched_at(part.sign)  # by the one before it
-        child.process = processes.spawn(
-            part.command,
-            self.log(part.name),
-            account=part.account,
-            environment=part.environment,
-            folder=part.folder,
-            descriptors=part.descriptors,
-            on_parent_death=part.on_parent_death,
-        )
+        child.process = self._forked(part) if part.forked else self._spawned(part)
+        if child.process is None:
+            return
         child.started_at = time.monotonic()
         child.sign_seen_at = child.started_at + FIRST_SIGN_SECONDS
         self._register.add(part.name, child.process.pid)
+
+    def _spawned(self, part: ServerPart) -> subprocess.Popen[bytes]:
+        with contextlib.ExitStack() as once_begun:
+            way = once_begun.enter_context(self._forks.open_way()) if part.name == FORKS else None
+            return processes.spawn(
+                part.command,
+                self.log(part.name),
+                account=part.account,
+                environment=part.environment,
+                folder=part.folder,
+                given=subprocess.DEVNULL if way is None else way.fileno(),
+                descriptors=part.descriptors,
+                on_parent_death=part.on_parent_death,
+            )
+
+    def _forked(self, part: ServerPart) -> Fork | None:
+        """None: the fork server is not ready, and is asked again at the next look."""
+        if not self._forks.ready():
+            return None
+        with Path(os.devnull).open() as nothing, self.log(part.name).open("ab") as output:
+            streams = (nothing.fileno(), output.fileno(), output.fileno())
+            module, *arguments = part.command
+            try:
+                return self._forks.fork(
+                    module, arguments, title=part.name, streams=streams, kept=part.descriptors
+                )
+            except Unavailable as error:
+                self._say(f"{error} Starting it again, with the parts that it has started.")
+                if (server := self._children[FORKS].process) is not None:
+                    server.kill()
+                return None
 
     def _end_frozen(self) -> None:
         """Kill children whose sign stands still. What they held is free then, and `_restart_dead` starts them again."""
@@ -220,23 +269,30 @@ class Supervisor:
         """End the parts that reload, all at once, and start each again without a backoff."""
         children = [child for child in self._children.values() if child.part.reloads]
         running = [(child.part, child.process) for child in children if child.process is not None]
-        for part, process in running:
-            process.send_signal(part.stop_signal)
-        hurried = [self._wait_end(process, part.stop_limit_seconds) for part, process in running]
-        if any(hurried):
-            raise Stop
+        for last in (
+            False,
+            True,
+        ):  # forks end with their server, which would not be the end that they are used to
+            together = [each for each in running if (each[0].name == FORKS) is last]
+            for part, process in together:
+                process.send_signal(part.stop_signal)
+            hurried = [self._wait_end(process, part.stop_limit_seconds) for part, process in together]
+            if any(hurried):
+                raise Stop
         for child in children:
             child.failures = 0
             self._spawn(child)
 
-    def _plan_restart(self, child: _Child, process: subprocess.Popen[bytes], now: float) -> None:
+    def _plan_restart(self, child: _Child, process: subprocess.Popen[bytes] | Fork, now: float) -> None:
         child.failures = 0 if now - child.started_at > STEADY_SECONDS else child.failures
         backoff = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**child.failures)
         backoff *= random.uniform(0.5, 1.5)
         child.failures += 1
         child.restart_at = now + backoff
         child.process = None
-        tell = process.returncode > 0 and child.failures == 1  # a series of failures says the same each time
+        tell = (
+            process.returncode or 0
+        ) > 0 and child.failures == 1  # a series of failures says the same each time
         words = self._last_words(child.part.name) if tell else ""
         self._say(
             f"{child.part.name} {_how(process)}; starting it again in {backoff:.1f} s. {words}".rstrip()
@@ -273,7 +329,7 @@ class Supervisor:
                 hurry = self._wait_end(process, 0 if hurry else part.stop_limit_seconds) or hurry
             self._register.remove(part.name)
 
-    def _wait_end(self, process: subprocess.Popen[bytes], limit_seconds: float) -> bool:
+    def _wait_end(self, process: subprocess.Popen[bytes] | Fork, limit_seconds: float) -> bool:
         """Wait for the child, then kill it. Returns True when the user asked to hurry meanwhile."""
         hurry = False
         limit = time.monotonic() + limit_seconds
@@ -297,8 +353,8 @@ def _touched_at(sign: Path | None) -> float:
         return 0.0
 
 
-def _how(process: subprocess.Popen[bytes]) -> str:
-    code = process.returncode
+def _how(process: subprocess.Popen[bytes] | Fork) -> str:
+    code = process.returncode or 0
     return f"was terminated by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
 
 

@@ -20,6 +20,7 @@ from jobs.models import Allocation, Job, Member
 from jobs.states import MemberState, Reason
 from logs import alerts, last_words, read
 from logs.sentences import label
+from notifications.links import link
 from notifications.triggers import COMMAND_STATES, EXPERIMENT_STATES, Trigger
 from trainmaster.quantities import duration
 
@@ -35,10 +36,6 @@ RELEVANT = (
 )
 #: of what failed
 LINES, LINES_CHARACTERS, LINES_SECONDS = 8, 2000, 1.0
-_NO_LINK_ADDRESS = (
-    "Links in notifications are paths without a host: this server does not know the address at which users open it. "
-    "Set TRAINMASTER_LINK_URL to that, such as https://trainmaster.example.org:8080, and restart the server."
-)
 _WORDS = {
     "COMPLETED": "completed",
     "CANCELED": "was canceled",
@@ -222,16 +219,6 @@ def idles(facts: Json, gpus: int) -> str:
 
 def _time(event: Event) -> str:
     return event.at.strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def no_link_address() -> str:
-    """Empty where the server knows the address that people open it at, else what to set."""
-    return "" if settings.LINK_URL else _NO_LINK_ADDRESS
-
-
-def link(path: str) -> str:
-    """The page's whole address where the server knows its own, else the path."""
-    return settings.LINK_URL.rstrip("/") + path
 
 
 def _last_lines(job: Job) -> str:

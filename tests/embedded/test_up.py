@@ -20,7 +20,7 @@ from tests.rig import pace, parts
 from tests.rig.ports import free_port
 from tests.rig.server import ROOT, Server
 
-PARTS = {"postgres", "redis", "web", "worker", "beat"}
+PARTS = {"postgres", "redis", "forkserver", "web", "worker", "beat"}
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_a_port_in_use_is_a_sentence(up: Server) -> None:
 
 
 @pytest.mark.survive(25)
-@pytest.mark.parametrize("name", ["web", "worker", "beat", "redis", "postgres"])
+@pytest.mark.parametrize("name", ["web", "worker", "beat", "forkserver", "redis", "postgres"])
 def test_a_killed_part_is_replaced_and_everything_goes_on(up: Server, name: str) -> None:
     former = up.kill_part(name)
     up.wait_replaced(name, former)

@@ -22,7 +22,7 @@ from tests.rig.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 READY_LIMIT_SECONDS = 300.0
-PARTS = ("postgres", "redis", "web", "worker", "beat")
+PARTS = ("postgres", "redis", "forkserver", "web", "worker", "beat")
 # Outages of minutes take seconds in tests.
 SCALED = {
     "TRAINMASTER_HOST_SILENT_AFTER_SECONDS": "6",

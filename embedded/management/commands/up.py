@@ -11,10 +11,10 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 
-from dispatch.watching import doctor_checks
+from dispatch.watching import own_service
 from embedded import installation, lock, ports
 from embedded.supervise import CannotStart, Stop
-from notifications.occurrences import no_link_address
+from notifications.links import no_link_address
 from trainmaster.host import own_scope
 
 DEFAULT_PORT = 8080  # where the command line looks
@@ -112,5 +112,5 @@ def announce(command: BaseCommand, options: installation.Options, server: instal
 
 def service_that_ends_runs() -> str:
     """A sentence if systemd ends runs of the host local together with this command, else nothing."""
-    found = doctor_checks.service({"service": own_scope.facts(logind_spares=True)})
+    found = own_service.service({"service": own_scope.facts(logind_spares=True)})
     return f"Host local: {found[1]}" if found and found[0] == "fail" else ""

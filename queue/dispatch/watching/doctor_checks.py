@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dispatch.watching import own_service
 from hosts.models import Slot
 from hosts.slots import FoundSlot
 
@@ -79,7 +80,7 @@ def examine(facts: Facts, python: str, activate: str, skew_seconds: float | None
         "isolation": _isolation(facts),
         "view": _view(facts),
         "logind": _logind(facts),
-        "service": service(facts),
+        "service": own_service.service(facts),
         "containers": _containers(facts),
     }
     return checks(said)
@@ -217,20 +218,4 @@ def _logind(facts: Facts) -> Said:
     return "fail", (
         f"systemd-logind ends all processes of {name} at logout (KillUserProcesses=yes), including runs. "
         f"Run `loginctl enable-linger {name}` on the host, or set KillUserProcesses=no."
-    )
-
-
-def service(facts: Facts) -> Said | None:
-    """Nothing of hosts that a login reaches; of `local`, whether runs outlive the server's own service."""
-    service = facts.get("service") or {}
-    unit = service.get("unit") or ""
-    if not unit.endswith(".service"):
-        return None
-    if not service["ends_runs"]:
-        return "ok", f"Runs survive a restart of {unit}."
-    if service["leaves"]:
-        return "ok", f"Runs move from {unit} to their own scope, so they survive its restart."
-    return "fail", (
-        f"systemd ends all processes of {unit} when it stops or restarts (KillMode={service['kill_mode']}), "
-        "including runs. Set KillMode=process in the unit and run `systemctl daemon-reload`."
     )

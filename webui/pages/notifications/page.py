@@ -12,8 +12,8 @@ from django.shortcuts import redirect, render
 from accounts import rights
 from accounts.refusals import FieldRefusals, Refusal
 from notifications import rules, sending, text
+from notifications.links import no_link_address
 from notifications.models import Delivery, Rule
-from notifications.occurrences import no_link_address
 from notifications.sealed import opened, seal
 from webui.pages.frame import or_404, page, posted, show, user_of
 from webui.pages.notifications.form import RuleForm, in_words
