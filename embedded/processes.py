@@ -43,6 +43,16 @@ def identify(pid: int) -> Process | None:
     return None if found is None else Process(found["pid"], found["start_time"], boot_id())
 
 
+def session_seconds(leader: int) -> float:
+    """The processor time that the living processes of a session have used, in seconds."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = path.read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12]) if int(fields[3]) == leader else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def end(process: Process, first: signal.Signals, limit_seconds: float) -> bool:
     """Send `first`, wait up to the limit, then SIGKILL. Returns True when it ended by itself."""
     process.signal(first)

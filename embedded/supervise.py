@@ -29,6 +29,9 @@ FIRST_BACKOFF_SECONDS = 0.2
 LONGEST_BACKOFF_SECONDS = 30.0
 STEADY_SECONDS = 60.0  # a child that lived this long starts anew with the first backoff
 SHOWN_LINES = 5
+START_LIMIT_SECONDS = 900.0  # of a part that works all the time
+WORK_CHECK_SECONDS = 1.0
+WAITING_TOLD_SECONDS = 15.0
 FORKS = "forkserver"
 FIRST_SIGN_SECONDS = 180.0  # a slow machine starts slowly
 SUFFIXES = (".py", ".html")
@@ -111,16 +114,28 @@ class Supervisor:
         self._spawn(child)
 
     def wait_ready(self, name: str, ready: Callable[[], bool], limit_seconds: float) -> None:
-        """Wait until the part answers; a part that ends before, or is late, cannot start."""
-        limit = time.monotonic() + limit_seconds
+        """Wait until the part answers. One that ends before that, or does nothing for so long, cannot start.
+
+        On a busy machine a part may take minutes: as long as it uses the processor it is waited for, with a line now
+        and then, but for at most START_LIMIT_SECONDS.
+        """
+        begun = worked_at = looked_at = told_at = time.monotonic()
+        worked = 0.0
         while not ready():
-            process = self._children[name].process
+            process, now = self._children[name].process, time.monotonic()
             if process is not None and process.poll() is not None:
                 raise CannotStart(f"{name} {_how(process)} instead of starting. {self._last_words(name)}")
-            if time.monotonic() > limit:
+            if process is not None and now - looked_at > WORK_CHECK_SECONDS:
+                looked_at = now
+                if (found := processes.session_seconds(process.pid)) > worked:
+                    worked, worked_at = found, now
+            if now - worked_at > limit_seconds or now - begun > START_LIMIT_SECONDS:
                 raise CannotStart(
-                    f"{name} did not answer within {limit_seconds:.0f} s. {self._last_words(name)}"
+                    f"{name} did not answer within {now - begun:.0f} s. {self._last_words(name)}"
                 )
+            if now - told_at > WAITING_TOLD_SECONDS:
+                told_at = now
+                self._say(f"Waiting for {name}, which has been starting for {now - begun:.0f} s.")
             self.pause(0.05)
 
     def watch(self, sources: Sources) -> None:

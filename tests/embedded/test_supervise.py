@@ -10,6 +10,7 @@ import pytest
 from embedded import supervise
 from embedded.lock import Register
 from embedded.supervise import ServerPart, Supervisor
+from tests.rig import pace
 
 #: Lives once to give a sign and freeze; the second one goes on giving signs.
 FREEZES = """
@@ -46,3 +47,34 @@ def test_a_frozen_child_is_ended_and_started_again(tmp_path: Path, monkeypatch: 
         supervisor.serve(goes_on, limit_seconds=60.0)
         assert goes_on(), said
     assert said[0] == "worker has shown no sign of life for 3 s; stopping it."
+
+
+#: Works for some seconds, if it is told to, and then answers by making a file.
+ANSWERS = """
+import pathlib, sys, time
+answer, seconds, works = pathlib.Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "works"
+until = time.monotonic() + seconds
+while time.monotonic() < until:
+    if not works:
+        time.sleep(0.05)
+answer.touch()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_part_is_waited_for_as_long_as_it_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    monkeypatch.setattr(supervise, "WORK_CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(supervise, "WAITING_TOLD_SECONDS", 2.0)
+    limit, said, answer = 1.0 * pace.factor(), list[str](), tmp_path / "answer"
+    command = [sys.executable, "-c", ANSWERS, str(answer), str(3 * limit), "works" if works else "idles"]
+    with Supervisor(tmp_path, Register(tmp_path), said.append) as supervisor:
+        supervisor.start(ServerPart("web", command))
+        if works:
+            supervisor.wait_ready("web", answer.exists, limit)
+            assert said[0].startswith("Waiting for web, which has been starting for ")
+        else:
+            with pytest.raises(supervise.CannotStart, match="web did not answer within"):
+                supervisor.wait_ready("web", answer.exists, limit)
