@@ -79,7 +79,7 @@ def _runs_images(host: Mapping[str, Any]) -> bool:
 def _absent_names(files: Files) -> Iterator[str]:
     """Say what is imported of Determined's package that runs have only of the published one."""
     found: dict[str, list[str]] = defaultdict(list)
-    for name in sorted(imported(files)):
+    for name in sorted(imported(files, never_own=ALIAS)):
         if (missing := _first_missing(name)) and (said := absent.sentence(missing)):
             names = found[said]
             names += [missing] if missing not in names else []

@@ -259,7 +259,7 @@ import determined.launch.torch_distributed, determined as det
     def lacking(more: str = "") -> list[str]:
         body = {
             "config": CONFIG + more,
-            "modelDefinition": [uploaded("model_def.py", code)],
+            "modelDefinition": [uploaded("model_def.py", code), uploaded("src/determined/own.py", "")],
             "validateOnly": True,
         }
         return [each for each in cast.ada.post("experiments", body)["notices"] if "The code imports" in each]
