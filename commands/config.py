@@ -16,8 +16,9 @@ from submissions.config.merging import merge
 from submissions.config.ordering import in_order
 from submissions.config.problems import NOTHING, Problem, at, look_up
 from submissions.config.reading import checked, overridden, read_yaml
-from submissions.config.resources import BindMounts, Duration
-from submissions.config.section import Entrypoint, Ignored, NotNegative, Section, leading, refuse
+from submissions.config.resources import BindMounts
+from submissions.config.section import Entrypoint, Ignored, NotNegative, leading, refuse
+from submissions.config.task_fields import TaskFields
 from submissions.config.translating import Shape
 
 SUBJECT = "command configuration"
@@ -38,8 +39,14 @@ class Resources(resources.Resources):
     )
 
 
-class CommandConfig(Section):
+class CommandConfig(TaskFields):
     """A checked config with its defaults. Make one by `parse` or `check`."""
+
+    model_config = ConfigDict(
+        json_schema_extra=leading(
+            "description", "entrypoint", "resources", "environment", "bind_mounts", "work_dir", "debug"
+        )
+    )
 
     description: Annotated[str, Field(max_length=255)] = ""
     """The name shown in lists; if empty, the entrypoint."""
@@ -51,19 +58,8 @@ class CommandConfig(Section):
     """The entrypoint's environment: variables, Python, hooks, image."""
     bind_mounts: BindMounts = []
     """Host paths to mount in a container or, without one, in the run's own view of its host."""
-    work_dir: Annotated[str, Field(min_length=1)] | None = None
-    """A folder on the host, or one in the submitted folder; null is the submitted folder itself."""
     debug: bool = False
     """Accepted from Determined; the program can read it."""
-    idle_timeout: Duration | None = None
-    """Ends a shell, notebook or TensorBoard when nobody has used it for this time: seconds, or text such as 30m."""
-    notebook_idle_type: Literal["kernels_or_terminals", "kernel_connections", "activity"] = (
-        "kernels_or_terminals"
-    )
-    """When a notebook counts as used: while it has a kernel or terminal, while a user is connected to a kernel, or
-    while someone uses it."""
-    tensorboard_args: list[str] = []
-    """Additional arguments for TensorBoard."""
     pbs: Ignored = None
     slurm: Ignored = None
 

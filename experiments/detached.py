@@ -36,7 +36,7 @@ def create_trial(
     task = detached.create_task(
         job=experiment.job,
         task_id=f"{experiment.pk}.{request_id}",
-        name=f"Trial {number} (Experiment {experiment.pk})",
+        name="",  # the trial's
         actor=actor,
     )
     trial = Trial.objects.create(
@@ -47,6 +47,7 @@ def create_trial(
         seed=experiment.seed + number - 1,
         external_id=external_id,
     )
+    trial.name_task()
     _experiment_is_on(experiment, actor)
     announce(f"experiment:{experiment.pk}", "experiments")
     return trial

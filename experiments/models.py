@@ -220,6 +220,11 @@ class Trial(models.Model):
             models.UniqueConstraint(fields=["experiment", "external_id"], name="external_trial_id_once"),
         ]
 
+    def name_task(self) -> None:
+        """As logs, pages and Determined call it: by the trial's own id, which no other experiment has."""
+        self.task.name = f"Trial {self.pk} (Experiment {self.experiment_id})"
+        self.task.save(update_fields=["name"])
+
 
 class Checkpoint(models.Model):
     uuid = models.UUIDField(primary_key=True, default=uuid.uuid4)

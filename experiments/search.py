@@ -260,19 +260,18 @@ def create_trial(experiment: Experiment, operation: searching.Create, *, actor: 
     """A trial and its task, waiting in the queue with its experiment's job."""
     resources = experiment.config.get("resources") or {}
     task_id = f"{experiment.pk}.{uuid.UUID(operation.request_id)}"
-    number = experiment.trials.count() + 1
     task = jobs.create_task(
         job=experiment.job,
         task_id=task_id,
         kind=Task.Kind.TRIAL,
-        name=f"Trial {number} (Experiment {experiment.pk})",
+        name="",  # the trial's
         slots=int(resources.get("slots_per_trial", 1)),
         single_host=bool(resources.get("is_single_node")),
         max_time_seconds=resources.get("max_time"),
         actor=actor,
     )
     source = sources.of(experiment)
-    return Trial.objects.create(
+    trial = Trial.objects.create(
         experiment=experiment,
         task=task,
         request_id=operation.request_id,
@@ -282,6 +281,8 @@ def create_trial(experiment: Experiment, operation: searching.Create, *, actor: 
         source_checkpoint=source,
         latest_checkpoint=source,
     )
+    trial.name_task()
+    return trial
 
 
 # --- a search that its user's program runs (features.md 10.2) ------------------------------------

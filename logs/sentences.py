@@ -142,7 +142,7 @@ def _of_end(run: str, event: Event) -> Sentence:
     elif silent := event.detail.get("silent_seconds"):
         ours = f"{run} was given up: no sign of life for {duration(silent)}."
     else:
-        why = _lacking(event) or label(event.reason) + _failure(event.detail)
+        why = _told(event) or label(event.reason) + _failure(event.detail)
         ours = f"{run} ended: {why}{known_late(event)}."
     end = dialect_ends.of(event.reason, event.detail.get("code"))
     return Sentence(level, _beside(lambda name: dialect_words.terminated(name, end.exit_reason), event, ours))
@@ -154,9 +154,10 @@ def known_late(event: Event) -> str:
     return f"; it had ended {duration(seconds)} earlier" if seconds else ""
 
 
-def _lacking(event: Event) -> str:
-    """What the host lacks to run the task's program, where that program said so."""
-    return str(event.detail.get("sentence") or "") if event.reason == Reason.COMMAND_NOT_FOUND else ""
+def _told(event: Event) -> str:
+    """What kept the entrypoint from starting, in the host's words: a program that it lacks, or a hook that failed."""
+    told = event.reason in (Reason.COMMAND_NOT_FOUND, Reason.RANK_FAILED)
+    return str(event.detail.get("sentence") or "").rstrip(".") if told else ""
 
 
 def _failure(detail: dict[str, Any]) -> str:

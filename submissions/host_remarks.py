@@ -7,16 +7,22 @@ import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from django.conf import settings
+
+import trainmaster
 from hosts.login_accounts import unix_user
 from hosts.models import Host, ResourcePool
+from hosts.runtimes import usable_runtimes
 from hosts.states import Admission
 from scheduling.reasons import listed
 from submissions import contexts
 from submissions.config.containers import image_of
 from submissions.imports import imported
 from submissions.models import Context
+from trainmaster.compat import ALIAS, absent
 from trainmaster.image_packages import PACKAGES
 from trainmaster.runner.keeper import STARTUP_HOOK
 from trainmaster.runner.own_view import SHARED_FS, WORKDIR, binds_of
@@ -26,6 +32,8 @@ Files = dict[str, bytes]
 CODE_BYTES = 8 * 1024 * 1024
 FILE_BYTES = 1024 * 1024
 _CODE = "the working directory"
+#: our modules, which runs import as Determined's
+_OWN = Path(trainmaster.__file__).parent
 _INSTALLS = re.compile(r"\b(pip3?|uv|conda|mamba|micromamba|poetry)\b[^\n;&|]*?\b(install|sync|add)\b")
 #: an environment or a folder of the run's own
 _OWN_PLACE = re.compile(
@@ -36,21 +44,61 @@ _SLOT_KINDS = ("cpu", "cuda", "rocm")
 
 def remarks(config: dict[str, Any], context: Context | None, pool: ResourcePool, linked: str) -> list[str]:
     """Sentences about an effective config and its code; `linked` is the account of its owner, empty without one."""
-    environment = config.get("environment") or {}
-    if any(image_of(environment, kind) for kind in _SLOT_KINDS):
-        return []  # the container has all of it
+    environment, files = config.get("environment") or {}, _files(context)
+    lacking = [] if environment.get("sdk") == "installed" else list(_absent_names(files))
     hosts = list(
         Host.objects.filter(pool=pool)
         .exclude(admission=Admission.REMOVED)
         .order_by("name")
-        .values("name", "python", "activate", "facts__view", "facts__account", "facts__interpreters")
+        .values(
+            "name",
+            "python",
+            "activate",
+            "facts__view",
+            "facts__account",
+            "facts__interpreters",
+            "facts__containers",
+        )
     )
-    files = _files(context)
+    if any(image_of(environment, kind) for kind in _SLOT_KINDS):
+        hosts = [host for host in hosts if not _runs_images(host)]
+        if not hosts:
+            return lacking  # the container has all of the rest
     return [
+        *lacking,
         *_without_view(config, files, hosts, unix_user(pool, linked)),
         *_without_packages(environment, files, hosts),
         *_shared_installs(environment, files),
     ]
+
+
+def _runs_images(host: Mapping[str, Any]) -> bool:
+    return settings.RUN_IMAGES and bool(usable_runtimes({"containers": host["facts__containers"]}))
+
+
+def _absent_names(files: Files) -> Iterator[str]:
+    """Say what is imported of Determined's package that runs have only of the published one."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(imported(files, never_own=ALIAS)):
+        if (missing := _first_missing(name)) and (said := absent.sentence(missing)):
+            names = found[said]
+            names += [missing] if missing not in names else []
+    for said, names in found.items():
+        yield f"The code imports {listed(names, len(names))}, which runs do not have here. {said}"
+
+
+def _first_missing(name: str) -> str | None:
+    """The first part of a dotted name of Determined that none of our modules has; None where one may define it."""
+    parts = name.split(".")
+    place = _OWN if parts[0] == ALIAS else None
+    for count, part in enumerate(parts[1:], 2):
+        if place is None or not place.is_dir():
+            return None
+        below = place / part
+        place = below if below.is_dir() else below.with_suffix(".py")
+        if not place.exists():
+            return ".".join(parts[:count])
+    return None
 
 
 def _without_view(

@@ -10,12 +10,13 @@ _LINE = re.compile(r"[ \t]*(?:import[ \t]+([^#;\n]+)|from[ \t]+([\w.]+)[ \t]+imp
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 
-def imported(files: Mapping[str, bytes]) -> set[str]:
+def imported(files: Mapping[str, bytes], never_own: str = "") -> set[str]:
     """Dotted names that the files import, from themselves excepted: `google.cloud`, `google.cloud.storage`.
 
-    What follows `try:` is left out, since the code does without it.
+    What follows `try:` is left out, since the code does without it. `never_own` is a package that runs find first, even
+    if a folder of the code is called like it.
     """
-    own = {part.removesuffix(".py") for path in files for part in path.split("/")}
+    own = {part.removesuffix(".py") for path in files for part in path.split("/")} - {never_own}
     return {
         name
         for path, content in files.items()

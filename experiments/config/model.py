@@ -36,6 +36,7 @@ from submissions.config.section import (
     leading,
     refuse,
 )
+from submissions.config.task_fields import TaskFields
 
 _ADJECTIVES = [
     "amber",
@@ -204,3 +205,7 @@ class ExperimentConfig(Section):
         older = older_forms.remarks(self.searcher.max_steps, effective)
         own_sdk = self.environment.sdk == "installed"
         return [*older, *masking.remarks(effective), *without_effect.remarks(self, own_sdk=own_sdk)]
+
+
+class TemplateConfig(TaskFields, ExperimentConfig):
+    """What a template may have: the fields of experiments, and those that only tasks have."""

@@ -8,13 +8,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from experiments.config.merging import merge
-from experiments.config.model import ExperimentConfig
+from experiments.config.model import ExperimentConfig, TemplateConfig
 from experiments.config.rules import broken_rules, contradictions
 from experiments.config.searcher import ENDED, SEARCHERS
 from experiments.config.storage import STORAGES
 from searching.hyperparameters import TYPES
 from submissions.config.problems import ConfigError
 from submissions.config.reading import checked, once, overridden, read_yaml
+from submissions.config.task_fields import TaskFields
 from submissions.config.translating import Shape, is_missing, translated
 
 SUBJECT = "experiment configuration"
@@ -25,6 +26,7 @@ _SHAPE = Shape(
     refused=frozenset({"slots"}),
     ended=ENDED,
 )
+_TEMPLATE_SHAPE = _SHAPE._replace(model=TemplateConfig)
 
 
 def parse(
@@ -44,7 +46,12 @@ def parse(
 def merged(text: str, template: dict[str, Any] | None, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """The values of a config as they are written, on top of `template`. Raises ConfigError."""
     config = overridden(read_yaml(text, SUBJECT), overrides, SUBJECT)
-    return merge(template, config) if template else config
+    return merge(_of_template(template), config) if template else config
+
+
+def _of_template(template: dict[str, Any]) -> dict[str, Any]:
+    """Templates serve every kind of job: an experiment takes the fields that it has."""
+    return {name: value for name, value in template.items() if name not in TaskFields.model_fields}
 
 
 def check(config: dict[str, Any], *, managed: bool = True) -> ExperimentConfig:
@@ -56,17 +63,17 @@ def check(config: dict[str, Any], *, managed: bool = True) -> ExperimentConfig:
 def check_template(text: str) -> dict[str, Any]:
     """The content of a template: like a config, but anything may be absent. Raises ConfigError."""
     template = read_yaml(text, "template")
-    check_part(template, "template")
+    check_part(template, "template", _TEMPLATE_SHAPE)
     return template
 
 
-def check_part(values: dict[str, Any], subject: str = SUBJECT) -> None:
+def check_part(values: dict[str, Any], subject: str = SUBJECT, shape: Shape = _SHAPE) -> None:
     """Refuse what a config cannot have, in whatever there is of it. Raises ConfigError."""
     problems = []
     try:
-        ExperimentConfig.model_validate(values)
+        shape.model.model_validate(values)
     except ValidationError as error:
         present = [details for details in error.errors(include_url=False) if not is_missing(details)]
-        problems = translated(present, values, _SHAPE)
+        problems = translated(present, values, shape)
     if problems := once([*problems, *contradictions(values)]):
         raise ConfigError(problems, subject)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from experiments.config.model import ExperimentConfig
+from experiments.config.model import ExperimentConfig, TemplateConfig
 from searching.hyperparameters import TYPES
 from submissions.config import schema
 from submissions.config.masking import masked
@@ -13,21 +13,32 @@ from submissions.config.ordering import Json, in_order
 
 @cache
 def of_config() -> Json:
-    found = schema.of_model(
+    return _of(
         ExperimentConfig,
         title="Trainmaster experiment config",
         description="What `trainmaster experiment create` submits.",
         required=["entrypoint", "searcher"],
     )
-    found["$defs"]["Hyperparameter"] = _hyperparameter()
-    return found
 
 
 @cache
 def of_template() -> Json:
-    found = schema.of_part(of_config())
-    about = "A stored part of a config: every field is optional, and `--template NAME` adds it to a config."
-    return {**found, "title": "Trainmaster template", "description": about}
+    return schema.of_part(
+        _of(
+            TemplateConfig,
+            title="Trainmaster template",
+            description=(
+                "A stored part of a config: every field is optional, and `--template NAME` adds it to a config."
+            ),
+            required=[],
+        )
+    )
+
+
+def _of(model: type[ExperimentConfig], *, title: str, description: str, required: list[str]) -> Json:
+    found = schema.of_model(model, title=title, description=description, required=required)
+    found["$defs"]["Hyperparameter"] = _hyperparameter()
+    return found
 
 
 def _hyperparameter() -> Json:

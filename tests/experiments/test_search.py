@@ -343,3 +343,14 @@ def test_progress_of_a_search_never_goes_back_although_trials_are_promoted(text:
         assert 0 < progress(experiment) >= most
         most = progress(experiment)
     assert most == 1.0
+
+
+def test_a_task_is_called_by_its_trials_own_id_which_no_other_experiment_has() -> None:
+    make_host("gpu1", 2)
+    submitted(RANDOM % (2, 2))
+    submitted(RANDOM % (2, 2))
+    trials = Trial.objects.select_related("task")
+    assert len(trials) == 4
+    assert [each.task.name for each in trials] == [
+        f"Trial {each.pk} (Experiment {each.experiment_id})" for each in trials
+    ]

@@ -13,7 +13,7 @@ from hosts import registry
 from jobs import rank_ends, transitions
 from jobs.models import Member
 from jobs.states import AllocationState, Reason
-from logs import last_words, store, why_stopped
+from logs import last_words, sentences, store, why_stopped
 from logs.lines import NO_RANK, NewLine, blocks_of
 from logs.why_stopped import Story
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment
@@ -183,6 +183,8 @@ def test_a_hook_that_fails_is_not_the_entrypoint() -> None:
     story = story_of(experiment)
     assert story.sentences[0] == f"It failed on gpu0: {fault}."
     assert story.exit_code == 127 and not any("entrypoint's command" in each for each in story.sentences)
+    said = [each.text for event in Event.objects.all() if (each := sentences.sentence(event))]
+    assert any(f"Run 1 ended: {fault}." in each for each in said)
 
 
 def test_an_exit_code_127_of_its_own_names_no_program() -> None:

@@ -301,9 +301,10 @@ def test_a_host_without_the_interface_of_its_gang_says_so_in_the_log(
     host: TestHost, stream_server: StreamServer
 ) -> None:
     gang = {**host.spec("x")["gang"], "interface": "absent7"}
-    host.run_script("print('started')", gang=gang)
+    host.run_script("print('started')", gang=gang, remarks=["It is so."])
     assert stream_server.wait_for(stream_server.exit)["code"] == 0
-    [sentence] = stream_server.texts("launcher.stderr")
+    remark, sentence = stream_server.texts("launcher.stderr")
+    assert remark == "WARNING: trainmaster: It is so."
     assert sentence.startswith("WARNING: trainmaster: host ") and "no network interface 'absent7'" in sentence
     assert f"reaches it at {gang['addresses'][0]}" in sentence
 

@@ -19,6 +19,8 @@ from trainmaster.compat import absent
 ALIAS = "determined"
 _OWN = "trainmaster"
 _RENAMED = {"launcher": "launch"}  # a seed spells determined.launcher.wrap_rank
+#: packages of their own in early releases of Determined -> where it has them since
+FORMER = {f"determined_{part}": f"determined.{part}" for part in ("common", "cli", "deploy")}
 
 
 def own_name(name: str) -> Optional[str]:
@@ -39,7 +41,7 @@ class AliasFinder(importlib.abc.MetaPathFinder):
     ) -> Optional[importlib.machinery.ModuleSpec]:
         own = own_name(fullname)
         if own is None:
-            return None
+            return _former(fullname, path)
         try:
             original = importlib.util.find_spec(own)
         except ModuleNotFoundError:
@@ -56,6 +58,21 @@ class AliasFinder(importlib.abc.MetaPathFinder):
         if original.submodule_search_locations is not None:
             spec.submodule_search_locations = list(original.submodule_search_locations)
         return spec
+
+
+def _former(name: str, path: Optional[Sequence[str]]) -> Optional[importlib.machinery.ModuleSpec]:
+    """The host's own module of an early release, or what to use instead; None for any other name."""
+    first, dot, rest = name.partition(".")
+    if first not in FORMER:
+        return None
+    found = importlib.machinery.PathFinder.find_spec(name, path)
+    if found is None:
+        now = FORMER[first] + dot + rest
+        said = (
+            f"No module named {name!r}: later releases of Determined have it as {now}. {absent.sentence(now)}"
+        )
+        raise ModuleNotFoundError(said, name=name)
+    return found
 
 
 class AliasLoader(importlib.abc.InspectLoader):

@@ -13,11 +13,11 @@ import sys
 
 
 class _Lazy:
-    """Stands first among the finders until somebody asks for `determined`."""
+    """Stands first among the finders until somebody asks for `determined`, or for a name that begins like it."""
 
     @staticmethod
     def find_spec(fullname, path=None, target=None):  # type: ignore[no-untyped-def]
-        if fullname.partition(".")[0] != "determined":
+        if not fullname.startswith("determined"):
             return None
         sys.meta_path.remove(_Lazy)
         from trainmaster.compat import AliasFinder, install

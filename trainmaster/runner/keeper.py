@@ -114,7 +114,7 @@ class Keeper:
         if mark is not None:
             write_json(self.paths.storage_mark, {"mark": str(mark)})
         for remark in [*(self.spec.get("remarks") or []), *gang_checks.lacking_interface(self.spec)]:
-            _say(self.paths, remark, "WARNING")
+            _say(self.paths, remark.rstrip("."), "WARNING")
         try:
             startup_hook = Path(self.paths.code, STARTUP_HOOK).exists()
             words = command_line(self.spec, startup_hook, storage_check.is_for_the_job(self.spec))

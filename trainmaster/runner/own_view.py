@@ -70,7 +70,7 @@ class View(NamedTuple):
 
     def _show(self, bind: Bind, covered: Set[str]) -> None:
         if not os.path.lexists(bind.source):
-            self._warn(f"has no {bind.source}, so {bind.target} is not there")
+            self._warn(f"has no {bind.source}, so {self._as_configured(bind.target)} is not there")
             return
         hidden = [kept for kept in self.kept if f"{kept}/".startswith(f"{bind.target}/")]
         if hidden:
@@ -88,6 +88,11 @@ class View(NamedTuple):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.touch()
         mount_namespace.bind(bind.source, bind.target, bind.read_only)
+
+    def _as_configured(self, target: str) -> str:
+        """What is in the code, as configs name it."""
+        code = str(self.paths.code)
+        return WORKDIR + target[len(code) :] if f"{target}/".startswith(f"{code}/") else target
 
     def _warn(self, text: str) -> None:
         line = f"WARNING: trainmaster: host {self.spec['host']['name']} {text}.\n"

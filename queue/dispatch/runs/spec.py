@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.conf import settings
 
 from accounts.models import Cluster
-from dispatch.watching import doctor_checks
 from hosts.models import Host, Slot
+from hosts.runtimes import usable_runtimes
 from jobs.models import Allocation, Member
 from jobs.run import RunSpec
 from jobs.transitions import run_token
@@ -79,7 +79,7 @@ def _image_not_used(run: RunSpec, members: list[Member]) -> str | None:
     if not settings.RUN_IMAGES:
         return f"{start} images are disabled on this server (TRAINMASTER_RUN_IMAGES is false)"
     hosts = {peer.host.name: peer.host.facts for peer in members}
-    unable = [name for name, facts in hosts.items() if not doctor_checks.usable_runtimes(facts)]
+    unable = [name for name, facts in hosts.items() if not usable_runtimes(facts)]
     if not unable:
         return None
     return f"{start} no usable podman, docker or apptainer on {', '.join(unable)} (see its doctor)"

@@ -7,6 +7,7 @@ from typing import Any
 
 from dispatch.watching import own_service
 from hosts.models import Slot
+from hosts.runtimes import usable_runtimes
 from hosts.slots import FoundSlot
 
 Facts = dict[str, Any]
@@ -186,12 +187,6 @@ def _view(facts: Facts) -> Said | None:
         f"{whose} get no mount namespace ({problem}), so bind_mounts, /run/determined/workdir and "
         "/determined_shared_fs are not there. Allow unprivileged user namespaces, or use the host's own paths."
     )
-
-
-def usable_runtimes(facts: Facts) -> list[Facts]:
-    """Those of podman, docker and apptainer that the host can run images by; none of a host not asked yet."""
-    runtimes = (facts.get("containers") or {}).get("runtimes") or []
-    return [runtime for runtime in runtimes if runtime["problem"] is None]
 
 
 def _containers(facts: Facts) -> Said:

@@ -142,6 +142,17 @@ def test_a_template_may_lack_what_a_config_needs() -> None:
     assert template["project"] == "p"
 
 
+def test_a_template_may_have_fields_of_tasks_which_experiments_leave_out() -> None:
+    template = check_template(
+        "{work_dir: /srv, idle_timeout: 30m, notebook_idle_type: activity, max_restarts: 1}"
+    )
+    found = parse(GOOD, template=template).effective()
+    assert found["max_restarts"] == 1 and "work_dir" not in found
+    with pytest.raises(ConfigError, match='notebook_idle_type: found "never"'):
+        check_template("notebook_idle_type: never")
+    assert "work_dir: found an unknown field" in faults(GOOD + "work_dir: /srv")
+
+
 def test_what_does_nothing_here_is_said_once_with_its_reason() -> None:
     text = """
 environment: {add_capabilities: [SYS_PTRACE], pod_spec: {spec: {}}, proxy_ports: [{proxy_port: 80}]}

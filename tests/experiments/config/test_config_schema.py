@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from experiments.config import ConfigError, ExperimentConfig, check, check_template, schema
+from experiments.config.model import TemplateConfig
 from trainmaster import yamltext
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -101,9 +102,9 @@ def faults(validator: jsonschema.Draft7Validator, config: object) -> list[str]:
 
 
 def test_the_schemas_are_schemas_and_name_every_field() -> None:
-    for found in (schema.of_config(), schema.of_template()):
+    for found, model in ((schema.of_config(), ExperimentConfig), (schema.of_template(), TemplateConfig)):
         jsonschema.Draft7Validator.check_schema(found)
-        assert set(found["properties"]) == set(ExperimentConfig.model_fields)
+        assert set(found["properties"]) == set(model.model_fields)
         assert all(field.get("description") for field in found["properties"].values())
     assert CONFIGS.schema["required"] == ["entrypoint", "searcher"]
 

@@ -114,3 +114,15 @@ def test_what_we_do_not_have_says_what_to_use_instead() -> None:
     )
     assert python("-c", f"import determined.errors\n{fine}").stdout == "as ever\n"
     assert "has no attribute 'nonsense'" in python("-c", "import determined as det; det.nonsense").stderr
+
+
+def test_a_package_of_early_releases_says_what_has_become_of_it_unless_the_host_has_it(
+    tmp_path: Path,
+) -> None:
+    done = python("-c", "from determined_common.experimental import Determined")
+    assert "No module named 'determined_common': later releases of Determined have it as" in done.stderr
+    (tmp_path / "determined_common.py").write_text("own = 7\n")
+    kept = python(
+        "-c", "import determined_common; print(determined_common.own)", PYTHONPATH=f"{SITE}:{tmp_path}"
+    )
+    assert kept.stdout == "7\n", kept.stderr

@@ -61,6 +61,7 @@ def test_a_template_serves_commands_with_the_fields_that_they_have(cast: Cast, p
             "searcher": {"name": "single", "metric": "loss"},
             "environment": {"environment_variables": ["A=1"]},
             "resources": {"slots_per_trial": 8, "priority": 5},
+            "work_dir": "/srv",
         },
     )
     config = {"entrypoint": "env", "environment": {"environment_variables": ["B=2"]}}
@@ -68,6 +69,7 @@ def test_a_template_serves_commands_with_the_fields_that_they_have(cast: Cast, p
     assert answer["config"]["entrypoint"] == "env"
     assert answer["config"]["environment"]["environment_variables"]["cpu"] == ["A=1", "B=2"]
     assert answer["config"]["resources"]["priority"] == 5
+    assert answer["config"]["work_dir"] == "/srv"
     assert answer["command"]["slots"] == 1
     assert cast.ada.refused("POST", "commands", {"config": config, "templateName": "no"})[0] == 404
 

@@ -240,6 +240,38 @@ def test_packages_that_the_python_of_a_host_lacks_are_told_at_submit(cast: Cast,
     assert "ruamel" in notices("", uploaded("zmq/__init__.py", ""))[0], "zmq is the code's own now"
     command = {"config": {"entrypoint": ["true"]}, "files": files}
     assert notice in cast.ada.post("commands", command)["notices"]
+    image = "environment: {image: team/train}"
+    assert notice in notices(image), "its host cannot run images"
+    podman = {"name": "podman", "version": "5.0", "problem": None}
+    Host.objects.update(facts={"interpreters": [python], "containers": {"runtimes": [podman]}})
+    assert not any("lacks" in each for each in notices(image))
+
+
+def test_names_that_only_the_published_package_has_are_told_at_submit(cast: Cast, host: Host) -> None:
+    code = """
+from determined.keras import TFKerasTrial, TFKerasTrialContext
+from determined.pytorch import PyTorchTrial, deepspeed
+from determined.tensorboard.metric_writers.pytorch import TorchWriter
+from determined.common.api.errors import NotFoundException
+import determined.launch.torch_distributed, determined as det
+"""
+
+    def lacking(more: str = "") -> list[str]:
+        body = {
+            "config": CONFIG + more,
+            "modelDefinition": [uploaded("model_def.py", code), uploaded("src/determined/own.py", "")],
+            "validateOnly": True,
+        }
+        return [each for each in cast.ada.post("experiments", body)["notices"] if "The code imports" in each]
+
+    keras, deep = lacking()
+    assert keras.startswith(
+        "The code imports determined.keras, which runs do not have here. Keras models train"
+    )
+    assert "imports determined.pytorch.deepspeed," in deep and "sdk: installed" in deep
+    assert (
+        lacking("environment: {sdk: installed}\ncheckpoint_storage: {type: shared_fs, host_path: /x}") == []
+    )
 
 
 @pytest.mark.parametrize(
