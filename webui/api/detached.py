@@ -30,7 +30,7 @@ from webui.api.answers import Answer, Body, Maybe, Stored
 from webui.api.errors import BadRequest, Missing, existing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import encode_trial
-from webui.api.trials import TrialAnswer, find, find_to_report
+from webui.api.trials import TrialAnswer, find, find_to_report, reporting
 from webui.api.views import ApiView, Json
 
 #: Members that one attempt may have: each has a row, a token's worth of trust and a stream.
@@ -227,8 +227,8 @@ class RunMetadata(ApiView):
 
     def post(self, request: Request, trial_id: int) -> MetadataAnswer:
         metadata = self.body(request)["metadata"]
-        find_to_report(request, trial_id)
-        Trial.objects.filter(pk=trial_id).update(metadata=metadata)
+        with reporting(request, trial_id, "metadata_changed"):
+            Trial.objects.filter(pk=trial_id).update(metadata=metadata)
         return MetadataAnswer(metadata=metadata)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -11,6 +13,8 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from dispatch.runs import detached
+from events.models import Event
+from events.record import record
 from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
 from jobs.models import Allocation
@@ -47,6 +51,22 @@ def find_to_report(request: Request, trial_id: int) -> Any:
     if trial.experiment.unmanaged and not isinstance(request.user, Allocation):
         detached.sign_of_life(trial)
     return trial
+
+
+@contextmanager
+def reporting(request: Request, trial_id: int, what: str) -> Iterator[Any]:
+    """One transaction for a report of the trial: what people report of a run of the queue leaves an event.
+
+    Of a detached run it is the run itself that reports, with the login of its user. Raises Missing, Forbidden.
+    """
+    trial = find_to_report(request, trial_id)
+    with transaction.atomic():
+        yield trial
+        if not isinstance(request.user, Allocation) and not trial.experiment.unmanaged:
+            record(
+                Event.Kind.TRIAL, trial_id, reason=what, actor=actor(request), experiment_id=trial.experiment_id,
+                task_id=trial.task_id,
+            )  # fmt: skip
 
 
 class TrialPatch(serializers.Serializer[Any]):
@@ -142,10 +162,14 @@ def store_report(request: Request, trial_id: int, group: str, report: dict[str, 
 
     What the published SDK's profiler has measured of its host comes without a step and belongs to the host's samples.
     """
-    trial = find_to_report(request, trial_id)
     values = report["metrics"].get("avgMetrics")
-    if not isinstance(values, dict):
-        raise BadRequest("metrics.avgMetrics: a map of names to numbers is required.")
+    with reporting(request, trial_id, "metrics_reported") as trial:
+        if not isinstance(values, dict):
+            raise BadRequest("metrics.avgMetrics: a map of names to numbers is required.")
+        _store(trial, group, report, values)
+
+
+def _store(trial: Any, group: str, report: dict[str, Any], values: dict[str, Any]) -> None:
     at: datetime = report.get("reportTime") or timezone.now()
     steps = report.get("stepsCompleted")
     if steps is None and group in profiler_batches.GROUPS:
@@ -155,24 +179,23 @@ def store_report(request: Request, trial_id: int, group: str, report: dict[str, 
         except ValueError as error:
             raise BadRequest(f"metrics.avgMetrics: {error}") from error
         return
-    with transaction.atomic():
-        experiment = transitions.lock(trial.experiment_id)
-        row = Trial.objects.select_related("task").get(pk=trial_id)
-        row.experiment = experiment
-        data = {
-            "group": group,
-            "steps_completed": steps if steps is not None else report.get("totalBatches") or 0,
-            "metrics": values,
-            "run_id": report.get("trialRunId") or row.run_id,
-            "t": at.timestamp(),
-        }
-        try:
-            read = metric_reports.report_of(row, data)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise BadRequest(f"The report cannot be stored: {error}.") from error
-        (validation,) = metric_reports.store(experiment, row, [read])
-        if validation:
-            metric_reports.tell(experiment, row, [validation])
+    experiment = transitions.lock(trial.experiment_id)
+    row = Trial.objects.select_related("task").get(pk=trial.pk)
+    row.experiment = experiment
+    data = {
+        "group": group,
+        "steps_completed": steps if steps is not None else report.get("totalBatches") or 0,
+        "metrics": values,
+        "run_id": report.get("trialRunId") or row.run_id,
+        "t": at.timestamp(),
+    }
+    try:
+        read = metric_reports.report_of(row, data)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadRequest(f"The report cannot be stored: {error}.") from error
+    (validation,) = metric_reports.store(experiment, row, [read])
+    if validation:
+        metric_reports.tell(experiment, row, [validation])
 
 
 class ProgressBody(serializers.Serializer[Any]):
@@ -188,9 +211,9 @@ class TrialProgress(ApiView):
     bodies = {"POST": ProgressBody}
 
     def post(self, request: Request, trial_id: int) -> None:
-        trial = find_to_report(request, trial_id)
-        data = self._number(request)
-        reports.progress_reported(trial.experiment, trial, data)
+        with reporting(request, trial_id, "progress_reported") as trial:
+            experiment = transitions.lock(trial.experiment_id)  # before the trial: the order of locks
+            reports.progress_reported(experiment, trial, self._number(request))
 
     def _number(self, request: Request) -> float:
         # Determined's clients send a bare number, or an object
@@ -210,12 +233,11 @@ class EarlyExit(ApiView):
     bodies = {"POST": EarlyExitBody}
 
     def post(self, request: Request, trial_id: int) -> None:
-        trial = find_to_report(request, trial_id)
-        reason = (
-            self.body(request)["reason"].removeprefix("EXITED_REASON_").removeprefix("EARLY_EXIT_REASON_")
-        )
-        if not Trial.objects.filter(pk=trial_id, early_exit="").update(early_exit=reason[:32]):
-            raise BadRequest(f"trial {trial_id} has already reported why it ends: {trial.early_exit}")
+        sent = self.body(request)["reason"]
+        reason = sent.removeprefix("EXITED_REASON_").removeprefix("EARLY_EXIT_REASON_")
+        with reporting(request, trial_id, "early_exit_reported") as trial:
+            if not Trial.objects.filter(pk=trial_id, early_exit="").update(early_exit=reason[:32]):
+                raise BadRequest(f"trial {trial_id} has already reported why it ends: {trial.early_exit}")
 
 
 class RunnerStateBody(serializers.Serializer[Any]):
@@ -229,5 +251,6 @@ class RunnerMetadata(ApiView):
     bodies = {"POST": RunnerStateBody}
 
     def post(self, request: Request, trial_id: int) -> None:
-        find_to_report(request, trial_id)
-        Trial.objects.filter(pk=trial_id).update(runner_state=self.body(request)["state"])
+        state = self.body(request)["state"]
+        with reporting(request, trial_id, "state_reported"):
+            Trial.objects.filter(pk=trial_id).update(runner_state=state)

@@ -140,7 +140,7 @@ class UserPatch(UserFields):
         allow_blank=True,
         trim_whitespace=False,
         max_length=PASSWORD_CHARACTERS,
-        help_text="the present password of whoever asks, hashed like the new one; required of a browser's session",
+        help_text="the present password, hashed like the new one; required if you change your own",
     )
     isHashed = serializers.BooleanField(required=False, default=False)
     keepAccessTokens = serializers.BooleanField(
@@ -251,9 +251,15 @@ class OneUser(ApiView):
     def get(self, request: Request, user_id: int) -> UserAnswer:
         return UserAnswer(user=encode_user(existing(User.objects, "user", pk=user_id)))
 
-    @transaction.atomic
     def patch(self, request: Request, user_id: int) -> UserAnswer:
         body, asking = self.body(request), person(request)
+        if user_id == asking.pk and body.get("password") is not None:
+            # before the transaction, which would take the event of a wrong one back
+            _require_old_password(request, asking, body)
+        return self._changed(request, body, asking, user_id)
+
+    @transaction.atomic
+    def _changed(self, request: Request, body: Json, asking: User, user_id: int) -> UserAnswer:
         user = existing(User.objects, "user", pk=user_id)
         own = {"displayName", "password"}
         beside = {"isHashed", "oldPassword", "keepAccessTokens"}
@@ -266,7 +272,6 @@ class OneUser(ApiView):
         _apply(user, body)
         _refuse_last_admin(user)
         if body.get("password") is not None:
-            _require_old_password(request, asking, body)
             if user.pk != asking.pk and not body["keepAccessTokens"]:
                 tokens.revoke_all(user)
             _set_password(user, body["password"], body["isHashed"])
@@ -294,14 +299,15 @@ class OneUser(ApiView):
 
 
 def _require_old_password(request: Request, asking: User, body: Json) -> None:
-    """Whoever finds a browser left open changes no password with it. A token has been got with the password."""
-    old = body.get("oldPassword")
-    if old is None and request.auth is not None:
-        return
+    """A browser left open or a token that leaked is not enough to take an account over."""
     if not asking.has_usable_password():
         return
+    old = body.get("oldPassword")
     if old is None:
-        raise BadRequest("oldPassword: your present password is required.")
+        raise BadRequest(
+            "oldPassword: your present password is required; the page Settings and `trainmaster user change-password` "
+            "ask for it."
+        )
     if not confirms(asking, old, address=client_address.of(request), is_hashed=body["isHashed"]):
         raise Forbidden("oldPassword: this is not your current password.")
 
