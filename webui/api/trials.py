@@ -12,6 +12,7 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from dispatch.runs import detached
 from events.models import Event
 from events.record import record
@@ -55,18 +56,23 @@ def find_to_report(request: Request, trial_id: int) -> Any:
 
 @contextmanager
 def reporting(request: Request, trial_id: int, what: str) -> Iterator[Any]:
-    """One transaction for a report of the trial: what people report of a run of the queue leaves an event.
-
-    Of a detached run it is the run itself that reports, with the login of its user. Raises Missing, Forbidden.
-    """
+    """One transaction for a report of the trial. Raises Missing, Forbidden."""
     trial = find_to_report(request, trial_id)
     with transaction.atomic():
         yield trial
-        if not isinstance(request.user, Allocation) and not trial.experiment.unmanaged:
-            record(
-                Event.Kind.TRIAL, trial_id, reason=what, actor=actor(request), experiment_id=trial.experiment_id,
-                task_id=trial.task_id,
-            )  # fmt: skip
+        note_report(request, trial, what)
+
+
+def note_report(request: Request, trial: Trial, what: str) -> None:
+    """Leave an event of what a person reports of a trial of the queue.
+
+    A detached run reports of itself with the login of its user.
+    """
+    if not isinstance(request.user, Allocation) and not trial.experiment.unmanaged:
+        record(
+            Event.Kind.TRIAL, trial.pk, reason=what, actor=actor(request), experiment_id=trial.experiment_id,
+            task_id=trial.task_id,
+        )  # fmt: skip
 
 
 class TrialPatch(serializers.Serializer[Any]):
@@ -81,7 +87,7 @@ class TrialAnswer(Answer):
 class OneTrial(ApiView):
     """One trial. For a detached trial, PATCH reports that it is alive (no state), running or ended."""
 
-    run_methods = frozenset({"GET"})
+    rights = {"GET": Right.READ | Right.RUN, "PATCH": Right.EDIT}
     bodies = {"PATCH": TrialPatch}
 
     def get(self, request: Request, trial_id: int) -> TrialAnswer:
@@ -104,6 +110,8 @@ class OneTrial(ApiView):
 class TrialKill(ApiView):
     """Kill a trial. An ended one is left unchanged."""
 
+    rights = {"POST": Right.EDIT}
+
     def post(self, request: Request, trial_id: int) -> None:
         require_owner(person(request), find(request, trial_id).experiment)
         outcomes.kill_trial(trial_id, actor=actor(request))
@@ -112,7 +120,7 @@ class TrialKill(ApiView):
 class TrialCheckpoints(ApiView):
     """The checkpoints of one trial."""
 
-    run_methods = frozenset({"GET"})
+    rights = {"GET": Right.READ | Right.RUN}
     queries = {"GET": CheckpointsQuery}
 
     def get(self, request: Request, trial_id: int) -> CheckpointsAnswer:
@@ -138,7 +146,7 @@ class ReportBody(serializers.Serializer[Any]):
 class TrialMetrics(ApiView):
     """A run reports metrics of a group at a step."""
 
-    run_methods = frozenset({"POST"})
+    rights = {"POST": Right.EDIT | Right.RUN}
     bodies = {"POST": ReportBody}
 
     def post(self, request: Request, trial_id: int) -> None:
@@ -149,7 +157,7 @@ class TrialMetrics(ApiView):
 class TrialMetricsOfGroup(ApiView):
     """A run of an older client reports metrics; the path has the group."""
 
-    run_methods = frozenset({"POST"})
+    rights = {"POST": Right.EDIT | Right.RUN}
     bodies = {"POST": Report}
     group = "training"
 
@@ -207,7 +215,7 @@ class ProgressBody(serializers.Serializer[Any]):
 class TrialProgress(ApiView):
     """A run reports its progress, from 0 to 1, whether it calls that raw or not; other numbers change nothing."""
 
-    run_methods = frozenset({"POST"})
+    rights = {"POST": Right.EDIT | Right.RUN}
     bodies = {"POST": ProgressBody}
 
     def post(self, request: Request, trial_id: int) -> None:
@@ -229,7 +237,7 @@ class EarlyExitBody(serializers.Serializer[Any]):
 class EarlyExit(ApiView):
     """A run reports why it ends early. The first reason is kept."""
 
-    run_methods = frozenset({"POST"})
+    rights = {"POST": Right.EDIT | Right.RUN}
     bodies = {"POST": EarlyExitBody}
 
     def post(self, request: Request, trial_id: int) -> None:
@@ -247,7 +255,7 @@ class RunnerStateBody(serializers.Serializer[Any]):
 class RunnerMetadata(ApiView):
     """What a run is doing, in a word or two, shown on pages."""
 
-    run_methods = frozenset({"POST"})
+    rights = {"POST": Right.EDIT | Right.RUN}
     bodies = {"POST": RunnerStateBody}
 
     def post(self, request: Request, trial_id: int) -> None:

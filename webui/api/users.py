@@ -13,6 +13,7 @@ from accounts import names, tokens
 from accounts.logins import confirms
 from accounts.models import LoginToken, User, token_hash
 from accounts.passwords import PASSWORD_CHARACTERS, hash_fault, set_password, weakness
+from accounts.rights import Right
 from events.models import Event
 from events.record import differences, record
 from hosts.login_accounts import accounts_changed
@@ -159,7 +160,7 @@ class UsersQuery(encoding.PageQuery):
 class Users(ApiView):
     """List all users; or create one."""
 
-    admin_methods = frozenset({"POST"})
+    rights = {"GET": Right.READ, "POST": Right.ADMIN}
     bodies = {"POST": NewUser}
     queries = {"GET": UsersQuery}
 
@@ -244,8 +245,7 @@ _TOLD = ("username", "display_name", "role", "is_active", "unix_user")
 class OneUser(ApiView):
     """One user. Users change their own name and password; the rest is for admins."""
 
-    viewer_methods = frozenset({"PATCH"})
-    full_scope_methods = frozenset({"PATCH"})
+    rights = {"GET": Right.READ, "PATCH": Right.OWN | Right.FULL}
     bodies = {"PATCH": UserPatch}
 
     def get(self, request: Request, user_id: int) -> UserAnswer:
@@ -324,6 +324,8 @@ def _refuse_last_admin(user: User) -> None:
 class UserByName(ApiView):
     """One user by name."""
 
+    rights = {"GET": Right.READ}
+
     def get(self, request: Request, username: str) -> UserAnswer:
         user = existing(User.objects, "user", username=username)
         return UserAnswer(user=encode_user(user))
@@ -353,7 +355,7 @@ class SettingsBody(serializers.Serializer[Any]):
 class UserSettings(ApiView):
     """A user's page settings: columns, filters, theme."""
 
-    viewer_methods = frozenset({"POST"})
+    rights = {"GET": Right.READ, "POST": Right.OWN}
     bodies = {"POST": SettingsBody}
 
     def get(self, request: Request) -> SettingsAnswer:
@@ -375,7 +377,7 @@ class UserSettings(ApiView):
 class UserSettingsReset(ApiView):
     """Reset all settings of the requesting user."""
 
-    viewer_methods = frozenset({"POST"})
+    rights = {"POST": Right.OWN}
 
     def post(self, request: Request) -> None:
         UserSetting.objects.filter(user=person(request)).delete()

@@ -4,7 +4,6 @@ import argparse
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-
 from django.db import transaction
 
 from accounts.models import LoginToken, User
