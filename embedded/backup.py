@@ -65,7 +65,11 @@ def write(target: Path) -> Made:
         os.link(scratch, target)  # unlike a rename it never takes the place of a file that was made meanwhile
         with origin.asked_from(origin.HERE):
             record(
-                Event.Kind.SERVER, "backup", reason="written", actor=origin.account(), detail={"file": str(target)}
+                Event.Kind.SERVER,
+                "backup",
+                reason="written",
+                actor=origin.account(),
+                detail={"file": str(target)},
             )
         return Made(target.stat().st_size, count)
     except postgres.Failed as error:
