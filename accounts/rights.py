@@ -5,10 +5,63 @@ Viewers read, editors change what is theirs, admins change everything. An access
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from enum import Flag, auto
+from typing import Protocol, TypeVar
 
 from accounts.models import Scope, User
 from accounts.refusals import Code, Refusal
+
+
+class Right(Flag):
+    """What a route asks of whoever calls it. Every route of every kind declares one for each of its methods.
+
+    Whose the thing is, which EDIT leaves open, the view asks itself: `require_owner`.
+    """
+
+    #: no login
+    OPEN = auto()
+    #: a login
+    READ = auto()
+    #: a login that may change something; for what is the caller's own, or what changes nothing
+    OWN = auto()
+    EDIT = auto()
+    ADMIN = auto()
+    #: beside another: not with an access token of a lesser scope than full
+    FULL = auto()
+    #: a run's token, for its own run; beside another: that as well
+    RUN = auto()
+
+
+Route = TypeVar("Route")
+
+
+def declares(by_method: Mapping[str, Right]) -> Callable[[Route], Route]:
+    """Declare the rights of a route that checks them itself, by method; `*`: any method."""
+
+    def declared(route: Route) -> Route:
+        route.rights = by_method  # type: ignore[attr-defined]
+        return route
+
+    return declared
+
+
+def declared_by(route: object) -> Mapping[str, Right]:
+    """The right that a route asks for, by method; empty where it declares none."""
+    found: Mapping[str, Right] = getattr(route, "rights", {})
+    return found
+
+
+def require(user: User, right: Right) -> None:
+    """Raises Refusal where the role of a user, or the scope of the token that was sent, does not reach so far."""
+    if Right.FULL in right:
+        require_scope(user, writes=False, full=True)
+    if Right.ADMIN in right:
+        require_admin(user)
+    elif Right.EDIT in right:
+        require_editor(user)
+    elif Right.OWN in right:
+        require_scope(user, writes=True)
 
 
 class Owned(Protocol):

@@ -84,9 +84,9 @@ def revoke(row: AccessToken, *, actor: str) -> None:
     row.refresh_from_db()
 
 
-def revoke_all(user: User) -> None:
-    """Revoke all tokens of a user who may no longer log in."""
-    AccessToken.objects.filter(user=user, revoked_at=None).update(revoked_at=timezone.now())
+def revoke_all(user: User) -> int:
+    """Revoke all tokens of a user who may no longer log in; return how many there were."""
+    return AccessToken.objects.filter(user=user, revoked_at=None).update(revoked_at=timezone.now())
 
 
 def _record(row: AccessToken, what: str, actor: str) -> None:

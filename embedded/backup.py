@@ -27,7 +27,10 @@ from django.db import connection
 
 from dispatch.keeping import deletion
 from embedded import postgres
+from events import origin
 from events.leases import alone
+from events.models import Event
+from events.record import record
 
 FORMAT = 1
 ABOUT, DUMP, SECRET = "backup.json", "database.dump", "secret_key"
@@ -60,6 +63,14 @@ def write(target: Path) -> Made:
             file.flush()
             os.fsync(file.fileno())
         os.link(scratch, target)  # unlike a rename it never takes the place of a file that was made meanwhile
+        with origin.asked_from(origin.HERE):
+            record(
+                Event.Kind.SERVER,
+                "backup",
+                reason="written",
+                actor=origin.account(),
+                detail={"file": str(target)},
+            )
         return Made(target.stat().st_size, count)
     except postgres.Failed as error:
         raise CannotBackUp(str(error)) from error

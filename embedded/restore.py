@@ -22,11 +22,16 @@ import psycopg
 from django.core.exceptions import ImproperlyConfigured
 
 from embedded import account, backup, folder, lock, postgres, processes
+from events import origin
 from webui import environment
 
 _ATTEMPTS = (
     "UPDATE accounts_cluster SET attempts_above = (greatest(attempts_above, highest) / 1000 + 1) * 1000 \
 FROM (SELECT coalesce(max(run_count), 0) AS highest FROM jobs_task) AS tasks"
+)
+_NOTE = (
+    "INSERT INTO events_event (at, kind, subject, from_state, to_state, reason, actor, origin, detail, task_id) \
+VALUES (now(), 'server', 'backup', '', '', 'restored', %s, %s, jsonb_build_object('made_at', %s::text), '')"
 )
 _STOP_LIMIT_SECONDS = 60.0
 
@@ -45,7 +50,7 @@ def read(source: Path, data: Path) -> dict[str, Any]:
         with tarfile.open(source) as archive:
             about = _about(archive, source)
             _refuse_full(data)
-            _restore(archive, data)
+            _restore(archive, data, str(about.get("made_at", "")))
             return about
     except (tarfile.TarError, EOFError) as error:
         raise CannotRestore(f"{source} is not a complete backup: {error}.") from error
@@ -74,7 +79,7 @@ def _refuse_full(data: Path) -> None:
         )
 
 
-def _restore(archive: tarfile.TarFile, data: Path) -> None:
+def _restore(archive: tarfile.TarFile, data: Path, made_at: str) -> None:
     owner = account.current() if environment.text("DATABASE_URL") else account.for_databases()
     folder.prepare(data, owner)
     with lock.held(data), _database(data, owner) as database:
@@ -86,6 +91,7 @@ def _restore(archive: tarfile.TarFile, data: Path) -> None:
             postgres.load(database, dump)
         with _connected(database) as connection:
             connection.execute(_ATTEMPTS)
+            connection.execute(_NOTE, [origin.account(), origin.HERE, made_at])
 
 
 def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, data: Path, dump: Path) -> None:

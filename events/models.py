@@ -52,9 +52,9 @@ class Event(models.Model):
     to_state = models.CharField(max_length=32, blank=True)
     #: a code of the room's own Reason enum; never prose
     reason = models.CharField(max_length=64, blank=True)
-    #: "user:<name>", "scheduler", "host:<name>", "server"
+    #: "user:<name>", "scheduler", "host:<name>", "server", "account:<Unix account>" of a command of manage.py
     actor = models.CharField(max_length=160, default="server")
-    #: the address from which `actor` asked; empty for what the server did itself
+    #: the address from which `actor` asked, or events.origin.HERE; empty for what the server did itself
     origin = models.CharField(max_length=100, blank=True, default=address)
     detail = models.JSONField(default=dict)
     # what the row belongs to, for timelines

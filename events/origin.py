@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+#: of commands of manage.py
+HERE = "the server's machine"
 
 _address: ContextVar[str] = ContextVar("address of whoever is asking", default="")
 
@@ -22,3 +27,11 @@ def asked_from(address: str) -> Iterator[None]:
 def address() -> str:
     """The address of whoever is asking."""
     return _address.get()
+
+
+def account() -> str:
+    """How events name whoever runs a command here: by the Unix account."""
+    try:
+        return f"account:{getpass.getuser()}"
+    except (KeyError, OSError):  # a container's user without a name
+        return f"account:{os.getuid()}"

@@ -16,6 +16,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
+from accounts.rights import Right
 from webui import collected
 
 KEPT = "public, max-age=31536000, immutable"
@@ -28,6 +29,8 @@ class Assets(StaticFiles):
     Where the collected files have been compressed, browsers get what they take: zstd (offered over TLS and on
     loopback alone, by most browsers), gzip, or the file as it is.
     """
+
+    rights = {"GET": Right.OPEN}
 
     def __init__(self) -> None:
         super().__init__(directory=settings.STATIC_ROOT, check_dir=False)

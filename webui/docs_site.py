@@ -19,12 +19,16 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from accounts.rights import Right, declares
+
 _SCRIPT = re.compile(r"<script(?P<attributes>[^>]*)>(?P<content>.*?)</script>", re.DOTALL)
 _MISSING = "The documentation is not built here. `make setup` builds it; its sources are in the folder docs/."
 
 
 class Pages(StaticFiles):
     """The built pages; a folder's address shows its index.html."""
+
+    rights = {"GET": Right.OPEN}
 
     def __init__(self) -> None:
         super().__init__(directory=settings.DOCS_ROOT, html=True, check_dir=False)
@@ -50,6 +54,7 @@ class Pages(StaticFiles):
 def routes() -> list[BaseRoute]:
     """For the web process's router."""
 
+    @declares({"GET": Right.OPEN})
     async def begin(_: object) -> Response:
         return RedirectResponse("/docs/")
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from channels.routing import ProtocolTypeRouter
 from django.core.handlers.asgi import ASGIHandler
-from starlette.routing import Mount, Router
+from starlette.routing import BaseRoute, Mount, Router
 from starlette.types import ASGIApp
 
 from webui import docs_site
@@ -18,13 +18,14 @@ from webui.runner_api.proofs import proving
 from webui.runner_api.routes import application as runner_application
 
 
+def routes() -> list[BaseRoute]:
+    """What is answered before Django."""
+    return [Mount("/runner/v1", runner_application), Mount("/static", Assets()), *docs_site.routes()]
+
+
 def build(django_application: ASGIHandler) -> ProtocolTypeRouter:
     """The ASGI application. Nothing starts or ends with it; Starlette's router says so to those who ask."""
-    http = Router(
-        [Mount("/runner/v1", runner_application), Mount("/static", Assets()), *docs_site.routes()],
-        redirect_slashes=False,
-        default=Bounded(cast(ASGIApp, django_application)),
-    )
+    http = Router(routes(), redirect_slashes=False, default=Bounded(cast(ASGIApp, django_application)))
     proved = entry.before(proving(http))  # what a task's own pages answer is the task's, and is never proved
     return ProtocolTypeRouter(
         {"http": proved, "lifespan": http, "websocket": entry.before(websocket_application)}

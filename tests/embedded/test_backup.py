@@ -18,6 +18,8 @@ import pytest
 from accounts.models import Cluster
 from embedded import backup, restore
 from embedded.postgres import Postgres
+from events.models import Event
+from events.origin import HERE, account
 
 
 def archive_of(path: Path, files: dict[str, bytes], link: str = "") -> Path:
@@ -97,6 +99,8 @@ def test_what_is_backed_up_is_restored_into_another_database(
         (settings.DATA_DIR / name).write_text(name)
     saved = tmp_path / "saved"
     assert backup.write(saved).files == 2
+    written = Event.objects.get(kind=Event.Kind.SERVER, reason="written")
+    assert written.origin == HERE and written.detail == {"file": str(saved)}
     with pytest.raises(backup.CannotBackUp, match="already exists"):
         backup.write(saved)
 
@@ -114,7 +118,11 @@ def test_what_is_backed_up_is_restored_into_another_database(
     ]
     with psycopg.connect(postgres.url("restored")) as connection:
         (row,) = connection.execute("SELECT cluster_id, attempts_above FROM accounts_cluster").fetchall()
+        told = connection.execute(
+            "SELECT actor, origin, detail->>'made_at' <> '' FROM events_event WHERE reason = 'restored'"
+        ).fetchall()
     assert row == (cluster.cluster_id, 1000), "new attempts have names that no host knows"
+    assert told == [(account(), HERE, True)]
 
     with pytest.raises(restore.CannotRestore, match=r"already has \d+ tables"):
         restore.read(saved, tmp_path / "third")

@@ -25,6 +25,11 @@ from webui.api import allocations
 MEANING = {401: "login", 403: "no", 404: "hidden"}
 
 
+def meaning(status: int) -> str:
+    """What an answer says about whoever asked; one that was let in, but asked for nothing possible, has its status."""
+    return MEANING.get(status) or ("yes" if status < 300 else "leads on" if status < 400 else str(status))
+
+
 def make_world(settings: LazySettings, folder: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """The golden world, in a database of its own, with ada as the owner of all that has one."""
     settings.DATA_DIR = folder
@@ -44,6 +49,11 @@ def make_world(settings: LazySettings, folder: Path, monkeypatch: pytest.MonkeyP
     made.places["webhooks/rule_id"].insert(0, str(delivery.rule_id))
     made.add("deliveries/delivery_id", delivery.pk)
     return made
+
+
+def demote() -> None:
+    """Make ada, the owner of everything, a viewer: what she owned while she was an editor is not hers to change."""
+    User.objects.filter(username="ada").update(role=User.Role.VIEWER)
 
 
 def line(name: str, answers: dict[str, str]) -> str:

@@ -19,6 +19,7 @@ from starlette.requests import Request as RunnerRequest
 from starlette.responses import Response as RunnerResponse
 
 from accounts.refusals import Code, FieldRefusals, Refusal, refused_as
+from accounts.rights import Right
 from tests.rig.world import make_user
 from webui.api.views import ApiView
 from webui.live.sockets import Socket
@@ -50,7 +51,7 @@ def test_every_code_has_its_status() -> None:
 def test_rest_answers_with_status_and_sentence(code: Code) -> None:
     class Refusing(ApiView):
         authentication_classes = []
-        open_to_all = True
+        rights = {"GET": Right.OPEN}
 
         def get(self, request: Request) -> Response:
             raise Refusal(SENTENCE, code)
@@ -101,7 +102,7 @@ def test_a_page_sends_strangers_to_the_login_first() -> None:
 
 @codes
 async def test_runners_are_answered_likewise(code: Code) -> None:
-    @endpoint
+    @endpoint("GET", Right.OPEN)
     async def refusing(request: RunnerRequest) -> RunnerResponse:
         raise Refusal(SENTENCE, code)
 
@@ -113,6 +114,8 @@ async def test_runners_are_answered_likewise(code: Code) -> None:
 @codes
 async def test_a_socket_closes_with_the_status_and_the_sentence(code: Code) -> None:
     class Refusing(Socket):
+        rights = {"GET": Right.READ}
+
         async def check_login(self) -> None:
             """Logins have tests of their own (live/test_log_viewer.py)."""
 

@@ -212,7 +212,10 @@ def _edit(client: Client, args: argparse.Namespace) -> None:
 def _change_password(client: Client, args: argparse.Namespace) -> None:
     user = client.user(args.username) if args.username else client.me()
     is_own = user["id"] == client.me()["id"]
-    body = {"password": _new_password(user["username"]), "isHashed": True}
+    body: Json = {"isHashed": True}
+    if is_own:
+        body["oldPassword"] = salted_hash(ask_password(f"Current password of {user['username']}: "))
+    body["password"] = _new_password(user["username"])
     if not is_own:
         revoke = not args.keep_tokens and output.ask(
             f"Revoke the access tokens of {user['username']} as well?", default=True

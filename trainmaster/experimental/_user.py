@@ -45,9 +45,10 @@ class User(Resource):
     def change_display_name(self, display_name: str) -> None:
         self._patch({"displayName": display_name})
 
-    def change_password(self, new_password: str) -> None:
-        """ValueError when it is too weak."""
-        self._patch({"password": strong_hash(new_password), "isHashed": True})
+    def change_password(self, new_password: str, old_password: Optional[str] = None) -> None:
+        """Set a password; your own only with the old one. ValueError when it is too weak."""
+        old = {} if old_password is None else {"oldPassword": salted_hash(old_password)}
+        self._patch({"password": strong_hash(new_password), "isHashed": True, **old})
 
     def link_with_agent(
         self,

@@ -8,6 +8,7 @@ from django.conf import settings
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from hosts import registry
 from hosts.models import Host, Slot
 from jobs import held_slots
@@ -172,6 +173,7 @@ class AgentsQuery(encoding.PageQuery):
 class Agents(ApiView):
     """All hosts."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": AgentsQuery}
 
     def get(self, request: Request) -> AgentsAnswer:
@@ -190,6 +192,8 @@ def _agent_answer(name: str) -> AgentAnswer:
 class OneAgent(ApiView):
     """One host."""
 
+    rights = {"GET": Right.READ}
+
     def get(self, request: Request, name: str) -> AgentAnswer:
         return _agent_answer(name)
 
@@ -203,7 +207,7 @@ class DrainBody(serializers.Serializer[Any]):
 class AgentEnable(ApiView):
     """Allow new work on a host again."""
 
-    admin_methods = frozenset({"POST"})
+    rights = {"POST": Right.ADMIN}
     bodies = {"POST": DrainBody}
 
     def post(self, request: Request, name: str) -> AgentAnswer:
@@ -214,7 +218,7 @@ class AgentEnable(ApiView):
 class AgentDisable(ApiView):
     """Place no new work on a host; without `drain`, running work is stopped."""
 
-    admin_methods = frozenset({"POST"})
+    rights = {"POST": Right.ADMIN}
     bodies = {"POST": DrainBody}
 
     def post(self, request: Request, name: str) -> AgentAnswer:
@@ -225,6 +229,8 @@ class AgentDisable(ApiView):
 
 class AgentSlots(ApiView):
     """The slots of one host."""
+
+    rights = {"GET": Right.READ}
 
     def get(self, request: Request, name: str) -> AgentSlotsAnswer:
         return AgentSlotsAnswer(slots=[encode_slot(slot) for slot in row_named(name).all_slots])
@@ -241,7 +247,7 @@ def _slot(name: str, index: str) -> SlotRow:
 class SlotEnable(ApiView):
     """Allow new work on a slot again."""
 
-    admin_methods = frozenset({"POST"})
+    rights = {"POST": Right.ADMIN}
 
     def post(self, request: Request, name: str, index: str) -> AgentSlotAnswer:
         registry.switch_slot(_slot(name, index).slot.pk, enabled=True, actor=actor(request))
@@ -251,7 +257,7 @@ class SlotEnable(ApiView):
 class SlotDisable(ApiView):
     """Place no new work on a slot; without `drain`, running work is stopped and retried elsewhere."""
 
-    admin_methods = frozenset({"POST"})
+    rights = {"POST": Right.ADMIN}
     bodies = {"POST": DrainBody}
 
     def post(self, request: Request, name: str, index: str) -> AgentSlotAnswer:
@@ -266,6 +272,8 @@ def _slot_answer(name: str, index: str) -> AgentSlotAnswer:
 
 class AgentSlot(ApiView):
     """One slot."""
+
+    rights = {"GET": Right.READ}
 
     def get(self, request: Request, name: str, index: str) -> AgentSlotAnswer:
         return _slot_answer(name, index)

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from accounts import rights
 from accounts.models import User
+from accounts.rights import Right
 from events.announce import announce
 from jobs import transitions
 from jobs.models import Allocation, Member
@@ -91,7 +92,7 @@ async def poll(
             await watch.wait(min(left, 1.0))
 
 
-@async_view("GET")
+@async_view("GET", Right.READ | Right.RUN)
 async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -> PreemptionAnswer:
     """Whether the run should save a checkpoint and exit; answers as soon as it should. `timeoutSeconds`: up to 600."""
     await reading(own_allocation, who, allocation_id, changes=False)
@@ -109,14 +110,14 @@ def _must_leave(allocation_id: str) -> bool | None:
     return True if row[1] != StopKind.NONE else None
 
 
-@async_view("POST")
+@async_view("POST", Right.EDIT | Right.RUN)
 async def ack_preemption(request: HttpRequest, who: Principal, allocation_id: str) -> None:
     """The run has received the signal: its exit with code 0 means that it saved, not that it is done."""
     await reading(own_allocation, who, allocation_id, changes=True)
     await reading(transitions.preempt_acknowledged, allocation_id)
 
 
-@async_view("GET")
+@async_view("GET", Right.READ | Right.RUN)
 async def rendezvous(
     request: HttpRequest, who: Principal, allocation_id: str, resources_id: str
 ) -> RendezvousAnswer:
@@ -150,13 +151,13 @@ def _rendezvous(allocation_id: str, resources_id: str) -> RendezvousRecord | Non
     )
 
 
-@async_view("POST", body=GatherBody)
+@async_view("POST", Right.EDIT | Right.RUN, body=GatherBody)
 async def all_gather(request: HttpRequest, who: Principal, allocation_id: str) -> GatheredAnswer:
     """The data of every peer of the gang, when all have sent theirs."""
     return await _gather(who, allocation_id, "all_gather", json_body(request))
 
 
-@async_view("POST", body=GatherBody)
+@async_view("POST", Right.EDIT | Right.RUN, body=GatherBody)
 async def notify_container_running(
     request: HttpRequest, who: Principal, allocation_id: str
 ) -> GatheredAnswer:

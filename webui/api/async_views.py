@@ -11,16 +11,17 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from pydantic_core import to_json
-from rest_framework.permissions import SAFE_METHODS
 
 from accounts import rights
 from accounts.models import User
+from accounts.rights import Right, declares
 from jobs.models import Allocation
 from trainmaster import bounded_json
 from webui.api import answers
 from webui.api.authentication import NOBODY, UNKNOWN, authenticate, bearer_tokens
 from webui.api.errors import BadRequest, describe, json_error
 from webui.api.errors import body as error_body
+from webui.api.permissions import require_run
 from webui.query import in_camel_case
 from webui.waiting.threads import reading, release_thread
 
@@ -31,8 +32,10 @@ Handler = Callable[Concatenate[HttpRequest, Principal, P], Awaitable[Answered]]
 View = Callable[Concatenate[HttpRequest, P], Coroutine[Any, Any, HttpResponseBase]]
 
 
-def async_view(method: str, *, body: Any = None, answer: Any = None) -> Callable[[Handler[P]], View[P]]:
-    """Login, method check and errors of an async view. CSRF does not apply: writing needs a token, no cookie.
+def async_view(
+    method: str, right: Right, *, body: Any = None, answer: Any = None
+) -> Callable[[Handler[P]], View[P]]:
+    """Login, right, method check and errors of an async view. CSRF does not apply: writing needs a token, no cookie.
 
     `body` is the type of what it reads, for OpenAPI; `answer` that of a success (webui.api.answers), where the handler
     makes the response itself. Else it returns the answer, or nothing.
@@ -59,8 +62,10 @@ def async_view(method: str, *, body: Any = None, answer: Any = None) -> Callable
                 who = await authenticate(request)
                 if who is None:
                     return json_error(401, UNKNOWN if bearer_tokens(request) else NOBODY)
-                if isinstance(who, User) and method not in SAFE_METHODS:
-                    rights.require_editor(who)
+                if isinstance(who, User):
+                    rights.require(who, right)
+                else:
+                    require_run(right)
                 answered = await handler(request, who, *args, **kwargs)
                 if isinstance(answered, HttpResponseBase):
                     return answered
@@ -69,7 +74,7 @@ def async_view(method: str, *, body: Any = None, answer: Any = None) -> Callable
                 return json_error(*describe(error))
 
         view.body, view.answers = body, declared  # type: ignore[attr-defined]
-        return cast(View[P], view)
+        return declares({method: right})(cast(View[P], view))
 
     return wrap
 

@@ -13,6 +13,7 @@ from accounts.logins import log_in, note
 from accounts.models import LoginToken, User, token_hash
 from accounts.passwords import PASSWORD_CHARACTERS
 from accounts.refusals import Code, Refusal
+from accounts.rights import Right
 from webui import client_address
 from webui.api.answers import Answer
 from webui.api.authentication import bearer_tokens
@@ -38,8 +39,8 @@ class LoginAnswer(Answer):
 class Login(ApiView):
     """Get a token for a user name and password. 401: they do not match; 403: too many wrong ones, or deactivated."""
 
+    rights = {"POST": Right.OPEN}
     authentication_classes = []
-    open_to_all = True
     bodies = {"POST": LoginBody}
 
     def post(self, request: Request) -> LoginAnswer:
@@ -59,7 +60,7 @@ class Login(ApiView):
 class Logout(ApiView):
     """Revoke the token of this request."""
 
-    viewer_methods = frozenset({"POST"})
+    rights = {"POST": Right.OWN}
 
     @transaction.atomic
     def post(self, request: Request) -> None:
@@ -70,6 +71,8 @@ class Logout(ApiView):
 
 class Me(ApiView):
     """The user of this request."""
+
+    rights = {"GET": Right.READ}
 
     def get(self, request: Request) -> UserAnswer:
         return UserAnswer(user=encode_user(person(request)))

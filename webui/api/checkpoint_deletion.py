@@ -9,6 +9,7 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from experiments import checkpoint_deletion, stored_files
 from experiments.keeping import Policy
 from experiments.models import Checkpoint, Experiment
@@ -72,7 +73,7 @@ class PreviewAnswer(Answer):
 class DeletionPreview(ApiView):
     """What deleting these checkpoints would lose, and why they cannot be deleted. Changes nothing."""
 
-    viewer_methods = frozenset({"POST"})
+    rights = {"POST": Right.OWN}
     bodies = {"POST": ChosenCheckpoints}
 
     def post(self, request: Request) -> PreviewAnswer:
@@ -138,6 +139,7 @@ class RemovedAnswer(Answer):
 class RemoveFiles(ApiView):
     """Remove files that match globs from checkpoints; without globs, list the existing files again."""
 
+    rights = {"POST": Right.EDIT}
     bodies = {"POST": ChosenFiles}
 
     def post(self, request: Request) -> RemovedAnswer | Nothing:
@@ -198,6 +200,7 @@ class GcAnswer(Answer):
 class PreviewGc(ApiView):
     """The checkpoints that a policy would delete, in the published client's format. Changes nothing."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": GcPolicy}
 
     def get(self, request: Request, experiment_id: int) -> GcAnswer:

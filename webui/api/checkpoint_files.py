@@ -21,6 +21,7 @@ from django.http import (
 from rest_framework import status
 from rest_framework.exceptions import APIException
 
+from accounts.rights import Right
 from experiments import checkpoints, stored_files
 from experiments.models import Checkpoint
 from experiments.states import USABLE, CheckpointState
@@ -55,7 +56,7 @@ class StoredFilesAnswer(Answer):
     files: list[StoredFile]
 
 
-@async_view("GET")
+@async_view("GET", Right.READ | Right.RUN)
 async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID) -> StoredFilesAnswer:
     """The checkpoint's files: path, size in bytes, SHA-256 if known, and its address in the storage, if any.
 
@@ -71,7 +72,7 @@ async def listing(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UU
     return StoredFilesAnswer(files=rows)
 
 
-@async_view("GET", answer=Media("application/octet-stream"))
+@async_view("GET", Right.READ | Right.RUN, answer=Media("application/octet-stream"))
 async def file(
     request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID, path: str
 ) -> HttpResponseBase:
@@ -90,7 +91,7 @@ async def file(
     return _streamed(checkpoint, path, part, files[path])
 
 
-@async_view("GET", answer=Media(*FORMATS.values()))
+@async_view("GET", Right.READ | Right.RUN, answer=Media(*FORMATS.values()))
 async def whole(request: HttpRequest, who: Principal, checkpoint_uuid: uuid.UUID) -> HttpResponseBase:
     """All its files as an archive: `?format=tar.gz` (default), `tar` or `zip`, or by the Accept header."""
     kind = _format(request)

@@ -9,6 +9,7 @@ from django.db import transaction
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from experiments import checkpoints
 from metrics import reported
 from webui.api import trials
@@ -36,7 +37,7 @@ class SourceAnswer(Answer):
 class TrialSource(ApiView):
     """Record that a trial uses a checkpoint, as `core_context.experimental` does."""
 
-    run_methods = frozenset({"POST"})
+    rights = {"POST": Right.EDIT | Right.RUN}
     bodies = {"POST": SourceBody}
 
     @transaction.atomic
@@ -47,6 +48,7 @@ class TrialSource(ApiView):
             checkpoints.used(trial, source["checkpointUuid"])
         except ValueError as error:
             raise BadRequest(f"trialSourceInfo.checkpointUuid: {error}.") from None
+        trials.note_report(request, trial, "checkpoint_used")
         return SourceAnswer(trial_id=trial.pk, checkpoint_uuid=str(source["checkpointUuid"]))
 
 
@@ -61,6 +63,7 @@ class ReportsAnswer(Answer):
 class CheckpointMetrics(ApiView):
     """All metrics reported by trials that use this checkpoint."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": MetricsQuery}
 
     def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> ReportsAnswer:

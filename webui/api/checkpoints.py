@@ -9,6 +9,7 @@ from django.db import transaction
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from dispatch.runs import detached
 from events.announce import announce
 from events.models import Event
@@ -43,7 +44,7 @@ class DescribedAnswer(Answer):
 class OneCheckpoint(ApiView):
     """One checkpoint. A run reads those of its own experiment and the one that it starts from."""
 
-    run_methods = frozenset({"GET"})
+    rights = {"GET": Right.READ | Right.RUN}
 
     def get(self, request: Request, checkpoint_uuid: uuid.UUID) -> DescribedAnswer | CheckpointAnswer:
         who: Any = request.user
@@ -67,6 +68,7 @@ class NewMetadata(serializers.Serializer[Any]):
 class CheckpointMetadata(ApiView):
     """Replace a checkpoint's metadata. Its step stays the same."""
 
+    rights = {"POST": Right.EDIT}
     bodies = {"POST": NewMetadata}
 
     def post(self, request: Request, checkpoint_uuid: uuid.UUID) -> CheckpointAnswer:
@@ -102,7 +104,7 @@ class Checkpoints(ApiView):
     """A run reports a checkpoint that it stored itself, or the files that it removed from checkpoints;
     users delete checkpoints, or report the same."""
 
-    run_methods = frozenset({"POST", "PATCH"})
+    rights = {"PATCH": Right.EDIT | Right.RUN, "DELETE": Right.EDIT, "POST": Right.EDIT | Right.RUN}
     bodies = {"POST": ReportedCheckpoint, "PATCH": PatchCheckpoints, "DELETE": ChosenCheckpoints}
 
     def patch(self, request: Request) -> None:

@@ -9,6 +9,7 @@ from django.http import HttpRequest, JsonResponse
 from rest_framework.request import Request
 
 from accounts.models import Cluster
+from accounts.rights import Right, declares
 from hosts.models import ResourcePool
 from webui.api import cluster_message
 from webui.api.answers import Answer, Maybe
@@ -17,6 +18,7 @@ from webui.api.errors import json_error
 from webui.api.views import ApiView
 
 
+@declares({"GET": Right.OPEN})
 def info(request: HttpRequest) -> JsonResponse:
     """Read by the CLI before every command, without login."""
     cluster = str(Cluster.get().cluster_id)
@@ -31,6 +33,7 @@ def info(request: HttpRequest) -> JsonResponse:
     )
 
 
+@declares({"GET": Right.OPEN})
 def health(request: HttpRequest) -> JsonResponse:
     """200 while requests can be served: Redis only makes things faster, PostgreSQL is the truth."""
     try:
@@ -87,7 +90,7 @@ class MasterRecord(Answer):
 class Master(ApiView):
     """The installation: name, version and capabilities. No login is needed, because the login page shows it."""
 
-    open_to_all = True
+    rights = {"GET": Right.OPEN}
 
     def get(self, request: Request) -> MasterRecord:
         cluster = Cluster.get()

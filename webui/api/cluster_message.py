@@ -11,6 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from accounts.models import Cluster
+from accounts.rights import Right
 from events.models import Event
 from events.record import record
 from webui.api.answers import Answer, Maybe, Time
@@ -58,7 +59,7 @@ def encode() -> ClusterMessageRecord | None:
 class ClusterMessage(ApiView):
     """A message shown to all users on every page."""
 
-    admin_methods = frozenset({"PUT", "DELETE"})
+    rights = {"GET": Right.READ, "PUT": Right.ADMIN, "DELETE": Right.ADMIN}
     bodies = {"PUT": ClusterMessageBody}
 
     def get(self, request: Request) -> ClusterMessageAnswer:

@@ -17,6 +17,7 @@ from rest_framework.request import Request
 
 from accounts.models import User
 from accounts.refusals import Code, Together, refused_as
+from accounts.rights import Right
 from commands import submit, transitions
 from commands.config import SUBJECT, CommandConfig, check, shown
 from commands.models import Command, Service
@@ -212,6 +213,7 @@ def _exit_status(row: TaskRow) -> str:
 class Commands(OfKind, ApiView):
     """List all commands, newest first by default; or create one."""
 
+    rights = {"GET": Right.READ, "POST": Right.EDIT}
     bodies = {"POST": NewCommand}
     queries = {"GET": CommandsQuery}
     part = "many"
@@ -331,6 +333,7 @@ def _workspace(number: int | None) -> int:
 class OneCommand(OfKind, ApiView):
     """One command with its config."""
 
+    rights = {"GET": Right.READ}
     part = "one"
 
     def get(self, request: Request, command_id: str) -> Json:
@@ -341,6 +344,7 @@ class OneCommand(OfKind, ApiView):
 class CommandKill(OfKind, ApiView):
     """Kill a command immediately. An ended one is left unchanged."""
 
+    rights = {"POST": Right.EDIT}
     part = "changed"
 
     def post(self, request: Request, command_id: str) -> Json:
@@ -353,6 +357,7 @@ class CommandKill(OfKind, ApiView):
 class CommandPriority(OfKind, ApiView):
     """Set the priority of a command that has not ended."""
 
+    rights = {"POST": Right.EDIT}
     bodies = {"POST": NewPriority}
     part = "changed"
 

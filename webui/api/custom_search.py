@@ -14,6 +14,7 @@ from pydantic import Field
 
 from accounts import rights
 from accounts.models import User
+from accounts.rights import Right
 from experiments import search
 from experiments.models import Experiment
 from searching import BadSearch
@@ -40,7 +41,7 @@ class SearcherEvents(Answer):
     ]
 
 
-@async_view("GET")
+@async_view("GET", Right.READ | Right.RUN)
 async def searcher_events(request: HttpRequest, who: Principal, experiment_id: int) -> SearcherEvents:
     """Events that the program has not answered; waits up to a minute for one."""
     await reading(_own, who, experiment_id, changes=False)
@@ -59,7 +60,7 @@ class OperationsBody(Body):
     searcher_operations: list[dict[str, Any]] = []
 
 
-@async_view("POST", body=OperationsBody)
+@async_view("POST", Right.EDIT | Right.RUN, body=OperationsBody)
 async def searcher_operations(request: HttpRequest, who: Principal, experiment_id: int) -> None:
     """Operations in answer to an event (`triggeredByEvent`), which is removed with all earlier ones.
 

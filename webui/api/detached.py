@@ -13,6 +13,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from accounts.models import Cluster, User
+from accounts.rights import Right
 from dispatch.runs import detached as runs
 from dispatch.runs.spec import limits
 from experiments import detached, s3_stores
@@ -30,7 +31,7 @@ from webui.api.answers import Answer, Body, Maybe, Stored
 from webui.api.errors import BadRequest, Missing, existing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.trial_encoding import encode_trial
-from webui.api.trials import TrialAnswer, find, find_to_report
+from webui.api.trials import TrialAnswer, find, find_to_report, reporting
 from webui.api.views import ApiView, Json
 
 #: Members that one attempt may have: each has a row, a token's worth of trust and a stream.
@@ -51,6 +52,7 @@ class NamedTrial(serializers.Serializer[Any]):
 class Trials(ApiView):
     """Create a trial of an unmanaged experiment; with PUT, get the one with this external id, created if necessary."""
 
+    rights = {"POST": Right.EDIT, "PUT": Right.EDIT}
     bodies = {"POST": NewTrial, "PUT": NamedTrial}
 
     def post(self, request: Request) -> TrialAnswer:
@@ -84,6 +86,8 @@ def _unmanaged(request: Request, experiment_id: int) -> Experiment:
 
 class TrialByExternalId(ApiView):
     """The trial with this external id, in the experiment with this external id."""
+
+    rights = {"GET": Right.READ}
 
     def get(self, request: Request, experiment: str, trial: str) -> TrialAnswer:
         row = (
@@ -140,6 +144,7 @@ class StartedAttempt(Answer):
 class TrialStart(ApiView):
     """Start an attempt of a trial. With `members`, the answer has what their runners need, and the run token."""
 
+    rights = {"POST": Right.EDIT}
     bodies = {"POST": StartBody}
 
     def post(self, request: Request, trial_id: int) -> StartedAttempt:
@@ -200,7 +205,7 @@ class PrepareBody(serializers.Serializer[Any]):
 class RunPrepare(ApiView):
     """Determined's client sends a run's storage before it reports; here the config already has it."""
 
-    run_methods = frozenset({"POST"})
+    rights = {"POST": Right.EDIT | Right.RUN}
     bodies = {"POST": PrepareBody}
 
     def post(self, request: Request) -> None:
@@ -219,7 +224,7 @@ class MetadataAnswer(Answer):
 class RunMetadata(ApiView):
     """Metadata that training code stores about its trial; what Determined calls a run is a trial here."""
 
-    run_methods = frozenset({"GET", "POST"})
+    rights = {"GET": Right.READ | Right.RUN, "POST": Right.EDIT | Right.RUN}
     bodies = {"POST": MetadataBody}
 
     def get(self, request: Request, trial_id: int) -> MetadataAnswer:
@@ -227,8 +232,8 @@ class RunMetadata(ApiView):
 
     def post(self, request: Request, trial_id: int) -> MetadataAnswer:
         metadata = self.body(request)["metadata"]
-        find_to_report(request, trial_id)
-        Trial.objects.filter(pk=trial_id).update(metadata=metadata)
+        with reporting(request, trial_id, "metadata_changed"):
+            Trial.objects.filter(pk=trial_id).update(metadata=metadata)
         return MetadataAnswer(metadata=metadata)
 
 
@@ -248,6 +253,7 @@ class TaskLogs(ApiView):
     Its `timestamp` is that of the run's start for every line, so each line gets the time at which it arrived.
     """
 
+    rights = {"POST": Right.EDIT}
     described_bodies = {"POST": list[ShippedLine]}
 
     def post(self, request: Request) -> None:

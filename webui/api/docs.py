@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework.request import Request
 
+from accounts.rights import Right, declares
 from webui.api import answers, examples
 from webui.api.async_routes import described
 from webui.api.views import ApiView, Json
@@ -40,10 +41,13 @@ def schema() -> Json:
 class OpenApi(ApiView):
     """This description."""
 
+    rights = {"GET": Right.READ}
+
     def get(self, request: Request) -> Json:
         return schema()
 
 
+@declares({"GET": Right.READ})
 @login_required
 def page(request: HttpRequest) -> HttpResponse:
     """Every path with its methods, parameters, body and answer, by resource; then the types that these refer to."""

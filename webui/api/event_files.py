@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from experiments import event_files
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES
@@ -14,6 +15,8 @@ from webui.api.views import ApiView
 
 class EventFiles(ApiView):
     """Delete the event files that the server keeps for an ended experiment. Its metrics are kept."""
+
+    rights = {"DELETE": Right.EDIT}
 
     def delete(self, request: Request, experiment_id: int) -> None:
         experiment = existing(Experiment.objects.select_related("owner"), "experiment", pk=experiment_id)

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 
 from accounts.models import User
 from accounts.refusals import Code, Refusal
+from accounts.rights import Right
 from experiments import continuing, edits
 from experiments.actions import ACTIONS
 from experiments.models import Experiment, Project
@@ -44,6 +45,7 @@ def _step(name: str, who: str) -> Step:
 class ExperimentAction(ApiView):
     """Apply an action to an experiment. Canceling or killing an ended one has no effect."""
 
+    rights = {"POST": Right.EDIT}
     action: ClassVar[str] = ""
 
     def post(self, request: Request, experiment_id: int) -> None:
@@ -71,6 +73,7 @@ class ContinuedExperiment(Answer):
 class ExperimentContinue(ApiView):
     """Continue an ended experiment from the latest checkpoints of its trials, optionally with config changes."""
 
+    rights = {"POST": Right.EDIT}
     bodies = {"POST": ContinueBody}
 
     def post(self, request: Request) -> ContinuedExperiment:
@@ -99,6 +102,7 @@ def _destination(project_id: int) -> Project:
 class ExperimentMove(ApiView):
     """Move an experiment to another project."""
 
+    rights = {"POST": Right.EDIT}
     bodies = {"POST": MoveBody}
 
     def post(self, request: Request, experiment_id: int) -> None:
@@ -127,6 +131,7 @@ class BulkAnswer(Answer):
 class BulkAction(ApiView):
     """Apply an action to many experiments; the answer says why it failed for each."""
 
+    rights = {"POST": Right.EDIT}
     action: ClassVar[str] = ""
     bodies = {"POST": BulkBody, "DELETE": BulkBody}
 
@@ -147,6 +152,7 @@ class BulkAction(ApiView):
 class BulkDelete(BulkAction):
     """Delete many ended experiments."""
 
+    rights = {"DELETE": Right.EDIT}
     action = "delete"
     http_method_names = ["delete", "options"]
 

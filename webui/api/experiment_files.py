@@ -11,6 +11,7 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from experiments.models import Experiment
 from submissions import contexts
 from webui.api.answers import Answer, Time
@@ -49,6 +50,8 @@ class FileAnswer(Answer):
 class ModelDef(ApiView):
     """The context folder as tar.gz, in base64."""
 
+    rights = {"GET": Right.READ}
+
     def get(self, request: Request, experiment_id: int) -> ModelDefAnswer:
         archive = bytes(_experiment(experiment_id).context.archive)
         return ModelDefAnswer(b64_tgz=base64.b64encode(archive).decode())
@@ -56,6 +59,8 @@ class ModelDef(ApiView):
 
 class FileTree(ApiView):
     """Names, sizes and types of the files."""
+
+    rights = {"GET": Right.READ}
 
     def get(self, request: Request, experiment_id: int) -> FileTreeAnswer:
         return FileTreeAnswer(files=tree(_experiment(experiment_id).context.listing))
@@ -103,7 +108,7 @@ class FileBody(serializers.Serializer[Any]):
 class File(ApiView):
     """Content of one file, in base64. This POST changes nothing, so viewers may use it."""
 
-    viewer_methods = frozenset({"POST"})
+    rights = {"POST": Right.OWN}
     bodies = {"POST": FileBody}
 
     def post(self, request: Request, experiment_id: int) -> FileAnswer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from experiments import counts, edits
 from experiments.metric_reports import better
 from experiments.models import Checkpoint, LabelCount
@@ -30,6 +31,7 @@ class TrialsAnswer(Answer):
 class ExperimentTrials(ApiView):
     """The trials of an experiment."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": TrialsQuery}
 
     def get(self, request: Request, experiment_id: int) -> TrialsAnswer:
@@ -45,6 +47,7 @@ class ExperimentTrials(ApiView):
 class ExperimentCheckpoints(ApiView):
     """The checkpoints of all trials of an experiment."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": CheckpointsQuery}
 
     def get(self, request: Request, experiment_id: int) -> CheckpointsAnswer:
@@ -65,6 +68,8 @@ class HistoryAnswer(Answer):
 
 class ValidationHistory(ApiView):
     """Each validation that was better than all earlier ones."""
+
+    rights = {"GET": Right.READ}
 
     def get(self, request: Request, experiment_id: int) -> HistoryAnswer:
         experiment = find(experiment_id)
@@ -91,7 +96,7 @@ class MetricAnswer(Answer):
 class BestMetric(ApiView):
     """The best value of the searcher's metric so far; 404 when there is none."""
 
-    run_methods = frozenset({"GET"})
+    rights = {"GET": Right.READ | Right.RUN}
 
     def get(self, request: Request, experiment_id: int) -> MetricAnswer:
         own_experiments(request.user, experiment_id)
@@ -108,6 +113,8 @@ class LabelsAnswer(Answer):
 class AllLabels(ApiView):
     """All labels in use, most used first."""
 
+    rights = {"GET": Right.READ}
+
     def get(self, request: Request) -> LabelsAnswer:
         rows = LabelCount.objects.all()
         if project := request.query_params.get("projectId"):
@@ -117,6 +124,8 @@ class AllLabels(ApiView):
 
 class ExperimentLabel(ApiView):
     """Add a label to an experiment, or remove it."""
+
+    rights = {"PUT": Right.EDIT, "DELETE": Right.EDIT}
 
     def put(self, request: Request, experiment_id: int, label: str) -> LabelsAnswer:
         return self._change(request, experiment_id, label, True)

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from accounts import rights
 from accounts.models import User
 from accounts.refusals import Code, Together, refused_as
+from accounts.rights import Right
 from experiments import all_faults, detached, edits, submit, templates, transitions
 from experiments.config import MASK, ConfigError, restored, shown
 from experiments.config.reading import SUBJECT
@@ -99,6 +100,7 @@ def find(experiment_id: int) -> Any:
 class Experiments(ApiView):
     """List all experiments, newest last by default; or create one."""
 
+    rights = {"GET": Right.READ, "POST": Right.EDIT}
     bodies = {"POST": NewExperiment}
     queries = {"GET": ExperimentsQuery}
 
@@ -122,6 +124,7 @@ class Experiments(ApiView):
 class ExperimentByExternalId(ApiView):
     """The unmanaged experiment with this external id, created if necessary."""
 
+    rights = {"PUT": Right.EDIT}
     bodies = {"PUT": NewExperiment}
 
     def put(self, request: Request, external_id: str) -> SubmittedExperiment | ExperimentAnswer:
@@ -287,7 +290,7 @@ def _create(
 class OneExperiment(ApiView):
     """One experiment."""
 
-    run_methods = frozenset({"GET"})
+    rights = {"GET": Right.READ | Right.RUN, "PATCH": Right.EDIT, "DELETE": Right.EDIT}
     bodies = {"PATCH": ExperimentPatch}
 
     def get(self, request: Request, experiment_id: int) -> ExperimentAnswer:

@@ -6,6 +6,7 @@ from django.utils import timezone
 from rest_framework.request import Request
 
 from accounts.refusals import Code, refused_as
+from accounts.rights import Right
 from dispatch.passes import last_plan
 from dispatch.passes.last_plan import Plan
 from dispatch.passes.preview import blockers
@@ -88,6 +89,8 @@ def found_job(job_id: str) -> Job:
 class Explain(ApiView):
     """A job's place in its queue, the reasons why each waiting task waits, and the job's last edits."""
 
+    rights = {"GET": Right.READ}
+
     def get(self, request: Request, job_id: str) -> ExplainAnswer:
         job = found_job(job_id)
         now = timezone.now()
@@ -110,6 +113,8 @@ class Explain(ApiView):
 
 class JobEdits(ApiView):
     """Who changed what about a job in the queue, and when; newest first."""
+
+    rights = {"GET": Right.READ}
 
     def get(self, request: Request, job_id: str) -> EditsAnswer:
         job = found_job(job_id)

@@ -11,6 +11,7 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 
 from accounts.refusals import Code, Refusal
+from accounts.rights import Right
 from dispatch.ssh.server_key import fingerprint, public_key
 from hosts import pool_edits, registry
 from hosts.models import Host
@@ -211,7 +212,7 @@ class NewHost(serializers.Serializer[Any]):
 class Hosts(ApiView):
     """List all hosts, or add one. Adding returns immediately; the host's state shows the progress."""
 
-    admin_methods = frozenset({"POST"})
+    rights = {"GET": Right.READ, "POST": Right.ADMIN}
     bodies = {"POST": NewHost}
     queries = {"GET": encoding.PageQuery}
     statuses = {"POST": status.HTTP_202_ACCEPTED}
@@ -301,7 +302,7 @@ class HostPatch(serializers.Serializer[Any]):
 class OneHost(ApiView):
     """One host. It cannot be removed while anything runs on it."""
 
-    admin_methods = frozenset({"PATCH", "DELETE"})
+    rights = {"GET": Right.READ, "PATCH": Right.ADMIN, "DELETE": Right.ADMIN}
     bodies = {"PATCH": HostPatch}
 
     def get(self, request: Request, name: str) -> HostAnswer:
@@ -324,7 +325,7 @@ class OneHost(ApiView):
 class HostStep(ApiView):
     """An action on a host: enable, disable (stops its work), drain, doctor (check again), lost."""
 
-    admin_methods = frozenset({"POST"})
+    rights = {"POST": Right.ADMIN}
     step: ClassVar[str] = ""
 
     def post(self, request: Request, name: str) -> HostAnswer:
@@ -347,7 +348,7 @@ class KeyBody(serializers.Serializer[Any]):
 class AcceptKey(ApiView):
     """Pin the key that the host, or a jump host on the way, has offered."""
 
-    admin_methods = frozenset({"POST"})
+    rights = {"POST": Right.ADMIN}
     bodies = {"POST": KeyBody}
     statuses = {"POST": status.HTTP_202_ACCEPTED}
 
@@ -374,6 +375,8 @@ class ServerKeyAnswer(Answer):
 
 class ServerKey(ApiView):
     """The public key that goes into authorized_keys on the hosts."""
+
+    rights = {"GET": Right.READ}
 
     def get(self, request: Request) -> ServerKeyAnswer:
         key = public_key()

@@ -13,6 +13,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from accounts.refusals import Code, refused_as
+from accounts.rights import Right
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import queue_edits
@@ -67,6 +68,7 @@ class QueueEditsAnswer(Answer):
 class JobQueueV2(ApiView):
     """The queue of one pool, in order; each job wrapped as `full`."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": JobsQuery}
     answers: ClassVar[Mapping[str, Any]] = {"GET": WrappedJobsAnswer}
 
@@ -93,6 +95,7 @@ class JobQueueV2(ApiView):
 class JobQueue(JobQueueV2):
     """The queue for older clients, without the wrapping; and edits of the queue."""
 
+    rights = {"GET": Right.READ, "POST": Right.EDIT}
     bodies = {"POST": JobUpdates}
     answers = {"GET": JobsAnswer}
 
@@ -136,6 +139,7 @@ class StatsQuery(serializers.Serializer[Any]):
 class JobQueueStats(ApiView):
     """How many jobs wait and run in each pool, and how long jobs waited, by day, in the last 30 days."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": StatsQuery}
 
     def get(self, request: Request) -> QueueStatsAnswer:

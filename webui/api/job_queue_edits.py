@@ -9,6 +9,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from accounts.refusals import Code, refused_as
+from accounts.rights import Right
 from dispatch.passes import preview
 from jobs import queue_edits
 from webui.api.answers import Answer, Maybe, Time
@@ -110,6 +111,7 @@ class JobQueuePreview(ApiView):
     Changes nothing. Edits that would be refused are refused here with the same message.
     """
 
+    rights = {"POST": Right.EDIT}
     bodies = {"POST": JobUpdates}
 
     def post(self, request: Request) -> QueuePreviewAnswer:
@@ -130,6 +132,8 @@ class JobQueuePreview(ApiView):
 
 class JobQueueUndo(ApiView):
     """Undo the caller's last edit, or say why that is not possible."""
+
+    rights = {"POST": Right.EDIT}
 
     def post(self, request: Request) -> ChangesAnswer:
         with refused_as(Code.INVALID):

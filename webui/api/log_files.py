@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
+from accounts.rights import Right
 from logs.written import written
 from webui.api.answers import Media
 from webui.api.async_views import Principal, async_view
@@ -19,25 +20,25 @@ from webui.downloads.log_archive import archive
 from webui.waiting.threads import reading, release_thread, stepped
 
 
-@async_view("GET", answer=Media("text/plain"))
+@async_view("GET", Right.READ | Right.RUN, answer=Media("text/plain"))
 async def trial_logs_raw(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """The exact bytes of the chosen lines of a trial's log, without times and names."""
     return await _raw(request, await reading(task_of_trial, who, trial_id), f"trial_{trial_id}_logs")
 
 
-@async_view("GET", answer=Media("text/plain"))
+@async_view("GET", Right.READ | Right.RUN, answer=Media("text/plain"))
 async def task_logs_raw(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
     """The exact bytes of the chosen lines of a task's log, without times and names."""
     return await _raw(request, await reading(own_task, who, task_id), f"task_{task_id}_logs")
 
 
-@async_view("GET", answer=Media("application/zip"))
+@async_view("GET", Right.READ | Right.RUN, answer=Media("application/zip"))
 async def trial_logs_archive(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """The chosen lines as a zip archive with a file for each rank and stream."""
     return await _archive(request, await reading(task_of_trial, who, trial_id), f"trial_{trial_id}_logs")
 
 
-@async_view("GET", answer=Media("application/zip"))
+@async_view("GET", Right.READ | Right.RUN, answer=Media("application/zip"))
 async def task_logs_archive(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
     """The chosen lines as a zip archive with a file for each rank and stream."""
     return await _archive(request, await reading(own_task, who, task_id), f"task_{task_id}_logs")

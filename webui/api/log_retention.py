@@ -11,6 +11,7 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from commands.models import Command
 from dispatch.keeping import log_retention
 from dispatch.keeping.log_retention import Due
@@ -48,6 +49,7 @@ class RetainBody(serializers.Serializer[Any]):
 class TrialRetainLogs(ApiView):
     """Set how long to keep the log of a trial."""
 
+    rights = {"PUT": Right.EDIT}
     bodies = {"PUT": RetainBody}
 
     def put(self, request: Request, trial_id: int) -> None:
@@ -63,7 +65,7 @@ class RemainingDays(Answer):
 class TrialRemainingDays(ApiView):
     """Whole days until the log of a trial may be removed; -1: it is kept forever."""
 
-    run_methods = frozenset({"GET"})
+    rights = {"GET": Right.READ | Right.RUN}
 
     def get(self, request: Request, trial_id: int) -> RemainingDays:
         kept = log_retention.kept(find(request, trial_id).task_id)
@@ -73,6 +75,7 @@ class TrialRemainingDays(ApiView):
 class TaskRetainLogs(ApiView):
     """Set how long to keep the log of any task, such as a command."""
 
+    rights = {"PUT": Right.EDIT}
     bodies = {"PUT": RetainBody}
 
     def put(self, request: Request, task_id: str) -> None:
@@ -92,6 +95,7 @@ def _keep(days: int | None, who: str) -> Step:
 class ExperimentRetainLogs(ApiView):
     """Set how long to keep the logs of all trials of an experiment, including future ones."""
 
+    rights = {"PUT": Right.EDIT}
     bodies = {"PUT": RetainBody}
 
     def put(self, request: Request, experiment_id: int) -> None:
@@ -106,6 +110,7 @@ class BulkRetainBody(BulkBody):
 class BulkRetainLogs(BulkAction):
     """Set how long to keep the logs of many experiments."""
 
+    rights = {"PUT": Right.EDIT}
     bodies = {"PUT": BulkRetainBody}
     http_method_names = ["put", "options"]
 
@@ -153,6 +158,7 @@ class RetentionAnswer(Answer):
 class LogRetention(ApiView):
     """The size of all logs, how long they are kept, and what the next cleanup would remove. Removes nothing."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": DryRunQuery}
 
     def get(self, request: Request) -> RetentionAnswer:
@@ -190,7 +196,7 @@ class CleanupAnswer(Answer):
 class CleanupLogs(ApiView):
     """Remove expired logs now. Work that takes longer than a request continues in the background."""
 
-    admin_methods = frozenset({"POST"})
+    rights = {"POST": Right.ADMIN}
 
     def post(self, request: Request) -> CleanupAnswer:
         record(Event.Kind.SERVER, "logs", reason="removal_of_due_ones_asked_for", actor=actor(request))

@@ -20,6 +20,7 @@ from django.db import Error
 from django.http import HttpRequest, HttpResponseBase
 from pydantic import Field
 
+from accounts.rights import Right
 from jobs.models import Member
 from logs import read
 from logs.filters import Filters
@@ -161,26 +162,26 @@ def fields(task_id: str) -> LogFields:
     )
 
 
-@async_view("GET", answer=JsonLines(TrialLogRecord))
+@async_view("GET", Right.READ | Right.RUN, answer=JsonLines(TrialLogRecord))
 async def trial_logs(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """Lines of a trial's log, of all its attempts, one record per line."""
     task_id = await reading(task_of_trial, who, trial_id)
     return await _lines(request, task_id, {"trialId": trial_id})
 
 
-@async_view("GET", answer=JsonLines(TaskLogRecord))
+@async_view("GET", Right.READ | Right.RUN, answer=JsonLines(TaskLogRecord))
 async def task_logs(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
     """Lines of a task's log, one record per line."""
     return await _lines(request, await reading(own_task, who, task_id), {"taskId": task_id})
 
 
-@async_view("GET", answer=JsonLines(LogFields))
+@async_view("GET", Right.READ | Right.RUN, answer=JsonLines(LogFields))
 async def trial_logs_fields(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """The values that filters of a trial's log can use; with `follow`, again every 5 s until the end."""
     return _fields(request, await reading(task_of_trial, who, trial_id))
 
 
-@async_view("GET", answer=JsonLines(LogFields))
+@async_view("GET", Right.READ | Right.RUN, answer=JsonLines(LogFields))
 async def task_logs_fields(request: HttpRequest, who: Principal, task_id: str) -> HttpResponseBase:
     """The values that filters of a task's log can use; with `follow`, again every 5 s until the end."""
     return _fields(request, await reading(own_task, who, task_id))

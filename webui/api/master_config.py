@@ -9,6 +9,7 @@ from __future__ import annotations
 from django.conf import settings
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from experiments.config.storage import Server
 from hosts.models import ResourcePool
 from webui.api.answers import Answer
@@ -33,7 +34,7 @@ class MasterConfigAnswer(Answer):
 class MasterConfig(ApiView):
     """The settings of this server."""
 
-    admin_methods = frozenset({"GET"})
+    rights = {"GET": Right.ADMIN}
 
     def get(self, request: Request) -> MasterConfigAnswer:
         own = {name.lower(): getattr(settings, name) for name in _OWN}

@@ -10,11 +10,11 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponseBase
 
 from accounts.models import User
+from accounts.rights import Right
 from events.models import Event
 from webui.api.answers import Answer, JsonLines, Time, time_text
 from webui.api.async_views import Principal, async_view, ndjson, record
 from webui.api.authentication import authenticate
-from webui.api.errors import Forbidden
 from webui.api.views import Json
 from webui.query import LARGEST_INTEGER, flag, whole
 from webui.waiting.threads import reading, release_thread
@@ -36,11 +36,10 @@ class MasterLogLine(Answer):
     log_entry: MasterLogRecord
 
 
-@async_view("GET", answer=JsonLines(MasterLogLine))
+@async_view("GET", Right.READ, answer=JsonLines(MasterLogLine))
 async def entries(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """Each change with its reason, oldest first; for admins also changes of accounts, logins, addresses and details."""
-    if not isinstance(who, User):
-        raise Forbidden("Runs cannot read the server's log.")
+    assert isinstance(who, User)
     offset = whole(request.GET, "offset", least=-LARGEST_INTEGER) or 0
     limit = max(0, whole(request.GET, "limit", least=-1) or 0) or LARGEST_INTEGER
     follow, everything = flag(request.GET, "follow"), who.is_admin

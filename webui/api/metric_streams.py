@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from django.http import HttpRequest, HttpResponseBase, QueryDict
 
+from accounts.rights import Right
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES
 from metrics import series
@@ -191,7 +192,7 @@ class Sample:
         ]
 
 
-@async_view("GET", answer=JsonLines(MetricNames))
+@async_view("GET", Right.READ | Right.RUN, answer=JsonLines(MetricNames))
 async def names(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """The searcher metrics of some experiments, and all metrics that their trials have reported."""
     ids = wholes(request.GET, "ids")
@@ -200,14 +201,14 @@ async def names(request: HttpRequest, who: Principal) -> HttpResponseBase:
     return await _repeated(request, who, ids, lambda: metric_names(ids))
 
 
-@async_view("GET", answer=JsonLines(Batches))
+@async_view("GET", Right.READ | Right.RUN, answer=JsonLines(Batches))
 async def steps(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
     """The steps at which any trial reported a metric, at most 1,000 of each kind; then new ones."""
     asked, told = _asked(request.GET, experiment_id), set[int]()
     return await _repeated(request, who, [experiment_id], lambda: batches(asked, told))
 
 
-@async_view("GET", answer=JsonLines(TrialsSnapshot))
+@async_view("GET", Right.READ | Right.RUN, answer=JsonLines(TrialsSnapshot))
 async def trials_snapshot(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
     """The metric of each trial that reported it near a step."""
     asked = _asked(request.GET, experiment_id)
@@ -219,7 +220,7 @@ async def trials_snapshot(request: HttpRequest, who: Principal, experiment_id: i
     return await _repeated(request, who, [experiment_id], lambda: snapshot(asked, *near))
 
 
-@async_view("GET", answer=JsonLines(TrialsSample))
+@async_view("GET", Right.READ | Right.RUN, answer=JsonLines(TrialsSample))
 async def trials_sample(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
     """The curves of the best trials; then new points, and which trials joined or left the best."""
     sample = Sample(

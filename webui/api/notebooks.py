@@ -7,6 +7,7 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from jobs.models import Job
 from webui.api import commands
 from webui.api.commands import NewService, OfServiceKind
@@ -42,8 +43,8 @@ class Idle(serializers.Serializer[Any]):
 class NotebookIdle(OfNotebooks, ApiView):
     """A notebook's report of whether it is idle. It has no effect, because the server asks the notebook itself."""
 
+    rights = {"PUT": Right.EDIT | Right.RUN}
     bodies = {"PUT": Idle}
-    run_methods = frozenset({"PUT"})
 
     def put(self, request: Request, command_id: str) -> None:
         self.body(request)

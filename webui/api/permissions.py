@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rest_framework.exceptions import NotAuthenticated
-from rest_framework.permissions import SAFE_METHODS, BasePermission
+from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
 from accounts import rights
 from accounts.models import User
+from accounts.rights import Right
 from accounts.rights import require_admin as require_admin
 from accounts.rights import require_owner as require_owner
 from jobs.models import Allocation
@@ -22,26 +24,38 @@ if TYPE_CHECKING:
 
 
 class RolePermission(BasePermission):
-    """Reads `open_to_all`, `admin_methods` and `run_methods` of the view; everything else follows the role."""
+    """Asks for the right that the view declares for the method."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        method = request.method or "GET"
-        if getattr(view, "open_to_all", False):
+        right = right_of(rights.declared_by(view), request.method or "GET")
+        if right is Right.OPEN:
             return True
         who: Any = request.user
         if isinstance(who, Allocation):
-            if method in getattr(view, "run_methods", ()):
-                return True
-            raise Forbidden("A run's token can only be used for that run's own reports.")
+            return require_run(right)
         if not isinstance(who, User):
             raise NotAuthenticated(NOBODY)
-        writes = method not in SAFE_METHODS
-        rights.require_scope(who, writes=writes, full=method in getattr(view, "full_scope_methods", ()))
-        if method in getattr(view, "admin_methods", ()):
-            require_admin(who)
-        if writes and method not in getattr(view, "viewer_methods", ()):
-            rights.require_editor(who)
+        rights.require(who, right)
         return True
+
+
+def right_of(declared: Mapping[str, Right], method: str) -> Right:
+    """The right that a method needs. One that a view lacks is refused as such, to people who may see the view."""
+    if method == "HEAD":
+        method = "GET"
+    return declared.get(method, Right.OPEN if is_open(declared) else Right.READ)
+
+
+def is_open(declared: Mapping[str, Right]) -> bool:
+    """Whether nothing of a view needs a login."""
+    return set(declared.values()) == {Right.OPEN}
+
+
+def require_run(right: Right) -> bool:
+    """Raises Forbidden where runs may not."""
+    if Right.RUN in right:
+        return True
+    raise Forbidden("A run's token can only be used for that run's own reports.")
 
 
 def person(request: Request) -> User:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rest_framework import status
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from hosts import pair_checks
 from hosts.models import ResourcePool
 from shown import pools
@@ -80,7 +81,7 @@ def encode(pool: ResourcePool) -> PairsAnswer:
 class PoolDoctor(ApiView):
     """Results for the pairs; POST tests all pairs of ready hosts again, which takes seconds per pair."""
 
-    admin_methods = frozenset({"POST"})
+    rights = {"GET": Right.READ, "POST": Right.ADMIN}
     statuses = {"POST": status.HTTP_202_ACCEPTED}
 
     def get(self, request: Request, name: str) -> PairsAnswer:

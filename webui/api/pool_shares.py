@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from hosts import registry
 from jobs import shares
 from jobs.shares import OfJob
@@ -54,6 +55,7 @@ class PoolShares(ApiView):
     In slots; `entitled` is as of the last pass, at `planTime`.
     """
 
+    rights = {"GET": Right.READ}
     queries = {"GET": encoding.PageQuery}
 
     def get(self, request: Request, name: str) -> PoolSharesAnswer:

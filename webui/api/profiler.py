@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponseBase
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from experiments.models import Trial
 from experiments.states import TRIAL_END_STATES
 from metrics import profiler_batches
@@ -23,7 +24,7 @@ from metrics.profiler_batches import MISC, SYSTEM, TIMING, Batch, Labels
 from webui.api.answers import Answer, JsonLines, Stored, Time, one_of, time_text
 from webui.api.async_views import Principal, async_view, ndjson, repeated
 from webui.api.tasks import task_of_trial
-from webui.api.trials import find_own
+from webui.api.trials import find_own, note_report
 from webui.api.views import ApiView
 from webui.query import flag
 from webui.waiting.threads import reading
@@ -63,13 +64,13 @@ class ProfilerBatches(serializers.Serializer[Any]):
 class ProfilerMetrics(ApiView):
     """An older client's run reports its profiler's measurements; they become samples and timings of its trial."""
 
-    run_methods = frozenset({"POST"})
+    rights = {"POST": Right.EDIT | Right.RUN}
     bodies = {"POST": ProfilerBatches}
 
     def post(self, request: Request) -> None:
         batches = self.body(request)["batches"]
         ids = {said["labels"]["trialId"] for said in batches}
-        tasks: dict[int, str] = {pk: find_own(request, pk).task_id for pk in ids}
+        trials: dict[int, Trial] = {pk: find_own(request, pk) for pk in ids}
         with transaction.atomic():
             for said in batches:
                 labels = said["labels"]
@@ -79,7 +80,9 @@ class ProfilerMetrics(ApiView):
                     said["batches"],
                     [at.timestamp() for at in said["timestamps"]],
                 )
-                profiler_batches.store(tasks[labels["trialId"]], batch)
+                profiler_batches.store(trials[labels["trialId"]].task_id, batch)
+            for trial in trials.values():
+                note_report(request, trial, "measurements_reported")
 
 
 class SeriesLabels(Answer):
@@ -107,7 +110,7 @@ class SeriesValues(Answer):
     batch: SeriesBatch
 
 
-@async_view("GET", answer=JsonLines(AvailableSeries))
+@async_view("GET", Right.READ | Right.RUN, answer=JsonLines(AvailableSeries))
 async def available_series(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """Labels of all series of a trial; with `follow`, the full list again when it grows, until the trial ends."""
     task_id = await reading(task_of_trial, who, trial_id)
@@ -123,7 +126,7 @@ async def available_series(request: HttpRequest, who: Principal, trial_id: int) 
     return _stream(request, trial_id, task_id, look)
 
 
-@async_view("GET", answer=JsonLines(SeriesValues))
+@async_view("GET", Right.READ | Right.RUN, answer=JsonLines(SeriesValues))
 async def metrics(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """Values of the series with these `labels.…` (omitted labels match any); with `follow`, until the trial ends."""
     task_id = await reading(task_of_trial, who, trial_id)

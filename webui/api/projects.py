@@ -8,6 +8,7 @@ from django.db import transaction
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from experiments import places
 from webui.api import encoding, workspaces
 from webui.api.answers import Answer, Pagination, Time
@@ -114,6 +115,7 @@ class ProjectsQuery(encoding.PageQuery):
 class WorkspaceProjects(ApiView):
     """List the projects of a workspace (0: of all); or create one."""
 
+    rights = {"GET": Right.READ, "POST": Right.EDIT}
     bodies = {"POST": ProjectBody}
     queries = {"GET": ProjectsQuery}
 
@@ -143,6 +145,7 @@ class WorkspaceProjects(ApiView):
 class OneProject(ApiView):
     """One project; it can be deleted only if it is empty."""
 
+    rights = {"GET": Right.READ, "PATCH": Right.EDIT, "DELETE": Right.EDIT}
     bodies = {"PATCH": ProjectPatch}
 
     def get(self, request: Request, project_id: int) -> ProjectAnswer:
@@ -161,6 +164,8 @@ class OneProject(ApiView):
 class ProjectByKey(ApiView):
     """One project by its key."""
 
+    rights = {"GET": Right.READ}
+
     def get(self, request: Request, key: str) -> ProjectAnswer:
         row = places.projects_with_numbers().filter(key=key.upper()).first()
         if row is None:
@@ -171,6 +176,7 @@ class ProjectByKey(ApiView):
 class ProjectArchive(ApiView):
     """Archive or unarchive a project."""
 
+    rights = {"POST": Right.EDIT}
     archived = True
 
     def post(self, request: Request, project_id: int) -> None:
@@ -180,6 +186,7 @@ class ProjectArchive(ApiView):
 class ProjectMove(ApiView):
     """Move a project with its contents to another workspace."""
 
+    rights = {"POST": Right.EDIT}
     bodies = {"POST": ProjectMoveBody}
 
     def post(self, request: Request, project_id: int) -> None:
@@ -190,6 +197,7 @@ class ProjectMove(ApiView):
 class ProjectNotes(ApiView):
     """A project's pages of notes: add one, or replace all."""
 
+    rights = {"POST": Right.EDIT, "PUT": Right.EDIT}
     bodies = {"POST": Note, "PUT": NotesBody}
 
     def post(self, request: Request, project_id: int) -> NotesAnswer:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from django.http import HttpRequest
 from rest_framework.request import Request
 
-from accounts import rights
 from accounts.models import User
+from accounts.rights import Right
 from logs import pulse
 from logs.pulse import Pulse
 from webui.api.answers import Answer, Body, Maybe
 from webui.api.async_views import Principal, async_view, json_body
-from webui.api.errors import BadRequest, Forbidden
+from webui.api.errors import BadRequest
 from webui.api.permissions import person
 from webui.api.tasks import own_task
 from webui.api.views import ApiView
@@ -61,6 +61,8 @@ class StacksAnswer(Answer):
 class TaskPulse(ApiView):
     """The ranks of the task's running attempt: where each one is, and which ones the others wait for."""
 
+    rights = {"GET": Right.READ}
+
     def get(self, request: Request, task_id: str) -> PulseAnswer:
         """`mark` says why the others wait for a rank, if they do; `stepAgeSeconds` is the age of its last report."""
         own_task(person(request), task_id)
@@ -71,14 +73,14 @@ def _encoded(one: Pulse) -> PulseRecord:
     return PulseRecord.of(one, process_state=one.state or None, gpu_percent=one.gpu, doing=one.doing or None)
 
 
-@async_view("POST")
+@async_view("POST", Right.EDIT)
 async def stack_of_rank(request: HttpRequest, who: Principal, task_id: str, rank: int) -> StackRecord:
     """What a rank is doing now: {"rank", "text"}, or {"rank", "message"} if that is not available."""
     (answer,) = await _asked(who, task_id, [rank])
     return answer
 
 
-@async_view("POST", body=StacksBody)
+@async_view("POST", Right.EDIT, body=StacksBody)
 async def stacks_of_ranks(request: HttpRequest, who: Principal, task_id: str) -> StacksAnswer:
     """What several ranks are doing now: {"ranks": [number…]}, or {} for those marked, gives {"stacks": […]}."""
     named = json_body(request).get("ranks")
@@ -90,10 +92,8 @@ async def stacks_of_ranks(request: HttpRequest, who: Principal, task_id: str) ->
 
 
 async def _asked(who: Principal, task_id: str, ranks: list[int]) -> list[StackRecord]:
-    """Raises Forbidden for a viewer (asking interrupts the rank's processes for a moment), Missing for no rank."""
-    if not isinstance(who, User):
-        raise Forbidden("A run's token cannot be used here.")
-    rights.require_editor(who)
+    """Raises Missing for no rank. Editors may ask: it interrupts the rank's processes for a moment."""
+    assert isinstance(who, User)
     if len(ranks) > RANKS_AT_ONCE or not all(0 <= rank <= _LARGEST_RANK for rank in ranks):
         raise BadRequest(f"ranks must be at most {RANKS_AT_ONCE} numbers of 0 or more.")
     await reading(own_task, who, task_id)

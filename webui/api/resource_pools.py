@@ -13,6 +13,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from accounts.refusals import Code, FieldRefusals
+from accounts.rights import Right
 from hosts import pool_edits
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
@@ -174,7 +175,7 @@ class NewPool(PoolRules):
 class ResourcePools(ApiView):
     """List all resource pools; or create one (admins)."""
 
-    admin_methods = frozenset({"POST"})
+    rights = {"GET": Right.READ, "POST": Right.ADMIN}
     queries = {"GET": encoding.PageQuery}
     bodies: ClassVar = {"POST": NewPool}
 
@@ -193,7 +194,7 @@ class ResourcePools(ApiView):
 class OneResourcePool(ApiView):
     """One resource pool. It cannot be removed while it has hosts or unfinished jobs."""
 
-    admin_methods = frozenset({"PATCH", "DELETE"})
+    rights = {"GET": Right.READ, "PATCH": Right.ADMIN, "DELETE": Right.ADMIN}
     bodies = {"PATCH": PoolRules}
 
     def get(self, request: Request, name: str) -> PoolAnswer:

@@ -17,14 +17,15 @@ from pydantic.alias_generators import to_camel
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from dispatch.keeping import usage
 from dispatch.keeping.usage import Held, Periods, Unit
-from jobs.models import Allocation, Task
+from jobs.models import Task
 from trainmaster import csv_text
 from webui.api.answers import Answer, Media, Time, time_text
 from webui.api.async_views import Principal, async_view
-from webui.api.errors import BadRequest, Forbidden
-from webui.api.views import ApiView, Json, SerializerClass, checked
+from webui.api.errors import BadRequest
+from webui.api.views import ApiView, Json, checked
 from webui.waiting.threads import reading, release_thread
 
 PERIODS: dict[str, Unit] = {
@@ -102,6 +103,7 @@ class UsageAnswer(Answer):
 class RawAllocation(ApiView):
     """Slots held by each member of an attempt in a period, earliest start first; `seconds` are those in the period."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": RawQuery}
 
     def get(self, request: Request) -> HeldAnswer:
@@ -129,6 +131,7 @@ def _entry(each: usage.Held) -> HeldRecord:
 class AggregatedAllocation(ApiView):
     """Slot-seconds by day or month: in total, and by user, experiment label and resource pool."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": AggregatedQuery}
 
     def get(self, request: Request) -> UsageAnswer:
@@ -156,33 +159,27 @@ _ATTEMPTS = [
 _SUMS = ["aggregation_type", "aggregation_key", "date", "seconds"]
 
 
-@async_view("GET", answer=Media("text/csv"))
+@async_view("GET", Right.READ, answer=Media("text/csv"))
 async def raw(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """One line per member of an attempt, with the slots it held; `timestamp_after`, `timestamp_before`."""
-    after, before = times_of(_query(request, who, RawQuery))
+    after, before = times_of(checked(RawQuery, request.GET))
     return _streamed(_blocks(after, before, _RAW, _raw_rows))
 
 
-@async_view("GET", answer=Media("text/csv"))
+@async_view("GET", Right.READ, answer=Media("text/csv"))
 async def attempts(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """One line per attempt, with its total time; `timestamp_after`, `timestamp_before`."""
-    after, before = times_of(_query(request, who, RawQuery))
+    after, before = times_of(checked(RawQuery, request.GET))
     return _streamed(_blocks(after, before, _ATTEMPTS, _attempt_rows))
 
 
-@async_view("GET", answer=Media("text/csv"))
+@async_view("GET", Right.READ, answer=Media("text/csv"))
 async def aggregated(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """Slot-seconds by day or month; `start_date`, `end_date`, `period`."""
-    periods = periods_of(_query(request, who, AggregatedQuery))
+    periods = periods_of(checked(AggregatedQuery, request.GET))
     found = await reading(usage.sums, periods)
     rows = [row for each in found for row in _sum_rows(each)]
     return HttpResponse(csv_text.lines([_SUMS, *rows]).encode(), content_type="text/csv")
-
-
-def _query(request: HttpRequest, who: Principal, kind: SerializerClass) -> Json:
-    if isinstance(who, Allocation):
-        raise Forbidden("A run's token cannot read usage history; log in as a user.")
-    return checked(kind, request.GET)
 
 
 def _streamed(blocks: AsyncIterator[bytes]) -> HttpResponseBase:

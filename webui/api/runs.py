@@ -14,6 +14,7 @@ from rest_framework.request import Request
 
 from accounts.models import User
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from experiments import edits, outcomes, phases
 from experiments.actions import ACTIONS
 from experiments.models import Project, Trial
@@ -114,8 +115,8 @@ class MoveRunsBody(RunsBody):
 class Runs(ApiView):
     """Runs of one project or of all, in an order, as far as they fit a filter."""
 
+    rights = {"POST": Right.OWN}
     bodies = {"POST": RunsSearch}
-    viewer_methods = frozenset({"POST"})
 
     def post(self, request: Request) -> RunsAnswer:
         body = self.body(request)
@@ -186,6 +187,7 @@ _WHOLE = {"archive", "unarchive", "delete"}
 class RunAction(ApiView):
     """Kill runs, or archive, delete, pause or resume the experiments that they are."""
 
+    rights = {"POST": Right.EDIT}
     action: ClassVar[str] = ""
     bodies = {"POST": RunsBody}
 

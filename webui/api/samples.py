@@ -10,6 +10,7 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from metrics import samples
 from metrics.names import GROUPS, METRICS
 from metrics.packing import Floats
@@ -75,6 +76,7 @@ class SamplesAnswer(Answer):
 class TaskSamples(ApiView):
     """Hardware samples from a task's hosts, as columns, in the same format as a trial's."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": TaskSamplesQuery}
 
     def get(self, request: Request, task_id: str) -> SamplesAnswer:
@@ -89,7 +91,7 @@ class TrialSamples(ApiView):
     `times` are epoch seconds, `part` is a GPU's UUID or a rank, `total` is the number of points before reduction.
     """
 
-    run_methods = frozenset({"GET"})
+    rights = {"GET": Right.READ | Right.RUN}
     queries = {"GET": TaskSamplesQuery}
 
     def get(self, request: Request, trial_id: int) -> SamplesAnswer:
@@ -100,6 +102,7 @@ class TrialSamples(ApiView):
 class HostSamples(ApiView):
     """Hardware samples from a host, whatever ran there; by default for the last hour."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": SamplesQuery}
 
     def get(self, request: Request, name: str) -> SamplesAnswer:

@@ -14,6 +14,7 @@ from django.utils.http import parse_etags
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.rights import Right
 from commands.config import schema_of_config
 from experiments.config import schema as experiments
 from webui.api.answers import Answer
@@ -52,7 +53,7 @@ class SchemasAnswer(Answer):
 class Schemas(ApiView):
     """The names of the config schemas."""
 
-    open_to_all = True
+    rights = {"GET": Right.OPEN}
 
     def get(self, request: Request) -> SchemasAnswer:
         rows = [
@@ -65,7 +66,7 @@ class Schemas(ApiView):
 class OneSchema(ApiView):
     """The JSON Schema (draft 7) of experiment-config, template-config or command-config."""
 
-    open_to_all = True
+    rights = {"GET": Right.OPEN}
     answers = {"GET": Json}
 
     def get(self, request: Request, name: str) -> Response:

@@ -8,6 +8,7 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from experiments import search_preview
 from searching import BadSearch
 from webui.api.answers import Answer
@@ -88,8 +89,8 @@ def encode(preview: search_preview.Preview) -> SearchSummary:
 class PreviewSearch(ApiView):
     """Simulate a search: how many trials train for how long. Nothing is stored."""
 
+    rights = {"POST": Right.OWN}
     bodies = {"POST": PreviewBody}
-    viewer_methods = frozenset({"POST"})
 
     def post(self, request: Request) -> SearchPreview:
         body = self.body(request)

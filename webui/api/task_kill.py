@@ -7,6 +7,7 @@ from typing import Any
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from commands import transitions as command_steps
 from commands.models import Command
 from experiments import outcomes
@@ -25,6 +26,7 @@ class KillBody(serializers.Serializer[Any]):
 class TaskKill(ApiView):
     """Kill a task immediately, by its id or the beginning of its id. An ended one is left unchanged."""
 
+    rights = {"POST": Right.EDIT}
     bodies = {"POST": KillBody}
 
     def post(self, request: Request, task_id: str) -> None:

@@ -7,6 +7,7 @@ from collections import Counter
 from django.db.models import Prefetch
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from commands.models import Command, Service
 from experiments.models import Trial
 from jobs import dialect_ends
@@ -177,6 +178,8 @@ def _resources(member: Member) -> ResourcesRecord:
 class Tasks(ApiView):
     """What is running on pool hosts now, by allocation. Detached runs are not included; see their trials."""
 
+    rights = {"GET": Right.READ}
+
     def get(self, request: Request) -> TasksAnswer:
         members = Prefetch("members", Member.objects.select_related("host").prefetch_related("holds__slot"))
         rows = (
@@ -225,6 +228,8 @@ def own_task(who: Principal, task_id: str) -> str:
 class OneTask(ApiView):
     """One task with all its attempts; its id may be shortened to any unique prefix."""
 
+    rights = {"GET": Right.READ}
+
     def get(self, request: Request, task_id: str) -> TaskAnswer:
         task = find(task_id)
         attempts = sorted(task.allocations.all(), key=lambda allocation: -allocation.number)
@@ -242,6 +247,8 @@ class OneTask(ApiView):
 
 class TaskCount(ApiView):
     """Running tasks by kind; trials are not counted, as in Determined."""
+
+    rights = {"GET": Right.READ}
 
     def get(self, request: Request) -> TaskCountAnswer:
         open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED)

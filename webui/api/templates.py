@@ -8,6 +8,7 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from experiments import templates
 from experiments.config import shown_template
 from experiments.models import Template, Workspace
@@ -79,6 +80,7 @@ def find(name: str) -> Template:
 class Templates(ApiView):
     """All templates."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": TemplatesQuery}
 
     def get(self, request: Request) -> TemplatesAnswer:
@@ -92,6 +94,13 @@ class Templates(ApiView):
 class OneTemplate(ApiView):
     """One template: POST creates it, PUT creates or replaces it, PATCH replaces its config."""
 
+    rights = {
+        "GET": Right.READ,
+        "POST": Right.EDIT,
+        "PUT": Right.EDIT,
+        "PATCH": Right.EDIT,
+        "DELETE": Right.EDIT,
+    }
     bodies = {"POST": TemplateBody, "PUT": TemplateBody}
     described_bodies = {"PATCH": Json}
 
@@ -129,6 +138,7 @@ class RenameBody(serializers.Serializer[Any]):
 class TemplateRename(ApiView):
     """Rename a template."""
 
+    rights = {"PATCH": Right.EDIT}
     bodies = {"PATCH": RenameBody}
 
     def patch(self, request: Request) -> TemplateAnswer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponseBase
 
+from accounts.rights import Right
 from experiments.models import Experiment, Trial
 from jobs.models import Allocation
 from webui.api.answers import Media
@@ -19,7 +20,7 @@ from webui.downloads.tensorboard import archive
 from webui.waiting.threads import reading
 
 
-@async_view("GET", answer=Media("application/zip"))
+@async_view("GET", Right.READ | Right.RUN, answer=Media("application/zip"))
 async def of_trial(request: HttpRequest, who: Principal, trial_id: int) -> HttpResponseBase:
     """The event files of one trial."""
     await reading(task_of_trial, who, trial_id)
@@ -27,7 +28,7 @@ async def of_trial(request: HttpRequest, who: Principal, trial_id: int) -> HttpR
     return as_file(archive(trials, "tensorboard"), f"trial_{trial_id}_tensorboard.zip", "application/zip")
 
 
-@async_view("GET", answer=Media("application/zip"))
+@async_view("GET", Right.READ | Right.RUN, answer=Media("application/zip"))
 async def of_experiment(request: HttpRequest, who: Principal, experiment_id: int) -> HttpResponseBase:
     """The event files of all trials of an experiment."""
     trials = await reading(_trials_of, who, experiment_id)

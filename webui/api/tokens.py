@@ -10,6 +10,7 @@ from rest_framework.request import Request
 
 from accounts import tokens
 from accounts.models import AccessToken, Scope, User
+from accounts.rights import Right
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.errors import BadRequest, Missing, existing
@@ -114,8 +115,7 @@ class TokensQuery(encoding.PageQuery):
 class Tokens(ApiView):
     """List active access tokens (admins: everyone's). POST creates one and shows it only this once."""
 
-    viewer_methods = frozenset({"POST"})
-    full_scope_methods = frozenset({"POST"})
+    rights = {"GET": Right.READ, "POST": Right.OWN | Right.FULL}
     bodies = {"POST": NewToken}
     queries = {"GET": TokensQuery}
 
@@ -156,8 +156,7 @@ def _user(asking: User, user_id: int | None) -> User:
 class OneToken(ApiView):
     """One access token: change its description, or revoke it permanently."""
 
-    viewer_methods = frozenset({"PATCH"})
-    full_scope_methods = frozenset({"PATCH"})
+    rights = {"GET": Right.READ, "PATCH": Right.OWN | Right.FULL}
     bodies = {"PATCH": TokenPatch}
 
     def get(self, request: Request, token_id: int) -> TokenAnswer:

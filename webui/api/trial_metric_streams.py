@@ -9,6 +9,7 @@ from typing import Annotated
 from django.http import HttpRequest, HttpResponseBase
 from pydantic import Field
 
+from accounts.rights import Right
 from experiments.models import Trial
 from jobs.models import Allocation
 from metrics import reported
@@ -40,7 +41,7 @@ class Reports(Answer):
     metrics: list[ReportRecord]
 
 
-@async_view("GET", answer=JsonLines(Reports))
+@async_view("GET", Right.READ | Right.RUN, answer=JsonLines(Reports))
 async def trial_metrics(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """Reports of one group."""
     group = request.GET.get("group", "")
@@ -51,13 +52,13 @@ async def trial_metrics(request: HttpRequest, who: Principal) -> HttpResponseBas
     return await _stream(request, who, group)
 
 
-@async_view("GET", answer=JsonLines(Reports))
+@async_view("GET", Right.READ | Right.RUN, answer=JsonLines(Reports))
 async def training_metrics(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """Reports of the group training."""
     return await _stream(request, who, "training")
 
 
-@async_view("GET", answer=JsonLines(Reports))
+@async_view("GET", Right.READ | Right.RUN, answer=JsonLines(Reports))
 async def validation_metrics(request: HttpRequest, who: Principal) -> HttpResponseBase:
     """Reports of the group validation."""
     return await _stream(request, who, "validation")

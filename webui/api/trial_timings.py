@@ -10,6 +10,7 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from metrics import stragglers, timings
 from metrics.stragglers import StepMatrix
 from metrics.timings import CountSeries, TimingSeries
@@ -124,7 +125,7 @@ class TrialTimings(ApiView):
     has none) and `straggler` (absent if steps are not marked) cover all names and ranks between both steps.
     """
 
-    run_methods = frozenset({"GET"})
+    rights = {"GET": Right.READ | Right.RUN}
     queries = {"GET": TimingsQuery}
 
     def get(self, request: Request, trial_id: int) -> TimingsAnswer:

@@ -8,6 +8,7 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from experiments.models import Checkpoint
 from experiments.states import GONE
 from metrics import reported, series
@@ -72,7 +73,7 @@ class WorkloadsAnswer(Answer):
 class TrialWorkloads(ApiView):
     """Reports and checkpoints of a trial, in order of step."""
 
-    run_methods = frozenset({"GET"})
+    rights = {"GET": Right.READ | Right.RUN}
     queries = {"GET": WorkloadsQuery}
 
     def get(self, request: Request, trial_id: int) -> WorkloadsAnswer:
@@ -166,6 +167,7 @@ class TimeSeriesAnswer(Answer):
 class TimeSeries(ApiView):
     """Metric curves of several trials, each with at most maxDatapoints points, including the extremes."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": SeriesQuery}
 
     def get(self, request: Request) -> TimeSeriesAnswer:

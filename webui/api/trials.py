@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +12,10 @@ from django.utils import timezone
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from dispatch.runs import detached
+from events.models import Event
+from events.record import record
 from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
 from jobs.models import Allocation
@@ -49,6 +54,27 @@ def find_to_report(request: Request, trial_id: int) -> Any:
     return trial
 
 
+@contextmanager
+def reporting(request: Request, trial_id: int, what: str) -> Iterator[Any]:
+    """One transaction for a report of the trial. Raises Missing, Forbidden."""
+    trial = find_to_report(request, trial_id)
+    with transaction.atomic():
+        yield trial
+        note_report(request, trial, what)
+
+
+def note_report(request: Request, trial: Trial, what: str) -> None:
+    """Leave an event of what a person reports of a trial of the queue.
+
+    A detached run reports of itself with the login of its user.
+    """
+    if not isinstance(request.user, Allocation) and not trial.experiment.unmanaged:
+        record(
+            Event.Kind.TRIAL, trial.pk, reason=what, actor=actor(request), experiment_id=trial.experiment_id,
+            task_id=trial.task_id,
+        )  # fmt: skip
+
+
 class TrialPatch(serializers.Serializer[Any]):
     trialId = serializers.IntegerField(required=False)
     state = serializers.CharField(required=False, allow_null=True)
@@ -61,7 +87,7 @@ class TrialAnswer(Answer):
 class OneTrial(ApiView):
     """One trial. For a detached trial, PATCH reports that it is alive (no state), running or ended."""
 
-    run_methods = frozenset({"GET"})
+    rights = {"GET": Right.READ | Right.RUN, "PATCH": Right.EDIT}
     bodies = {"PATCH": TrialPatch}
 
     def get(self, request: Request, trial_id: int) -> TrialAnswer:
@@ -84,6 +110,8 @@ class OneTrial(ApiView):
 class TrialKill(ApiView):
     """Kill a trial. An ended one is left unchanged."""
 
+    rights = {"POST": Right.EDIT}
+
     def post(self, request: Request, trial_id: int) -> None:
         require_owner(person(request), find(request, trial_id).experiment)
         outcomes.kill_trial(trial_id, actor=actor(request))
@@ -92,7 +120,7 @@ class TrialKill(ApiView):
 class TrialCheckpoints(ApiView):
     """The checkpoints of one trial."""
 
-    run_methods = frozenset({"GET"})
+    rights = {"GET": Right.READ | Right.RUN}
     queries = {"GET": CheckpointsQuery}
 
     def get(self, request: Request, trial_id: int) -> CheckpointsAnswer:
@@ -118,7 +146,7 @@ class ReportBody(serializers.Serializer[Any]):
 class TrialMetrics(ApiView):
     """A run reports metrics of a group at a step."""
 
-    run_methods = frozenset({"POST"})
+    rights = {"POST": Right.EDIT | Right.RUN}
     bodies = {"POST": ReportBody}
 
     def post(self, request: Request, trial_id: int) -> None:
@@ -129,7 +157,7 @@ class TrialMetrics(ApiView):
 class TrialMetricsOfGroup(ApiView):
     """A run of an older client reports metrics; the path has the group."""
 
-    run_methods = frozenset({"POST"})
+    rights = {"POST": Right.EDIT | Right.RUN}
     bodies = {"POST": Report}
     group = "training"
 
@@ -142,10 +170,14 @@ def store_report(request: Request, trial_id: int, group: str, report: dict[str, 
 
     What the published SDK's profiler has measured of its host comes without a step and belongs to the host's samples.
     """
-    trial = find_to_report(request, trial_id)
     values = report["metrics"].get("avgMetrics")
-    if not isinstance(values, dict):
-        raise BadRequest("metrics.avgMetrics: a map of names to numbers is required.")
+    with reporting(request, trial_id, "metrics_reported") as trial:
+        if not isinstance(values, dict):
+            raise BadRequest("metrics.avgMetrics: a map of names to numbers is required.")
+        _store(trial, group, report, values)
+
+
+def _store(trial: Any, group: str, report: dict[str, Any], values: dict[str, Any]) -> None:
     at: datetime = report.get("reportTime") or timezone.now()
     steps = report.get("stepsCompleted")
     if steps is None and group in profiler_batches.GROUPS:
@@ -155,24 +187,23 @@ def store_report(request: Request, trial_id: int, group: str, report: dict[str, 
         except ValueError as error:
             raise BadRequest(f"metrics.avgMetrics: {error}") from error
         return
-    with transaction.atomic():
-        experiment = transitions.lock(trial.experiment_id)
-        row = Trial.objects.select_related("task").get(pk=trial_id)
-        row.experiment = experiment
-        data = {
-            "group": group,
-            "steps_completed": steps if steps is not None else report.get("totalBatches") or 0,
-            "metrics": values,
-            "run_id": report.get("trialRunId") or row.run_id,
-            "t": at.timestamp(),
-        }
-        try:
-            read = metric_reports.report_of(row, data)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise BadRequest(f"The report cannot be stored: {error}.") from error
-        (validation,) = metric_reports.store(experiment, row, [read])
-        if validation:
-            metric_reports.tell(experiment, row, [validation])
+    experiment = transitions.lock(trial.experiment_id)
+    row = Trial.objects.select_related("task").get(pk=trial.pk)
+    row.experiment = experiment
+    data = {
+        "group": group,
+        "steps_completed": steps if steps is not None else report.get("totalBatches") or 0,
+        "metrics": values,
+        "run_id": report.get("trialRunId") or row.run_id,
+        "t": at.timestamp(),
+    }
+    try:
+        read = metric_reports.report_of(row, data)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadRequest(f"The report cannot be stored: {error}.") from error
+    (validation,) = metric_reports.store(experiment, row, [read])
+    if validation:
+        metric_reports.tell(experiment, row, [validation])
 
 
 class ProgressBody(serializers.Serializer[Any]):
@@ -184,13 +215,13 @@ class ProgressBody(serializers.Serializer[Any]):
 class TrialProgress(ApiView):
     """A run reports its progress, from 0 to 1, whether it calls that raw or not; other numbers change nothing."""
 
-    run_methods = frozenset({"POST"})
+    rights = {"POST": Right.EDIT | Right.RUN}
     bodies = {"POST": ProgressBody}
 
     def post(self, request: Request, trial_id: int) -> None:
-        trial = find_to_report(request, trial_id)
-        data = self._number(request)
-        reports.progress_reported(trial.experiment, trial, data)
+        with reporting(request, trial_id, "progress_reported") as trial:
+            experiment = transitions.lock(trial.experiment_id)  # before the trial: the order of locks
+            reports.progress_reported(experiment, trial, self._number(request))
 
     def _number(self, request: Request) -> float:
         # Determined's clients send a bare number, or an object
@@ -206,16 +237,15 @@ class EarlyExitBody(serializers.Serializer[Any]):
 class EarlyExit(ApiView):
     """A run reports why it ends early. The first reason is kept."""
 
-    run_methods = frozenset({"POST"})
+    rights = {"POST": Right.EDIT | Right.RUN}
     bodies = {"POST": EarlyExitBody}
 
     def post(self, request: Request, trial_id: int) -> None:
-        trial = find_to_report(request, trial_id)
-        reason = (
-            self.body(request)["reason"].removeprefix("EXITED_REASON_").removeprefix("EARLY_EXIT_REASON_")
-        )
-        if not Trial.objects.filter(pk=trial_id, early_exit="").update(early_exit=reason[:32]):
-            raise BadRequest(f"trial {trial_id} has already reported why it ends: {trial.early_exit}")
+        sent = self.body(request)["reason"]
+        reason = sent.removeprefix("EXITED_REASON_").removeprefix("EARLY_EXIT_REASON_")
+        with reporting(request, trial_id, "early_exit_reported") as trial:
+            if not Trial.objects.filter(pk=trial_id, early_exit="").update(early_exit=reason[:32]):
+                raise BadRequest(f"trial {trial_id} has already reported why it ends: {trial.early_exit}")
 
 
 class RunnerStateBody(serializers.Serializer[Any]):
@@ -225,9 +255,10 @@ class RunnerStateBody(serializers.Serializer[Any]):
 class RunnerMetadata(ApiView):
     """What a run is doing, in a word or two, shown on pages."""
 
-    run_methods = frozenset({"POST"})
+    rights = {"POST": Right.EDIT | Right.RUN}
     bodies = {"POST": RunnerStateBody}
 
     def post(self, request: Request, trial_id: int) -> None:
-        find_to_report(request, trial_id)
-        Trial.objects.filter(pk=trial_id).update(runner_state=self.body(request)["state"])
+        state = self.body(request)["state"]
+        with reporting(request, trial_id, "state_reported"):
+            Trial.objects.filter(pk=trial_id).update(runner_state=state)

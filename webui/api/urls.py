@@ -9,6 +9,7 @@ from django.urls import URLPattern, path, re_path, register_converter
 from django.urls.converters import IntConverter
 from django.views.decorators.csrf import csrf_exempt
 
+from accounts.rights import Right, declares
 from experiments.actions import ACTIONS
 from hosts import registry
 from webui.api import (
@@ -84,12 +85,14 @@ def _at(route: str, view: type[ApiView], **options: Any) -> URLPattern:
     return path(f"api/v1/{route}", view.as_view(**options))
 
 
+@declares({"*": Right.OPEN})
 @csrf_exempt
 def nothing(request: HttpRequest) -> JsonResponse:
     said = absent.sentence(request.path)
     return json_error(404, said or f"There is nothing at {request.path}; see /api/v1/docs for all paths.")
 
 
+@declares({"*": Right.OPEN})
 @csrf_exempt
 def no_checkpoint(request: HttpRequest, name: str) -> JsonResponse:
     return json_error(404, f"There is no checkpoint {name!r}; give the full UUID of 36 characters.")

@@ -13,6 +13,7 @@ from accounts import names, tokens
 from accounts.logins import confirms
 from accounts.models import LoginToken, User, token_hash
 from accounts.passwords import PASSWORD_CHARACTERS, hash_fault, set_password, weakness
+from accounts.rights import Right
 from events.models import Event
 from events.record import differences, record
 from hosts.login_accounts import accounts_changed
@@ -140,7 +141,7 @@ class UserPatch(UserFields):
         allow_blank=True,
         trim_whitespace=False,
         max_length=PASSWORD_CHARACTERS,
-        help_text="the present password of whoever asks, hashed like the new one; required of a browser's session",
+        help_text="the present password, hashed like the new one; required if you change your own",
     )
     isHashed = serializers.BooleanField(required=False, default=False)
     keepAccessTokens = serializers.BooleanField(
@@ -159,7 +160,7 @@ class UsersQuery(encoding.PageQuery):
 class Users(ApiView):
     """List all users; or create one."""
 
-    admin_methods = frozenset({"POST"})
+    rights = {"GET": Right.READ, "POST": Right.ADMIN}
     bodies = {"POST": NewUser}
     queries = {"GET": UsersQuery}
 
@@ -244,16 +245,21 @@ _TOLD = ("username", "display_name", "role", "is_active", "unix_user")
 class OneUser(ApiView):
     """One user. Users change their own name and password; the rest is for admins."""
 
-    viewer_methods = frozenset({"PATCH"})
-    full_scope_methods = frozenset({"PATCH"})
+    rights = {"GET": Right.READ, "PATCH": Right.OWN | Right.FULL}
     bodies = {"PATCH": UserPatch}
 
     def get(self, request: Request, user_id: int) -> UserAnswer:
         return UserAnswer(user=encode_user(existing(User.objects, "user", pk=user_id)))
 
-    @transaction.atomic
     def patch(self, request: Request, user_id: int) -> UserAnswer:
         body, asking = self.body(request), person(request)
+        if user_id == asking.pk and body.get("password") is not None:
+            # before the transaction, which would take the event of a wrong one back
+            _require_old_password(request, asking, body)
+        return self._changed(request, body, asking, user_id)
+
+    @transaction.atomic
+    def _changed(self, request: Request, body: Json, asking: User, user_id: int) -> UserAnswer:
         user = existing(User.objects, "user", pk=user_id)
         own = {"displayName", "password"}
         beside = {"isHashed", "oldPassword", "keepAccessTokens"}
@@ -266,7 +272,6 @@ class OneUser(ApiView):
         _apply(user, body)
         _refuse_last_admin(user)
         if body.get("password") is not None:
-            _require_old_password(request, asking, body)
             if user.pk != asking.pk and not body["keepAccessTokens"]:
                 tokens.revoke_all(user)
             _set_password(user, body["password"], body["isHashed"])
@@ -294,14 +299,15 @@ class OneUser(ApiView):
 
 
 def _require_old_password(request: Request, asking: User, body: Json) -> None:
-    """Whoever finds a browser left open changes no password with it. A token has been got with the password."""
-    old = body.get("oldPassword")
-    if old is None and request.auth is not None:
-        return
+    """A browser left open or a token that leaked is not enough to take an account over."""
     if not asking.has_usable_password():
         return
+    old = body.get("oldPassword")
     if old is None:
-        raise BadRequest("oldPassword: your present password is required.")
+        raise BadRequest(
+            "oldPassword: your present password is required; the page Settings and `trainmaster user change-password` "
+            "ask for it."
+        )
     if not confirms(asking, old, address=client_address.of(request), is_hashed=body["isHashed"]):
         raise Forbidden("oldPassword: this is not your current password.")
 
@@ -317,6 +323,8 @@ def _refuse_last_admin(user: User) -> None:
 
 class UserByName(ApiView):
     """One user by name."""
+
+    rights = {"GET": Right.READ}
 
     def get(self, request: Request, username: str) -> UserAnswer:
         user = existing(User.objects, "user", username=username)
@@ -347,7 +355,7 @@ class SettingsBody(serializers.Serializer[Any]):
 class UserSettings(ApiView):
     """A user's page settings: columns, filters, theme."""
 
-    viewer_methods = frozenset({"POST"})
+    rights = {"GET": Right.READ, "POST": Right.OWN}
     bodies = {"POST": SettingsBody}
 
     def get(self, request: Request) -> SettingsAnswer:
@@ -369,7 +377,7 @@ class UserSettings(ApiView):
 class UserSettingsReset(ApiView):
     """Reset all settings of the requesting user."""
 
-    viewer_methods = frozenset({"POST"})
+    rights = {"POST": Right.OWN}
 
     def post(self, request: Request) -> None:
         UserSetting.objects.filter(user=person(request)).delete()

@@ -17,16 +17,20 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from accounts import rights
+from accounts.rights import Right
 from trainmaster import bounded_json, quantities
 from webui.api import absent, answers
 from webui.api.errors import BadRequest, TooLarge
 from webui.api.openapi import DialectSchema
+from webui.api.permissions import is_open
 from webui.query import in_camel_case
 
 Json = dict[str, Any]
 #: where the addresses are whose queries Determined's gateway takes in snake_case too
 DIALECT = "/api/v1/"
 SerializerClass = type[serializers.Serializer[Any]]
+CHANGES = frozenset({HTTPMethod.POST, HTTPMethod.PUT, HTTPMethod.PATCH, HTTPMethod.DELETE})
 
 
 class DialectParser(BaseParser):
@@ -37,8 +41,8 @@ class DialectParser(BaseParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
     ) -> Any:
-        is_open = getattr((parser_context or {}).get("view"), "open_to_all", False)
-        limit = settings.OPEN_REQUEST_BYTES if is_open else settings.REQUEST_BYTES
+        is_free = is_open(rights.declared_by((parser_context or {}).get("view")))
+        limit = settings.OPEN_REQUEST_BYTES if is_free else settings.REQUEST_BYTES
         raw = stream.read(limit + 1)
         if len(raw) > limit:
             raise TooLarge(f"The request's body is larger than {quantities.size(limit)}.")
@@ -80,13 +84,15 @@ class ApiView(APIView):
     answers: ClassVar[Mapping[str, Any]] = {}
     #: HTTP method -> status of a success, where it is not 200
     statuses: ClassVar[dict[str, int]] = {}
-    #: methods that need no login, only admins, any role, or that a run's token may use
-    open_to_all: ClassVar[bool] = False
-    admin_methods: ClassVar[frozenset[str]] = frozenset()
-    viewer_methods: ClassVar[frozenset[str]] = frozenset()
-    #: methods that no access token of a lesser scope than full may use
-    full_scope_methods: ClassVar[frozenset[str]] = frozenset()
-    run_methods: ClassVar[frozenset[str]] = frozenset()
+    #: HTTP method -> what it asks of whoever calls it
+    rights: ClassVar[Mapping[str, Right]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for method in ("GET", *sorted(CHANGES)):
+            is_there = method.lower() in cls.http_method_names and hasattr(cls, method.lower())
+            if is_there and method not in cls.rights:
+                raise TypeError(f"{cls.__name__}.rights does not say who may use {method}")
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Response:
         raise exceptions.MethodNotAllowed(str(request.method), detail=absent.sentence(request.path))
@@ -129,6 +135,3 @@ def checked(kind: SerializerClass, data: Any) -> Json:
     serializer = kind(data=data)
     serializer.is_valid(raise_exception=True)
     return dict(serializer.validated_data)
-
-
-CHANGES = frozenset({HTTPMethod.POST, HTTPMethod.PUT, HTTPMethod.PATCH, HTTPMethod.DELETE})

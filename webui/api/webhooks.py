@@ -7,6 +7,7 @@ from typing import Any, Literal
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from experiments.models import Experiment, Trial
 from logs import alerts
 from notifications import rules, sending, text
@@ -215,6 +216,7 @@ def find(request: Request, rule_id: int) -> Rule:
 class Webhooks(ApiView):
     """List your webhooks (admins: all). POST creates one; its signing key is shown only once."""
 
+    rights = {"GET": Right.READ, "POST": Right.EDIT}
     bodies = {"POST": NewWebhook}
 
     def get(self, request: Request) -> WebhooksAnswer:
@@ -231,6 +233,7 @@ class Webhooks(ApiView):
 class OneWebhook(ApiView):
     """One webhook: change, pause or delete it."""
 
+    rights = {"GET": Right.READ, "PATCH": Right.EDIT, "DELETE": Right.EDIT}
     bodies = {"PATCH": WebhookFields}
 
     def get(self, request: Request, rule_id: int) -> WebhookAnswer:
@@ -255,6 +258,8 @@ class WebhookTest(ApiView):
     It is listed with the deliveries.
     """
 
+    rights = {"POST": Right.EDIT}
+
     def post(self, request: Request, rule_id: int) -> WebhookTestAnswer:
         answer = sending.send_test(find(request, rule_id))
         return WebhookTestAnswer(completed=answer.good, status=answer.status, answer=answer.words)
@@ -262,6 +267,8 @@ class WebhookTest(ApiView):
 
 class WebhookKey(ApiView):
     """Replace the signing key; the previous one is revoked. The new key is shown only once."""
+
+    rights = {"POST": Right.EDIT}
 
     def post(self, request: Request, rule_id: int) -> SigningKeyAnswer:
         rule = find(request, rule_id)
@@ -273,6 +280,7 @@ class WebhookKey(ApiView):
 class WebhookDeliveries(ApiView):
     """Deliveries, newest first, with the receiver's answers."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": encoding.PageQuery}
 
     def get(self, request: Request, rule_id: int) -> DeliveriesAnswer:
@@ -282,6 +290,8 @@ class WebhookDeliveries(ApiView):
 
 class DeliveryRetry(ApiView):
     """Send a failed or waiting delivery again now."""
+
+    rights = {"POST": Right.EDIT}
 
     def post(self, request: Request, rule_id: int, delivery_id: str) -> DeliveryAnswer:
         delivery = Delivery.objects.filter(pk=delivery_id, rule=find(request, rule_id)).first()
@@ -307,6 +317,7 @@ class CustomBody(serializers.Serializer[Any]):
 class WebhookCustom(ApiView):
     """Send a message about an experiment to the receivers of CUSTOM. It also appears in the experiment's timeline."""
 
+    rights = {"POST": Right.EDIT}
     bodies = {"POST": CustomBody}
 
     def post(self, request: Request) -> None:

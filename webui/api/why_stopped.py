@@ -8,6 +8,7 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from jobs.models import Task
 from logs import why_stopped
 from logs.lines import shown
@@ -63,6 +64,7 @@ def encode_story(story: Story) -> WhyStoppedAnswer:
 class TaskWhyStopped(ApiView):
     """Why an attempt of a task stopped: the latest, or the one with the number `attempt`."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": WhyQuery}
 
     def get(self, request: Request, task_id: str) -> WhyStoppedAnswer:
@@ -73,6 +75,7 @@ class TaskWhyStopped(ApiView):
 class TrialWhyStopped(ApiView):
     """Why an attempt of a trial stopped: the latest, or the one with the number `attempt`."""
 
+    rights = {"GET": Right.READ}
     queries = {"GET": WhyQuery}
 
     def get(self, request: Request, trial_id: int) -> WhyStoppedAnswer:

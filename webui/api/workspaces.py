@@ -8,6 +8,7 @@ from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from accounts.rights import Right
 from experiments import places
 from hosts.models import ResourcePool
 from webui.api import encoding
@@ -84,6 +85,7 @@ class WorkspaceBody(serializers.Serializer[Any]):
 class Workspaces(ApiView):
     """List all workspaces; or create one."""
 
+    rights = {"GET": Right.READ, "POST": Right.EDIT}
     bodies = {"POST": WorkspaceBody}
     queries = {"GET": WorkspacesQuery}
 
@@ -108,6 +110,7 @@ class Workspaces(ApiView):
 class OneWorkspace(ApiView):
     """One workspace; it can be deleted only if it is empty."""
 
+    rights = {"GET": Right.READ, "PATCH": Right.EDIT, "DELETE": Right.EDIT}
     bodies = {"PATCH": WorkspaceBody}
 
     def get(self, request: Request, workspace_id: int) -> WorkspaceAnswer:
@@ -125,6 +128,7 @@ class OneWorkspace(ApiView):
 class WorkspaceArchive(ApiView):
     """Archive or unarchive a workspace."""
 
+    rights = {"POST": Right.EDIT}
     archived = True
 
     def post(self, request: Request, workspace_id: int) -> None:
@@ -133,6 +137,8 @@ class WorkspaceArchive(ApiView):
 
 class AvailablePools(ApiView):
     """The pools that a workspace can use: always all pools."""
+
+    rights = {"GET": Right.READ}
 
     def get(self, request: Request, workspace_id: int) -> PoolNamesAnswer:
         find(workspace_id)

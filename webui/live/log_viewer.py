@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 from django.db import Error
 
 from accounts.refusals import Code, Refusal
+from accounts.rights import Right
 from logs import read
 from logs.filters import Filters
 from logs.levels import Level, parse
@@ -77,6 +78,8 @@ class Batch(NamedTuple):
 
 class LogViewer(Socket):
     """One open log page."""
+
+    rights = {"GET": Right.READ}
 
     async def connect(self) -> None:
         self._view: LogView | None = None

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 
 from django.db import Error, connection
 
+from accounts.rights import Right
 from webui.live.sockets import Socket
 from webui.waiting.threads import reading
 from webui.waiting.wakeups import wakeups
@@ -36,6 +37,8 @@ def topics_of(query: bytes) -> list[str]:
 
 class PageTopics(Socket):
     """One open page."""
+
+    rights = {"GET": Right.READ}
 
     async def serve(self) -> None:
         topics = topics_of(self.scope["query_string"])

@@ -8,6 +8,7 @@ from django.urls import path, re_path
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from accounts.refusals import Code, Refusal
+from accounts.rights import Right
 from webui.live.log_viewer import LogViewer
 from webui.live.page_topics import PageTopics
 from webui.live.sockets import Socket
@@ -18,6 +19,8 @@ TOO_LARGE = 1009
 
 class Nothing(Socket):
     """There is no socket at this address."""
+
+    rights = {"GET": Right.READ}
 
     async def serve(self) -> None:
         raise Refusal("There is no socket at this address.", Code.NOT_FOUND)

@@ -6,14 +6,17 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from channels.consumer import get_handler_name
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
 from django.db import Error
 
+from accounts import rights
 from accounts.refusals import Code, Refusal
+from accounts.rights import Right
 from webui.live.login import is_own_origin, user_of
 from webui.refusals import STATUS
 from webui.waiting.threads import reading
@@ -33,6 +36,14 @@ _open: Counter[int] = Counter()
 
 class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no types
     """A socket for people who are logged in. Subclasses write `serve`, and `hear` for what the client sends."""
+
+    #: what opening it asks for
+    rights: ClassVar[Mapping[str, Right]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "GET" not in cls.rights:
+            raise TypeError(f"{cls.__name__}.rights does not say who may open it")
 
     async def connect(self) -> None:
         self._server: asyncio.Task[None] | None = None
@@ -103,6 +114,7 @@ class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no t
             return self._user
         if user is None:
             raise Closed(NOT_LOGGED_IN)
+        rights.require(user, self.rights["GET"])
         self._checked_at, self._user = now, user.pk
         return self._user
 

@@ -16,6 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from accounts.models import LoginToken
+from accounts.rights import Right, declares
 from dispatch.keeping import figures
 from dispatch.keeping.figures import Figures, PoolFigures
 from webui.api.authentication import bearer_tokens
@@ -119,6 +120,7 @@ registry.register(ClusterCollector())
 ProcessCollector(registry=registry)  # of the web process that answers
 
 
+@declares({"GET": Right.READ})
 @require_safe
 def scrape(request: HttpRequest) -> HttpResponse:
     """The figures in the text format, or OpenMetrics for those who ask for it; 503 while PostgreSQL is away."""

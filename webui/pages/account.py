@@ -15,6 +15,7 @@ from accounts.logins import confirms
 from accounts.models import AccessToken, LoginToken, Scope
 from accounts.passwords import set_password, weakness
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from events.models import Event
 from events.record import record
 from webui import client_address
@@ -46,7 +47,7 @@ def _show(request: HttpRequest, **more: Any) -> HttpResponse:
     return show(request, "account", context, room="Settings", status=400 if context["errors"] else 200)
 
 
-@posted
+@posted(Right.OWN)
 def profile(request: HttpRequest) -> HttpResponse:
     user, name = user_of(request), request.POST.get("display_name", "").strip()
     try:
@@ -58,7 +59,7 @@ def profile(request: HttpRequest) -> HttpResponse:
     return _changed(request, "displayName", "Name saved.")
 
 
-@posted
+@posted(Right.OWN)
 def password(request: HttpRequest) -> HttpResponse:
     """Another password. Logins elsewhere end; this one goes on, and access tokens do."""
     user, new = user_of(request), request.POST.get("new", "")
@@ -93,7 +94,7 @@ def _changed(request: HttpRequest, field: str, said: str) -> HttpResponse:
     return redirect("/settings")
 
 
-@posted
+@posted(Right.OWN)
 def make_token(request: HttpRequest) -> HttpResponse:
     """Make one, and show it: in this answer and never again."""
     try:
@@ -114,7 +115,7 @@ def make_token(request: HttpRequest) -> HttpResponse:
     return _show(request, made=made, token=token)
 
 
-@posted
+@posted(Right.OWN)
 def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
     row = AccessToken.objects.filter(pk=token_id, user=user_of(request)).first()
     tokens.revoke(or_404(row, f"You have no access token {token_id}."), actor=actor(request))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from http import HTTPStatus
@@ -16,10 +16,13 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_http_methods
+from django.views.generic import RedirectView
 
+from accounts import rights
 from accounts.models import Cluster, User
 from accounts.refusals import Refusal
+from accounts.rights import Right, declares
 from commands.models import Command
 from commands.states import END_STATES
 from experiments import counts
@@ -38,23 +41,48 @@ UNKEPT = {"Cache-Control": "no-store"}
 
 
 def page(view: View) -> View:
-    """A page for people who are logged in; what it refuses, and what the database cannot look up, gets a page, too."""
-
-    @wraps(view)
-    def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        try:
-            return view(request, *args, **kwargs)
-        except Refusal as refusal:
-            return refused(request, refusal)
-        except DataError:
-            return refused(request, Refusal("Invalid value."))
-
-    return cast(View, login_required(guarded))
+    """A page that shows something to people who are logged in, and changes nothing."""
+    return _guarded({"GET": Right.READ})(view)
 
 
-def posted(view: View) -> View:
+def form(right: Right, *, view_asks: bool = False) -> Callable[[View], View]:
+    """A page that shows a form to people who are logged in, and takes it from those who have the right.
+
+    With `view_asks` the view itself refuses the others, to say so beside what else is wrong.
+    """
+    return _guarded({"GET": Right.READ, "POST": right}, view_asks=view_asks)
+
+
+def posted(right: Right) -> Callable[[View], View]:
     """A page that only takes forms."""
-    return page(require_POST(view))
+    return _guarded({"POST": right})
+
+
+def _guarded(by_method: Mapping[str, Right], *, view_asks: bool = False) -> Callable[[View], View]:
+    """What a page refuses, and what the database cannot look up, gets a page, too."""
+
+    def wrap(view: View) -> View:
+        @wraps(view)
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            try:
+                if request.method == "POST" and not view_asks:
+                    rights.require(user_of(request), by_method["POST"])
+                return view(request, *args, **kwargs)
+            except Refusal as refusal:
+                return refused(request, refusal)
+            except DataError:
+                return refused(request, Refusal("Invalid value."))
+
+        allowed = [*by_method, "HEAD"] if "GET" in by_method else [*by_method]
+        taken = require_http_methods(allowed)(guarded)
+        return declares(by_method)(cast(View, login_required(taken)))
+
+    return wrap
+
+
+def leads_to(url: str) -> View:
+    """Another address of a page, which asks for a login itself."""
+    return declares({"GET": Right.OPEN})(RedirectView.as_view(url=url, http_method_names=["get", "head"]))
 
 
 def refused(request: HttpRequest, refusal: Refusal) -> HttpResponse:
@@ -65,7 +93,12 @@ def refused(request: HttpRequest, refusal: Refusal) -> HttpResponse:
 
 
 def refusing(view: View) -> View:
-    """A page that scripts read: a refusal is JSON with its status."""
+    """As `page`, for what scripts read: a refusal is JSON with its status."""
+    return page(told_in_json(view))
+
+
+def told_in_json(view: View) -> View:
+    """The view; what it refuses is JSON with its status."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -74,7 +107,7 @@ def refusing(view: View) -> View:
         except Refusal as refusal:
             return refused_data(refusal)
 
-    return page(guarded)
+    return guarded
 
 
 def refused_data(refusal: Refusal) -> HttpResponse:

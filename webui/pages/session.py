@@ -19,9 +19,11 @@ from django.views.decorators.http import require_http_methods, require_POST
 from accounts.logins import log_in, note
 from accounts.models import User
 from accounts.refusals import Refusal
+from accounts.rights import Right, declares
 from webui import client_address
 
 
+@declares({"GET": Right.OPEN, "POST": Right.OPEN})
 @require_http_methods(["GET", "POST"])
 def login(request: HttpRequest) -> HttpResponse:
     """The login form; afterwards the page that was asked for."""
@@ -69,6 +71,7 @@ def _note(signal: Signal, user: User | None, **_: Any) -> None:
         note(user, "logged_in" if signal is user_logged_in else "logged_out")
 
 
+@declares({"POST": Right.OPEN})
 @require_POST
 def logout(request: HttpRequest) -> HttpResponse:
     end_session(request)

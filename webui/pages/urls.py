@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from django.urls import path
-from django.views.generic import RedirectView
 
 from webui.pages import account, cluster, profiler, session, usage
 from webui.pages.experiments import again, chosen, code, create, edit, experiment, listing, notes, templates
-from webui.pages.frame import View, page
+from webui.pages.frame import View, leads_to, page
 from webui.pages.hosts import page as hosts
 from webui.pages.hosts import samples
 from webui.pages.logs import held, lines, ranks
@@ -40,7 +39,7 @@ def _of_command(view: View) -> View:
 
 
 urlpatterns = [
-    path("", RedirectView.as_view(url="/experiments")),
+    path("", leads_to("/experiments")),
     path("login", session.login),
     path("logout", session.logout),
     path("cluster", cluster.overview),
@@ -111,7 +110,7 @@ urlpatterns = [
     path(f"det/{_E}", experiment.detail),
     path(
         f"det/{_E}/<path:rest>",
-        RedirectView.as_view(url="/experiments/%(experiment_id)s"),
+        leads_to("/experiments/%(experiment_id)s"),
     ),
     # trials
     path(_T, trial.detail),
@@ -132,7 +131,7 @@ urlpatterns = [
     path("tasks/+tensorboard", task_form.tensorboard),
     path("tasks/<uuid:task_id>", tasks.waiting),
     # what Determined's client opens for a notebook or a TensorBoard
-    path("det/interactive/<uuid:task_id>/<path:rest>", RedirectView.as_view(url="/tasks/%(task_id)s")),
+    path("det/interactive/<uuid:task_id>/<path:rest>", leads_to("/tasks/%(task_id)s")),
     # the job queue
     path("jobs", board.board),
     path("jobs/job/<uuid:job_id>", job.detail),
@@ -155,8 +154,8 @@ urlpatterns = [
     path("projects/<int:project_id>/notes", project_notes.notes),
     path("projects/<int:place_id>/<slug:action>", places.act, {"kind": "projects"}),
     # addresses of Determined's console
-    path("det/workspaces/<int:pk>", RedirectView.as_view(url="/workspaces/%(pk)s")),
-    path("det/projects/<int:pk>", RedirectView.as_view(url="/projects/%(pk)s")),
+    path("det/workspaces/<int:pk>", leads_to("/workspaces/%(pk)s")),
+    path("det/projects/<int:pk>", leads_to("/projects/%(pk)s")),
     # hosts
     path("hosts", hosts.listing),
     path("hosts/<str:name>", hosts.detail),

@@ -17,6 +17,7 @@ from django.db import Error
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from accounts.rights import Right, declares
 from webui.live import login
 from webui.proxy import access
 from webui.proxy import login as proxy_login
@@ -109,6 +110,7 @@ def before(application: ASGIApp) -> ASGIApp:
     return guarded
 
 
+@declares({"*": Right.EDIT})  # of the task's owner and admins, as `access` says; with any method
 async def serve(scope: Scope, receive: Receive, send: Send) -> None:
     """One request, or one WebSocket, to a task."""
     asked = asked_of(scope)

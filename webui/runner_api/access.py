@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import QuerySet
-from starlette.requests import Request
 
 from accounts.models import token_hash
 from dispatch.runs.intake import Over
@@ -18,16 +17,7 @@ from jobs.models import Allocation, Member
 from jobs.states import AllocationState
 from webui.runner_api.answers import RefusedRequest
 
-_SCHEME = "bearer "
 _NUMBER_DIGITS = 10  # that of an attempt has fewer
-
-
-def token_of(request: Request) -> str:
-    """The bearer token. Raises RefusedRequest (401) when there is none."""
-    authorization = request.headers.get("authorization", "")
-    if not authorization.lower().startswith(_SCHEME):
-        raise RefusedRequest(401, "The request has no run token: send Authorization: Bearer <run token>.")
-    return authorization[len(_SCHEME) :].strip()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from accounts.refusals import Refusal
+from accounts.rights import Right, declares
 from dispatch.runs.intake import Intake, Over
 from logs.streams import OffsetConflict
 from trainmaster import bounded_json
@@ -25,6 +26,7 @@ from webui.runner_api import limits
 
 log = logging.getLogger(__name__)
 
+_SCHEME = "bearer "
 _DIGITS = 18  # of a number that the database can hold
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -45,18 +47,34 @@ def answer_of(intake: Intake) -> JSONResponse:
     return JSONResponse(orders if intake.offset < 0 else {"offset": intake.offset, **orders})
 
 
-def endpoint(view: Endpoint) -> Endpoint:
-    """Check the protocol's version, and turn errors into answers with a sentence."""
+def endpoint(method: str, right: Right) -> Callable[[Endpoint], Endpoint]:
+    """Check the protocol's version, and turn errors into answers with a sentence.
 
-    @functools.wraps(view)
-    async def guarded(request: Request) -> Response:
-        try:
-            _check_protocol(request)
-            return await view(request)
-        except Exception as error:
-            return _answer_to(error)
+    With Right.RUN the request must have a token; which run's it is, `access` finds out with what the run asks for.
+    """
 
-    return guarded
+    def wrap(view: Endpoint) -> Endpoint:
+        @functools.wraps(view)
+        async def guarded(request: Request) -> Response:
+            try:
+                _check_protocol(request)
+                if Right.RUN in right:
+                    token_of(request)
+                return await view(request)
+            except Exception as error:
+                return _answer_to(error)
+
+        return declares({method: right})(guarded)
+
+    return wrap
+
+
+def token_of(request: Request) -> str:
+    """The bearer token. Raises RefusedRequest (401) when there is none."""
+    authorization = request.headers.get("authorization", "")
+    if not authorization.lower().startswith(_SCHEME):
+        raise RefusedRequest(401, "The request has no run token: send Authorization: Bearer <run token>.")
+    return authorization[len(_SCHEME) :].strip()
 
 
 def _check_protocol(request: Request) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 
+from accounts.rights import Right
 from experiments import checkpoints, s3_stores, signed_uploads, stored_files
 from experiments.checkpoints import MissingFiles
 from experiments.models import Checkpoint
 from experiments.states import USABLE, CheckpointState
 from webui.runner_api import access, files, limits
-from webui.runner_api.answers import RefusedRequest, endpoint, read_object, whole
+from webui.runner_api.answers import RefusedRequest, endpoint, read_object, token_of, whole
 from webui.runner_api.files import GrowingFile, WrongDigest
 from webui.waiting.threads import on_clouds, on_files, on_storage, reading, storing
 
@@ -25,10 +26,10 @@ DIGEST_HEADER = "X-Trainmaster-Sha256"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-@endpoint
+@endpoint("PUT", Right.RUN)
 async def put_file(request: Request) -> Response:
     """PUT: the bytes of one file. Sending it again is fine."""
-    token, (checkpoint_uuid, path) = access.token_of(request), _named(request)
+    token, (checkpoint_uuid, path) = token_of(request), _named(request)
     size = _length(request)
     target = files.place(checkpoint_uuid, path)
     checkpoint = await reading(access.checkpoint_to_write, token, checkpoint_uuid)
@@ -119,10 +120,10 @@ async def _next_part(stream: object) -> bytes:
         raise RefusedRequest(408, f"Received no data of the file for {limits.BODY_SECONDS:g} s.") from error
 
 
-@endpoint
+@endpoint("GET", Right.RUN)
 async def get_file(request: Request) -> Response:
     """GET: the bytes of one file, whole or by Range, for a restore; of one in S3 the address where they are."""
-    token, (checkpoint_uuid, path) = access.token_of(request), _named(request)
+    token, (checkpoint_uuid, path) = token_of(request), _named(request)
     target = files.place(checkpoint_uuid, path)
     checkpoint = await reading(access.checkpoint_to_read, token, checkpoint_uuid)
     sha256 = checkpoint.digests.get(path)
@@ -135,10 +136,10 @@ async def get_file(request: Request) -> Response:
     return FileResponse(target, media_type="application/octet-stream", headers=headers)
 
 
-@endpoint
+@endpoint("POST", Right.RUN)
 async def complete(request: Request) -> Response:
     """POST: all files are there. 409 names those that are not, or have another size."""
-    token, checkpoint_uuid = access.token_of(request), request.path_params["uuid"]
+    token, checkpoint_uuid = token_of(request), request.path_params["uuid"]
     said = (await read_object(request, limits.COMPLETE_BODY_BYTES)).get("resources", {})
     if not isinstance(said, dict) or not all(_is_size(size) for size in said.values()):
         raise RefusedRequest(400, "resources must be an object of paths and their sizes in bytes.")
@@ -169,7 +170,7 @@ def _is_size(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-@endpoint
+@endpoint("PUT", Right.RUN)
 async def put_part(request: Request) -> Response:
     """PUT ?offset=N&size=S: what follows byte N of a file of S bytes; the part that ends it brings `sha256`."""
     checkpoint, path = await _to_write(request)
@@ -206,7 +207,7 @@ async def put_part(request: Request) -> Response:
     return JSONResponse({"offset": offset + coming})
 
 
-@endpoint
+@endpoint("GET", Right.RUN)
 async def get_part(request: Request) -> Response:
     """GET: how much of a file is here, so that an upload continues where it stopped."""
     checkpoint, path = await _to_write(request)
@@ -216,7 +217,7 @@ async def get_part(request: Request) -> Response:
     return JSONResponse({"offset": await on_files(files.arrived, checkpoint.pk, path)})
 
 
-@endpoint
+@endpoint("POST", Right.RUN)
 async def sign(request: Request) -> Response:
     """POST {"path", "size", "sha256"?}: which parts of a file S3 still lacks, each with its signed address.
 
@@ -247,10 +248,10 @@ async def sign(request: Request) -> Response:
     return JSONResponse({"stored": standing.stored, "parts": standing.parts})
 
 
-@endpoint
+@endpoint("POST", Right.RUN)
 async def check(request: Request) -> Response:
     """POST: addresses by which a run finds out, before it starts, whether it can write, read and delete in S3."""
-    token = access.token_of(request)
+    token = token_of(request)
     run_id, section = await reading(access.storage_of, token)
     account = s3_stores.account_of(section) if section.get("type") == "s3" else None
     if account is None:
@@ -271,7 +272,7 @@ async def _to_write(request: Request) -> tuple[Checkpoint, str]:
 
 
 async def _writable(request: Request, checkpoint_uuid: uuid.UUID) -> Checkpoint:
-    return await reading(access.checkpoint_to_write, access.token_of(request), checkpoint_uuid)
+    return await reading(access.checkpoint_to_write, token_of(request), checkpoint_uuid)
 
 
 def _number(request: Request, name: str) -> int:

@@ -15,6 +15,7 @@ from django.db.models import Q
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from accounts.rights import Right
 from commands.models import Service
 from experiments import event_files
 from experiments.models import Trial
@@ -23,19 +24,19 @@ from metrics import series, tensorboard
 from metrics.models import Group
 from webui.downloads.tensorboard import folders
 from webui.runner_api import access, files, limits
-from webui.runner_api.answers import RefusedRequest, endpoint, read_body, whole
+from webui.runner_api.answers import RefusedRequest, endpoint, read_body, token_of, whole
 from webui.waiting.threads import catching_up, on_files, reading
 
 _GOING = {ExperimentState.DELETING, ExperimentState.DELETE_FAILED}
 
 
-@endpoint
+@endpoint("PUT", Right.RUN)
 async def put(request: Request) -> Response:
     """PUT ?offset=N: what follows byte N of a file. 409 with its `offset` and `sha256` where it ends elsewhere.
 
     With `replace=true` and offset 0 it stands in the place of a file of this name, which the present attempt may do.
     """
-    token, path = access.token_of(request), str(request.path_params["path"])
+    token, path = token_of(request), str(request.path_params["path"])
     files.names_of(path)
     offset = whole(request.query_params.get("offset", ""), "offset")
     replace = request.query_params.get("replace") == "true"
@@ -112,18 +113,18 @@ class _Part:
     more: bool
 
 
-@endpoint
+@endpoint("GET", Right.RUN)
 async def listing(request: Request) -> Response:
     """{"files": [{"path", "version"}]}: a file whose version is another than the last time has more to say."""
-    return JSONResponse({"files": await catching_up(_files, access.token_of(request))})
+    return JSONResponse({"files": await catching_up(_files, token_of(request))})
 
 
-@endpoint
+@endpoint("GET", Right.RUN)
 async def file(request: Request) -> Response:
     """GET ?path&offset&after: what follows, `offset` being what the task has, `after` our word of last time."""
     query = request.query_params
     offset = whole(query.get("offset", "0"), "offset")
-    token = access.token_of(request)
+    token = token_of(request)
     part = await catching_up(_part, token, query.get("path", ""), offset, query.get("after", ""))
     headers = {
         "X-Trainmaster-Anew": str(part.anew).lower(),

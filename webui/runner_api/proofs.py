@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from accounts.models import Cluster
+from accounts.rights import Right
 from trainmaster.identity import CHALLENGE_HEADER, PROOF_HEADER, proof
 from webui.runner_api import limits
 from webui.runner_api.answers import RefusedRequest, endpoint
@@ -71,13 +72,13 @@ def proving(application: ASGIApp) -> ASGIApp:
     return proved
 
 
-@endpoint
+@endpoint("GET", Right.OPEN)
 async def identity(request: Request) -> Response:
     """GET, without a login: nothing but the proof, which a run wants to see before it sends its token."""
     return JSONResponse({})
 
 
-@endpoint
+@endpoint("GET", Right.OPEN)
 async def nonce(request: Request) -> Response:
     """GET `value`: {"hmac": hex HMAC-SHA256 of it}. No login: it proves something about the server only."""
     value = request.query_params.get("value", "")

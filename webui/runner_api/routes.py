@@ -10,11 +10,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from accounts.rights import Right
 from webui.runner_api import checkpoints, event_files, proofs, streams
 from webui.runner_api.answers import RefusedRequest, endpoint
 
 
-@endpoint
+@endpoint("*", Right.OPEN)
 async def _nothing(request: Request) -> Response:
     raise RefusedRequest(404, f"There is nothing at {request.url.path}.")
 

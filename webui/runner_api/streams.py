@@ -18,6 +18,7 @@ from django.db import Error
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from accounts.rights import Right
 from dispatch.runs import detached, heartbeats, intake
 from jobs.models import Allocation
 from webui.query import as_number
@@ -28,6 +29,7 @@ from webui.runner_api.answers import (
     endpoint,
     read_body,
     read_object,
+    token_of,
     too_large,
     whole,
 )
@@ -62,10 +64,10 @@ class Pending:
 _pending = Pending()
 
 
-@endpoint
+@endpoint("POST", Right.RUN)
 async def batch(request: Request) -> Response:
     """POST: whole records from byte `offset` of the outbox on."""
-    token, allocation_id, index = access.token_of(request), *_member(request)
+    token, allocation_id, index = token_of(request), *_member(request)
     offset = _offset(request)
     announced = request.headers.get("content-length", "")
     size = int(announced) if announced.isdecimal() else limits.BATCH_BYTES_SENT
@@ -126,10 +128,10 @@ def _offset(request: Request) -> int:
     return whole(request.query_params.get("offset", ""), "offset")
 
 
-@endpoint
+@endpoint("POST", Right.RUN)
 async def heartbeat(request: Request) -> Response:
     """POST: the runner lives, and this is the state of its spool."""
-    token, allocation_id, index = access.token_of(request), *_member(request)
+    token, allocation_id, index = token_of(request), *_member(request)
     said = await read_object(request, limits.SMALL_BODY_BYTES)
 
     def note() -> intake.Intake:
@@ -195,10 +197,10 @@ def changes() -> Changes:
     return _by_loop.setdefault(asyncio.get_running_loop(), Changes())
 
 
-@endpoint
+@endpoint("GET", Right.RUN)
 async def signals(request: Request) -> Response:
     """GET: a long poll. It answers when there are orders that the runner does not have, or after `wait` s."""
-    token, allocation_id, index = access.token_of(request), *_member(request)
+    token, allocation_id, index = token_of(request), *_member(request)
     have = frozenset(filter(None, request.query_params.get("have", "").split(",")))
     until = time.monotonic() + _wait_seconds(request)
 

@@ -13,6 +13,7 @@ from django.test import RequestFactory
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from accounts.rights import Right
 from webui.api import answers, async_routes, urls
 from webui.api.answers import Answer, JsonLines, Maybe, Media, Nothing, Stored, Time, WrongAnswer
 from webui.api.async_views import ndjson, record
@@ -31,7 +32,7 @@ class Whole(Answer):
 
 def _answered(data: Any, status: int = 200) -> Any:
     class Wholes(ApiView):
-        open_to_all = True
+        rights = {"GET": Right.OPEN}
         answers = {"GET": Whole}
 
         def get(self, request: Request) -> Response:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from events.models import Event
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import CheckpointState
 from hosts.models import Host
@@ -208,3 +209,27 @@ def test_tasks_show_what_holds_slots_and_all_attempts(cast: Cast, running: Runni
     assert cast.vic.refused("GET", "tasks/none")[0] == 404
     assert cast.vic.get("tasks/count") == {"commands": 0, "notebooks": 0, "shells": 0, "tensorboards": 0}
     assert cast.stranger.refused("GET", "tasks")[0] == 401
+
+
+REPORTS: list[tuple[str, Json, str]] = [
+    ("trials/{}/metrics", {"group": "validation", "metrics": {"stepsCompleted": 1, "metrics": {"avgMetrics": {}}}},
+     "metrics_reported"),
+    ("trials/{}/progress", {"progress": 0.5}, "progress_reported"),
+    ("trials/{}/early_exit", {"reason": "INVALID_HP"}, "early_exit_reported"),
+    ("trials/{}/runner/metadata", {"state": "idle"}, "state_reported"),
+    ("runs/{}/metadata", {"metadata": {"lr": 1}}, "metadata_changed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("address", "body", "what"), REPORTS)
+def test_what_a_person_reports_of_a_queued_trial_says_who(
+    cast: Cast, running: Running, address: str, body: Json, what: str
+) -> None:
+    trial, _, run = running
+    told = Event.objects.filter(reason=what)
+    run.post(address.format(trial.pk), body)
+    assert not told.exists(), "a run reports of itself"
+    Trial.objects.filter(pk=trial.pk).update(early_exit="")
+    cast.ada.post(address.format(trial.pk), body)
+    event = told.get()
+    assert (event.actor, event.origin, event.subject) == ("user:ada", "127.0.0.1", str(trial.pk))

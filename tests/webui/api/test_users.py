@@ -88,7 +88,9 @@ def test_root_is_no_account_for_jobs(cast: Cast) -> None:
 
 def test_users_change_their_own_name_and_password_and_nothing_else(cast: Cast) -> None:
     other = Api(LoginToken.issue(User.objects.get(username="vic")))
-    cast.vic.patch(f"users/{_id('vic')}", {"displayName": "Victor", "password": "Longer-Word-2"})
+    _with_password("vic", "Right1234")
+    new = {"displayName": "Victor", "password": "Longer-Word-2", "oldPassword": "Right1234"}
+    cast.vic.patch(f"users/{_id('vic')}", new)
     vic = User.objects.get(username="vic")
     assert vic.display_name == "Victor"
     assert check_password(vic, "Longer-Word-2", is_hashed=False)
@@ -158,22 +160,44 @@ def test_a_browser_changes_its_password_only_with_the_old_one(
     assert check_password(ada, "Better5678" if status == 200 else "Right1234", is_hashed=False)
 
 
-def test_a_program_that_logged_in_with_the_password_changes_it_as_determineds_client_does(cast: Cast) -> None:
-    ada = _with_password("ada", "Right1234")
-    cast.ada.patch(f"users/{ada.pk}", {"password": client_hash("Better5678"), "isHashed": True})
-    ada.refresh_from_db()
-    assert check_password(ada, "Better5678", is_hashed=False)
+@pytest.mark.parametrize("name", ["ada", "admin"])
+def test_nobody_changes_their_own_password_with_a_token_alone(
+    cast: Cast, redis_server: object, name: str
+) -> None:
+    user = _with_password(name, "Right1234")
+    _, access = tokens.create(user, description="ci", days=1, scope=Scope.FULL, actor=f"user:{name}")
+    new = {"password": client_hash("Better5678"), "isHashed": True}
+    for api in (Api(access), Api(LoginToken.issue(user))):
+        status, said = api.refused("PATCH", f"users/{user.pk}", new)
+        assert status == 400 and said.startswith("oldPassword: your present password is required")
+        wrong = {**new, "oldPassword": client_hash("Wrong1234")}
+        assert api.refused("PATCH", f"users/{user.pk}", wrong)[0] == 403
+        assert Event.objects.latest("pk").reason == "login_failed"
+    user.refresh_from_db()
+    assert check_password(user, "Right1234", is_hashed=False)
+    Api(access).patch(f"users/{user.pk}", {**new, "oldPassword": client_hash("Right1234")})
+    user.refresh_from_db()
+    assert check_password(user, "Better5678", is_hashed=False)
+
+
+def test_who_has_only_single_sign_on_sets_a_first_password(cast: Cast) -> None:
+    vic = User.objects.get(username="vic")
+    vic.set_unusable_password()
+    vic.save()
+    cast.vic.patch(f"users/{vic.pk}", {"password": "Better5678"})
+    vic.refresh_from_db()
+    assert check_password(vic, "Better5678", is_hashed=False)
 
 
 @pytest.mark.parametrize("hashed", ["x", "0" * 127, "Z" * 128, client_hash("password")[:-1], "Right1234"])
 def test_what_is_no_hash_is_not_taken_for_one(cast: Cast, hashed: str) -> None:
-    status, said = cast.ada.refused("PATCH", f"users/{_id('ada')}", {"password": hashed, "isHashed": True})
+    status, said = cast.admin.refused("PATCH", f"users/{_id('ada')}", {"password": hashed, "isHashed": True})
     assert status == 400 and "128 hexadecimal digits" in said
 
 
 def test_a_hash_of_what_everybody_guesses_is_refused(cast: Cast) -> None:
     body = {"password": client_hash("password"), "isHashed": True}
-    status, said = cast.ada.refused("PATCH", f"users/{_id('ada')}", body)
+    status, said = cast.admin.refused("PATCH", f"users/{_id('ada')}", body)
     assert status == 400 and "weak" in said
 
 

@@ -1,7 +1,8 @@
 """Who may see and do what on the pages of the console: every page, asked by every kind of user.
 
-Of a form it counts whether it wrote anything: a page may say no with a message above another page. The table is kept in
-golden_access.txt beside this file. `ACCESS=write python -m pytest` of this file writes it again;
+Each page is asked with the methods for which it declares a right, and each form is sent an example, which must change
+something for somebody: it counts whether it wrote anything, since a page may say no with a message above another page.
+The table is kept in golden_access.txt beside this file. `ACCESS=write python -m pytest` of this file writes it again;
 what no table may say is asserted beside it.
 """
 
@@ -21,8 +22,9 @@ from django.utils import timezone
 
 from accounts.models import AccessToken, User
 from accounts.passwords import set_password
+from accounts.rights import declared_by
 from commands.models import Command
-from experiments.models import Checkpoint, Experiment, Trial
+from experiments.models import Checkpoint, Experiment, Project, Trial
 from hosts.models import PairSearch
 from jobs.models import Job
 from tests.rig import access
@@ -43,6 +45,7 @@ OF_VIEWERS = {
     "POST settings/profile",
     "POST settings/password",
     "POST settings/tokens",
+    "POST settings/tokens/<int:token_id>/revoke",
     "POST experiments/columns",
     "POST trials/<int:trial_id>/metrics/pins",
 }
@@ -58,15 +61,15 @@ OF_EDITORS = OF_VIEWERS | {
     "POST templates/+new",
     "POST workspaces/+new",
     "POST workspaces/<int:workspace_id>/+project",
-    "POST projects/<int:project_id>/notes",
 }
-#: what shows something for what is sent, and so changes nothing for anybody
+#: forms that change nothing for anybody, and why
 SHOWS = {
-    "POST experiments/check",
-    "POST experiments/preview-notes",
-    "POST jobs/manage/<uuid:job_id>/preview",
-    "POST settings/notifications/preview",
-    "POST tasks/<str:task_id>/ranks/<int:rank>/stack",
+    "POST experiments/check": "says what is wrong with a config",
+    "POST experiments/preview-notes": "renders notes",
+    "POST jobs/manage/<uuid:job_id>/preview": "says what an edit would do",
+    "POST logout": "ends a session, which is Django's row",
+    "POST settings/notifications/preview": "renders a message",
+    "POST tasks/<str:task_id>/ranks/<int:rank>/stack": "asks a host, which the example does not have",
 }
 #: changes without an event: a person's own view of pages, and tries that change nothing
 UNTOLD = {
@@ -78,8 +81,10 @@ UNTOLD = {
 ABOUT = {
     "pools/<str:name>/remove": {"name": "a100"},
     "experiments/<int:experiment_id>/delete": {"experiment_id": "2"},  # which has ended
+    "experiments/<int:experiment_id>/continue": {"experiment_id": "2"},
     "tasks/<str:task_id>/ranks/<int:rank>/stack": {"rank": "99"},  # there is none: no host is asked
 }
+DEMOTED = "owner who is a viewer now"
 #: who tells of most pages all that there is to tell
 READERS = ("nobody", "viewer")
 CONFIG = "name: made\nentrypoint: 'true'\nsearcher: {name: single, metric: loss, max_length: 1}\n"
@@ -93,13 +98,17 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
         "name": "r",
         "form": "webhook",
         "target": "https://chat.example.com/x",
-        "scope": "own",
-        "on": ["ERROR"],
+        "scope": "mine",
+        "on.EXPERIMENT_STATE_CHANGE:ERROR": "on",
+        "level": "DEBUG",
     }
+    (note,) = Project.objects.get(pk=place["project_id"]).notes
     search = Experiment.objects.filter(trials__isnull=False, unmanaged=False).exclude(search={}).first()
     assert search is not None
     return {
         "login": ("", {"username": "ada", "password": "Right1234"}),
+        "logout": ("", {}),
+        "settings/tokens/<int:token_id>/revoke": ("", {}),
         "settings/profile": ("", {"display_name": "Another"}),
         "settings/password": ("", {"old": "Right1234", "new": "Better5678", "again": "Better5678"}),
         "settings/tokens": ("", {"description": "t", "days": "7", "scope": "read"}),
@@ -111,27 +120,41 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
         "experiments/<int:experiment_id>/edit": ("", {"name": "renamed", "labels": "", "project": "1", "logs": ""}),
         "experiments/<int:experiment_id>/notes": ("", {"notes": "new", "seen": stamp("")}),
         "experiments/<int:experiment_id>/fork": ("", {"config": CONFIG, "project": "1"}),
+        "experiments/<int:experiment_id>/continue": ("", {"config": "searcher: {max_length: {batches: 20}}"}),
+        "experiments/<int:experiment_id>/delete": ("", {}),
+        "experiments/preview-notes": ("", {"notes": "new"}),
         "experiments/<int:experiment_id>/trials/kill": ("", {"trial": [str(place["trial_id"])], "sure": "1"}),
         "templates/+new": ("", {"name": "mine", "config": "max_restarts: 3\n", "workspace": "1"}),
         "templates/<str:name>": ("", {"name": "night", "config": "max_restarts: 3\n"}),
+        "templates/<str:name>/remove": ("", {}),
+        "trials/<int:trial_id>/checkpoints/<uuid:checkpoint_uuid>/delete": ("", {}),
+        "commands/<uuid:command_id>/kill": ("", {}),
         "tasks/+new": ("", TASK),
         "tasks/+tensorboard": ("", {"experiments": str(waiting.pk)}),
         "tasks/<str:task_id>/log/keep": ("", {"days": "9"}),
         "jobs/manage/<uuid:job_id>": ("", {"priority": "33"}),
+        "jobs/manage/<uuid:job_id>/preview": ("", {}),  # a change would be written, and taken back
+        "jobs/edits/undo": ("", {}),
         "jobs/edits/make": ("", {"do": "priority", "value": "33", "job": [str(waiting.job_id)], "sure": "1"}),
         "workspaces/+new": ("", {"name": "mine"}),
         "workspaces/<int:workspace_id>/edit": ("", {"name": "renamed"}),
         "workspaces/<int:workspace_id>/+project": ("", {"name": "mine"}),
         "workspaces/<int:place_id>/<slug:action>": ("archive", {}),
         "projects/<int:project_id>/edit": ("", {"name": "renamed", "workspace": str(place["workspace_id"])}),
-        "projects/<int:project_id>/notes": ("", {"name": "n", "notes": "text"}),
+        "projects/<int:project_id>/notes": ("", {
+            "name": "n", "notes": "text", "seen": stamp(f"{note['name']}\n{note['contents']}")}),
         "projects/<int:place_id>/<slug:action>": ("archive", {}),
         "hosts/<str:name>/<slug:action>": ("disable", {}),
         "hosts/<str:name>/slots/<int:index>/<slug:action>": ("disable", {}),
         "pools/+new": ("", {"name": "mine", "scheduler": "priority", "fitting": "best", "default_priority": "42",
                             "aux_per_host": "10"}),
+        "pools/<str:name>/pairs/test": ("", {}),
+        "pools/<str:name>/remove": ("", {}),
         "pools/<str:name>/edit": ("", {"scheduler": "priority", "fitting": "worst", "default_priority": "42",
                                        "aux_per_host": "10", "default_compute": "on", "default_aux": "on"}),
+        "tasks/<str:task_id>/ranks/<int:rank>/stack": ("", {}),
+        "settings/notifications/preview": ("", {"template": "{{ name }}"}),
+        "settings/notifications/<int:rule_id>/deliveries/<uuid:delivery_id>/retry": ("", {}),
         "settings/notifications/+new": ("", rule),
         "settings/notifications/<int:rule_id>/edit": ("", {**rule, "name": "renamed"}),
         "settings/notifications/<int:rule_id>/do/<slug:action>": ("pause", {}),
@@ -168,8 +191,9 @@ def places(world: World) -> dict[str, object]:
     }
 
 
+NOTHING = {"int": "1", "uuid": "00000000-0000-0000-0000-000000000000"}
 NAMES = {"templates": "night", "hosts": "gpu1", "pools": "default"}
-TABS = {"experiments": "timeline", "trials": "logs", "commands": "logs", "pools": "stats"}
+TABS = {"experiments": "timeline", "trials": "logs", "commands": "log", "pools": "stats"}
 
 
 def address(route: str, place: dict[str, object], slug: str) -> str:
@@ -192,23 +216,25 @@ def address(route: str, place: dict[str, object], slug: str) -> str:
 
 
 def users() -> dict[str, Client]:
-    found = {"nobody": Client()}
+    found = {"nobody": Client(raise_request_exception=False)}
     people = {
         "viewer": make_user("vic", User.Role.VIEWER),
         "editor": make_user("bob"),
         "owner": make_user("ada"),
+        DEMOTED: make_user("ada"),
         "admin": User.objects.get(username="root"),
     }
     for name, user in people.items():
-        found[name] = Client()
+        found[name] = Client(raise_request_exception=False)
         found[name].force_login(user, backend="django.contrib.auth.backends.ModelBackend")
     return found
 
 
-def answered(client: Client, name: str, path: str, data: dict[str, Any]) -> str:
+def answered(client: Client, who: str, name: str, path: str, data: dict[str, Any]) -> str:
     method = name.partition(" ")[0]
-    client.raise_request_exception = False
     with transaction.atomic():
+        if who == DEMOTED:
+            access.demote()
         before, event = access.written(), access.newest_event()
         answer: HttpResponseBase = client.post(path, data) if method == "POST" else client.get(path)
         wrote = access.written() > before
@@ -230,13 +256,17 @@ def answered(client: Client, name: str, path: str, data: dict[str, Any]) -> str:
     return "yes" if wrote else "changes nothing"
 
 
-def pages(world: World) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+def pages(world: World) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """`METHOD route`, an address, and what is sent to it."""
     place = places(world)
     sent = forms(world, place)
-    for route in sorted({str(each.pattern) for each in urlpatterns}):
-        slug, data = sent.get(route, ("", {}))
-        yield f"GET {route}", "GET", address(route, place, ""), {}
-        yield f"POST {route}", "POST", address(route, place, slug), data
+    for route, declared in sorted((str(each.pattern), declared_by(each.callback)) for each in urlpatterns):
+        if "GET" in declared:
+            yield f"GET {route}", address(route, place, ""), {}
+        if "POST" in declared:
+            assert route in sent, f"POST {route} has no example: add one to forms()"
+            slug, data = sent[route]
+            yield f"POST {route}", address(route, place, slug), data
 
 
 @pytest.mark.django_db(transaction=True)
@@ -250,19 +280,13 @@ def test_every_page_lets_in_whom_it_should(
     ada.save()
     found: dict[str, dict[str, str]] = {}
     clients = users()
-    for name, method, path, data in pages(world):
-        is_shown = method == "POST" and f"GET {name.removeprefix('POST ')}" in found
-        # what shows something for GET takes no form, unless an admin gets something done with one
-        if is_shown and not data and answered(clients["admin"], name, path, data) != "yes":
-            continue
-        cell = {}
+    for name, path, data in pages(world):
+        cell = found[name] = dict[str, str]()
         for who, client in clients.items():
-            if method == "POST" or who in READERS or cell["viewer"] not in ("yes", "leads on"):
-                cell[who] = answered(client, name, path, data)
+            if name.startswith("POST") or who in READERS or cell["viewer"] not in ("yes", "leads on"):
+                cell[who] = answered(client, who, name, path, data)
         if name in CHANGES_LOGINS:  # undone in the database, but not in the clients
             clients = users()
-        if "yes" in cell.values() or (set(cell.values()) - {"not at all", "login"} and not is_shown):
-            found[name] = cell
     access.check(TABLE, found, WRITE)
     for name, cell in found.items():
         _sound(name, cell)
@@ -272,6 +296,21 @@ def _sound(name: str, cell: dict[str, str]) -> None:
     """What holds for every page, whatever the table says."""
     assert cell["nobody"] in ("login", "leads on") or name in OPEN, name
     if name.startswith("POST"):
-        assert "yes" in cell.values() or name in SHOWS, f"{name}: nobody changes anything with the example"
-        assert cell["viewer"] != "yes" or name in OF_VIEWERS, name
+        changes = "yes" in cell.values()
+        assert changes != (name in SHOWS), (
+            f"{name}: the example changes {'something' if changes else 'nothing'}"
+        )
+        for who in ("viewer", DEMOTED):
+            assert cell[who] != "yes" or name in OF_VIEWERS, (name, who)
         assert cell["editor"] != "yes" or name in OF_EDITORS, name
+
+
+def test_pages_take_no_other_methods(client: Client, django_user_model: type[User], db: None) -> None:
+    """A page that declares no right for a method refuses it before its view is asked."""
+    client.force_login(django_user_model.objects.create(username="root", role=User.Role.ADMIN))
+    for each in urlpatterns:
+        declared = declared_by(each.callback)
+        path = "/" + re.sub(r"<(\w+):\w+>", lambda found: NOTHING.get(found[1], "x"), str(each.pattern))
+        for method in {"GET", "POST", "PUT", "DELETE"} - set(declared):
+            answer = client.generic(method, path)
+            assert answer.status_code == 405, (method, path, answer.status_code)

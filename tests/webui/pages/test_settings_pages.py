@@ -154,7 +154,7 @@ def test_nobody_sees_or_changes_the_rules_of_another(client: Client) -> None:
     text(other, f"/settings/notifications/{rule.pk}/do/remove", {}, status=404)
     viewer = Client()
     viewer.force_login(make_user("vic", User.Role.VIEWER))
-    assert "is a viewer" in text(viewer, "/settings/notifications/+new", form)
+    assert "is a viewer" in text(viewer, "/settings/notifications/+new", form, status=403)
 
 
 def test_what_has_no_condition_is_offered_listed_and_named_by_the_command_line(

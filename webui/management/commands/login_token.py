@@ -4,8 +4,12 @@ import argparse
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import transaction
 
 from accounts.models import LoginToken, User
+from events import origin
+from events.models import Event
+from events.record import record
 
 
 class Command(BaseCommand):
@@ -18,4 +22,7 @@ class Command(BaseCommand):
         user = User.objects.filter(username=options["username"], is_active=True).first()
         if user is None:
             raise CommandError(f"There is no active user {options['username']!r}.")
-        self.stdout.write(LoginToken.issue(user))
+        with origin.asked_from(origin.HERE), transaction.atomic():
+            token = LoginToken.issue(user)
+            record(Event.Kind.USER, user.pk, reason="login_token_issued", actor=origin.account())
+        self.stdout.write(token)

@@ -9,13 +9,14 @@ from django.shortcuts import redirect
 
 from accounts import rights
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from experiments import continuing
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
 from webui.pages.experiments.access import find, may_act
-from webui.pages.frame import actor, page, show, user_of
+from webui.pages.frame import actor, form, show, user_of
 
 DELETABLE = EXPERIMENT_END_STATES | {ExperimentState.DELETE_FAILED}
 
@@ -65,7 +66,7 @@ def can_continue(experiment: Experiment) -> bool:
     return ended and searcher in continuing.SEARCHERS
 
 
-@page
+@form(Right.EDIT)
 def go_on(request: HttpRequest, experiment_id: int) -> HttpResponse:
     """GET: the form; POST: continue it with these changes."""
     experiment = find(experiment_id)

@@ -14,6 +14,7 @@ from django.shortcuts import redirect
 
 from accounts import rights
 from accounts.refusals import Code, Refusal
+from accounts.rights import Right
 from experiments import edits, places, transitions
 from experiments.actions import ACTIONS, Action
 from experiments.models import Experiment
@@ -44,7 +45,7 @@ EDITS = {
 Step = Callable[[Experiment], object]
 
 
-@posted
+@posted(Right.EDIT)
 def act(request: HttpRequest, action: str) -> HttpResponseBase:
     """`experiment` (repeats): ids. Destructive and worded actions ask first; the answer has `sure`."""
     ids = as_ids(request.POST.getlist("experiment"))

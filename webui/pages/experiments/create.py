@@ -17,6 +17,7 @@ from django.template.loader import render_to_string
 
 from accounts import rights
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from experiments import drafts, places, submit
 from experiments.config import masked_text
 from experiments.config.reading import SUBJECT
@@ -28,7 +29,7 @@ from submissions.config.reading import read_yaml
 from submissions.models import Context
 from trainmaster import yamltext
 from webui.pages.experiments.access import find
-from webui.pages.frame import actor, page, posted, show, user_of
+from webui.pages.frame import actor, form, posted, show, user_of
 from webui.query import LARGEST_SECONDS, as_id, as_number, as_uuid, as_whole
 
 #: what the editor of a new experiment begins with
@@ -45,19 +46,19 @@ hyperparameters:
 """
 
 
-@page
+@form(Right.EDIT, view_asks=True)
 def new(request: HttpRequest) -> HttpResponseBase:
     """GET: the form, with `?template=<name>` building on that one; POST: make the experiment."""
     return _form_or_experiment(request, None)
 
 
-@page
+@form(Right.EDIT, view_asks=True)
 def fork(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
     """GET: the form, `?checkpoint=<uuid>` beginning with that one, `?hparams=<trial>` of that trial; POST: make it."""
     return _form_or_experiment(request, find(experiment_id))
 
 
-@posted
+@posted(Right.OWN)
 def check(request: HttpRequest) -> HttpResponse:
     """What is wrong with the config in an editor, and what it would be with template and defaults."""
     if request.POST.get("kind") == "template":

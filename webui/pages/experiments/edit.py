@@ -14,6 +14,7 @@ from django.shortcuts import redirect
 
 from accounts import rights
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from experiments import edits, places
 from experiments.actions import ACTIONS
 from experiments.models import Checkpoint, Experiment, Project
@@ -22,7 +23,7 @@ from logs.models import Chunk
 from webui.forms import Form, Parsed
 from webui.pages.experiments import experiment
 from webui.pages.experiments.access import find
-from webui.pages.frame import actor, page, show, user_of
+from webui.pages.frame import actor, form, show, user_of
 from webui.query import as_id, as_whole
 
 NAME_CHARACTERS = 255
@@ -114,7 +115,7 @@ class ExperimentForm(Form):
         return form
 
 
-@page
+@form(Right.EDIT)
 def edit(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
     """GET: the form; POST: keep what it says."""
     found = find(experiment_id)
@@ -142,7 +143,7 @@ def _keep(found: Experiment, form: ExperimentForm, who: str) -> None:
         edits.keep_logs(found.pk, values["logs"], actor=who)
 
 
-@page
+@form(Right.EDIT)
 def delete(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
     """GET: what would go, with its sizes; POST: delete it."""
     if request.method == "POST":

@@ -11,6 +11,7 @@ from django.shortcuts import redirect
 from django.utils import timezone
 
 from accounts import rights
+from accounts.rights import Right, declares
 from experiments import event_files, phases
 from experiments.actions import ACTIONS, Action, legal
 from experiments.models import Experiment, Trial
@@ -85,6 +86,7 @@ def chart(request: HttpRequest, experiment_id: int) -> JsonResponse:
     return JsonResponse({"figures": figures})
 
 
+@declares({"GET": Right.READ, "POST": Right.EDIT})
 def detail_or_act(request: HttpRequest, experiment_id: int, tab: str) -> HttpResponseBase:
     """GET shows a tab; POST carries out the action of that name."""
     if request.method == "POST":
@@ -117,7 +119,7 @@ def actions(experiment: Experiment, trials: int) -> list[tuple[Action, str]]:
     ]
 
 
-@posted
+@posted(Right.EDIT)
 def act(request: HttpRequest, experiment_id: int, action: str) -> HttpResponse:
     """Carry an action out and return to where it was asked for."""
     experiment = find(experiment_id)

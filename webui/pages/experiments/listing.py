@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 
 from accounts.models import User
+from accounts.rights import Right
 from experiments import counts
 from experiments.actions import ACTIONS
 from experiments.filters import ExperimentFilters
@@ -108,7 +109,7 @@ def listing(request: HttpRequest) -> HttpResponse:
     return show(request, "experiments", context, room="Experiments", fragment="experiments")
 
 
-@posted
+@posted(Right.OWN)
 def columns(request: HttpRequest) -> HttpResponse:
     """The list with the columns that were ticked (`c`, repeats). `do`: show, keep (them), forget (those kept)."""
     ticked, what = request.POST.getlist("c"), request.POST.get("do")

@@ -11,18 +11,19 @@ from django.shortcuts import redirect
 
 from accounts import rights
 from accounts.refusals import Code, Refusal
+from accounts.rights import Right
 from experiments import edits
 from experiments.models import Experiment
 from experiments.transitions import lock
 from webui.pages.experiments import experiment
 from webui.pages.experiments.access import find, may_act
-from webui.pages.frame import actor, page, posted, show, user_of
+from webui.pages.frame import actor, form, posted, show, user_of
 from webui.pages.source_text import markdown
 
 MOST_CHARACTERS = 100_000
 
 
-@page
+@form(Right.EDIT)
 def notes(request: HttpRequest, experiment_id: int) -> HttpResponse:
     """GET: the notes, with `?edit` in an editor; POST: keep them."""
     found = find(experiment_id)
@@ -49,7 +50,7 @@ def notes(request: HttpRequest, experiment_id: int) -> HttpResponse:
     )
 
 
-@posted
+@posted(Right.OWN)
 def preview(request: HttpRequest) -> HttpResponse:
     """What notes will look like."""
     return HttpResponse(markdown(request.POST.get("notes", "")[:MOST_CHARACTERS]))

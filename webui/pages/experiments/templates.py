@@ -14,12 +14,13 @@ from django.shortcuts import redirect
 
 from accounts import rights
 from accounts.refusals import Code, Refusal
+from accounts.rights import Right
 from experiments import counts, drafts, templates
 from experiments.config import ConfigError, masked_text, shown_template
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.forms import Form
-from webui.pages.frame import or_404, page, posted, show, user_of
+from webui.pages.frame import form, or_404, page, posted, show, user_of
 
 #: what the editor of a new template begins with
 EXAMPLE = """description: from a template
@@ -75,14 +76,12 @@ class NewTemplateForm(TemplateForm):
     )
 
 
-@page
+@form(Right.EDIT)
 def new(request: HttpRequest) -> HttpResponseBase:
     """GET: the form, with `?copy=<name>` beginning with that one's content; POST: make the template."""
     copied = templates.find(request.POST.get("copy") or request.GET.get("copy") or "")
     text = _text(copied) if copied else EXAMPLE
     form = NewTemplateForm.of(request, {"name": f"{copied.name}-copy" if copied else "", "config": text})
-    if request.method == "POST":
-        rights.require_editor(user_of(request))
     if form.is_valid():
         try:
             made = templates.create(
@@ -99,7 +98,7 @@ def new(request: HttpRequest) -> HttpResponseBase:
     return _form(request, None, form, copied=copied)
 
 
-@page
+@form(Right.EDIT)
 def detail(request: HttpRequest, name: str) -> HttpResponseBase:
     """GET: one template in its editor; POST: give it this content and name."""
     template = or_404(templates.find(name), f"There is no template {name}.")
@@ -126,7 +125,7 @@ def _add_refused(form: TemplateForm, refusal: Refusal) -> None:
     form.add_error("name" if refusal.field == "name" else None, sentence)
 
 
-@posted
+@posted(Right.EDIT)
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Remove it; what was made of it stays as it is."""
     templates.remove(name, user=user_of(request))

@@ -12,6 +12,7 @@ from django.shortcuts import redirect
 
 from accounts import rights
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from dispatch.ssh.server_key import fingerprint
 from events.models import Event
 from hosts import registry
@@ -185,7 +186,7 @@ _CONTEXTS: dict[str, Callable[[Host, HttpRequest], dict[str, Any]]] = {
 _PARTS = list(_CONTEXTS)
 
 
-@posted
+@posted(Right.ADMIN)
 def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
     """Enable, disable, drain, run the doctor again, accept a key, declare lost, move to a pool, or remove."""
     host = samples.find(name)
@@ -224,7 +225,7 @@ _SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {
 }
 
 
-@posted
+@posted(Right.ADMIN)
 def act_on_slot(request: HttpRequest, name: str, index: int, action: str) -> HttpResponse:
     """Enable, drain or disable one slot."""
     slot = Slot.objects.filter(host__in=registry.present(), host__name=name, index=index).first()

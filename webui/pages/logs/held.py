@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from accounts import rights
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from dispatch.keeping import log_retention
 from jobs.models import Task
 from logs import retention
@@ -35,7 +36,7 @@ def meter(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@posted
+@posted(Right.EDIT)
 def keep(request: HttpRequest, task_id: str) -> HttpResponse:
     """Keep the log of one task so long after its end: `days` from -1 (for ever) to DAYS_MAX, or none: as configured."""
     tasks = Task.objects.select_related("trial__experiment__owner", "command__owner")

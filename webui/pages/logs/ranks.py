@@ -11,6 +11,7 @@ from django.views.decorators.http import require_POST
 from accounts import rights
 from accounts.models import User
 from accounts.refusals import Code, Refusal
+from accounts.rights import Right, declares
 from jobs.models import Task
 from logs import rank_status
 from logs.rank_expression import parse
@@ -42,6 +43,7 @@ def choose(request: HttpRequest, task_id: str) -> HttpResponse:
     )
 
 
+@declares({"POST": Right.EDIT})
 @login_required
 @require_POST
 async def stack(request: HttpRequest, task_id: str, rank: int) -> HttpResponse:

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from hosts.models import ResourcePool
 from jobs import queue_edits, queue_rules
 from jobs.models import Job
@@ -18,12 +18,11 @@ from shown.queue import edit_preview as previews
 from shown.queue.edit_rights import why_no_edit, why_no_pool
 from shown.queue.job_facts import Facts, around, facts_of, wait_of
 from shown.queue.wanted_edits import JobForm, read, shown, update_of
-from webui.pages.frame import actor, page, posted, user_of
+from webui.pages.frame import actor, form, posted, user_of
 from webui.pages.manage_job.answers import done, job_or_404, part, queue_of
 
 
-@page
-@require_http_methods(["GET", "POST"])
+@form(Right.EDIT)
 def manage(request: HttpRequest, job_id: UUID) -> HttpResponse:
     """The dialog, a page of its own as a plain link; its form applies every field that was changed, or none."""
     facts = facts_of(job_or_404(job_id))
@@ -46,7 +45,7 @@ def manage(request: HttpRequest, job_id: UUID) -> HttpResponse:
     return done(request, [change.by_name for change in said], undo=True)
 
 
-@posted
+@posted(Right.OWN)
 def preview(request: HttpRequest, job_id: UUID) -> HttpResponse:
     """What the fields as they stand would do, for the dialog while somebody types."""
     facts = facts_of(job_or_404(job_id))

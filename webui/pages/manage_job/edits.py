@@ -10,21 +10,21 @@ from collections.abc import Sequence
 
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from django.views.decorators.http import require_http_methods
 
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from jobs import queue_edits
 from jobs.models import Job, QueueEdit
 from shown.queue import edit_preview as previews
 from shown.queue import wanted_edits
 from shown.queue.job_actions import OF_JOBS, carry_out, question
 from shown.queue.job_facts import told
-from webui.pages.frame import actor, page, posted, user_of
+from webui.pages.frame import actor, form, posted, user_of
 from webui.pages.manage_job.answers import done, part, sentence
 from webui.query import as_uuid
 
 
-@posted
+@posted(Right.EDIT)
 def make(request: HttpRequest) -> HttpResponse:
     """`do` to every `job`; `value` (or the field named as `do`) is the number, pool or neighbor that it takes."""
     do = request.POST.get("do", "")
@@ -78,8 +78,7 @@ def _ask(
     return part(request, "manage_ask", context, title=str(context["question"]))
 
 
-@page
-@require_http_methods(["GET", "POST"])
+@form(Right.EDIT)
 def undo(request: HttpRequest) -> HttpResponse:
     """GET says what the last edit was; POST takes it back, all of it, once its reader has seen who is stopped."""
     user = user_of(request)

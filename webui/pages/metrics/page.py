@@ -11,9 +11,9 @@ import numpy as np
 from django.http import HttpRequest, JsonResponse, QueryDict, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils import timezone
-from django.views.decorators.http import require_POST
 
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from experiments.models import Checkpoint, Trial
 from metrics import csv_files, curves, metric_table, series
 from metrics.charts import ordered
@@ -21,7 +21,7 @@ from metrics.curves import MOST_SMOOTHING, Axis, Clock, CurveView, Wanted
 from metrics.metric_table import Chosen
 from metrics.units import of_span
 from shown import trials as shown_trials
-from webui.pages.frame import UNKEPT, refusing, user_of
+from webui.pages.frame import UNKEPT, posted, refusing, told_in_json, user_of
 from webui.pages.metrics import pins as metric_pins
 from webui.pages.trials import trial
 from webui.query import LARGEST_ID, as_whole, number, window
@@ -95,8 +95,8 @@ def detail(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     return trial.show_tab(request, trial.find(trial_id), "metrics", _page, own="table", part=part)
 
 
-@refusing
-@require_POST
+@posted(Right.OWN)
+@told_in_json
 def pin(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     """Pin the chart `name`, or with `pinned=false` take the pin off, for this user in the whole project.
 

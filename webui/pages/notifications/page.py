@@ -11,11 +11,12 @@ from django.shortcuts import redirect, render
 
 from accounts import rights
 from accounts.refusals import FieldRefusals, Refusal
+from accounts.rights import Right
 from notifications import rules, sending, text
 from notifications.links import no_link_address
 from notifications.models import Delivery, Rule
 from notifications.sealed import opened, seal
-from webui.pages.frame import or_404, page, posted, show, user_of
+from webui.pages.frame import form, or_404, page, posted, show, user_of
 from webui.pages.notifications.form import RuleForm, in_words
 
 ROOM = "Notifications"
@@ -39,7 +40,7 @@ def listing(request: HttpRequest) -> HttpResponse:
     return show(request, "notifications", context, room=ROOM)
 
 
-@page
+@form(Right.EDIT)
 def new(request: HttpRequest) -> HttpResponse:
     """The form of a new rule; POST makes it."""
     user = user_of(request)
@@ -83,7 +84,7 @@ def _to_rule_with(request: HttpRequest, rule: Rule, key: str) -> HttpResponse:
     return redirect(f"/settings/notifications/{rule.pk}")
 
 
-@page
+@form(Right.EDIT)
 def edit(request: HttpRequest, rule_id: int) -> HttpResponse:
     """The form of a rule; POST changes it."""
     rule = _find(request, rule_id)
@@ -104,7 +105,7 @@ def _form(request: HttpRequest, rule: Rule, form: RuleForm) -> HttpResponse:
     return show(request, "notification_form", context, room=ROOM, status=400 if form.errors else 200)
 
 
-@posted
+@posted(Right.OWN)
 def preview(request: HttpRequest) -> HttpResponse:
     """The text of an example, for the form while somebody writes."""
     example = _example(Rule(owner=user_of(request)), request.POST.get("template", ""))
@@ -120,7 +121,7 @@ def _example(rule: Rule, template: str) -> str:
         return str(error)
 
 
-@posted
+@posted(Right.EDIT)
 def act(request: HttpRequest, rule_id: int, action: str) -> HttpResponse:
     """Test it, pause it, let it go on, give it another key, or remove it."""
     rule, user = _find(request, rule_id), user_of(request)
@@ -143,7 +144,7 @@ def act(request: HttpRequest, rule_id: int, action: str) -> HttpResponse:
     return redirect(f"/settings/notifications/{rule_id}")
 
 
-@posted
+@posted(Right.EDIT)
 def retry(request: HttpRequest, rule_id: int, delivery_id: uuid.UUID) -> HttpResponse:
     """Send one once more."""
     delivery = Delivery.objects.filter(pk=delivery_id, rule=_find(request, rule_id)).first()

@@ -17,11 +17,12 @@ from django.shortcuts import redirect
 from accounts import rights
 from accounts.models import User
 from accounts.refusals import Code, Refusal, refused_as
+from accounts.rights import Right
 from experiments import counts, phases, places
 from experiments.models import Experiment, Project, Workspace
 from webui.forms import Form
 from webui.pages.experiments.listing import CHIPS
-from webui.pages.frame import or_404, page, posted, show, user_of
+from webui.pages.frame import form, or_404, page, posted, show, user_of
 
 Row = TypeVar("Row", Workspace, Project)
 
@@ -156,14 +157,14 @@ def find_project(project_id: int) -> Project:
     return or_404(found, f"There is no project {project_id}.")
 
 
-@page
+@form(Right.EDIT)
 def new_workspace(request: HttpRequest) -> HttpResponseBase:
     """GET: the form; POST: make it."""
     rights.require_editor(user_of(request))
     return _answer(request, PlaceForm.of(request))
 
 
-@page
+@form(Right.EDIT)
 def edit_workspace(request: HttpRequest, workspace_id: int) -> HttpResponseBase:
     """GET: the form; POST: keep what it says."""
     found = find_workspace(workspace_id)
@@ -171,14 +172,14 @@ def edit_workspace(request: HttpRequest, workspace_id: int) -> HttpResponseBase:
     return _answer(request, PlaceForm.of(request, {"name": found.name}), found)
 
 
-@page
+@form(Right.EDIT)
 def new_project(request: HttpRequest, workspace_id: int) -> HttpResponseBase:
     """GET: the form; POST: make it in this workspace."""
     rights.require_editor(user_of(request))
     return _answer(request, NewProjectForm.of(request), workspace=find_workspace(workspace_id))
 
 
-@page
+@form(Right.EDIT)
 def edit_project(request: HttpRequest, project_id: int) -> HttpResponseBase:
     """GET: the form; POST: keep what it says."""
     found = find_project(project_id)
@@ -219,7 +220,7 @@ def _kept(
     return f"/workspaces/{places.make_workspace(user, values['name']).pk}"
 
 
-@posted
+@posted(Right.EDIT)
 def act(request: HttpRequest, kind: str, place_id: int, action: str) -> HttpResponse:
     """archive, unarchive, delete. `kind`: workspaces or projects."""
     found = find_workspace(place_id) if kind == "workspaces" else find_project(place_id)

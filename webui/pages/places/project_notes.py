@@ -8,10 +8,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from experiments import places
 from experiments.models import Project
 from webui.pages.experiments.notes import MOST_CHARACTERS, stamp
-from webui.pages.frame import page, show, user_of
+from webui.pages.frame import form, show, user_of
 from webui.pages.places import page as place_pages
 from webui.pages.source_text import markdown
 from webui.query import as_whole
@@ -21,7 +22,7 @@ Note = dict[str, str]
 _NEW: Note = {"name": "", "contents": ""}
 
 
-@page
+@form(Right.EDIT)
 def notes(request: HttpRequest, project_id: int) -> HttpResponse:
     """GET: the page of notes `?note` (from 0), with `?edit` in an editor (`note=new`: one more); POST: keep it."""
     found = place_pages.find_project(project_id)

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from accounts import rights
 from accounts.refusals import FieldRefusals, Refusal
+from accounts.rights import Right
 from events.models import Event
 from hosts import pair_checks, pool_edits
 from hosts.models import ResourcePool
@@ -18,7 +19,7 @@ from hosts.pools import default_pool
 from jobs import queued_time
 from metrics import cluster_charts
 from shown import pools, timeline
-from webui.pages.frame import actor, or_404, page, posted, refusals_told, show, user_of
+from webui.pages.frame import actor, form, or_404, page, posted, refusals_told, show, user_of
 from webui.pages.hosts import page as hosts_page
 from webui.pages.pools import pairs
 from webui.pages.pools.fields import NewPoolForm, PoolForm
@@ -88,7 +89,7 @@ def chart(request: HttpRequest, name: str) -> JsonResponse:
     return JsonResponse({"figures": [cluster_charts.queued_time_figure(days)]})
 
 
-@posted
+@posted(Right.ADMIN)
 def test_pairs(request: HttpRequest, name: str) -> HttpResponse:
     """Test all pairs again."""
     pool = find(name)
@@ -98,13 +99,13 @@ def test_pairs(request: HttpRequest, name: str) -> HttpResponse:
     return redirect(f"/pools/{name}/pairs")
 
 
-@page
+@form(Right.ADMIN)
 def new(request: HttpRequest) -> HttpResponse:
     """The form of a new pool; POST makes it."""
     return _form(request, None)
 
 
-@page
+@form(Right.ADMIN)
 def edit(request: HttpRequest, name: str) -> HttpResponse:
     """The form of a pool; POST changes it."""
     return _form(request, find(name))
@@ -141,7 +142,7 @@ def _kept(request: HttpRequest, pool: ResourcePool | None, values: dict[str, Any
     return redirect(f"/pools/{name}")
 
 
-@posted
+@posted(Right.ADMIN)
 def remove(request: HttpRequest, name: str) -> HttpResponse:
     """Take the pool out, if nothing is in it."""
     with refusals_told(request):

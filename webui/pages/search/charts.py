@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
+from django.views.decorators.http import require_safe
 
+from accounts.rights import Right, declares
 from experiments.models import Experiment
 from metrics import learning_curves, parallel_chart
 from metrics.comparisons import Metric, metrics_of
@@ -81,6 +83,8 @@ def detail(request: HttpRequest, experiment_id: int, way: str = "curves") -> Htt
     return show(request, "sweep_charts", context, room="Experiments", fragment="experiment")
 
 
+@declares({"GET": Right.OPEN})
+@require_safe
 def at_former_address(request: HttpRequest, **_: object) -> HttpResponse:
     """Links that were kept from before go to where the page is now, with all that they ask for."""
     return redirect(request.get_full_path().replace("/visualisation", "/visualization", 1))

@@ -12,6 +12,7 @@ from django.shortcuts import redirect
 
 from accounts import rights
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from experiments import outcomes
 from experiments.models import Experiment, Trial
 from experiments.states import TRIAL_END_STATES
@@ -101,7 +102,7 @@ def best(experiment: Experiment) -> dict[str, Any] | None:
     return {"trial": trial, "yaml": yamltext.dump(trial.hparams)}
 
 
-@posted
+@posted(Right.EDIT)
 def kill(request: HttpRequest, experiment_id: int) -> HttpResponse:
     """Kill the trials that the form names (`trial`, repeats), and say how many; those that have ended stay so.
 

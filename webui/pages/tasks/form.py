@@ -12,6 +12,7 @@ from django.shortcuts import redirect
 
 from accounts import rights
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from commands import submit
 from commands.config import CommandConfig, check
 from commands.models import Command
@@ -23,7 +24,7 @@ from submissions import contexts
 from trainmaster import yamltext
 from webui.api.tensorboards import shown_of
 from webui.forms import Chosen, Form, Parsed
-from webui.pages.frame import actor, page, posted, refusals_told, show, user_of
+from webui.pages.frame import actor, form, posted, refusals_told, show, user_of
 from webui.pages.tasks.page import ROOM
 from webui.query import LARGEST_INTEGER, as_ids, as_whole
 
@@ -122,7 +123,7 @@ class TaskForm(Form):
         return form
 
 
-@page
+@form(Right.EDIT)
 def new(request: HttpRequest) -> HttpResponseBase:
     """GET: the form (`?type=notebook`, `?experiments=7,8`, `?trials=9`); POST: start it and wait for it."""
     given = request.POST if request.method == "POST" else request.GET
@@ -145,7 +146,7 @@ def new(request: HttpRequest) -> HttpResponseBase:
     return show(request, "task_form", context, room=ROOM, status=400 if form.errors else 200)
 
 
-@posted
+@posted(Right.EDIT)
 def tensorboard(request: HttpRequest) -> HttpResponseBase:
     """One press on an experiment's or trial's page: a TensorBoard of it, or the open one of the same person."""
     rights.require_editor(user_of(request))

@@ -11,8 +11,10 @@ from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.views.decorators.http import require_safe
 
 from accounts import rights
+from accounts.rights import Right, declares
 from commands import transitions
 from commands.config import shown
 from commands.models import Command
@@ -104,6 +106,8 @@ def _row(request: HttpRequest, command: Command) -> dict[str, Any]:
     }
 
 
+@declares({"GET": Right.OPEN})
+@require_safe
 def commands(request: HttpRequest) -> HttpResponse:
     """The list of tasks, of this kind; its filters are the same."""
     wanted = request.GET.copy()
@@ -173,7 +177,7 @@ def _words(entrypoint: str | list[str]) -> str:
     return entrypoint[0] if len(entrypoint) == 1 else shlex.join(entrypoint)
 
 
-@posted
+@posted(Right.EDIT)
 def kill(request: HttpRequest, command_id: uuid.UUID) -> HttpResponse:
     """End it and return to its page."""
     command = find(command_id)

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 
 from accounts import rights
+from accounts.rights import Right
 from events.models import Event
 from experiments import checkpoint_deletion
 from experiments.models import Checkpoint, Experiment, Trial
@@ -92,7 +93,7 @@ def detail(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> H
     return show(request, "checkpoint", context, room="Experiments", fragment="checkpoint")
 
 
-@posted
+@posted(Right.EDIT)
 def delete(request: HttpRequest, trial_id: int, checkpoint_uuid: uuid.UUID) -> HttpResponse:
     row = find(trial_id, checkpoint_uuid)
     with refusals_told(request):
