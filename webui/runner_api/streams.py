@@ -140,8 +140,9 @@ async def heartbeat(request: Request) -> Response:
 
 async def _sender(token: str, allocation_id: str, index: int) -> access.Sender:
     """Who sends: known before the body is read, so that nobody else has one read here. Raises RefusedRequest, Over."""
-    known = access.known_sender(token, allocation_id, index)
-    return known or await storing(access.sender_of, token, allocation_id, index)
+    if known := access.known_sender(token, allocation_id, index):
+        return known
+    return await storing(access.sender_of, token, allocation_id, index)
 
 
 State = tuple[str, str]  # state and what kind of stop was asked for
