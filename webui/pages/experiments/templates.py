@@ -15,7 +15,7 @@ from django.shortcuts import redirect
 from accounts import rights
 from accounts.refusals import Code, Refusal
 from experiments import counts, drafts, templates
-from experiments.config import ConfigError, masked_text, shown_template
+from experiments.config import MASK, ConfigError, masked_text, shown_template
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.forms import Form
@@ -158,6 +158,7 @@ def _form(
         "text": text,
         "draft": draft,
         "copied": copied,
+        "hides_secrets": MASK in text,
         "stamp": templates.stamp(template) if template else "",
         "uses": templates.uses(kept_as).select_related("owner").order_by("-pk")[:MOST_SHOWN],
         "use_count": counts.by_template().get(kept_as, 0),
