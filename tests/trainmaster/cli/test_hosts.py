@@ -63,7 +63,18 @@ def test_a_name_of_the_ssh_config_becomes_a_ready_host(
     tm: CommandLine, hosts: list[Host], people: dict[str, str], added: list[str]
 ) -> None:
     added.append("gpu1")
-    terminal = on_terminal(tm, people, "host", "add", "gpu1", "--slots", "2", "--python", "/usr/bin/python3")
+    terminal = on_terminal(
+        tm,
+        people,
+        "host",
+        "add",
+        "gpu1",
+        "--slots",
+        "2",
+        "--python",
+        "/usr/bin/python3",
+        "--allow-login-account",
+    )
     terminal.answer("using your own ssh? [Y/n]", "")
     terminal.expect("The host key of")
     terminal.answer("Accept this host key? [y/N]", "y")
