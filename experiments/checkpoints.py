@@ -19,12 +19,17 @@ from jobs import transitions as jobs
 from jobs.models import Allocation
 from jobs.states import Reason
 
+_NAMED = 3  # of the files that are missing
+
 
 class MissingFiles(Exception):
     """Files of the record that have not arrived in full."""
 
     def __init__(self, paths: list[str]) -> None:
-        super().__init__(f"{len(paths)} files of the checkpoint are missing or have the wrong size.")
+        named = ", ".join(map(repr, paths[:_NAMED])) + (", …" if len(paths) > _NAMED else "")
+        super().__init__(
+            f"Files of the checkpoint are missing or have the wrong size ({len(paths)}): {named}."
+        )
         self.paths = paths
 
 

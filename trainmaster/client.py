@@ -239,6 +239,10 @@ class Client:
     def resource_pools(self) -> List[Json]:
         return self.pages("/api/v1/resource-pools", "resourcePools")
 
+    def edit_resource_pool(self, name: str, changes: Json) -> Json:
+        """Change rules of the pool; {"resourcePool": the pool as it is then, "changed": [fields]}."""
+        return dict(self.call("PATCH", f"/api/v1/resource-pools/{quote(name, safe='')}", changes))
+
     # --- hosts ----------------------------------------------------------------------------------------------
 
     def hosts(self) -> List[Json]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from django.conf import settings
 from django.db import models
 
 from jobs.models import Allocation
+from trainmaster import bounded_json
 
 
 class UserSetting(models.Model):
@@ -22,7 +21,7 @@ class UserSetting(models.Model):
     def names(self) -> list[str]:
         """The value as a list of names; users may write it by the API, too, so anything may be there."""
         try:
-            found = json.loads(self.value)
+            found = bounded_json.loads(self.value)
         except ValueError:
             return []
         return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []

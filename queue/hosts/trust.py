@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from django.conf import settings
 from django.db.models import Count
@@ -53,6 +54,10 @@ def of_server() -> Trust:
         gaps.append("pages of notebooks and other tasks share the console's origin (--proxy-origin)")
     if not settings.S3_ENDPOINTS:
         gaps.append("configs may name any S3 address (TRAINMASTER_S3_ENDPOINTS)")
+    if settings.SHELLS_WITHOUT_LOGIN:
+        gaps.append(
+            "the key of a shell works after its owner's login has ended (TRAINMASTER_SHELLS_WITHOUT_LOGIN)"
+        )
     if settings.INSECURE_HTTP:
         gaps.append("it is served without TLS (--insecure-http)")
     return Trust(Kind.TRUSTING if gaps else Kind.APART, gaps)
@@ -63,17 +68,35 @@ def _of_pool(pool: ResourcePool) -> list[str]:
     facts = dict(hosts.values_list("name", "facts"))
     if not facts:
         return []
-    gaps = []
-    as_login = login_accounts.submitters_as_login(pool)
-    bound = [name for name, found in facts.items() if not login_accounts.may_switch(found)]
-    if pool.shared_account:
-        gaps.append(f"pool {pool.name} runs all jobs under one account (--shared-account)")
-    elif bound:
-        gaps.append(f"all jobs on {listed(bound)} share the login account, which cannot switch to others")
-    elif as_login and pool.allow_login_account:
-        gaps.append(
-            f"jobs of {listed(as_login)} in pool {pool.name} run as the login account (--allow-login-account)"
-        )
+    gaps = _of_logins(pool, facts)
+    if not pool.shared_account:
+        gaps += [gap for name, found in facts.items() for gap in _of_linked(name, found)]
     if not pool.strict:
         gaps.append(f"editors may change each other's jobs in the queue of pool {pool.name} (--strict)")
     return gaps
+
+
+def _of_logins(pool: ResourcePool, facts: dict[str, dict[str, Any]]) -> list[str]:
+    """Whose jobs run under the same account, which is that of the login."""
+    if pool.shared_account:
+        return [f"pool {pool.name} runs all jobs under one account (--shared-account)"]
+    gaps = []
+    bound = [name for name, found in facts.items() if not login_accounts.may_switch(found)]
+    if bound:
+        gaps.append(f"all jobs on {listed(bound)} share the login account, which cannot switch to others")
+    others = [found["account"].get("name", "") for name, found in facts.items() if name not in bound]
+    as_login = login_accounts.submitters_as_login(pool, others) if others else []
+    if as_login and pool.allow_login_account:
+        gaps.append(
+            f"jobs of {listed(as_login)} in pool {pool.name} run as the login account (--allow-login-account)"
+        )
+    return gaps
+
+
+def _of_linked(name: str, facts: dict[str, Any]) -> list[str]:
+    if not login_accounts.may_switch(facts):
+        return []
+    return [
+        f"jobs of {user} can become root on {name}: their account {account} is in the group {groups}"
+        for user, account, groups in login_accounts.linked_like_root(facts)
+    ]

@@ -77,9 +77,18 @@ def refuse_strict(job: Job, actor: str, role: str) -> None:
 def refuse_lost_account(job: Job, pool: ResourcePool, actor: str, role: str) -> None:
     """Only its owner and admins move a job from its owner's account into one that it would share with others."""
     owner = job.owner
+    is_own = role == "admin" or actor == f"user:{owner.username}"
+    if not owner.unix_user and pool.allow_login_account and not job.pool.allow_login_account and not is_own:
+        raise Refusal(
+            f"{owner.username}, the owner of job {short(job.pk)}, has no linked account; in resource pool "
+            f"{pool.name} its code and its token would lie under the login account (--allow-login-account), so only "
+            f"{owner.username} or an admin can move it there",
+            Code.FORBIDDEN,
+            field="pool",
+        )
     if unix_user(job.pool, owner.unix_user) == unix_user(pool, owner.unix_user):
         return
-    if unix_user(pool, owner.unix_user) is None and role != "admin" and actor != f"user:{owner.username}":
+    if unix_user(pool, owner.unix_user) is None and not is_own:
         raise Refusal(
             f"job {short(job.pk)} runs as {owner.unix_user}, the account of {owner.username}; in resource pool "
             f"{pool.name} its code and its token would lie under an account that all jobs share, so only "

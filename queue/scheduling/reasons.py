@@ -18,7 +18,7 @@ class WaitCode(StrEnum):
     AVOIDS_HOSTS = "avoids_hosts"
     OVER_MAX_SLOTS = "over_max_slots"  # asks more than its job's max_slots: never
     TIME_LIMIT = "time_limit"  # asks longer than any work may run here: never
-    LACKS_ACCOUNT = "lacks_account"  # it would run as a login that may become other accounts: never
+    LACKS_ACCOUNT = "lacks_account"  # it would run as a login that may become root: never
     MAX_SLOTS = "max_slots"  # its job holds as many as it may
     HOSTS_OFF = "hosts_off"
     COMING_FREE = "coming_free"
@@ -136,14 +136,14 @@ def avoids(asks: int, names: list[str]) -> Reason:
 
 
 def lacks_account(hosts: list[str], pool: str, *, shared: bool) -> Reason:
-    """`hosts`: names of those whose login is root or may become others. `shared`: nobody's account counts here."""
+    """`hosts`: names of those whose login is root or may become root. `shared`: nobody's account counts here."""
     if shared:
         why, link = f"pool {pool} runs all jobs as the login account", ""
     else:
         why = "its owner has no linked Unix account, so it would run as the login account"
         link = " link one with `trainmaster user link-with-agent-user`, or"
     text = (
-        f"{why}, which is root or may use sudo on {listed(hosts)}; an admin can{link} allow this with "
+        f"{why}, which is root or may become root on {listed(hosts)}; an admin can{link} allow this with "
         f"`trainmaster pool edit {pool} --allow-login-account`"
     )
     return Reason(WaitCode.LACKS_ACCOUNT, text, {"hosts": hosts, "shared": shared})

@@ -6,12 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from django.test import Client
 
+from accounts.models import LoginToken
 from dispatch.passes import pool_pass
 from dispatch.runs import heartbeats, intake
 from jobs.models import Member
 from logs import read, streams
-from tests.rig.world import make_host, members_of, submit_experiment
+from tests.rig.world import make_host, members_of, submit_experiment, trial_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.survive(43)]
 
@@ -47,6 +49,9 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "a start beyond all": {"k": "state", "state": "running", "t": 1e300},
     "an end with a list": {"k": "exit", "t": 1.0, "code": [1], "signal": {}},
     "an end beyond the database": {"k": "exit", "t": 1.0, "code": 2**70, "signal": None},
+    "a time of hundreds of digits": {"k": "log", "t": 10**400, "r": 0, "s": "stdout", "m": "x"},
+    "a sample of hundreds of digits": {"k": "samples", "t": 10**400, "d": 10**400, "v": [[10**400]]},
+    "timings of hundreds of digits": {"k": "timings", "t": 10**400, "r": 0, "d": [{"seconds": 10**400}]},
     "a first failure of words": {
         "k": "exit",
         "t": "x",
@@ -66,6 +71,21 @@ def test_a_record_of_another_form_holds_up_nothing(what: str, member: Member) ->
     if HOSTILE[what]["k"] != "exit":
         assert intake.store(member.pk, len(body), line("after")).offset == len(body + line("after"))
         assert shown(member)[-1] == "after"
+
+
+def test_a_metric_of_hundreds_of_digits_breaks_no_page(member: Member) -> None:
+    data = {"type": "metrics", "group": "training", "steps_completed": 1, "metrics": {"a": 10**400, "b": 1.0}}
+    body = json.dumps({"k": "core", "d": {**data, "t": 1.0}}).encode() + b"\n" + line("after")
+    assert intake.store(member.pk, 0, body).offset == len(body)
+    assert shown(member)[-1] == "after"
+    trial = trial_of(member.allocation.task.job.experiment)
+    client = Client()
+    client.force_login(trial.experiment.owner)
+    for path in ("", "/metrics", "/overview", "/logs"):
+        assert client.get(f"/trials/{trial.pk}{path}").status_code in {200, 302, 404}, path
+    token = {"Authorization": f"Bearer {LoginToken.issue(trial.experiment.owner)}"}
+    for path in ("", "/summarize", "/trainingMetrics?metricNames=a", "/workloads"):
+        assert client.get(f"/api/v1/trials/{trial.pk}{path}", headers=token).status_code < 500, path
 
 
 @pytest.mark.parametrize("what", ["a gap of words", "a gap beyond the database", "a kind that is a list"])

@@ -30,9 +30,10 @@ pytestmark = pytest.mark.django_db
 
 ROOT = {"account": {"name": "root", "uid": 0, "switch": "root"}}
 SUDO = {"account": {"name": "ml", "uid": 1000, "switch": "sudo"}}
+DOCKER = {"account": {"name": "ml", "uid": 1000, "switch": "none", "root_by": "docker"}}
 ALONE = {"account": {"name": "ml", "uid": 1000, "switch": "none"}}
 REFUSED = (
-    "its owner has no linked Unix account, so it would run as the login account, which is root or may use sudo on "
+    "its owner has no linked Unix account, so it would run as the login account, which is root or may become root on "
     "gpu1; an admin can link one with `trainmaster user link-with-agent-user`, or allow this with "
     "`trainmaster pool edit default --allow-login-account`"
 )
@@ -51,12 +52,20 @@ def state_of(experiment: Experiment) -> tuple[str, str]:
     return task.state, default_pool().plan["waits"].get(task.pk, {}).get("code", "")
 
 
-@pytest.mark.parametrize("facts", [ROOT, SUDO])
+@pytest.mark.parametrize("facts", [ROOT, SUDO, DOCKER])
 def test_a_submission_that_could_only_run_as_such_a_login_is_refused(facts: dict[str, Any]) -> None:
     host("gpu1", facts)
     with pytest.raises(Refusal) as caught:
         submit_experiment()
     assert str(caught.value) == f"{REFUSED}." and not Task.objects.exists()
+
+
+def test_a_run_waits_where_the_login_may_become_root_by_docker() -> None:
+    experiment = submit_experiment()
+    host("gpu1", DOCKER)
+    assert state_of(experiment) == ("WAITING", "lacks_account")
+    pool_edits.edit("default", {"allow_login_account": True}, actor="user:root")
+    assert state_of(experiment) == ("RUNNING", "")
 
 
 def test_a_login_that_can_become_nobody_else_is_no_danger() -> None:
@@ -256,6 +265,25 @@ def test_only_its_owner_and_admins_move_a_job_under_a_shared_account(
     )
 
 
+@pytest.mark.parametrize(
+    ("actor", "role", "moves"),
+    [("user:eve", "editor", False), ("user:bob", "editor", True), ("user:root", "admin", True)],
+)
+def test_only_its_owner_and_admins_move_a_job_under_the_login_account(
+    actor: str, role: str, moves: bool
+) -> None:
+    bob = User.objects.create(username="bob")
+    experiment = submit_experiment(owner=bob)
+    pool_edits.create("logins", {"allow_login_account": True}, actor="user:root")
+    host("gpu1", ROOT, pool=ResourcePool.objects.get(name="logins"))
+    update = [Update(experiment.job_id, pool="logins")]
+    if moves:
+        assert queue_edits.apply(update, actor=actor, role=role)
+        return
+    with pytest.raises(Refusal, match=r"bob, the owner of job .* only bob or an admin can move it there"):
+        queue_edits.apply(update, actor=actor, role=role)
+
+
 def test_the_doctor_says_who_would_run_as_the_login() -> None:
     ada, one = make_user(), host("gpu1", SUDO)
     User.objects.create(username="vic", role=User.Role.VIEWER)
@@ -267,15 +295,35 @@ def test_the_doctor_says_who_would_run_as_the_login() -> None:
 
     state, sentence = said()
     assert state == "fail" and sentence.startswith(
-        f"Jobs of {ada.username} would run as ml, which may use sudo, so they are refused here. Link accounts with"
+        f"Jobs of {ada.username} would run as ml, which may become root by sudo, so they are refused here. "
+        "Link accounts with"
     )
     pool_edits.edit("default", {"allow_login_account": True}, actor="user:root")
     state, sentence = said()
-    assert state == "warn" and sentence.startswith(f"Jobs of {ada.username} run as ml, which may use sudo")
+    assert state == "warn" and sentence.startswith(
+        f"Jobs of {ada.username} run as ml, which may become root by sudo"
+    )
     User.objects.filter(pk=ada.pk).update(unix_user="ada")
     assert said()[0] == "ok"
+    User.objects.filter(pk=ada.pk).update(unix_user="ml")
+    assert said()[0] == "warn", "who is linked with the login runs as the login"
+    Host.objects.filter(pk=one.pk).update(facts=DOCKER)
+    assert "run as ml, which may become root by docker" in said()[1]
     Host.objects.filter(pk=one.pk).update(facts=ALONE)
     assert doctor._account(Host.objects.get(pk=one.pk)) is None
+
+
+def test_the_doctor_names_linked_accounts_that_can_become_root() -> None:
+    like_root = {"ada": ["docker", "sudo"], "vic": ["docker"]}
+    one = host("gpu1", {"account": {**ROOT["account"], "like_root": like_root}})
+    User.objects.create(username="ada", unix_user="ada")
+    User.objects.create(username="bob", unix_user="bob")
+    User.objects.create(username="vic", unix_user="vic", role=User.Role.VIEWER)
+    said = doctor._linked(Host.objects.select_related("pool").get(pk=one.pk))
+    assert said is not None and said[0] == "warn"
+    assert "can become root here: ada (of ada; docker and sudo). Their jobs" in said[1]
+    User.objects.filter(username="ada").update(unix_user="eve")
+    assert doctor._linked(Host.objects.select_related("pool").get(pk=one.pk)) is None
 
 
 def test_a_change_of_users_or_rules_is_in_the_report_without_asking_the_host(

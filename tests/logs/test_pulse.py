@@ -109,6 +109,35 @@ def test_a_light_rank_that_writes_is_active(member: Member, seconds: float, acti
     assert found.active is active
 
 
+HOSTILE = [
+    10**400,
+    -(10**400),
+    1e300,
+    2**70,
+    -5,
+    "x" * 5000,
+    "\u2028",
+    [],
+    [[]],
+    {"a": {"b": []}},
+    True,
+    None,
+]
+
+
+@pytest.mark.parametrize("field", [*said(0), "gpu", "wrote_seconds", "waits_in", "made_up"])
+def test_a_list_of_ranks_may_have_anything_in_its_fields(field: str, member: Member) -> None:
+    """The list is one, and its ranks are objects; what is in them is not what it should be."""
+    for value in HOSTILE:
+        pulse.keep(member.pk, [{**said(0), field: value}, said(1), {**said(2), field: value}])
+        found = pulse.of_task(member.allocation.task_id)
+        assert 1 in [one.rank for one in found], "what is wrong with one rank hides no other"
+        assert 1 in pulse.places(member.allocation.task_id)
+        assert all(isinstance(one.step, int | None) and len(one.doing) <= 60 for one in found)
+        older(member, 10_000.0)
+        pulse.of_task(member.allocation.task_id)
+
+
 def test_anything_that_a_training_may_have_written_is_borne(member: Member) -> None:
     strange: list[Any] = [
         None, 3, {}, {"rank": -1}, {"rank": "x"}, {"rank": True},

@@ -38,7 +38,10 @@ LIVE: "list[Server]" = []  # for reports: a failed test shows what its server ha
 
 
 class Server:
-    """One `up`, whose admin's password is known. Its data is as after a first start; `empty`: it makes its own."""
+    """One `up`, whose admin's password is known. Its data is as after a first start; `empty`: it makes its own.
+
+    `folder` is where it is started.
+    """
 
     def __init__(
         self,
@@ -47,8 +50,10 @@ class Server:
         settings: Mapping[str, str] | None = None,
         *,
         empty: bool = False,
+        folder: Path = ROOT,
     ) -> None:
         self.data = data
+        self.folder = folder
         self.empty = empty
         self.listen = listen
         self.port = free_port()
@@ -99,7 +104,7 @@ class Server:
         begin = self.output.stat().st_size if self.output.exists() else 0
         environment = {**_clean_environment(), **self.settings, "PYTHONUNBUFFERED": "1"}
         self.process = processes.spawn(
-            [*command, *arguments], self.output, environment=environment, folder=ROOT
+            [*command, *arguments], self.output, environment=environment, folder=self.folder
         )
 
         def ready() -> bool:

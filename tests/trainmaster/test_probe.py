@@ -1,10 +1,13 @@
 """What a host says of itself, and what it can reach."""
 
+import grp
 import os
 import platform
+import pwd
 import socket
 import subprocess
 import sys
+import tempfile
 import venv
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from tests.trainmaster.conftest import TestHost
 from tests.trainmaster.stream_server import StreamServer
 from trainmaster.host.interpreters import find_interpreters
 from trainmaster.host.nvidia import find_gpus, parse_nvidia_smi
-from trainmaster.host.probing import filesystem_of, kills_user_processes
+from trainmaster.host.probing import filesystem_of, in_groups, kills_user_processes, obeying_daemon
 
 SMI = """\
 0, GPU-aaaa, NVIDIA H100 80GB HBM3, 81559, 550.54.15
@@ -38,10 +41,56 @@ def test_a_probe_answers_every_fact(host: TestHost) -> None:
     assert facts["home"]["path"] == str(Path.home()) and facts["home"]["network"] in (True, False)
     assert facts["account"]["uid"] == os.getuid()
     assert facts["account"]["switch"] == "root" if os.getuid() == 0 else True
+    assert isinstance(facts["account"]["root_by"], str) and isinstance(facts["account"]["like_root"], dict)
     assert {"kill_user_processes", "linger", "detached_runs_survive"} <= set(facts["logind"])
     assert {"cgroup_v2", "systemd", "user_namespaces"} <= set(facts["isolation"])
     assert any(found["version"].startswith("3.") for found in facts["interpreters"])
     assert facts["gpu_source"] in ("nvml", "nvidia-smi", "none")
+
+
+def test_a_socket_of_root_that_may_be_written_makes_root(tmp_path: Path) -> None:
+    """Whose socket it is tells a daemon of root's from one of the account's own."""
+    path = tmp_path / "docker.sock"
+    named = [("podman", str(tmp_path / "none.sock")), ("docker", str(path))]
+    assert obeying_daemon(named) == ""
+    path.write_text("no socket")
+    assert obeying_daemon(named) == ""
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        assert obeying_daemon(named) == ("docker" if os.getuid() == 0 else "")
+        if os.getuid() == 0:
+            os.chown(path, 12345, -1)
+            assert obeying_daemon(named) == "", "of an account of its own"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root has a socket that others may not use")
+def test_a_socket_that_others_may_not_write_makes_nobody_root(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    program = (
+        "import os, sys; os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        "from trainmaster.host.probing import obeying_daemon\n"
+        "print(obeying_daemon([('docker', sys.argv[1])]) or 'nobody')"
+    )
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
+        Path(folder).chmod(0o755)
+        listening.bind(f"{folder}/docker.sock")
+        for mode, found in ((0o660, "nobody"), (0o666, "docker")):
+            Path(folder, "docker.sock").chmod(mode)
+            imported = "import trainmaster.host.probing\n"
+            said = subprocess.check_output(
+                [sys.executable, "-c", imported + program, f"{folder}/docker.sock"]
+            )
+            assert said.decode().strip() == found
+
+
+def test_accounts_in_a_group_are_found_by_their_lines_and_by_their_first_group() -> None:
+    daemon = grp.getgrnam("daemon")
+    assert "daemon" in in_groups(["daemon"]) and daemon.gr_gid == pwd.getpwnam("daemon").pw_gid
+    listed = {name: group for group in grp.getgrall() for name in group.gr_mem if name != "root"}
+    for name, group in listed.items():
+        assert group.gr_name in in_groups([group.gr_name])[name]
+    assert in_groups(["no-such-group"]) == {} and "root" not in in_groups(["root"])
 
 
 def test_a_venv_is_found_beside_its_base_with_its_torch(

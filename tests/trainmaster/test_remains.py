@@ -76,6 +76,39 @@ def gpu(host: TestHost, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
         kill(int(line.split(",")[1]))
 
 
+#: becomes a program without any environment, and leaves another one in a session of its own
+FORGETS = """
+import os, sys
+program = "import os, sys, time; open(sys.argv[1], 'a').write(f'{os.getpid()} '); time.sleep(600)"
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+os.execve(sys.executable, [sys.executable, "-c", program, %r], {})
+"""
+
+
+@pytest.mark.parametrize("spoilt", [False, True], ids=["", "with state.json spoiled"])
+def test_a_job_that_clears_its_marker_is_seen_and_stopped(
+    host: TestHost, tmp_path: Path, spoilt: bool
+) -> None:
+    said = tmp_path / "pids"
+    paths = host.run_script(FORGETS % str(said))
+    wait_until(lambda: said.exists() and len(said.read_text().split()) == 2)
+    pids = [int(pid) for pid in said.read_text().split()]
+    assert paths.key not in marked(), "nothing carries its marker"
+    if spoilt:
+        paths.state.write_text("{")
+    status = host.status(paths)
+    if spoilt:
+        assert status["state"] == "remains" and set(pids) <= set(status["pids"])
+    else:
+        assert status["state"] == "running"
+    assert host.verb("stop", {"runs": {paths.key: {"grace_seconds": 0.0}}})["runs"][paths.key]["stopping"]
+    wait_until(lambda: not any(reference(pid) for pid in pids))
+    wait_until(lambda: host.status(paths)["exit"] is not None)
+
+
 @pytest.mark.survive(13)
 def test_a_process_that_fled_and_cleared_its_marker_is_known_by_the_gpu_that_it_uses(
     host: TestHost, stream_server: StreamServer, gpu: Path, tmp_path: Path

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from websockets.exceptions import ConnectionClosed
@@ -22,9 +24,14 @@ from jobs.models import Job, Member
 from jobs.states import JobState
 from logs import read
 from metrics import reported
+from tests.rig import pace
+from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.web import running_web
 from tests.rig.world import make_host, make_user, members_of, submit_experiment, trial_of
+from tests.webui.runner_api.test_checkpoints import make_checkpoint, make_trial
 from webui import request_bounds
+from webui.runner_api.answers import RefusedRequest
+from webui.runner_api.uploads import Uploads
 
 pytestmark = pytest.mark.django_db
 
@@ -146,7 +153,7 @@ def test_a_user_sends_so_many_large_requests_at_once(settings: Any, monkeypatch:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    async def played() -> list[int]:
+    async def played() -> tuple[list[int], bytes]:
         application = request_bounds.Bounded(slow)
 
         def begun(user: str, size: int) -> ApplicationCommunicator:
@@ -162,12 +169,57 @@ def test_a_user_sends_so_many_large_requests_at_once(settings: Any, monkeypatch:
         await asyncio.sleep(0)
         for request in (one, two):
             await request.receive_nothing(0.05)
-        found = [await status(begun("ada", 10**6))]
+        refused = begun("ada", 10**6)
+        found = [await status(refused)]
+        sentence = (await refused.receive_output(5))["body"]
         small, other = begun("ada", 10), begun("bob", 10**6)
         go_on.set()
         found += [await status(request) for request in (one, two, small, other)]
         for request in (one, two):
             await request.wait(5)
-        return [*found, await status(begun("ada", 10**6))]
+        return [*found, await status(begun("ada", 10**6))], sentence
 
-    assert asyncio.run(played()) == [429, 200, 200, 200, 200, 200]
+    statuses, sentence = asyncio.run(played())
+    assert statuses == [429, 200, 200, 200, 200, 200]
+    assert b"You have 2 large requests under way; send this one when one of them is done." in sentence
+
+
+def test_the_runs_of_a_user_upload_so_many_files_at_once(settings: Any) -> None:
+    settings.RUN_UPLOADS_PER_USER = 2
+    ada, bob, bound = 1, 2, Uploads()
+    with bound.one(ada), bound.one(bob):
+        with bound.one(ada), pytest.raises(RefusedRequest, match="have 2 uploads under way; send this") as no:
+            bound.one(ada).__enter__()
+        assert no.value.status == 429 and no.value.retry_after
+        with bound.one(ada):
+            pass
+
+
+@pytest.mark.django_db(transaction=True)
+def test_uploads_of_checkpoints_and_event_files_share_the_bound(tmp_path: Path) -> None:
+    """One sender is slow; the next is told so, whatever it brings, and may come once the first is done."""
+    member = make_gang()[0]
+    checkpoint = make_checkpoint(make_trial(member), member, {"f": b"1234"})
+    whole = f"/runner/v1/checkpoints/{checkpoint.pk}/files/f"
+    ways = [("PUT", whole), ("PUT", whole.replace("files", "parts") + "?offset=0&size=4&sha256=" + "0" * 64),
+            ("PUT", "/runner/v1/event-files/events.out.tfevents.1?offset=0"),
+            ("POST", f"/runner/v1/checkpoints/{checkpoint.pk}/complete")]  # fmt: skip
+    headers = {"Authorization": f"Bearer {RUN_TOKEN}"}
+    with running_web(tmp_path, TRAINMASTER_RUN_UPLOADS_PER_USER="1") as web:
+
+        def asked(way: tuple[str, str]) -> httpx.Response:
+            return httpx.request(way[0], web.url + way[1], content=b"1234", headers=headers, timeout=60)
+
+        with closing(HTTPConnection(web.url.removeprefix("http://"), timeout=60)) as slow:
+            slow.putrequest(*ways[0])
+            for name, value in {**headers, "Content-Length": "4"}.items():
+                slow.putheader(name, value)
+            slow.endheaders(b"12")
+            assert pace.wait_until(lambda: asked(ways[0]).status_code == 429, 60)
+            for way in ways:
+                answer = asked(way)
+                assert answer.status_code == 429 and "1 uploads under way" in answer.text, way
+                assert answer.headers["Retry-After"]
+            slow.send(b"34")
+            assert slow.getresponse().status == 200
+        assert asked(ways[2]).status_code == 200

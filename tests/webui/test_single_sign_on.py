@@ -29,7 +29,6 @@ def server(provider: Provider) -> Iterator[Server]:
         "TRAINMASTER_OIDC_CLIENT_ID": CLIENT_ID,
         "TRAINMASTER_OIDC_CLIENT_SECRET": CLIENT_SECRET,
         "TRAINMASTER_OIDC_NAME": "Log in with the lab",
-        "TRAINMASTER_OIDC_ROLE": "viewer",
     }
     with parts.private_folder("oidc") as path:
         path.chmod(0o711)

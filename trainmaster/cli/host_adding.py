@@ -45,8 +45,8 @@ def add_parser(verbs: Any) -> None:
     parser.add_argument(
         "--allow-login-account",
         action="store_true",
-        help="let jobs of users without a linked account run as the login account, even if that is root or may use "
-        "sudo (a rule of the pool)",
+        help="let jobs of users without a linked account run as the login account, even if that is root or may "
+        "become root (a rule of the pool)",
     )
     parser.add_argument("--yes", "-y", action="store_true", help="answer yes to all questions")
 
@@ -193,7 +193,27 @@ def _conclude(client: Client, host: Json, args: argparse.Namespace) -> int:
         _choose_interpreter(client, host, args.yes)
     slots = slots_held(host).split("/")[1]
     done(f"Added host {name} to the pool {host.get('pool')}: {slots} slot{'' if slots == '1' else 's'}")
+    _ask_about_login(client, host, args.yes)
     return OK
+
+
+def _ask_about_login(client: Client, host: Json, agreed: bool) -> None:
+    """Say whose jobs are refused there, and on a terminal ask whether they may run as the login account.
+
+    `--yes` is no answer to this question: it gives others the machine.
+    """
+    checks = (host.get("doctor") or {}).get("checks") or []
+    refused = [
+        str(check["sentence"]) for check in checks if check["name"] == "account" and check["state"] == "fail"
+    ]
+    if not refused:
+        return
+    say(f"\n{refused[0]}", "yellow")
+    question = f"Allow it in the pool {host.get('pool')}? Such jobs can read and end everything on its hosts."
+    if agreed or not output.is_interactive() or not ask(question, default=False):
+        return
+    client.edit_resource_pool(str(host["pool"]), {"allowLoginAccount": True})
+    done(f"The pool {host.get('pool')} runs jobs of users without a linked account as the login account")
 
 
 def _choose_interpreter(client: Client, host: Json, agreed: bool) -> None:

@@ -47,7 +47,7 @@ _SWITCHES = {
     "shared-account": ("sharedAccount", "run all jobs as the login account, without isolation"),
     "allow-login-account": (
         "allowLoginAccount",
-        "run jobs of users without a linked account as the login account, even if that is root or may use sudo",
+        "run jobs of users without a linked account as the login account, even if that is root or may become root",
     ),
     "default-compute": ("defaultCompute", "use it for work with slots that sets no pool"),
     "default-aux": ("defaultAux", "use it for work without slots that sets no pool"),
@@ -211,7 +211,7 @@ def _edit(client: Client, args: argparse.Namespace) -> None:
     if not rules:
         raise UsageError("name at least one rule to change; see --help.")
     before = client.get(_path(args.name))["resourcePool"]
-    answer = client.call("PATCH", _path(args.name), rules)
+    answer = client.edit_resource_pool(args.name, rules)
     changes = _changes(before, answer["resourcePool"], answer.get("changed") or [])
     sentence = f"Changed pool {args.name}: {', '.join(changes)}" if changes else "Nothing changed."
     output.told(answer["resourcePool"], _DETAILS, args, sentence)

@@ -14,7 +14,7 @@ from trainmaster.host.gpu_users import gpu_users
 from trainmaster.host.measuring import measure
 from trainmaster.jsonfile import make_json, write_json
 from trainmaster.paths import RunPaths, Workdir
-from trainmaster.processes import alive, boot_id, kill, marked, of_run
+from trainmaster.processes import alive, boot_id, descendants, kill, marked, marker_of, of_run
 from trainmaster.protocol import KEEPER_MARKER, ExitFile, ProcessRef, StopOrder, check_run_key, is_run_key
 from trainmaster.runner.detached import start_detached
 from trainmaster.runner.full_disk import FULL
@@ -111,6 +111,8 @@ def _status_of(
     answer: Dict[str, Any] = {"exit": ended, "pids": [process["pid"] for process in processes]}
     state = read_state(paths)
     if not paths.root.exists() or not state:
+        processes = processes or _below_keepers(key)
+        answer["pids"] = [process["pid"] for process in processes]
         prepared = paths.root.exists() or workdir.unfinished(key).exists()
         answer["state"] = "remains" if processes else "incomplete" if prepared else "absent"
         return answer
@@ -132,6 +134,13 @@ def _status_of(
         start_detached("ship", paths)
         answer["runner_restarted"] = True
     return answer
+
+
+def _below_keepers(key: str) -> List[ProcessRef]:
+    """What the launcher has started and what has dropped its marker: asked where the run's files do not say it."""
+    found = [each for keeper in marked(KEEPER_MARKER).get(key, []) for each in descendants(keeper["pid"])]
+    jobs = {each["pid"]: each for each in found if marker_of(each["pid"], KEEPER_MARKER) is None}
+    return list(jobs.values())
 
 
 def _spool_bytes(paths: RunPaths) -> int:
@@ -161,7 +170,7 @@ def _stop_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 
 
 def _stop(paths: RunPaths, order: Dict[str, Any]) -> Dict[str, Any]:
-    """By the marker alone where the run has spoiled its folder, so that its grace cannot be kept there."""
+    """By markers alone where the run has spoiled its folder, so that its grace cannot be kept there."""
     wanted: StopOrder = {
         "grace_seconds": float(order.get("grace_seconds", 30.0)),
         "reason": str(order.get("reason", "")),
@@ -173,7 +182,7 @@ def _stop(paths: RunPaths, order: Dict[str, Any]) -> Dict[str, Any]:
     except OSError as error:
         if error.errno in FULL:
             raise
-    living = of_run(paths.key)
+    living = of_run(paths.key) or _below_keepers(paths.key)
     for process in living:
         kill(process, boot_id())
     if not living:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
 import platform
+import pwd
 import re
 import shutil
 import socket
+import stat
 import sys
 import time
 from pathlib import Path
@@ -34,6 +37,17 @@ _LOGIND_FOLDERS = (
     "/etc/systemd/logind.conf.d",
 )
 _SUDO_SECONDS = 5
+#: of daemons that start containers as root for whoever may write to their socket
+_DAEMONS = (
+    ("docker", "/run/docker.sock"),
+    ("docker", "/var/run/docker.sock"),
+    ("podman", "/run/podman/podman.sock"),
+    ("containerd", "/run/containerd/containerd.sock"),
+    ("lxd", "/var/lib/lxd/unix.socket"),
+    ("lxd", "/var/snap/lxd/common/lxd/unix.socket"),
+    ("incus", "/var/lib/incus/unix.socket"),
+)
+_GROUPS_LIKE_ROOT = ("docker", "lxd", "incus-admin", "sudo", "wheel", "admin", "disk")
 _NOBODY = 65534
 #: what containers of one machine have of their own; one that shares these too is the machine itself
 _NAMESPACES = ("pid", "net", "uts")
@@ -184,9 +198,43 @@ def kills_user_processes(texts: Iterable[str], user: str) -> Tuple[bool, bool]:
 
 
 def _account() -> Dict[str, Any]:
-    """Who we are, and how we could become others: `root`, `sudo` (without a password) or `none`."""
+    """Who we are, and how we could become others: `root`, `sudo` (without a password) or `none`.
+
+    `root_by`: whose daemon, which runs as root, obeys us. `like_root`: {account: its groups that can become root}.
+    """
     switch = "root" if os.getuid() == 0 else "sudo" if _sudo_allows() else "none"
-    return {"name": name_of(os.getuid()), "uid": os.getuid(), "switch": switch}
+    return {
+        "name": name_of(os.getuid()),
+        "uid": os.getuid(),
+        "switch": switch,
+        "root_by": "" if switch == "root" else obeying_daemon(_DAEMONS),
+        "like_root": in_groups(_GROUPS_LIKE_ROOT),
+    }
+
+
+def obeying_daemon(sockets: Iterable[Tuple[str, str]]) -> str:
+    """The first daemon of root's whose socket this account may use: it starts containers that see all files as root.
+
+    A daemon of the account's own (rootless) has its socket elsewhere, and a socket of its own.
+    """
+    for name, path in sockets:
+        with contextlib.suppress(OSError):
+            status = Path(path).stat()
+            if stat.S_ISSOCK(status.st_mode) and status.st_uid == 0 and os.access(path, os.W_OK):
+                return name
+    return ""
+
+
+def in_groups(names: Iterable[str]) -> Dict[str, List[str]]:
+    """{account: those of the groups that it is in}, without root."""
+    found: Dict[str, List[str]] = {}
+    for name in names:
+        with contextlib.suppress(KeyError):
+            group = grp.getgrnam(name)
+            first = [entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == group.gr_gid]
+            for account in sorted({*group.gr_mem, *first} - {"root"}):
+                found.setdefault(account, []).append(name)
+    return found
 
 
 def _sudo_allows() -> bool:

@@ -153,10 +153,14 @@ class Uploads:
         progress = Progress(upload["uuid"], total, self._tell)
         missing = files
         while True:
-            # A conflict may mean that all was there before, and only the answer was lost: `complete` knows.
-            with contextlib.suppress(Conflict):
+            refused: Optional[Conflict] = None
+            try:
                 for path in missing:
                     self._put(upload, base, folder, path, progress)
+            except (
+                Conflict
+            ) as conflict:  # all may have been there before, and only the answer lost: `complete` knows
+                refused = conflict
             try:
                 self._link.request("POST", f"{base}/complete", complete)
                 break
@@ -166,7 +170,8 @@ class Uploads:
                 if self._has_peers and lacking and not still:
                     break
                 if not still or still == missing:
-                    raise
+                    why = f"{conflict} {refused}" if refused else str(conflict)
+                    raise Conflict(conflict.status, {"message": why}, "") from conflict
                 missing = still
         progress.done()
 

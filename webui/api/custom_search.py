@@ -5,7 +5,6 @@ The addresses and names of clients up to 0.37 (`determined.searcher`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -19,6 +18,7 @@ from experiments import search
 from experiments.models import Experiment
 from searching import BadSearch
 from searching.custom import Wanted
+from trainmaster import bounded_json
 from webui.api.allocations import poll
 from webui.api.answers import Answer, Body
 from webui.api.async_views import Principal, async_view, json_body
@@ -118,7 +118,7 @@ def _wanted(operation: Any, index: int) -> Wanted:
 
 def _create(content: dict[str, Any]) -> Wanted:
     hparams = content["hyperparams"]
-    hparams = json.loads(hparams) if isinstance(hparams, str) else hparams
+    hparams = bounded_json.loads(hparams) if isinstance(hparams, str) else hparams
     if not isinstance(hparams, dict):
         raise ValueError("hyperparams")
     return Wanted("create", str(content["requestId"]), hparams=hparams)

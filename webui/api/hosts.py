@@ -199,7 +199,7 @@ class NewHost(serializers.Serializer[Any]):
     gangAddress = serializers.CharField(required=False, allow_blank=True, default="", max_length=255)
     allowLoginAccount = serializers.BooleanField(
         default=False,
-        help_text="let the pool run jobs as login accounts that are root or may use sudo",
+        help_text="let the pool run jobs as login accounts that are root or may become root",
     )
 
     def to_internal_value(self, data: Any) -> Any:

@@ -47,6 +47,7 @@ class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no t
 
     async def connect(self) -> None:
         self._server: asyncio.Task[None] | None = None
+        self._login_known = asyncio.Event()
         self._headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in self.scope["headers"]
         }
@@ -69,13 +70,17 @@ class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no t
         await getattr(self, get_handler_name(message))(message)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        """Frames wait until it is known whose they are: nothing is read for a client without a login."""
         if text_data is not None and self._server is not None:
-            self.hear(text_data)
+            await self._login_known.wait()
+            if self._user:
+                self.hear(text_data)
 
     async def _serve(self) -> None:
         user = 0
         try:
             user = await self.check_login()
+            self._login_known.set()
             _open[user] += 1
             if _open[user] > settings.SOCKETS_PER_USER:
                 raise Refusal(
@@ -95,6 +100,7 @@ class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no t
             log.exception("a socket on %s failed", self.scope.get("path"))
             await self.close(FAILED)
         finally:
+            self._login_known.set()
             if user:
                 _open[user] -= 1
                 if not _open[user]:

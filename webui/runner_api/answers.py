@@ -23,6 +23,7 @@ from webui import full_disk
 from webui.api.errors import body
 from webui.refusals import STATUS
 from webui.runner_api import limits
+from webui.waiting.threads import on_files
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +123,10 @@ def _error(
 
 
 async def read_body(request: Request, limit_bytes: int) -> bytes:
-    """The whole body. Raises RefusedRequest (413 beyond the limit, 408 when it stops to arrive)."""
+    """The whole body. Raises RefusedRequest (413 beyond the limit, 408 when it stops arriving).
+
+    Call it only once it is known who sends: otherwise anyone could fill the memory.
+    """
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > limit_bytes:
         raise too_large(limit_bytes)
@@ -154,7 +158,8 @@ async def read_object(request: Request, limit_bytes: int) -> dict[str, Any]:
     """The body as a JSON object. Raises RefusedRequest."""
     raw = await read_body(request, limit_bytes)
     try:
-        value = bounded_json.loads(raw or b"{}")
+        is_small = len(raw) <= limits.PARSED_AT_ONCE_BYTES
+        value = bounded_json.loads(raw or b"{}") if is_small else await on_files(bounded_json.loads, raw)
     except ValueError as error:
         raise RefusedRequest(400, f"The body is not JSON: {error}.") from error
     if not isinstance(value, dict):

@@ -6,6 +6,7 @@ import asyncio
 import re
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from starlette.requests import Request
@@ -19,6 +20,7 @@ from experiments.states import USABLE, CheckpointState
 from webui.runner_api import access, files, limits
 from webui.runner_api.answers import RefusedRequest, endpoint, read_object, token_of, whole
 from webui.runner_api.files import GrowingFile, WrongDigest
+from webui.runner_api.uploads import uploads
 from webui.waiting.threads import on_clouds, on_files, on_storage, reading, storing
 
 #: of the answer with a file's bytes: its SHA-256 in hex, as the server has computed it
@@ -38,9 +40,14 @@ async def put_file(request: Request) -> Response:
         return JSONResponse({"path": path, "bytes": size})
     _check_open(checkpoint)
     await on_files(files.require_space, size)
-    sha256 = await _store(request, target, size)
+    with _upload(checkpoint):
+        sha256 = await _store(request, target, size)
     await storing(checkpoints.note_digest, checkpoint_uuid, path, sha256)
     return JSONResponse({"path": path, "bytes": size})
+
+
+def _upload(checkpoint: Checkpoint) -> AbstractContextManager[None]:
+    return uploads.one(checkpoint.trial.experiment.owner_id)
 
 
 def _check_open(checkpoint: Checkpoint) -> None:
@@ -139,14 +146,15 @@ async def get_file(request: Request) -> Response:
 @endpoint("POST", Right.RUN)
 async def complete(request: Request) -> Response:
     """POST: all files are there. 409 names those that are not, or have another size."""
-    token, checkpoint_uuid = token_of(request), request.path_params["uuid"]
-    said = (await read_object(request, limits.COMPLETE_BODY_BYTES)).get("resources", {})
+    checkpoint_uuid: uuid.UUID = request.path_params["uuid"]
+    checkpoint = await _writable(request, checkpoint_uuid)
+    with _upload(checkpoint):
+        said = (await read_object(request, limits.COMPLETE_BODY_BYTES)).get("resources", {})
     if not isinstance(said, dict) or not all(_is_size(size) for size in said.values()):
         raise RefusedRequest(400, "resources must be an object of paths and their sizes in bytes.")
     for path in said:
         files.place(checkpoint_uuid, path.rstrip("/"))
-
-    checkpoint = await reading(access.checkpoint_to_write, token, checkpoint_uuid)
+    checkpoint = await _writable(request, checkpoint_uuid)  # as it is now: the body may have taken long
     is_open = checkpoint.state == CheckpointState.PARTIAL  # a folder of one that was deleted stays away
     if is_open and checkpoint.storage.get("type", "server") == "server":
         folders = [path for path in {**checkpoint.resources, **said} if path.endswith("/")]
@@ -189,6 +197,21 @@ async def put_part(request: Request) -> Response:
         return JSONResponse({"offset": size})
     _check_open(checkpoint)
     await on_files(files.require_space, size - offset)
+    with _upload(checkpoint):
+        await _store_part(request, checkpoint, path, target, offset, coming, sha256 if is_last else None)
+    return JSONResponse({"offset": offset + coming})
+
+
+async def _store_part(
+    request: Request,
+    checkpoint: Checkpoint,
+    path: str,
+    target: Path,
+    offset: int,
+    coming: int,
+    sha256: str | None,
+) -> None:
+    """Append the body to the file; `sha256` is that of the whole, which this part ends. Raises RefusedRequest."""
     file = await on_files(GrowingFile, checkpoint.pk, path)
     try:
         if offset != file.size:
@@ -196,7 +219,7 @@ async def put_part(request: Request) -> Response:
                 409, f"The server has {file.size:,} bytes of this file, not {offset:,}.", offset=file.size
             )
         await _receive(request, file.write, coming)
-        if is_last:
+        if sha256 is not None:
             await on_files(file.keep, target, sha256)
             await storing(checkpoints.note_digest, checkpoint.pk, path, sha256)
     except WrongDigest as wrong:
@@ -204,7 +227,6 @@ async def put_part(request: Request) -> Response:
         raise RefusedRequest(422, sentence, sha256=wrong.found, offset=0) from wrong
     finally:
         await asyncio.shield(on_files(file.close))
-    return JSONResponse({"offset": offset + coming})
 
 
 @endpoint("GET", Right.RUN)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.db.models import Q
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -25,6 +26,7 @@ from metrics.models import Group
 from webui.downloads.tensorboard import folders
 from webui.runner_api import access, files, limits
 from webui.runner_api.answers import RefusedRequest, endpoint, read_body, token_of, whole
+from webui.runner_api.uploads import uploads
 from webui.waiting.threads import catching_up, on_files, reading
 
 _GOING = {ExperimentState.DELETING, ExperimentState.DELETE_FAILED}
@@ -42,15 +44,16 @@ async def put(request: Request) -> Response:
     replace = request.query_params.get("replace") == "true"
     if replace and offset:
         raise RefusedRequest(400, f"offset is {offset}; it must be 0 with replace=true.")
-    block = await read_body(request, limits.EVENT_FILE_PART_BYTES)
-    folder, is_current = await reading(_place, token)
+    folder, is_current, owner_id = await reading(_place, token)
     if replace and not is_current:
         raise RefusedRequest(410, "This attempt has ended; it cannot replace files of the current one.")
-    return JSONResponse({"offset": await on_files(_append, folder, path, offset, block, replace)})
+    with uploads.one(owner_id):
+        block = await read_body(request, limits.EVENT_FILE_PART_BYTES)
+        return JSONResponse({"offset": await on_files(_append, folder, path, offset, block, replace)})
 
 
-def _place(token: str) -> tuple[Path, bool]:
-    """Where a run's files lie, and whether it is its trial's present attempt. Raises RefusedRequest."""
+def _place(token: str) -> tuple[Path, bool, int]:
+    """Where a run's files are, whether it is its trial's current attempt, and whose it is. Raises RefusedRequest."""
     run = access.run_of(token, over_too=True)
     trial = Trial.objects.select_related("experiment", "task").filter(task_id=run.task_id).first()
     if trial is None or trial.experiment.state in _GOING:
@@ -58,7 +61,7 @@ def _place(token: str) -> tuple[Path, bool]:
             404, "This run does not belong (or no longer belongs) to a trial that stores TensorBoard files."
         )
     folder = event_files.folder_of_trial(trial.experiment_id, trial.pk)
-    return folder, run.number == trial.task.run_count
+    return folder, run.number == trial.task.run_count, trial.experiment.owner_id
 
 
 def _append(folder: Path, path: str, offset: int, block: bytes, replace: bool) -> int:
@@ -85,14 +88,14 @@ def _append(folder: Path, path: str, offset: int, block: bytes, replace: bool) -
 
 def _refuse_too_much(folder: Path, target: Path, coming: int) -> None:
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()] if folder.exists() else []
-    if sum(sizes) + coming > limits.EVENT_FILES_BYTES_PER_TRIAL:
-        allowed = limits.EVENT_FILES_BYTES_PER_TRIAL
+    if sum(sizes) + coming > settings.EVENT_FILES_BYTES_PER_TRIAL:
+        allowed = settings.EVENT_FILES_BYTES_PER_TRIAL
         raise RefusedRequest(
             413, f"A trial may store {allowed:,} bytes of TensorBoard files; this one has {sum(sizes):,}."
         )
-    if len(sizes) >= limits.EVENT_FILES_PER_TRIAL and not target.exists():
+    if len(sizes) >= settings.EVENT_FILES_PER_TRIAL and not target.exists():
         raise RefusedRequest(
-            413, f"A trial may store at most {limits.EVENT_FILES_PER_TRIAL:,} TensorBoard files."
+            413, f"A trial may store at most {settings.EVENT_FILES_PER_TRIAL:,} TensorBoard files."
         )
     files.require_space(coming)
 

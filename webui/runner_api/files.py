@@ -184,8 +184,12 @@ class GrowingFile:
             self.discard()
             raise WrongDigest(found)
         os.fsync(self._descriptor)
+        try:
+            move_into_place(self._path, target)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError):
+            self.discard()  # its place is taken, and whoever sends it again is to hear that again
+            raise
         self._kept = True
-        move_into_place(self._path, target)
 
     def discard(self) -> None:
         """What has arrived is unusable; the file starts again."""

@@ -10,18 +10,16 @@ BATCH_BYTES_UNPACKED = int(environment.number("TRAINMASTER_BATCH_BYTES_UNPACKED"
 #: Batches that one process holds in memory at once; a runner that comes on top is told to come later.
 PENDING_BATCHES = int(environment.number("TRAINMASTER_PENDING_BATCHES", 64))
 PENDING_BYTES = int(environment.number("TRAINMASTER_PENDING_BYTES", 64 * 1024**2))
-#: One job (all its runs together) may ship so much into one web process in the long run, and so much more at once:
-#: some 150,000 lines of 100 bytes a second. A runner that is sent away keeps its lines on its host meanwhile.
-LOG_BYTES_PER_SECOND = environment.number("TRAINMASTER_LOG_BYTES_PER_SECOND", 16 * 1024**2)
-LOG_BURST_BYTES = environment.number("TRAINMASTER_LOG_BURST_BYTES", 64 * 1024**2)
 #: Batches of one job that are stored at the same time, and those that may be here in all.
 JOB_BATCHES_AT_WORK = 2
 JOB_PENDING_BATCHES = max(1, PENDING_BATCHES // 2)
 #: A body that stops to arrive is given up after this time.
 BODY_SECONDS = environment.number("TRAINMASTER_BODY_SECONDS", 60.0)
 SMALL_BODY_BYTES = 256 * 1024
-#: The file lists of checkpoints with very many files come in the body of `complete`.
-COMPLETE_BODY_BYTES = 64 * 1024**2
+#: The file lists of checkpoints with very many files (100,000 of 80 bytes each) come in the body of `complete`.
+COMPLETE_BODY_BYTES = 8 * 1024**2
+#: Reading a larger body as JSON would hold up everybody else's requests, so a thread does it.
+PARSED_AT_ONCE_BYTES = 64 * 1024
 LONG_POLL_SECONDS_MAX = 60.0
 RETRY_AFTER_SECONDS = 1
 #: The database is away: longer than a restart of it takes.
@@ -37,10 +35,8 @@ CHALLENGE_CHARACTERS_MAX = 300
 CLUSTER_SEEN_SECONDS = 1.0
 #: An answer waits for that reading no longer than this.
 CLUSTER_READ_SECONDS = 2.0
-#: Files for TensorBoard come in parts of at most 1 MiB; a trial keeps so much of them, in so many files.
+#: Files for TensorBoard come in parts of at most 1 MiB.
 EVENT_FILE_PART_BYTES = 2 * 1024**2
-EVENT_FILES_BYTES_PER_TRIAL = int(environment.number("TRAINMASTER_EVENT_FILES_BYTES_PER_TRIAL", 2 * 1024**3))
-EVENT_FILES_PER_TRIAL = int(environment.number("TRAINMASTER_EVENT_FILES_PER_TRIAL", 2000))
 
 #: of a file for TensorBoard, at once
 TENSORBOARD_BLOCK_BYTES = 8 * 1024 * 1024

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import Error
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -73,9 +74,7 @@ async def batch(request: Request) -> Response:
     size = int(announced) if announced.isdecimal() else limits.BATCH_BYTES_SENT
     if size > limits.BATCH_BYTES_SENT:
         raise too_large(limits.BATCH_BYTES_SENT)
-    sender = access.known_sender(token, allocation_id, index)
-    if sender is None:
-        sender = await storing(access.sender_of, token, allocation_id, index)
+    sender = await _sender(token, allocation_id, index)
     share = budgets.admit(sender.job_id)
     with _pending.one(size), share.one():
         sent = await read_body(request, limits.BATCH_BYTES_SENT)
@@ -132,15 +131,20 @@ def _offset(request: Request) -> int:
 async def heartbeat(request: Request) -> Response:
     """POST: the runner lives, and this is the state of its spool."""
     token, allocation_id, index = token_of(request), *_member(request)
+    sender = await _sender(token, allocation_id, index)
     said = await read_object(request, limits.SMALL_BODY_BYTES)
 
     def note() -> intake.Intake:
-        sender = access.known_sender(token, allocation_id, index) or access.sender_of(
-            token, allocation_id, index
-        )
         return _unless_over(sender.member_id, lambda: heartbeats.heartbeat(sender.member_id, said))
 
     return answer_of(await storing(note))
+
+
+async def _sender(token: str, allocation_id: str, index: int) -> access.Sender:
+    """Who sends: known before the body is read, so that nobody else has one read here. Raises RefusedRequest, Over."""
+    if (known := access.known_sender(token, allocation_id, index)) is not None:
+        return known
+    return await storing(access.sender_of, token, allocation_id, index)
 
 
 State = tuple[str, str]  # state and what kind of stop was asked for
@@ -253,7 +257,7 @@ class Share:
     """
 
     def __init__(self, now: float) -> None:
-        self._left = limits.LOG_BURST_BYTES
+        self._left = settings.LOG_BURST_BYTES
         self._at = now
         #: a turn among the job's own batches: those of one task are stored one after the other anyway
         self.at_work = asyncio.Semaphore(limits.JOB_BATCHES_AT_WORK)
@@ -261,17 +265,19 @@ class Share:
 
     def is_full(self, now: float) -> bool:
         self._fill(now)
-        return self._left >= limits.LOG_BURST_BYTES and not self.waiting
+        return self._left >= settings.LOG_BURST_BYTES and not self.waiting
 
     def seconds_of_debt(self, now: float) -> float:
         self._fill(now)
-        return max(0.0, -self._left / limits.LOG_BYTES_PER_SECOND)
+        return max(0.0, -self._left / settings.LOG_BYTES_PER_SECOND)
 
     def take(self, size: int) -> None:
         self._left -= size
 
     def _fill(self, now: float) -> None:
-        self._left = min(limits.LOG_BURST_BYTES, self._left + (now - self._at) * limits.LOG_BYTES_PER_SECOND)
+        self._left = min(
+            settings.LOG_BURST_BYTES, self._left + (now - self._at) * settings.LOG_BYTES_PER_SECOND
+        )
         self._at = now
 
     @contextmanager
@@ -302,7 +308,7 @@ class Budgets:
         if debt > 0:
             raise RefusedRequest(
                 429,
-                f"This job ships more than {limits.LOG_BYTES_PER_SECOND:,.0f} bytes per second; "
+                f"This job ships more than {settings.LOG_BYTES_PER_SECOND:,.0f} bytes per second; "
                 "further data waits on its host.",
                 retry_after=math.ceil(debt),
             )

@@ -14,7 +14,7 @@ from typing import Any
 
 from django.db import connection
 
-from hosts.login_accounts import MAY_SWITCH_SQL
+from hosts.login_accounts import MAY_BECOME_ROOT_SQL
 from hosts.models import Host
 from jobs.states import AllocationState, JobState, MemberState, TaskState
 
@@ -41,7 +41,7 @@ WITH host AS MATERIALIZED (
 SELECT json_build_array(
   (SELECT json_agg(json_build_array(
       id, name, enabled, draining, contact <> '{Host.Contact.REACHABLE}', admission = '{Host.Admission.SUSPENDED}',
-      drain_cause = '{Host.Drain.FAILED_STARTS}', failed_starts_era, {MAY_SWITCH_SQL})
+      drain_cause = '{Host.Drain.FAILED_STARTS}', failed_starts_era, {MAY_BECOME_ROOT_SQL})
       ORDER BY name) FROM host),
   (SELECT json_agg(json_build_array(
       s.host_id, s.id, s.index, s.enabled AND NOT s.missing, s.draining,

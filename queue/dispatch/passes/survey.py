@@ -94,11 +94,11 @@ def _hosts(rows: PoolRows, pool: ResourcePool) -> tuple[HostView, ...]:
             silent=silent,
             suspended=suspended,
             failed_starts=failed,
-            needs_account=may_switch and not pool.allow_login_account,
+            needs_account=may_become_root and not pool.allow_login_account,
             aux_capacity=pool.aux_per_host,
             aux_held=aux[host_id],
         )
-        for host_id, name, enabled, draining, silent, suspended, failed, _, may_switch in rows.hosts
+        for host_id, name, enabled, draining, silent, suspended, failed, _, may_become_root in rows.hosts
     )
 
 
@@ -118,9 +118,9 @@ class _Requests:
         self._eras: dict[str, int] = {row[1]: row[-2] for row in rows.hosts}
         self._unlinked = frozenset(rows.unlinked)
         self._shared = pool.shared_account
-        may_switch = [row[0] for row in rows.hosts if row[-1]]
+        may_become_root = [row[0] for row in rows.hosts if row[-1]]
         #: what work avoids that would run as the login
-        self._powerful = _NOWHERE if pool.allow_login_account else frozenset(may_switch)
+        self._powerful = _NOWHERE if pool.allow_login_account else frozenset(may_become_root)
         self._avoided: dict[tuple[tuple[str, ...], bool], frozenset[str]] = {}
         self._lasts: dict[tuple[str, float | None], Span | None] = {}
 

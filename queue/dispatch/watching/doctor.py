@@ -84,6 +84,7 @@ def examine(host: Host) -> list[Check]:
         "machine": _machine(host),
         "bundle": ("ok", f"Host bundle {host.bundle_sha256[:12]} is installed in {host.workdir}."),
         "account": _account(host),
+        "linked": _linked(host),
         "users": ("ok", trust.of_server().sentence),
     }
     report += checks(tried)
@@ -98,7 +99,7 @@ def judge_accounts() -> None:
     """
     users: Said = ("ok", trust.of_server().sentence)
     for host in registry.present().exclude(doctor={}).select_related("pool"):
-        about = {"account": _account(host), "users": users}
+        about = {"account": _account(host), "linked": _linked(host), "users": users}
         kept = [check for check in host.doctor["checks"] if check["name"] not in about]
         judged = host.doctor | {"checks": kept + checks(about)}
         if judged != host.doctor:  # not over what has been found meanwhile
@@ -107,12 +108,13 @@ def judge_accounts() -> None:
 
 
 def _account(host: Host) -> Said | None:
-    """Who would run as a login that may become other accounts; nothing is said of a login that may not."""
-    if not login_accounts.may_switch(host.facts):
+    """Who would run as a login that may become root; nothing is said of a login that may not."""
+    if not login_accounts.may_become_root(host.facts):
         return None
     account, pool = host.facts["account"], host.pool
-    login = "root" if account["switch"] == "root" else f"{account['name']}, which may use sudo"
-    unlinked = login_accounts.submitters_as_login(pool)
+    by = account["switch"] if account["switch"] != "none" else account["root_by"]
+    login = "root" if by == "root" else f"{account['name']}, which may become root by {by}"
+    unlinked = login_accounts.submitters_as_login(pool, [account["name"]])
     if not unlinked:
         return "ok", "All users who may submit have a linked account; no job runs as the login account."
     whose = f"Jobs of {listed(unlinked)}" if not pool.shared_account else "All jobs"
@@ -124,6 +126,20 @@ def _account(host: Host) -> Said | None:
     allow = f"allow it with `trainmaster pool edit {pool.name} --allow-login-account`."
     return "fail", (
         f"{whose} would run as {login}, so they are refused here.{link} {allow if link else allow.capitalize()}"
+    )
+
+
+def _linked(host: Host) -> Said | None:
+    """Which linked accounts can become root there, and so are not kept from the others."""
+    if host.pool.shared_account or not login_accounts.may_switch(host.facts):
+        return None
+    found = login_accounts.linked_like_root(host.facts)
+    if not found:
+        return None
+    who = listed([f"{account} (of {user}; {groups})" for user, account, groups in found])
+    return "warn", (
+        f"These linked accounts are in groups whose members can become root here: {who}. "
+        "Their jobs can then read and end everything here; link accounts that are in no such group."
     )
 
 

@@ -63,7 +63,18 @@ def test_a_name_of_the_ssh_config_becomes_a_ready_host(
     tm: CommandLine, hosts: list[Host], people: dict[str, str], added: list[str]
 ) -> None:
     added.append("gpu1")
-    terminal = on_terminal(tm, people, "host", "add", "gpu1", "--slots", "2", "--python", "/usr/bin/python3")
+    terminal = on_terminal(
+        tm,
+        people,
+        "host",
+        "add",
+        "gpu1",
+        "--slots",
+        "2",
+        "--python",
+        "/usr/bin/python3",
+        "--allow-login-account",
+    )
     terminal.answer("using your own ssh? [Y/n]", "")
     terminal.expect("The host key of")
     terminal.answer("Accept this host key? [y/N]", "y")
@@ -109,13 +120,49 @@ def test_a_host_that_refuses_the_servers_key_says_so(
     assert "trainmaster host doctor gpu1" in done.stderr
 
 
+def allows_login(tm: CommandLine) -> bool:
+    pools = json.loads(tm("pool", "list", "-o", "json").stdout)
+    return bool(next(pool for pool in pools if pool["name"] == "default")["allowLoginAccount"])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the login of this host has to be root")
+@pytest.mark.parametrize("reply", ["y", "n"])
+def test_whether_jobs_may_run_as_the_login_is_asked_on_a_terminal(
+    tm: CommandLine, people: dict[str, str], added: list[str], reply: str
+) -> None:
+    added.append("local")
+    tm("pool", "edit", "default", "--no-allow-login-account")
+    terminal = on_terminal(tm, people, "host", "add", "local", "--slots", "1", "--python", sys.executable)
+    terminal.expect("Added host local to the pool default: 1 slot")
+    terminal.answer("Such jobs can read and end everything on its hosts. [y/N]", reply)
+    assert terminal.wait() == 0, terminal.said
+    assert (
+        terminal.said.split("Added host local")[1].count("would run as root, so they are refused here") == 1
+    )
+    assert allows_login(tm) is (reply == "y")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="the login of this host has to be root")
+def test_an_option_allows_it_without_a_question(tm: CommandLine, added: list[str]) -> None:
+    added.append("local")
+    tm("pool", "edit", "default", "--no-allow-login-account")
+    done = tm("host", "add", "local", "--slots", "1", "--allow-login-account")
+    assert done.returncode == 0 and "refused" not in done.stderr + done.stdout
+    assert allows_login(tm)
+    assert tm("host", "doctor", "local").returncode == 0
+    assert tm("command", "run", "id", "-u").returncode == 0
+
+
 def test_the_local_host_is_added_disabled_enabled_drained_and_removed(
     tm: CommandLine, added: list[str]
 ) -> None:
     added.append("local")
     assert tm("pool", "edit", "default", "--no-allow-login-account").returncode in (0, 1)
-    assert tm("host", "add", "local", "--slots", "1").returncode == 0
+    done = tm("host", "add", "local", "--slots", "1", "--yes")
+    assert done.returncode == 0
     if os.getuid() == 0:  # the login of this host, then
+        assert "would run as root, so they are refused here" in done.stderr, "--yes allows no such thing"
+        assert not allows_login(tm)
         examined = tm("host", "doctor", "local")
         assert examined.returncode == 1 and "would run as root, so they are refused" in examined.stdout
         refused = tm("command", "run", "true")

@@ -33,6 +33,7 @@ def test_a_template_is_made_shown_and_copied_and_its_secrets_stay_hidden(client:
     assert (made.source, made.changed_by) == (TEXT, make_user())
     page = client.get("/templates/base").content.decode()
     assert "Config is valid" in page and "hunter2" not in page and "by ada" in page
+    assert "Masking hides secrets on pages, not from those who use the template" in " ".join(page.split())
     assert "environment, resources" in client.get("/templates").content.decode()
     shown = re.search(r"<textarea[^>]*>(.*?)</textarea>", page, re.S)
     assert shown is not None
@@ -58,6 +59,7 @@ def test_a_template_is_renamed_with_its_uses_and_nobody_writes_over_anothers_cha
     saved = client.post("/templates/base", {"name": "base 2", "config": "max_restarts: 1", "seen": seen})
     assert saved.headers["Location"] == "/templates/base%202"
     page = client.get("/templates/base%202").content.decode()
+    assert "Masking hides" not in page, "it has no secrets by now"
     assert "Experiments submitted with it: 1" in page and "1 experiment was submitted with it" in page
     late = client.post("/templates/base 2", {"name": "base 2", "config": "max_restarts: 2", "seen": seen})
     assert (late.status_code, b"while you were editing it" in late.content) == (409, True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from django.conf import settings
 
 from embedded.redis import Redis
 from jobs.models import Member
@@ -25,8 +26,8 @@ from webui.runner_api.streams import Budgets
 def test_a_job_may_burst_and_then_pays_its_debt() -> None:
     now, job, other = [100.0], uuid.uuid4(), uuid.uuid4()
     budgets = Budgets(clock=lambda: now[0])
-    budgets.admit(job).take(int(limits.LOG_BURST_BYTES))
-    budgets.admit(job).take(int(2.5 * limits.LOG_BYTES_PER_SECOND))
+    budgets.admit(job).take(int(settings.LOG_BURST_BYTES))
+    budgets.admit(job).take(int(2.5 * settings.LOG_BYTES_PER_SECOND))
     with pytest.raises(RefusedRequest, match="bytes per second") as refused:
         budgets.admit(job)
     assert refused.value.status == 429 and refused.value.retry_after == 3

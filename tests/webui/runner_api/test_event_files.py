@@ -120,3 +120,24 @@ def test_the_archive_has_them_and_a_deletion_takes_them(run: Path, trial: Trial)
     assert archive.read(f"tb/trial-{trial.pk}/files/{EVENTS}") == b"events"
     event_files.delete(trial.experiment_id)
     assert kept(trial) == {}
+
+
+def test_a_file_below_a_file_is_given_up_and_named_in_the_log(
+    run: Path, trial: Trial, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server has a file where the run has a folder by now: 409 without an offset, which no retry will cure."""
+    (run / "tensorboard").mkdir()
+    (run / "tensorboard" / EVENTS).write_bytes(b"a file")
+    bring(run)
+    (run / "tensorboard" / EVENTS).unlink()
+    below = run / "tensorboard" / EVENTS / EVENTS
+    below.parent.mkdir()
+    below.write_bytes(b"below a file")
+    (run / "tensorboard" / f"{EVENTS}.other").write_bytes(b"beside it")
+    assert not bring(run).pending()
+    assert kept(trial) == {EVENTS: b"a file", f"{EVENTS}.other": b"beside it"}
+    said = capsys.readouterr().err
+    assert (
+        said.count(f"{below} was not uploaded to the server: ") == 1
+        and "one of the two cannot be stored" in said
+    )

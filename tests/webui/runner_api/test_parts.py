@@ -26,6 +26,7 @@ from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
 from trainmaster.runner import file_uploads
+from trainmaster.runner import uploads as uploads_of_runner
 from trainmaster.runner.file_uploads import FileUpload
 from trainmaster.runner.link import Link, Weather
 from trainmaster.runner.uploads import Uploads
@@ -189,6 +190,53 @@ def test_checkpoints_that_are_gone_already_or_refused_for_good_keep_no_other_wai
     assert states == {gone.pk: "DELETED", waiting.pk: "COMPLETED"}
     assert not (web.data_dir / "checkpoints" / str(gone.pk)).exists()
     assert not paths.checkpoint(str(gone.pk)).exists() and paths.checkpoint(unknown).exists()
+
+
+def test_a_checkpoint_with_a_file_below_a_file_is_given_up_and_named_in_the_log(
+    web: Web,
+    runner: httpx.Client,
+    checkpoint: Checkpoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Two ranks saved it: one a file, which the server has, the other a file below that. The next one is uploaded."""
+    next_one = make_checkpoint(checkpoint.trial, Member.objects.get(), {"model.pt": MODEL})
+    resources = {"state": 1, "state/rank1": 1}
+    Checkpoint.objects.filter(pk=checkpoint.pk).update(resources=resources)
+    assert runner.put(f"/checkpoints/{checkpoint.pk}/files/state", content=b"0").status_code == 200
+    refused = runner.put(f"/checkpoints/{checkpoint.pk}/files/state/rank1", content=b"1")
+    assert refused.status_code == 409 and "one of the two cannot be stored" in refused.text
+    monkeypatch.setattr(uploads_of_runner, "_GIVE_UP_SECONDS", 1.0)
+    paths = RunPaths(tmp_path)
+    write_json(paths.server, {"urls": [web.url], "cert_sha256": None})
+    paths.spool.mkdir()
+    uploads = Uploads(paths, link_of(paths, checkpoint), Weather(), 1)
+    below = paths.checkpoint(str(checkpoint.pk)) / "state/rank1"
+    below.parent.mkdir(parents=True)
+    below.write_bytes(b"1")
+    paths.checkpoint(str(next_one.pk)).mkdir(parents=True)
+    (paths.checkpoint(str(next_one.pk)) / "model.pt").write_bytes(MODEL)
+    for each, files in ((checkpoint, resources), (next_one, {"model.pt": len(MODEL)})):
+        record = {"type": "checkpoint", "uuid": str(each.pk), "resources": files, "storage": "server"}
+        uploads.on_core(record)
+    thread = threading.Thread(target=uploads.run)
+    thread.start()
+    try:
+        when(lambda: not uploads.pending())
+    finally:
+        uploads.ended.set()
+        thread.join()
+    told = [sentence for level, sentence in uploads.sentences() if level == "ERROR"]
+    assert len(told) == 1 and f"checkpoint {str(checkpoint.pk)[:8]} was abandoned" in told[0]
+    assert "(1): 'state/rank1'. A name stands for a file here and for a folder there" in told[0]
+    assert told[0] in capsys.readouterr().err
+    assert below.exists(), "its files stay on the host"
+    (left,) = stored_files.incoming().iterdir()
+    assert left.stat().st_size == 0
+    left.unlink()
+    states = dict(Checkpoint.objects.values_list("pk", "state"))
+    assert states == {checkpoint.pk: "PARTIAL", next_one.pk: "COMPLETED"}
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import uuid
 from typing import Any
 
@@ -27,7 +26,7 @@ from hosts.models import ResourcePool
 from submissions import contexts, unpacking
 from submissions.config.reading import read_yaml
 from submissions.models import Context
-from trainmaster import yamltext
+from trainmaster import bounded_json, yamltext
 from webui.pages.experiments.access import find
 from webui.pages.frame import actor, form, posted, show, user_of
 from webui.query import LARGEST_SECONDS, as_id, as_number, as_uuid, as_whole
@@ -137,7 +136,7 @@ def _code(request: HttpRequest, parent: Experiment | None) -> Context:
     archive, contents = request.FILES.get("zip"), request.FILES.get("contents")
     if isinstance(contents, UploadedFile) and contents.file is not None:
         try:
-            manifest = json.loads(request.POST.get("manifest", ""))
+            manifest = bounded_json.loads(request.POST.get("manifest", ""))
         except ValueError as error:
             raise Refusal("The list of files is invalid. Choose the folder again.", field="code") from error
         return contexts.store_plain(unpacking.from_folder(manifest, contents.file).files)

@@ -16,7 +16,7 @@ from accounts import rights
 from accounts.refusals import Code, Refusal
 from accounts.rights import Right
 from experiments import counts, drafts, templates
-from experiments.config import ConfigError, masked_text, shown_template
+from experiments.config import MASK, ConfigError, masked_text, shown_template
 from experiments.models import Template, Workspace
 from trainmaster import yamltext
 from webui.forms import Form
@@ -157,6 +157,7 @@ def _form(
         "text": text,
         "draft": draft,
         "copied": copied,
+        "hides_secrets": MASK in text,
         "stamp": templates.stamp(template) if template else "",
         "uses": templates.uses(kept_as).select_related("owner").order_by("-pk")[:MOST_SHOWN],
         "use_count": counts.by_template().get(kept_as, 0),

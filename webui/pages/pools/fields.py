@@ -168,7 +168,7 @@ class PoolForm(Form):
     allow_login_account = Switch(
         "Allow the login account",
         "Jobs of users without a linked Unix account run as the login account of the host even where that is root "
-        "or may use sudo: each of them can read and end everything there. Off: such jobs are refused.",
+        "or may become root: each of them can read and end everything there. Off: such jobs are refused.",
     )
     default_compute = Switch(
         "Default compute pool",
