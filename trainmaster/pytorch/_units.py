@@ -51,6 +51,10 @@ class TrainUnit:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.value})"
 
+    def should_stop(self, step_num: int) -> bool:
+        """True if a period of `value` ends with this many of them, for loops of one's own."""
+        return step_num > 0 and step_num % self.value == 0
+
     def due(self, position: Position) -> bool:
         """True after every `value` of them."""
         return position.batches % self.in_batches(position) == 0
