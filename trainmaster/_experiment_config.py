@@ -30,7 +30,7 @@ class ExperimentConfig(Dict[str, Any]):
         return bool(self.get("profiling", {}).get("enabled", False))
 
     def profiling_interval(self) -> Tuple[int, Optional[int]]:
-        """The first and the last batch that are profiled, None without a last; (0, 0) for a config without profiling."""
+        """The first and last batch that are profiled (None: to the end); (0, 0) for a config without profiling."""
         if not self.profiling_enabled():
             return 0, 0
         profiling = self["profiling"]

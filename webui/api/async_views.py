@@ -21,7 +21,7 @@ from webui.api import answers
 from webui.api.authentication import NOBODY, UNKNOWN, authenticate, bearer_tokens
 from webui.api.errors import BadRequest, describe, json_error
 from webui.api.errors import body as error_body
-from webui.query import in_camel_case
+from webui.api.protojson import query_in_camel_case
 from webui.waiting.threads import reading, release_thread
 
 P = ParamSpec("P")
@@ -54,7 +54,7 @@ def async_view(method: str, *, body: Any = None, answer: Any = None) -> Callable
             return answered
 
         async def handled(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
-            request.GET = in_camel_case(request.GET)  # type: ignore[assignment]  # made mutable while it is read
+            request.GET = query_in_camel_case(request.GET)  # type: ignore[assignment]  # made mutable while it is read
             try:
                 who = await authenticate(request)
                 if who is None:

@@ -150,7 +150,7 @@ class UserPatch(UserFields):
 
 
 class UsersQuery(encoding.PageQuery):
-    sortBy = encoding.sort_field(_SORT)
+    sortBy = encoding.sort_field("users", _SORT)
     name = serializers.CharField(required=False)
     active = serializers.BooleanField(required=False, allow_null=True, default=None)
     admin = serializers.BooleanField(required=False, allow_null=True, default=None)
