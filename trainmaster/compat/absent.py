@@ -136,7 +136,7 @@ OLDER: Tuple[Tuple[str, str], ...] = (
 #: members and parameters of what is here, that are not: a pattern of the whole dotted name, and why
 UNLIKE: Tuple[Tuple[str, str], ...] = (
     (
-        r"(ClusterInfo|TrialInfo|core\.SearcherOperation|\w+(\.\w+)*Context)\.__init__\(\w+=\)",
+        r"(ClusterInfo|TrialInfo|core\.SearcherOperation|[\w.]*Context)\.__init__\(\w+=\)",
         "core.init(), pytorch.init() and get_cluster_info() make them; training code does not.",
     ),
     (r"common\.api\.errors\.\w+\.__init__\(\w+=\)", "The client raises them; programs only catch them."),

@@ -61,4 +61,6 @@ def test_what_a_field_takes_as_it_is_keeps_its_names() -> None:
         "hparams": {"learning_rate": 1},
         "ofOurs": {"a_b": 1},
     }
-    assert protojson.renamed(Outer(), [1]) == [1] and protojson.renamed(Outer(), {"hparams": 5}) == {"hparams": 5}
+    assert protojson.renamed(Outer(), [1]) == [1] and protojson.renamed(Outer(), {"hparams": 5}) == {
+        "hparams": 5
+    }

@@ -52,6 +52,12 @@ def test_an_admin_links_a_unix_account_and_unlinks_it(cast: Cast) -> None:
         status, sentence = cast.admin.refused("PATCH", f"users/{_id('ada')}", {"agentUserGroup": part})
         assert status == 400 and "agentUser is missing" in sentence
     assert User.objects.get(username="ada").unix_user == "ada", "a part of a link does not clear it"
+    link = lambda part: cast.admin.patch(f"users/{_id('ada')}", {"agentUserGroup": part})["user"][
+        "agentUserGroup"
+    ]  # noqa: E731
+    assert link({"agentUser": "ada"}) == group, "numbers stay pinned"
+    assert link({"agentUser": "ada", "agentGid": None}).get("agentGid") is None, "until they are taken away"
+    assert link({"agentUser": "eve"}).get("agentUid") is None, "another account has other numbers"
     assert (
         cast.admin.patch(f"users/{_id('ada')}", {"agentUserGroup": None})["user"].get("agentUserGroup")
         is None
