@@ -46,7 +46,7 @@ def _dialect(pools: list[ResourcePool]) -> Json:
     defaults = _task_defaults()
     return {
         "config_file": "",
-        "log": {"level": "info", "color": False},
+        "log": {"level": settings.LOGGING["root"]["level"].lower(), "color": False},
         # where the database is, and as whom it is used, concerns nobody who asks here
         "db": {
             "user": None, "password": None, "migrations": None, "views_and_triggers": None, "host": None, "port": None,

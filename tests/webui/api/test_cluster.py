@@ -80,6 +80,7 @@ def test_the_configuration_has_what_programs_for_determined_read(cast: Cast, poo
         {pool["pool_name"]: pool for pool in config["resource_pools"]},
     )
     assert (manager["type"], manager["default_compute_resource_pool"]) == ("agent", "default")
+    assert config["log"] == {"level": settings.LOGGING["root"]["level"].lower(), "color": False}
     assert pools["default"]["scheduler"] == {
         "type": "priority", "fitting_policy": "best", "allow_heterogeneous_fits": False, "preemption": True,
         "default_priority": 30,
