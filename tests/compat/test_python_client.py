@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,12 @@ NOT_HERE = {
     "list_oauth_clients",
     "remove_oauth_client",
 }
+
+
+def test_the_documentation_lists_what_the_client_lacks() -> None:
+    text = (ROOT / "docs/determined.md").read_text(encoding="utf-8")
+    told = text.partition("In `determined.experimental.client`,")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", told)) == {name.rpartition(".")[2] for name in NOT_HERE}
 
 
 def tour(
