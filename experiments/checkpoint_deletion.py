@@ -63,7 +63,10 @@ def standing(experiment: Experiment, policy: Policy | None = None) -> Standing:
         policy or Policy.of(experiment.config),
         smaller_is_better=experiment.smaller_is_better,
     )
-    for pk, words in [*dict.fromkeys(results, "results of batch inference").items(), *_needed(experiment).items()]:
+    for pk, words in [
+        *dict.fromkeys(results, "results of batch inference").items(),
+        *_needed(experiment).items(),
+    ]:
         kept.setdefault(pk, []).append(words)
     superfluous = [pk for pk, *_ in rows if not kept.get(pk)]
     return Standing({pk: words for pk, words in kept.items() if words}, superfluous, metrics, candidates)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.compat
 PROGRAM = Path(__file__).with_name("programs") / "client_tour.py"
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT_SECONDS = 300
-#: what belongs to OAuth clients and Pachyderm
+#: what belongs to OAuth clients and Pachyderm; there are no objects of Model and ModelVersion, to try
 NOT_HERE = {
     "Checkpoint.get_pachyderm_commit",
     "Experiment.get_pachyderm_config",

@@ -1,9 +1,9 @@
 """What Determined's gateway always answers, as facts, and what an OpenAPI document promises less than that.
 
-golden/dialect.json is read from the protobuf files of Determined 0.38.1 (dialect_facts.py): route -> message, message ->
-field -> kind, enum -> words, and the other routes. The gateway writes every field, also where it is empty (`EmitDefaults`): a message or time that is not
-set is null, and only a field that is `optional` or one of several (`?` before its kind here) is left out. A 64-bit
-number is text.
+golden/dialect.json is read from the protobuf files of Determined 0.38.1 (dialect_facts.py): route -> message,
+message -> field -> kind, enum -> words, and the other routes. The gateway writes every field, also where it is empty
+(`EmitDefaults`): a message or time that is not set is null, and only a field that is `optional` or one of several (`?`
+before its kind here) is left out. A 64-bit number is text.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Writes golden/dialect.json again from Determined's protobuf files: `python -m tests.rig.dialect_facts PROTO_SRC`,
 with DJANGO_SETTINGS_MODULE=webui.settings.
 
-PROTO_SRC is the folder `proto/src` of its public repository. The routes are those that the OpenAPI document of ours has,
-with all messages and enums that their answers can reach; `others` are the routes that are not served here.
+PROTO_SRC is the folder `proto/src` of its public repository. The routes are those that our OpenAPI document has, with
+all messages and enums that their answers can reach; `others` are the routes that are not served here.
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ class Protobuf:
         return ""
 
     def called(self, whole: str, reached: Counter[str]) -> str:
-        """Its name in the facts: with the message that it is inside of, or the package where another is called alike."""
+        """Its name in the facts: with the message that it is inside of, or its package if another is called alike."""
         *inside, name = [part for part in whole.split(".") if not re.fullmatch(r"v\d+", part)]
         return name if inside[-1].islower() and reached[name] == 1 else f"{inside[-1]}.{name}"
 
     def fields(self, whole: str) -> Iterator[tuple[str, str, str]]:
-        """Name, shape around the kind (with `*` in its place), and kind of each field: one of _KINDS, or a whole name."""
+        """Name, shape (`*` stands for the kind) and kind of each field; the kind is one of _KINDS, or a whole name."""
         for text, is_alternative in _own(self.defined[whole].body):
             for label, kind, of_map, name in _FIELD.findall(text):
                 shape = "[]*" if label == "repeated" else "{}*" if of_map else "*"
