@@ -6,6 +6,8 @@ them, by the setting's name in lower case. No address of another system and no s
 
 from __future__ import annotations
 
+import logging
+
 from django.conf import settings
 from rest_framework.request import Request
 
@@ -46,7 +48,7 @@ def _dialect(pools: list[ResourcePool]) -> Json:
     defaults = _task_defaults()
     return {
         "config_file": "",
-        "log": {"level": settings.LOGGING["root"]["level"].lower(), "color": False},
+        "log": {"level": logging.getLevelName(logging.root.level).lower(), "color": False},
         # where the database is, and as whom it is used, concerns nobody who asks here
         "db": {
             "user": None, "password": None, "migrations": None, "views_and_triggers": None, "host": None, "port": None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.trainmaster.pytorch.squares import Runs, Squares
 from trainmaster import ExperimentConfig, pytorch
 
 
@@ -34,6 +35,24 @@ def test_a_config_answers_the_questions_of_determineds() -> None:
 
 def test_a_period_says_when_it_ends() -> None:
     assert [step for step in range(10) if pytorch.Batch(4).should_stop(step)] == [4, 8]
+    assert [step for step in range(10) if pytorch.Epoch([1, 7]).should_stop(step)] == [1, 7]
+
+
+def test_periods_may_be_schedules_and_lengths_may_not(runs: Runs) -> None:
+    with runs.attempt() as context:
+        pytorch.Trainer(Squares(context), context).fit(
+            max_length=pytorch.Batch(12),
+            validation_period=pytorch.Batch([2, 5]),
+            checkpoint_period=pytorch.Epoch({1}),  # of 10 batches
+            checkpoint_policy="none",
+        )
+        with pytest.raises(ValueError, match=r"Batch\(\[2, 5\]\) is a schedule"):
+            pytorch.Trainer(Squares(context), context).fit(max_length=pytorch.Batch([2, 5]))
+    assert [record["steps_completed"] for record in runs.metrics("validation")] == [2, 5, 12]
+    assert [record["steps_completed"] for record in runs.checkpoints()] == [10, 12]
+    for wrong in ("ab", True, 0):
+        with pytest.raises(ValueError, match="a whole number, 1 or more"):
+            pytorch.Epoch(wrong)
 
 
 def test_a_wrapped_scheduler_says_its_rate() -> None:
