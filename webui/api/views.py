@@ -126,8 +126,8 @@ class ApiView(APIView):
 
 def checked(kind: SerializerClass, data: Any) -> Json:
     """What was sent, as the serializer takes it. Raises ValidationError."""
-    serializer = kind()
-    serializer = kind(data=renamed(serializer, data))
+    serializer = kind(data=data)
+    serializer.initial_data = renamed(serializer, data)
     serializer.is_valid(raise_exception=True)
     return dict(serializer.validated_data)
 
