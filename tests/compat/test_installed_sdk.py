@@ -83,12 +83,9 @@ def test_its_checkpoints_cannot_be_kept_on_the_server(stack: Stack) -> None:
 
 def test_its_command_line_works_in_a_run_whose_training_code_has_ours(stack: Stack) -> None:
     ours = "import determined; print('uses', determined.__file__)"
-    login = f"DET_USER=admin DET_PASS={stack.server.password}"
-    words = f"det version && {login} det experiment list --csv && python3 ours.py"
-    experiment = stack.submit({"ours.py": ours}, config(1, words))
+    experiment = stack.submit({"ours.py": ours}, config(1, "det version && python3 ours.py"))
     ended = stack.wait_end(experiment, LIMIT_SECONDS)
     lines = [record["log"] for record in stack.records(stack.trial(experiment)["id"])]
     assert ended == "STATE_COMPLETED", lines[-40:]
     assert any("0.38.1" in line for line in lines)
-    assert any(line.startswith(f"{experiment},admin,") for line in lines), "a verb that logs in"
     assert any(line.startswith("uses") and "/trainmaster/" in line for line in lines)
