@@ -51,27 +51,36 @@ def standing(experiment: Experiment, policy: Policy | None = None) -> Standing:
         trial__experiment=experiment, state__in=[*USABLE, CheckpointState.ERROR]
     ).order_by()
     rows = list(there.values_list("pk", "trial_id", "steps_completed", "reported_at", "state"))
+    results = set(there.filter(metadata__contains={RESULTS: True}).values_list("pk", flat=True))
     metrics = metric_reports.validations_of({trial for _, trial, *_ in rows}, experiment.searcher_metric)
     candidates = [
         Candidate(pk, trial, steps, at, metrics.get((trial, steps)))
         for pk, trial, steps, at, state in rows
-        if state in USABLE
+        if state in USABLE and pk not in results  # which must not take the place of progress
     ]
     kept = reasons(
         candidates,
         policy or Policy.of(experiment.config),
         smaller_is_better=experiment.smaller_is_better,
     )
-    for pk, words in _needed(experiment).items():
+    for pk, words in [
+        *dict.fromkeys(results, "results of batch inference").items(),
+        *_needed(experiment).items(),
+    ]:
         kept.setdefault(pk, []).append(words)
     superfluous = [pk for pk, *_ in rows if not kept.get(pk)]
     return Standing({pk: words for pk, words in kept.items() if words}, superfluous, metrics, candidates)
 
 
+def edited(before: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata of a checkpoint that a user edits: whether it has results of batch inference stays as it was."""
+    mark = {RESULTS: before[RESULTS]} if RESULTS in before else {}
+    return {name: value for name, value in sent.items() if name != RESULTS} | mark
+
+
 def _needed(experiment: Experiment) -> dict[uuid.UUID, str]:
-    """Results, and those that a trial began with or goes on from: kept whatever the policy says."""
-    results = Checkpoint.objects.filter(trial__experiment=experiment, metadata__contains={RESULTS: True})
-    found = dict.fromkeys(results.values_list("pk", flat=True), "results of batch inference")
+    """Those that a trial began with or goes on from: kept whatever the policy says."""
+    found: dict[uuid.UUID, str] = {}
     going_on = Trial.objects.filter(latest_checkpoint__trial__experiment=experiment)
     living = going_on.exclude(state__in=TRIAL_END_STATES).order_by("-pk")
     for trial_id, pk in living.values_list("pk", "latest_checkpoint_id"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Union
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 
 class ExperimentConfig(Dict[str, Any]):
@@ -14,6 +14,12 @@ class ExperimentConfig(Dict[str, Any]):
     def scheduling_unit(self) -> int:
         return int(self.get("scheduling_unit", 100))
 
+    def native_parallel_enabled(self) -> bool:
+        return bool(self["resources"].get("native_parallel", False))
+
+    def average_training_metrics_enabled(self) -> bool:
+        return bool(self.get_optimizations_config().get("average_training_metrics", True))
+
     def slots_per_trial(self) -> int:
         return int(self["resources"]["slots_per_trial"])
 
@@ -22,6 +28,29 @@ class ExperimentConfig(Dict[str, Any]):
 
     def profiling_enabled(self) -> bool:
         return bool(self.get("profiling", {}).get("enabled", False))
+
+    def profiling_interval(self) -> Tuple[int, Optional[int]]:
+        """The first and last batch that are profiled (None: to the end); (0, 0) for a config without profiling."""
+        if not self.profiling_enabled():
+            return 0, 0
+        profiling = self["profiling"]
+        return int(profiling.get("begin_on_batch", 0)), profiling.get("end_after_batch")
+
+    def profiling_sync_timings(self) -> bool:
+        return bool(self.get("profiling", {}).get("sync_timings", True))
+
+    def get_records_per_epoch(self) -> Optional[int]:
+        records = self.get("records_per_epoch")
+        return None if records is None else int(records)
+
+    def get_min_validation_period(self) -> Dict[str, Any]:
+        return dict(self.get("min_validation_period") or {})
+
+    def get_min_checkpoint_period(self) -> Dict[str, Any]:
+        return dict(self.get("min_checkpoint_period") or {})
+
+    def get_optimizations_config(self) -> Dict[str, Any]:
+        return dict(self.get("optimizations") or {})
 
     def get_searcher_metric(self) -> str:
         """The metric that the search looks at. KeyError for a config without a searcher."""

@@ -33,17 +33,6 @@ _RANKS = re.compile(r"(-1|[0-9]{1,10})(?:-([0-9]{1,10}))?")
 Value = TypeVar("Value")
 
 
-def in_camel_case(query: QueryDict) -> QueryDict:
-    """The query with its names in camelCase; Determined's gateway takes `metric_name` for `metricName`."""
-    if not any("_" in name for name in query):
-        return query
-    renamed = QueryDict(mutable=True)
-    for name, texts in query.lists():
-        for text in texts:
-            renamed.appendlist(re.sub(r"_([a-z0-9])", lambda found: found[1].upper(), name), text)
-    return renamed
-
-
 def as_whole(text: str, most: int = LARGEST_ID, *, least: int = 0) -> int | None:
     """The whole number from `least` to `most` that a text is."""
     value = int(text) if _WHOLE.fullmatch(text) else least - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,14 +21,22 @@ pytestmark = pytest.mark.compat
 PROGRAM = Path(__file__).with_name("programs") / "client_tour.py"
 ROOT = Path(__file__).resolve().parent.parent.parent
 LIMIT_SECONDS = 300
-#: what belongs to OAuth clients and Pachyderm
+#: what belongs to OAuth clients and Pachyderm; there are no objects of Model and ModelVersion, to try
 NOT_HERE = {
     "Checkpoint.get_pachyderm_commit",
     "Experiment.get_pachyderm_config",
-    "add_oauth_client",
-    "list_oauth_clients",
-    "remove_oauth_client",
+    *(
+        f"{place}{verb}_oauth_client{plural}"
+        for place in ("", "Determined.")
+        for verb, plural in (("add", ""), ("list", "s"), ("remove", ""))
+    ),
 }
+
+
+def test_the_documentation_lists_what_the_client_lacks() -> None:
+    text = (ROOT / "docs/determined.md").read_text(encoding="utf-8")
+    told = text.partition("In `determined.experimental.client`,")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", told)) == {name.rpartition(".")[2] for name in NOT_HERE}
 
 
 def tour(

@@ -54,3 +54,20 @@ def test_a_gang_is_in_its_image_where_all_its_hosts_can_and_else_says_which_cann
     assert [built["mounts"] for built in specs(experiment)] == [None, None]
     settings.RUN_IMAGES = False
     assert ["RUN_IMAGES" in (built["remarks"] or [""])[0] for built in specs(experiment)] == [True, True]
+
+
+def test_the_log_of_a_legacy_entrypoint_begins_with_the_launcher_that_it_takes() -> None:
+    make_host("gpu0", 1)
+    experiment = submit_experiment()
+    experiment.config["entrypoint"] = "model_def:Classifier"
+    experiment.save()
+    pool_pass.run(experiment.job.pool_id)
+    (built,) = specs(experiment)
+    assert built["remarks"] == [
+        "entrypoint model_def:Classifier, an older form, was read as "
+        "`python3 -m determined.launch.torch_distributed --trial model_def:Classifier`."
+    ]
+    assert built["entrypoint"][-2:] == ["--trial", "model_def:Classifier"]
+    experiment.config["environment"]["sdk"] = "installed"
+    experiment.save()
+    assert specs(experiment)[0]["remarks"] == [], "the host's own package reads it by itself"

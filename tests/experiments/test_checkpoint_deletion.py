@@ -126,11 +126,16 @@ def test_of_many_uploads_that_outlive_an_experiment_only_the_last_asks_for_a_col
 
 @pytest.mark.survive(32)
 def test_results_of_batch_inference_are_never_superfluous(trial: Trial) -> None:
-    results = trial.checkpoints.get(steps_completed=10)
-    Checkpoint.objects.filter(pk=results.pk).update(metadata={checkpoint_deletion.RESULTS: True})
+    stored(trial, 50)
+    Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=trial.checkpoints.get(steps_completed=40))
+    results, after = (trial.checkpoints.get(steps_completed=step) for step in (10, 50))
+    rows = Checkpoint.objects.filter(pk__in=[results.pk, after.pk])
+    rows.update(metadata={checkpoint_deletion.RESULTS: True})
     end(trial)
     checkpoint_deletion.collect(trial.experiment_id)
-    assert states(trial) == {10: "COMPLETED", 20: "COMPLETED", 30: "DELETING", 40: "COMPLETED"}
+    assert states(trial) == {
+        10: "COMPLETED", 20: "COMPLETED", 30: "DELETING", 40: "COMPLETED", 50: "COMPLETED",
+    }, "the latest progress is kept although results are newer"  # fmt: skip
     assert checkpoint_deletion.standing(trial.experiment).kept[results.pk] == ["results of batch inference"]
     checkpoint_deletion.delete([results.pk], actor="user:ada")
     assert states(trial)[10] == "DELETING", "a person may"

@@ -1,9 +1,9 @@
 """What Determined's gateway always answers, as facts, and what an OpenAPI document promises less than that.
 
-golden/dialect.json is read from the protobuf files of Determined 0.38.1: route -> message, message -> field -> kind,
-enum -> words. The gateway writes every field, also where it is empty (`EmitDefaults`): a message or time that is not
-set is null, and only a field that is `optional` or one of several (`?` before its kind here) is left out. A 64-bit
-number is text.
+golden/dialect.json is read from the protobuf files of Determined 0.38.1 (dialect_facts.py): route -> message,
+message -> field -> kind, enum -> words, and the other routes. The gateway writes every field, also where it is empty
+(`EmitDefaults`): a message or time that is not set is null, and only a field that is `optional` or one of several (`?`
+before its kind here) is left out. A 64-bit number is text.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Dialect:
         self.routes: dict[str, str] = facts["routes"]
         self._messages: dict[str, dict[str, str]] = facts["messages"]
         self._enums: dict[str, list[str]] = facts["enums"]
+        self._others: set[str] = set(facts["others"])
         self._document = document
         self._seen: set[tuple[str, str]] = set()
 
@@ -48,12 +49,11 @@ class Dialect:
 
     def unknown(self) -> set[str]:
         """Routes of the facts that the document does not have."""
-        ours = {
-            f"{method} {re.sub(r'{[^}]*}', '{}', path)}"
-            for path, operations in self._document["paths"].items()
-            for method in operations
-        }
-        return self.routes.keys() - ours
+        return self.routes.keys() - served(self._document)
+
+    def unlisted(self) -> set[str]:
+        """Routes of Determined that the document has and the facts do not."""
+        return self._others & served(self._document)
 
     def _object(self, schema: Json, message: str, where: str) -> Iterator[str]:
         for each in self._alternatives(schema):
@@ -124,6 +124,15 @@ class Dialect:
                 yield from self._alternatives(choice)
         else:
             yield dict(schema)
+
+
+def served(document: Json) -> set[str]:
+    """The routes of an OpenAPI document, with their parameters as `{}`."""
+    return {
+        f"{method} {re.sub(r'{[^}]*}', '{}', path)}"
+        for path, operations in document["paths"].items()
+        for method in operations
+    }
 
 
 def _answer(operation: Json) -> Json | None:

@@ -8,7 +8,7 @@ from trainmaster.core._preempt import PreemptContext, PreemptMode
 from trainmaster.core._profiler import ProfilerContext
 from trainmaster.core._searcher import SearcherContext, SearcherMode, SearcherOperation, Unit
 from trainmaster.core._star import PeerLost
-from trainmaster.core._tensorboard import TensorboardMode
+from trainmaster.core._tensorboard_mode import TensorboardMode
 from trainmaster.core._train import EarlyExitReason, TrainContext
 
 __all__ = [

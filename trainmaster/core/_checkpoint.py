@@ -12,6 +12,7 @@ import uuid
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterable, Iterator, Optional, Tuple, Union
 
+from trainmaster import dialect_log
 from trainmaster._info import ClusterInfo
 from trainmaster.core._distributed import DistributedContext
 from trainmaster.core._records import Records, encode_strict
@@ -19,8 +20,6 @@ from trainmaster.core._shards import Agreement, Shard, agree, identity, settle
 from trainmaster.core._storage import METADATA_FILE, Selector, Storage, copy_file, list_files
 
 logger = logging.getLogger("trainmaster.core")
-#: what scripts for Determined turn on, and read in their logs
-_dialect = logging.getLogger("determined.core")
 
 _NO_STEPS = 'The checkpoint\'s metadata must have "steps_completed", the number of batches trained so far.'
 
@@ -175,7 +174,9 @@ class CheckpointContext:
         on from.
         """
         self._storage.delete(storage_id)
-        if self._records is not None:
+        if self._records is None:
+            dialect_log.core.info("deleted checkpoint %s", storage_id)
+        else:
             self._records.append("checkpoint_deleted", uuid=storage_id)
 
     def _checked(self, metadata: Optional[Dict[str, Any]], shard: bool) -> Dict[str, Any]:
@@ -295,7 +296,8 @@ class CheckpointContext:
     def _record(self, storage_id: str, agreement: Agreement) -> None:
         steps = agreement.metadata.get("steps_completed")
         if self._records is None:
-            logger.info("checkpoint %s at step %s: %s", storage_id, steps, self._storage.path(storage_id))
+            folder = self._storage.path(storage_id)
+            dialect_log.core.info("saved checkpoint %s — of step %s, in %s", storage_id, steps, folder)
             return
         self._records.append(
             "checkpoint",
@@ -305,7 +307,7 @@ class CheckpointContext:
             metadata=agreement.metadata,
             storage=self._storage.section,
         )
-        _dialect.info("Reported checkpoint to master %s", storage_id)
+        dialect_log.core.info("Reported checkpoint to master %s", storage_id)
 
 
 def _folder(path: AnyPath) -> Path:

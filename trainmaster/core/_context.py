@@ -19,7 +19,8 @@ from trainmaster.core._profiler import ProfilerContext, profiling_of
 from trainmaster.core._records import Records
 from trainmaster.core._searcher import SearcherContext
 from trainmaster.core._storage_choice import require_shared, storage_for
-from trainmaster.core._tensorboard import TensorboardFiles, TensorboardMode
+from trainmaster.core._tensorboard import TensorboardFiles
+from trainmaster.core._tensorboard_mode import TensorboardMode
 from trainmaster.core._train import EarlyExitReason, TrainContext
 from trainmaster.errors import InvalidHP
 
@@ -92,7 +93,10 @@ class Context:
             faulthandler.register(signal.SIGUSR1, file=sys.__stderr__, all_threads=True, chain=False)
         return self
 
-    def close(self) -> None:
+    def close(
+        self, exc_type: object = None, exc_val: Optional[BaseException] = None, exc_tb: object = None
+    ) -> None:
+        """Send what is left; the arguments are those of `__exit__`, which old scripts hand over."""
         self.preempt.close()
         self.distributed.close()
         self.profiler.close()

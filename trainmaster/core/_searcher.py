@@ -7,14 +7,12 @@ The searcher stops a trial early by preempting it, so the old loop needs no othe
 from __future__ import annotations
 
 import enum
-import logging
 from typing import Any, Dict, Iterator, Optional, Tuple
 
+from trainmaster import dialect_log
 from trainmaster._info import ClusterInfo
 from trainmaster.core._distributed import DistributedContext
 from trainmaster.core._records import Records
-
-logger = logging.getLogger("trainmaster.core")
 
 
 class Unit(enum.Enum):
@@ -35,6 +33,8 @@ class SearcherMode(enum.Enum):
 class SearcherOperation:
     """Train until `length` (an absolute target in the searcher's units), then report the searcher metric."""
 
+    length: int
+
     def __init__(self, length: int, chief: bool, records: Optional[Records]) -> None:
         self.length = length
         self._chief = chief
@@ -46,7 +46,7 @@ class SearcherOperation:
         self._require("report_progress")
         fraction = min(1.0, max(0.0, float(length) / self.length)) if self.length else 1.0
         if self._records is None:
-            logger.info("progress: %s of %s", length, self.length)
+            dialect_log.core.info("progress report: %s/%s", length, self.length)
         else:
             self._records.append("progress", progress=fraction)
 
@@ -57,7 +57,9 @@ class SearcherOperation:
         """
         self._require("report_completed")
         self._completed = True
-        logger.info("searcher operation up to %s completed, metric %s", self.length, searcher_metric)
+        dialect_log.core.info(
+            "SearcherOperation Complete: searcher_metric=%s — length %s", searcher_metric, self.length
+        )
         if self._records is not None:
             self._records.append("progress", progress=1.0)
 

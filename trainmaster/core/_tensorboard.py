@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 import threading
 from pathlib import Path
@@ -12,6 +11,7 @@ from trainmaster import event_files
 from trainmaster._info import ClusterInfo
 from trainmaster.core._distributed import DistributedContext
 from trainmaster.core._storage import FolderStorage, Storage, copy_file, list_files
+from trainmaster.core._tensorboard_mode import TensorboardMode
 
 logger = logging.getLogger("trainmaster.core")
 
@@ -20,13 +20,6 @@ CLOSE_LIMIT_SECONDS = 30.0
 
 Selects = Callable[[Path], bool]
 Mangles = Callable[[Path, int], Path]
-
-
-class TensorboardMode(enum.Enum):
-    """Who brings the files to the storage: a thread every half minute, or `upload_tensorboard_files` when called."""
-
-    AUTO = "AUTO"
-    MANUAL = "MANUAL"
 
 
 class TensorboardFiles:

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
+from trainmaster import dialect_log
 from trainmaster._info import ClusterInfo
 from trainmaster.core._distributed import DistributedContext
 from trainmaster.core._records import Records, encode_metrics, encode_strict
@@ -15,8 +16,6 @@ from trainmaster.core._server import patiently
 from trainmaster.core._tensorboard import Mangles, Selects, TensorboardFiles
 
 logger = logging.getLogger("trainmaster.core")
-#: what scripts for Determined turn on, and read in their logs
-_dialect = logging.getLogger("determined.core")
 
 GROUP_CHARACTERS = 128
 
@@ -52,6 +51,8 @@ class TrainContext:
         self._latest: Dict[str, Tuple[int, Dict[str, Any]]] = {}  # of each group, to see what is said twice
         self._warned_of_another_value = False
         self._warned_of_rank = False
+        #: of what a cluster shows on its pages
+        self._level = logging.INFO if records is None else logging.DEBUG
 
     def report_training_metrics(
         self,
@@ -102,13 +103,12 @@ class TrainContext:
         self._distributed._sign.step(steps)
         where = f"{group} metrics at step {steps}"
         kept = encode_metrics(metrics, where)
-        _dialect.info("%ssteps_completed=%d, metrics=%s)", call, steps, kept)
+        dialect_log.core.info("%ssteps_completed=%d, metrics=%s)", call, steps, kept)
         self._warn_of_doubles(group, steps, kept)
         fields: Dict[str, Any] = {"metrics": kept}
         if batch_metrics is not None:
             fields["batch_metrics"] = [encode_metrics(batch, f"batch {where}") for batch in batch_metrics]
         if self._records is None:
-            logger.info("%s: %s", where, fields["metrics"])
             return
         run_id = self._info.trial._trial_run_id if self._info and self._info._trial else None
         self._records.append("metrics", group=group, steps_completed=steps, run_id=run_id, **fields)
@@ -143,16 +143,14 @@ class TrainContext:
         if math.isnan(value) or not 0 <= value <= 1:
             raise ValueError(f"The progress is {progress!r}; it must be between 0 and 1.")
         self._distributed._sign.beat()
-        if self._records is None:
-            logger.info("progress: %.1f %%", value * 100)
-        else:
+        dialect_log.core.log(self._level, "report_progress with progress=%s", value)
+        if self._records is not None:
             self._records.append("progress", progress=value)
 
     def set_status(self, status: str) -> None:
         """Say in a few words what the trial is doing; shown beside its state."""
-        if self._records is None:
-            logger.info("status: %s", status)
-        else:
+        dialect_log.core.log(self._level, "status: %s", status)
+        if self._records is not None:
             self._records.append("status", text=str(status))
 
     def set_metadata(self, metadata: Dict[str, Any]) -> Dict[str, Any]:
@@ -161,9 +159,8 @@ class TrainContext:
         if not isinstance(plain, dict):
             raise ValueError(f"The metadata is of type {type(metadata).__name__}; it must be a dict.")
         self._metadata = plain
-        if self._records is None:
-            logger.info("metadata: %s", plain)
-        else:
+        dialect_log.core.log(self._level, "set_metadata(%s)", plain)
+        if self._records is not None:
             self._records.append("metadata", metadata=plain)
         return plain
 
@@ -203,9 +200,8 @@ class TrainContext:
             logger.warning("The early exit %s is ignored: an early exit was already reported.", reason.name)
             return
         self._exit_reported = True
-        if self._records is None:
-            logger.info("early exit: %s", reason.name)
-        else:
+        dialect_log.core.info("report_early_exit(%s)", reason)
+        if self._records is not None:
             self._records.append("early_exit", reason=reason.name)
 
     def get_experiment_best_validation(self) -> Optional[float]:

@@ -8,4 +8,5 @@ import sys
 from trainmaster.launch.horovod import AUTO, main
 
 if __name__ == "__main__":
-    sys.exit(main([AUTO, *sys.argv[1:]]))
+    asks = sys.argv[1:2] in (["-h"], ["--help"])
+    sys.exit(main(sys.argv[1:] if asks else [AUTO, *sys.argv[1:]]))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
@@ -42,8 +43,12 @@ Main = Callable[[List[str], Optional[ClusterInfo]], int]
 def as_called(text: str) -> str:
     """A usage with the module's name as it was typed: that of Determined's package, or ours."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    package = spec.name.rpartition(".")[0] if spec is not None else ""
-    return text.replace("trainmaster.launch.", f"{package}.") if package.startswith("determined.") else text
+    module = spec.name if spec is not None else ""
+    package = module.rpartition(".")[0]
+    if package not in ("determined.launch", "determined.launcher", "trainmaster.launch"):
+        return text
+    text = re.sub(r"(?<=usage: python3 -m )[\w.]+", module, text)
+    return text.replace("trainmaster.launch.", f"{package}.")
 
 
 def launch_module(usage: str) -> Callable[[Main], Callable[..., int]]:

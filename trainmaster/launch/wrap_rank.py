@@ -66,8 +66,9 @@ def main(arguments: "list[str]") -> int:
     if len(rest) > 1 and rest[1] == "--":
         rest = rest[:1] + rest[2:]
     if len(rest) < 2 or rest[0].startswith("-"):
-        print(_USAGE.replace("trainmaster.launch", _package()), file=sys.stderr)
-        return 2
+        asked = rest[:1] in (["-h"], ["--help"])
+        print(_USAGE.replace("trainmaster.launch", _package()), file=sys.stdout if asked else sys.stderr)
+        return 0 if asked else 2
     _complete_environment()
     try:
         rank = resolve_rank(rest[0], os.environ)

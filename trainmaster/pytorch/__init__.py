@@ -16,6 +16,8 @@ from trainmaster.pytorch._trial import PyTorchCallback, PyTorchTrial
 from trainmaster.pytorch._trial_context import PyTorchExperimentalContext, PyTorchTrialContext
 from trainmaster.pytorch._units import Batch, Epoch, Record, TrainUnit
 
+_SimpleReducer = SimpleMetricReducer  # Determined's name, which training code imports
+
 PyTorchTrial.trial_context_class = PyTorchTrialContext
 
 __all__ = [

@@ -6,11 +6,13 @@ import dataclasses
 import inspect
 import itertools
 import logging
+import time
 from typing import Any, Dict, List, Optional, Set
 
 import numpy as np
 import torch
 
+from trainmaster import dialect_log
 from trainmaster.core import ProfilerContext
 from trainmaster.pytorch._reducers import combined, partial, reducer_of
 from trainmaster.pytorch._replicas import replicas
@@ -37,6 +39,7 @@ class Evaluation:
 
     def run(self) -> Dict[str, Any]:
         """The metrics of all ranks together, on every rank."""
+        self._counted: List[int] = []  # the samples of each batch of this rank
         with torch.no_grad():
             return self._run()
 
@@ -59,6 +62,7 @@ class Evaluation:
         return metrics
 
     def _by_batches(self) -> Dict[str, Any]:
+        begun = time.monotonic()
         self.callbacks.call("on_validation_epoch_start")
         outputs = self._outputs()
         with self._profiler.timing("from_device"):
@@ -72,7 +76,10 @@ class Evaluation:
                 values.setdefault(name, []).append(number)
         own = {name: partial(reducer_of(choice, name), each) for name, each in values.items()}
         with self._profiler.timing("reduce_metrics"):
-            ranks = self.context.distributed.allgather(own)
+            told = self.context.distributed.allgather((own, self._counted))
+        ranks = [each for each, _ in told]
+        if self.context.distributed.rank == 0:
+            dialect_log.pytorch.info(_timing([counted for _, counted in told], time.monotonic() - begun))
         names = sorted({name for rank in ranks for name in rank})
         return {
             name: combined(reducer_of(choice, name), [rank[name] for rank in ranks if name in rank])
@@ -84,6 +91,7 @@ class Evaluation:
         counted = len(inspect.signature(self.trial.evaluate_batch).parameters) > 1
         outputs = []
         for number, batch in enumerate(itertools.islice(self.loader.epoch(0), self.most_batches)):
+            self._counted.append(self._length(batch))
             if self.context.experimental._auto_to_device:
                 batch = self.context.to_device(batch)
             with self._profiler.timing("evaluate_batch"), self.context._precision():
@@ -96,6 +104,13 @@ class Evaluation:
                 )
             outputs.append(output)
         return outputs
+
+    def _length(self, batch: Any) -> int:
+        """The samples of a batch; 0 where the trial cannot say, for a training does not end for a rate."""
+        try:
+            return int(self.trial.get_batch_length(batch))
+        except TypeError:
+            return 0
 
     def _whole(self) -> Dict[str, Any]:
         """The chief evaluates; the others wait for its metrics."""
@@ -110,6 +125,16 @@ class Evaluation:
             metrics = to_numbers(found, keep_others=True)
         shared: Dict[str, Any] = self.context.distributed.broadcast(metrics)
         return shared
+
+
+def _timing(ranks: List[List[int]], seconds: float) -> str:
+    """How fast a validation was, in the words that Determined's log has for it."""
+    records, batches = sum(map(sum, ranks)), sum(map(len, ranks))
+    each = max(seconds, 1e-9)
+    return (
+        f"validated: {records} records in {seconds:.4g}s ({records / each:.4g} records/s), "
+        f"in {batches} batches ({batches / each:.4g} batches/s)"
+    )
 
 
 def held(metrics: Any) -> Dict[str, Any]:

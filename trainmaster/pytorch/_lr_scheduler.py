@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 
 class LRScheduler:
@@ -34,6 +34,10 @@ class LRScheduler:
     def step(self, *arguments: Any, **named: Any) -> None:
         """Step now, whatever the mode."""
         self._scheduler.step(*arguments, **named)
+
+    def get_last_lr(self) -> List[float]:
+        rates: List[float] = self._scheduler.get_last_lr()
+        return rates
 
     def state_dict(self) -> Dict[str, Any]:
         state: Dict[str, Any] = self._scheduler.state_dict()

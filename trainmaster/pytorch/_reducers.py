@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import abc
 import enum
+import itertools
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Union
 
 from trainmaster.core import DistributedContext
+
+_NOTHING = object()
 
 
 class Reducer(enum.Enum):
@@ -49,7 +52,10 @@ class MetricReducer(abc.ABC):
 
 
 class SimpleMetricReducer(MetricReducer):
-    """What `wrap_reducer(function)` gives: `function` of the list of all values that were handed to `update`."""
+    """What `wrap_reducer(function)` gives: `function` of the list of all values that were handed to `update`.
+
+    The ranks take turns in the list, so values of batches are in the order of the data.
+    """
 
     def __init__(self, function: Callable[[List[Any]], Any]) -> None:
         self._function = function
@@ -66,7 +72,8 @@ class SimpleMetricReducer(MetricReducer):
         return self._values
 
     def cross_slot_reduce(self, per_slot_metrics: List[Any]) -> Any:
-        return self._function([value for values in per_slot_metrics for value in values])
+        rounds = itertools.zip_longest(*per_slot_metrics, fillvalue=_NOTHING)
+        return self._function([value for each in rounds for value in each if value is not _NOTHING])
 
 
 class Wrapped(NamedTuple):

@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterator, Optional
 
-from trainmaster import core
+from trainmaster import core, dialect_log
 from trainmaster._info import get_cluster_info
 from trainmaster.pytorch import _randomness, _replicas, _state, _units
 from trainmaster.pytorch._data import DataLoader, EpochLoader, ForeignLoader
@@ -129,6 +129,8 @@ class Trainer:
         self._train(plan, latest_checkpoint)
 
     def _train(self, plan: Plan, checkpoint: Optional[str]) -> None:
+        if checkpoint:
+            dialect_log.pytorch.info("Restoring trial from checkpoint %s", checkpoint)
         state = self._read(checkpoint) if checkpoint else None
         own = state is not None and _state.is_own(self._context, state)
         first = state["trainer"]["batches"] if state is not None and own else 0

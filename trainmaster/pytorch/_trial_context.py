@@ -188,9 +188,9 @@ class PyTorchTrialContext(TrialFacts, ReducerContext):
             raise TypeError(f"stop_requested is {stop_requested!r}; it must be True or False.")
         self._stop_requested = stop_requested
 
-    def autocast_forward_pass(self, model: Any) -> Any:
+    def autocast_forward_pass(self, to_wrap: Any) -> Any:
         """Let the model's forward pass run in mixed precision, wherever it is called from."""
-        target = _replicas.bare(model)
+        target = _replicas.bare(to_wrap)
         plain = target.forward
 
         def forward(*inputs: Any, **named: Any) -> Any:
@@ -198,7 +198,7 @@ class PyTorchTrialContext(TrialFacts, ReducerContext):
                 return plain(*inputs, **named)
 
         target.forward = forward
-        return model
+        return to_wrap
 
     def set_profiler(self, *arguments: Any, **named: Any) -> None:
         """Run `torch.profiler.profile` with these arguments over the training, one step a batch."""
@@ -228,6 +228,11 @@ class PyTorchTrialContext(TrialFacts, ReducerContext):
                 f"enable_tensorboard_logging is {enable_tensorboard_logging!r}; it must be True or False."
             )
         self._tensorboard = enable_tensorboard_logging
+
+    @property
+    def _epoch_len(self) -> Optional[int]:
+        """Batches in an epoch, which training code for Determined asks by this name; None before the training."""
+        return None if self._position is None else self._position.per_epoch
 
     def _now(self) -> Position:
         if self._position is None:

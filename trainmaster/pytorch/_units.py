@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from typing import Any, Dict, NamedTuple, Optional, Type, Union
+from collections import abc
+from typing import Any, Container, Dict, NamedTuple, Optional, Type, Union
 
 #: batches in an epoch of a loader that does not say: it never ends
 UNKNOWN = sys.maxsize
@@ -35,10 +36,14 @@ class Position:
 
 
 class TrainUnit:
-    """A number of batches, epochs or records, 1 or more (ValueError); a batch is one of all ranks together."""
+    """A number of batches, epochs or records, 1 or more (ValueError); a batch is one of all ranks together.
 
-    def __init__(self, value: int) -> None:
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    A period of batches or epochs may be a schedule instead: a container of the numbers after which it is due.
+    """
+
+    def __init__(self, value: Union[int, Container[int]]) -> None:
+        is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        if not is_number and (isinstance(value, (int, str)) or not isinstance(value, abc.Container)):
             raise ValueError(f"{type(self).__name__}({value!r}): it must be a whole number, 1 or more.")
         self.value = value
 
@@ -46,10 +51,16 @@ class TrainUnit:
         return type(other) is type(self) and other.__dict__ == self.__dict__
 
     def __hash__(self) -> int:
-        return hash((type(self), self.value))
+        return hash((type(self), self.value if isinstance(self.value, int) else 0))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.value})"
+
+    def should_stop(self, step_num: int) -> bool:
+        """True if a period ends with this many of them, for loops of one's own."""
+        if isinstance(self.value, int):
+            return step_num > 0 and step_num % self.value == 0
+        return step_num in self.value
 
     def due(self, position: Position) -> bool:
         """True after every `value` of them."""
@@ -62,25 +73,36 @@ class TrainUnit:
     def in_batches(self, position: Position) -> int:
         raise NotImplementedError
 
+    def number(self) -> int:
+        """ValueError for a schedule."""
+        if not isinstance(self.value, int):
+            raise ValueError(
+                f"{self!r} is a schedule; a length in this unit must be a whole number, 1 or more."
+            )
+        return self.value
+
 
 class Batch(TrainUnit):
     """So many batches."""
 
+    def due(self, position: Position) -> bool:
+        return self.should_stop(position.batches)
+
     def in_batches(self, position: Position) -> int:
-        return self.value
+        return self.number()
 
 
 class Epoch(TrainUnit):
     """So many passes over the training data."""
 
     def due(self, position: Position) -> bool:
-        return position.batch_in_epoch == 0 and position.epochs % self.value == 0
+        return position.batch_in_epoch == 0 and self.should_stop(position.epochs)
 
     def reached(self, position: Position) -> bool:
-        return position.epochs >= self.value
+        return position.epochs >= self.number()
 
     def in_batches(self, position: Position) -> int:
-        return self.value * position.per_epoch
+        return self.number() * position.per_epoch
 
 
 class Record(TrainUnit):
@@ -92,7 +114,7 @@ class Record(TrainUnit):
     def in_batches(self, position: Position) -> int:
         if not position.records_per_batch:
             raise ValueError(f"{self!r} needs the hyperparameter global_batch_size to be counted in batches.")
-        return max(1, self.value // position.records_per_batch)
+        return max(1, self.number() // position.records_per_batch)
 
 
 _UNITS: Dict[str, Type[TrainUnit]] = {"batches": Batch, "epochs": Epoch, "records": Record}

@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, Optional, Set, Type
 
 import torch
 
-from trainmaster import core
+from trainmaster import core, dialect_log
 from trainmaster._info import get_cluster_info
 from trainmaster.pytorch import _data, _randomness, _replicas
 from trainmaster.pytorch._reducers import ReducerContext
@@ -37,9 +37,12 @@ class TorchBatchProcessorContext(ReducerContext):
         self.distributed = core_context.distributed
         self.device = _replicas.device_of(core_context.distributed)
 
-    def to_device(self, data: Any) -> Any:
-        """Copy a structure with its tensors and arrays on this rank's device."""
-        return _data.to_device(data, self.device, self._unmoved)
+    def to_device(self, data: Any, warned_types: Optional[Set[type]] = None) -> Any:
+        """Copy a structure with its tensors and arrays on this rank's device.
+
+        What cannot be moved is logged, once for each type that is not in `warned_types`.
+        """
+        return _data.to_device(data, self.device, self._unmoved if warned_types is None else warned_types)
 
     def prepare_model_for_inference(self, model: Any) -> Any:
         """The model on the device, in evaluation mode."""
@@ -64,6 +67,14 @@ class TorchBatchProcessorContext(ReducerContext):
     def report_metrics(self, group: str, steps_completed: int, metrics: Dict[str, Any]) -> None:
         """Report metrics of any group."""
         self._core.train.report_metrics(group, steps_completed, metrics)
+
+    def report_task_using_checkpoint(self, checkpoint: Any) -> None:
+        """Say that this trial uses a checkpoint, as `core_context.experimental` does."""
+        self._core.experimental.report_task_using_checkpoint(checkpoint)
+
+    def report_task_using_model_version(self, model_version: Any) -> None:
+        """Say that this trial uses a version of a registered model, as `core_context.experimental` does."""
+        self._core.experimental.report_task_using_model_version(model_version)
 
     @contextlib.contextmanager
     def upload_path(self) -> Iterator[Path]:
@@ -198,6 +209,7 @@ class _Process:
             self._core.train.report_validation_metrics(self._context._rounds, metrics)
 
     def _save(self) -> None:
+        dialect_log.pytorch.info("Completed steps:  %d and checkpointing", self._context._rounds)
         self._processor.on_checkpoint_start()
         self._core.distributed.gather(None)  # what is called done is done on all ranks
         if self._core.distributed.rank == 0:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from trainmaster import core
+from trainmaster import core, dialect_log
 from trainmaster._info import get_cluster_info
 from trainmaster._searcher_length import check_length
-
-logger = logging.getLogger("trainmaster.transformers")
 
 USER_DATA_FILE = "my_data.json"  # Determined's name
 #: prefix of the Trainer's metrics -> their group
@@ -63,7 +60,11 @@ class DetCallback(TrainerCallback):
         if newest is None:
             return
         if getattr(args, "overwrite_output_dir", False):  # an argument until transformers 5
-            logger.info("overwrite_output_dir is set: the trial starts over, without checkpoint %s.", newest)
+            dialect_log.transformers.info(
+                "Skipping downloading last checkpoint from Determined due to overwrite_output_dir=True. — The trial "
+                "starts over, without checkpoint %s.",
+                newest,
+            )
             return
         self.core_context.checkpoint.download(newest, args.output_dir)
         metadata: Dict[str, Any] = {}
@@ -75,7 +76,10 @@ class DetCallback(TrainerCallback):
             raise ValueError(f"Checkpoint {newest} has no {folder.name}: it was not written by a Trainer.")
         self.last_save = steps
         args.resume_from_checkpoint = str(folder)
-        logger.info("The trial continues from checkpoint %s at step %s.", newest, steps)
+        dialect_log.transformers.info(
+            "Latest checkpoint downloaded to %s. — The trial continues from checkpoint %s at step %s.",
+            folder, newest, steps,
+        )  # fmt: skip
 
     def on_log(
         self,

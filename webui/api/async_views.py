@@ -22,7 +22,7 @@ from webui.api.authentication import NOBODY, UNKNOWN, authenticate, bearer_token
 from webui.api.errors import BadRequest, describe, json_error
 from webui.api.errors import body as error_body
 from webui.api.permissions import require_run
-from webui.query import in_camel_case
+from webui.api.protojson import query_in_camel_case
 from webui.waiting.threads import reading, release_thread
 
 P = ParamSpec("P")
@@ -57,7 +57,7 @@ def async_view(
             return answered
 
         async def handled(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
-            request.GET = in_camel_case(request.GET)  # type: ignore[assignment]  # made mutable while it is read
+            request.GET = query_in_camel_case(request.GET)  # type: ignore[assignment]  # made mutable while it is read
             try:
                 who = await authenticate(request)
                 if who is None:

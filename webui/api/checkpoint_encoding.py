@@ -21,6 +21,7 @@ from shown import checkpoints
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Number64, Pagination, Time
 from webui.api.errors import existing
+from webui.api.protojson import EnumField
 from webui.api.trial_encoding import (
     CHECKPOINT_STATES,
     AverageMetrics,
@@ -81,9 +82,9 @@ class CheckpointsAnswer(Answer):
 
 
 class CheckpointsQuery(encoding.PageQuery):
-    sortByAttr = encoding.sort_field([*CHECKPOINT_SORT, BY_SEARCHER_METRIC])
+    sortByAttr = encoding.sort_field("checkpoints", [*CHECKPOINT_SORT, BY_SEARCHER_METRIC])
     sortByMetric = serializers.CharField(required=False)
-    states = encoding.list_of(serializers.ChoiceField(choices=list(CHECKPOINT_STATES)))
+    states = encoding.list_of(EnumField("state of checkpoints", CHECKPOINT_STATES))
 
 
 def find(checkpoint_uuid: uuid.UUID, *among: Q) -> Checkpoint:

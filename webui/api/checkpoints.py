@@ -14,7 +14,7 @@ from dispatch.runs import detached
 from events.announce import announce
 from events.models import Event
 from events.record import record
-from experiments import checkpoints, transitions
+from experiments import checkpoint_deletion, checkpoints, transitions
 from experiments.models import Trial
 from jobs.models import Allocation, Member
 from webui.api.answers import Answer
@@ -74,7 +74,8 @@ class CheckpointMetadata(ApiView):
     def post(self, request: Request, checkpoint_uuid: uuid.UUID) -> CheckpointAnswer:
         checkpoint = find(checkpoint_uuid)
         require_owner(person(request), checkpoint.trial.experiment)
-        checkpoint.metadata = self.body(request)["checkpoint"]["metadata"]
+        sent = self.body(request)["checkpoint"]["metadata"]
+        checkpoint.metadata = checkpoint_deletion.edited(checkpoint.metadata, sent)
         with transaction.atomic():
             checkpoint.save(update_fields=["metadata"])
             record(

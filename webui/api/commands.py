@@ -55,7 +55,7 @@ PHASES = [*_DIALECT, "COMPLETED", "CANCELED", "ERROR"]
 
 
 class CommandsQuery(encoding.PageQuery):
-    sortBy = encoding.sort_field(SORT)
+    sortBy = encoding.sort_field("commands", SORT)
     users = encoding.list_of(serializers.CharField())
     userIds = encoding.list_of(serializers.IntegerField())
     workspaceId = serializers.IntegerField(required=False)

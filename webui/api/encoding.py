@@ -12,6 +12,7 @@ from rest_framework import serializers
 
 from metrics.packing import Integers
 from webui.api.answers import Answer, Pagination
+from webui.api.protojson import EnumField, words
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
@@ -32,11 +33,7 @@ class PageQuery(serializers.Serializer[Any]):
 
     offset = serializers.IntegerField(required=False, default=0, min_value=0)
     limit = serializers.IntegerField(required=False, default=0, min_value=-2)
-    orderBy = serializers.ChoiceField(
-        required=False,
-        default="ORDER_BY_UNSPECIFIED",
-        choices=["ORDER_BY_UNSPECIFIED", "ORDER_BY_ASC", "ORDER_BY_DESC"],
-    )
+    orderBy = EnumField("order", words("order"), required=False, default="ORDER_BY_UNSPECIFIED")
 
 
 def rows_asked(query: dict[str, Any]) -> int:
@@ -104,6 +101,6 @@ def list_of(child: serializers.Field[Any, Any, Any, Any], **options: Any) -> ser
     return serializers.ListField(child=child, required=False, **options)
 
 
-def sort_field(fields: Iterable[str]) -> serializers.ChoiceField:
-    """What a list can be sorted by."""
-    return serializers.ChoiceField(required=False, choices=["SORT_BY_UNSPECIFIED", *fields])
+def sort_field(rows: str, fields: Iterable[str]) -> EnumField:
+    """What a list of these rows can be sorted by."""
+    return EnumField(f"sort of {rows}", ["SORT_BY_UNSPECIFIED", *fields], required=False)

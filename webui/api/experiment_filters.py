@@ -14,6 +14,7 @@ from experiments.filters import ExperimentFilters
 from experiments.models import Experiment
 from experiments.states import ExperimentState
 from webui.api import encoding
+from webui.api.protojson import EnumField
 from webui.api.views import Json
 from webui.query import whole, wholes
 
@@ -44,7 +45,7 @@ class Filters(serializers.Serializer[Any]):
     description = serializers.CharField(required=False, allow_blank=True, allow_null=True)
     labels = encoding.list_of(serializers.CharField(), allow_null=True)
     archived = serializers.BooleanField(required=False, allow_null=True, default=None)
-    states = encoding.list_of(serializers.ChoiceField(choices=STATES), allow_null=True)
+    states = encoding.list_of(EnumField("state of experiments", STATES), allow_null=True)
     users = encoding.list_of(serializers.CharField(), allow_null=True)
     userIds = encoding.list_of(serializers.IntegerField(), allow_null=True)
     projectId = serializers.IntegerField(required=False, allow_null=True)
@@ -52,7 +53,7 @@ class Filters(serializers.Serializer[Any]):
 
 
 class ExperimentsQuery(encoding.PageQuery, Filters):
-    sortBy = encoding.sort_field(SORT)
+    sortBy = encoding.sort_field("experiments", SORT)
     ids = encoding.list_of(serializers.IntegerField())
     resourcePool = serializers.CharField(required=False)
     showTrialData = serializers.BooleanField(required=False)

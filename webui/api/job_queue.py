@@ -26,6 +26,7 @@ from webui.api.errors import existing
 from webui.api.job_queue_edits import JobUpdates, updates_of
 from webui.api.job_queue_rows import STATES, JobRecord, encode_row
 from webui.api.permissions import actor, person
+from webui.api.protojson import EnumField
 from webui.api.views import ApiView, Json
 
 STATS_DAYS = 30
@@ -33,7 +34,7 @@ STATS_DAYS = 30
 
 class JobsQuery(encoding.PageQuery):
     resourcePool = serializers.CharField(required=False, allow_blank=True)
-    states = encoding.list_of(serializers.ChoiceField(choices=["STATE_UNSPECIFIED", *STATES.values()]))
+    states = encoding.list_of(EnumField("state of jobs", ["STATE_UNSPECIFIED", *STATES.values()]))
     users = encoding.list_of(serializers.CharField())
 
 

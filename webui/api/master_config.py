@@ -6,6 +6,8 @@ them, by the setting's name in lower case. No address of another system and no s
 
 from __future__ import annotations
 
+import logging
+
 from django.conf import settings
 from rest_framework.request import Request
 
@@ -47,7 +49,7 @@ def _dialect(pools: list[ResourcePool]) -> Json:
     defaults = _task_defaults()
     return {
         "config_file": "",
-        "log": {"level": "info", "color": False},
+        "log": {"level": logging.getLevelName(logging.root.level).lower(), "color": False},
         # where the database is, and as whom it is used, concerns nobody who asks here
         "db": {
             "user": None, "password": None, "migrations": None, "views_and_triggers": None, "host": None, "port": None,
@@ -91,8 +93,16 @@ def _dialect(pools: list[ResourcePool]) -> Json:
         "additional_resource_managers": None,
         "__internal": {"audit_logging_enabled": False, "external_sessions": None, "proxied_servers": None},
         "scim": {"enabled": False, "auth": None},
-        "saml": {"enabled": False, "provider": ""},
+        "saml": {
+            "enabled": False,
+            "provider": "",
+            **_not_told("idp_sso_descriptor_url", "idp_metadata_url"),
+            "auto_provision_users": False,
+            "always_redirect": False,
+        },
         "oidc": {
+            **_not_told("client_id", "client_secret", "authentication_claim", "scim_authentication_attribute"),
+            "exclude_groups_scope": False,
             "enabled": bool(settings.OIDC_ISSUER),
             "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
             "auto_provision_users": bool(settings.OIDC_ISSUER),
@@ -101,6 +111,16 @@ def _dialect(pools: list[ResourcePool]) -> Json:
         "det_cloud": {"enabled": False, "login_url": "", "always_redirect": False},
         "integrations": {"pachyderm": {"address": ""}},
     }  # fmt: skip
+
+
+def _not_told(*more: str) -> Json:
+    """What a section of single sign-on has about its provider: addresses of another system, and names of claims."""
+    names = [
+        "idp_recipient_url", "idp_sso_url", "groups_attribute_name", "display_name_attribute_name",
+        "agent_uid_attribute_name", "agent_gid_attribute_name", "agent_user_name_attribute_name",
+        "agent_group_name_attribute_name", *more,
+    ]  # fmt: skip
+    return dict.fromkeys(names)
 
 
 def _security(pools: list[ResourcePool]) -> Json:
@@ -123,7 +143,8 @@ def _security(pools: list[ResourcePool]) -> Json:
 def _task_defaults() -> Json:
     """Defaults of all tasks: the server has none but the time to save; templates are for the others."""
     return {
-        "shm_size_bytes": None, "network_mode": "host", "dtrain_network_interface": "", "cpu_pod_spec": None,
+        "shm_size_bytes": None, "nccl_port_range": "", "gloo_port_range": "", "network_mode": "host",
+        "dtrain_network_interface": "", "cpu_pod_spec": None,
         "gpu_pod_spec": None, "checkpoint_gc_pod_spec": None, "image": None, "registry_auth": None,
         "force_pull_image": False, "environment_variables": None, "add_capabilities": [], "drop_capabilities": [],
         "devices": [], "bind_mounts": [], "work_dir": None, "slurm": None, "pbs": None, "startup_hook": "",

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from pydantic import Field
-from pydantic.alias_generators import to_camel
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -25,6 +24,7 @@ from trainmaster import csv_text
 from webui.api.answers import Answer, Media, Time, time_text
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import BadRequest
+from webui.api.protojson import EnumField
 from webui.api.views import ApiView, Json, checked
 from webui.waiting.threads import reading, release_thread
 
@@ -40,20 +40,15 @@ MOST_ENTRIES = 50_000
 KINDS: dict[str, str] = {Task.Kind.TRIAL: "training", Task.Kind.COMMAND: "command"}
 
 
-class _EitherCase(serializers.Serializer[Any]):
-    def to_internal_value(self, data: Any) -> Any:
-        return super().to_internal_value({to_camel(name): data[name] for name in data})
-
-
-class RawQuery(_EitherCase):
+class RawQuery(serializers.Serializer[Any]):
     timestampAfter = serializers.CharField()
     timestampBefore = serializers.CharField()
 
 
-class AggregatedQuery(_EitherCase):
+class AggregatedQuery(serializers.Serializer[Any]):
     startDate = serializers.CharField()
     endDate = serializers.CharField()
-    period = serializers.ChoiceField(choices=list(PERIODS))
+    period = EnumField("period", PERIODS)
 
 
 def times_of(query: Json) -> tuple[datetime, datetime]:

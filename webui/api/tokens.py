@@ -106,7 +106,7 @@ class TokenPatch(serializers.Serializer[Any]):
 
 
 class TokensQuery(encoding.PageQuery):
-    sortBy = encoding.sort_field(_SORT)
+    sortBy = encoding.sort_field("tokens", _SORT)
     username = serializers.CharField(required=False, allow_blank=True)
     showInactive = serializers.BooleanField(required=False, default=False)
     tokenIds = encoding.list_of(serializers.IntegerField(min_value=0))

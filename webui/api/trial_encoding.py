@@ -117,7 +117,7 @@ class TrialRecord(Answer):
 
 
 class TrialsQuery(encoding.PageQuery):
-    sortBy = encoding.sort_field(TRIAL_SORT)
+    sortBy = encoding.sort_field("trials", TRIAL_SORT)
     states = encoding.list_of(serializers.CharField())
 
 

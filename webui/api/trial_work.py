@@ -17,6 +17,7 @@ from metrics.values import number
 from shown import trials as shown_trials
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Stored, Time, one_of, time_text
+from webui.api.protojson import EnumField
 from webui.api.trial_encoding import (
     CheckpointWorkload,
     TrialRecord,
@@ -43,10 +44,8 @@ MAX_POINTS = 1000
 
 
 class WorkloadsQuery(encoding.PageQuery):
-    filter = serializers.ChoiceField(choices=_FILTERS, required=False, default=_FILTERS[0])
-    metricType = serializers.ChoiceField(
-        choices=list(_TYPES), required=False, default="METRIC_TYPE_UNSPECIFIED"
-    )
+    filter = EnumField("workloads", _FILTERS, required=False, default=_FILTERS[0])
+    metricType = EnumField("metrics", _TYPES, required=False, default="METRIC_TYPE_UNSPECIFIED")
     group = serializers.CharField(required=False)
     sortKey = serializers.CharField(required=False, default="batches")
     includeBatchMetrics = serializers.BooleanField(required=False)
@@ -137,9 +136,7 @@ class SeriesQuery(serializers.Serializer[Any]):
     endBatches = serializers.IntegerField(required=False, min_value=0, default=0)
     maxDatapoints = serializers.IntegerField(required=False, min_value=0, default=0)
     group = serializers.CharField(required=False)
-    metricType = serializers.ChoiceField(
-        choices=list(_TYPES), required=False, default="METRIC_TYPE_UNSPECIFIED"
-    )
+    metricType = EnumField("metrics", _TYPES, required=False, default="METRIC_TYPE_UNSPECIFIED")
 
 
 class Point(Answer):

@@ -151,7 +151,7 @@ class UserPatch(UserFields):
 
 
 class UsersQuery(encoding.PageQuery):
-    sortBy = encoding.sort_field(_SORT)
+    sortBy = encoding.sort_field("users", _SORT)
     name = serializers.CharField(required=False)
     active = serializers.BooleanField(required=False, allow_null=True, default=None)
     admin = serializers.BooleanField(required=False, allow_null=True, default=None)
@@ -222,6 +222,9 @@ def _apply(user: User, fields: Json) -> None:
                 "unlink the user."
             )
         group = group or {}
+        if group.get("agentUser") == user.unix_user:  # what is not sent of the same account stays pinned
+            pinned = {"agentUid": user.unix_uid, "agentGroup": user.unix_group, "agentGid": user.unix_gid}
+            group = {**pinned, **group}
         user.unix_user = group.get("agentUser") or ""
         user.unix_uid = group.get("agentUid")
         user.unix_group = group.get("agentGroup") or ""

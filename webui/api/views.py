@@ -24,7 +24,7 @@ from webui.api import absent, answers
 from webui.api.errors import BadRequest, TooLarge
 from webui.api.openapi import DialectSchema
 from webui.api.permissions import is_open
-from webui.query import in_camel_case
+from webui.api.protojson import query_in_camel_case, renamed
 
 Json = dict[str, Any]
 #: where the addresses are whose queries Determined's gateway takes in snake_case too
@@ -117,7 +117,7 @@ class ApiView(APIView):
 
     def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
         if request.path.startswith(DIALECT):
-            request.GET = in_camel_case(request.GET)  # type: ignore[assignment]  # made mutable while it is read
+            request.GET = query_in_camel_case(request.GET)  # type: ignore[assignment]  # made mutable while it is read
         return super().initialize_request(request, *args, **kwargs)
 
     def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Response:
@@ -133,5 +133,6 @@ class ApiView(APIView):
 def checked(kind: SerializerClass, data: Any) -> Json:
     """What was sent, as the serializer takes it. Raises ValidationError."""
     serializer = kind(data=data)
+    serializer.initial_data = renamed(serializer, data)
     serializer.is_valid(raise_exception=True)
     return dict(serializer.validated_data)

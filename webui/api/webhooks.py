@@ -17,6 +17,7 @@ from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.errors import BadRequest, Missing, existing
 from webui.api.permissions import actor, person, require_owner
+from webui.api.protojson import EnumField
 from webui.api.views import ApiView, Json
 
 _TYPES = {
@@ -141,8 +142,9 @@ def encode_delivery(delivery: Delivery) -> DeliveryRecord:
 class TriggerBody(serializers.Serializer[Any]):
     id = serializers.IntegerField(required=False, allow_null=True)
     webhookId = serializers.IntegerField(required=False, allow_null=True)
-    triggerType = serializers.ChoiceField(
-        choices=[_PREFIX + kind for kind in Trigger.values],
+    triggerType = EnumField(
+        "trigger",
+        [_PREFIX + kind for kind in Trigger.values],
         error_messages={
             "invalid_choice": f"found {{input}}; allowed: {_PREFIX}… of {', '.join(Trigger.values)}."
         },
@@ -159,8 +161,8 @@ class WebhookFields(serializers.Serializer[Any]):
 
     name = serializers.CharField(max_length=rules.NAME_CHARACTERS, required=False)
     url = serializers.CharField(max_length=2000, required=False, help_text="for mail: its addresses")
-    webhookType = serializers.ChoiceField(choices=list(_TYPES), required=False)
-    mode = serializers.ChoiceField(choices=["WEBHOOK_MODE_UNSPECIFIED", *_MODES], required=False)
+    webhookType = EnumField("type of webhooks", _TYPES, required=False)
+    mode = EnumField("mode of webhooks", ["WEBHOOK_MODE_UNSPECIFIED", *_MODES], required=False)
     triggers = encoding.list_of(TriggerBody(), max_length=20)
     scope = serializers.ChoiceField(choices=SCOPES, required=False)
     workspaceId = serializers.IntegerField(required=False, allow_null=True, min_value=0)
@@ -178,7 +180,7 @@ class NewWebhook(WebhookFields):
     id = serializers.IntegerField(required=False, allow_null=True)
     name = serializers.CharField(max_length=rules.NAME_CHARACTERS)
     url = serializers.CharField(max_length=2000, help_text="for mail: its addresses, separated by commas")
-    webhookType = serializers.ChoiceField(choices=list(_TYPES))
+    webhookType = EnumField("type of webhooks", _TYPES)
     triggers = serializers.ListField(child=TriggerBody(), min_length=1, max_length=20)
 
 

@@ -318,6 +318,12 @@ def older_names(made, trial):
     trial.reload()
     assert len(made.get_trials()) == 2 and len(trial.get_checkpoints()) == 3
     assert [each.steps_completed for each in trial.stream_metrics("inference")] == [1, 2, 3]
+    whole = client.Determined(master=URL, user="admin", password=PASSWORD)
+    assert [each.steps_completed for each in whole.stream_trials_metrics([trial.id], "inference")] == [
+        1,
+        2,
+        3,
+    ]
     kinds = (
         client.stream_trials_training_metrics([trial.id]),
         client.stream_trials_validation_metrics([trial.id]),
@@ -332,15 +338,16 @@ def older_names(made, trial):
 
 
 def registry():
-    """There is none; each function says so."""
+    """There is none; each function says so, and so does the class whose methods they are."""
+    whole = client.Determined(master=URL, user="admin", password=PASSWORD)
     return [raised(Exception, call, *words) for call, *words in (
         (client.create_model, "a"), (client.get_model, "a"), (client.get_model_by_id, 1),
-        (client.get_models,), (client.list_models,), (client.get_model_labels,),
+        (client.get_models,), (client.list_models,), (client.get_model_labels,), (whole.get_model_by_id, 1),
     )]  # fmt: skip
 
 
 watch(client)
-for noun in ("Checkpoint", "Experiment", "Project", "Trial", "User", "Workspace"):
+for noun in ("Checkpoint", "Determined", "Experiment", "Project", "Trial", "User", "Workspace"):
     watch(getattr(client, noun), f"{noun}.")
 client.login(master=URL, user="admin", password=PASSWORD)
 users()

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.trainmaster.made_run import SITE, environment_of
 
 
@@ -52,6 +54,16 @@ def test_both_names_can_be_run_with_m() -> None:
     assert "empty script" in python("-m", "determined.launch.torch_distributed").stderr
 
 
+@pytest.mark.parametrize("package", ["determined.launch", "determined.launcher", "trainmaster.launch"])
+@pytest.mark.parametrize(
+    "name", ["autohorovod", "deepspeed", "horovod", "tensorflow", "torch_distributed", "wrap_rank"]
+)
+def test_help_of_a_launch_module_names_the_module_that_was_called(package: str, name: str) -> None:
+    done = python("-m", f"{package}.{name}", "-h")
+    assert done.stdout.startswith(f"usage: python3 -m {package}.{name} "), done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_command_line_of_the_hosts_own_package_works_beside_ours(tmp_path: Path) -> None:
     published = tmp_path / "site" / "determined" / "cli"
     published.mkdir(parents=True)
@@ -68,7 +80,10 @@ def test_the_command_line_of_the_hosts_own_package_works_beside_ours(tmp_path: P
 def test_what_we_do_not_have_is_a_module_not_found_that_says_whose_package_this_is() -> None:
     done = python("-c", "import determined.nonsense")
     assert "ModuleNotFoundError: No module named 'determined.nonsense'" in done.stderr
-    assert "is provided by Trainmaster here" in done.stderr
+    assert "is provided by Trainmaster here" in done.stderr and "sdk: installed" not in done.stderr
+    for code in ("from determined import nonsense", "from determined.core import Nonsense"):
+        said = python("-c", code).stderr
+        assert "ImportError: module 'determined" in said and "has no such name either" in said, said
 
 
 def test_the_hosts_own_sitecustomize_still_runs(tmp_path: Path) -> None:
@@ -101,6 +116,10 @@ def test_what_we_do_not_have_says_what_to_use_instead() -> None:
         "import determined.keras": "TFKerasTrial in the published package",
         "from determined.pytorch import deepspeed": "determined.launch.deepspeed",
         "from determined.common.experimental import Determined": "determined.experimental.client",
+        "from determined import searcher": "ImportError: determined.searcher is not here",
+        "import determined.searcher": "over the REST API with `searcher: {name: custom}`",
+        "import determined.core._heartbeat": "internal to Determined's own harness. To use the host's own package",
+        "from determined.core import _dummy_init": "internal to Determined's own harness",
     }
     for code, said in cases.items():
         done = python("-c", code)

@@ -277,7 +277,27 @@ def test_a_script_runs_unchanged_off_the_cluster(
         with context.checkpoint.restore_path(uuid) as folder:
             assert (folder / "state").read_text() == "s"
         assert context.distributed.allgather(3) == [3]
-    assert "training metrics at step 1: {'loss': 1.0}" in caplog.text
+        context.train.report_progress(0.5)
+        context.train.set_status("warming up")
+        context.train.report_early_exit(core.EarlyExitReason.USER_REQUESTED_STOP)
+        for operation in context.searcher.operations():
+            operation.report_progress(1)
+            operation.report_completed(0.25)
+        context.checkpoint.delete(uuid)
+    said = [record.getMessage() for record in caplog.records if record.name == "determined.core"]
+    saved = said.pop(1)
+    assert saved.startswith(f"saved checkpoint {uuid} — ")
+    assert said == [
+        "report_training_metrics(steps_completed=1, metrics={'loss': 1.0})",
+        "report_progress with progress=0.5",
+        "status: warming up",
+        "report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)",
+        "progress report: 1/1",
+        "SearcherOperation Complete: searcher_metric=0.25 — length 1",
+        f"deleted checkpoint {uuid}",
+    ]
+    ours = [record.getMessage() for record in caplog.records if record.name == "trainmaster.core"]
+    assert ours == ["Outside the cluster: metrics and progress are only logged."], "no report is logged twice"
 
 
 def test_reports_are_logged_as_determined_does(run: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -292,3 +312,18 @@ def test_reports_are_logged_as_determined_does(run: Path, caplog: pytest.LogCapt
         ("determined.core", "report_training_metrics(steps_completed=3, metrics={'loss': 0.5})"),
         ("determined.core", "report_metrics(group=inference, steps_completed=4, metrics={'x': 1})"),
     ]
+
+
+def test_the_level_of_determined_applies_to_all_that_the_sdk_says(
+    run: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="determined")
+    ours = logging.getLogger("trainmaster.core")
+    with core.init() as context:
+        context.train.report_progress(0.5)
+    assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("determined.core", "DEBUG", "report_progress with progress=0.5")
+    ]
+    assert ours.isEnabledFor(logging.DEBUG)
+    caplog.set_level(logging.ERROR, logger="determined")
+    assert not ours.isEnabledFor(logging.WARNING)

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,7 @@ class Reduces(Squares):
         super().__init__(context)
         self.worst = context.wrap_reducer(max, name="worst", for_training=False)
         self.count = context.wrap_reducer(lambda parts: {"count": sum(parts), "batches": len(parts)})
+        self.lengths = [context._epoch_len]
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         self.count.update(len(batch[0]))  # type: ignore[attr-defined]
@@ -176,6 +178,7 @@ class Reduces(Squares):
         return {}
 
     def evaluate_batch(self, batch: Any) -> dict[str, Any]:  # type: ignore[override]  # the older form
+        self.lengths = [self.lengths[0], self.context._epoch_len]
         number = float(batch[1].sum())
         self.worst.update(number)  # type: ignore[attr-defined]
         self.count.update(len(batch[0]))  # type: ignore[attr-defined]
@@ -193,6 +196,7 @@ def test_metrics_are_reduced_as_the_trial_says(runs: Runs) -> None:
     assert metrics["average"] == pytest.approx(metrics["sum"] / 3)
     assert metrics["worst"] == metrics["highest"] < metrics["sum"]
     assert (metrics["count"], metrics["batches"]) == (10, 3)
+    assert trial.lengths == [None, 10]
     training = [record["metrics"] for record in runs.metrics("training")]
     assert [(metric["count"], metric["batches"]) for metric in training] == [(12, 3), (12, 3)]
 
@@ -210,7 +214,12 @@ def test_a_trial_trains_without_a_cluster_and_is_loaded_again(
         with pytest.raises(ValueError, match=r"fit\(max_length="):
             trainer.fit()
         trainer.fit(max_length=pytorch.Epoch(1))
-    assert "validation metrics at step 10" in caplog.text
+    assert "report_validation_metrics(steps_completed=10" in caplog.text
+    (timed,) = [each.getMessage() for each in caplog.records if each.getMessage().startswith("validated: ")]
+    number = r"[\d.e+-]+"
+    words = rf"validated: 10 records in {number}s \({number} records/s\), in 3 batches \({number} batches/s\)"
+    assert re.fullmatch(words, timed)
+    assert [each.name for each in caplog.records if each.getMessage() == timed] == ["determined.pytorch"]
     (uuid,) = trial.told.given["on_checkpoint_upload_end"]
     folder = Path(runs.folder, "trainmaster", "checkpoints", uuid)
     about = json.loads((folder / "load_data.json").read_text())
@@ -220,6 +229,7 @@ def test_a_trial_trains_without_a_cluster_and_is_loaded_again(
             again = Squares(context)
             pytorch.Trainer(again, context).fit(max_length=pytorch.Epoch(1), latest_checkpoint=path)
             assert not again.seen
+        assert f"Restoring trial from checkpoint {path}" in caplog.text
     loaded = pytorch.load_trial_from_checkpoint_path(folder, torch_load_kwargs={"map_location": "cpu"})
     by_hand = Squares(pytorch.CheckpointLoadContext({"global_batch_size": BATCH}))
     assert not torch.equal(by_hand.weights()[0], trial.weights()[0]), "as it was built"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from accounts.refusals import Refusal
-from experiments import reports, s3_stores
+from experiments import checkpoint_deletion, reports, s3_stores
 from experiments.models import Checkpoint, Trial
 from metrics import ingest
 from metrics.ingest import Report
@@ -279,3 +279,26 @@ def test_code_deletes_checkpoints_of_its_own_experiment_but_the_one_it_goes_on_f
         delete(40, trial)
     with pytest.raises(ValueError, match="has no checkpoint"):
         delete(20, running[0])
+
+
+def test_an_edit_of_metadata_neither_takes_the_mark_of_results_away_nor_gives_it(
+    cast: Cast, trial: Trial
+) -> None:
+    first, second = trial.checkpoints.order_by("steps_completed")[:2]
+    mark = {checkpoint_deletion.RESULTS: True}
+    Checkpoint.objects.filter(pk=first.pk).update(metadata={**mark, "old": 1})
+    for row, sent in ((first, {"new": 2}), (second, {"new": 2, **mark})):
+        cast.ada.post(f"checkpoints/{row.pk}/metadata", {"checkpoint": {"metadata": sent}})
+    assert Checkpoint.objects.get(pk=first.pk).metadata == {"new": 2, **mark}
+    assert Checkpoint.objects.get(pk=second.pk).metadata == {"new": 2}
+
+
+def test_checkpoints_in_one_storage_have_one_storage_id_and_others_another(cast: Cast, trial: Trial) -> None:
+    first, second, third, *_ = trial.checkpoints.order_by("steps_completed")
+    there = {"type": "shared_fs", "host_path": "/nfs"}
+    Checkpoint.objects.filter(pk=third.pk).update(storage=there)
+    ids = [cast.vic.get(f"checkpoints/{row.pk}")["checkpoint"]["storageId"] for row in (first, second, third)]
+    assert ids[0] == ids[1] != ids[2] and all(isinstance(each, int) and each > 0 for each in ids)
+    fourth = {**there, "host_path": "/other"}
+    Checkpoint.objects.filter(pk=second.pk).update(storage=fourth)
+    assert cast.vic.get(f"checkpoints/{second.pk}")["checkpoint"]["storageId"] not in ids

@@ -1,6 +1,7 @@
 """What the server says about itself, with and without its parts."""
 
 import json
+import logging
 
 import pytest
 from django.conf import settings
@@ -20,6 +21,29 @@ telemetry enable_cors launch_error cluster_name ui_customization logging retenti
 feature_switches reserved_ports resource_manager resource_pools additional_resource_managers __internal scim saml oidc
 det_cloud integrations
 """
+#: those of its sections
+_SECTIONS = {
+    "log": "level color",
+    "db": "user password migrations views_and_triggers host port name ssl_mode ssl_root_cert",
+    "security": "default_task tls ssh authz token initial_user_password",
+    "task_container_defaults": "dtrain_network_interface nccl_port_range gloo_port_range shm_size_bytes network_mode "
+    "cpu_pod_spec gpu_pod_spec checkpoint_gc_pod_spec image registry_auth force_pull_image environment_variables "
+    "add_capabilities drop_capabilities devices bind_mounts work_dir slurm pbs startup_hook log_policies "
+    "preemption_timeout kubernetes",
+    "telemetry": "enabled segment_master_key otel_enabled otel_endpoint segment_webui_key cluster_id",
+    "retention_policy": "log_retention_days schedule",
+    "webhooks": "base_url signing_key",
+    "__internal": "audit_logging_enabled external_sessions proxied_servers",
+    "scim": "enabled auth",
+    "saml": "enabled provider idp_recipient_url idp_sso_url idp_sso_descriptor_url idp_metadata_url "
+    "auto_provision_users groups_attribute_name display_name_attribute_name agent_uid_attribute_name "
+    "agent_gid_attribute_name agent_user_name_attribute_name agent_group_name_attribute_name always_redirect",
+    "oidc": "enabled provider client_id client_secret idp_sso_url idp_recipient_url authentication_claim "
+    "scim_authentication_attribute auto_provision_users groups_attribute_name display_name_attribute_name "
+    "agent_uid_attribute_name agent_gid_attribute_name agent_user_name_attribute_name agent_group_name_attribute_name "
+    "always_redirect exclude_groups_scope",
+    "det_cloud": "enabled login_url always_redirect",
+}
 
 
 def test_info_needs_no_login_and_has_what_the_client_reads(cast: Cast) -> None:
@@ -72,7 +96,10 @@ def test_the_configuration_is_for_admins_and_holds_no_secret(cast: Cast) -> None
     assert cast.stranger.refused("GET", "master/config")[0] == 401
 
 
-def test_the_configuration_has_what_programs_for_determined_read(cast: Cast, pool: ResourcePool) -> None:
+def test_the_configuration_has_what_programs_for_determined_read(
+    cast: Cast, pool: ResourcePool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
     cast.admin.patch("resource-pools/default", {"defaultPriority": 30, "defaultCompute": True})
     config = cast.admin.get("master/config")["config"]
     manager, pools = (
@@ -80,6 +107,7 @@ def test_the_configuration_has_what_programs_for_determined_read(cast: Cast, poo
         {pool["pool_name"]: pool for pool in config["resource_pools"]},
     )
     assert (manager["type"], manager["default_compute_resource_pool"]) == ("agent", "default")
+    assert config["log"] == {"level": "error", "color": False}
     assert pools["default"]["scheduler"] == {
         "type": "priority", "fitting_policy": "best", "allow_heterogeneous_fits": False, "preemption": True,
         "default_priority": 30,
@@ -89,6 +117,9 @@ def test_the_configuration_has_what_programs_for_determined_read(cast: Cast, poo
     }  # fmt: skip
     assert config["cluster_name"] == cast.stranger.get("master")["clusterName"]
     assert set(_MASTER_CONFIG.split()) <= config.keys()
+    for section, keys in _SECTIONS.items():
+        assert config[section].keys() >= set(keys.split()), section
+    assert config["oidc"]["client_secret"] is None
 
 
 def test_the_cluster_message_is_set_shown_and_removed(cast: Cast) -> None:

@@ -20,6 +20,10 @@ def test_every_route_of_the_facts_is_served() -> None:
     assert not Dialect(schema()).unknown()
 
 
+def test_every_route_of_the_dialect_that_is_served_is_in_the_facts() -> None:
+    assert not Dialect(schema()).unlisted()
+
+
 def test_what_an_answer_lacks_is_told() -> None:
     document = deepcopy(schema())
     slot = document["components"]["schemas"]["AgentSlotRecord"]

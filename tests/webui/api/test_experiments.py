@@ -182,10 +182,15 @@ def test_a_trial_on_one_host_that_never_fits_is_refused_when_submitted_continued
     assert not Experiment.objects.exists()
     larger = cast.admin.post("resource-pools", {"name": "larger"})["resourcePool"]["name"]
     body = {"config": config.replace("is_single_node: true", "is_single_node: true, resource_pool: larger")}
-    job = cast.ada.post("experiments", body)["experiment"]["jobId"]  # its hosts are not there yet
-    update = {"updates": [{"jobId": job, "resourcePool": host.pool.name}]}
+    made = cast.ada.post("experiments", body)["experiment"]  # its hosts are not there yet
+    update = {"updates": [{"jobId": made["jobId"], "resourcePool": host.pool.name}]}
     status, sentence = cast.ada.refused("POST", "job-queues", update)
     assert status == 400 and "needs 4 slots on one host" in sentence and larger == "larger"
+    cast.ada.post(f"experiments/{made['id']}/kill")
+    again = {"id": made["id"], "overrideConfig": f"resources: {{resource_pool: {host.pool.name}}}"}
+    status, sentence = cast.ada.refused("POST", "experiments/continue", again)
+    assert status == 400 and "needs 4 slots on one host" in sentence
+    assert cast.ada.post("experiments/continue", {"id": made["id"]})["experiment"]["state"] == "STATE_QUEUED"
 
 
 def test_paths_that_a_host_without_mount_namespaces_lacks_are_told_at_submit(cast: Cast, host: Host) -> None:

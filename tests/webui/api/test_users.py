@@ -7,7 +7,7 @@ from accounts import tokens
 from accounts.models import AccessToken, LoginToken, Scope, User
 from accounts.passwords import check_password, client_hash, set_password
 from events.models import Event
-from tests.rig.api import Api, Cast
+from tests.rig.api import Api, Cast, Json
 
 
 def _id(name: str) -> int:
@@ -43,6 +43,12 @@ def test_editors_and_viewers_make_no_users(cast: Cast) -> None:
     assert cast.stranger.refused("POST", "users", {"user": {"username": "eve"}})[0] == 401
 
 
+def _linked(cast: Cast, group: Json) -> Json:
+    """The link of ada after an admin has sent this one."""
+    user = cast.admin.patch(f"users/{_id('ada')}", {"agentUserGroup": group})["user"]
+    return dict(user["agentUserGroup"])
+
+
 def test_an_admin_links_a_unix_account_and_unlinks_it(cast: Cast) -> None:
     group = {"agentUser": "ada", "agentUid": 1001, "agentGroup": "lab", "agentGid": 2000}
     assert (
@@ -52,6 +58,9 @@ def test_an_admin_links_a_unix_account_and_unlinks_it(cast: Cast) -> None:
         status, sentence = cast.admin.refused("PATCH", f"users/{_id('ada')}", {"agentUserGroup": part})
         assert status == 400 and "agentUser is missing" in sentence
     assert User.objects.get(username="ada").unix_user == "ada", "a part of a link does not clear it"
+    assert _linked(cast, {"agentUser": "ada"}) == group, "numbers stay pinned"
+    assert _linked(cast, {"agentUser": "ada", "agentGid": None}).get("agentGid") is None, "until taken away"
+    assert _linked(cast, {"agentUser": "eve"}).get("agentUid") is None, "another account has other numbers"
     assert (
         cast.admin.patch(f"users/{_id('ada')}", {"agentUserGroup": None})["user"].get("agentUserGroup")
         is None

@@ -177,9 +177,11 @@ class DetachedContext(Context):
         self._process = ProcessEnd(lambda: self._end(0))
         self.train._any_rank_reports = True
 
-    def close(self) -> None:
+    def close(
+        self, exc_type: object = None, exc_val: Optional[BaseException] = None, exc_tb: object = None
+    ) -> None:
         """End the run: as an error where this is called while an exception is on its way or after a bad `sys.exit`."""
-        self._end(code_of_exception(sys.exc_info()[1]))
+        self._end(code_of_exception(exc_val or sys.exc_info()[1]))
 
     def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
         if error is not None and self._process is not None:
