@@ -1,9 +1,10 @@
 """Weighted max-min fair share over slots: who is entitled to what, and the rules that follow from it.
 
-Slots are granted request by request, always to the job that has the least for its weight (of these the one with the
-largest weight, then the oldest), until nothing more fits: so what one job cannot use goes to the others, a gang is granted whole or not at all, and the grants
-depend on the demand, never on what happens to run. Work that is not granted may run where room is left and
-is stopped when a granted request needs the room; if it is granted meanwhile, it is stopped last.
+Slots are granted request by request, always to the job that has the least for its weight (of equals, to the one with
+the largest weight, then to the oldest), until nothing more fits: so what one job cannot use goes to the others, a gang
+is granted whole or not at all, and the grants depend on the demand, never on what happens to run. Work that is not
+granted may run where room is left and is stopped when a granted request needs the room; if it is granted meanwhile, it
+is stopped last.
 """
 
 from __future__ import annotations

@@ -82,6 +82,15 @@ def test_a_gang_waits_for_the_last_of_its_hosts_and_small_work_does_not_wait_for
     assert held.spans["small"][0] > 9000, "where nothing is stopped, the slots are kept for the gang"
 
 
+def test_small_work_does_not_wait_for_a_gang_of_one_slot_hosts() -> None:
+    snapshot = full(PoolView(), [host(1, 1), host(2, 1)], {"a": (1, (2000, 2200)), "b": (1, (9000, 9900))})
+    found = made(
+        waiting(snapshot, request("gang", 2, 10, lasts=(HOUR, HOUR)), request("small", 1, 11, lasts=(60, 90)))
+    )
+    assert found.spans["gang"][0] > 7500
+    assert found.spans["small"][1] < 2600, "it runs on sufferance until the gang can start"
+
+
 def made_requests() -> list[Request]:
     return [request("gang", 8, 10, lasts=(HOUR, HOUR)), request("small", 1, 11, lasts=(60, 90))]
 
