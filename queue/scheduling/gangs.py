@@ -4,7 +4,8 @@ For each request, the first that works:
  1. free slots that nobody of higher standing needs: start;
  2. slots that are being freed already: wait, and claim them;
  3. free slots kept for a gang that cannot use them yet: start on sufferance;
- 4. stop work of lower standing, as little as possible and only if that is enough: wait, and claim them;
+ 4. stop work of lower standing, as little as possible and only if that is enough: wait, and claim them; if only hosts
+    kept for such a gang have any, stop it there, to run on sufferance;
  5. a gang reserves the hosts where it can start soonest.
 The rules of a scheduler (who stands before whom, who may stop whom) come from outside.
 """
@@ -84,7 +85,7 @@ class Pass:
         self._groups: dict[tuple[object, ...], Group] = {}
         self._stopping = Stopping(board)
         self._reserving = Reserving(board, snapshot.now)
-        self._deferred: list[tuple[Request, Shape, Parts]] = []
+        self._deferred: list[tuple[Request, Shape, Parts, bool]] = []
 
     def run(self, queue: Iterable[Request]) -> None:
         """`queue`: those that wait, the first first."""
@@ -92,14 +93,15 @@ class Pass:
             reason = self._place(request)
             if reason is not None:
                 self.waits[request.task_id] = reason
-        for request, shape, parts in self._deferred:
-            self._start_after_all(request, shape, parts)
+        for request, shape, parts, lent in self._deferred:
+            self._start_after_all(request, shape, parts, lent)
 
-    def _start_after_all(self, request: Request, shape: Shape, claimed: Parts) -> None:
+    def _start_after_all(self, request: Request, shape: Shape, claimed: Parts, lent: bool) -> None:
         """It waits for stops, and nobody else could use what is free now."""
         for host, count in claimed:
             self._board.unclaim(host, count, request)
-        if self._start(request, fitting.now(self._board, shape), False):
+        found = (fitting.on_sufferance if lent else fitting.now)(self._board, shape)
+        if self._start(request, found, lent):
             del self.waits[request.task_id]
         else:
             for host, count in claimed:
@@ -119,7 +121,7 @@ class Pass:
         own = self._board.stopping_for.get(request.task_id)
         if own is not None or group.stuck is None or group.stuck_at != len(self._board.eased):
             if self.patient and own:
-                reason = self._await_first(request, group.shape, own)
+                reason = self._await_first(request, group.shape, own, lent=False)
                 if reason is not None:
                     return reason
             if self._start(
@@ -129,9 +131,16 @@ class Pass:
             reason = self._await_stops(request, group.shape, own or ())
             if reason is not None:
                 return reason
-            if group.borrows and self._start(request, fitting.on_sufferance(self._board, group.shape), True):
-                return None
-            reason = self._stop_others(request, group)
+            if group.borrows:
+                reason = (
+                    self._await_first(request, group.shape, own, lent=True) if self.patient and own else None
+                )
+                if reason is not None:
+                    return reason
+                lendable = partial(fitting.on_sufferance, self._board)
+                if self._start(request, self._elsewhere(request, group.shape, lendable), True):
+                    return None
+            reason = self._stop_others(request, group, own or ())
             if reason is not None:
                 return reason
             group.stuck = self._no_room(request, group.shape)
@@ -216,12 +225,14 @@ class Pass:
         if not request.preemptible:
             self._unpreemptible += request.slots
 
-    def _await_first(self, request: Request, shape: Shape, own: Collection[Host]) -> Reason | None:
+    def _await_first(
+        self, request: Request, shape: Shape, own: Collection[Host], *, lent: bool
+    ) -> Reason | None:
         """In a patient pass: wait for one's own stops, and start at the end if that is possible still."""
-        parts = fitting.after_own_stops(self._board, shape, own)
+        parts = fitting.after_own_stops(self._board, shape, own, lent=lent)
         if parts is None or all(not host.coming for host, _ in parts):
             return None
-        self._deferred.append((request, shape, parts))
+        self._deferred.append((request, shape, parts, lent))
         return self._pledge(request, parts)
 
     def _await_stops(self, request: Request, shape: Shape, own: Collection[Host]) -> Reason | None:
@@ -248,10 +259,10 @@ class Pass:
         self._count(request)
         return shown, list(by)
 
-    def _stop_others(self, request: Request, group: Group) -> Reason | None:
+    def _stop_others(self, request: Request, group: Group, own: Collection[Host]) -> Reason | None:
         if group.rights is NO_RIGHTS:
             return None
-        found = self._stopping.best(standing(request), group.shape, group.rights)
+        found = self._victims(request, group, own)
         if found is None:
             return None
         parts, victims = found
@@ -261,6 +272,22 @@ class Pass:
         reason = self._pledge(request, parts)
         self._board.ease(victims)
         return reason
+
+    def _victims(
+        self, request: Request, group: Group, own: Collection[Host]
+    ) -> tuple[Parts, list[HeldRun]] | None:
+        """Whom to stop, and for which slots: those of hosts kept for a gang only if no others can be had.
+
+        A reservation does not protect what runs there, but who may not be stopped again cannot use it.
+        """
+        find = partial(self._stopping.best, standing(request), group.shape, group.rights)
+        if not group.borrows:
+            return find(lent=False)
+        if own:
+            lent = find(lent=True)
+            if lent is not None and not lent[1]:
+                return lent  # what is being stopped for it on a host kept for a gang is enough
+        return find(lent=False) or find(lent=True)
 
     def _reserve(self, request: Request, group: Group) -> Reason | None:
         """Keep the hosts where a gang can start soonest. One slot needs none: it gets what comes free."""

@@ -112,6 +112,12 @@ class World:
         anchor = self[of]
         self.edit(label, priority=anchor.priority, position=anchor.position - 1e-6, moved_at=self.now + 1)
 
+    def host_of(self, label: str) -> str:
+        """Id of the host where it runs, of a gang the first."""
+        running = self[label].running
+        assert running is not None
+        return next(iter(running.slots))
+
     def __getitem__(self, label: str) -> Request:
         return next(request for request in self._snapshot.requests if request.task_id == label)
 

@@ -1,6 +1,7 @@
 """The priority scheduler in the situations that its documents describe."""
 
 from dataclasses import replace
+from typing import Any
 
 from scheduling.reasons import WaitCode
 from tests.rig.pool_worlds import World, host
@@ -347,3 +348,61 @@ def test_who_waits_for_a_stop_leaves_what_was_freed_for_the_next() -> None:
     world.tick()
     assert world.running == {"x", "y", "first", "second"}
     assert world.released == ["one", "two"]
+
+
+def a_gang_has_two_hosts_reserved(**fields: Any) -> World:
+    """`low` runs on the one and `top`, which may not be stopped, on the other; `mid` comes after the gang."""
+    world = World([host(1, 1), host(2, 1)])
+    world.submit("low", 1, priority=60)
+    world.submit("top", 1, priority=30, preemptible=False)
+    world.tick()
+    assert world.running == {"low", "top"}
+    world.submit("big", 2, priority=40)
+    world.submit("mid", 1, priority=50, **fields)
+    return world
+
+
+def test_a_reservation_does_not_protect_what_runs_there() -> None:
+    world = a_gang_has_two_hosts_reserved()
+    world.tick()
+    assert world.stopping == {"low": "mid"}
+    assert world.tick().releases == (), "nobody else is stopped while it saves"
+    world.stops_end()
+    world.settle()
+    assert (world.running, world.backfilled) == ({"top", "mid"}, {"mid"})
+    world.finish("top")
+    world.tick()
+    assert world.stopping == {"mid": "big"}
+    world.settle()
+    assert world.running == {"big"}
+
+
+def test_the_gang_takes_what_was_stopped_on_its_host_if_it_can_start_first() -> None:
+    world = a_gang_has_two_hosts_reserved()
+    world.tick()
+    world.finish("top")
+    world.tick()
+    assert world.why("big").code == WaitCode.COMING_FREE
+    world.stops_end()
+    world.tick()
+    assert world.running == {"big"}
+    assert set(world.released) == {"low"}
+
+
+def test_what_may_not_be_stopped_again_waits_for_the_gang() -> None:
+    world = a_gang_has_two_hosts_reserved(preemptible=False)
+    world.settle()
+    assert (world.running, world.released) == ({"low", "top"}, [])
+
+
+def test_work_is_stopped_on_a_reserved_host_only_if_no_other_would_do() -> None:
+    world = World([host(1, 1), host(2, 1), host(3, 1)])
+    for label, priority in (("low", 60), ("top", 30), ("free", 60)):
+        world.submit(label, 1, priority=priority, preemptible=label != "top")
+    world.tick()
+    world.submit("big", 2, priority=40, avoid_hosts=frozenset({world.host_of("free")}))
+    world.submit("mid", 1, priority=50)
+    world.tick()
+    assert world.stopping == {"free": "mid"}
+    world.settle()
+    assert (world.running, world.backfilled) == ({"low", "top", "mid"}, set())
