@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from scheduling import fitting, reasons
 from scheduling.board import Board
+from scheduling.first_to_end import Ends
 from scheduling.fitting import Parts, Shape
 from scheduling.host import Host
 from scheduling.making_room import Reserving, Stopping
@@ -86,6 +87,7 @@ class Pass:
         self._stopping = Stopping(board)
         self._reserving = Reserving(board, snapshot.now)
         self._deferred: list[tuple[Request, Shape, Parts, bool]] = []
+        self._ends = Ends(board.runs, snapshot.now)
 
     def run(self, queue: Iterable[Request]) -> None:
         """`queue`: those that wait, the first first."""
@@ -198,6 +200,7 @@ class Pass:
         hosts = tuple((host.view.id, self._board.take(host, count)) for host, count in parts)
         on_sufferance = on_sufferance or self._rules.always_on_sufferance(request)
         self.starts.append(Start(request.task_id, hosts, on_sufferance))
+        self._ends.starts(request, [host.index for host, _ in parts])
         self._running[request.job_id] = self._running.get(request.job_id, 0) + request.slots
         if not on_sufferance:
             self.settled.add(request.task_id)
@@ -305,16 +308,16 @@ class Pass:
     def _no_room(self, request: Request, shape: Shape, own: int | None = None) -> Reason:
         """The reason that all requests of this shape share; with `own`, that of a job which holds so many slots."""
         whom = None if own is None else request.job_id
-        kept = [
-            h for h in self._board.claimed.values() if h.free >= shape.need and not h.avoided(shape.avoid)
-        ]
-        if kept and request.slots:
-            host = min(kept, key=lambda host: host.index)
-            return reasons.kept_for(host.free, host.view.name, [_called(by, whom) for by in host.by])
+        kept = self._kept(shape) if request.slots else None
+        if kept is not None:
+            who = [_called(by, whom) for by in kept.by]
+            runs = dict.fromkeys(_called(run.request, whom) for run in (*kept.stopping, *kept.runs))
+            return reasons.kept_for(kept.free, kept.view.name, who, shape.need, list(runs))
         largest = max(self._board.by_cap, default=0)
         whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
-        first = self._first_to_end if request.slots else None
-        ends = [f"{_called(first.request, whom)} should finish first"] if first else []
+        open_to_it = partial(_is_open, shape, bool(whole))
+        first = self._ends.first(self._board.hosts, open_to_it) if request.slots else None
+        ends = [f"{_called(first, whom)} should finish first"] if first else []
         notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._cleaned]
         return reasons.no_room(request.slots, whole, notes[:4], own or 0)
 
@@ -326,12 +329,22 @@ class Pass:
             if host.cleaned
         ]
 
-    @cached_property
-    def _first_to_end(self) -> HeldRun | None:
-        ends = [
-            (run.placement.ends[1], run.request.label, run) for run in self._board.runs if run.placement.ends
+    def _kept(self, shape: Shape) -> Host | None:
+        """A host that would do if it were not reserved: one that is free, or any if all that would do are reserved."""
+        would_do = [
+            h for h in self._board.claimed.values() if h.cap >= shape.need and not h.avoided(shape.avoid)
         ]
-        return min(ends, key=lambda end: end[:2])[2] if ends else None
+        free = [host for host in would_do if host.free >= shape.need]
+        if not free and any(_is_open(shape, False, host) for host in self._board.hosts):
+            return None
+        return min(free or would_do, key=lambda host: host.index, default=None)
+
+
+def _is_open(shape: Shape, whole: bool, host: Host) -> bool:
+    """May the shape have this host, or a part of it, as soon as what runs there has ended?"""
+    if host.avoided(shape.avoid):
+        return False
+    return host.cap > 0 == host.claimed if whole else host.cap - host.claimed >= shape.need
 
 
 def _called(request: Request, whom: str | None) -> str:

@@ -214,10 +214,15 @@ def held(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> Reason:
     return Reason(WaitCode.HELD, text, {"asks": asks, "hosts": [list(p) for p in parts], "by": by})
 
 
-def kept_for(free: int, host: str, whom: list[str]) -> Reason:
-    what = "the free slot" if free == 1 else f"the {free} free slots"
-    text = f"{what} on {host} {'is' if free == 1 else 'are'} reserved for {listed(whom)}"
-    return Reason(WaitCode.KEPT_FOR, text, {"free": free, "host": host, "for": whom})
+def kept_for(free: int, host: str, whom: list[str], need: int, runs: list[str]) -> Reason:
+    """`runs`: labels of the runs there, which are named unless enough slots are free without them."""
+    if free >= need:
+        what = "the free slot" if free == 1 else f"the {free} free slots"
+        text = f"{what} on {host} {'is' if free == 1 else 'are'} reserved for {listed(whom)}"
+    else:
+        text = f"{host} is reserved for {listed(whom)}, ahead of it"
+        text += f"; {listed(runs)} {'runs' if len(runs) == 1 else 'run'} there until then" if runs else ""
+    return Reason(WaitCode.KEPT_FOR, text, {"free": free, "host": host, "for": whom, "asks": need})
 
 
 def no_room(asks: int, whole: int, notes: list[str], own: int = 0) -> Reason:
@@ -276,10 +281,16 @@ def whole_hosts(asks: int, ways: list[tuple[int, int, int, int]]) -> Reason:
     return Reason(WaitCode.NO_ROOM, text, {"asks": asks, "ways": [list(way) for way in ways]})
 
 
-def host_held(host: str, free: int, need: int, runs: list[tuple[str, int, str]]) -> Reason:
-    """`runs`: (label, slots held on this host, why it is not stopped for the one that waits)."""
+def host_held(
+    host: str, free: int, need: int, runs: list[tuple[str, int, str]], reserved_for: str | None = None
+) -> Reason:
+    """`runs`: (label, slots held on this host, why it is not stopped for the one that waits).
+
+    `reserved_for`: what is ahead of it and has this host reserved.
+    """
     who = listed([f"{label} ({held}, {why})" for label, held, why in runs], most=4) or "others"
-    text = f"{host}: {free} free, {need} needed; held by {who}"
-    return Reason(
-        WaitCode.HELD, text, {"host": host, "free": free, "need": need, "runs": [list(r) for r in runs]}
-    )
+    parts = [f"{host}: {free} free, {need} needed"]
+    parts += [f"reserved for {reserved_for}"] if reserved_for else []
+    parts += [f"held by {who}"] if runs or not reserved_for else []
+    data = {"host": host, "free": free, "need": need, "runs": [list(r) for r in runs]}
+    return Reason(WaitCode.HELD, "; ".join(parts), data | ({"for": reserved_for} if reserved_for else {}))
