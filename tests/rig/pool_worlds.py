@@ -49,7 +49,7 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
     for release in plan.releases:
         run = requests[release.task_id]
         assert run.preemptible and run.running is not None and not run.running.stopping
-        assert requests[release.for_task_id].running is None
+        assert release.for_task_id is None or requests[release.for_task_id].running is None
     _check_limits(snapshot, plan)
     started = {start.task_id for start in plan.starts}
     assert set(plan.waits) == {r.task_id for r in snapshot.requests if r.running is None} - started
