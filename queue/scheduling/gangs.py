@@ -317,9 +317,10 @@ class Pass:
         whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
         open_to_it = partial(_is_open, shape, bool(whole))
         first = self._ends.first(self._board.hosts, open_to_it) if request.slots else None
-        ends = [f"{_called(first, whom)} should finish first"] if first else []
+        by = [_called(first, whom)] if first else []
+        ends = [f"{label} should finish first" for label in by]
         notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._cleaned]
-        return reasons.no_room(request.slots, whole, notes[:4], own or 0)
+        return reasons.no_room(request.slots, whole, notes[:4], own or 0, by)
 
     @cached_property
     def _cleaned(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from trainmaster.quantities import duration
 
@@ -55,6 +56,12 @@ class Reason:
     def record(self) -> dict[str, object]:
         """As it is stored in a plan and sent in an answer."""
         return {"code": str(self.code), "sentence": self.sentence, "data": dict(self.data)}
+
+
+def about(record: Mapping[str, Any]) -> list[str]:
+    """What a stored reason is about: its code and whom it names. While that is the same, so is what is waited for."""
+    data = record.get("data") or {}
+    return [str(record["code"]), *map(str, [*(data.get("by") or ()), *(data.get("for") or ())])]
 
 
 def listed(names: Iterable[str], most: int = 3) -> str:
@@ -225,9 +232,9 @@ def kept_for(free: int, host: str, whom: list[str], need: int, runs: list[str]) 
     return Reason(WaitCode.KEPT_FOR, text, {"free": free, "host": host, "for": whom, "asks": need})
 
 
-def no_room(asks: int, whole: int, notes: list[str], own: int = 0) -> Reason:
+def no_room(asks: int, whole: int, notes: list[str], own: int = 0, by: Collection[str] = ()) -> Reason:
     """`whole`: number of whole hosts it needs, 0 when it needs one host. `own`: slots that other trials of its search
-    hold. `notes` follow after semicolons.
+    hold. `notes` follow after semicolons. `by`: labels of runs that the notes name.
     """
     if asks == 0:
         text = "every host is at its limit of zero-slot tasks"
@@ -237,7 +244,7 @@ def no_room(asks: int, whole: int, notes: list[str], own: int = 0) -> Reason:
         text = "no slot is free" if asks == 1 else f"no host has {asks} free slots"
     if own:
         notes = [f"other trials of its search hold {slots(own)}", *notes]
-    data = {"asks": asks, "whole_hosts": whole, "notes": notes, "own": own}
+    data = {"asks": asks, "whole_hosts": whole, "notes": notes, "own": own, "by": list(by)}
     return Reason(WaitCode.NO_ROOM, "; ".join([text, *notes]), data)
 
 
