@@ -87,7 +87,7 @@ class Pass:
         self._stopping = Stopping(board)
         self._reserving = Reserving(board, snapshot.now)
         self._deferred: list[tuple[Request, Shape, Parts, bool]] = []
-        self._ends = Ends(board.runs, snapshot.now)
+        self._ends = Ends(board.runs, board.hosts, snapshot.now)
 
     def run(self, queue: Iterable[Request]) -> None:
         """`queue`: those that wait, the first first."""
@@ -315,8 +315,7 @@ class Pass:
             return reasons.kept_for(kept.free, kept.view.name, who, shape.need, list(runs))
         largest = max(self._board.by_cap, default=0)
         whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
-        open_to_it = partial(_is_open, shape, bool(whole))
-        first = self._ends.first(self._board.hosts, open_to_it) if request.slots else None
+        first = self._ends.first(shape, bool(whole)) if request.slots else None
         by = [_called(first, whom)] if first else []
         ends = [f"{label} should finish first" for label in by]
         notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._cleaned]
@@ -332,20 +331,14 @@ class Pass:
 
     def _kept(self, shape: Shape) -> Host | None:
         """A host that would do if it were not reserved: one that is free, or any if all that would do are reserved."""
-        would_do = [
-            h for h in self._board.claimed.values() if h.cap >= shape.need and not h.avoided(shape.avoid)
-        ]
-        free = [host for host in would_do if host.free >= shape.need]
-        if not free and any(_is_open(shape, False, host) for host in self._board.hosts):
+        claimed = self._board.claimed.values()
+        free = [h for h in claimed if h.free >= shape.need and not h.avoided(shape.avoid)]
+        if free:
+            return min(free, key=lambda host: host.index)
+        if self._ends.open_host(shape):
             return None
-        return min(free or would_do, key=lambda host: host.index, default=None)
-
-
-def _is_open(shape: Shape, whole: bool, host: Host) -> bool:
-    """May the shape have this host, or a part of it, as soon as what runs there has ended?"""
-    if host.avoided(shape.avoid):
-        return False
-    return host.cap > 0 == host.claimed if whole else host.cap - host.claimed >= shape.need
+        would_do = (h for h in self._board.hosts if h.cap >= shape.need and not h.avoided(shape.avoid))
+        return next(would_do, None)
 
 
 def _called(request: Request, whom: str | None) -> str:
