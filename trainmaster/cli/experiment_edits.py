@@ -81,7 +81,7 @@ def _set(client: Client, args: argparse.Namespace) -> None:
     body = {"resources": {field: value}} if field else {args.what: value}
     answer = client.call("PATCH", _path(args), body)
     done(f"Set {args.what.replace('-', ' ')} of experiment {args.experiment_id} to {args.value}")
-    for notice in answer["notices"]:
+    for notice in answer.get("notices", ()):  # an older server sends none
         done(notice)
 
 

@@ -63,9 +63,10 @@ def add(add_noun: Adder) -> None:
     verbs.add_parser(
         "describe", "name", aliases=["show"], help="show a pool with all its rules", form=True, run=_describe
     )
-    verbs.add_parser(
+    parser = verbs.add_parser(
         "forecasts", "name", help="show promised starts against real ones", form=True, run=_forecasts
     )
+    parser.set_defaults(action="read the forecasts of the pool")
     parser = verbs.add_parser("shares", help="show what users and jobs hold, wait for and are entitled to")
     parser.add_argument("name", metavar="POOL")
     parser.add_argument("--jobs", action="store_true", help="by job instead of by user")
