@@ -21,6 +21,7 @@ NOT_FAILURES = [
     Reason.KILLED_BY_USER,
     Reason.SEARCHER_STOPPED,
     Reason.SEARCHER_PARKED,
+    Reason.MAX_SLOTS_SET,
 ]
 
 

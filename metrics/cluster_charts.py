@@ -46,6 +46,14 @@ class TotalSpan(NamedTuple):
     wanted: float
 
 
+class Start(NamedTuple):
+    """A start that was promised: seconds from the promise to the ends of its range, and to the real start."""
+
+    earliest: float
+    latest: float
+    real: float
+
+
 def span_seconds(range_seconds: float) -> int:
     """The shortest span of which the range has not too many."""
     return next((size for size in _SPANS if range_seconds <= size * _MOST_SPANS), _SPANS[-1])
@@ -197,4 +205,43 @@ def queued_time_figure(days: list[Day]) -> Figure:
         "described": f"Average time in the queue by day, {len(days)} days: {mean} on average",
         "data": [waits],
         "layout": amounts("queued time", xaxis, unit, bargap=0.35, showlegend=False),
+    }
+
+
+def forecasts_figure(starts: Sequence[Start]) -> Figure:
+    """Promised starts against real ones: a range that crosses the diagonal was right."""
+    size, unit = of_span(max((max(start.latest, start.real) for start in starts), default=0.0))
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for start in starts:
+        x += [round(start.real / size, 3)] * 2 + [None]
+        y += [round(start.earliest / size, 3), round(start.latest / size, 3), None]
+    most = max((start.real for start in starts), default=0.0) / size
+    inside = sum(start.earliest <= start.real <= start.latest for start in starts)
+    promised: Trace = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": "promised range",
+        "x": x,
+        "y": y,
+        "connectgaps": False,
+        "line": {"color": BLUE, "width": 2},
+        "marker": {"color": BLUE, "size": 4, "symbol": "line-ew-open"},
+        "hovertemplate": f"promised %{{y:.3g}} {unit}",
+    }
+    right: Trace = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "real start",
+        "x": [0, most],
+        "y": [0, most],
+        "line": {"color": AMBER, "width": 1.5, "dash": "dot"},
+        "hoverinfo": "skip",
+    }
+    xaxis = {"title": {"text": f"real start, {unit} after the promise"}, "rangemode": "tozero"}
+    return {
+        "name": "Promised against real starts",
+        "described": f"Promised against real starts: {inside} of {len(starts)} started within their range",
+        "data": [promised, right],
+        "layout": amounts("forecasts", xaxis, f"promised, {unit}", legend=LEGEND) | {"hovermode": "closest"},
     }

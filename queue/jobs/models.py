@@ -271,6 +271,29 @@ class FirstStart(models.Model):
         indexes = [models.Index(fields=["pool", "submitted_at"], include=["at"], name="first_starts_by_pool")]
 
 
+class ForecastOutcome(models.Model):
+    """What became of a promised start (`scheduling.promises`): a row once it was missed, or the task has started.
+
+    `dispatch.passes.forecast_outcomes` writes it; `dispatch.keeping.pool_history` forgets it after some weeks.
+    """
+
+    pool = models.ForeignKey(ResourcePool, on_delete=models.PROTECT, related_name="+", db_index=False)
+    task = models.ForeignKey(Task, on_delete=models.CASCADE, related_name="+", db_index=False)
+    promised_at = models.DateTimeField()
+    earliest = models.DateTimeField()
+    latest = models.DateTimeField()
+    #: when it was withdrawn because it was over, and why the task still waited
+    missed_at = models.DateTimeField(null=True)
+    why = models.TextField(blank=True)
+    started_at = models.DateTimeField(null=True)
+    #: a user edited the queue of the pool in between: the promise did not know of that
+    edited = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["task", "promised_at"], name="promise_kept_once")]
+        indexes = [models.Index(fields=["pool", "promised_at"], name="forecasts_by_pool")]
+
+
 class SlotHold(models.Model):
     """A member holds a slot until `released_at`. The database keeps a GPU from being given twice.
 

@@ -26,6 +26,7 @@ _ASKED = {
     Reason.PAUSED_BY_USER: "pausing",
     Reason.PREEMPTED: "pausing",
     Reason.SEARCHER_PARKED: "pausing",
+    Reason.MAX_SLOTS_SET: "pausing",
     Reason.CANCELED_BY_USER: "canceling",
     Reason.POOL_CHANGED: "moving",
 }

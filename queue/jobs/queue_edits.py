@@ -22,7 +22,7 @@ from accounts.refusals import Code, Refusal
 from hosts.models import ResourcePool
 from jobs import queue_history
 from jobs.capacity import refuse_job_that_never_fits
-from jobs.models import Job
+from jobs.models import Allocation, Job
 from jobs.queue_history import last_undoable, one_edit_at_a_time, undo
 from jobs.queue_order import beside, between, places, stands_between
 from jobs.queue_rules import (
@@ -38,7 +38,9 @@ from jobs.queue_rules import (
     weight_error,
 )
 from jobs.queue_writes import Change, Edit, change_pool, lock_attempts, lock_jobs, renumber, save
-from jobs.states import JobState, Reason
+from jobs.states import AllocationState, JobState, Reason
+from scheduling import giving_back
+from scheduling.reasons import slots
 
 __all__ = [
     "Change", "Update", "apply", "find", "last_undoable", "position_error", "priority_error", "set_max_slots", "short",
@@ -121,7 +123,10 @@ def _refuse_closed(job: Job, actor: str, role: str) -> None:
 
 @transaction.atomic
 def set_max_slots(job_id: str, max_slots: int | None, *, actor: str, role: str) -> str | None:
-    """At most so many slots at once for the job's tasks together; None lifts the limit. Raises Refusal."""
+    """At most so many slots at once for the job's tasks together; None lifts the limit. Raises Refusal.
+
+    The next pass asks the newest runs above the limit to save and leave (`scheduling.giving_back`); the answer says so.
+    """
     if error := max_slots_error(max_slots):
         raise Refusal(error, field="max_slots")
     refuse_viewer(actor, role)
@@ -132,9 +137,14 @@ def set_max_slots(job_id: str, max_slots: int | None, *, actor: str, role: str) 
     edit = Edit(actor, role)
     save(job, edit, Reason.MAX_SLOTS_SET, max_slots=max_slots)
     edit.announce()
-    return (
-        f"Job {short(job.pk)}: it may now hold {'any number of' if max_slots is None else max_slots} slots."
-    )
+    may = "any number of slots" if max_slots is None else slots(max_slots)
+    return f"Job {short(job.pk)}: it may now hold {may}{giving_back.answer(_held(job), max_slots)}."
+
+
+def _held(job: Job) -> list[giving_back.Held]:
+    """The job's runs that nobody has asked to stop."""
+    runs = Allocation.objects.filter(task__job=job, stop_kind="").exclude(state=AllocationState.TERMINATED)
+    return [giving_back.Held(run.assigned_at.timestamp(), run.pk, run.slots, job.preemptible) for run in runs]
 
 
 def find(text: str) -> Job:

@@ -100,7 +100,7 @@ NEVER_STARTED = frozenset({Reason.LAUNCH_FAILED, Reason.PORT_IN_USE, Reason.STOR
 #: Ends that are the platform's doing, not the training code's: tried again without counting a restart.
 NOT_THE_CODES_FAULT = NEVER_STARTED | {
     Reason.PREEMPTED, Reason.PAUSED_BY_USER, Reason.SEARCHER_PARKED, Reason.POOL_CHANGED, Reason.HOST_LOST,
-    Reason.HOST_RESTARTED, Reason.HOST_DISABLED,
+    Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.MAX_SLOTS_SET,
 }  # fmt: skip
 
 TASK_STEPS: dict[TaskState, frozenset[TaskState]] = {

@@ -27,7 +27,7 @@ class Board:
                 self.by_cap.setdefault(host.cap, []).append(host)
         self.stopping_for: dict[str, set[Host]] = {}  # task id -> hosts where runs are being stopped for it
         self.claimed: dict[int, Host] = {}
-        self.eased: list[int] = []  # host indexes, whenever more came free on one than is claimed there
+        self.eased: list[int] = []  # host indexes, whenever more came free on one than is pledged there
         self.firm, self.soon, self.lendable = Bins(hosts, worst), Bins(hosts, worst), Bins(hosts, worst)
         self._place(runs)
         self.apart = apart_of(snapshot.pool.bad_pairs)
@@ -112,11 +112,11 @@ class Board:
                 host.coming += count
 
     def ease(self, runs: Iterable[HeldRun]) -> None:
-        """The claims of the request for which these runs are stopped are laid: others may have what it leaves over."""
+        """The claims of the request for which these runs are stopped are laid: others may have, or borrow, the rest."""
         for index in sorted({index for run in runs for index in run.parts}):
             host = self.hosts[index]
             self._changed(host)
-            if host.soon > 0:
+            if host.free + host.coming > host.pledged:
                 self.eased.append(index)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import takewhile
 
 from scheduling import policies, reasons
 from scheduling.board import slot_board
@@ -35,7 +36,7 @@ def explain(snapshot: Snapshot, task_id: str, plan: Plan | None = None) -> list[
     else:
         found = [first, *_not_usable(snapshot, request), *_limits(snapshot, request, plan)]
         found += _gang(snapshot, request)
-        found += _holders(snapshot, request)
+        found += _holders(snapshot, request, plan)
         found += _policy(snapshot, request, plan)
     return list({reason.sentence: reason for reason in found}.values())
 
@@ -150,8 +151,21 @@ def _gang(snapshot: Snapshot, request: Request) -> list[Reason]:
     return found
 
 
-def _holders(snapshot: Snapshot, request: Request) -> list[Reason]:
-    """Host by host, those that lack least first: who holds it, and whether that is being stopped for it."""
+def _reserved(snapshot: Snapshot, request: Request, plan: Plan) -> dict[str, str]:
+    """Host id -> what it is reserved for, ahead of this request."""
+    by_priority = "priority" in policies.of(snapshot.pool.scheduler).knobs
+    requests = {one.task_id: one for one in snapshot.requests}
+    found = {}
+    for task_id in takewhile(lambda task_id: task_id != request.task_id, plan.waits):
+        other = requests[task_id]
+        name = reasons.called(other.label, is_own=other.job_id == request.job_id)
+        shown = f"{name} (priority {other.priority})" if by_priority else name
+        found.update(dict.fromkeys(plan.reservations.get(task_id, ()), shown))
+    return found
+
+
+def _holders(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
+    """Host by host, those that lack least first: for whom it is kept, who holds it, and why that is not stopped."""
     if request.slots == 0:
         return []
     policy = policies.of(snapshot.pool.scheduler)
@@ -159,32 +173,37 @@ def _holders(snapshot: Snapshot, request: Request) -> list[Reason]:
     board = slot_board(snapshot, rules)
     shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
     fits_one = any(host.cap >= shape.need for host in board.hosts)
+    reserved = _reserved(snapshot, request, plan)
+    released = {release.allocation_id for release in plan.releases}
     rows = []
     for host in board.hosts:
-        need = shape.need if fits_one else host.cap
-        if host.cap and host.cap >= need > host.free and not host.avoided(shape.avoid):
+        need, kept = shape.need if fits_one else host.cap, reserved.get(host.view.id)
+        short = need > host.free or kept is not None
+        if host.cap and host.cap >= need and short and not host.avoided(shape.avoid):
             runs = [
                 (
                     reasons.called(run.request.label, is_own=run.request.job_id == request.job_id),
                     run.parts[host.index],
-                    _why_not(snapshot, request, run, rules),
+                    "already stopping"
+                    if run.stopping or run.placement.allocation_id in released
+                    else _why_not(snapshot, request, run, rules, kept is not None),
                 )
                 for run in (*host.stopping, *host.runs)
             ]
             rows.append(
-                (need - host.free, host.index, reasons.host_held(host.view.name, host.free, need, runs))
+                (need - host.free, host.index, reasons.host_held(host.view.name, host.free, need, runs, kept))
             )
     rows.sort(key=lambda row: row[:2])
     more = [reasons.more_hosts(len(rows) - MOST_HOSTS)] if len(rows) > MOST_HOSTS else []
     return [row[2] for row in rows[:MOST_HOSTS]] + more
 
 
-def _why_not(snapshot: Snapshot, request: Request, run: HeldRun, rules: Rules) -> str:
-    """Why this run is not stopped for the request, in a few words."""
-    if run.stopping:
-        return "already stopping"
+def _why_not(snapshot: Snapshot, request: Request, run: HeldRun, rules: Rules, kept: bool) -> str:
+    """Why this run is not stopped for the request, in a few words. `kept`: its host is reserved for others."""
     if not run.request.preemptible:
         return "not preemptible"
     if not policies.of(snapshot.pool.scheduler).stops_runs(snapshot.pool.preemption):
         return "runs until it ends"
+    if kept and rules.rights(request).may_stop(request, run):
+        return "preemptible, but the host is reserved"
     return rules.why_not(request, run)

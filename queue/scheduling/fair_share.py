@@ -1,9 +1,10 @@
 """Weighted max-min fair share over slots: who is entitled to what, and the rules that follow from it.
 
-Slots are granted request by request, always to the job that has the least for its weight, until nothing more
-fits: so what one job cannot use goes to the others, a gang is granted whole or not at all, and the grants
-depend on the demand, never on what happens to run. Work that is not granted may run where room is left and
-is stopped when a granted request needs the room; if it is granted meanwhile, it is stopped last.
+Slots are granted request by request, always to the job that has the least for its weight (of equals, to the one with
+the largest weight, then to the oldest), until nothing more fits: so what one job cannot use goes to the others, a gang
+is granted whole or not at all, and the grants depend on the demand, never on what happens to run. Work that is not
+granted may run where room is left and is stopped when a granted request needs the room; if it is granted meanwhile, it
+is stopped last.
 """
 
 from __future__ import annotations
@@ -62,19 +63,20 @@ def grants(requests: list[Request], slots: int) -> Grants:
         else:
             jobs.setdefault(request.job_id, []).append(request)
     least = [
-        (shares[job_id] / wanted[0].weight, age, iter(wanted))
+        (shares[job_id] / wanted[0].weight, -wanted[0].weight, age, iter(wanted))
         for age, (job_id, wanted) in enumerate(jobs.items())
     ]
     heapq.heapify(least)
     while least and left > 0:
-        _, age, wanted = heapq.heappop(least)
+        *_, age, wanted = heapq.heappop(least)
         for request in wanted:
             held = shares[request.job_id]
             if request.slots <= left and held + request.slots <= (request.max_slots or held + request.slots):
                 left -= request.slots
                 shares[request.job_id] += request.slots
                 order[request.task_id] = len(order)
-                heapq.heappush(least, (shares[request.job_id] / request.weight, age, wanted))
+                has = shares[request.job_id] / request.weight
+                heapq.heappush(least, (has, -request.weight, age, wanted))
                 break
     return Grants(order, shares)
 
@@ -185,7 +187,7 @@ class FairShare(Policy):
         return Rules(rules.queue)
 
     def turn(self, request: Request, held: float, firm: bool, place: int) -> Key:
-        return (held / request.weight, place)
+        return (held / request.weight, -request.weight, place)
 
     def turn_of_next(self, request: Request) -> Key:
-        return (0, inf)
+        return (0, -request.weight, inf)

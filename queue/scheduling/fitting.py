@@ -91,15 +91,17 @@ def on_sufferance(board: Board, shape: Shape) -> Parts | None:
     return whole_hosts(board, shape, lambda cap, count: board.lendable.whole(cap, count, shape.avoid))
 
 
-def after_own_stops(board: Board, shape: Shape, own: Collection[Host]) -> Parts | None:
-    """Slots that are free or being freed, some of them on `own`: hosts where runs are stopped for this very request."""
-    own = sorted(own, key=lambda host: host.index)
+def after_own_stops(board: Board, shape: Shape, own: Collection[Host], *, lent: bool) -> Parts | None:
+    """Slots that are free or being freed, some of them on `own`: hosts where runs are stopped for this very request.
+
+    `lent`: also those that are kept for a gang which cannot use them yet.
+    """
+    own = [host for host in sorted(own, key=lambda host: host.index) if not host.avoided(shape.avoid)]
+    soon = {host.index: host.free + host.coming - host.spoken_for(lent) for host in own}
     for host in own:
-        if host.soon >= shape.need and not host.avoided(shape.avoid):
+        if soon[host.index] >= shape.need:
             return [(host, shape.need)]
-    mine = [
-        host for host in own if host.soon == host.cap and not host.strangers and not host.avoided(shape.avoid)
-    ]
+    mine = [host for host in own if soon[host.index] == host.cap and not host.strangers]
 
     def candidates(cap: int, count: int) -> list[Host]:
         first = [host for host in mine if host.cap == cap]
@@ -115,7 +117,7 @@ def after_own_stops(board: Board, shape: Shape, own: Collection[Host]) -> Parts 
 
 def after_stops(board: Board, shape: Shape, own: Collection[Host]) -> Parts | None:
     """Slots that are free or being freed, on `own` if possible (where `now` found none)."""
-    parts = after_own_stops(board, shape, own) if own else None
+    parts = after_own_stops(board, shape, own, lent=False) if own else None
     if parts is not None:
         return parts
     fitting = board.soon.fit(shape.need, shape.avoid)

@@ -8,9 +8,9 @@ the same futures.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from math import ceil, exp, inf, log
 from random import Random
 from statistics import NormalDist
@@ -38,10 +38,10 @@ LEAST = 1.0
 #: newcomers of one future, and for how many seconds ahead
 MOST_NEWCOMERS = 200
 HORIZON = 7 * 86400.0
-#: what has been here for a shorter time does not say how often its like comes
-LEAST_STAY = 60.0
-#: nor does what came within a shorter time than this
+#: what came within a shorter time does not say how often its like comes
 LEAST_WINDOW = 3600.0
+#: nor does what came fewer times: a run that was submitted once is not expected again
+LEAST_SEEN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def forecast(
     """`plan` is what `decide(snapshot)` answered. Pure: the same input gives the same ranges.
 
     `recent`: what was submitted to this pool in, say, the last day, ended or not; it tells what may still come and go
-    first. Ranges are better with it in a small pool with priorities. `asked`: tasks that must be answered; the queue
+    first. `asked`: tasks that must be answered; the queue
     is played no further than the last of these, since what stands behind it does not move it. None: all.
     """
     requests = {request.task_id: request for request in snapshot.requests}
@@ -88,7 +88,8 @@ def forecast(
     for work in ([r for r in played if r.slots > 0], [r for r in played if r.slots == 0]):
         if work:
             play = Play(snapshot, plan, work)
-            for task, starts in futures(play, snapshot.now, recent).items():
+            coming = {r.task_id for r in work if plan.waits[r.task_id].code == WaitCode.COMING_FREE}
+            for task, starts in futures(play, snapshot.now, recent, coming).items():
                 span = _span(starts, snapshot.now, WIDER_WHERE_DISTURBED if play.disturbed else WIDER)
                 if span is not None:
                     spans[task] = span
@@ -137,8 +138,14 @@ class Future:
     newcomers: list[Newcomer]
 
 
-def futures(play: Play, now: float, recent: Sequence[Request]) -> dict[str, list[float]]:
-    """Task id -> its start in each future, infinite where it never starts. `recent`: see `forecast`."""
+def futures(
+    play: Play, now: float, recent: Sequence[Request], coming: Collection[str]
+) -> dict[str, list[float]]:
+    """Task id -> its start in each future, infinite where it never starts. `recent`: see `forecast`.
+
+    `coming`: tasks that the plan stops others for. Nothing else starts before something happens that the plan did not
+    know of, or the plan would have started it or stopped others for it.
+    """
     most = MOST_WORK // (sum(play.caps) + len(play.turns))
     tenths = (most + 1) // 10  # so that a tenth of the futures lies below a whole one
     count = max(FEWEST_FUTURES, min(MOST_FUTURES, 10 * tenths - 1))
@@ -156,20 +163,22 @@ def futures(play: Play, now: float, recent: Sequence[Request]) -> dict[str, list
             lasts={task: drawn[number] for task, drawn in lasts.items()},
             newcomers=newcomers.drawn(now),
         )
-        for task, start in _played(play, future):
+        for task, start in _played(play, future, coming):
             starts[task].append(start)
     return starts
 
 
-def _played(play: Play, future: Future) -> Iterator[tuple[str, float]]:
-    """(task id, its start) of all that waits."""
+def _played(play: Play, future: Future, coming: Collection[str]) -> Iterator[tuple[str, float]]:
+    """(task id, its start) of all that waits. `coming`: see `futures`."""
     come = list(future.newcomers)
     timeline, until = _begun(play, future)
+    first_event = min([*until.values(), *(one.at for one in come[:1])], default=inf)
     for key, turn in play.turns:
         if isinstance(turn, Request):
             ask = play.asks[turn.task_id]
             _let_in(timeline, come, key, ask)
-            yield turn.task_id, timeline.place(ask, future.lasts[turn.task_id])
+            ready = future.now if turn.task_id in coming else first_event
+            yield turn.task_id, timeline.place(ask, future.lasts[turn.task_id], ready)
         elif turn.stopping:
             timeline.place(play.asks[turn.request.task_id], _rest(turn))
         else:
@@ -222,40 +231,20 @@ def drawn(span: Span, place: float) -> float:
     return exp(first + (last - first) * place)
 
 
-def _lately(recent: Sequence[Request], now: float) -> Iterator[tuple[Request, Span, float]]:
-    """(request, how long its like lasts, how often it comes in a second)."""
-    window = max(LEAST_WINDOW, now - min(request.submitted_at for request in recent))
-    return ((request, request.lasts, 1 / window) for request in recent if request.lasts is not None)
-
-
-def _here(play: Play, now: float) -> Iterator[tuple[Request, Span, float]]:
-    for request, left in (
-        *((run.request, run.left) for run in play.runs),
-        *((r, r.lasts) for r in play.waiting),
-    ):
-        if left is not None:
-            stays = max(LEAST_STAY, now - request.submitted_at + sum(left) / 2)
-            yield request, request.lasts or left, 1 / stays
-
-
 class _Newcomers:
-    """Work that goes before what waits now is submitted as often as its like must have been.
-
-    What came lately comes again at that rate. Where that is not told, what is here now must do: something that is
-    here for a time d, and is seen at any moment, comes once in d on average (Little's law).
-    """
+    """Work that goes before what waits now is submitted as often as work of its kind was lately."""
 
     def __init__(self, play: Play, now: float, recent: Sequence[Request]) -> None:
         self._random = Random(0)
         self._sources: list[tuple[Key, Ask, Span]] = []
-        rates: list[float] = []
-        for request, lasts, rate in _lately(recent, now) if recent else _here(play, now):
+        window = max(LEAST_WINDOW, now - min((one.submitted_at for one in recent), default=now))
+        seen = Counter(_kind(request) for request in recent)
+        for request in recent:
             key = play.policy.turn_of_next(request)
-            if key < play.turns[-1][0] and play.is_of_its_kind(request):
-                self._sources.append((key, play.ask_of(request), lasts))
-                rates.append(rate)
-        self._rates = list(accumulate(rates))
-        self._rate = self._rates[-1] if self._rates else 0.0
+            is_ahead = key < play.turns[-1][0] and play.is_of_its_kind(request)
+            if request.lasts is not None and is_ahead and seen[_kind(request)] >= LEAST_SEEN:
+                self._sources.append((key, play.ask_of(request), request.lasts))
+        self._rate = len(self._sources) / window
 
     def drawn(self, now: float) -> list[Newcomer]:
         """Those of one more future, the next first."""
@@ -264,10 +253,15 @@ class _Newcomers:
             at += random.expovariate(self._rate)
             if at > now + HORIZON:
                 break
-            [(key, ask, lasts)] = random.choices(self._sources, cum_weights=self._rates)
+            key, ask, lasts = random.choice(self._sources)
             place = (random.gauss(0, 1) / Z80 + 1) / 2
             new.append(Newcomer((*key, number), ask, at, drawn(lasts, place)))
         return new
+
+
+def _kind(request: Request) -> tuple[object, ...]:
+    """Requests of one kind are taken for each other's like."""
+    return request.priority, request.weight, request.slots, request.preemptible
 
 
 class _Draws:

@@ -4,7 +4,8 @@ For each request, the first that works:
  1. free slots that nobody of higher standing needs: start;
  2. slots that are being freed already: wait, and claim them;
  3. free slots kept for a gang that cannot use them yet: start on sufferance;
- 4. stop work of lower standing, as little as possible and only if that is enough: wait, and claim them;
+ 4. stop work of lower standing, as little as possible and only if that is enough: wait, and claim them; if only hosts
+    kept for such a gang have any, stop it there, to run on sufferance;
  5. a gang reserves the hosts where it can start soonest.
 The rules of a scheduler (who stands before whom, who may stop whom) come from outside.
 """
@@ -18,6 +19,7 @@ from typing import TypeVar
 
 from scheduling import fitting, reasons
 from scheduling.board import Board
+from scheduling.first_to_end import Ends
 from scheduling.fitting import Parts, Shape
 from scheduling.host import Host
 from scheduling.making_room import Reserving, Stopping
@@ -84,7 +86,8 @@ class Pass:
         self._groups: dict[tuple[object, ...], Group] = {}
         self._stopping = Stopping(board)
         self._reserving = Reserving(board, snapshot.now)
-        self._deferred: list[tuple[Request, Shape, Parts]] = []
+        self._deferred: list[tuple[Request, Shape, Parts, bool]] = []
+        self._ends = Ends(board.runs, board.hosts, snapshot.now)
 
     def run(self, queue: Iterable[Request]) -> None:
         """`queue`: those that wait, the first first."""
@@ -92,14 +95,15 @@ class Pass:
             reason = self._place(request)
             if reason is not None:
                 self.waits[request.task_id] = reason
-        for request, shape, parts in self._deferred:
-            self._start_after_all(request, shape, parts)
+        for request, shape, parts, lent in self._deferred:
+            self._start_after_all(request, shape, parts, lent)
 
-    def _start_after_all(self, request: Request, shape: Shape, claimed: Parts) -> None:
+    def _start_after_all(self, request: Request, shape: Shape, claimed: Parts, lent: bool) -> None:
         """It waits for stops, and nobody else could use what is free now."""
         for host, count in claimed:
             self._board.unclaim(host, count, request)
-        if self._start(request, fitting.now(self._board, shape), False):
+        found = (fitting.on_sufferance if lent else fitting.now)(self._board, shape)
+        if self._start(request, found, lent):
             del self.waits[request.task_id]
         else:
             for host, count in claimed:
@@ -119,7 +123,7 @@ class Pass:
         own = self._board.stopping_for.get(request.task_id)
         if own is not None or group.stuck is None or group.stuck_at != len(self._board.eased):
             if self.patient and own:
-                reason = self._await_first(request, group.shape, own)
+                reason = self._await_first(request, group.shape, own, lent=False)
                 if reason is not None:
                     return reason
             if self._start(
@@ -129,9 +133,16 @@ class Pass:
             reason = self._await_stops(request, group.shape, own or ())
             if reason is not None:
                 return reason
-            if group.borrows and self._start(request, fitting.on_sufferance(self._board, group.shape), True):
-                return None
-            reason = self._stop_others(request, group)
+            if group.borrows:
+                reason = (
+                    self._await_first(request, group.shape, own, lent=True) if self.patient and own else None
+                )
+                if reason is not None:
+                    return reason
+                lendable = partial(fitting.on_sufferance, self._board)
+                if self._start(request, self._elsewhere(request, group.shape, lendable), True):
+                    return None
+            reason = self._stop_others(request, group, own or ())
             if reason is not None:
                 return reason
             group.stuck = self._no_room(request, group.shape)
@@ -189,6 +200,7 @@ class Pass:
         hosts = tuple((host.view.id, self._board.take(host, count)) for host, count in parts)
         on_sufferance = on_sufferance or self._rules.always_on_sufferance(request)
         self.starts.append(Start(request.task_id, hosts, on_sufferance))
+        self._ends.starts(request, [host.index for host, _ in parts])
         self._running[request.job_id] = self._running.get(request.job_id, 0) + request.slots
         if not on_sufferance:
             self.settled.add(request.task_id)
@@ -216,12 +228,14 @@ class Pass:
         if not request.preemptible:
             self._unpreemptible += request.slots
 
-    def _await_first(self, request: Request, shape: Shape, own: Collection[Host]) -> Reason | None:
+    def _await_first(
+        self, request: Request, shape: Shape, own: Collection[Host], *, lent: bool
+    ) -> Reason | None:
         """In a patient pass: wait for one's own stops, and start at the end if that is possible still."""
-        parts = fitting.after_own_stops(self._board, shape, own)
+        parts = fitting.after_own_stops(self._board, shape, own, lent=lent)
         if parts is None or all(not host.coming for host, _ in parts):
             return None
-        self._deferred.append((request, shape, parts))
+        self._deferred.append((request, shape, parts, lent))
         return self._pledge(request, parts)
 
     def _await_stops(self, request: Request, shape: Shape, own: Collection[Host]) -> Reason | None:
@@ -248,10 +262,10 @@ class Pass:
         self._count(request)
         return shown, list(by)
 
-    def _stop_others(self, request: Request, group: Group) -> Reason | None:
+    def _stop_others(self, request: Request, group: Group, own: Collection[Host]) -> Reason | None:
         if group.rights is NO_RIGHTS:
             return None
-        found = self._stopping.best(standing(request), group.shape, group.rights)
+        found = self._victims(request, group, own)
         if found is None:
             return None
         parts, victims = found
@@ -261,6 +275,22 @@ class Pass:
         reason = self._pledge(request, parts)
         self._board.ease(victims)
         return reason
+
+    def _victims(
+        self, request: Request, group: Group, own: Collection[Host]
+    ) -> tuple[Parts, list[HeldRun]] | None:
+        """Whom to stop, and for which slots: those of hosts kept for a gang only if no others can be had.
+
+        A reservation does not protect what runs there, but who may not be stopped again cannot use it.
+        """
+        find = partial(self._stopping.best, standing(request), group.shape, group.rights)
+        if not group.borrows:
+            return find(lent=False)
+        if own:
+            lent = find(lent=True)
+            if lent is not None and not lent[1]:
+                return lent  # what is being stopped for it on a host kept for a gang is enough
+        return find(lent=False) or find(lent=True)
 
     def _reserve(self, request: Request, group: Group) -> Reason | None:
         """Keep the hosts where a gang can start soonest. One slot needs none: it gets what comes free."""
@@ -278,18 +308,18 @@ class Pass:
     def _no_room(self, request: Request, shape: Shape, own: int | None = None) -> Reason:
         """The reason that all requests of this shape share; with `own`, that of a job which holds so many slots."""
         whom = None if own is None else request.job_id
-        kept = [
-            h for h in self._board.claimed.values() if h.free >= shape.need and not h.avoided(shape.avoid)
-        ]
-        if kept and request.slots:
-            host = min(kept, key=lambda host: host.index)
-            return reasons.kept_for(host.free, host.view.name, [_called(by, whom) for by in host.by])
+        kept = self._kept(shape) if request.slots else None
+        if kept is not None:
+            who = [_called(by, whom) for by in kept.by]
+            runs = dict.fromkeys(_called(run.request, whom) for run in (*kept.stopping, *kept.runs))
+            return reasons.kept_for(kept.free, kept.view.name, who, shape.need, list(runs))
         largest = max(self._board.by_cap, default=0)
         whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
-        first = self._first_to_end if request.slots else None
-        ends = [f"{_called(first.request, whom)} should finish first"] if first else []
+        first = self._ends.first(shape, bool(whole)) if request.slots else None
+        by = [_called(first, whom)] if first else []
+        ends = [f"{label} should finish first" for label in by]
         notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._cleaned]
-        return reasons.no_room(request.slots, whole, notes[:4], own or 0)
+        return reasons.no_room(request.slots, whole, notes[:4], own or 0, by)
 
     @cached_property
     def _cleaned(self) -> list[str]:
@@ -299,12 +329,16 @@ class Pass:
             if host.cleaned
         ]
 
-    @cached_property
-    def _first_to_end(self) -> HeldRun | None:
-        ends = [
-            (run.placement.ends[1], run.request.label, run) for run in self._board.runs if run.placement.ends
-        ]
-        return min(ends, key=lambda end: end[:2])[2] if ends else None
+    def _kept(self, shape: Shape) -> Host | None:
+        """A host that would do if it were not reserved: one that is free, or any if all that would do are reserved."""
+        claimed = self._board.claimed.values()
+        free = [h for h in claimed if h.free >= shape.need and not h.avoided(shape.avoid)]
+        if free:
+            return min(free, key=lambda host: host.index)
+        if self._ends.open_host(shape):
+            return None
+        would_do = (h for h in self._board.hosts if h.cap >= shape.need and not h.avoided(shape.avoid))
+        return next(would_do, None)
 
 
 def _called(request: Request, whom: str | None) -> str:

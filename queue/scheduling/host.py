@@ -40,6 +40,10 @@ class Host:
         """Unclaimed slots once the runs that are stopping have ended."""
         return self.free + self.coming - self.claimed
 
+    def spoken_for(self, lent: bool) -> int:
+        """Slots that others claim. `lent`: to work that gives way again, only what is about to be used is denied."""
+        return self.pledged if lent else self.claimed
+
     @property
     def loose(self) -> int:
         """Free slots that no request is pledged beside those which are being freed for it."""

@@ -36,68 +36,78 @@ class Stopping:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._offers: dict[tuple[int, bool, Rights], tuple[Offers, Cheapest]] = {}
+        self._offers: dict[tuple[int, bool, Rights, bool], tuple[Offers, Cheapest]] = {}
 
-    def best(self, asker: Standing, shape: Shape, rights: Rights) -> tuple[Parts, list[HeldRun]] | None:
-        """The parts that stopping the least opens, and whom to stop; None if no stopping is enough."""
-        offers, cheapest = self._for(shape.need, False, rights)
+    def best(
+        self, asker: Standing, shape: Shape, rights: Rights, *, lent: bool
+    ) -> tuple[Parts, list[HeldRun]] | None:
+        """The parts that stopping the least opens, and whom to stop; None if no stopping is enough.
+
+        `lent`: also on hosts that are reserved for a gang which cannot start yet, to run there until it can.
+        """
+        offers, cheapest = self._for(shape.need, False, rights, lent)
         single = cheapest.first(asker, 1, shape.avoid)
         if single:
             return [(single[0], shape.need)], list(offers.of(single[0], asker).victims)
 
         def candidates(cap: int, count: int) -> list[Host]:
-            return self._for(cap, True, rights)[1].first(asker, count, shape.avoid)
+            return self._for(cap, True, rights, lent)[1].first(asker, count, shape.avoid)
 
         parts = whole_hosts(self._board, shape, candidates)
         if parts is None:
             return None
         victims: dict[HeldRun, None] = {}  # a run may hold slots on several of the hosts
         for host, cap in parts:
-            victims.update(dict.fromkeys(self._for(cap, True, rights)[0].of(host, asker).victims))
+            victims.update(dict.fromkeys(self._for(cap, True, rights, lent)[0].of(host, asker).victims))
         if all(len(run.parts) == 1 for run in victims):
             return parts, list(victims)
-        return self._spared(shape, parts, sorted(victims, key=stop_order))
+        return self._spared(shape, parts, sorted(victims, key=stop_order), lent)
 
-    def _spared(self, shape: Shape, parts: Parts, victims: list[HeldRun]) -> tuple[Parts, list[HeldRun]]:
+    def _spared(
+        self, shape: Shape, parts: Parts, victims: list[HeldRun], lent: bool
+    ) -> tuple[Parts, list[HeldRun]]:
         """Without those made needless by a run that also holds other hosts: these come free as a whole too."""
         hosts = {index: self._board.hosts[index] for run in victims for index in run.parts}
         hosts |= {host.index: host for host, _ in parts}
         for run in reversed(victims):
             rest = [other for other in victims if other is not run]
-            found = self._whole_after(shape, rest, hosts.values())
+            found = self._whole_after(shape, rest, hosts.values(), lent)
             if found is not None:
                 victims = rest
-        return self._whole_after(shape, victims, hosts.values()) or parts, victims
+        return self._whole_after(shape, victims, hosts.values(), lent) or parts, victims
 
-    def _whole_after(self, shape: Shape, victims: list[HeldRun], hosts: Iterable[Host]) -> Parts | None:
+    def _whole_after(
+        self, shape: Shape, victims: list[HeldRun], hosts: Iterable[Host], lent: bool
+    ) -> Parts | None:
         """The parts, of `hosts` that come free as a whole when these are stopped."""
-        whole = [host for host in hosts if _comes_free(host, victims) and not host.avoided(shape.avoid)]
+        whole = [host for host in hosts if _comes_free(host, victims, lent) and not host.avoided(shape.avoid)]
 
         def candidates(cap: int, count: int) -> list[Host]:
             return [host for host in whole if host.cap == cap][:count]
 
         return whole_hosts(self._board, shape, candidates)
 
-    def _for(self, need: int, whole: bool, rights: Rights) -> tuple[Offers, Cheapest]:
-        key = (need, whole, rights)
+    def _for(self, need: int, whole: bool, rights: Rights, lent: bool) -> tuple[Offers, Cheapest]:
+        key = (need, whole, rights, lent)
         if key not in self._offers:
-            offers = Offers(need, whole, rights)
+            offers = Offers(need, whole, rights, lent)
             self._offers[key] = offers, Cheapest(self._board, self._board.hosts_for(need, whole), offers)
         return self._offers[key]
 
 
 class Offers:
-    """What must be stopped on each host so that `need` slots come free there."""
+    """What must be stopped on each host so that `need` slots come free there. `lent`: see `Stopping.best`."""
 
-    def __init__(self, need: int, whole: bool, rights: Rights) -> None:
+    def __init__(self, need: int, whole: bool, rights: Rights, lent: bool) -> None:
         self._need = need
         self._whole = whole
         self._rights = rights
+        self._lent = lent
         self._known: dict[int, Offer] = {}
 
     def bound(self, host: Host) -> Cost | None:
         """The grade down to which runs must be stopped."""
-        missing = self._need - host.soon
+        missing = self._missing(host)
         if missing <= 0:
             return NOTHING
         for run in host.runs:
@@ -108,7 +118,7 @@ class Offers:
         return None
 
     def cost(self, host: Host, asker: Standing) -> Cost | None:
-        if self._whole and host.claimed:
+        if self._whole and host.spoken_for(self._lent):
             return None
         offer = self._known.get(host.index)
         if offer is None or offer.changes != host.changes or not asker < offer.line:
@@ -125,9 +135,13 @@ class Offers:
         """The offer of a host for which this asker has just been told the cost."""
         return self._known[host.index]
 
+    def _missing(self, host: Host) -> int:
+        """Slots that do not come free by themselves."""
+        return self._need - (host.free + host.coming - host.spoken_for(self._lent))
+
     def _made(self, host: Host, asker: Standing) -> Offer | None:
         """Stop as few runs as possible, in the order of stopping; None if all are not enough."""
-        missing = self._need - host.soon
+        missing = self._missing(host)
         victims: list[HeldRun] = []
         index, line_of = host.index, self._rights.line
         for run in host.runs:
@@ -148,10 +162,10 @@ class Offers:
         return Offer(victims, price(victims), min(map(line_of, victims), default=EVERYBODY), host.changes)
 
 
-def _comes_free(host: Host, victims: Sequence[HeldRun]) -> bool:
+def _comes_free(host: Host, victims: Sequence[HeldRun], lent: bool) -> bool:
     """As a whole, if these are stopped."""
-    coming = sum(run.parts.get(host.index, 0) for run in victims)
-    return not host.strangers and not host.claimed and host.soon + coming == host.cap
+    coming = host.coming + sum(run.parts.get(host.index, 0) for run in victims)
+    return not host.strangers and not host.spoken_for(lent) and host.free + coming == host.cap
 
 
 def _spare_the_needless(victims: list[HeldRun], index: int, over: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import chain
 
-from scheduling import policies
+from scheduling import giving_back, policies
 from scheduling.board import aux_board, slot_board
 from scheduling.gangs import Pass
 from scheduling.prospects import Prospects
@@ -17,8 +17,14 @@ from scheduling.world import HostView, Placement, Plan, Request, Snapshot, Start
 def decide(snapshot: Snapshot) -> Plan:
     """What to start and stop now, and why each of the others waits.
 
-    Slot work and zero-slot work are placed apart: neither waits for the other.
+    Slot work and zero-slot work are placed apart: neither waits for the other. What a job holds above its `max_slots`
+    is given back first.
     """
+    given_back = giving_back.releases(snapshot)
+    if given_back:
+        stops = {release.allocation_id: None for release in given_back}
+        requests = tuple(_next(request, {}, stops, snapshot.now) for request in snapshot.requests)
+        snapshot = replace(snapshot, requests=requests)
     policy, prospects, held = policies.of(snapshot.pool.scheduler), Prospects(snapshot), held_by_job(snapshot)
     rules = policy.rules(snapshot, prospects)
     waiting = rules.waiting()
@@ -30,7 +36,7 @@ def decide(snapshot: Snapshot) -> Plan:
         passes[1].run(aux)
     return Plan(
         starts=tuple(chain.from_iterable(one.starts for one in passes)),
-        releases=tuple(chain.from_iterable(one.releases for one in passes)),
+        releases=(*given_back, *chain.from_iterable(one.releases for one in passes)),
         waits=dict(chain.from_iterable(one.waits.items() for one in passes)),
         order=tuple([request.task_id for request in rules.queue]),
         reservations=dict(chain.from_iterable(one.reservations.items() for one in passes)),
@@ -84,7 +90,9 @@ def ended(snapshot: Snapshot, allocation_ids: Collection[str], waits_again: bool
     return _held(replace(snapshot, requests=tuple(requests), now=now))
 
 
-def _next(request: Request, starts: Mapping[str, Start], stops: Mapping[str, str], now: float) -> Request:
+def _next(
+    request: Request, starts: Mapping[str, Start], stops: Mapping[str, str | None], now: float
+) -> Request:
     start = starts.get(request.task_id)
     if start is not None:
         allocation_id = f"{request.task_id}.{now:g}"

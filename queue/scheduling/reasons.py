@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from trainmaster.quantities import duration
 
@@ -55,6 +56,12 @@ class Reason:
     def record(self) -> dict[str, object]:
         """As it is stored in a plan and sent in an answer."""
         return {"code": str(self.code), "sentence": self.sentence, "data": dict(self.data)}
+
+
+def about(record: Mapping[str, Any]) -> list[str]:
+    """What a stored reason is about: its code and whom it names. While that is the same, so is what is waited for."""
+    data = record.get("data") or {}
+    return [str(record["code"]), *map(str, [*(data.get("by") or ()), *(data.get("for") or ())])]
 
 
 def listed(names: Iterable[str], most: int = 3) -> str:
@@ -214,15 +221,20 @@ def held(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> Reason:
     return Reason(WaitCode.HELD, text, {"asks": asks, "hosts": [list(p) for p in parts], "by": by})
 
 
-def kept_for(free: int, host: str, whom: list[str]) -> Reason:
-    what = "the free slot" if free == 1 else f"the {free} free slots"
-    text = f"{what} on {host} {'is' if free == 1 else 'are'} reserved for {listed(whom)}"
-    return Reason(WaitCode.KEPT_FOR, text, {"free": free, "host": host, "for": whom})
+def kept_for(free: int, host: str, whom: list[str], need: int, runs: list[str]) -> Reason:
+    """`runs`: labels of the runs there, which are named unless enough slots are free without them."""
+    if free >= need:
+        what = "the free slot" if free == 1 else f"the {free} free slots"
+        text = f"{what} on {host} {'is' if free == 1 else 'are'} reserved for {listed(whom)}"
+    else:
+        text = f"{host} is reserved for {listed(whom)}, ahead of it"
+        text += f"; {listed(runs)} {'runs' if len(runs) == 1 else 'run'} there until then" if runs else ""
+    return Reason(WaitCode.KEPT_FOR, text, {"free": free, "host": host, "for": whom, "asks": need})
 
 
-def no_room(asks: int, whole: int, notes: list[str], own: int = 0) -> Reason:
+def no_room(asks: int, whole: int, notes: list[str], own: int = 0, by: Collection[str] = ()) -> Reason:
     """`whole`: number of whole hosts it needs, 0 when it needs one host. `own`: slots that other trials of its search
-    hold. `notes` follow after semicolons.
+    hold. `notes` follow after semicolons. `by`: labels of runs that the notes name.
     """
     if asks == 0:
         text = "every host is at its limit of zero-slot tasks"
@@ -232,7 +244,7 @@ def no_room(asks: int, whole: int, notes: list[str], own: int = 0) -> Reason:
         text = "no slot is free" if asks == 1 else f"no host has {asks} free slots"
     if own:
         notes = [f"other trials of its search hold {slots(own)}", *notes]
-    data = {"asks": asks, "whole_hosts": whole, "notes": notes, "own": own}
+    data = {"asks": asks, "whole_hosts": whole, "notes": notes, "own": own, "by": list(by)}
     return Reason(WaitCode.NO_ROOM, "; ".join([text, *notes]), data)
 
 
@@ -276,10 +288,16 @@ def whole_hosts(asks: int, ways: list[tuple[int, int, int, int]]) -> Reason:
     return Reason(WaitCode.NO_ROOM, text, {"asks": asks, "ways": [list(way) for way in ways]})
 
 
-def host_held(host: str, free: int, need: int, runs: list[tuple[str, int, str]]) -> Reason:
-    """`runs`: (label, slots held on this host, why it is not stopped for the one that waits)."""
+def host_held(
+    host: str, free: int, need: int, runs: list[tuple[str, int, str]], reserved_for: str | None = None
+) -> Reason:
+    """`runs`: (label, slots held on this host, why it is not stopped for the one that waits).
+
+    `reserved_for`: what is ahead of it and has this host reserved.
+    """
     who = listed([f"{label} ({held}, {why})" for label, held, why in runs], most=4) or "others"
-    text = f"{host}: {free} free, {need} needed; held by {who}"
-    return Reason(
-        WaitCode.HELD, text, {"host": host, "free": free, "need": need, "runs": [list(r) for r in runs]}
-    )
+    parts = [f"{host}: {free} free, {need} needed"]
+    parts += [f"reserved for {reserved_for}"] if reserved_for else []
+    parts += [f"held by {who}"] if runs or not reserved_for else []
+    data = {"host": host, "free": free, "need": need, "runs": [list(r) for r in runs]}
+    return Reason(WaitCode.HELD, "; ".join(parts), data | ({"for": reserved_for} if reserved_for else {}))

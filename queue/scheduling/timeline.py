@@ -227,7 +227,7 @@ class Timeline:
     def _fill(self, parts: Parts, start: float, end: float) -> None:
         for host, count in parts.items():
             times = self._free[host]
-            if count > 1:
+            if count > 1 or len(parts) > 1:
                 self._open_hole(host, [time for time in times[:count] if time < start], start)
             times[:count] = [end] * count
             times.sort()

@@ -160,11 +160,11 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Stop this allocation (it saves first) so that `for_task_id` starts."""
+    """Stop this allocation (it saves first) so that `for_task_id` starts; None: its job holds more than it may."""
 
     allocation_id: str
     task_id: str
-    for_task_id: str
+    for_task_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ later if it turns out to be among them.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import Any
 
 from searching.events import Judgment, Operation, Park, Promote, Stop
@@ -33,7 +33,7 @@ def give_up(state: State, number: int, at: float | None) -> list[Operation]:
     """A trial that ended early, and not well, counts as the worst of the rung it was on the way to."""
     trial = state["trials"][number]
     rung = state["brackets"][trial[BRACKET]]["rungs"][trial[RUNG]]
-    _enter(rung, number, math.inf, at, Outcome.GAVE_UP)
+    rung["entries"].append([None, number, at, Outcome.GAVE_UP.value])
     return _promote_next(state, trial[BRACKET], trial[RUNG], at)
 
 
@@ -51,7 +51,7 @@ def left(state: State, number: int, end: Standing, at: float | None) -> None:
         _decide(rung["entries"][place], Outcome.FINISHED, at)
     else:
         del rung["entries"][place]
-        _enter(rung, number, math.inf, at, Outcome.GAVE_UP)
+        rung["entries"].append([None, number, at, Outcome.GAVE_UP.value])
 
 
 def withdraw(state: State, number: int, at: float | None) -> list[Operation]:
@@ -97,11 +97,15 @@ def _arrive(state: State, number: int, metric: float, at: float | None) -> list[
     index, level = trial[BRACKET], trial[RUNG]
     bracket = state["brackets"][index]
     rung = bracket["rungs"][level]
-    place = _enter(rung, number, metric, at, Outcome.WAITING)
+    is_last = level + 1 == len(bracket["rungs"])
+    place = _place_for(state, rung, metric, is_last)
+    rung["entries"].insert(
+        place, [metric if math.isfinite(metric) else None, number, at, Outcome.WAITING.value]
+    )
     trial[RUNG] += 1
-    is_kept = place < _keeps(state, rung)
+    is_kept = place < _keeps(state, len(rung["entries"]))
     outcome = Outcome.PROMOTED if is_kept else Outcome.STOPPED if by_stopping else Outcome.WAITING
-    if trial[RUNG] == len(bracket["rungs"]):
+    if is_last:
         outcome = Outcome.FINISHED
     _decide(rung["entries"][place], outcome, at)
     name, why = request_id_of(state, number), _judgment(state, index, level, place)
@@ -142,7 +146,7 @@ def _judgment(state: State, index: int, level: int, place: int) -> Judgment:
         metric=reported(state, metric),
         place=place + 1,
         among=len(rung["entries"]),
-        keeps=0 if level + 1 == len(bracket["rungs"]) else _keeps(state, rung),
+        keeps=0 if level + 1 == len(bracket["rungs"]) else _keeps(state, len(rung["entries"])),
     )
 
 
@@ -157,18 +161,26 @@ def _decide(entry: list[Any], outcome: Outcome, at: float | None) -> None:
     entry[OUTCOME], entry[AT] = outcome.value, at
 
 
-def _enter(rung: dict[str, Any], number: int, metric: float, at: float | None, outcome: Outcome) -> int:
-    """Insert by metric (smaller is better), behind equals; the place from 0. Infinity and NaN become null, last."""
+def _place_for(state: State, rung: dict[str, Any], metric: float, is_last: bool) -> int:
+    """The place from 0 of a metric that comes to the rung: behind its equals, infinity and NaN behind all.
+
+    Where a trial that does not go on is stopped for good, a metric that never changes would let only the first one go
+    on. So it comes right behind those of its equals that were promoted, if the rung's share is not used up there.
+    """
     entries = rung["entries"]
-    is_worst = math.isinf(metric) or math.isnan(metric)
-    place = len(entries) if is_worst else bisect_right(entries, metric, key=_rank)
-    entries.insert(place, [None if is_worst else metric, number, at, outcome.value])
-    return place
+    if not math.isfinite(metric):
+        return len(entries)
+    behind = bisect_right(entries, metric, key=_rank)
+    if is_last or not stops_once(state["searcher"]):
+        return behind
+    equals = entries[bisect_left(entries, metric, key=_rank) : behind]
+    promoted = behind - sum(entry[OUTCOME] != Outcome.PROMOTED for entry in equals)
+    return promoted if promoted < _keeps(state, len(entries) + 1) else behind
 
 
-def _keeps(state: State, rung: dict[str, Any]) -> int:
-    """How many of those that came here go on; where the others are stopped for good, the first is let on."""
-    share = int(len(rung["entries"]) / float(state["searcher"]["divisor"]))
+def _keeps(state: State, count: int) -> int:
+    """How many of so many that came to a rung go on; where the others are stopped for good, the first is let on."""
+    share = int(count / float(state["searcher"]["divisor"]))
     return max(1, share) if stops_once(state["searcher"]) else share
 
 
@@ -178,7 +190,7 @@ def _next_to_promote(state: State, rung: dict[str, Any]) -> int | None:
     Whenever a trial comes, at most one more may go on: the one at the new end of those that are kept, for all
     before it went on when they could.
     """
-    place = _keeps(state, rung) - 1
+    place = _keeps(state, len(rung["entries"])) - 1
     if place >= 0 and rung["entries"][place][OUTCOME] == Outcome.WAITING:
         return place
     return None

@@ -7,13 +7,14 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from dispatch.passes import pool_pass
+from dispatch.passes import last_plan, pool_pass, recent_work, survey
+from dispatch.runs import settle
 from experiments import transitions as experiments
-from hosts.models import Host, PoolChange, ResourcePool
+from hosts.models import Host, PoolChange, PoolPlan, ResourcePool
 from hosts.pools import default_pool
-from jobs.models import Allocation, Job, SlotHold, Task
+from jobs.models import Allocation, ForecastOutcome, Job, QueueEdit, SlotHold, Task
 from jobs.states import AllocationState, Reason, StopKind, TaskState
-from tests.rig.world import attempt_of, make_host, submit_experiment, trial_of
+from tests.rig.world import attempt_of, make_host, make_user, submit_experiment, trial_of
 
 
 def run_pass() -> int:
@@ -147,6 +148,94 @@ def test_forecasts_and_what_is_unknown_are_stored_with_the_plan() -> None:
     earliest, latest = plan["forecast"][waits]
     assert timezone.now().timestamp() < earliest < latest < timezone.now().timestamp() + 7200
     assert lost not in plan["forecast"] and plan["waits"][lost]["code"] == "never_fits"
+
+
+@pytest.mark.django_db
+def test_a_forecast_is_not_shown_once_the_task_waits_for_something_else() -> None:
+    make_host("gpu1", 2)
+    submit_experiment(slots=2, max_time="1h")
+    run_pass()
+    waits = trial_of(submit_experiment(slots=2)).task_id
+    run_pass()
+    assert waits in last_plan.of(default_pool()).forecast
+    kept = PoolPlan.objects.get()
+    kept.document["waits"][waits]["data"]["by"] = ["exp 999"]
+    kept.save()
+    ResourcePool.objects.update(planned_at=timezone.now() + timedelta(seconds=1))
+    plan = last_plan.of(default_pool())
+    assert waits not in plan.forecast
+    assert plan.unknown[waits].startswith("what it waits for has changed")
+
+
+def waits_with_a_promise() -> str:
+    """Id of a task that waits for a run of known length, after a pass that promised its start."""
+    make_host("gpu1", 2)
+    runs = submit_experiment(slots=2, max_time="1h", name="runs")
+    run_pass()
+    task = trial_of(submit_experiment(slots=2)).task_id
+    run_pass()
+    promise = PoolPlan.objects.get().document["promises"][task]
+    assert promise["span"] == last_plan.of(default_pool()).forecast[task]
+    assert attempt_of(runs).state != AllocationState.TERMINATED
+    return task
+
+
+def shift_promise(task: str, seconds: float) -> None:
+    """As if the promise, and the last forecast, had been made so many seconds ago."""
+    kept = PoolPlan.objects.get()
+    promise = kept.document["promises"][task]
+    promise["at"] -= seconds
+    promise["span"] = [at - seconds for at in promise["span"]]
+    kept.document["forecast_at"] -= seconds
+    kept.save()
+    PoolChange.objects.create(pool=default_pool())
+
+
+@pytest.mark.django_db
+def test_a_promise_that_was_missed_becomes_not_known_and_its_row_says_why() -> None:
+    task = waits_with_a_promise()
+    shift_promise(task, 7200)
+    run_pass()
+    plan = last_plan.of(default_pool())
+    assert task not in plan.forecast
+    assert plan.unknown[task].startswith("was expected by ")
+    [row] = ForecastOutcome.objects.all()
+    assert (row.task_id, row.started_at, row.edited) == (task, None, False)
+    assert row.missed_at is not None and row.missed_at > row.latest > row.promised_at
+    assert row.why == plan.waits[task]["sentence"]
+    shift_promise(task, 60)
+    run_pass()
+    assert ForecastOutcome.objects.count() == 1, "it is missed once"
+
+
+@pytest.mark.django_db
+def test_the_start_of_a_promised_task_is_kept_with_its_promise() -> None:
+    task = waits_with_a_promise()
+    user = make_user()
+    QueueEdit.objects.create(author=user, before=[{"pool": default_pool().pk}])
+    run = Allocation.objects.exclude(task=task).get()
+    settle.member_exited(run.members.get().pk, code=0, signal=None, ended_at=100.0, first_failure=None)
+    shift_promise(task, 60)
+    run_pass()
+    [row] = ForecastOutcome.objects.all()
+    assert (row.task_id, row.missed_at, row.edited) == (task, None, True)
+    assert row.started_at == Allocation.objects.get(task=task).assigned_at
+    assert PoolPlan.objects.get().document["promises"] == {}
+
+
+@pytest.mark.django_db
+def test_what_was_submitted_often_lately_is_expected_again() -> None:
+    make_host("gpu1", 2)
+    for _ in range(3):
+        submit_experiment(slots=1, priority=1, max_time="1h")
+    run_pass()
+    last = trial_of(submit_experiment(slots=1, max_time="1h"))
+    pool = default_pool()
+    snapshot = survey.take(pool, timezone.now())
+    recent = recent_work.of(pool.pk, snapshot)
+    assert sorted(one.priority for one in recent) == [1, 1, 1, 42]
+    assert all(one.lasts is not None and one.slots == 1 for one in recent)
+    assert last.task_id in {one.task_id for one in recent}
 
 
 def test_a_pool_that_was_removed_since_it_was_marked_gets_no_pass(db: None) -> None:

@@ -17,7 +17,8 @@ from experiments.models import Experiment
 from experiments.states import ExperimentState, TrialState
 from hosts import registry
 from hosts.models import Host
-from jobs import time_limits, transitions
+from hosts.pools import default_pool
+from jobs import queue_edits, time_limits, transitions
 from jobs.models import Allocation, Member, SlotHold, Task, UsageRecord
 from jobs.states import AllocationState, MemberState, Reason, StopKind, TaskState
 from logs import sentences, why_stopped
@@ -289,6 +290,24 @@ def test_what_runs_on_a_disabled_host_is_stopped_and_waits_again_without_a_resta
     end(members_of(experiment)[0], 143)
     trial = trial_of(experiment)
     assert trial.task.state == TaskState.WAITING and trial.restarts == 0
+
+
+def test_a_lowered_limit_of_slots_makes_what_runs_above_it_save_and_wait_again() -> None:
+    experiment = running()
+    told = queue_edits.set_max_slots(str(experiment.job_id), 1, actor="user:ada", role="admin")
+    assert told is not None and told.endswith(
+        ": it may now hold 1 slot; it holds 2, and the newest run is asked to save and give back."
+    )
+    pool_pass.run(experiment.job.pool_id)
+    attempt = attempt_of(experiment)
+    assert (attempt.stop_kind, attempt.stop_reason) == (StopKind.PREEMPT, Reason.MAX_SLOTS_SET)
+    assert attempt.stop_for_task == ""
+    transitions.preempt_acknowledged(attempt.pk)
+    end(members_of(experiment)[0], 0)
+    trial = trial_of(experiment)
+    assert trial.task.state == TaskState.WAITING and trial.restarts == 0
+    pool_pass.run(experiment.job.pool_id)
+    assert default_pool().plan["waits"][trial.task_id]["code"] == "over_max_slots"
 
 
 @pytest.mark.survive(6)

@@ -49,7 +49,7 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
     for release in plan.releases:
         run = requests[release.task_id]
         assert run.preemptible and run.running is not None and not run.running.stopping
-        assert requests[release.for_task_id].running is None
+        assert release.for_task_id is None or requests[release.for_task_id].running is None
     _check_limits(snapshot, plan)
     started = {start.task_id for start in plan.starts}
     assert set(plan.waits) == {r.task_id for r in snapshot.requests if r.running is None} - started
@@ -111,6 +111,12 @@ class World:
         """As the queue's edit does it: the anchor's priority, a position just before, and the time of the move."""
         anchor = self[of]
         self.edit(label, priority=anchor.priority, position=anchor.position - 1e-6, moved_at=self.now + 1)
+
+    def host_of(self, label: str) -> str:
+        """Id of the host where it runs, of a gang the first."""
+        running = self[label].running
+        assert running is not None
+        return next(iter(running.slots))
 
     def __getitem__(self, label: str) -> Request:
         return next(request for request in self._snapshot.requests if request.task_id == label)

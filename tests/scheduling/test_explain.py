@@ -248,3 +248,48 @@ def test_whatever_the_pool_every_wait_is_explained_beginning_with_the_plan(seed:
         assert found[0] == first
         assert len({reason.sentence for reason in found}) == len(found)
         assert (first.code in NEVER) == all(reason.code in NEVER for reason in found)
+
+
+def test_a_reservation_is_named_with_its_job_where_it_keeps_a_host_from_the_one_that_asks() -> None:
+    world = World([host(1, 1), host(2, 1)])
+    world.submit("exp 1", 1, priority=60)
+    world.submit("exp 2", 1, priority=30, preemptible=False)
+    world.tick()
+    world.submit("exp 3", 2, priority=40)
+    world.submit("exp 4", 1, priority=50, preemptible=False)
+    world.tick()
+    assert world.why("exp 4").code == WaitCode.KEPT_FOR
+    assert world.why("exp 4").data["for"] == ["exp 3"]
+    assert sentences(world, "exp 4") == [
+        "gpu-1 is reserved for exp 3, ahead of it; exp 2 runs there until then",
+        "gpu-1: 0 free, 1 needed; reserved for exp 3 (priority 40); held by exp 2 (1, not preemptible)",
+        "gpu-2: 0 free, 1 needed; reserved for exp 3 (priority 40); "
+        "held by exp 1 (1, preemptible, but the host is reserved)",
+        "2 jobs ahead",
+    ]
+    assert not any("reserved for exp 3" in sentence for sentence in sentences(world, "exp 3"))
+
+
+def test_the_run_that_should_end_first_is_one_whose_slots_it_may_have() -> None:
+    world = World([host(1, 1), host(2, 1), host(3, 1)])
+    for number, end in ((1, 100.0), (2, 200.0), (3, 300.0)):
+        world.submit(f"exp {number}", 1, priority=30)
+        world.place(f"exp {number}", {f"h{number}": (number * 100,)}, world.now, ends=(90.0, end))
+    world.submit("exp 4", 2, priority=40, avoid_hosts=frozenset({"gpu-3"}))
+    world.submit("exp 5", 1, priority=50)
+    world.submit("exp 6", 1, priority=50, avoid_hosts=frozenset({"gpu-3"}))
+    world.tick()
+    assert world.why("exp 5").sentence == "no slot is free; exp 3 should finish first"
+    assert world.why("exp 6").sentence == (
+        "gpu-1 is reserved for exp 4, ahead of it; exp 1 runs there until then"
+    )
+
+
+def test_a_run_that_starts_in_the_same_pass_may_be_the_one_to_end_first() -> None:
+    world = World([host(1, 1), host(2, 1)])
+    world.submit("exp 1", 1)
+    world.place("exp 1", {"h1": (100,)}, world.now, ends=(900.0, 1000.0))
+    world.submit("exp 2", 1, lasts=(10.0, 20.0))
+    world.submit("exp 3", 1)
+    world.tick()
+    assert world.why("exp 3").sentence == "no slot is free; exp 2 should finish first"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from scheduling.forecast import forecast
 from scheduling.reasons import WaitCode
 from tests.rig.pool_worlds import World, host
 
@@ -58,6 +59,31 @@ def test_a_changed_weight_moves_slots() -> None:
         world.edit(f"b.{number:03}", weight=3.0)
     world.settle()
     assert (world.held_by_job()["a"], world.held_by_job()["b"]) == (2, 6)
+
+
+def test_the_weight_of_a_job_that_holds_nothing_counts() -> None:
+    """Two slots for three jobs: nobody has anything yet, so only the weight tells them apart."""
+    world = fair(2)
+    for job, weight in (("old", 1.0), ("middle", 1.0)):
+        submit_many(world, job, 1, weight=weight)
+    world.settle()
+    submit_many(world, "heavy", 1, weight=9.0)
+    world.settle()
+    assert world.plan.shares == {"old": 1, "middle": 0, "heavy": 1}
+    assert world.running == {"old.000", "heavy.000"}
+    assert world.why("middle.000").sentence == "middle.000 holds 0; its fair share is now 0 slots"
+
+
+def test_a_forecast_serves_the_heaviest_of_those_that_hold_nothing_first() -> None:
+    world = fair(1)
+    submit_many(world, "runs", 1, preemptible=False)
+    world.settle()
+    world.place("runs.000", {"h1": (100,)}, world.now, ends=(900.0, 1100.0))
+    for job, weight in (("light", 1.0), ("heavy", 9.0)):
+        submit_many(world, job, 1, weight=weight, lasts=(1000.0, 1000.0))
+    plan = world.tick()
+    spans = forecast(world.snapshot, plan).spans
+    assert spans["heavy.000"][1] < spans["light.000"][0]
 
 
 def test_max_slots_caps_a_share() -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduling import reasons
 from scheduling.forecast import MOST_FORECASTS, Forecast, forecast
 from scheduling.plan import applied, decide
 from scheduling.reasons import NEVER
@@ -80,6 +81,15 @@ def test_a_gang_waits_for_the_last_of_its_hosts_and_small_work_does_not_wait_for
     assert found.spans["small"][1] < 2600, "it runs on sufferance until the gang can start"
     held = made(waiting(replace(snapshot, pool=PoolView(preemption=False)), *made_requests()))
     assert held.spans["small"][0] > 9000, "where nothing is stopped, the slots are kept for the gang"
+
+
+def test_small_work_does_not_wait_for_a_gang_of_one_slot_hosts() -> None:
+    snapshot = full(PoolView(), [host(1, 1), host(2, 1)], {"a": (1, (2000, 2200)), "b": (1, (9000, 9900))})
+    found = made(
+        waiting(snapshot, request("gang", 2, 10, lasts=(HOUR, HOUR)), request("small", 1, 11, lasts=(60, 90)))
+    )
+    assert found.spans["gang"][0] > 7500
+    assert found.spans["small"][1] < 2600, "it runs on sufferance until the gang can start"
 
 
 def made_requests() -> list[Request]:
@@ -196,6 +206,32 @@ def random_snapshot(seed: int) -> Snapshot:
         for one in snapshot.requests
     )
     return replace(snapshot, now=1200.0, requests=known)
+
+
+@pytest.mark.parametrize(("ends", "is_known"), [((5000, 6000), True), (None, False)])
+def test_what_the_plan_stops_nobody_for_waits_for_the_first_event(ends: Any, is_known: bool) -> None:
+    """The plan is right about whom it stops; the forecast alone would have the run of lower priority stopped."""
+    snapshot = full(PoolView(), [host(1, 1)], {"low": (1, ends)}, priority=60)
+    snapshot = waiting(snapshot, request("high", 1, 10, priority=50))
+    plan = decide(snapshot)
+    assert forecast(snapshot, plan).spans["high"][1] < 1000 + MOMENT
+    nobody = replace(plan, releases=(), waits={"high": reasons.no_room(1, 0, [])})
+    found = forecast(snapshot, nobody)
+    if is_known:
+        assert found.spans["high"][0] > 4000
+    else:
+        assert found.unknown == {"high": "low reports no progress and has no time limit"}
+
+
+def test_a_run_that_was_submitted_once_is_not_expected_to_come_again() -> None:
+    snapshot = full(PoolView(), [host(1, 1)], {"urgent": (1, (2800, 3200))}, priority=1)
+    mine = waiting(snapshot, request("mine", 1, 10, priority=50))
+    plan = decide(mine)
+    once = [request("urgent", 1, 0, priority=1, lasts=(2000, 4000))]
+    alone, after_one = forecast(mine, plan), forecast(mine, plan, once)
+    assert after_one == alone and alone.spans["mine"][1] < 4500
+    often = [request(f"urgent {n}", 1, float(n), priority=1, lasts=(2000, 4000)) for n in range(3)]
+    assert forecast(mine, plan, often).spans["mine"][1] > alone.spans["mine"][1]
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,6 +1,9 @@
 """The priority scheduler in the situations that its documents describe."""
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from scheduling.reasons import WaitCode
 from tests.rig.pool_worlds import World, host
@@ -347,3 +350,112 @@ def test_who_waits_for_a_stop_leaves_what_was_freed_for_the_next() -> None:
     world.tick()
     assert world.running == {"x", "y", "first", "second"}
     assert world.released == ["one", "two"]
+
+
+def a_gang_has_two_hosts_reserved(**fields: Any) -> World:
+    """`low` runs on the one and `top`, which may not be stopped, on the other; `mid` comes after the gang."""
+    world = World([host(1, 1), host(2, 1)])
+    world.submit("low", 1, priority=60)
+    world.submit("top", 1, priority=30, preemptible=False)
+    world.tick()
+    assert world.running == {"low", "top"}
+    world.submit("big", 2, priority=40)
+    world.submit("mid", 1, priority=50, **fields)
+    return world
+
+
+def test_a_reservation_does_not_protect_what_runs_there() -> None:
+    world = a_gang_has_two_hosts_reserved()
+    world.tick()
+    assert world.stopping == {"low": "mid"}
+    assert world.tick().releases == (), "nobody else is stopped while it saves"
+    world.stops_end()
+    world.settle()
+    assert (world.running, world.backfilled) == ({"top", "mid"}, {"mid"})
+    world.finish("top")
+    world.tick()
+    assert world.stopping == {"mid": "big"}
+    world.settle()
+    assert world.running == {"big"}
+
+
+def test_the_gang_takes_what_was_stopped_on_its_host_if_it_can_start_first() -> None:
+    world = a_gang_has_two_hosts_reserved()
+    world.tick()
+    world.finish("top")
+    world.tick()
+    assert world.why("big").code == WaitCode.COMING_FREE
+    world.stops_end()
+    world.tick()
+    assert world.running == {"big"}
+    assert set(world.released) == {"low"}
+
+
+def test_what_may_not_be_stopped_again_waits_for_the_gang() -> None:
+    world = a_gang_has_two_hosts_reserved(preemptible=False)
+    world.settle()
+    assert (world.running, world.released) == ({"low", "top"}, [])
+
+
+def test_work_is_stopped_on_a_reserved_host_only_if_no_other_would_do() -> None:
+    world = World([host(1, 1), host(2, 1), host(3, 1)])
+    for label, priority in (("low", 60), ("top", 30), ("free", 60)):
+        world.submit(label, 1, priority=priority, preemptible=label != "top")
+    world.tick()
+    world.submit("big", 2, priority=40, avoid_hosts=frozenset({world.host_of("free")}))
+    world.submit("mid", 1, priority=50)
+    world.tick()
+    assert world.stopping == {"free": "mid"}
+    world.settle()
+    assert (world.running, world.backfilled) == ({"low", "top", "mid"}, set())
+
+
+@pytest.mark.parametrize("pool", [{}, {"preemption": False}, {"scheduler": "fair_share"}])
+def test_a_lowered_limit_makes_the_newest_runs_above_it_give_back(pool: dict[str, Any]) -> None:
+    world = World([host(1, 8)], **pool)
+    for number in range(4):
+        world.submit(f"trial {number}", 1, job="search", max_slots=4)
+        world.tick()
+    for number in range(4):
+        world.edit(f"trial {number}", max_slots=2)
+    world.tick()
+    assert world.stopping == {"trial 2": None, "trial 3": None}
+    world.settle()
+    assert world.running == {"trial 0", "trial 1"}
+    assert world.why("trial 3").sentence == (
+        "its job holds 2 of at most 2 slots (max_slots); this needs 1 more"
+    )
+
+
+def test_a_gang_above_a_lowered_limit_is_stopped_and_never_starts() -> None:
+    world = World([host(1, 4)])
+    world.submit("exp 1", 4, max_slots=4)
+    world.tick()
+    world.edit("exp 1", max_slots=2)
+    world.settle()
+    assert (world.running, world.why("exp 1").code) == (set(), WaitCode.OVER_MAX_SLOTS)
+
+
+def test_no_more_is_given_back_than_the_limit_asks_and_what_is_not_preemptible_stays() -> None:
+    world = World([host(1, 8)])
+    for number, slots in enumerate((2, 2, 1)):
+        world.submit(f"trial {number}", slots, job="search", max_slots=8)
+        world.tick()
+    world.submit("command", 3, job="commands", preemptible=False, max_slots=8)
+    world.tick()
+    for number in range(3):
+        world.edit(f"trial {number}", max_slots=3)
+    world.edit("command", max_slots=1)
+    world.tick()
+    assert world.stopping == {"trial 1": None}
+
+
+def test_slots_of_runs_that_no_request_holds_are_not_given_away_when_others_give_back() -> None:
+    world = World([host(1, 2)])
+    world.submit("trial", 1, max_slots=1)
+    world.tick()
+    world.edit_host("h1", slots=(1,), held_by="run of an ended job")
+    world.edit("trial", max_slots=0)
+    world.submit("exp 2", 1)
+    plan = world.tick()
+    assert (plan.starts, world.stopping) == ((), {"trial": None})

@@ -17,6 +17,7 @@ from searching import (
     TrialExited,
     ValidationReported,
     halving,
+    rungs,
 )
 
 LR = {"lr": {"type": "double", "minval": 0.0, "maxval": 1.0}, "batch": 32}
@@ -230,6 +231,38 @@ def test_a_larger_metric_wins_when_it_should() -> None:
     assert operations == [Promote(two.request_id)]
     state, operations = feed(state, ValidationReported(two.request_id, float("nan"), 3))
     assert operations == [Promote(two.request_id)], "the first at a rung goes on"
+
+
+def promoted_of(searcher: dict[str, Any], metrics: list[float]) -> list[int]:
+    """Which trials, by the order in which they report, pass the first rung at once."""
+    searcher = {**searcher, "max_trials": len(metrics), "max_concurrent_trials": len(metrics)}
+    state, operations = searching.start(searcher, LR, 1)
+    passed = []
+    for number, (trial, metric) in enumerate(zip(created(operations), metrics, strict=True)):
+        state, operations = feed(state, ValidationReported(trial.request_id, metric, 1))
+        if Promote(trial.request_id) in operations:
+            passed.append(number)
+    return passed
+
+
+def test_the_share_of_a_rung_is_promoted_if_all_metrics_are_equal() -> None:
+    nan = float("nan")
+    assert promoted_of(HALVING, [0.5] * 9) == [0, 5, 8], "one of three, the first at once"
+    assert promoted_of(HALVING, [0.5] * 3 + [0.1] + [0.5] * 5) == [0, 3, 8], "behind the better one"
+    assert promoted_of(HALVING, [0.5, 0.4, 0.3, 0.2, 0.6, 0.7]) == [0, 1, 2, 3]
+    assert promoted_of(HALVING, [nan] * 9) == [0], "a metric that is not a number is the worst"
+
+
+def test_equal_trials_are_listed_oldest_first_at_the_last_rung() -> None:
+    searcher = {**HALVING, "num_rungs": 2, "max_trials": 6, "max_concurrent_trials": 6}
+    state, operations = searching.start(searcher, LR, 1)
+    passed = trials = [each.request_id for each in created(operations)]
+    for length in (3, 9):
+        for trial in passed:
+            state, operations = feed(state, ValidationReported(trial, 0.5, length))
+        passed = [e.request_id for e in rungs.tree(state)[0].rungs[0].entries if e.outcome == "promoted"]
+    assert passed == [trials[0], trials[5]]
+    assert [entry.request_id for entry in rungs.tree(state)[0].rungs[1].entries] == passed
 
 
 def test_a_trial_that_fails_before_its_first_rung_is_followed_by_another() -> None:

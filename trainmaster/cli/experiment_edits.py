@@ -78,8 +78,11 @@ def _path(args: argparse.Namespace) -> str:
 
 def _set(client: Client, args: argparse.Namespace) -> None:
     value, field = _SETTINGS[args.what][2](args.value), _OF_RESOURCES.get(args.what)
-    client.call("PATCH", _path(args), {"resources": {field: value}} if field else {args.what: value})
+    body = {"resources": {field: value}} if field else {args.what: value}
+    answer = client.call("PATCH", _path(args), body)
     done(f"Set {args.what.replace('-', ' ')} of experiment {args.experiment_id} to {args.value}")
+    for notice in answer.get("notices", ()):  # an older server sends none
+        done(notice)
 
 
 def _label(client: Client, args: argparse.Namespace) -> None:

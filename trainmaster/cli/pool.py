@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, List
+from typing import Any, Callable, List
 from urllib.parse import quote
 
 from trainmaster.cli import output
@@ -11,6 +11,7 @@ from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import UsageError
 from trainmaster.cli.output import SHORT_ID, Column, done
 from trainmaster.client import Client, Json
+from trainmaster.quantities import duration
 
 #: option → (field of the API, how its value is read, help). A switch has `--NAME` and `--no-NAME`.
 _TEXTS = {
@@ -62,6 +63,10 @@ def add(add_noun: Adder) -> None:
     verbs.add_parser(
         "describe", "name", aliases=["show"], help="show a pool with all its rules", form=True, run=_describe
     )
+    parser = verbs.add_parser(
+        "forecasts", "name", help="show promised starts against real ones", form=True, run=_forecasts
+    )
+    parser.set_defaults(action="read the forecasts of the pool")
     parser = verbs.add_parser("shares", help="show what users and jobs hold, wait for and are entitled to")
     parser.add_argument("name", metavar="POOL")
     parser.add_argument("--jobs", action="store_true", help="by job instead of by user")
@@ -198,6 +203,43 @@ def _shares(client: Client, args: argparse.Namespace) -> None:
     else:
         rows, columns = client.get(path)["users"], _SHARES_OF_USERS
     output.show(rows, columns, args.output)
+
+
+def _percent(field: str) -> Callable[[Json], Any]:
+    return lambda row: None if row.get(field) is None else f"{row[field]:g} %"
+
+
+def _seconds(field: str) -> Callable[[Json], Any]:
+    return lambda row: None if row.get(field) is None else duration(row[field])
+
+
+_FORECASTS = [
+    Column("Promises", lambda row: f"{row['promises']} in {row['days']} days"),
+    Column("Started in their range", _percent("inside")),
+    Column("Sooner", _percent("sooner")),
+    Column("Later", _percent("later")),
+    Column("Withdrawn", _percent("withdrawn")),
+    Column("Queue edited before", lambda row: f"{row['edited']} of the starts outside of their range"),
+    Column("Median width", _seconds("medianWidthSeconds")),
+    Column("Median error", _seconds("medianErrorSeconds")),
+]
+_MISSES = [
+    Column("Job", lambda row: row["label"]),
+    Column("Earliest", lambda row: row["earliest"]),
+    Column("Latest", lambda row: row["latest"]),
+    Column("Started", lambda row: row.get("startedAt")),
+    Column("Off by", lambda row: duration(abs(row["errorSeconds"]))),
+    Column("Queue edited", lambda row: row["edited"]),
+    Column("Why", lambda row: row["why"]),
+]
+
+
+def _forecasts(client: Client, args: argparse.Namespace) -> None:
+    found = client.get(f"{_path(args.name)}/forecasts")
+    output.show_one(found, _FORECASTS, args.output)
+    if args.output == "table" and found["worst"]:
+        print()
+        output.show(found["worst"], _MISSES, args.output)
 
 
 def _create(client: Client, args: argparse.Namespace) -> None:

@@ -84,6 +84,10 @@ class ChangedExperiment(Answer):
     experiment: ExperimentRecord
 
 
+class PatchedExperiment(ChangedExperiment):
+    notices: Annotated[list[str], Field(description="what the change does to work that runs")]
+
+
 class SubmittedExperiment(ChangedExperiment):
     """`notices`: sentences about the config, and why it cannot start in its pool now."""
 
@@ -301,16 +305,18 @@ class OneExperiment(ApiView):
         return ExperimentAnswer(experiment=encoded, config=encoded.config, job_summary=summary)
 
     @transaction.atomic
-    def patch(self, request: Request, experiment_id: int) -> ChangedExperiment:
+    def patch(self, request: Request, experiment_id: int) -> PatchedExperiment:
         body, user = self.body(request), person(request)
         experiment = find(experiment_id)
         require_owner(user, experiment)
         fields = {name: body[name] for name in ("name", "description", "labels", "notes") if name in body}
         edits.edit(experiment_id, **fields, actor=actor(request))
-        _patch_resources(experiment, body.get("resources") or {}, actor(request), user.acting_role)
+        notices = _patch_resources(experiment, body.get("resources") or {}, actor(request), user.acting_role)
         if storage := body.get("checkpointStorage"):
             patch_policy(experiment, storage, actor=actor(request))
-        return ChangedExperiment(experiment=encode_experiment(find(experiment_id), full=True))
+        return PatchedExperiment(
+            experiment=encode_experiment(find(experiment_id), full=True), notices=notices
+        )
 
     def delete(self, request: Request, experiment_id: int) -> None:
         require_owner(person(request), find(experiment_id))
@@ -318,7 +324,8 @@ class OneExperiment(ApiView):
             transitions.delete(experiment_id, actor=actor(request))
 
 
-def _patch_resources(experiment: Experiment, resources: Json, who: str, role: str) -> None:
+def _patch_resources(experiment: Experiment, resources: Json, who: str, role: str) -> list[str]:
+    """Sentences about what a changed limit of slots does."""
     update = queue_edits.Update(
         str(experiment.job_id), priority=resources.get("priority"), weight=resources.get("weight")
     )
@@ -326,4 +333,8 @@ def _patch_resources(experiment: Experiment, resources: Json, who: str, role: st
         if update.priority is not None or update.weight is not None:
             queue_edits.apply([update], actor=who, role=role)
         if "maxSlots" in resources:
-            queue_edits.set_max_slots(str(experiment.job_id), resources["maxSlots"], actor=who, role=role)
+            told = queue_edits.set_max_slots(
+                str(experiment.job_id), resources["maxSlots"], actor=who, role=role
+            )
+            return [told] if told else []
+    return []

@@ -1,5 +1,7 @@
 """How the pools stood over time: counted once a minute, thinned when it is old, read as it was kept.
 
+What became of forecasts is forgotten with the run times that they are made from.
+
 Any number of workers may count the same minute: the first row stays.
 """
 
@@ -14,7 +16,7 @@ from django.db import connection, transaction
 from dispatch.keeping import figures
 from events.announce import announce
 from hosts.models import ResourcePool
-from jobs.models import PoolCount
+from jobs.models import ForecastOutcome, PoolCount
 from metrics.cluster_charts import PoolSpan, TotalSpan
 
 #: of a row as it is counted, and once it is old
@@ -77,6 +79,8 @@ def thin(now: datetime) -> None:
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_THIN, {"coarse": COARSE_SECONDS, "before": whole})
     PoolCount.objects.filter(at__lt=now - rows).delete()
+    promised = timedelta(days=settings.FORECAST_HISTORY_DAYS)
+    ForecastOutcome.objects.filter(promised_at__lt=now - promised).delete()
 
 
 def by_pool(first: datetime, last: datetime, span_seconds: int) -> list[PoolSpan]:

@@ -56,10 +56,10 @@ def _release(item: Release) -> None:
     transitions.request_stop(
         item.allocation_id,
         StopKind.PREEMPT,
-        reason=Reason.PREEMPTED,
+        reason=Reason.PREEMPTED if item.for_task_id else Reason.MAX_SLOTS_SET,
         actor=_ACTOR,
         preemption_timeout_seconds=timeout,
-        for_task_id=item.for_task_id,
+        for_task_id=item.for_task_id or "",
     )
 
 

@@ -14,14 +14,18 @@ from functools import cached_property
 from typing import Any
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 
+from dispatch.passes import forecast_outcomes, recent_work
 from events.announce import announce
-from hosts.models import ResourcePool
-from scheduling import world
+from hosts.models import PoolPlan, ResourcePool
+from scheduling import promises, world
 from scheduling.forecast import forecast
-from scheduling.reasons import NEVER
+from scheduling.promises import Promise
+from scheduling.reasons import NEVER, about
 
+#: why a forecast is not shown that was made when the task waited for something else
+OTHER_REASON = "what it waits for has changed since the last forecast; the next one follows within seconds"
 #: a forecast may take this part of the time, but is never older than FORECAST_SECONDS allows
 FORECAST_PART = 0.05
 
@@ -30,6 +34,8 @@ WITH told AS (UPDATE hosts_resourcepool SET planned_at = %(at)s WHERE id = %(poo
 INSERT INTO hosts_poolplan AS kept (pool_id, document) VALUES (%(pool)s, %(plan)s::jsonb)
 ON CONFLICT (pool_id) DO UPDATE SET document = excluded.document || jsonb_build_object(
   'forecast', coalesce(kept.document->'forecast', '{}'), 'unknown', coalesce(kept.document->'unknown', '{}'),
+  'forecast_of', coalesce(kept.document->'forecast_of', '{}'),
+  'promises', coalesce(kept.document->'promises', '{}'),
   'forecast_at', kept.document->'forecast_at', 'forecast_ms', kept.document->'forecast_ms')
 RETURNING (document->>'forecast_at')::float8, (document->>'forecast_ms')::float8
 """
@@ -73,12 +79,17 @@ def of(pool: ResourcePool) -> Plan:
     pools = ResourcePool.with_removed  # what has ended in a removed pool is still shown
     document, planned_at = pools.values_list("kept__document", "planned_at").get(pk=pool.pk)
     document = document or {}
+    waits, made_for = document.get("waits") or {}, document.get("forecast_of") or {}
+    spans = dict(document.get("forecast") or {})
+    changed = [task for task in made_for if task in waits and about(waits[task]) != made_for[task]]
+    for task_id in changed:
+        spans.pop(task_id, None)
     plan = Plan(
         planned_at=planned_at,
         took_ms=document.get("took_ms"),
-        waits=document.get("waits") or {},
-        forecast={task: span for task, span in (document.get("forecast") or {}).items() if span},
-        unknown=document.get("unknown") or {},
+        waits=waits,
+        forecast=spans,
+        unknown=(document.get("unknown") or {}) | dict.fromkeys(changed, OTHER_REASON),
         shares=document.get("shares") or {},
     )
     _latest[pool.pk] = plan
@@ -111,14 +122,26 @@ def _document(snapshot: world.Snapshot, plan: world.Plan, took_ms: float) -> dic
 
 def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, planned_at: datetime) -> None:
     """Add when each will start, or why nobody knows, to the document of this pass; a newer one gets its own."""
+    promised = _promised(pool_id)
+    recent = recent_work.of(pool_id, snapshot) if plan.waits else ()
     begun = time.perf_counter()
-    found = forecast(snapshot, plan)
+    kept = promises.keep(promised, forecast(snapshot, plan, recent), plan, snapshot.now)
+    found = kept.forecast
     more = {
         "forecast": {task_id: list(span) for task_id, span in found.spans.items()},
+        "forecast_of": {task_id: about(plan.waits[task_id].record()) for task_id in found.spans},
         "unknown": dict(found.unknown),
+        "promises": {task_id: promise.record() for task_id, promise in kept.promises.items()},
         "forecast_at": snapshot.now,
         "forecast_ms": round((time.perf_counter() - begun) * 1000, 1),
     }
-    with connection.cursor() as cursor:
+    with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_ADD, {"more": json.dumps(more), "pool": pool_id, "at": planned_at})
+        if cursor.rowcount:  # otherwise a newer pass has its own forecast, which keeps the same promises
+            forecast_outcomes.write(pool_id, kept, plan, snapshot.now)
     announce(f"plan:{pool_id}")
+
+
+def _promised(pool_id: int) -> dict[str, Promise]:
+    kept = PoolPlan.objects.filter(pool=pool_id).values_list("document__promises", flat=True).first()
+    return {task_id: Promise.of(record) for task_id, record in (kept or {}).items()}

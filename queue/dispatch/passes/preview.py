@@ -19,7 +19,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from accounts.models import User
-from dispatch.passes import survey
+from dispatch.passes import recent_work, survey
 from dispatch.passes.survey import no_garbage_collection
 from hosts.models import PoolChange, ResourcePool
 from jobs import queue_edits
@@ -250,7 +250,8 @@ def _outlooks(seen: _Foreseen, plans: Mapping[int, Plan]) -> list[Outlook]:
         started = {start.task_id for start in plan.starts}
         later = {job: tasks for job, tasks in waiting.items() if not started & set(tasks)}
         asked = {task for tasks in later.values() for task in tasks}
-        futures = forecast(snapshot, plan, asked=asked) if later else Forecast()
+        recent = recent_work.of(pool_id, snapshot) if later else ()
+        futures = forecast(snapshot, plan, recent, asked) if later else Forecast()
         found += [
             _later(job, tasks, plan, futures) if job in later else Outlook(job, now=True)
             for job, tasks in waiting.items()

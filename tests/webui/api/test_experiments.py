@@ -519,7 +519,9 @@ def test_a_patch_with_a_part_that_is_refused_changes_nothing(
 
 def test_a_new_limit_of_slots_is_told_as_what_it_is(cast: Cast, submit: Submit) -> None:
     pk = submit()["id"]
-    cast.ada.patch(f"experiments/{pk}", {"resources": {"maxSlots": 2**31 - 1}})
+    answer = cast.ada.patch(f"experiments/{pk}", {"resources": {"maxSlots": 2**31 - 1}})
+    [notice] = answer["notices"]
+    assert notice.endswith(": it may now hold 2147483647 slots.")
     event = Event.objects.filter(kind=Event.Kind.JOB).latest("id")
     assert (event.reason, event.detail) == ("max_slots_set", {"max_slots": [None, 2**31 - 1]})
 

@@ -18,14 +18,15 @@ from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import queued_time
 from metrics import cluster_charts
-from shown import pools, timeline
+from metrics.cluster_charts import Start
+from shown import forecasts, pools, timeline
 from webui.pages.frame import actor, form, or_404, page, posted, refusals_told, show, user_of
 from webui.pages.hosts import page as hosts_page
 from webui.pages.pools import pairs
 from webui.pages.pools.fields import NewPoolForm, PoolForm
 from webui.query import choice
 
-TABS = ["overview", "pairs", "stats", "configuration"]
+TABS = ["overview", "pairs", "stats", "forecasts", "configuration"]
 PERIODS = [7, 30]
 #: above this many hosts the topology is drawn as on the page of all hosts
 MOST_BOXES = 48
@@ -69,7 +70,16 @@ def detail(request: HttpRequest, name: str, tab: str = "overview") -> HttpRespon
         context |= pairs.of(pool)
     elif tab == "stats":
         days = choice(request.GET, "days", PERIODS, PERIODS[0])
-        context |= {"days": days, "periods": PERIODS, "queued_time": _by_day(pool, days)}
+        context |= {
+            "days": days,
+            "periods": PERIODS,
+            "queued_time": _by_day(pool, days),
+            "chart": f"days={days}",
+        }
+    elif tab == "forecasts":
+        found = forecasts.outcomes(pool, timezone.now())
+        context |= {"record": forecasts.record(found), "days": forecasts.DAYS}
+        context |= {"chart": "of=forecasts"} if found else {}
     elif tab == "configuration":
         context |= {
             "sections": PoolForm.of_pool(pool).in_words(),
@@ -84,7 +94,20 @@ def _by_day(pool: ResourcePool, days: int) -> list[queued_time.Day]:
 
 @page
 def chart(request: HttpRequest, name: str) -> JsonResponse:
-    """The average queued time by day as Plotly JSON."""
+    """The average queued time by day, or promised starts against real ones, as Plotly JSON."""
+    if request.GET.get("of") == "forecasts":
+        found = forecasts.outcomes(find(name), timezone.now())
+        starts = [
+            Start(
+                *(
+                    (at - each.promised_at).total_seconds()
+                    for at in (each.earliest, each.latest, each.started_at)
+                )
+            )
+            for each in found
+            if each.started_at is not None
+        ]
+        return JsonResponse({"figures": [cluster_charts.forecasts_figure(starts)]})
     days = _by_day(find(name), choice(request.GET, "days", PERIODS, PERIODS[0]))
     return JsonResponse({"figures": [cluster_charts.queued_time_figure(days)]})
 

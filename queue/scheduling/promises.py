@@ -1,0 +1,86 @@
+"""What a pool has promised: the first forecast of a wait, and whether it was kept.
+
+A task that still waits when its promise is over is given no new range: it reads "was expected by …" with its reason,
+until what it waits for has changed (the run that it was told of ended, or something is stopped for it). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from scheduling.durations import Span
+from scheduling.forecast import Forecast
+from scheduling.reasons import WaitCode, about
+from scheduling.world import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """`span`: the range that was shown first, at `at`. `missed`: what is shown since it was missed, empty before.
+
+    `about`: what the task waited for when it was missed (`reasons.about`). Times are epoch seconds.
+    """
+
+    at: float
+    span: Span
+    missed: str = ""
+    about: tuple[str, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """As it is stored with the plan."""
+        return {"at": self.at, "span": list(self.span), "missed": self.missed, "about": list(self.about)}
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Promise:
+        earliest, latest = record["span"]
+        return cls(record["at"], (earliest, latest), record["missed"], tuple(record["about"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """`promises`: task id -> the promise that is live. `missed`: tasks of which it was missed just now.
+
+    `gone`: the promises of tasks that wait no more: they have started, or their jobs were paused or ended.
+    """
+
+    forecast: Forecast
+    promises: Mapping[str, Promise]
+    missed: Mapping[str, Promise]
+    gone: Mapping[str, Promise]
+
+
+def keep(before: Mapping[str, Promise], found: Forecast, plan: Plan, now: float) -> Kept:
+    """The forecast as it may be shown, given what was promised `before`."""
+    spans, unknown = dict(found.spans), dict(found.unknown)
+    promises: dict[str, Promise] = {}
+    missed: dict[str, Promise] = {}
+    for task, reason in plan.waits.items():
+        promise, now_about = before.get(task), tuple(about(reason.record()))
+        if promise is not None and promise.missed and _is_over(promise, reason.code, now_about):
+            promise = None
+        if promise is not None and not promise.missed and now > promise.span[1]:
+            text = f"was expected by {_clock(promise.span[1], now)}; {reason.sentence}"
+            promise = missed[task] = Promise(promise.at, promise.span, text, now_about)
+        if promise is not None and promise.missed:
+            spans.pop(task, None)
+            unknown[task] = promise.missed
+        elif promise is None and task in spans:
+            promise = Promise(now, spans[task])
+        if promise is not None:
+            promises[task] = promise
+    gone = {task: promise for task, promise in before.items() if task not in plan.waits}
+    return Kept(Forecast(spans, unknown), promises, missed, gone)
+
+
+def _is_over(promise: Promise, code: WaitCode, now_about: tuple[str, ...]) -> bool:
+    """Does it wait for something else than when its promise was missed?"""
+    return code == WaitCode.COMING_FREE or now_about != promise.about
+
+
+def _clock(at: float, now: float) -> str:
+    """`12:50 UTC`, with the day if that is not today."""
+    then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC).date()
+    return then.strftime("%H:%M UTC" if then.date() == today else "%b %d %H:%M UTC")

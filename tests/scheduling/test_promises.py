@@ -1,0 +1,66 @@
+"""What was promised is kept, or withdrawn with the reason."""
+
+from scheduling import reasons
+from scheduling.forecast import Forecast
+from scheduling.promises import Promise, keep
+from scheduling.reasons import Reason
+from scheduling.world import Plan
+
+NOON = 1_767_182_400.0  # 2025-12-31 12:00 UTC
+
+
+def waits(*by: str) -> Plan:
+    return Plan(waits={"t": reasons.no_room(1, 0, [f"{by[0]} should finish first"], by=by)})
+
+
+def shown(earliest: float, latest: float) -> Forecast:
+    return Forecast({"t": (earliest, latest)}, {})
+
+
+def test_the_first_range_of_a_wait_is_its_promise_whatever_is_shown_later() -> None:
+    first = keep({}, shown(NOON + 60, NOON + 3000), waits("exp 5"), NOON)
+    assert first.promises == {"t": Promise(NOON, (NOON + 60, NOON + 3000))}
+    later = keep(first.promises, shown(NOON + 4000, NOON + 9000), waits("exp 5"), NOON + 600)
+    assert later.promises == first.promises
+    assert later.forecast.spans == {"t": (NOON + 4000, NOON + 9000)}
+    assert not later.missed and not later.gone
+
+
+def test_a_missed_promise_becomes_not_known_until_the_run_it_waits_for_has_ended() -> None:
+    promised = {"t": Promise(NOON, (NOON + 60, NOON + 3000))}
+    missed = keep(promised, shown(NOON + 3100, NOON + 4000), waits("exp 5"), NOON + 3001)
+    assert missed.missed.keys() == {"t"}
+    assert missed.forecast.spans == {}
+    assert missed.forecast.unknown == {
+        "t": "was expected by 12:50 UTC; no slot is free; exp 5 should finish first"
+    }
+    still = keep(missed.promises, shown(NOON + 5000, NOON + 6000), waits("exp 5"), NOON + 4000)
+    assert not still.missed, "it is missed once"
+    assert still.forecast.unknown == missed.forecast.unknown
+    over = keep(still.promises, shown(NOON + 5000, NOON + 6000), waits("exp 6"), NOON + 4001)
+    assert over.forecast.spans == {"t": (NOON + 5000, NOON + 6000)}
+    assert over.promises == {"t": Promise(NOON + 4001, (NOON + 5000, NOON + 6000))}
+
+
+def test_a_missed_promise_is_replaced_once_something_is_stopped_for_the_task() -> None:
+    missed = {"t": Promise(NOON, (NOON + 60, NOON + 3000), "was expected by 12:50", ("no_room", "exp 5"))}
+    coming: Reason = reasons.coming_free(1, [("gpu1", 0, 1)], ["exp 5"])
+    found = keep(missed, shown(NOON + 5000, NOON + 5060), Plan(waits={"t": coming}), NOON + 4900)
+    assert found.promises == {"t": Promise(NOON + 4900, (NOON + 5000, NOON + 5060))}
+
+
+def test_the_day_of_a_missed_promise_is_named_if_it_is_not_today() -> None:
+    promised = {"t": Promise(NOON, (NOON + 60, NOON + 3000))}
+    found = keep(promised, shown(0, 0), waits("exp 5"), NOON + 86400)
+    assert found.forecast.unknown["t"].startswith("was expected by Dec 31 12:50 UTC; ")
+
+
+def test_a_task_that_waits_no_more_leaves_its_promise() -> None:
+    promised = {"t": Promise(NOON, (NOON + 60, NOON + 3000))}
+    found = keep(promised, Forecast(), Plan(), NOON + 100)
+    assert (found.promises, found.gone) == ({}, promised)
+
+
+def test_a_promise_is_stored_and_read_back() -> None:
+    promise = Promise(NOON, (NOON + 60, NOON + 3000), "was expected", ("no_room", "exp 5"))
+    assert Promise.of(promise.record()) == promise
