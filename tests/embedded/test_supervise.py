@@ -1,13 +1,15 @@
 """A child that is frozen counts as one that has died."""
 
+import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from embedded import supervise
+from embedded import processes, supervise
 from embedded.lock import Register
 from embedded.supervise import ServerPart, Supervisor
 from tests.rig import pace
@@ -78,3 +80,12 @@ def test_a_part_is_waited_for_as_long_as_it_works(
         else:
             with pytest.raises(supervise.CannotStart, match="web did not answer within"):
                 supervisor.wait_ready("web", answer.exists, limit)
+
+
+def test_processor_time_is_counted_beside_processes_of_any_name() -> None:
+    names = "import ctypes, sys, time; ctypes.CDLL(None).prctl(15, b'\\xff)\\xfe ('); print(flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", names], stdout=subprocess.PIPE) as oddly_named:
+        assert oddly_named.stdout is not None
+        oddly_named.stdout.readline()
+        assert processes.session_seconds(os.getsid(0)) > 0
+        oddly_named.kill()
