@@ -41,8 +41,8 @@ MODULES = (
     "webui.application",
 )
 FORK_LIMIT_SECONDS = 15.0
-#: how long the word of an end may take after the end itself
-WORD_LIMIT_SECONDS = 5.0
+#: how long the report of an end may take after the end itself
+REPORT_LIMIT_SECONDS = 5.0
 _MESSAGE_BYTES = 1024 * 1024
 _DESCRIPTORS_MAX = 64
 
@@ -54,26 +54,27 @@ class Unavailable(Exception):
 class Fork:
     """A process that the fork server has started; of `subprocess.Popen` it has what the supervisor uses."""
 
-    def __init__(self, server: ForkServer, pid: int) -> None:
+    def __init__(self, server: ForkServer, pid: int, handle: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
         self._server = server
-        self._handle = os.pidfd_open(
-            pid
-        )  # the number is not given away before we have taken the word of its end
+        self._handle = handle  # a pidfd: the number alone may be another process's by now
 
     def poll(self) -> int | None:
         """The exit code as `subprocess` has it, or None while it runs."""
         self._server.hear()
         if self.returncode is None and select.select([self._handle], [], [], 0)[0]:
-            self._server.hear(WORD_LIMIT_SECONDS)
-            if self.returncode is None:  # frozen, or too slow to say how it ended
+            limit = time.monotonic() + REPORT_LIMIT_SECONDS
+            while self.returncode is None and (left := limit - time.monotonic()) > 0:
+                self._server.hear(left)
+            if self.returncode is None:  # the fork server is frozen, or too slow to report how it ended
                 self.ended(-signal.SIGKILL)
         return self.returncode
 
     def wait(self, limit_seconds: float | None = None) -> int:
         """Wait for its end; subprocess.TimeoutExpired after the limit."""
-        select.select([] if self._handle < 0 else [self._handle], [], [], limit_seconds)
+        if self.returncode is None:
+            select.select([self._handle], [], [], limit_seconds)
         if (code := self.poll()) is None:
             raise subprocess.TimeoutExpired(f"process {self.pid}", limit_seconds or 0.0)
         return code
@@ -87,7 +88,7 @@ class Fork:
         self.send_signal(signal.SIGKILL)
 
     def ended(self, code: int) -> None:
-        """The word of its end came."""
+        """Take the code that was reported."""
         self.returncode = code
         os.close(self._handle)
         self._handle = -1
@@ -141,7 +142,7 @@ class ForkServer:
         raise Unavailable(f"The fork server did not answer within {FORK_LIMIT_SECONDS:.0f} s.")
 
     def hear(self, limit_seconds: float = 0.0) -> None:
-        """Take what it has said, and wait for a first word at most so long."""
+        """Take the messages that have come; wait for a first one at most so long."""
         try:
             while self._said(limit_seconds) is not None:
                 limit_seconds = 0.0
@@ -162,11 +163,12 @@ class ForkServer:
         """One message, or None if none came in time. OSError: it has ended."""
         if self._way is None or not select.select([self._way], [], [], max(0.0, limit_seconds))[0]:
             return None
-        if not (message := self._way.recv(_MESSAGE_BYTES)):
+        message, handles, _, _ = socket.recv_fds(self._way, _MESSAGE_BYTES, 1)
+        if not message:
             raise ConnectionResetError("it has closed its end")
         said: dict[str, Any] = json.loads(message)
         if "forked" in said:
-            self._forks[said["forked"]] = Fork(self, said["forked"])
+            self._forks[said["forked"]] = Fork(self, said["forked"], *handles)
         elif "ended" in said:
             fork = self._forks.pop(said["ended"])
             if fork.returncode is None:
@@ -239,7 +241,9 @@ def _forked(way: socket.socket, supervisor: int) -> dict[str, Any] | None:
             return asked
         for number in descriptors:
             os.close(number)
-        way.send(json.dumps({"forked": pid}).encode())
+        handle = os.pidfd_open(pid)  # here, where it is not reaped before
+        socket.send_fds(way, [json.dumps({"forked": pid}).encode()], [handle])
+        os.close(handle)
 
 
 def _reaped() -> list[dict[str, int]]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from django.core.exceptions import ImproperlyConfigured
 
 from embedded import account, folder, lock, ports, postgres, processes, redis, tls
-from embedded.supervise import CannotStart, ServerPart, Sources, Supervisor
+from embedded.sources import Sources
+from embedded.supervise import CannotStart, ServerPart, Supervisor
 from webui import limits
 from webui.environment import read_origin
 

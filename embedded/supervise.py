@@ -19,6 +19,7 @@ from embedded import forkserver, processes
 from embedded.account import Account
 from embedded.forkserver import Fork, ForkServer, Unavailable
 from embedded.lock import Register
+from embedded.sources import Sources
 
 ENDS = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
 WAITED_FOR = ENDS | {signal.SIGCHLD}
@@ -31,12 +32,10 @@ STEADY_SECONDS = 60.0  # a child that lived this long starts anew with the first
 SHOWN_LINES = 5
 START_LIMIT_SECONDS = 900.0  # of a part that works all the time
 WORK_CHECK_SECONDS = 1.0
+LEAST_WORK = 0.02  # of the processor: being asked whether it is ready takes a part less than that
 WAITING_TOLD_SECONDS = 15.0
 FORKS = "forkserver"
 FIRST_SIGN_SECONDS = 180.0  # a slow machine starts slowly
-SUFFIXES = (".py", ".html")
-#: No server loads these, or they are not sources.
-SKIPPED = frozenset({"benchmarks", "build", "data", "dist", "docs", "examples", "tests", "__pycache__"})
 
 
 class Stop(BaseException):
@@ -123,12 +122,15 @@ class Supervisor:
         worked = 0.0
         while not ready():
             process, now = self._children[name].process, time.monotonic()
+            if process is None:  # the fork server was not ready for it
+                self._restart_dead()
             if process is not None and process.poll() is not None:
                 raise CannotStart(f"{name} {_how(process)} instead of starting. {self._last_words(name)}")
             if process is not None and now - looked_at > WORK_CHECK_SECONDS:
-                looked_at = now
-                if (found := processes.session_seconds(process.pid)) > worked:
-                    worked, worked_at = found, now
+                found = processes.session_seconds(process.pid)
+                if found - worked > LEAST_WORK * (now - looked_at):
+                    worked_at = now
+                worked, looked_at = found, now
             if now - worked_at > limit_seconds or now - begun > START_LIMIT_SECONDS:
                 raise CannotStart(
                     f"{name} did not answer within {now - begun:.0f} s. {self._last_words(name)}"
@@ -136,7 +138,7 @@ class Supervisor:
             if now - told_at > WAITING_TOLD_SECONDS:
                 told_at = now
                 self._say(f"Waiting for {name}, which has been starting for {now - begun:.0f} s.")
-            self.pause(0.05)
+            self.pause(0.05 if now - begun < 5 else 0.5)
 
     def watch(self, sources: Sources) -> None:
         """From now on, restart the parts that reload whenever a source changes."""
@@ -172,7 +174,11 @@ class Supervisor:
         """Like `run`, as a fork of the fork server."""
         with Path(os.devnull).open() as nothing:
             streams = (nothing.fileno(), 1, 2)
-            return self._end_of(self._forks.fork(module, arguments, title=arguments[0], streams=streams))
+            try:
+                step = self._forks.fork(module, arguments, title=arguments[0], streams=streams)
+            except Unavailable as error:
+                raise CannotStart(f"{error} {self._last_words(FORKS)}") from error
+        return self._end_of(step)
 
     def _end_of(self, step: subprocess.Popen[bytes] | Fork) -> int:
         try:
@@ -231,6 +237,7 @@ class Supervisor:
     def _forked(self, part: ServerPart) -> Fork | None:
         """None: the fork server is not ready, and is asked again at the next look."""
         if not self._forks.ready():
+            self._end_late_forks()
             return None
         with Path(os.devnull).open() as nothing, self.log(part.name).open("ab") as output:
             streams = (nothing.fileno(), output.fileno(), output.fileno())
@@ -244,6 +251,14 @@ class Supervisor:
                 if (server := self._children[FORKS].process) is not None:
                     server.kill()
                 return None
+
+    def _end_late_forks(self) -> None:
+        """Kill a fork server that hangs before it is ready; the next one may fare better, and its log is there."""
+        server = self._children[FORKS]
+        if server.process is not None and time.monotonic() - server.started_at > FIRST_SIGN_SECONDS:
+            self._say(f"{FORKS} is not ready after {FIRST_SIGN_SECONDS:.0f} s; stopping it.")
+            server.process.kill()
+            server.process.wait()
 
     def _end_frozen(self) -> None:
         """Kill children whose sign stands still. What they held is free then, and `_restart_dead` starts them again."""
@@ -295,7 +310,7 @@ class Supervisor:
             if any(hurried):
                 raise Stop
         for child in children:
-            child.failures = 0
+            child.failures, child.restart_at, child.process = 0, 0.0, None
             self._spawn(child)
 
     def _plan_restart(self, child: _Child, process: subprocess.Popen[bytes] | Fork, now: float) -> None:
@@ -371,25 +386,3 @@ def _touched_at(sign: Path | None) -> float:
 def _how(process: subprocess.Popen[bytes] | Fork) -> str:
     code = process.returncode or 0
     return f"was terminated by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-
-
-class Sources:
-    """Every file below a folder that a server's process loads once and keeps: Python code and templates."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._seen = self._times()
-
-    def changed(self) -> list[Path]:
-        """The files that were changed, added or removed since the last call, relative to the folder."""
-        former, self._seen = self._seen, self._times()
-        return sorted({path.relative_to(self._root) for path, _ in former.items() ^ self._seen.items()})
-
-    def _times(self) -> dict[Path, int]:
-        found = {}
-        for folder, below, names in os.walk(self._root):
-            below[:] = [name for name in below if name not in SKIPPED and not name.startswith(".")]
-            for path in (Path(folder, name) for name in names if name.endswith(SUFFIXES)):
-                with contextlib.suppress(FileNotFoundError):  # editors replace files by renaming
-                    found[path] = path.stat().st_mtime_ns
-        return found

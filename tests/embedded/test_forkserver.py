@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from embedded import forkserver
+from embedded import forkserver, supervise
 from embedded.lock import Register
 from embedded.supervise import FORKS, ServerPart, Supervisor
 from tests.rig import pace
@@ -143,7 +144,7 @@ def test_a_frozen_fork_server_is_replaced_when_it_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forkserver, "FORK_LIMIT_SECONDS", 1.0)
-    monkeypatch.setattr(forkserver, "WORD_LIMIT_SECONDS", 0.5)
+    monkeypatch.setattr(forkserver, "REPORT_LIMIT_SECONDS", 0.5)
     with forking(tmp_path) as forks:
         forks.start("web")
         former, server = forks.said("web")["pid"], forks.server()
@@ -153,3 +154,18 @@ def test_a_frozen_fork_server_is_replaced_when_it_is_needed(
         assert forks.said("web", but=former)["parent"] == forks.server() != server
         sentence = "The fork server did not answer within 1 s. Starting it again, with the parts that it has started."
         assert sentence in forks.words
+
+
+def test_a_fork_server_that_hangs_before_it_is_ready_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "FIRST_SIGN_SECONDS", 1.0)
+    hangs = "import pathlib, sys, time; p = pathlib.Path(sys.argv[1]); p.write_text(p.read_text() + 'x'); time.sleep(60)"
+    started, words = tmp_path / "started", list[str]()
+    started.write_text("")
+    monkeypatch.setattr(forkserver, "COMMAND", [sys.executable, "-c", hangs, str(started)])
+    with Supervisor(tmp_path, Register(tmp_path), words.append) as supervisor:
+        supervisor.start_forks(dict(os.environ), ROOT)
+        supervisor.start(ServerPart("web", ["probe"], forked=True))
+        supervisor.serve(lambda: len(started.read_text()) > 1, START_LIMIT_SECONDS * pace.factor())
+    assert "forkserver is not ready after 1 s; stopping it." in words

@@ -8,7 +8,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 from embedded import installation
 from embedded.lock import Register
-from embedded.supervise import ServerPart, Sources, Supervisor
+from embedded.sources import Sources
+from embedded.supervise import ServerPart, Supervisor
 
 #: Appends the file's current text to the output, then waits.
 READS = """

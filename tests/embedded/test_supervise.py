@@ -83,9 +83,12 @@ def test_a_part_is_waited_for_as_long_as_it_works(
 
 
 def test_processor_time_is_counted_beside_processes_of_any_name() -> None:
-    names = "import ctypes, sys, time; ctypes.CDLL(None).prctl(15, b'\\xff)\\xfe ('); print(flush=True); time.sleep(600)"
-    with subprocess.Popen([sys.executable, "-c", names], stdout=subprocess.PIPE) as oddly_named:
+    rename = "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\xff)\\xfe ('); print(flush=True); time.sleep(60)"
+    oddly_named = subprocess.Popen([sys.executable, "-c", rename], stdout=subprocess.PIPE)
+    try:
         assert oddly_named.stdout is not None
         oddly_named.stdout.readline()
         assert processes.session_seconds(os.getsid(0)) > 0
+    finally:
         oddly_named.kill()
+        oddly_named.wait()
