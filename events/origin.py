@@ -30,7 +30,7 @@ def address() -> str:
 
 
 def account() -> str:
-    """How events name whoever runs a command here: by the Unix account."""
+    """Return the actor of commands that are run on the server's machine: their Unix account."""
     try:
         return f"account:{getpass.getuser()}"
     except (KeyError, OSError):  # a container's user without a name

@@ -126,12 +126,12 @@ UPLOADS_PER_USER = int(environment.number("TRAINMASTER_UPLOADS_PER_USER", 8))
 METRIC_NAMES_PER_GROUP = int(environment.number("TRAINMASTER_METRIC_NAMES_PER_GROUP", 20_000))
 LOG_BYTES_PER_RUN = int(environment.number("TRAINMASTER_LOG_BYTES_PER_RUN", 256 * 1024**3))
 # One job (all its runs together) may ship so much into one web process in the long run, and so much more at once: some
-# 150,000 lines of 100 bytes a second. A runner that is sent away keeps its lines on its host.
+# 150,000 lines of 100 bytes a second. A refused runner keeps its lines on its host and retries.
 LOG_BYTES_PER_SECOND = environment.number("TRAINMASTER_LOG_BYTES_PER_SECOND", 16 * 1024**2)
 LOG_BURST_BYTES = environment.number("TRAINMASTER_LOG_BURST_BYTES", 64 * 1024**2)
 # Files of checkpoints and for TensorBoard that the runs of one user send to one web process at the same time.
 RUN_UPLOADS_PER_USER = int(environment.number("TRAINMASTER_RUN_UPLOADS_PER_USER", 32))
-# A trial keeps so much for TensorBoard, in so many files.
+# TensorBoard files of a trial: total bytes and number of files.
 EVENT_FILES_BYTES_PER_TRIAL = int(environment.number("TRAINMASTER_EVENT_FILES_BYTES_PER_TRIAL", 2 * 1024**3))
 EVENT_FILES_PER_TRIAL = int(environment.number("TRAINMASTER_EVENT_FILES_PER_TRIAL", 2000))
 LOGIN_TOKEN_DAYS = environment.number("TRAINMASTER_LOGIN_TOKEN_DAYS", 7.0)

@@ -160,7 +160,11 @@ def test_a_fork_server_that_hangs_before_it_is_ready_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervise, "FIRST_SIGN_SECONDS", 1.0)
-    hangs = "import pathlib, sys, time; p = pathlib.Path(sys.argv[1]); p.write_text(p.read_text() + 'x'); time.sleep(60)"
+    hangs = (
+        "import pathlib, sys, time; path = pathlib.Path(sys.argv[1])\n"
+        "path.write_text(path.read_text() + 'x')\n"
+        "time.sleep(60)"
+    )
     started, words = tmp_path / "started", list[str]()
     started.write_text("")
     monkeypatch.setattr(forkserver, "COMMAND", [sys.executable, "-c", hangs, str(started)])

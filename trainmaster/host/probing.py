@@ -228,10 +228,11 @@ def obeying_daemon(sockets: Iterable[Tuple[str, str]]) -> str:
 def in_groups(names: Iterable[str]) -> Dict[str, List[str]]:
     """{account: those of the groups that it is in}, without root."""
     found: Dict[str, List[str]] = {}
+    accounts = pwd.getpwall()  # once: a directory server may have to list them
     for name in names:
         with contextlib.suppress(KeyError):
             group = grp.getgrnam(name)
-            first = [entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == group.gr_gid]
+            first = [entry.pw_name for entry in accounts if entry.pw_gid == group.gr_gid]
             for account in sorted({*group.gr_mem, *first} - {"root"}):
                 found.setdefault(account, []).append(name)
     return found

@@ -92,6 +92,15 @@ def _dialect(pools: list[ResourcePool]) -> Json:
         "resource_pools": [_pool(pool, defaults) for pool in pools],
         "additional_resource_managers": None,
         "__internal": {"audit_logging_enabled": False, "external_sessions": None, "proxied_servers": None},
+        **_single_sign_on(),
+        "det_cloud": {"enabled": False, "login_url": "", "always_redirect": False},
+        "integrations": {"pachyderm": {"address": ""}},
+    }  # fmt: skip
+
+
+def _single_sign_on() -> Json:
+    with_oidc = bool(settings.OIDC_ISSUER)
+    return {
         "scim": {"enabled": False, "auth": None},
         "saml": {
             "enabled": False,
@@ -101,16 +110,16 @@ def _dialect(pools: list[ResourcePool]) -> Json:
             "always_redirect": False,
         },
         "oidc": {
-            **_not_told("client_id", "client_secret", "authentication_claim", "scim_authentication_attribute"),
+            **_not_told(
+                "client_id", "client_secret", "authentication_claim", "scim_authentication_attribute"
+            ),
             "exclude_groups_scope": False,
-            "enabled": bool(settings.OIDC_ISSUER),
-            "provider": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
-            "auto_provision_users": bool(settings.OIDC_ISSUER),
+            "enabled": with_oidc,
+            "provider": settings.OIDC_NAME if with_oidc else "",
+            "auto_provision_users": with_oidc,
             "always_redirect": False,
         },
-        "det_cloud": {"enabled": False, "login_url": "", "always_redirect": False},
-        "integrations": {"pachyderm": {"address": ""}},
-    }  # fmt: skip
+    }
 
 
 def _not_told(*more: str) -> Json:

@@ -141,7 +141,7 @@ class UserPatch(UserFields):
         allow_blank=True,
         trim_whitespace=False,
         max_length=PASSWORD_CHARACTERS,
-        help_text="the present password, hashed like the new one; required if you change your own",
+        help_text="the current password, hashed like the new one; required if you change your own",
     )
     isHashed = serializers.BooleanField(required=False, default=False)
     keepAccessTokens = serializers.BooleanField(
@@ -308,7 +308,7 @@ def _require_old_password(request: Request, asking: User, body: Json) -> None:
     old = body.get("oldPassword")
     if old is None:
         raise BadRequest(
-            "oldPassword: your present password is required; the page Settings and `trainmaster user change-password` "
+            "oldPassword: your current password is required; the page Settings and `trainmaster user change-password` "
             "ask for it."
         )
     if not confirms(asking, old, address=client_address.of(request), is_hashed=body["isHashed"]):

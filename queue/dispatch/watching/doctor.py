@@ -139,7 +139,7 @@ def _linked(host: Host) -> Said | None:
     who = listed([f"{account} (of {user}; {groups})" for user, account, groups in found])
     return "warn", (
         f"These linked accounts are in groups whose members can become root here: {who}. "
-        "Their jobs can then read and end everything here; link accounts that are in no such group."
+        "Their jobs may then be able to read and end everything here; link accounts that are in no such group."
     )
 
 

@@ -178,7 +178,7 @@ def test_nobody_changes_their_own_password_with_a_token_alone(
     new = {"password": client_hash("Better5678"), "isHashed": True}
     for api in (Api(access), Api(LoginToken.issue(user))):
         status, said = api.refused("PATCH", f"users/{user.pk}", new)
-        assert status == 400 and said.startswith("oldPassword: your present password is required")
+        assert status == 400 and said.startswith("oldPassword: your current password is required")
         wrong = {**new, "oldPassword": client_hash("Wrong1234")}
         assert api.refused("PATCH", f"users/{user.pk}", wrong)[0] == 403
         assert Event.objects.latest("pk").reason == "login_failed"
