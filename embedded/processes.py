@@ -48,7 +48,7 @@ def session_seconds(leader: int) -> float:
     ticks = 0
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended
-            fields = path.read_text().rpartition(")")[2].split()
+            fields = path.read_text(errors="replace").rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12]) if int(fields[3]) == leader else 0
     return ticks / os.sysconf("SC_CLK_TCK")
 
