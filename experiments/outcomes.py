@@ -41,6 +41,9 @@ _BACKOFF_SECONDS = {
     # another host may have it, or the mount comes back; one that is wrong stays wrong, so the attempts are few
     Reason.STORAGE_FAILED: 10.0,
 }
+#: The same for a hook that failed: what it could not download may be back by then.
+HOOK_BACKOFF_SECONDS = 5.0
+_MOST_BACKOFFS = 15
 #: What training code says of hyperparameters that it cannot train with, before its first step and later.
 _INVALID_HP = frozenset({"INVALID_HP", "INIT_INVALID_HP"})
 
@@ -71,7 +74,7 @@ def allocation_ended(allocation: Allocation) -> None:
     elif reason == Reason.TIME_LIMIT or _time_is_up(trial):
         end(TrialState.ERROR, Reason.TIME_LIMIT)
     elif reason in NOT_THE_CODES_FAULT and not _starts_exhausted(trial, reason):
-        _again(experiment, trial, reason)
+        _again(experiment, trial, reason, _BACKOFF_SECONDS.get(reason, 0.0))
     elif reason not in NEVER_STARTED and log_labels.cancels_retries(trial.task_id):
         end(TrialState.ERROR, Reason.RETRIES_CANCELED)
     elif reason in NEVER_STARTED or trial.restarts >= int(experiment.config.get("max_restarts", 5)):
@@ -79,7 +82,10 @@ def allocation_ended(allocation: Allocation) -> None:
     else:
         trial.restarts += 1
         Trial.objects.filter(pk=trial.pk).update(restarts=trial.restarts)
-        _again(experiment, trial, reason)
+        # a failure that has a sentence of the host's is that of a hook, before the entrypoint
+        _again(
+            experiment, trial, reason, HOOK_BACKOFF_SECONDS if "sentence" in allocation.exit_detail else 0.0
+        )
 
 
 def _time_is_up(trial: Trial) -> bool:
@@ -93,16 +99,19 @@ def _starts_exhausted(trial: Trial, reason: Reason) -> bool:
     return reason in NEVER_STARTED and failed_starts.exhausted(trial.task_id)
 
 
-def _again(experiment: Experiment, trial: Trial, reason: Reason) -> None:
-    """From the latest checkpoint: back into the queue, or to rest with a paused experiment or at a rung."""
+def _again(experiment: Experiment, trial: Trial, reason: Reason, backoff_seconds: float) -> None:
+    """From the latest checkpoint: back into the queue, or to rest with a paused experiment or at a rung.
+
+    In the queue it waits for `backoff_seconds`, times the number of attempts that ended so.
+    """
     detail = _restarts(experiment, trial)
     if experiment.state == ExperimentState.PAUSED or trial.state == TrialState.PAUSED:
         jobs.set_task_state(trial.task_id, TaskState.PAUSED, reason=reason, actor=_ACTOR, detail=detail)
         return
     not_before = None
-    if reason in _BACKOFF_SECONDS:
+    if backoff_seconds:
         attempts = trial.task.allocations.filter(exit_reason=reason).count()
-        not_before = timezone.now() + timedelta(seconds=_BACKOFF_SECONDS[reason] * min(attempts, 15))
+        not_before = timezone.now() + timedelta(seconds=backoff_seconds * min(attempts, _MOST_BACKOFFS))
     jobs.set_task_state(
         trial.task_id,
         TaskState.WAITING,

@@ -187,7 +187,7 @@ def _of_member(event: Event) -> Sentence | None:
         detail["code"] = None
     host = event.detail.get("host") or f"member {event.detail.get('index', '?')}"
     code = event.detail.get("code")
-    ours = f"The part on {host} ended: {label(event.reason)}{_failure(detail)}."
+    ours = f"The part on {host} ended: {_told(event) or label(event.reason) + _failure(detail)}."
     return Sentence(Level.ERROR, dialect_words.beside(dialect_words.crashed(code) if code else "", ours))
 
 

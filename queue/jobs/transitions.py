@@ -184,13 +184,16 @@ def preempt_acknowledged(allocation_id: str) -> bool:
 # --- members --------------------------------------------------------------------------------------
 
 
-def _step_member(member: Member, to: MemberState, reason: str, actor: str, **fields: Any) -> bool:
-    """Guarded step of a member whose allocation is locked by the caller."""
+def _step_member(
+    member: Member, to: MemberState, reason: str, actor: str, sentence: str = "", **fields: Any
+) -> bool:
+    """Guarded step of a member whose allocation is locked by the caller. `sentence`: the host's own words on it."""
     detail = {
         "host": member.host.name,
         "index": member.index,
         "code": fields.get("exit_code"),
         "signal": fields.get("exit_signal"),
+        **({"sentence": sentence} if sentence else {}),
     }
     event = event_of(Event.Kind.MEMBER, member.run_key, member.allocation.task, reason, actor, detail)
     if not step(member, MEMBER_STEPS, to, event, **fields):
@@ -271,7 +274,7 @@ def member_ended(
     now = database_now()
     at = max(filter(None, [at or now, member.started_at]))
     if not _step_member(
-        member, MemberState.ENDED, reason, f"host:{member.host.name}",
+        member, MemberState.ENDED, reason, f"host:{member.host.name}", str((detail or {}).get("sentence") or ""),
         exit_code=code, exit_signal=signal, exit_reason=reason, exited=exited, ended_at=at,
     ):  # fmt: skip
         return False

@@ -1,10 +1,12 @@
 """`environment: {sdk: installed}`: a trial whose `determined` is the published package on the host, as it is."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.compat.conftest import PublishedClient
 from tests.rig.server import Server
 from tests.rig.stack import Stack, config, local_host
 
@@ -89,3 +91,24 @@ def test_its_command_line_works_in_a_run_whose_training_code_has_ours(stack: Sta
     assert ended == "STATE_COMPLETED", lines[-40:]
     assert any("0.38.1" in line for line in lines)
     assert any(line.startswith("uses") and "/trainmaster/" in line for line in lines)
+
+
+def test_its_command_line_works_in_a_shell_and_with_a_login_acts_for_a_user(
+    stack: Stack, det_program: Path, tmp_path: Path
+) -> None:
+    outside = PublishedClient(det_program, stack.server, tmp_path)
+    experiment = stack.submit({}, config(1, "true", name="listed"))
+    row = f"{experiment} | admin | listed"
+    shell = outside("shell", "start", "-d").split()[-1]
+
+    def inside(command: str) -> str:
+        return re.sub(" +", " ", outside("shell", "open", shell, command))
+
+    try:
+        assert "version: 0.38.1" in inside("det version")
+        refused = inside("det e list")
+        assert "A run's token can only be used for that run's own reports" in refused and row not in refused
+        login = f"env -u DET_USER_TOKEN DET_USER=admin DET_PASS={stack.server.password}"
+        assert row in inside(f"{login} det e list")
+    finally:
+        outside("shell", "kill", shell)

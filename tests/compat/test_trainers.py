@@ -28,6 +28,7 @@ def hold(step):
 """
 
 HUGGING_FACE = """
+import copy, logging
 import torch, transformers
 import determined as det
 from determined.transformers import DetCallback, overwrite_arguments
@@ -52,6 +53,10 @@ torch.manual_seed(3)
 shape = transformers.GPT2Config(vocab_size=32, n_positions=8, n_embd=16, n_layer=1, n_head=2)
 model = transformers.GPT2LMHeadModel(shape)
 with det.core.init(distributed=det.core.DistributedContext.from_torch_distributed()) as core_context:
+    logging.basicConfig(level=logging.INFO)
+    starting_over = copy.copy(args)
+    starting_over.overwrite_output_dir = True
+    DetCallback(core_context, starting_over)
     callback = DetCallback(core_context, args, user_data={"note": "kept"})
     trainer = transformers.Trainer(
         model, args, train_dataset=Words(), eval_dataset=Words(), callbacks=[callback, Hold()])
@@ -182,6 +187,13 @@ def test_a_trainer_that_was_paused_ends_with_the_weights_of_one_that_was_not(
     if metric == "eval_loss":
         assert (one / f"checkpoint-{STEPS}/my_data.json").read_text() == '{"note": "kept"}'
         assert {path.name for path in one.glob("*/rng_state_*.pth")} == {"rng_state_0.pth", "rng_state_1.pth"}
+        for wording in (
+            f"Latest checkpoint downloaded to out/checkpoint-{HELD_AT + 1}. — The trial continues from checkpoint ",
+            "Skipping downloading last checkpoint from Determined due to overwrite_output_dir=True. — The trial ",
+        ):
+            told = [line for line in log(stack, paused) if wording in line]
+            assert told and all("det.transformers" in line for line in told), wording
+            assert not [line for line in log(stack, straight) if wording in line]
 
 
 def weights(folder: Path) -> dict[str, Any]:

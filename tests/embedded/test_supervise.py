@@ -51,9 +51,11 @@ def test_a_frozen_child_is_ended_and_started_again(tmp_path: Path, monkeypatch: 
     assert said[0] == "worker has shown no sign of life for 3 s; stopping it."
 
 
-#: Works for some seconds, if it is told to, and then answers by making a file.
+#: Works for some seconds, if it is told to, and then answers by making a file. Its name is not UTF-8, as any process of
+#: the machine may choose to be called.
 ANSWERS = """
 import pathlib, sys, time
+pathlib.Path("/proc/self/comm").write_bytes(b"(\\xff)")
 answer, seconds, works = pathlib.Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "works"
 until = time.monotonic() + seconds
 while time.monotonic() < until:

@@ -3,16 +3,18 @@
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from dispatch.passes import pool_pass
 from dispatch.runs import settle
 from events.models import Event
+from experiments import outcomes
 from experiments import transitions as experiments
 from experiments.models import Experiment
 from hosts import registry
 from jobs import rank_ends, transitions
-from jobs.models import Member
-from jobs.states import AllocationState, Reason
+from jobs.models import Member, Task
+from jobs.states import AllocationState, Reason, TaskState
 from logs import last_words, sentences, store, why_stopped
 from logs.lines import NO_RANK, NewLine, blocks_of
 from logs.why_stopped import Story
@@ -184,7 +186,23 @@ def test_a_hook_that_fails_is_not_the_entrypoint() -> None:
     assert story.sentences[0] == f"It failed on gpu0: {fault}."
     assert story.exit_code == 127 and not any("entrypoint's command" in each for each in story.sentences)
     said = [each.text for event in Event.objects.all() if (each := sentences.sentence(event))]
-    assert any(f"Run 1 ended: {fault}." in each for each in said)
+    for whose in ("Run 1", "The part on gpu0"):
+        assert any(f"{whose} ended: {fault}." in each for each in said), said
+
+
+def test_after_a_hook_that_fails_the_next_attempts_wait_longer_and_longer() -> None:
+    experiment = running(max_restarts=2)
+    for attempt in (1, 2):
+        [member] = members_of(experiment)
+        settle.member_exited(member.pk, code=1, signal=None, ended_at=100.0, hook_fault="the hook failed")
+        delay = (attempt_of(experiment).task.not_before - timezone.now()).total_seconds()
+        assert 0.5 < delay / outcomes.HOOK_BACKOFF_SECONDS - attempt + 1 <= 1
+        assert attempt_of(experiment).number == attempt
+        Task.objects.update(not_before=None)
+        pool_pass.run(experiment.job.pool_id)
+    [member] = members_of(experiment)
+    settle.member_exited(member.pk, code=1, signal=None, ended_at=100.0, hook_fault="the hook failed")
+    assert attempt_of(experiment).task.state == TaskState.ENDED
 
 
 def test_an_exit_code_127_of_its_own_names_no_program() -> None:

@@ -1,9 +1,10 @@
-"""The Core API on real hosts: the repository's ladder under both names, and reports that are wrong in some way."""
+"""The Core API on real hosts: the ladder of the repository, reports that are wrong, results of batch inference."""
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import yaml
 from tests.rig.hosts import HostRig
 from tests.rig.light_gang import LAUNCHER
 from tests.rig.stack import Json, Stack, config, running_stack
+from trainmaster.experimental import Determined
 
 pytestmark = pytest.mark.hosts
 
@@ -225,3 +227,53 @@ def test_the_slow_rank_of_a_gang_in_step_is_named(stack: Stack) -> None:
     assert len(found["work"]["seconds"]) == 4
     (samples,) = found["throughput"]
     assert samples["name"] == "samples" and 0 < samples["perSecond"] < 4 * 8 / SLOW_SECONDS
+
+
+#: Stores its results after two batches and at its end; each time its progress is saved too.
+INFERENCE = """
+import torch
+from determined.pytorch import experimental
+
+class Doubles(experimental.TorchBatchProcessor):
+    def __init__(self, context):
+        self.context, self.results = context, []
+
+    def process_batch(self, batch, batch_idx):
+        self.results += (2 * batch[0]).tolist()
+
+    def on_checkpoint_start(self):
+        with self.context.upload_path() as path:
+            (path / "results.json").write_text(str(self.results))
+        self.results = []
+
+numbers = torch.utils.data.TensorDataset(torch.arange(8))
+experimental.torch_batch_process(Doubles, numbers, batch_size=2, checkpoint_interval=2)
+"""
+
+
+def test_results_of_batch_inference_outlive_their_experiment(stack: Stack, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    text = config(
+        1,
+        "python3 infer.py",
+        environment={"python": sys.executable},
+        checkpoint_storage={"type": "server", "save_trial_best": 0, "save_trial_latest": 1},
+    )
+    experiment = stack.submit({"infer.py": INFERENCE}, text)
+    assert stack.wait_end(experiment, LIMIT_SECONDS) == "STATE_COMPLETED", stack.lines_by_rank(experiment)
+
+    def found() -> list[Json]:
+        return list(stack.get(f"/api/v1/experiments/{experiment}/checkpoints")["checkpoints"])
+
+    progress = ["STATE_COMPLETED", "STATE_DELETED"]  # the latest is kept
+    results = {one["uuid"] for one in found() if one["metadata"].get("batch_process_results")}
+    stack.wait(
+        lambda: sorted(one["state"] for one in found() if one["uuid"] not in results) == progress,
+        LIMIT_SECONDS,
+        "the earlier progress to be deleted",
+    )
+    assert {one["state"] for one in found() if one["uuid"] in results} == {"STATE_COMPLETED"}
+    client = Determined(master=stack.server.url, user="admin", password=stack.server.password)
+    folders = [Path(client.get_checkpoint(uuid).download(str(tmp_path / uuid))) for uuid in results]
+    stored = sorted(json.loads((folder / "results.json").read_text()) for folder in folders)
+    assert stored == [[0, 2, 4, 6], [8, 10, 12, 14]]

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from rest_framework import serializers
 
-from tests.rig.api import Cast
+from experiments.models import Trial
+from jobs.models import Allocation
+from tests.rig.api import Api, Cast
 from webui.api import protojson
 
 pytestmark = pytest.mark.django_db
@@ -26,6 +28,21 @@ def test_an_enum_may_be_given_by_its_number(cast: Cast) -> None:
         status, sentence = cast.admin.refused("GET", f"users?{wrong}")
         assert status == 400 and wrong.partition("=")[0] in sentence, sentence
     assert cast.vic.get("experiments?states=1&states=STATE_COMPLETED")["experiments"] == []
+
+
+def test_names_in_a_query_may_be_in_snake_case(cast: Cast, running: tuple[Trial, Allocation, Api]) -> None:
+    trial, _, run = running
+    metrics = {"trialId": trial.pk, "trialRunId": 1, "stepsCompleted": 5}
+    for group, values in (("training", {"loss": 0.2, "accuracy": 1}), ("validation", {"loss": 9})):
+        run.post(
+            f"trials/{trial.pk}/metrics",
+            {"group": group, "metrics": {**metrics, "metrics": {"avgMetrics": values}}},
+        )
+    series = cast.vic.get(
+        f"trials/time-series?trial_ids={trial.pk}&metric_names=loss&metric_type=METRIC_TYPE_TRAINING"
+    )
+    (point,) = series["trials"][0]["metrics"][0]["data"]
+    assert (point["batches"], point["values"]) == (5, {"loss": 0.2})
 
 
 def test_names_in_a_body_may_be_in_snake_case(cast: Cast) -> None:

@@ -99,12 +99,16 @@ def test_names_are_told_by_group_and_by_the_two_kinds_of_older_clients(
     }
 
 
-def test_steps_of_all_trials_are_told_once(web: Web, experiment: Experiment) -> None:
+@pytest.mark.parametrize(
+    "names", ["metricName periodSeconds metricType", "metric_name period_seconds metric_type"]
+)
+def test_steps_of_all_trials_are_told_once(web: Web, experiment: Experiment, names: str) -> None:
     one, two = more_trials(experiment, 1)
     report(one, "training", [10, 20], [1, 1])
     report(two, "training", [20, 30], [1, 1])
-    stream = f"experiments/{experiment.pk}/metrics-stream/batches?metricName=loss&periodSeconds=1"
-    with opened(web, f"{stream}&metricType=METRIC_TYPE_TRAINING") as answer:
+    metric, period, kind = names.split()
+    stream = f"experiments/{experiment.pk}/metrics-stream/batches?{metric}=loss&{period}=1"
+    with opened(web, f"{stream}&{kind}=METRIC_TYPE_TRAINING") as answer:
         told = records(answer)
         assert next(told) == {"batches": [10, 20, 30]}
         report(one, "training", [40], [1])
