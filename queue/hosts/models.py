@@ -60,8 +60,8 @@ class ResourcePool(models.Model):
     )
     allow_login_account = models.BooleanField(
         default=False,
-        help_text="jobs may run as a login account that is root or may use sudo: those of users without a linked "
-        "account, and all where the account is shared",
+        help_text="jobs may run as a login account that is root or may become root (by sudo, or by a Docker daemon "
+        "of root): those of users without a linked account, and all jobs if the account is shared",
     )
     network_interface = models.CharField(max_length=32, blank=True)
     default_compute = models.BooleanField(default=False)

@@ -70,8 +70,8 @@ def grants(requests: list[Request], slots: int) -> Grants:
     while least and left > 0:
         *_, age, wanted = heapq.heappop(least)
         for request in wanted:
-            held = shares[request.job_id]
-            if request.slots <= left and held + request.slots <= (request.max_slots or held + request.slots):
+            holds = shares[request.job_id] + request.slots
+            if request.slots <= left and (request.max_slots is None or holds <= request.max_slots):
                 left -= request.slots
                 shares[request.job_id] += request.slots
                 order[request.task_id] = len(order)

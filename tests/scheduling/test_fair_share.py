@@ -94,6 +94,14 @@ def test_max_slots_caps_a_share() -> None:
     assert (world.held_by_job()["a"], world.held_by_job()["b"]) == (2, 6)
 
 
+def test_max_slots_of_0_leaves_the_share_to_others() -> None:
+    world = fair(8)
+    submit_many(world, "a", 8, max_slots=0)
+    submit_many(world, "b", 8)
+    world.settle()
+    assert world.held_by_job()["b"] == 8 and world.plan.shares == {"a": 0, "b": 8}
+
+
 def test_work_that_may_not_be_stopped_counts_as_given() -> None:
     world = fair(8)
     submit_many(world, "a", 6, preemptible=False)
