@@ -225,7 +225,18 @@ def test_frames_that_come_a_byte_a_second_hold_up_nobody(served: Web) -> None:
     assert grown < 100 * MEBIBYTE and max(times) < 10 * pace.factor()
 
 
-def test_ten_thousand_submissions_in_a_minute(served: Web) -> None:
+#: lower than by default, for a machine that takes fewer than 1,000 a minute
+SUBMISSIONS = 100
+
+
+@pytest.fixture
+def strict(redis_server: Redis, tmp_path: Path) -> Iterator[Web]:
+    with running_web(tmp_path, TRAINMASTER_SUBMISSIONS_PER_MINUTE=str(SUBMISSIONS)) as web:
+        yield web
+
+
+def test_ten_thousand_submissions_in_a_minute(strict: Web) -> None:
+    served = strict
     ada, bob = make_user("ada"), make_user("bob")
     make_host("gpu1", 1)
     headers, body = login_of(ada), {"config": config(1, "true"), "modelDefinition": [], "activate": True}
@@ -260,7 +271,10 @@ def test_ten_thousand_submissions_in_a_minute(served: Web) -> None:
           f"{grown / MEBIBYTE:.0f} MiB more; {told(times)}; lists: {told(lists)}; {sentences.most_common(3)}"
     )  # fmt: skip
     assert mine.status_code == 200, mine.text
-    assert set(answers) <= {200, 429} and answers[200] <= 1000 * (1 + took // 60)
+    assert (
+        set(answers) <= {200, 429} and 0 < answers[200] <= SUBMISSIONS * (1 + took // 60) + 6
+    )  # that were under way together
+    assert all(f"{SUBMISSIONS} jobs within a minute" in sentence for sentence in sentences) and sentences
     assert answers[200] == Job.objects.filter(owner=ada).count()
     assert grown < 150 * MEBIBYTE and max(*times, *lists) < 20 * pace.factor()
 
