@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from django.test import Client
 from websockets.sync.client import ClientConnection, connect
 
 from accounts.models import LoginToken, User
@@ -101,15 +102,12 @@ def path_of(member: Member) -> str:
     return f"/ws/tasks/{member.allocation.task_id}/logs"
 
 
-def open_log(web: Web, member: Member, user: User) -> ClientConnection:
-    opened = connect(
-        f"{web.socket_url}{path_of(member)}",
-        additional_headers=login_of(user),
-        max_size=None,
-        open_timeout=120,
-    )
-    opened.send(json.dumps({"after": 0}))
-    return opened
+@contextmanager
+def open_log(web: Web, member: Member, user: User) -> Iterator[ClientConnection]:
+    address, headers = f"{web.socket_url}{path_of(member)}", login_of(user)
+    with connect(address, additional_headers=headers, max_size=None, open_timeout=120) as opened:
+        opened.send(json.dumps({"after": 0}))
+        yield opened
 
 
 def read_until(viewer: ClientConnection, number: int) -> None:
@@ -308,10 +306,13 @@ def test_a_million_metric_names(served: Web, group_of: Callable[[int], str]) -> 
     before = memory(served)
     pages = [f"/trials/{trial.pk}", f"/experiments/{experiment.pk}", "/experiments", f"/api/v1/trials/{trial.pk}",
              f"/api/v1/experiments/{experiment.pk}/trials"]  # fmt: skip
-    with httpx.Client(base_url=served.url, headers=login_of(experiment.owner), timeout=300) as client:
+    browser = Client()
+    browser.force_login(experiment.owner)
+    cookies = {name: morsel.value for name, morsel in browser.cookies.items()}
+    with httpx.Client(base_url=served.url, cookies=cookies, timeout=300) as client:
         for path in pages:
             asked = time.monotonic()
-            answer = client.get(path, follow_redirects=True)
+            answer = client.get(path)
             assert answer.status_code == 200, path
             seconds = time.monotonic() - asked
             print(f"{path}: {seconds:.2f} s, {len(answer.content):,} bytes")
