@@ -80,19 +80,24 @@ def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]
 
 
 def _refuse_many_names(summary: Mapping[str, Any], reports: Sequence[Report]) -> None:
-    """Each name is a chart, and a row of each summary. Raises ValueError where a group would have too many."""
-    most = settings.METRIC_NAMES_PER_GROUP
-    names: dict[str, set[str]] = {}
+    """Raise ValueError if the trial would have too many metrics in all its groups together.
+
+    Each is a chart, and an entry of the summary, which is written again with each batch. An empty group counts as one.
+    """
+    sizes = {group: max(1, len(rows or ())) for group, rows in summary.items()}
+    before = sum(sizes.values())
+    new: dict[str, set[str]] = {}
     for report in reports:
-        known = names.setdefault(
-            report.group, set(summary.get(SUMMARY_GROUPS.get(report.group, report.group)) or ())
+        group = SUMMARY_GROUPS.get(report.group, report.group)
+        known = summary.get(group) or {}
+        new.setdefault(group, set()).update(name for name in flat(report.values) if name not in known)
+    for group, names in new.items():
+        sizes[group] = max(1, len(summary.get(group) or {}) + len(names))
+    most, after = settings.METRIC_NAMES_PER_TRIAL, sum(sizes.values())
+    if after > max(most, before):
+        raise ValueError(
+            f"the trial would have {after:,} metrics; allowed: at most {most:,} in all groups together"
         )
-        before = len(known)
-        known.update(flat(report.values))
-        if len(known) > max(most, before):
-            raise ValueError(
-                f"the group {report.group} would have {len(known):,} metrics; allowed: at most {most:,}"
-            )
 
 
 def tell(experiment: Experiment, trial: Trial, validations: Sequence[Validation]) -> None:

@@ -121,9 +121,9 @@ SOCKETS_PER_USER = int(environment.number("TRAINMASTER_SOCKETS_PER_USER", 200))
 REQUESTS_AT_ONCE_PER_USER = int(environment.number("TRAINMASTER_REQUESTS_AT_ONCE_PER_USER", 6))
 TURN_SECONDS = environment.number("TRAINMASTER_TURN_SECONDS", 60.0)
 UPLOADS_PER_USER = int(environment.number("TRAINMASTER_UPLOADS_PER_USER", 8))
-# What one trial reports and one gang member ships: names of metrics of a group, bytes of its outbox. Beyond them names
-# are refused in the log, and lines of the log are dropped.
-METRIC_NAMES_PER_GROUP = int(environment.number("TRAINMASTER_METRIC_NAMES_PER_GROUP", 20_000))
+# What one trial reports and one gang member ships: metrics in all groups together, bytes of its outbox. Beyond them,
+# reports with new metrics are refused in the log, and lines of the log are dropped.
+METRIC_NAMES_PER_TRIAL = int(environment.number("TRAINMASTER_METRIC_NAMES_PER_TRIAL", 20_000))
 LOG_BYTES_PER_RUN = int(environment.number("TRAINMASTER_LOG_BYTES_PER_RUN", 256 * 1024**3))
 # One job (all its runs together) may ship so much into one web process in the long run, and so much more at once: some
 # 150,000 lines of 100 bytes a second. A refused runner keeps its lines on its host and retries.

@@ -78,15 +78,15 @@ def refuse_too_many(owner: User) -> None:
     unfinished = jobs.exclude(state=JobState.ENDED).count()
     if unfinished >= settings.UNFINISHED_JOBS_PER_USER:
         raise Refusal(
-            f"{owner.username} has {unfinished:,} jobs that have not ended, as many as one user may have: "
-            "wait for some to end, or cancel some.",
+            f"{owner.username} has {unfinished:,} jobs that have not ended; allowed: at most "
+            f"{settings.UNFINISHED_JOBS_PER_USER:,}. Wait for some to end, or cancel some.",
             Code.CONFLICT,
         )
     lately = jobs.filter(submitted_at__gt=minute_ago).count()
     if lately >= settings.SUBMISSIONS_PER_MINUTE:
         raise Refusal(
-            f"{owner.username} has submitted {lately:,} jobs within a minute, as many as one user may; "
-            "submit the next ones in a minute.",
+            f"{owner.username} has submitted {lately:,} jobs within a minute; allowed: at most "
+            f"{settings.SUBMISSIONS_PER_MINUTE:,}. Submit the next ones in a minute.",
             Code.TOO_MANY,
         )
 

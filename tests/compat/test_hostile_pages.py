@@ -138,7 +138,12 @@ def attacked(browser: Browser, stack: Stack, base: str, path: str) -> dict[str, 
     return got
 
 
-@pytest.mark.parametrize("apart", [False, True], ids=["on the console's origin", "on an origin of its own"])
+ORIGINS = pytest.mark.parametrize(
+    "apart", [False, True], ids=["on the console's origin", "on an origin of its own"]
+)
+
+
+@ORIGINS
 def test_a_notebooks_page_neither_reads_the_console_nor_acts_there(apart: bool, services_python: str) -> None:
     with running("hostile", apart) as stack, running_browser(stack.server.url) as browser:
         base = started(stack, "notebooks", services_python)
@@ -150,11 +155,14 @@ def test_a_notebooks_page_neither_reads_the_console_nor_acts_there(apart: bool, 
             assert not got, f"{page}: {json.dumps(got, indent=1)}"
 
 
-def test_a_tensorboards_page_neither_reads_the_console_nor_acts_there(services_python: str) -> None:
+@ORIGINS
+def test_a_tensorboards_page_neither_reads_the_console_nor_acts_there(
+    apart: bool, services_python: str
+) -> None:
     config = {"name": "short", "entrypoint": "true", "hyperparameters": {}, "max_restarts": 0,
               "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1}},
               "resources": {"slots_per_trial": 1}}  # fmt: skip
-    with running("hostile", apart=False) as stack, running_browser(stack.server.url) as browser:
+    with running("hostile", apart) as stack, running_browser(stack.server.url) as browser:
         experiment_id = stack.submit({"train.py": ""}, json.dumps(config))
         stack.wait_end(experiment_id, LIMIT_SECONDS)
         base = started(stack, "tensorboards", services_python, experimentIds=[experiment_id])

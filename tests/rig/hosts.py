@@ -21,7 +21,8 @@ from tests.rig.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ALICE, BOB = "alice", "bob"  # two people whose jobs must not see each other
-UIDS = {ALICE: 20111, BOB: 20112}
+CARRIER = "carrier"  # an ordinary account that a server logs in with
+UIDS = {ALICE: 20111, BOB: 20112, CARRIER: 20113}
 START_LIMIT_SECONDS = 60.0
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -24,6 +24,8 @@ _CONFIG = "application/vnd.oci.image.config.v1+json"
 _CONTAINERS = """
 [engine]
 runtime = "runc"
+static_dir = "FOLDER/static"
+volume_path = "FOLDER/volumes"
 [containers]
 default_ulimits = ["nofile=4096:4096", "nproc=20000:20000"]
 """
@@ -32,7 +34,7 @@ default_ulimits = ["nofile=4096:4096", "nproc=20000:20000"]
 def podman_settings(folder: Path, registry: str) -> dict[str, str]:
     """Variables by which podman keeps everything in `folder` and takes `registry` without TLS."""
     texts = {
-        "CONTAINERS_CONF": _CONTAINERS,
+        "CONTAINERS_CONF": _CONTAINERS.replace("FOLDER", str(folder)),
         "CONTAINERS_STORAGE_CONF": '[storage]\ndriver = "vfs"\n'
         f'graphroot = "{folder}/images"\nrunroot = "{folder}/run"\n',
         "CONTAINERS_REGISTRIES_CONF": f'[[registry]]\nlocation = "{registry}"\ninsecure = true\n',

@@ -6,6 +6,8 @@ Each test runs once per runtime, and is skipped with the reason for one that thi
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.rig import docker
+from tests.rig import docker, parts
 from tests.rig.images import Registry, podman_settings, root_folder
 from tests.trainmaster.conftest import TestHost, kill, wait_until
 from tests.trainmaster.stream_server import StreamServer
@@ -189,3 +191,78 @@ def test_a_command_that_the_image_lacks_is_a_sentence(
     assert any(
         "a command could not be started in image" in line for line in stream_server.texts("launcher.stderr")
     )
+
+
+#: tries to reach the run of another account and root's files, by the container's own paths and by those of the host
+SPIES = """
+import json, os, signal
+from pathlib import Path
+run, pid, secret = os.environ["VICTIM"], int(os.environ["VICTIM_PID"]), os.environ["SECRET"]
+got = []
+def attempt(what, act):
+    try:
+        act()
+        got.append(what)
+    except OSError:
+        pass
+for root in ("", "/host", f"/proc/{pid}/root", "/proc/1/root"):
+    for path in (f"{run}/spec.json", f"{run}/code/job.py", f"{run}/spool/outbox", secret, "/etc/shadow"):
+        attempt(root + path, lambda: Path(root + path).read_bytes())
+    attempt(f"list {root}{run}", lambda: os.listdir(root + run))
+    attempt(f"write {root}{run}", lambda: Path(f"{root}{run}/control/stop.json").write_text("{}"))
+attempt("its own", lambda: Path(f"/host{os.getcwd()}/job.py").read_bytes())
+attempt("environ", lambda: Path(f"/proc/{pid}/environ").read_bytes())
+attempt("memory", lambda: open(f"/proc/{pid}/mem", "rb").read(1))
+attempt("signal", lambda: os.kill(pid, signal.SIGTERM))
+Path("making").write_text(json.dumps({"user": os.getuid(), "host": os.path.isdir("/host/etc"), "got": got}))
+os.rename("making", "got.json")
+"""
+VICTIM, SPY = "nobody", "daemon"  # accounts that every machine has
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become other accounts")
+def test_a_container_of_one_account_reaches_neither_the_run_of_another_nor_roots_files(
+    host: TestHost, stream_server: StreamServer, registry: Registry, program: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, spys_folder: Path,
+) -> None:  # fmt: skip
+    if program != "podman":
+        pytest.skip("an account that may use the daemon of root's Docker counts as root")
+    for variable, value in podman_settings(spys_folder, registry.address).items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(spys_folder))
+    victim = host.run_script("import time; time.sleep(600)", unix_user=VICTIM)
+    pid = wait_until(lambda: read_state(victim)["entrypoint"]["pid"])
+    secret = tmp_path / "secret_key"
+    secret.write_text("secret")
+    secret.chmod(0o600)
+    whole = {"host_path": "/", "container_path": "/host", "read_only": False, "propagation": "rprivate"}
+    paths = host.run_script(
+        SPIES,
+        unix_user=SPY,
+        container=container(registry, mounts=[whole], shm_size=2**26),
+        environment={
+            "HOME": str(spys_folder),
+            "VICTIM": str(victim.root),
+            "VICTIM_PID": str(pid),
+            "SECRET": str(secret),
+        },
+    )
+    # in a file: the runs of a test send to one stream
+    got = json.loads(wait_until((paths.code / "got.json").read_text, 120))
+    assert got == {"user": pwd.getpwnam(SPY).pw_uid, "host": True, "got": ["its own"]}
+    assert of_run(victim.key), "the victim lives"
+
+
+@pytest.fixture
+def spys_folder() -> Iterator[Path]:
+    """For podman's files of the account SPY, which has other numbers for the accounts in its images."""
+    ranges = {Path(f"/etc/{name}"): Path(f"/etc/{name}").read_text() for name in ("subuid", "subgid")}
+    with parts.private_folder("spy") as folder:
+        shutil.chown(folder, SPY)
+        try:
+            for file, text in ranges.items():
+                file.write_text(f"{text}{SPY}:900000:65536\n")
+            yield folder
+        finally:
+            for file, text in ranges.items():
+                file.write_text(text)

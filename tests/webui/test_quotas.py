@@ -24,6 +24,7 @@ from jobs.models import Job, Member
 from jobs.states import JobState
 from logs import read
 from metrics import reported
+from metrics.models import Group
 from tests.rig import pace
 from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.web import running_web
@@ -83,20 +84,28 @@ def shown(member: Member) -> list[str]:
     return [each.text for each in read.forward(member.allocation.task_id).lines]
 
 
-def metrics(step: int, **values: float) -> bytes:
-    data = {"type": "metrics", "group": "training", "steps_completed": step, "metrics": values, "t": 1.0}
+def metrics(step: int, group: str = "training", **values: float) -> bytes:
+    data = {"type": "metrics", "group": group, "steps_completed": step, "metrics": values, "t": 1.0}
     return json.dumps({"k": "core", "d": data}).encode() + b"\n"
 
 
-def test_a_group_has_so_many_metrics_and_keeps_those_it_has(member: Member, settings: Any) -> None:
-    settings.METRIC_NAMES_PER_GROUP = 2
-    body = metrics(1, a=1.0, b=2.0) + metrics(2, a=1.0, c=3.0) + metrics(3, b=4.0)
+def test_a_trial_has_so_many_metrics_in_all_groups_and_keeps_those_it_has(
+    member: Member, settings: Any
+) -> None:
+    settings.METRIC_NAMES_PER_TRIAL = 3
+    body = metrics(1, a=1.0, b=2.0) + metrics(1, "other", a=5.0)
+    body += metrics(2, a=1.0, c=3.0) + metrics(2, "third", d=1.0) + metrics(2, "empty") + metrics(3, b=4.0)
     intake.store(member.pk, 0, body)
     trial = trial_of(member.allocation.task.job.experiment)
-    assert [report.values for report in reported.read([trial.pk])] == [{"a": 1.0, "b": 2.0}, {"b": 4.0}]
-    assert any(
-        "the group training would have 3 metrics; allowed: at most 2" in text for text in shown(member)
-    )
+    kept = [(report.group, report.values) for report in reported.read([trial.pk])]
+    assert sorted(kept, key=str) == [
+        ("other", {"a": 5.0}),
+        ("training", {"a": 1.0, "b": 2.0}),
+        ("training", {"b": 4.0}),
+    ]
+    refused = [text for text in shown(member) if "the trial would have 4 metrics; allowed: at most 3" in text]
+    assert len(refused) == 3
+    assert not Group.objects.filter(trial_id=trial.pk, name__in=["third", "empty"]).exists()
 
 
 def test_a_run_keeps_so_many_bytes_of_its_log_and_all_of_its_reports(member: Member, settings: Any) -> None:
