@@ -2,6 +2,7 @@
 
 from scheduling import reasons
 from scheduling.forecast import Forecast
+from scheduling.giving_back import Held, answer
 from scheduling.promises import Promise, keep
 from scheduling.reasons import Reason
 from scheduling.world import Plan
@@ -85,6 +86,17 @@ def test_a_task_that_waits_no_more_leaves_its_promise() -> None:
     promised = {"t": Promise(NOON, (NOON + 60, NOON + 3000))}
     found = keep(promised, Forecast(), Plan(), NOON + 100)
     assert (found.promises, found.gone) == ({}, promised)
+
+
+def test_a_reason_is_about_the_whole_name_of_what_a_host_is_reserved_for() -> None:
+    found = reasons.host_held("gpu1", 0, 2, [], "exp 5 (priority 1)")
+    assert reasons.about(found.record()) == ["held", "exp 5 (priority 1)"]
+
+
+def test_a_lowered_limit_tells_how_large_the_runs_are_that_must_go_not_which_are_the_newest() -> None:
+    runs = [Held(1.0, "a", 8), Held(2.0, "b", 1), Held(3.0, "c", 1)]
+    assert answer(runs, 2) == "; it holds 10, and 1 run (8 slots) is asked to save and give back its slots"
+    assert answer(runs, 1).endswith("and 2 runs (9 slots) are asked to save and give back their slots")
 
 
 def test_a_promise_is_stored_and_read_back() -> None:
