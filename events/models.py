@@ -68,6 +68,8 @@ class Event(models.Model):
             models.Index(fields=["kind", "subject", "id"]),
             # small, since rows come in the order of time; dispatch.keeping.event_retention looks for the oldest
             BrinIndex(fields=["at"], name="events_by_time"),
+            # few among those of attempts: which edits of queues came after a forecast
+            models.Index(fields=["at"], condition=models.Q(kind="job"), name="events_of_jobs_by_time"),
             models.Index(fields=["task_id", "id"], condition=~models.Q(task_id=""), name="events_by_task"),
             models.Index(
                 fields=["experiment_id", "id"],

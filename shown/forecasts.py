@@ -21,7 +21,8 @@ MOST_MISSES = 10
 class Outcome:
     """One promise and what became of it. `error`: seconds by which the start was outside of the range, below 0: sooner.
 
-    A task that has not started is late by what has passed since. `edited`: a user edited the queue in between.
+    A task that has not started is late by what has passed since; if it left the queue without a start, by what had
+    passed then. `edited`: a user edited the queue in between.
     """
 
     job_id: str
@@ -30,6 +31,7 @@ class Outcome:
     earliest: datetime
     latest: datetime
     started_at: datetime | None
+    left_at: datetime | None
     missed_at: datetime | None
     why: str
     edited: bool
@@ -70,7 +72,7 @@ def outcomes(pool: ResourcePool, now: datetime) -> list[Outcome]:
 
 
 def _outcome(row: ForecastOutcome, now: datetime) -> Outcome:
-    start, job = row.started_at or now, row.task.job
+    start, job = row.started_at or row.left_at or now, row.task.job
     outside = start - row.earliest if start < row.earliest else max(timedelta(), start - row.latest)
     return Outcome(
         job_id=str(job.pk),
@@ -79,6 +81,7 @@ def _outcome(row: ForecastOutcome, now: datetime) -> Outcome:
         earliest=row.earliest,
         latest=row.latest,
         started_at=row.started_at,
+        left_at=row.left_at,
         missed_at=row.missed_at,
         why=row.why,
         edited=row.edited,

@@ -286,12 +286,22 @@ class ForecastOutcome(models.Model):
     missed_at = models.DateTimeField(null=True)
     why = models.TextField(blank=True)
     started_at = models.DateTimeField(null=True)
+    #: when it was seen that the task waits no more and has not started: its job was paused, moved or ended
+    left_at = models.DateTimeField(null=True)
     #: a user edited the queue of the pool in between: the promise did not know of that
     edited = models.BooleanField(default=False)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["task", "promised_at"], name="promise_kept_once")]
-        indexes = [models.Index(fields=["pool", "promised_at"], name="forecasts_by_pool")]
+        indexes = [
+            models.Index(fields=["pool", "promised_at"], name="forecasts_by_pool"),
+            # those that still wait: each forecast asks for them
+            models.Index(
+                fields=["pool"],
+                condition=Q(started_at__isnull=True, left_at__isnull=True),
+                name="forecasts_that_wait",
+            ),
+        ]
 
 
 class SlotHold(models.Model):

@@ -125,7 +125,7 @@ def _refuse_closed(job: Job, actor: str, role: str) -> None:
 def set_max_slots(job_id: str, max_slots: int | None, *, actor: str, role: str) -> str | None:
     """At most so many slots at once for the job's tasks together; None lifts the limit. Raises Refusal.
 
-    The next pass asks the newest runs above the limit to save and leave (`scheduling.giving_back`); the answer says so.
+    The next pass asks the newest runs that must go to save and leave (`scheduling.giving_back`); the answer says so.
     """
     if error := max_slots_error(max_slots):
         raise Refusal(error, field="max_slots")

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts.models import User
@@ -25,6 +26,8 @@ from jobs.queue_writes import Change, Edit, State, change_pool, lock_attempts, l
 from jobs.states import JobState, Reason
 
 _EDITS = [Reason.PRIORITY_SET, Reason.WEIGHT_SET, Reason.MAX_SLOTS_SET, Reason.MOVED, Reason.POOL_CHANGED]
+#: what users do to jobs that also changes when others start
+_SWITCHES = [Reason.PAUSED_BY_USER, Reason.ACTIVATED_BY_USER, Reason.CANCELED_BY_USER, Reason.KILLED_BY_USER]
 _WORDS = {"pool": "resource pool", "max_slots": "max_slots"}
 #: what follows from a move and is none of the words
 _SILENT = {"moved_at", "position"}
@@ -50,6 +53,18 @@ def edits_of(job: Job, most: int) -> list[JobEdit]:
         JobEdit(event.at, _user(event), in_words(event), "undoes" in event.detail)
         for event in events.order_by("-id")[:most]
     ]
+
+
+def edits_since(pool_id: int, since: datetime) -> list[datetime]:
+    """When users edited, paused, activated or ended jobs of the pool, or moved them to another one."""
+    name = ResourcePool.with_removed.values_list("name", flat=True).get(pk=pool_id)
+    events = Event.objects.filter(
+        Q(job_id__in=Job.objects.filter(pool=pool_id).values("pk")) | Q(detail__pool__0=name),
+        kind=Event.Kind.JOB,
+        at__gt=since,
+        reason__in=[*_EDITS, *_SWITCHES],
+    )
+    return list(events.values_list("at", flat=True))
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,7 @@ def _reserved(snapshot: Snapshot, request: Request, plan: Plan) -> dict[str, str
 
 
 def _holders(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
-    """Host by host, those that lack least first: for whom it is kept, who holds it, and why that is not stopped."""
+    """Host by host, those that lack least first: which job it is reserved for, who holds it, why that stays."""
     if request.slots == 0:
         return []
     policy = policies.of(snapshot.pool.scheduler)

@@ -34,7 +34,7 @@ class Ends:
 
     @cached_property
     def _ends(self) -> list[End]:
-        """Made when the first request asks: in many passes none does."""
+        """Made when the first request asks, or the first start of known length is added: in many passes neither is."""
         ends: list[End] = [
             (run.placement.ends[1], run.request.label, run.request, run, run.parts)
             for run in self._runs

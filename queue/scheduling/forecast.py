@@ -176,8 +176,8 @@ def _played(play: Play, future: Future, coming: Collection[str]) -> Iterator[tup
     for key, turn in play.turns:
         if isinstance(turn, Request):
             ask = play.asks[turn.task_id]
-            _let_in(timeline, come, key, ask)
             ready = future.now if turn.task_id in coming else first_event
+            _let_in(timeline, come, key, ask, ready)
             yield turn.task_id, timeline.place(ask, future.lasts[turn.task_id], ready)
         elif turn.stopping:
             timeline.place(play.asks[turn.request.task_id], _rest(turn))
@@ -206,15 +206,17 @@ def _begun(play: Play, future: Future) -> tuple[Timeline, dict[str, float]]:
     return Timeline(future.now, future.soon, free, limits), until
 
 
-def _let_in(timeline: Timeline, come: list[Newcomer], key: Key, ask: Ask) -> None:
+def _let_in(timeline: Timeline, come: list[Newcomer], key: Key, ask: Ask, ready: float) -> None:
     """A newcomer goes before those of lower standing that have not started when it comes.
+
+    `ready`: when what is asked for may start at the earliest.
 
     It may stop one that runs instead; but that one then waits again, and goes before them all the same.
     """
     first: int | None = 0
     while come and first is not None:
-        start = timeline.when(ask)
-        first = next((n for n, one in enumerate(come) if one.key < key and one.at < start), None)
+        start = max(timeline.when(ask), ready)
+        first = next((n for n, one in enumerate(come) if one.key < key and one.at <= start), None)
         if first is not None:
             newcomer = come.pop(first)
             timeline.place(newcomer.ask, newcomer.lasts, newcomer.at)

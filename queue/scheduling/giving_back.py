@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from scheduling.reasons import slots
 from scheduling.world import Release, Snapshot
 
 
@@ -57,8 +58,9 @@ def answer(runs: Sequence[Held], most: int | None) -> str:
     held = sum(run.slots for run in runs)
     if most is None or held <= most:
         return ""
-    asked = len(above(runs, most))
+    asked = above(runs, most)
     if not asked:
         return f"; it holds {held}, which are not preemptible and stay until they end"
-    whom = "the newest run is" if asked == 1 else f"the {asked} newest runs are"
-    return f"; it holds {held}, and {whom} asked to save and give back"
+    given = slots(sum(run.slots for run in asked))
+    what = f"1 run ({given}) is" if len(asked) == 1 else f"{len(asked)} runs ({given}) are"
+    return f"; it holds {held}, and {what} asked to save and give back {'its' if len(asked) == 1 else 'their'} slots"

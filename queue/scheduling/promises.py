@@ -1,19 +1,19 @@
 """What a pool has promised: the first forecast of a wait, and whether it was kept.
 
 A task that still waits when its promise is over is given no new range: it reads "was expected by …" with its reason,
-until what it waits for has changed (the run that it was told of ended, or something is stopped for it). Pure.
+until what it waits for has changed (the run that it was told of has ended, or work is stopped for it). Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from scheduling.durations import Span
 from scheduling.forecast import Forecast
-from scheduling.reasons import WaitCode, about
+from scheduling.reasons import about, still_about
 from scheduling.world import Plan
 
 
@@ -43,7 +43,7 @@ class Promise:
 class Kept:
     """`promises`: task id -> the promise that is live. `missed`: tasks of which it was missed just now.
 
-    `gone`: the promises of tasks that wait no more: they have started, or their jobs were paused or ended.
+    `gone`: the promises of tasks that have started since, or wait no more: their jobs were paused or ended.
     """
 
     forecast: Forecast
@@ -52,14 +52,25 @@ class Kept:
     gone: Mapping[str, Promise]
 
 
-def keep(before: Mapping[str, Promise], found: Forecast, plan: Plan, now: float) -> Kept:
-    """The forecast as it may be shown, given what was promised `before`."""
+def keep(
+    before: Mapping[str, Promise],
+    found: Forecast,
+    plan: Plan,
+    now: float,
+    started: Collection[str] = (),
+    running: Collection[str] = (),
+) -> Kept:
+    """The forecast as it may be shown, given what was promised `before`.
+
+    `started`: tasks that have started since they were promised, even if they wait again. `running`: labels of runs.
+    """
     spans, unknown = dict(found.spans), dict(found.unknown)
+    live = {task: promise for task, promise in before.items() if task in plan.waits and task not in started}
     promises: dict[str, Promise] = {}
     missed: dict[str, Promise] = {}
     for task, reason in plan.waits.items():
-        promise, now_about = before.get(task), tuple(about(reason.record()))
-        if promise is not None and promise.missed and _is_over(promise, reason.code, now_about):
+        promise, now_about = live.get(task), tuple(about(reason.record()))
+        if promise is not None and promise.missed and not still_about(promise.about, now_about, running):
             promise = None
         if promise is not None and not promise.missed and now > promise.span[1]:
             text = f"was expected by {_clock(promise.span[1], now)}; {reason.sentence}"
@@ -71,13 +82,8 @@ def keep(before: Mapping[str, Promise], found: Forecast, plan: Plan, now: float)
             promise = Promise(now, spans[task])
         if promise is not None:
             promises[task] = promise
-    gone = {task: promise for task, promise in before.items() if task not in plan.waits}
+    gone = {task: promise for task, promise in before.items() if task not in live}
     return Kept(Forecast(spans, unknown), promises, missed, gone)
-
-
-def _is_over(promise: Promise, code: WaitCode, now_about: tuple[str, ...]) -> bool:
-    """Does it wait for something else than when its promise was missed?"""
-    return code == WaitCode.COMING_FREE or now_about != promise.about
 
 
 def _clock(at: float, now: float) -> str:

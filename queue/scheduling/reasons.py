@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -62,6 +62,16 @@ def about(record: Mapping[str, Any]) -> list[str]:
     """What a stored reason is about: its code and whom it names. While that is the same, so is what is waited for."""
     data = record.get("data") or {}
     return [str(record["code"]), *map(str, [*(data.get("by") or ()), *(data.get("for") or ())])]
+
+
+def still_about(then: Sequence[str], now: Sequence[str], running: Collection[str]) -> bool:
+    """Does a request wait for the same thing `now` as `then` (both from `about`)? `running`: labels of what runs.
+
+    Each pass estimates again which run should finish first: while the one named then still runs, nothing has changed.
+    """
+    if then[0] == now[0] == WaitCode.NO_ROOM and any(label in running for label in then[1:]):
+        return True
+    return list(then) == list(now)
 
 
 def listed(names: Iterable[str], most: int = 3) -> str:
@@ -300,4 +310,4 @@ def host_held(
     parts += [f"reserved for {reserved_for}"] if reserved_for else []
     parts += [f"held by {who}"] if runs or not reserved_for else []
     data = {"host": host, "free": free, "need": need, "runs": [list(r) for r in runs]}
-    return Reason(WaitCode.HELD, "; ".join(parts), data | ({"for": reserved_for} if reserved_for else {}))
+    return Reason(WaitCode.HELD, "; ".join(parts), data | ({"for": [reserved_for]} if reserved_for else {}))

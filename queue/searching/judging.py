@@ -179,7 +179,7 @@ def _place_for(state: State, rung: dict[str, Any], metric: float, is_last: bool)
 
 
 def _keeps(state: State, count: int) -> int:
-    """How many of so many that came to a rung go on; where the others are stopped for good, the first is let on."""
+    """Return how many of `count` trials at a rung are promoted; if the others are stopped for good, at least one."""
     share = int(count / float(state["searcher"]["divisor"]))
     return max(1, share) if stops_once(state["searcher"]) else share
 

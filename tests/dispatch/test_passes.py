@@ -1,20 +1,24 @@
 """A pass on real rows: who starts, who is stopped, why the others wait; and any number of ticks at once."""
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db import connection
 from django.utils import timezone
 
-from dispatch.passes import last_plan, pool_pass, recent_work, survey
+from dispatch.passes import forecast_outcomes, last_plan, pool_pass, recent_work, survey
 from dispatch.runs import settle
+from events.models import Event
 from experiments import transitions as experiments
 from hosts.models import Host, PoolChange, PoolPlan, ResourcePool
 from hosts.pools import default_pool
-from jobs.models import Allocation, ForecastOutcome, Job, QueueEdit, SlotHold, Task
+from jobs import queue_edits
+from jobs.models import Allocation, ForecastOutcome, Job, SlotHold, Task
 from jobs.states import AllocationState, Reason, StopKind, TaskState
-from tests.rig.world import attempt_of, make_host, make_user, submit_experiment, trial_of
+from scheduling.promises import Promise
+from shown import forecasts
+from tests.rig.world import attempt_of, make_host, submit_experiment, trial_of
 
 
 def run_pass() -> int:
@@ -155,13 +159,17 @@ def test_a_forecast_is_not_shown_once_the_task_waits_for_something_else() -> Non
     make_host("gpu1", 2)
     submit_experiment(slots=2, max_time="1h")
     run_pass()
-    waits = trial_of(submit_experiment(slots=2)).task_id
+    waits = trial_of(submit_experiment(slots=1)).task_id
     run_pass()
     assert waits in last_plan.of(default_pool()).forecast
     kept = PoolPlan.objects.get()
     kept.document["waits"][waits]["data"]["by"] = ["exp 999"]
     kept.save()
     ResourcePool.objects.update(planned_at=timezone.now() + timedelta(seconds=1))
+    assert waits in last_plan.of(default_pool()).forecast, "the run that it was told of still runs"
+    kept.document["running"] = ["exp 999"]
+    kept.save()
+    ResourcePool.objects.update(planned_at=timezone.now() + timedelta(seconds=2))
     plan = last_plan.of(default_pool())
     assert waits not in plan.forecast
     assert plan.unknown[waits].startswith("what it waits for has changed")
@@ -211,16 +219,116 @@ def test_a_promise_that_was_missed_becomes_not_known_and_its_row_says_why() -> N
 @pytest.mark.django_db
 def test_the_start_of_a_promised_task_is_kept_with_its_promise() -> None:
     task = waits_with_a_promise()
-    user = make_user()
-    QueueEdit.objects.create(author=user, before=[{"pool": default_pool().pk}])
     run = Allocation.objects.exclude(task=task).get()
     settle.member_exited(run.members.get().pk, code=0, signal=None, ended_at=100.0, first_failure=None)
     shift_promise(task, 60)
     run_pass()
     [row] = ForecastOutcome.objects.all()
-    assert (row.task_id, row.missed_at, row.edited) == (task, None, True)
+    assert (row.task_id, row.missed_at, row.edited) == (task, None, False)
     assert row.started_at == Allocation.objects.get(task=task).assigned_at
     assert PoolPlan.objects.get().document["promises"] == {}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("edit", ["max_slots", "pause", "moved away", "elsewhere"])
+def test_a_promise_before_a_user_changed_the_queue_is_marked(edit: str) -> None:
+    other = ResourcePool.objects.create(name="other")
+    task = waits_with_a_promise()
+    edited = submit_experiment(slots=2)
+    if edit == "elsewhere":
+        Job.objects.filter(pk=edited.job_id).update(pool=other)
+    if edit == "pause":
+        experiments.pause(edited.pk, actor="user:ada")
+    elif edit == "moved away":
+        queue_edits.apply(
+            [queue_edits.Update(str(edited.job_id), pool=other.name)], actor="user:ada", role="admin"
+        )
+    else:
+        queue_edits.set_max_slots(str(edited.job_id), 2, actor="user:ada", role="admin")
+    shift_promise(task, 7200)
+    Event.objects.update(at=timezone.now() - timedelta(hours=1))
+    run_pass()
+    assert ForecastOutcome.objects.get().edited is (edit != "elsewhere")
+
+
+def make_forecast_due() -> None:
+    kept = PoolPlan.objects.get()
+    kept.document["forecast_at"] -= 60
+    kept.save()
+    PoolChange.objects.create(pool=default_pool())
+
+
+def attempt_at(task: str, at: float) -> None:
+    """An attempt of the task that is over: it got its slots at this time."""
+    number = Allocation.objects.filter(task=task).count() + 1
+    attempt = Allocation.objects.create(
+        pk=f"{task}.{number}",
+        task_id=task,
+        number=number,
+        pool=default_pool(),
+        slots=2,
+        state=AllocationState.TERMINATED,
+    )
+    Allocation.objects.filter(pk=attempt.pk).update(assigned_at=datetime.fromtimestamp(at, UTC))
+
+
+@pytest.mark.django_db
+def test_each_start_is_the_first_after_its_own_promise() -> None:
+    tasks = [trial_of(submit_experiment(slots=2)).task_id for _ in range(2)]
+    first, second = (Promise(at, (at + 60, at + 600)) for at in (1000.0, 4600.0))
+    for task, at in ((tasks[0], 1300.0), (tasks[1], 1310.0), (tasks[1], 4900.0)):
+        attempt_at(task, at)
+    started = forecast_outcomes.started({tasks[0]: first, tasks[1]: second})
+    assert {task: at.timestamp() for task, at in started.items()} == {tasks[0]: 1300.0, tasks[1]: 4900.0}
+    Allocation.objects.filter(assigned_at__gte=datetime.fromtimestamp(4900, UTC)).delete()
+    assert forecast_outcomes.started({tasks[0]: first, tasks[1]: second}).keys() == {tasks[0]}
+
+
+@pytest.mark.django_db
+def test_a_task_that_ran_and_waits_again_has_kept_its_promise() -> None:
+    task = waits_with_a_promise()
+    shift_promise(task, 7200)
+    promise = PoolPlan.objects.get().document["promises"][task]
+    attempt_at(task, promise["span"][0] + 1)
+    run_pass()
+    [row] = ForecastOutcome.objects.all()
+    assert row.missed_at is None
+    assert row.started_at is not None and row.started_at.timestamp() == pytest.approx(promise["span"][0] + 1)
+    assert PoolPlan.objects.get().document["promises"][task]["at"] > promise["at"] + 7000, "of the new wait"
+
+
+def missed_row() -> tuple[str, ForecastOutcome]:
+    task = waits_with_a_promise()
+    shift_promise(task, 7200)
+    run_pass()
+    return task, ForecastOutcome.objects.get()
+
+
+@pytest.mark.django_db
+def test_the_row_of_a_miss_gets_its_start_though_its_promise_is_forgotten() -> None:
+    task, row = missed_row()
+    kept = PoolPlan.objects.get()
+    del kept.document["promises"][task]
+    kept.save()
+    run = Allocation.objects.exclude(task=task).get()
+    settle.member_exited(run.members.get().pk, code=0, signal=None, ended_at=100.0, first_failure=None)
+    make_forecast_due()
+    run_pass()
+    row.refresh_from_db()
+    assert row.started_at == Allocation.objects.get(task=task).assigned_at
+    assert row.left_at is None
+
+
+@pytest.mark.django_db
+def test_the_row_of_a_miss_is_closed_when_its_task_leaves_the_queue() -> None:
+    task, row = missed_row()
+    experiments.pause(int(Task.objects.get(pk=task).job.entity_id), actor="user:ada")
+    make_forecast_due()
+    run_pass()
+    row.refresh_from_db()
+    assert row.started_at is None and row.left_at is not None
+    [outcome] = forecasts.outcomes(default_pool(), timezone.now() + timedelta(days=2))
+    assert outcome.error == (row.left_at - row.latest).total_seconds()
 
 
 @pytest.mark.django_db

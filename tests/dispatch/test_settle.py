@@ -296,7 +296,7 @@ def test_a_lowered_limit_of_slots_makes_what_runs_above_it_save_and_wait_again()
     experiment = running()
     told = queue_edits.set_max_slots(str(experiment.job_id), 1, actor="user:ada", role="admin")
     assert told is not None and told.endswith(
-        ": it may now hold 1 slot; it holds 2, and the newest run is asked to save and give back."
+        ": it may now hold 1 slot; it holds 2, and 1 run (2 slots) is asked to save and give back its slots."
     )
     pool_pass.run(experiment.job.pool_id)
     attempt = attempt_of(experiment)

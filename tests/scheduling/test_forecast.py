@@ -234,6 +234,15 @@ def test_a_run_that_was_submitted_once_is_not_expected_to_come_again() -> None:
     assert forecast(mine, plan, often).spans["mine"][1] > alone.spans["mine"][1]
 
 
+def test_work_that_is_submitted_as_the_first_event_goes_first_if_it_is_ahead() -> None:
+    """It looks as if the request could start now; the plan starts nothing before something happens."""
+    snapshot = full(PoolView(), [host(1, 1)], {"low": (1, (50_000, 60_000))}, priority=60)
+    snapshot = waiting(snapshot, request("high", 1, 10, priority=50))
+    nobody = replace(decide(snapshot), releases=(), waits={"high": reasons.no_room(1, 0, [])})
+    often = [request(f"urgent {n}", 1, float(n), priority=1, lasts=(2000, 4000)) for n in range(3)]
+    assert forecast(snapshot, nobody, often).spans["high"][0] > 1000 + 1500
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_wait_has_an_ordered_range_from_now_on_or_a_sentence(seed: int) -> None:

@@ -219,7 +219,7 @@ _FORECASTS = [
     Column("Sooner", _percent("sooner")),
     Column("Later", _percent("later")),
     Column("Withdrawn", _percent("withdrawn")),
-    Column("Queue edited before", lambda row: f"{row['edited']} of the starts outside of their range"),
+    Column("Misses after a queue edit", lambda row: row["edited"]),
     Column("Median width", _seconds("medianWidthSeconds")),
     Column("Median error", _seconds("medianErrorSeconds")),
 ]

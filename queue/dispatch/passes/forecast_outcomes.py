@@ -1,63 +1,88 @@
-"""Writes what became of promised starts: missed ones at once, the others when their tasks have started."""
+"""Writes what became of promised starts: missed ones at once, the others when their tasks have started.
+
+All is read before the transaction of the forecast, which holds rows of the pool.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from django.db.models import Min
-
-from jobs.models import Allocation, ForecastOutcome, QueueEdit
+from jobs import queue_history
+from jobs.models import Allocation, ForecastOutcome
 from scheduling.promises import Kept, Promise
 from scheduling.world import Plan
 
 
-def write(pool_id: int, kept: Kept, plan: Plan, now: float) -> None:
-    """Add rows for the promises that were missed just now, and for those whose tasks have started since."""
-    started = _started(kept.gone)
-    ended = {**kept.missed, **{task: kept.gone[task] for task in started}}
-    if not ended:
-        return
-    edits = _edits(pool_id, min(promise.at for promise in ended.values()))
-    for task, at in started.items():
-        ForecastOutcome.objects.filter(task=task, started_at=None).update(started_at=at)
-    ForecastOutcome.objects.bulk_create(
-        [
-            ForecastOutcome(
-                pool_id=pool_id,
-                task_id=task,
-                promised_at=_time(promise.at),
-                earliest=_time(promise.span[0]),
-                latest=_time(promise.span[1]),
-                missed_at=_time(now) if task in kept.missed else None,
-                why=plan.waits[task].sentence if task in kept.missed else "",
-                started_at=started.get(task),
-                edited=any(promise.at < edit < now for edit in edits),
-            )
-            for task, promise in ended.items()
-            if task in kept.missed or not promise.missed
-        ],
-        ignore_conflicts=True,
-    )
+@dataclass(frozen=True)
+class Outcomes:
+    """`found`: rows to add. `over`: rows of missed promises whose tasks have started since, or left the queue."""
+
+    found: list[ForecastOutcome]
+    over: list[ForecastOutcome]
 
 
-def _started(gone: Mapping[str, Promise]) -> dict[str, datetime]:
-    """Task id -> its start since it was promised, for those that have started: others are paused or over."""
-    if not gone:
-        return {}
-    attempts = Allocation.objects.filter(
-        task__in=gone, assigned_at__gt=_time(min(promise.at for promise in gone.values()))
-    )
-    return dict(attempts.values("task").annotate(first=Min("assigned_at")).values_list("task", "first"))
+def started(promised: Mapping[str, Promise]) -> dict[str, datetime]:
+    """Task id -> its first start since it was promised, for those that have started."""
+    since = {task: _time(promise.at) for task, promise in promised.items()}
+    starts = _Starts(since, since.values())
+    firsts = {task: starts.first(task, at) for task, at in since.items()}
+    return {task: first for task, first in firsts.items() if first is not None}
 
 
-def _edits(pool_id: int, since: float) -> list[float]:
-    made = QueueEdit.objects.filter(made_at__gt=_time(since)).values_list("made_at", "before", "after")
-    return [
-        at.timestamp()
-        for at, *states in made
-        if any(one["pool"] == pool_id for state in states for one in state)
+def due(pool_id: int, kept: Kept, started: Mapping[str, datetime], plan: Plan, now: float) -> Outcomes:
+    """What is to be written. `started`: as above, of the promises from which `kept` was made."""
+    begun = {task: kept.gone[task] for task in started if not kept.gone[task].missed}
+    ended = {**kept.missed, **begun}
+    since = min((promise.at for promise in ended.values()), default=now)
+    edits = [at.timestamp() for at in queue_history.edits_since(pool_id, _time(since))] if ended else []
+    found = [
+        ForecastOutcome(
+            pool_id=pool_id,
+            task_id=task,
+            promised_at=_time(promise.at),
+            earliest=_time(promise.span[0]),
+            latest=_time(promise.span[1]),
+            missed_at=_time(now) if task in kept.missed else None,
+            why=plan.waits[task].sentence if task in kept.missed else "",
+            started_at=started.get(task),
+            edited=any(promise.at < edit < now for edit in edits),
+        )
+        for task, promise in ended.items()
     ]
+    return Outcomes(found, _over(pool_id, plan, now))
+
+
+def write(outcomes: Outcomes) -> None:
+    ForecastOutcome.objects.bulk_create(outcomes.found, ignore_conflicts=True)
+    ForecastOutcome.objects.bulk_update(outcomes.over, ["started_at", "left_at"])
+
+
+def _over(pool_id: int, plan: Plan, now: float) -> list[ForecastOutcome]:
+    waiting = list(ForecastOutcome.objects.filter(pool=pool_id, started_at=None, left_at=None))
+    starts = _Starts({row.task_id for row in waiting}, [row.promised_at for row in waiting])
+    queued = set(plan.order) if waiting else set()
+    for row in waiting:
+        row.started_at = starts.first(row.task_id, row.promised_at)
+        if row.started_at is None and row.task_id not in queued:
+            row.left_at = _time(now)
+    return [row for row in waiting if row.started_at or row.left_at]
+
+
+class _Starts:
+    """When tasks got slots, by one query. `since`: times of which none earlier matters."""
+
+    def __init__(self, tasks: Collection[str], since: Collection[datetime]) -> None:
+        self._of: dict[str, list[datetime]] = defaultdict(list)
+        if tasks:
+            attempts = Allocation.objects.filter(task__in=tasks, assigned_at__gt=min(since))
+            for task, at in attempts.order_by("assigned_at").values_list("task", "assigned_at"):
+                self._of[task].append(at)
+
+    def first(self, task: str, since: datetime) -> datetime | None:
+        return next((at for at in self._of.get(task, ()) if at > since), None)
 
 
 def _time(at: float) -> datetime:

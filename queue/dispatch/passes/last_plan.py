@@ -22,7 +22,7 @@ from hosts.models import PoolPlan, ResourcePool
 from scheduling import promises, world
 from scheduling.forecast import forecast
 from scheduling.promises import Promise
-from scheduling.reasons import NEVER, about
+from scheduling.reasons import NEVER, about, still_about
 
 #: why a forecast is not shown that was made when the task waited for something else
 OTHER_REASON = "what it waits for has changed since the last forecast; the next one follows within seconds"
@@ -81,7 +81,12 @@ def of(pool: ResourcePool) -> Plan:
     document = document or {}
     waits, made_for = document.get("waits") or {}, document.get("forecast_of") or {}
     spans = dict(document.get("forecast") or {})
-    changed = [task for task in made_for if task in waits and about(waits[task]) != made_for[task]]
+    running = frozenset(document.get("running") or ())
+    changed = [
+        task
+        for task in made_for
+        if task in waits and not still_about(made_for[task], about(waits[task]), running)
+    ]
     for task_id in changed:
         spans.pop(task_id, None)
     plan = Plan(
@@ -115,17 +120,26 @@ def _document(snapshot: world.Snapshot, plan: world.Plan, took_ms: float) -> dic
     return {
         "order": list(dict.fromkeys(job_of[task_id] for task_id in plan.order)),
         "waits": {task_id: reason.record() for task_id, reason in plan.waits.items()},
+        "running": sorted(_running(snapshot, plan)),
         "shares": dict(plan.shares),
         "took_ms": round(took_ms, 1),
     }
 
 
+def _running(snapshot: world.Snapshot, plan: world.Plan) -> set[str]:
+    """Labels of what runs, or starts now."""
+    starts = {start.task_id for start in plan.starts}
+    return {one.label for one in snapshot.requests if one.running is not None or one.task_id in starts}
+
+
 def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, planned_at: datetime) -> None:
     """Add when each will start, or why nobody knows, to the document of this pass; a newer one gets its own."""
     promised = _promised(pool_id)
+    started = forecast_outcomes.started(promised)
     recent = recent_work.of(pool_id, snapshot) if plan.waits else ()
     begun = time.perf_counter()
-    kept = promises.keep(promised, forecast(snapshot, plan, recent), plan, snapshot.now)
+    found = forecast(snapshot, plan, recent)
+    kept = promises.keep(promised, found, plan, snapshot.now, started, _running(snapshot, plan))
     found = kept.forecast
     more = {
         "forecast": {task_id: list(span) for task_id, span in found.spans.items()},
@@ -135,10 +149,11 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
         "forecast_at": snapshot.now,
         "forecast_ms": round((time.perf_counter() - begun) * 1000, 1),
     }
+    outcomes = forecast_outcomes.due(pool_id, kept, started, plan, snapshot.now)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_ADD, {"more": json.dumps(more), "pool": pool_id, "at": planned_at})
         if cursor.rowcount:  # otherwise a newer pass has its own forecast, which keeps the same promises
-            forecast_outcomes.write(pool_id, kept, plan, snapshot.now)
+            forecast_outcomes.write(outcomes)
     announce(f"plan:{pool_id}")
 
 

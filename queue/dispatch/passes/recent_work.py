@@ -1,4 +1,4 @@
-"""What was submitted to a pool lately: forecasts expect the like of it to come again and go first."""
+"""What was submitted to a pool lately: forecasts expect similar work to be submitted again, ahead of what waits."""
 
 from __future__ import annotations
 

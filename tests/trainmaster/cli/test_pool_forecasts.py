@@ -35,14 +35,17 @@ def test_forecasts_are_numbers_and_the_worst_misses(
     server.on("GET", "/api/v1/resource-pools/default/forecasts", ok(ANSWER))
     assert main(["pool", "forecasts", "default"]) == 0
     printed = capsys.readouterr().out
-    for words in ("4 in 7 days", "75 %", "1 of the starts outside", "3 h", "exp 7", "no slot is free"):
+    for words in ("4 in 7 days", "75 %", "Misses after a queue edit", "3 h", "exp 7", "no slot is free"):
         assert words in printed
 
 
 def test_what_a_lowered_limit_of_slots_does_is_printed(
     server: ScriptedServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    notice = "Job 73853c5c: it may now hold 2 slots; it holds 4, and the 2 newest runs are asked to save and give back."
+    notice = (
+        "Job 73853c5c: it may now hold 2 slots; it holds 4, and 2 runs (2 slots) are asked to save and give back "
+        "their slots."
+    )
     server.on("PATCH", "/api/v1/experiments/7", ok({"experiment": {}, "notices": [notice]}))
     assert main(["experiment", "set", "max-slots", "7", "2"]) == 0
     assert notice in capsys.readouterr().out
