@@ -63,7 +63,7 @@ quick: setup-dev ## run lint, types, and the tests that need no server, in about
 
 test: setup-dev ## run lint, then all tests except the long ones; up to three failed tests are retried alone
 	@$(SETUP) torch
-	@$(SETUP) tools sshd ip chromium
+	@$(SETUP) tools sshd ip chromium sudo
 	@$(MAKE) --no-print-directory lint
 	$(RUN)/python -m pytest --cache-clear -m "$(NOT_LONG)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST) \
 		|| { [ $$? = 1 ] && $(RUN)/python -m tests.rig.second_try; }

@@ -4,7 +4,7 @@
 #   setup.sh venv FILE          .venv with the requirements of FILE, installed again only when they have changed
 #   setup.sh docs               build/docs out of docs/, built again only when that has changed
 #   setup.sh torch              PyTorch in .venv: one that is importable, else $TORCH_SPEC, else the latest
-#   setup.sh tools NAME...      openssh-server, iproute2, chromium, Slurm: by apt where root may, else a line on what is skipped
+#   setup.sh tools NAME...      openssh-server, iproute2, chromium, sudo, Slurm: by apt where root may, else a line on what is skipped
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
@@ -104,6 +104,8 @@ install_tools() {
             say "SKIPPED: sshd is missing and apt cannot install openssh-server: hosts are local, tests over SSH are skipped." ;;
         ip) find_program ip && find_program unshare || apt_install iproute2 util-linux ||
             say "SKIPPED: iproute2 is missing: tests that cut links or use several accounts are skipped." ;;
+        sudo) find_program sudo || apt_install sudo ||
+            say "SKIPPED: sudo is missing: the test of a login that uses it is skipped." ;;
         slurm) find_program slurmctld && find_program munged || apt_install_stopped slurm-wlm munge ||
             say "SKIPPED: Slurm is missing and apt cannot install it: short commands are not compared with Slurm." ;;
         chromium) find_program chromium && find_program chromedriver || apt_install chromium chromium-driver ||
