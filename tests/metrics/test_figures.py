@@ -97,6 +97,7 @@ def of_the_cluster() -> list[Figure]:
         ),
         *(cluster_charts.usage_figure("Use", unit, ["2026-11-20", "2026-11-21"], stacks) for unit in ("day", "month")),
         *(cluster_charts.queued_time_figure(some) for some in (days, days[1:], [])),
+        *(cluster_charts.forecasts_figure(some) for some in ([cluster_charts.Start(60.0, 300.0, 120.0)], [])),
     ]  # fmt: skip
 
 

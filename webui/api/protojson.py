@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Any
 
 from django.http import QueryDict
@@ -72,21 +72,21 @@ def in_camel_case(name: str) -> str:
     return re.sub(r"_([a-z0-9])", lambda found: found[1].upper(), name)
 
 
-def query_in_camel_case(query: QueryDict) -> QueryDict:
-    """The query with its names in camelCase; Determined's gateway takes `metric_name` for `metricName`."""
+def query_in_camel_case(query: QueryDict, kept: Container[str] = ()) -> QueryDict:
+    """The query with its names in camelCase but for those to keep, for the gateway takes `metric_name` as `metricName`."""
     if not any("_" in name for name in query):
         return query
     found = QueryDict(mutable=True)
     for name, texts in query.lists():
         for text in texts:
-            found.appendlist(in_camel_case(name), text)
+            found.appendlist(name if name in kept else in_camel_case(name), text)
     return found
 
 
 def renamed(field: Any, data: Any) -> Any:
     """The value with the names of its fields in camelCase; what the field takes as it is, such as a config, stays."""
     if isinstance(data, QueryDict):
-        return query_in_camel_case(data)
+        return query_in_camel_case(data, getattr(field, "fields", ()))
     if isinstance(field, serializers.ListSerializer | serializers.ListField):
         return [renamed(field.child, each) for each in data] if isinstance(data, list) else data
     if not isinstance(field, serializers.Serializer) or not isinstance(data, dict):
