@@ -73,7 +73,7 @@ def in_camel_case(name: str) -> str:
 
 
 def query_in_camel_case(query: QueryDict, kept: Container[str] = ()) -> QueryDict:
-    """The query with its names in camelCase but for those to keep, for the gateway takes `metric_name` as `metricName`."""
+    """The query with its names in camelCase but for those to keep; Determined takes `metric_name` too."""
     if not any("_" in name for name in query):
         return query
     found = QueryDict(mutable=True)
