@@ -22,6 +22,7 @@ from websockets.sync.client import connect
 
 from accounts.models import LoginToken
 from accounts.refusals import Refusal
+from accounts.rights import Right
 from embedded.redis import Redis
 from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.web import Web, running_web
@@ -200,6 +201,7 @@ def test_frames_before_the_login_are_not_read(web: Web, path: str) -> None:
 class Deaf(Socket):
     """Says whether it was given a frame."""
 
+    rights: ClassVar[dict[str, Right]] = {"GET": Right.READ}
     heard: ClassVar[list[str]] = []
 
     async def check_login(self) -> int:
