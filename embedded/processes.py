@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embedded.account import Account
-from trainmaster.processes import boot_id, is_alive, reference
+from trainmaster.processes import boot_id, is_alive, reference, stat_fields
 
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.05
@@ -46,10 +46,10 @@ def identify(pid: int) -> Process | None:
 def session_seconds(leader: int) -> float:
     """The processor time that the living processes of a session have used, in seconds."""
     ticks = 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has ended
-            fields = path.read_bytes().rpartition(b")")[2].split()  # names in front of it are any bytes
-            ticks += int(fields[11]) + int(fields[12]) if int(fields[3]) == leader else 0
+    for path in Path("/proc").glob("[0-9]*"):
+        fields = stat_fields(int(path.name))
+        if fields is not None and int(fields[3]) == leader:
+            ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
 
 

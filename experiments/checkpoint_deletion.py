@@ -79,7 +79,7 @@ def edited(before: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _needed(experiment: Experiment) -> dict[uuid.UUID, str]:
-    """Those that a trial began with or goes on from: kept whatever the policy says."""
+    """Checkpoints that a trial began with or continues from: kept whatever the policy says."""
     found: dict[uuid.UUID, str] = {}
     going_on = Trial.objects.filter(latest_checkpoint__trial__experiment=experiment)
     living = going_on.exclude(state__in=TRIAL_END_STATES).order_by("-pk")

@@ -19,7 +19,7 @@ def boot_id() -> str:
     return (PROC / "sys/kernel/random/boot_id").read_text().strip()
 
 
-def _stat_fields(pid: int) -> Optional[List[str]]:
+def stat_fields(pid: int) -> Optional[List[str]]:
     """Fields 3 and up of /proc/<pid>/stat (the name before them may hold spaces), None when it is gone."""
     try:
         text = (PROC / str(pid) / "stat").read_text(errors="replace")
@@ -30,7 +30,7 @@ def _stat_fields(pid: int) -> Optional[List[str]]:
 
 def reference(pid: int) -> Optional[ProcessRef]:
     """The process that has `pid` now, None when there is none or only its corpse."""
-    fields = _stat_fields(pid)
+    fields = stat_fields(pid)
     if fields is None or fields[0] in ("Z", "X"):
         return None
     return {"pid": pid, "start_time": int(fields[19])}
@@ -38,7 +38,7 @@ def reference(pid: int) -> Optional[ProcessRef]:
 
 def status_of_corpse(process: ProcessRef) -> Optional[int]:
     """The wait status of a process that has ended and that nobody has waited for yet; None when it cannot be seen."""
-    fields = _stat_fields(process["pid"])
+    fields = stat_fields(process["pid"])
     if fields is None or fields[0] not in ("Z", "X") or int(fields[19]) != process["start_time"]:
         return None
     return int(fields[49])
@@ -114,7 +114,7 @@ def is_shell(pid: int) -> bool:
 
 def state_of(pid: int) -> str:
     """The kernel's letter for what it does (`D`: it waits in the kernel), empty when it is gone."""
-    fields = _stat_fields(pid)
+    fields = stat_fields(pid)
     return fields[0] if fields is not None else ""
 
 
@@ -128,7 +128,7 @@ def owner_of(pid: int) -> Optional[int]:
 
 def age_seconds(pid: int) -> Optional[float]:
     """For how long a process has been there, by the kernel's own clock; None when it is gone."""
-    fields = _stat_fields(pid)
+    fields = stat_fields(pid)
     if fields is None:
         return None
     uptime = float((PROC / "uptime").read_text().split()[0])
@@ -136,7 +136,7 @@ def age_seconds(pid: int) -> Optional[float]:
 
 
 def parent_of(pid: int) -> Optional[int]:
-    fields = _stat_fields(pid)
+    fields = stat_fields(pid)
     return int(fields[1]) if fields is not None else None
 
 
@@ -162,7 +162,7 @@ def descendants(root: int) -> List[ProcessRef]:
     """All living processes below `root`: with a subreaper these include orphans that dropped their marker."""
     children: Dict[int, List[int]] = {}
     for entry in PROC.iterdir():
-        fields = _stat_fields(int(entry.name)) if entry.name.isdigit() else None
+        fields = stat_fields(int(entry.name)) if entry.name.isdigit() else None
         if fields is not None:
             children.setdefault(int(fields[1]), []).append(int(entry.name))
     found: List[ProcessRef] = []

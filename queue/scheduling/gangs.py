@@ -3,9 +3,9 @@
 For each request, the first that works:
  1. free slots that nobody of higher standing needs: start;
  2. slots that are being freed already: wait, and claim them;
- 3. free slots kept for a gang that cannot use them yet: start on sufferance;
+ 3. free slots kept for a gang that cannot use them yet: start backfilled;
  4. stop work of lower standing, as little as possible and only if that is enough: wait, and claim them; if only hosts
-    kept for such a gang have any, stop it there, to run on sufferance;
+    kept for such a gang have any, stop it there, to run backfilled;
  5. a gang reserves the hosts where it can start soonest.
 The rules of a scheduler (who stands before whom, who may stop whom) come from outside.
 """

@@ -164,8 +164,8 @@ def _decide(entry: list[Any], outcome: Outcome, at: float | None) -> None:
 def _place_for(state: State, rung: dict[str, Any], metric: float, is_last: bool) -> int:
     """The place from 0 of a metric that comes to the rung: behind its equals, infinity and NaN behind all.
 
-    Where a trial that does not go on is stopped for good, a metric that never changes would let only the first one go
-    on. So it comes right behind those of its equals that were promoted, if the rung's share is not used up there.
+    Where a trial that is not promoted is stopped for good, a metric that never changes would let only the first one
+    continue. So it comes right behind those of its equals that were promoted, if the rung's share is not used up there.
     """
     entries = rung["entries"]
     if not math.isfinite(metric):
