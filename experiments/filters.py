@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.contrib.postgres.fields import ArrayField
 from django.db.models import Func, Q, QuerySet, TextField, Value
 from django.db.models.functions import StrIndex, Upper
 
 from experiments import counts, phases
-from experiments.models import Experiment, ExperimentCount
+from experiments.models import Experiment, ExperimentCount, Trial
+from trainmaster import yamltext
 
 Rows = TypeVar("Rows", Experiment, ExperimentCount)
 #: characters that the index of words looks up at once
 _TRIGRAM = 3
+#: `lr=0.01`, `optimizer.lr=1e-3`, `model=resnet`
+_HPARAM = re.compile(r"\b([A-Za-z_][\w.-]{0,99})=(\S+)")
 _PHASES = {phases.QUEUED, phases.STARTING, phases.RUNNING}
 
 
@@ -34,7 +39,7 @@ class ExperimentFilters:
     labels: Collection[str] = ()
     name: str = ""
     description: str = ""
-    #: a part of name, description or labels, or the experiment's number
+    #: a part of name, description or labels, or the experiment's number; `lr=0.01`: a hyperparameter of a trial
     text: str = ""
     number: int = 0
     ids: Collection[int] = ()
@@ -95,13 +100,42 @@ class _Trigrams(Func):
 def containing(rows: QuerySet[Experiment], text: str, number: int) -> QuerySet[Experiment]:
     """Experiments whose words contain the text in any case, and the experiment with this number.
 
+    Parts such as `lr=0.01` are hyperparameters: also those that have them and whose words contain the rest.
+
     It takes two SQL functions of the migration 0012. The PostgreSQL that `up` starts has no pg_trgm, so the trigrams
     are an array with a GIN index, which finds experiments that have all trigrams of the text. Texts of one or two
     characters are compared with each row. The words are the name, the labels and the description, 10,000 characters
     together: what is longer would make every change of such an experiment slow.
     """
-    words, wanted = _Words("name", "description", "labels"), Upper(Value(text))
-    matches = Q(place__gt=0)
-    if len(text) >= _TRIGRAM:
-        matches &= Q(trigrams__contains=_Trigrams(wanted))
-    return rows.alias(trigrams=_Trigrams(words), place=StrIndex(words, wanted)).filter(matches | Q(pk=number))
+    words = _Words("name", "description", "labels")
+    rows = rows.alias(trigrams=_Trigrams(words), place=StrIndex(words, Upper(Value(text))))
+    matches = _has_words(text, "place") | Q(pk=number)
+    if given := _HPARAM.findall(text):
+        rest = " ".join(_HPARAM.sub(" ", text).split())
+        rows = rows.alias(place_of_rest=StrIndex(words, Upper(Value(rest))))
+        matches |= _has_hparams(given) & (_has_words(rest, "place_of_rest") if rest else Q())
+    return rows.filter(matches)
+
+
+def _has_words(text: str, place: str) -> Q:
+    found = Q(**{f"{place}__gt": 0})
+    return found & Q(trigrams__contains=_Trigrams(Upper(Value(text)))) if len(text) >= _TRIGRAM else found
+
+
+def _has_hparams(given: Collection[tuple[str, str]]) -> Q:
+    """Experiments with a trial of these hyperparameters. `a.b=1` is b in the map a; values are read as in a config."""
+    trials = Trial.objects.order_by()
+    for name, text in given:
+        wanted: Any = _value(text)
+        for key in reversed(name.split(".")):
+            wanted = {key: wanted}
+        trials = trials.filter(hparams__contains=wanted)
+    return Q(pk__in=trials.values("experiment_id"))
+
+
+def _value(text: str) -> Any:
+    try:
+        value = yamltext.load(text)
+    except yamltext.YamlError:
+        return text
+    return text if isinstance(value, float) and not math.isfinite(value) else value

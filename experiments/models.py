@@ -219,6 +219,7 @@ class Trial(models.Model):
             models.UniqueConstraint(fields=["experiment", "request_id"], name="request_once_per_experiment"),
             models.UniqueConstraint(fields=["experiment", "external_id"], name="external_trial_id_once"),
         ]
+        indexes = [GinIndex(fields=["hparams"], opclasses=["jsonb_path_ops"], name="trials_by_hparam")]
 
     def name_task(self) -> None:
         """As logs, pages and Determined call it: by the trial's own id, which no other experiment has."""

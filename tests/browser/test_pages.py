@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from tests.rig.browser import LOOKS, NARROW, WIDE, Browser, programs, running_browser
 from tests.rig.hosts import Host, make_key
@@ -261,6 +262,39 @@ def test_keys_lead_to_rooms_and_can_be_switched_off(page: Browser) -> None:
     assert page.path() == "/experiments"
     page.one(".side .show-keys").click()
     page.one("#keys-on").click()
+
+
+def test_everything_is_found_and_done_by_keys_from_any_page(page: Browser, seen: dict[str, int]) -> None:
+    page.open(f"/experiments/{seen['ended']}")
+    page.open("/cluster")
+    page.press("k", held=Keys.CONTROL)
+    page.wait(lambda: "Visited lately" in page.text("#find").capitalize(), "what was visited")
+    page.one("#find input").send_keys("logs of exp {}".format(seen["ended"]))
+    logs = f"/trials/{seen['ended trial']}/logs"
+    page.wait(lambda: page.attributes("#find .hit", "href")[:1] == [logs], "the log to be offered")
+    assert page.violations() == []
+    page.press(Keys.ARROW_DOWN)
+    page.press(Keys.ENTER)
+    page.wait(lambda: page.path() == logs, "the log")
+    page.press("k", held=Keys.CONTROL)
+    page.one("#find input").send_keys(f"kill {seen['never']}", Keys.ENTER)
+    page.wait(
+        lambda: "cannot be undone" in page.text("dialog.confirm") or "lost" in page.text("dialog.confirm"),
+        "the question",
+    )
+    page.press(Keys.ESCAPE)
+    assert look_at(page, "/find?q=rig", {}) == []
+
+
+def test_the_first_job_is_three_tabs_away(page: Browser) -> None:
+    page.open("/jobs")
+    page.live()
+    page.press(Keys.TAB)
+    page.press(Keys.TAB)
+    assert page.run("return document.activeElement.textContent") == "Skip to the jobs"
+    page.press(Keys.ENTER)
+    page.press(Keys.TAB)
+    assert page.run("return document.activeElement.closest('tr').dataset.job ?? ''")
 
 
 #: the theme that is shown, and what the choice in the side bar says

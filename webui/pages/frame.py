@@ -23,15 +23,8 @@ from accounts import rights
 from accounts.models import Cluster, User
 from accounts.refusals import Refusal
 from accounts.rights import Right, declares
-from commands.models import Command
-from commands.states import END_STATES
-from experiments import counts
-from experiments.models import ExperimentCount
-from hosts import registry
-from hosts.models import ResourcePool
-from jobs.models import Job
-from jobs.states import JobState
 from webui import full_disk
+from webui.pages import rooms
 from webui.refusals import STATUS
 
 View = Callable[..., HttpResponseBase]
@@ -159,7 +152,7 @@ def show(
         response = render(request, f"fragments/{fragment}.html", context, status=status)
     else:
         context = context | {
-            "rooms": _rooms(room),
+            "rooms": rooms.side_bar(room, counted=True),
             "cluster_name": settings.CLUSTER_NAME,
             "plain_http_banner": settings.INSECURE_HTTP,
             "disk_warning": full_disk.warning(),
@@ -168,24 +161,3 @@ def show(
         response = render(request, f"pages/{template}.html", context, status=status)
     response["Cache-Control"] = "no-store"
     return response
-
-
-def _rooms(current: str) -> list[dict[str, Any]]:
-    rooms = [
-        ("Experiments", "/experiments", counts.total(ExperimentCount.objects.filter(archived=False))),
-        ("Workspaces", "/workspaces", None),
-        ("Tasks", "/tasks", Command.objects.exclude(state__in=END_STATES).count()),
-        ("Job Queue", "/jobs", Job.objects.filter(state=JobState.ACTIVE).count()),
-        ("Templates", "/templates", None),
-        ("Pools", "/pools", ResourcePool.objects.count()),
-        ("Hosts", "/hosts", registry.present().count()),
-        ("Cluster", "/cluster", None),
-        ("Usage", "/usage", None),
-        ("Notifications", "/settings/notifications", None),
-        ("REST API", "/api/v1/docs", None),
-        ("Documentation", "/docs/", None),
-    ]
-    return [
-        {"name": name, "href": href, "count": count, "current": name == current}
-        for name, href, count in rooms
-    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from webui.pages import account, cluster, profiler, session, usage
+from webui.pages import account, cluster, find, profiler, session, usage
 from webui.pages.experiments import again, chosen, code, create, edit, experiment, listing, notes, templates
 from webui.pages.frame import View, leads_to, page
 from webui.pages.hosts import page as hosts
@@ -42,6 +42,7 @@ urlpatterns = [
     path("", leads_to("/experiments")),
     path("login", session.login),
     path("logout", session.logout),
+    path("find", find.find),
     path("cluster", cluster.overview),
     path("cluster/chart", cluster.chart),
     path("settings", account.overview),
