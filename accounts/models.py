@@ -38,6 +38,8 @@ class User(AbstractUser):
     unix_group = models.CharField(max_length=64, blank=True)
     unix_gid = models.IntegerField(null=True, blank=True)
     modified_at = models.DateTimeField(auto_now=True)
+    #: failures until then are no longer on the person's overview
+    failures_seen_at = models.DateTimeField(null=True)
 
     #: of the access token that was sent, if one was: no right of the role goes further
     scope: Scope = Scope.FULL

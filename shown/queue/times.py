@@ -18,8 +18,8 @@ def exact(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def forecast(span: list[float] | None, now: datetime) -> tuple[str, str]:
-    """(`Starts 12:44 to 12:50`, its title) of (earliest, latest) in epoch seconds.
+def forecast(span: list[float] | None, now: datetime, does: str = "Starts") -> tuple[str, str]:
+    """(`Starts 12:44 to 12:50`, its title) of (earliest, latest) in epoch seconds. `does`: what is to happen.
 
     An empty text: not known, with the reason as the title where there is one.
     """
@@ -30,9 +30,9 @@ def forecast(span: list[float] | None, now: datetime) -> tuple[str, str]:
         return "", "its forecast has passed; the next pass makes a new one"
     title = f"between {exact(earliest)} and {exact(latest)}"
     if earliest <= now:
-        return f"Starts before {clock(latest + timedelta(minutes=1))}", title
+        return f"{does} before {clock(latest + timedelta(minutes=1))}", title
     if clock(earliest) == clock(latest):
         latest += timedelta(minutes=1)
     if earliest.date() == latest.date():
-        return f"Starts {clock(earliest)} to {latest:%H:%M}", title
-    return f"Starts {clock(earliest)} to {clock(latest)}", title
+        return f"{does} {clock(earliest)} to {latest:%H:%M}", title
+    return f"{does} {clock(earliest)} to {clock(latest)}", title

@@ -1,9 +1,9 @@
-// The keyboard: `/` searches, `g` then j, e or h goes to a room, `?` shows the keys. Single keys act only while the focus
+// The keyboard: `/` searches, `g` then o, e, j or h goes to a room, `?` shows the keys. Single keys act only while the focus
 // is in no field, and can be switched off; the choice stays in this browser.
 
 const OFF = "trainmaster.keys.off";
 const GO_WITHIN_MS = 1500;
-const ROOMS = { e: "/experiments", j: "/jobs", h: "/hosts" };
+const ROOMS = { o: "/overview", e: "/experiments", j: "/jobs", h: "/hosts" };
 
 let goPressedAt = 0;
 

@@ -88,6 +88,7 @@ def page(browser: Browser) -> Iterator[Browser]:
 def addresses(seen: dict[str, int]) -> list[str]:
     experiment, trial = f"/experiments/{seen['ended']}", f"/trials/{seen['ended trial']}"
     return [
+        "/overview",
         "/experiments",
         experiment,
         *(f"{experiment}/{tab}" for tab in ("config", "code", "timeline")),

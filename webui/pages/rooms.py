@@ -36,6 +36,7 @@ GROUPS = (
     (
         "Work",
         (
+            Room("Overview", "/overview", words="start home failed"),
             Room("Experiments", "/experiments", _experiments, "runs searches"),
             Room("Tasks", "/tasks", lambda: Command.objects.exclude(state__in=END_STATES).count(),
                  "commands shells notebooks tensorboards"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from webui.pages import account, cluster, find, profiler, session, usage
+from webui.pages import account, cluster, find, overview, profiler, session, usage
 from webui.pages.experiments import again, chosen, code, create, edit, experiment, listing, notes, templates
 from webui.pages.frame import View, leads_to, page
 from webui.pages.hosts import page as hosts
@@ -39,7 +39,9 @@ def _of_command(view: View) -> View:
 
 
 urlpatterns = [
-    path("", leads_to("/experiments")),
+    path("", leads_to("/overview")),
+    path("overview", overview.overview),
+    path("overview/seen", overview.seen),
     path("login", session.login),
     path("logout", session.logout),
     path("find", find.find),

@@ -61,6 +61,8 @@ class Plan:
     unknown: dict[str, str] = field(default_factory=dict)
     #: job id -> slots that it is entitled to, in a fair-share pool
     shares: dict[str, float] = field(default_factory=dict)
+    #: task id -> (earliest, latest) end of what runs, in epoch seconds
+    ends: dict[str, list[float]] = field(default_factory=dict)
 
     @cached_property
     def never(self) -> list[str]:
@@ -96,6 +98,7 @@ def of(pool: ResourcePool) -> Plan:
         forecast=spans,
         unknown=(document.get("unknown") or {}) | dict.fromkeys(changed, OTHER_REASON),
         shares=document.get("shares") or {},
+        ends=document.get("ends") or {},
     )
     _latest[pool.pk] = plan
     return plan
@@ -122,6 +125,11 @@ def _document(snapshot: world.Snapshot, plan: world.Plan, took_ms: float) -> dic
         "waits": {task_id: reason.record() for task_id, reason in plan.waits.items()},
         "running": sorted(_running(snapshot, plan)),
         "shares": dict(plan.shares),
+        "ends": {
+            request.task_id: request.running.ends
+            for request in snapshot.requests
+            if request.running is not None and request.running.ends is not None
+        },
         "took_ms": round(took_ms, 1),
     }
 

@@ -47,6 +47,7 @@ OF_VIEWERS = {
     "POST settings/tokens",
     "POST settings/tokens/<int:token_id>/revoke",
     "POST experiments/columns",
+    "POST overview/seen",
     "POST trials/<int:trial_id>/metrics/pins",
 }
 #: what editors make, or do with what is another's, as the pool's or the workspace's rules let them
@@ -74,6 +75,7 @@ SHOWS = {
 #: changes without an event: a person's own view of pages, and tries that change nothing
 UNTOLD = {
     "POST experiments/columns",
+    "POST overview/seen",
     "POST trials/<int:trial_id>/metrics/pins",
     "POST settings/notifications/<int:rule_id>/deliveries/<uuid:delivery_id>/retry",
 }
@@ -112,6 +114,7 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
         "settings/profile": ("", {"display_name": "Another"}),
         "settings/password": ("", {"old": "Right1234", "new": "Better5678", "again": "Better5678"}),
         "settings/tokens": ("", {"description": "t", "days": "7", "scope": "read"}),
+        "overview/seen": ("", {}),
         "experiments/columns": ("", {"c": ["name", "state"], "do": "keep", "rest": ""}),
         "experiments/new": ("", {"config": CONFIG, "project": "1", "manifest": "[]"}),
         "experiments/check": ("", {"config": CONFIG}),

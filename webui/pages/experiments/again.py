@@ -11,6 +11,7 @@ from accounts import rights
 from accounts.refusals import Refusal
 from accounts.rights import Right
 from experiments import continuing
+from experiments.continuing import can_continue
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from submissions.config.reading import read_yaml
@@ -58,12 +59,6 @@ def links_of_trial(request: HttpRequest, trial: Trial) -> list[dict[str, str]]:
             )
         found.append({"label": "Fork experiment", "href": fork})
     return found
-
-
-def can_continue(experiment: Experiment) -> bool:
-    searcher = experiment.searcher.get("name")
-    ended = experiment.state in EXPERIMENT_END_STATES and not experiment.archived
-    return ended and searcher in continuing.SEARCHERS
 
 
 @form(Right.EDIT)

@@ -13,12 +13,12 @@ from accounts import rights
 from accounts.rights import Right
 from events.models import Event
 from experiments import checkpoint_deletion
+from experiments.continuing import can_continue
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import GONE, USABLE, CheckpointState
 from shown import checkpoints, timeline
 from shown.checkpoints import CheckpointPlace, CheckpointRow
 from webui.pages.experiments.access import may_act
-from webui.pages.experiments.again import can_continue
 from webui.pages.frame import actor, or_404, page, posted, refusals_told, show, user_of
 from webui.query import choices
 
