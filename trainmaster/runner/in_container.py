@@ -216,10 +216,6 @@ def _leave(paths: RunPaths, text: str) -> NoReturn:
     raise SystemExit(EXIT_CONTAINER)
 
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
-
-
 def note_fault(paths: RunPaths, sentence: str) -> None:
     """On a full disk it is left to the log and the exit code: the launcher, which asks for this, must outlast that."""
     with contextlib.suppress(OSError):
@@ -255,3 +251,7 @@ def _last_lines(paths: RunPaths) -> List[str]:
     except OSError:
         return []
     return [line.strip() for line in lines if line.strip()][-_LAST_LINES:]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
