@@ -167,17 +167,17 @@ def test_a_search_marks_counts_and_goes_from_match_to_match(browser: Browser, lo
     field.send_keys(Keys.ENTER)
     browser.wait(lambda: browser.text("#log-matches").endswith("of 3"), "a match to be chosen")
     browser.one("#log-view").send_keys("n", "n")
-    browser.wait(lambda: browser.text("#log-matches") == "3 of 3", "the last match")
+    browser.wait(lambda: browser.text("#log-matches") == "3 / 3", "the last match")
     shows(browser, 119_990)
     browser.one("#log-view").send_keys("N")
-    browser.wait(lambda: browser.text("#log-matches") == "2 of 3", "the match before")
+    browser.wait(lambda: browser.text("#log-matches") == "2 / 3", "the match before")
     shows(browser, 60_010)
     browser.run("document.activeElement.blur()")
     browser.one("body").send_keys("N")
-    browser.wait(lambda: browser.text("#log-matches") == "1 of 3", "the first match, with the focus nowhere")
+    browser.wait(lambda: browser.text("#log-matches") == "1 / 3", "the first match, with the focus nowhere")
     browser.one("body").send_keys("N")
     browser.wait(
-        lambda: browser.text("#log-matches") == "1 of 3, none further up", "to be told that it is the first"
+        lambda: browser.text("#log-matches") == "1 / 3, none further up", "to be told that it is the first"
     )
     browser.one("body").send_keys("n")
     shows(browser, 60_010)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from tests.rig.browser import NARROW, WIDE, Browser
 from tests.rig.stack import LAUNCHER, Stack, config
@@ -56,6 +57,21 @@ def test_the_page_of_a_failed_trial_tells_why_and_leads_to_the_line(browser: Bro
     browser.wait(lambda: "Traceback" in browser.text("#log-view"), "the line")
     browser.wait(lambda: "rank=2" in browser.driver.current_url, "the rank in the address")
     assert "#L" in browser.driver.current_url
+
+
+def test_the_log_of_a_failed_trial_opens_where_it_failed_first(browser: Browser, failed: int) -> None:
+    browser.open(f"/trials/{failed}/logs")
+    browser.wait(lambda: "Traceback" in browser.text(".log-row.failure"), "the first line that tells why")
+    browser.wait(lambda: "exit 1" in browser.text(".rank-chip.marked .age"), "the chip of the rank")
+    assert browser.attributes(".rank-chip.marked .pill", "data-rank") == ["2"]
+    browser.one("#log-view").send_keys(Keys.HOME)
+    browser.wait(lambda: not browser.all(".log-row.failure"), "the beginning of the log")
+    browser.click("#log-failed")
+    browser.wait(lambda: "Traceback" in browser.text(".log-row.failure"), "the line again")
+    browser.one("#log-search").send_keys("step 39")
+    browser.wait(lambda: "found" in browser.text("#log-matches"), "the matches")
+    browser.keep("log-failed")
+    assert browser.violations() == []
 
 
 def test_each_attempt_has_its_own_story(browser: Browser, failed: int) -> None:

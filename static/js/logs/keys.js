@@ -6,7 +6,7 @@ import { change, look, point } from "./state.js";
 
 const TIMES = ["utc", "local", "none"];
 
-/** `viewer` has follow(), toStart(), nextMatch(step) and focusGo(). */
+/** `viewer` has follow(), toStart(), nextMatch(step), toFailure() and focusGo(). */
 export function start(view, search, viewer) {
   const keys = {
     f: viewer.follow,
@@ -17,6 +17,7 @@ export function start(view, search, viewer) {
     z: () => change({ wide: !look.wide }),
     t: () => change({ times: TIMES[(TIMES.indexOf(look.times) + 1) % TIMES.length] }),
     l: viewer.focusGo,
+    e: viewer.toFailure,
   };
 
   view.addEventListener("keydown", (event) => {

@@ -3,6 +3,7 @@
 // (logs/rank_map.js).
 
 import { isSingleKey } from "../keys.js";
+import { failure, onFailure } from "./failure.js";
 import { onStatus, state } from "./live.js";
 import { showBox } from "./rank_box.js";
 import { openMenu } from "./rank_menu.js";
@@ -47,9 +48,11 @@ function showChip(entry) {
   const chip = chips.get(entry.rank) ?? makeChip(entry.rank);
   chip.entry = entry;
   write(chip.count, short(entry.lines));
-  write(chip.age, entry.mark ? ["holds up", ago(entry.stepAge)].filter(Boolean).join(" ") : state.ended ? "" : ago(entry.age));
-  chip.whole.classList.toggle("marked", Boolean(entry.mark));
-  const says = `${describe(entry)} Click to show only this rank; Ctrl or Shift adds it.`;
+  const failed = failure();
+  const exit = failed.rank === entry.rank ? failed.exit ?? "failed" : "";
+  write(chip.age, entry.mark ? ["holds up", ago(entry.stepAge)].filter(Boolean).join(" ") : exit || (state.ended ? "" : ago(entry.age)));
+  chip.whole.classList.toggle("marked", Boolean(entry.mark || exit));
+  const says = `${describe(entry)}${exit ? ` It failed first (${exit}).` : ""} Click to show only this rank; Ctrl or Shift adds it.`;
   if (chip.button.title !== says) chip.button.title = says;
 }
 
@@ -154,6 +157,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 onStatus(show);
+onFailure(() => { for (const { entry } of chips.values()) if (entry) showChip(entry); });
 onChange(() => { showBar(); markChosen(); linkBeside(); });
 showBar();
 markChosen();

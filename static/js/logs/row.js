@@ -1,6 +1,7 @@
 // One line of a log as a row of the list: number, time, rank, host and text, with what the search finds marked.
 
 import { pieces, plain } from "./ansi.js";
+import { failure } from "./failure.js";
 import { look, place } from "./state.js";
 import { clock } from "./times.js";
 import { hueOf } from "./rank_look.js";
@@ -29,6 +30,7 @@ export function rowElement(line, number, { spans, isCurrent, isContext, opensGro
   no.firstChild.data = number;
   no.href = `${location.pathname}${location.search}#L${number}`;
   if (place.line !== null && number >= place.line && number <= place.last) row.classList.add("pointed");
+  if (number === failure().line) row.classList.add("failure");
   if (!line) {
     row.classList.add(line === null ? "gone" : "absent");
     if (line === null) text.firstChild.data = "no longer kept";

@@ -97,7 +97,7 @@ export class Search {
     } finally { this.isMoving = false; }
   }
 
-  /** "3 of 15", "3 of 1,204 so far", "15 found", "10,000 found or more". */
+  /** "3 / 15", "3 / 1,204 so far", "15 found", "10,000 found or more". */
   get words() {
     if (!filter.search || (this.isRefused && !this.matches.length)) return "";
     const count = this.matches.length;
@@ -105,7 +105,7 @@ export class Search {
     const some = full ? "10,000 or more" : this.isDone ? count.toLocaleString("en") : `${count.toLocaleString("en")} so far`;
     if (this.isDone && !count) return "no match";
     const index = this.current === null ? -1 : this.matches.indexOf(this.current);
-    if (index >= 0) return `${(index + 1).toLocaleString("en")} of ${some}`;
+    if (index >= 0) return `${(index + 1).toLocaleString("en")} / ${some}`;
     return full || !this.isDone ? some.replace(/^([\d,]+) (.*)$/, "$1 found $2") : `${some} found`;
   }
 }

@@ -3,13 +3,14 @@
 import { start as startControls, takeSearch } from "./controls.js";
 import { start as startCopying } from "./copy.js";
 import { start as startKeys } from "./keys.js";
+import { failure, onFailure } from "./failure.js";
 import { connect, onStatus } from "./live.js";
 import "./ranks.js";
 import { Reader } from "./reader.js";
 import { open as openLong } from "./row.js";
 import { Search } from "./search.js";
 import { onSpans } from "./spans.js";
-import { filter, look, onChange, place, point } from "./state.js";
+import { filter, isFiltered, look, onChange, place, point } from "./state.js";
 import { readTime } from "./times.js";
 import { heard, say } from "./told.js";
 import { complain, show, write } from "./words.js";
@@ -60,10 +61,10 @@ onChange((names) => {
   show(reader);
 });
 
-/** What the address, or where one was before going back, asks for. */
+/** What the address, or where one was before going back, asks for; else where it failed first. */
 function wanted() {
   if (place.at !== null) return { at: place.at };
-  return { line: history.state?.line ?? place.line };
+  return { line: history.state?.line ?? place.line ?? (isFiltered() ? null : failure().line) };
 }
 
 onSpans((numbers) => reader.list.remake((element) => numbers.has(Number(element.dataset.number))));
@@ -104,6 +105,14 @@ function goTo(text) {
 
 const timeNear = () => reader.topTime ?? Date.now() / 1000;
 
+function toFailure() {
+  const { line } = failure();
+  if (line === null) return;
+  reader.goTo(line);
+  view.focus();
+}
+
+part("failed").addEventListener("click", toFailure);
 part("go-form").addEventListener("submit", (event) => { event.preventDefault(); goTo(part("go").value.trim()); });
 part("paused").addEventListener("click", () => { reader.follow(); view.focus(); });
 part("next").addEventListener("click", () => nextMatch(1));
@@ -113,8 +122,9 @@ new ResizeObserver(() => { if (look.wrap) reader.measure(); }).observe(view);
 startControls(timeNear);
 startCopying(view, part("copy"), say);
 startKeys(view, part("search"), {
-  follow: () => reader.follow(), toStart: () => reader.goTo(1), nextMatch, focusGo: () => part("go").select(),
+  follow: () => reader.follow(), toStart: () => reader.goTo(1), nextMatch, toFailure, focusGo: () => part("go").select(),
 });
+onFailure(() => { part("failed").hidden = failure().line === null; });
 connect();
 search.restart();
 reader.openAt(wanted()).then(() => { if (look.wrap) reader.wrap(); });
