@@ -68,6 +68,7 @@ class UserRecord(Answer):
     remote: bool = False
     agent_user_group: UnixAccountRecord | None = None
     last_auth_at: Maybe[Time] = None
+    last_seen_at: Maybe[Time] = None
     modified_at: Time
 
 
@@ -96,6 +97,7 @@ def encode_user(user: User) -> UserRecord:
         email=user.email or None,
         agent_user_group=group,
         last_auth_at=user.last_login,
+        last_seen_at=user.seen_at,
     )
 
 
