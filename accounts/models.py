@@ -6,11 +6,13 @@ import hashlib
 import hmac
 import secrets
 import uuid
+from contextlib import suppress
 from datetime import timedelta
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractUser
-from django.db import models
+from django.db import DatabaseError, models, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 
@@ -40,6 +42,8 @@ class User(AbstractUser):
     modified_at = models.DateTimeField(auto_now=True)
     #: failures until then are no longer on the person's overview
     failures_seen_at = models.DateTimeField(null=True)
+    #: about when a page, the CLI or a program last asked for something in their name (`seen`)
+    seen_at = models.DateTimeField(null=True)
 
     #: of the access token that was sent, if one was: no right of the role goes further
     scope: Scope = Scope.FULL
@@ -58,6 +62,14 @@ class User(AbstractUser):
         if self.is_admin:
             return self.Role.ADMIN
         return self.Role.EDITOR if self.may_edit else self.Role.VIEWER
+
+    def seen(self) -> None:
+        """Note that they are here: written at most every USER_SEEN_EVERY_SECONDS, and never a reason to fail."""
+        now = timezone.now()
+        if self.seen_at and (now - self.seen_at).total_seconds() < settings.USER_SEEN_EVERY_SECONDS:
+            return
+        with suppress(DatabaseError), transaction.atomic():  # such as on a full disk
+            User.objects.filter(pk=self.pk).update(seen_at=now)
 
 
 #: how access tokens begin, so that people and secret scanners know one when they see it
@@ -99,7 +111,10 @@ class LoginToken(models.Model):
             .filter(hash=token_hash(token), expires_at__gt=timezone.now(), user__is_active=True)
             .first()
         )
-        return row.user if row else None
+        if row is None:
+            return None
+        row.user.seen()
+        return row.user
 
 
 class AccessToken(models.Model):
@@ -119,6 +134,12 @@ class AccessToken(models.Model):
     class Meta:
         ordering = ["-id"]
 
+    @classmethod
+    def live(cls, path: str = "") -> Q:
+        """Those that count. `path`: how a query comes to them, such as `access_tokens__`."""
+        lasts = Q(**{f"{path}expires_at": None}) | Q(**{f"{path}expires_at__gt": timezone.now()})
+        return lasts & Q(**{f"{path}revoked_at": None, f"{path}pk__isnull": False})
+
     @property
     def counts(self) -> bool:
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > timezone.now())
@@ -132,6 +153,7 @@ class AccessToken(models.Model):
         if row.used_at is None or (now - row.used_at).total_seconds() > settings.TOKEN_USED_EVERY_SECONDS:
             cls.objects.filter(pk=row.pk).update(used_at=now)
         row.user.scope = Scope(row.scope)
+        row.user.seen()
         return row.user
 
 

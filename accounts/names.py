@@ -10,6 +10,10 @@ from accounts.models import User
 from accounts.refusals import Code, Refusal
 
 NAME_CHARACTERS = 150
+#: of Unix accounts and groups, and of their numbers
+UNIX_NAME = r"^[a-z_][a-z0-9_.-]*\$?$"
+UNIX_NAME_CHARACTERS = 64
+LARGEST_UNIX_ID = 2**31 - 1
 #: No spaces or slashes, because names are parts of addresses and commands; no letters that look like others.
 _OTHERS = re.compile(r"[^A-Za-z0-9._@+$-]")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
+import secrets
+import string
 
 from accounts.models import User
 
@@ -61,3 +63,15 @@ def weakness(password: str) -> str | None:
         if not there
     ]
     return f"The password is weak: it needs {', '.join(missing)}." if missing else None
+
+
+_LETTERS = string.ascii_letters + string.digits
+_GENERATED_CHARACTERS = 20
+
+
+def generated() -> str:
+    """A random password that is strong by our own rule: upper, lower and a digit."""
+    while True:
+        password = "".join(secrets.choice(_LETTERS) for _ in range(_GENERATED_CHARACTERS))
+        if weakness(password) is None:
+            return password

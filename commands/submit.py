@@ -92,6 +92,7 @@ def create(
         actor=actor,
         job_id=job.pk,
         task_id=task.pk,
+        pools=[job.pool_id],
     )
     _listen(command, kind, shown)
     announce("commands")

@@ -49,6 +49,7 @@ def set_state(
         detail={"code": fields["exit_code"]} if fields.get("exit_code") is not None else {},
         job_id=command.job_id,
         task_id=command.task_id,
+        pools=[command.job.pool_id],
     )
     if not step(command, STEPS, to, event, **fields):
         return False

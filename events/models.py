@@ -1,9 +1,26 @@
 """Event rows, one for each change of state, written in the same transaction as the change (law 2); and leases."""
 
-from django.contrib.postgres.indexes import BrinIndex
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import BrinIndex, GinIndex
 from django.db import models
+from django.db.models import Case, F, Q, Value, When
 
 from events.origin import address
+
+#: in the detail of a trial's step: it was asked of this trial alone, and does not follow from a wish about all
+ASKED = "asked"
+_BY_PEOPLE = (
+    (Q(actor__startswith="user:") | Q(actor__startswith="account:") | Q(actor="nobody"))
+    & ~Q(kind__in=["allocation", "member"])
+    & ~Q(from_state__startswith="STOPPING")
+    & (~Q(kind__in=["job", "task", "trial"]) | Q(from_state=F("to_state")) | Q(detail__has_key=ASKED))
+)
+#: What people did, also in vain: neither what the server did nor the further rows of the same wish, such as the steps
+#: of the trials and attempts of an experiment that somebody killed. A CASE keeps PostgreSQL from taking its parts for
+#: independent of each other: it would expect a few rows, and sort all of them instead of reading an index in order.
+BY_PEOPLE = Q(
+    Case(When(_BY_PEOPLE, then=Value(True)), default=Value(False), output_field=models.BooleanField())
+)
 
 
 class Presence(models.Model):
@@ -61,6 +78,8 @@ class Event(models.Model):
     job_id = models.UUIDField(null=True)
     task_id = models.CharField(max_length=96, blank=True)
     experiment_id = models.BigIntegerField(null=True)
+    #: the pools whose queue, hosts or rules it is about
+    pools = ArrayField(models.BigIntegerField(), default=list, db_default=[])
 
     class Meta:
         ordering = ["id"]
@@ -76,6 +95,10 @@ class Event(models.Model):
                 condition=models.Q(experiment_id__isnull=False),
                 name="events_by_experiment",
             ),
+            # few among those of attempts: what people did, by all, by one, and in one pool
+            models.Index(fields=["at", "id"], condition=BY_PEOPLE, name="events_by_people"),
+            models.Index(fields=["actor", "at", "id"], condition=BY_PEOPLE, name="events_by_person"),
+            GinIndex(fields=["pools"], condition=BY_PEOPLE, name="events_by_people_in_pools"),
         ]
 
     def __str__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from events.models import Event
@@ -21,6 +21,7 @@ def record(
     job_id: uuid.UUID | None = None,
     task_id: str = "",
     experiment_id: int | None = None,
+    pools: Iterable[int] = (),
 ) -> Event:
     """Insert the row. Call it inside the transaction that makes the change."""
     return Event.objects.create(
@@ -34,6 +35,7 @@ def record(
         job_id=job_id,
         task_id=task_id,
         experiment_id=experiment_id,
+        pools=[*pools],
     )
 
 

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.utils import timezone
 
 import searching
-from events.models import Event
+from events.models import ASKED, Event
 from experiments import detached, search
 from experiments.models import Experiment, Trial
 from experiments.states import GOING_ON, TRIAL_END_STATES, ExperimentState, TrialState
@@ -178,7 +178,8 @@ def kill_trial(trial_id: int, *, actor: str) -> Trial:
     trial = Trial.objects.select_related("experiment").get(pk=trial_id)
     if trial.state in TRIAL_END_STATES:
         return trial
-    stop_trial(trial, TrialState.STOPPING_KILLED, reason=Reason.KILLED_BY_USER, actor=actor)
+    reason, alone = Reason.KILLED_BY_USER, {ASKED: "trial"}
+    stop_trial(trial, TrialState.STOPPING_KILLED, reason=reason, actor=actor, detail=alone)
     if trial.state in TRIAL_END_STATES:
         _search_goes_on(experiment, trial, searching.ExitReason.CANCELED, actor)
         finish_if_done(experiment, actor=actor)

@@ -85,6 +85,7 @@ def create(
         actor=actor,
         job_id=job.pk,
         experiment_id=experiment.pk,
+        pools=[] if unmanaged else [job.pool_id],
     )
     if not unmanaged:
         search.start(experiment, actor=actor)

@@ -67,6 +67,7 @@ def set_experiment_state(
         actor=actor,
         job_id=experiment.job_id,
         experiment_id=experiment.pk,
+        pools=[] if experiment.unmanaged else [experiment.job.pool_id],
     )
     if not step(experiment, EXPERIMENT_STEPS, to, event, **changes):
         return False

@@ -1,10 +1,11 @@
-"""Event rows as sentences for people: the timeline of an experiment, a trial, a command or a host."""
+"""Event rows as sentences for people: in the timeline of what they are about, and as acts in the audit log."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import NamedTuple
 
 from django.db.models import Q, QuerySet
 
@@ -48,9 +49,58 @@ _SUBJECTS = {
 }
 #: A task only repeats what its attempts and its trial say, but for its way into the queue.
 _REPEATS = Q(kind=Event.Kind.TASK) & ~Q(to_state="WAITING")
-_CHANGED = {Event.Kind.POOL, Event.Kind.EXPERIMENT}
+_CHANGED = {
+    Event.Kind.POOL, Event.Kind.EXPERIMENT, Event.Kind.USER, Event.Kind.WORKSPACE, Event.Kind.PROJECT
+}  # fmt: skip
+#: columns, and values that are no words for people
+_FIELDS = {
+    "is_active": "active",
+    "unix_user": "agent user",
+    "unix_uid": "agent uid",
+    "unix_group": "agent group",
+    "unix_gid": "agent gid",
+}
+_VALUES = {"True": "yes", "False": "no", "None": "none", "": "none"}
+#: Reasons of acts that need more words than their code has.
+_ACTS = {
+    "made": "created",
+    "draining": "drained",
+    "written": "backup written",
+    "restored": "restored from a backup",
+    "message_set": "cluster message set",
+    "message_removed": "cluster message removed",
+    "removal_of_due_ones_asked_for": "removal of expired logs started",
+    "login_failed": "wrong password",
+    "login_refused": "login refused, since the user is deactivated",
+    "logins_refused_from_here": "too many wrong passwords from this address",
+    "login_token_issued": "login token created with manage.py",
+    "pair_test_begun": "test of all pairs started",
+}
+#: What the detail of an act tells besides changes.
+_TOLD = {
+    "token": "token {}",
+    "description": "{}",
+    "scope": "scope {}",
+    "rule": "{}",
+    "message": "“{}”",
+    "file": "{}",
+    "was": "formerly {}",
+    "days": "kept {} days",
+    "accessTokens": "access tokens {}",
+}
 _OF_ATTEMPTS = {Event.Kind.ALLOCATION, Event.Kind.MEMBER}
 _ACTORS = {"server": "the server", "scheduler": "the scheduler", "searcher": "the searcher"}
+
+
+class Change(NamedTuple):
+    """A field with its former and its present value; both are empty where an event says only that it changed."""
+
+    field: str
+    was: str
+    now: str
+
+    def __str__(self) -> str:
+        return self.field + (f": {self.was} to {self.now}" if self.was or self.now else "")
 
 
 @dataclass(frozen=True)
@@ -74,6 +124,37 @@ def of_experiment(experiment_id: int, trials: Mapping[str, int], unit: str = _UN
     several = len(trials) > 1
     entries = [(event, _entry(event, unit)) for event in _newest(rows)]
     return [_of_trial(entry, event, trials) if several else entry for event, entry in entries]
+
+
+def act(event: Event) -> str:
+    """What somebody did, without to what: `Priority changed: priority 42 to 7`, `Changed; role: editor to admin`."""
+    if event.kind == Event.Kind.JOB and (change := queue_history.in_words(event)):
+        done = change + (" (undo)" if "undoes" in event.detail else "")
+    elif event.kind == Event.Kind.EXPERIMENT and event.to_state == "DELETING":
+        done = "deleted"
+    else:
+        done = _ACTS.get(event.reason) or label(event.reason)
+        told = [form.format(event.detail[name]) for name, form in _TOLD.items() if event.detail.get(name)]
+        done += _details(event, _UNIT) + (f" ({', '.join(told)})" if told else "")
+    return done[:1].upper() + done[1:]
+
+
+def changes_of(event: Event) -> list[Change]:
+    """What was before and after, where the event has it."""
+    if event.kind == Event.Kind.JOB:
+        return [Change(*each) for each in queue_history.changes_of(event)]
+    if event.kind == Event.Kind.HOST and "from" in event.detail:
+        return [Change("resource pool", event.detail["from"], event.detail["to"])]
+    if event.kind not in _CHANGED:
+        return []
+    return [
+        Change(_FIELDS.get(field, field.replace("_", " ")), *(pair if pair == ["", ""] else _in_words(pair)))
+        for field, pair in event.detail.get("changes", {}).items()
+    ]
+
+
+def _in_words(values: Iterable[object]) -> Iterator[str]:
+    return (_VALUES.get(str(each), str(each)) for each in values)
 
 
 def _newest(events: QuerySet[Event]) -> QuerySet[Event]:
@@ -118,7 +199,7 @@ def _entry(event: Event, unit: str) -> TimelineEntry:
     sentence = f"{sentence}, {reason}" if sentence and reason and reason != sentence else sentence or reason
     if kind != Event.Kind.MEMBER:  # whose sentences begin with the name of a host
         sentence = sentence[:1].upper() + sentence[1:]
-    actor = _actor(event.actor)
+    actor = actor_of(event.actor)
     by_searcher = event.actor == "searcher" and event.reason in _BY_SEARCHER
     is_said = by_searcher or (kind == Event.Kind.MEMBER and actor == names["host"])
     return TimelineEntry(
@@ -126,7 +207,8 @@ def _entry(event: Event, unit: str) -> TimelineEntry:
     )
 
 
-def _actor(actor: str) -> str:
+def actor_of(actor: str) -> str:
+    """Whoever did something, by name."""
     kind, _, name = actor.partition(":")
     if kind == "run":  # a key of 40 characters, which tells people nothing
         return "the run"
@@ -142,12 +224,7 @@ def _details(event: Event, unit: str) -> str:
     if event.kind == Event.Kind.HOST and "from" in detail:
         return f" ({detail['from']} to {detail['to']})"
     if event.kind in _CHANGED:
-        changes = detail.get("changes", {}).items()
-        return "".join(
-            f"; {field.replace('_', ' ')}"
-            + (f": {was} to {now}" if was or now else "")  # of what is long neither
-            for field, (was, now) in changes
-        )
+        return "".join(f"; {change}" for change in changes_of(event))
     if hosts := detail.get("hosts"):
         return f" ({', '.join(hosts)})"
     if event.kind == Event.Kind.MEMBER and detail.get("code") is not None and event.to_state == "ENDED":

@@ -140,6 +140,8 @@ LOGIN_TOKEN_DAYS = environment.number("TRAINMASTER_LOGIN_TOKEN_DAYS", 7.0)
 ACCESS_TOKEN_DAYS = environment.number("TRAINMASTER_ACCESS_TOKEN_DAYS", 30.0)
 ACCESS_TOKEN_DAYS_MAX = environment.number("TRAINMASTER_ACCESS_TOKEN_DAYS_MAX", -1.0)
 TOKEN_USED_EVERY_SECONDS = environment.number("TRAINMASTER_TOKEN_USED_EVERY_SECONDS", 60.0)
+# When a user was last seen is written so often.
+USER_SEEN_EVERY_SECONDS = environment.number("TRAINMASTER_USER_SEEN_EVERY_SECONDS", 60.0)
 # Logs of ended jobs are removed after so many days (-1: never), unless their config or a person says otherwise; looked
 # at so often, for so long at most at once.
 LOG_RETENTION_DAYS = int(environment.number("TRAINMASTER_LOG_RETENTION_DAYS", -1))

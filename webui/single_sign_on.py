@@ -19,7 +19,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, URLResolver, include, path
 
-from accounts import names
+from accounts import names, users
 from accounts.models import User
 from events.models import Event
 from events.record import record
@@ -95,6 +95,7 @@ class Adapter(DefaultSocialAccountAdapter):
         user: User = sociallogin.user
         user.set_unusable_password()
         sociallogin.save(request)
+        users.accounts_changed.send(User)
         _record(user, "created by single sign-on")
         return user
 

@@ -67,7 +67,7 @@ def refuse_as_login(pool: ResourcePool, linked: str) -> None:
         raise Refusal(f"{reason.sentence}.", Code.FORBIDDEN, field="pool")
 
 
-def accounts_changed() -> None:
+def accounts_changed(**_: object) -> None:
     """Somebody has another account, role or state: what waits for that is looked at, and what the doctor says of it."""
     hosts = Host.objects.exclude(admission=Admission.REMOVED).extra(where=[MAY_BECOME_ROOT_SQL])
     wake(JUDGE_ACCOUNTS)

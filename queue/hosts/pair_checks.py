@@ -115,7 +115,10 @@ def begin(pool: ResourcePool, *, actor: str) -> PairSearch:
             pairs=len(ids) * (len(ids) - 1) // 2,
             started_at=timezone.now(),
         )
-        record(Event.Kind.POOL, pool.pk, reason="pair_test_begun", actor=actor, detail={"name": pool.name})
+        detail = {"name": pool.name}
+        record(
+            Event.Kind.POOL, pool.pk, reason="pair_test_begun", actor=actor, detail=detail, pools=[pool.pk]
+        )
         announce(f"pool:{pool.pk}")
     wake(TASK, pool.pk)
     return running

@@ -248,5 +248,6 @@ def _changed(pool: ResourcePool, reason: str, actor: str, detail: dict[str, Any]
 
 
 def _record(pool: ResourcePool, reason: str, actor: str, detail: dict[str, Any]) -> None:
-    record(Event.Kind.POOL, pool.pk, reason=reason, actor=actor, detail={"name": pool.name, **detail})
+    detail = {"name": pool.name, **detail}
+    record(Event.Kind.POOL, pool.pk, reason=reason, actor=actor, detail=detail, pools=[pool.pk])
     announce("pools", "hosts")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,8 +137,9 @@ def _changed(
     *,
     to_state: str = "",
     detail: dict[str, Any] | None = None,
+    left: Collection[int] = (),
 ) -> None:
-    note(host, reason, actor, {"name": host.name, **(detail or {})}, to_state=to_state)
+    note(host, reason, actor, {"name": host.name, **(detail or {})}, to_state=to_state, left=left)
     mark_dirty(host.pool_id)
 
 
@@ -268,9 +269,9 @@ def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> None:
     _refuse_live(host, "moved to another pool", field="pool")
     hold(pool)
     mark_dirty(host.pool_id)
-    before, host.pool = host.pool.name, pool
+    before, host.pool = host.pool, pool
     host.save(update_fields=["pool"])
-    _changed(host, "pool_changed", actor, detail={"from": before, "to": pool.name})
+    _changed(host, "pool_changed", actor, detail={"from": before.name, "to": pool.name}, left=[before.pk])
 
 
 def _refuse_live(host: Host, what: str, *, field: str = "") -> None:

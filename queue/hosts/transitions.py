@@ -6,6 +6,7 @@ has changed it since. Losing a race is not an error: the function returns False 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -49,14 +50,26 @@ def set_contact(host: Host, to: Contact, *, silent_for: timedelta | None) -> boo
     )
 
 
-def note(host: Host, reason: str, actor: str, detail: dict[str, Any], *, to_state: str = "") -> None:
-    """Record the event of a change that is not a state step."""
-    record(Event.Kind.HOST, host.pk, to_state=to_state, reason=reason, actor=actor, detail=detail)
+def note(
+    host: Host,
+    reason: str,
+    actor: str,
+    detail: dict[str, Any],
+    *,
+    to_state: str = "",
+    left: Iterable[int] = (),
+) -> None:
+    """Record the event of a change that is not a state step. `left`: the pool that the host was in before."""
+    pools = [*left, host.pool_id]
+    record(
+        Event.Kind.HOST, host.pk, to_state=to_state, reason=reason, actor=actor, detail=detail, pools=pools
+    )
     announce("hosts")
 
 
 def _event_of(host: Host, reason: str, actor: str, detail: dict[str, Any]) -> Event:
-    return Event(kind=Event.Kind.HOST, subject=str(host.pk), reason=reason, actor=actor, detail=detail)
+    about = {"kind": Event.Kind.HOST, "subject": str(host.pk), "pools": [host.pool_id]}
+    return Event(**about, reason=reason, actor=actor, detail=detail)
 
 
 def _step(host: Host, table: Table, to: str, event: Event, *, field: str, **values: Any) -> bool:

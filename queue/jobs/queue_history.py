@@ -97,13 +97,18 @@ def _user(event: Event) -> str:
     return event.actor.partition(":")[2] or event.actor
 
 
-def in_words(event: Event) -> str:
-    """What an event row of an edit changed."""
-    parts = [
-        f"{_WORDS.get(name, name)} {_value(change[0])} to {_value(change[1])}"
+def changes_of(event: Event) -> list[tuple[str, str, str]]:
+    """What an event row of an edit changed: (name, was, now)."""
+    return [
+        (_WORDS.get(name, name), _value(change[0]), _value(change[1]))
         for name, change in event.detail.items()
         if isinstance(change, list) and name not in _SILENT
     ]
+
+
+def in_words(event: Event) -> str:
+    """What an event row of an edit changed."""
+    parts = [f"{name} {was} to {now}" for name, was, now in changes_of(event)]
     return ", ".join([*parts, *(["moved"] if "position" in event.detail else [])])
 
 

@@ -87,6 +87,7 @@ def state_of(job: Job) -> State:
 def save(job: Job, edit: Edit, reason: Reason, **fields: Any) -> None:
     """Write the fields with their event row; the job's pool is dirty then."""
     edit.touch(job)
+    left = job.pool_id
     changed = {
         name: (getattr(job, name), value) for name, value in fields.items() if getattr(job, name) != value
     }
@@ -103,6 +104,7 @@ def save(job: Job, edit: Edit, reason: Reason, **fields: Any) -> None:
         detail={**{name: [_plain(old), _plain(new)] for name, (old, new) in changed.items()}, **edit.detail},
         job_id=job.pk,
         experiment_id=int(job.entity_id) if job.entity_id.isdigit() else None,
+        pools=dict.fromkeys([left, job.pool_id]),
     )
     edit.dirty.add(job.pool_id)
 

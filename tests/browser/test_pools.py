@@ -95,9 +95,21 @@ def test_a_pool_is_made_and_its_rules_are_told_beside_the_fields(stack: Stack, b
     browser.wait(lambda: browser.path() == "/pools/night", "the new pool")
     browser.complaints()  # the refusal's own status
     browser.look(dark=False, width=WIDE)
-    for tab in ("", "/pairs", "/stats", "/configuration", "/edit"):
+    for tab in ("", "/pairs", "/stats", "/history", "/configuration", "/edit"):
         wrong += look_at(browser, f"/pools/night{tab}", {})
     assert not wrong, "\n".join(wrong)
+
+
+def test_users_and_what_they_changed_are_clean_pages(stack: Stack, browser: Browser) -> None:
+    stack.post("/api/v1/users", {"user": {"username": "ada", "role": "editor"}})
+    wrong = look_at(browser, "/users", {}) + look_at(browser, "/users/+new", {})
+    browser.open("/users?q=ada")
+    browser.click("td a.name")
+    browser.wait(lambda: browser.text("h1") == "ada", "the page of the user")
+    wrong += look_at(browser, browser.path(), {})
+    browser.click('a[href^="/audit?kind=user"]')
+    browser.wait(lambda: browser.text("td.what") == "Created", "what was done to them")
+    assert not wrong + look_at(browser, "/audit", {}), "\n".join(wrong)
 
 
 def test_a_drained_host_is_shown_so_without_a_reload(stack: Stack, browser: Browser) -> None:

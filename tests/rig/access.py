@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from django.apps import apps
 from django.conf import LazySettings
 from django.core.management.color import no_style
 from django.db import connection
+from django.utils import timezone
 
 from accounts.models import AccessToken, User
 from events.models import Event
@@ -49,6 +51,11 @@ def make_world(settings: LazySettings, folder: Path, monkeypatch: pytest.MonkeyP
     made.places["webhooks/rule_id"].insert(0, str(delivery.rule_id))
     made.add("deliveries/delivery_id", delivery.pk)
     return made
+
+
+def nobody_is_seen() -> None:
+    """No request notes from now on that a user was seen: it would look like a change."""
+    User.objects.update(seen_at=timezone.now() + timedelta(hours=1))
 
 
 def demote() -> None:

@@ -58,7 +58,8 @@ def test_a_reset_ends_what_the_old_password_had_opened_and_says_so(keep: bool) -
     event = told(ada)
     assert (event.reason, event.from_state, event.to_state) == ("changed", "editor", "admin")
     assert event.detail == {
-        "changed": ["password", "role", "active"],
+        "name": "ada",
+        "changes": {"role": ["editor", "admin"], "is_active": ["False", "True"], "password": ["", ""]},
         "accessTokens": "kept" if keep else "revoked",
     }
 

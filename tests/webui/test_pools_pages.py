@@ -100,11 +100,11 @@ def test_an_admin_makes_edits_and_removes_a_pool(db: None) -> None:
     pool = ResourcePool.objects.get(name="a100")
     assert (pool.scheduler, pool.preemption, pool.strict) == ("fair_share", False, True)
     assert (pool.default_priority, pool.priority_floor) == (30, {"editor": 10})
-    page = text(client, "/pools/a100/configuration")
-    assert "editor 10" in page and "Created" in page
+    assert "editor 10" in text(client, "/pools/a100/configuration")
+    assert "Created" in text(client, "/pools/a100/history")
     client.post("/pools/a100/edit", {**form, "scheduler": "priority", "longest_max_time_seconds": "86400"})
-    page = text(client, "/pools/a100/configuration")
-    assert "86400 s (1 d)" in page and "scheduler: fair_share to priority" in page
+    assert "86400 s (1 d)" in text(client, "/pools/a100/configuration")
+    assert "scheduler: fair_share to priority" in text(client, "/pools/a100/history")
     client.post("/pools/a100/remove")
     assert client.get("/pools/a100").status_code == 404
 

@@ -147,6 +147,7 @@ _USERS = [
     Column("Role", lambda row: row.get("role")),
     Column("Agent User", lambda row: (row.get("agentUserGroup") or {}).get("agentUser")),
     Column("Last Login", lambda row: local_time(row.get("lastAuthAt"))),
+    Column("Last Seen", lambda row: local_time(row.get("lastSeenAt"))),
 ]
 
 

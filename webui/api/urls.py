@@ -16,6 +16,7 @@ from webui.api import (
     absent,
     agents,
     async_routes,
+    audit,
     auth,
     checkpoint_deletion,
     checkpoint_files,
@@ -114,6 +115,7 @@ urlpatterns: list[URLPattern] = [
     _at("users/setting/reset", users.UserSettingsReset),
     _at("users/<int:user_id>", users.OneUser),
     _at("users/<str:username>/by-username", users.UserByName),
+    _at("audit", audit.Audit),
     # webhooks
     _at("webhooks", webhooks.Webhooks),
     _at("webhooks/custom", webhooks.WebhookCustom),

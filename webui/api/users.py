@@ -4,25 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import Q
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from accounts import names, tokens
+from accounts import names, users
 from accounts.logins import confirms
-from accounts.models import LoginToken, User, token_hash
-from accounts.passwords import PASSWORD_CHARACTERS, hash_fault, set_password, weakness
+from accounts.models import User, token_hash
+from accounts.passwords import PASSWORD_CHARACTERS
 from accounts.rights import Right
-from events.models import Event
-from events.record import differences, record
-from hosts.login_accounts import accounts_changed
 from webui import client_address
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.authentication import bearer_tokens
-from webui.api.errors import BadRequest, Conflict, Forbidden, existing
-from webui.api.permissions import actor, person, require_admin
+from webui.api.errors import BadRequest, Forbidden, existing
+from webui.api.permissions import actor, person
 from webui.api.views import ApiView, Json
 from webui.models import UserSetting
 
@@ -34,6 +31,20 @@ _SORT = {
     "SORT_BY_MODIFIED_TIME": "modified_at",
     "SORT_BY_NAME": "username",
     "SORT_BY_LAST_AUTH_TIME": "last_login",
+}
+#: fields of the dialect -> columns
+_COLUMNS = {
+    "username": "username",
+    "displayName": "display_name",
+    "email": "email",
+    "active": "is_active",
+    "role": "role",
+}
+_ACCOUNT = {
+    "agentUser": "unix_user",
+    "agentUid": "unix_uid",
+    "agentGroup": "unix_group",
+    "agentGid": "unix_gid",
 }
 
 
@@ -57,6 +68,7 @@ class UserRecord(Answer):
     remote: bool = False
     agent_user_group: UnixAccountRecord | None = None
     last_auth_at: Maybe[Time] = None
+    last_seen_at: Maybe[Time] = None
     modified_at: Time
 
 
@@ -85,6 +97,7 @@ def encode_user(user: User) -> UserRecord:
         email=user.email or None,
         agent_user_group=group,
         last_auth_at=user.last_login,
+        last_seen_at=user.seen_at,
     )
 
 
@@ -96,13 +109,17 @@ class AgentUserGroup(serializers.Serializer[Any]):
     """
 
     agentUser = serializers.RegexField(
-        r"^[a-z_][a-z0-9_.-]*\$?$", max_length=64, required=False, allow_null=True
+        names.UNIX_NAME, max_length=names.UNIX_NAME_CHARACTERS, required=False, allow_null=True
     )
-    agentUid = serializers.IntegerField(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
+    agentUid = serializers.IntegerField(
+        min_value=0, max_value=names.LARGEST_UNIX_ID, required=False, allow_null=True
+    )
     agentGroup = serializers.RegexField(
-        r"^[a-z_][a-z0-9_.-]*\$?$", max_length=64, required=False, allow_null=True
+        names.UNIX_NAME, max_length=names.UNIX_NAME_CHARACTERS, required=False, allow_null=True
     )
-    agentGid = serializers.IntegerField(min_value=0, max_value=2**31 - 1, required=False, allow_null=True)
+    agentGid = serializers.IntegerField(
+        min_value=0, max_value=names.LARGEST_UNIX_ID, required=False, allow_null=True
+    )
 
 
 class UserFields(serializers.Serializer[Any]):
@@ -166,83 +183,51 @@ class Users(ApiView):
 
     def get(self, request: Request) -> UsersAnswer:
         query = self.query(request)
-        users = User.objects.all()
+        rows = User.objects.all()
         if name := query.get("name"):
-            users = users.filter(Q(username__icontains=name) | Q(display_name__icontains=name))
-        users = encoding.narrowed(users, query, active="is_active")
+            rows = rows.filter(Q(username__icontains=name) | Q(display_name__icontains=name))
+        rows = encoding.narrowed(rows, query, active="is_active")
         if query["admin"] is not None:
-            users = (
-                users.filter(role=User.Role.ADMIN) if query["admin"] else users.exclude(role=User.Role.ADMIN)
-            )
-        users = users.order_by(*encoding.ordering(query, _SORT, "username"))
-        return encoding.page(UsersAnswer, users, query, encode_user)
+            rows = rows.filter(role=User.Role.ADMIN) if query["admin"] else rows.exclude(role=User.Role.ADMIN)
+        rows = rows.order_by(*encoding.ordering(query, _SORT, "username"))
+        return encoding.page(UsersAnswer, rows, query, encode_user)
 
     def post(self, request: Request) -> UserAnswer:
         body = self.body(request)
         fields = body["user"]
         if not fields.get("username"):
             raise BadRequest("user.username: a name is required.")
-        user = User()
-        _apply(user, fields)
-        if body.get("password"):
-            _set_password(user, body["password"], body["isHashed"])
-        else:
-            user.set_unusable_password()
-        try:
-            with transaction.atomic():
-                user.save(force_insert=True)
-                accounts_changed()
-                record(Event.Kind.USER, user.pk, to_state=user.role, reason="created", actor=actor(request))
-        except IntegrityError as error:
-            raise Conflict(f"user already exists: {user.username}.") from error  # another request was faster
+        user = users.create(
+            _columns(fields, User()),
+            password=body.get("password") or "",
+            is_hashed=body["isHashed"],
+            actor=actor(request),
+        )
         return UserAnswer(user=encode_user(user))
 
 
-def _apply(user: User, fields: Json) -> None:
-    """Take over what was sent, with Determined's `admin` beside our `role`."""
-    if (name := fields.get("username")) and name != user.username:
-        names.check_name(user, name)
-        user.username = name
-    if (called := fields.get("displayName")) is not None and called != user.display_name:
-        names.check_display_name(user, called)
-        user.display_name = called
-    if "email" in fields:
-        user.email = fields["email"]
-    if fields.get("active") is not None:
-        user.is_active = fields["active"]
-    if fields.get("role"):
-        user.role = fields["role"]
-    elif fields.get("admin") is not None and fields["admin"] != user.is_admin:
-        user.role = User.Role.ADMIN if fields["admin"] else User.Role.EDITOR
-    if "agentUserGroup" in fields:
-        group = fields["agentUserGroup"]
-        if group is not None and not group.get("agentUser"):
-            raise BadRequest(
-                "agentUserGroup: agentUser is missing; name the Unix account, or send null for agentUserGroup to "
-                "unlink the user."
-            )
-        group = group or {}
-        if group.get("agentUser") == user.unix_user:  # what is not sent of the same account stays pinned
-            pinned = {"agentUid": user.unix_uid, "agentGroup": user.unix_group, "agentGid": user.unix_gid}
-            group = {**pinned, **group}
-        user.unix_user = group.get("agentUser") or ""
-        user.unix_uid = group.get("agentUid")
-        user.unix_group = group.get("agentGroup") or ""
-        user.unix_gid = group.get("agentGid")
-        if "root" in (user.unix_user, user.unix_group) or 0 in (user.unix_uid, user.unix_gid):
-            raise BadRequest("agentUserGroup: jobs cannot run as root; link an ordinary account.")
+def _columns(fields: Json, user: User) -> Json:
+    """What was sent, as columns; with Determined's `admin` beside our `role`."""
+    sent = {column: fields.get(name) for name, column in _COLUMNS.items()}
+    found = {column: value for column, value in sent.items() if value is not None}
+    if not found.get("role") and fields.get("admin") is not None:
+        other = User.Role.EDITOR if user.role == User.Role.ADMIN else user.role
+        found["role"] = User.Role.ADMIN if fields["admin"] else other
+    return found | (_account(fields["agentUserGroup"], user) if "agentUserGroup" in fields else {})
 
 
-def _set_password(user: User, password: str, is_hashed: bool) -> None:
-    if not password:
-        raise BadRequest("password: must not be empty.")
-    if sentence := hash_fault(password) if is_hashed else weakness(password):
-        raise BadRequest(sentence)
-    set_password(user, password, is_hashed=is_hashed)
-
-
-#: fields whose former and new values an event of a change has
-_TOLD = ("username", "display_name", "role", "is_active", "unix_user")
+def _account(group: Json | None, user: User) -> Json:
+    """The columns of the linked Unix account."""
+    if group is not None and not group.get("agentUser"):
+        raise BadRequest(
+            "agentUserGroup: agentUser is missing; name the Unix account, or send null for agentUserGroup to "
+            "unlink the user."
+        )
+    group = group or {}
+    if group.get("agentUser") == user.unix_user:  # what is not sent of the same account stays pinned
+        group = {**{name: getattr(user, column) for name, column in _ACCOUNT.items()}, **group}
+    found = {column: group.get(name) for name, column in _ACCOUNT.items()}
+    return {**found, "unix_user": found["unix_user"] or "", "unix_group": found["unix_group"] or ""}
 
 
 class OneUser(ApiView):
@@ -259,45 +244,16 @@ class OneUser(ApiView):
         if user_id == asking.pk and body.get("password") is not None:
             # before the transaction, which would take the event of a wrong one back
             _require_old_password(request, asking, body)
-        return self._changed(request, body, asking, user_id)
-
-    @transaction.atomic
-    def _changed(self, request: Request, body: Json, asking: User, user_id: int) -> UserAnswer:
         user = existing(User.objects, "user", pk=user_id)
-        own = {"displayName", "password"}
-        beside = {"isHashed", "oldPassword", "keepAccessTokens"}
-        changes = {
-            name for name, value in body.items() if name == "agentUserGroup" or value is not None
-        } - beside
-        if user.pk != asking.pk or changes - own:
-            require_admin(asking)
-        before, former = user.role, {field: getattr(user, field) for field in _TOLD}
-        _apply(user, body)
-        _refuse_last_admin(user)
-        if body.get("password") is not None:
-            if user.pk != asking.pk and not body["keepAccessTokens"]:
-                tokens.revoke_all(user)
-            _set_password(user, body["password"], body["isHashed"])
-            used_now = [token_hash(token) for token in bearer_tokens(request)]
-            LoginToken.objects.filter(user=user).exclude(hash__in=used_now).delete()
-        try:
-            with transaction.atomic():
-                user.save()
-        except IntegrityError as error:
-            raise Conflict(f"a user {user.username} already exists.") from error
-        if not user.is_active:
-            LoginToken.objects.filter(user=user).delete()
-            tokens.revoke_all(user)
-        if changes - own:
-            accounts_changed()
-        now = {field: getattr(user, field) for field in _TOLD}
-        detail: Json = {"changed": sorted(changes), "changes": differences(former, now)}
-        if "password" in changes and user.pk != asking.pk:
-            detail["accessTokens"] = "kept" if body["keepAccessTokens"] else "revoked"
-        record(
-            Event.Kind.USER, user.pk, from_state=before, to_state=user.role, reason="changed", actor=actor(request),
-            detail=detail,
-        )  # fmt: skip
+        users.change(
+            user,
+            _columns(body, user),
+            asking=asking,
+            password=body.get("password"),
+            is_hashed=body["isHashed"],
+            keep_logins=[token_hash(token) for token in bearer_tokens(request)],
+            keep_tokens=body["keepAccessTokens"],
+        )
         return UserAnswer(user=encode_user(user))
 
 
@@ -313,15 +269,6 @@ def _require_old_password(request: Request, asking: User, body: Json) -> None:
         )
     if not confirms(asking, old, address=client_address.of(request), is_hashed=body["isHashed"]):
         raise Forbidden("oldPassword: this is not your current password.")
-
-
-def _refuse_last_admin(user: User) -> None:
-    if user.is_admin and user.is_active:
-        return
-    others = User.objects.filter(role=User.Role.ADMIN, is_active=True).exclude(pk=user.pk)
-    was_admin = User.objects.filter(pk=user.pk, role=User.Role.ADMIN, is_active=True).exists()
-    if was_admin and not others.exists():
-        raise BadRequest(f"{user.username} is the only active admin; make another user an admin first.")
 
 
 class UserByName(ApiView):

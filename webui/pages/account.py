@@ -10,14 +10,12 @@ from django.contrib.auth import update_session_auth_hash
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from accounts import names, tokens
+from accounts import tokens, users
 from accounts.logins import confirms
-from accounts.models import AccessToken, LoginToken, Scope
-from accounts.passwords import set_password, weakness
+from accounts.models import AccessToken, Scope
+from accounts.passwords import weakness
 from accounts.refusals import Refusal
 from accounts.rights import Right
-from events.models import Event
-from events.record import record
 from webui import client_address
 from webui.pages.frame import actor, or_404, page, posted, show, user_of
 
@@ -51,12 +49,11 @@ def _show(request: HttpRequest, **more: Any) -> HttpResponse:
 def profile(request: HttpRequest) -> HttpResponse:
     user, name = user_of(request), request.POST.get("display_name", "").strip()
     try:
-        names.check_display_name(user, name)
+        users.change(user, {"display_name": name}, asking=user)
     except Refusal as refusal:
         return _show(request, errors={"display_name": str(refusal)})
-    user.display_name = name
-    user.save(update_fields=["display_name", "modified_at"])
-    return _changed(request, "displayName", "Name saved.")
+    messages.success(request, "Name saved.")
+    return redirect("/settings")
 
 
 @posted(Right.OWN)
@@ -77,20 +74,9 @@ def password(request: HttpRequest) -> HttpResponse:
         errors["again"] = "The passwords do not match."
     if errors:
         return _show(request, errors=errors)
-    set_password(user, new, is_hashed=False)
-    user.save(update_fields=["password", "modified_at"])
-    LoginToken.objects.filter(user=user).delete()
+    users.change(user, {}, asking=user, password=new)
     update_session_auth_hash(request, user)
-    said = "Password changed. Logins elsewhere have ended; access tokens stay valid."
-    return _changed(request, "password", said)
-
-
-def _changed(request: HttpRequest, field: str, said: str) -> HttpResponse:
-    user, detail = user_of(request), {"changed": [field]}
-    record(
-        Event.Kind.USER, user.pk, to_state=user.role, reason="changed", actor=actor(request), detail=detail
-    )
-    messages.success(request, said)
+    messages.success(request, "Password changed. Logins elsewhere have ended; access tokens stay valid.")
     return redirect("/settings")
 
 

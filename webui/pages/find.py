@@ -14,8 +14,9 @@ from webui.pages.frame import page, show, user_of
 def find(request: HttpRequest) -> HttpResponse:
     """What `q` finds; without it, the pages of the console."""
     text = request.GET.get("q", "").strip()
-    pages = [finding.Hit(room.name, "", room.href) for room in rooms.found(text)]
-    groups = finding.find(user_of(request), text)
+    user = user_of(request)
+    pages = [finding.Hit(room.name, "", room.href) for room in rooms.found(text, user)]
+    groups = finding.find(user, text)
     first = 1 if groups and groups[0][0] == "Actions" else 0
     if pages:
         groups.insert(first, ("Pages", pages))

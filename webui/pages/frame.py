@@ -35,15 +35,20 @@ UNKEPT = {"Cache-Control": "no-store"}
 
 def page(view: View) -> View:
     """A page that shows something to people who are logged in, and changes nothing."""
-    return _guarded({"GET": Right.READ})(view)
+    return page_for(Right.READ)(view)
 
 
-def form(right: Right, *, view_asks: bool = False) -> Callable[[View], View]:
+def page_for(right: Right) -> Callable[[View], View]:
+    """As `page`, for those who have the right."""
+    return _guarded({"GET": right})
+
+
+def form(right: Right, *, view_asks: bool = False, shown_to: Right = Right.READ) -> Callable[[View], View]:
     """A page that shows a form to people who are logged in, and takes it from those who have the right.
 
     With `view_asks` the view itself refuses the others, to say so beside what else is wrong.
     """
-    return _guarded({"GET": Right.READ, "POST": right}, view_asks=view_asks)
+    return _guarded({"GET": shown_to, "POST": right}, view_asks=view_asks)
 
 
 def posted(right: Right) -> Callable[[View], View]:
@@ -58,7 +63,11 @@ def _guarded(by_method: Mapping[str, Right], *, view_asks: bool = False) -> Call
         @wraps(view)
         def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             try:
-                if request.method == "POST" and not view_asks:
+                if request.method != "POST":
+                    rights.require(user_of(request), by_method["GET"])
+                    if "part" not in request.GET:  # which pages fetch by themselves
+                        user_of(request).seen()
+                elif not view_asks:
                     rights.require(user_of(request), by_method["POST"])
                 return view(request, *args, **kwargs)
             except Refusal as refusal:
@@ -152,7 +161,7 @@ def show(
         response = render(request, f"fragments/{fragment}.html", context, status=status)
     else:
         context = context | {
-            "rooms": rooms.side_bar(room, counted=True),
+            "rooms": rooms.side_bar(room, user_of(request)),
             "cluster_name": settings.CLUSTER_NAME,
             "plain_http_banner": settings.INSECURE_HTTP,
             "disk_warning": full_disk.warning(),

@@ -12,8 +12,9 @@ from django.http.response import HttpResponseBase
 from accounts.refusals import Refusal
 from experiments.models import Trial
 from metrics import csv_files, sample_charts, samples, step_figures, timings
+from webui.downloads.tables import csv_file
 from webui.pages.frame import UNKEPT, refusing
-from webui.pages.metrics.page import begin_of, csv_file, unit_of
+from webui.pages.metrics.page import begin_of, unit_of
 from webui.pages.trials import trial
 from webui.query import LARGEST_INTEGER, as_whole, choice, window
 

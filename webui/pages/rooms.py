@@ -8,6 +8,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from accounts.models import User
 from commands.models import Command
 from commands.states import END_STATES
 from experiments import counts
@@ -20,12 +21,13 @@ from jobs.states import JobState
 
 @dataclass(frozen=True)
 class Room:
-    """`words`: what people also call it, for the search."""
+    """`words`: what people also call it, for the search. `for_admins`: others do not see it."""
 
     name: str
     href: str
     count: Callable[[], int] | None = None
     words: str = ""
+    for_admins: bool = False
 
 
 def _experiments() -> int:
@@ -57,6 +59,8 @@ GROUPS = (
     (
         "Console",
         (
+            Room("Users", "/users", words="people accounts roles tokens", for_admins=True),
+            Room("Audit", "/audit", words="who changed history events", for_admins=True),
             Room("Notifications", "/settings/notifications", words="webhooks slack mail rules"),
             Room("REST API", "/api/v1/docs", words="openapi"),
             Room("Documentation", "/docs/", words="help manual"),
@@ -72,8 +76,8 @@ OTHERS = (
 )
 
 
-def side_bar(current: str = "", *, counted: bool = False) -> list[tuple[str, list[dict[str, Any]]]]:
-    """The groups with their rooms as templates take them."""
+def side_bar(current: str = "", user: User | None = None) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The groups with their rooms as templates take them; without a user, nothing is counted."""
     return [
         (
             group,
@@ -81,30 +85,36 @@ def side_bar(current: str = "", *, counted: bool = False) -> list[tuple[str, lis
                 {
                     "name": room.name,
                     "href": room.href,
-                    "count": room.count() if counted and room.count else None,
+                    "count": room.count() if user and room.count else None,
                     "current": room.name == current,
                 }
                 for room in rooms
+                if _is_for(room, user)
             ],
         )
         for group, rooms in GROUPS
     ]
 
 
+def _is_for(room: Room, user: User | None) -> bool:
+    return not room.for_admins or (user is not None and user.is_admin)
+
+
 def beside(_: HttpRequest) -> dict[str, Any]:
-    """The side bar of pages that are shown without a view of ours, such as those of errors: nothing is counted."""
+    """The side bar of pages that are shown without a view of ours, such as those of errors."""
     return {"rooms": side_bar}
 
 
-def found(text: str) -> list[Room]:
-    """Rooms and pages that are called so; all for an empty text."""
-    every = [*(room for _, rooms in GROUPS for room in rooms), *OTHERS]
+def found(text: str, user: User) -> list[Room]:
+    """Rooms and pages of the user that are called so; all for an empty text."""
     wanted = text.lower().split()
     return [
         room
-        for room in every
-        if all(
-            any(word.startswith(each) for word in f"{room.name} {room.words}".lower().split())
-            for each in wanted
-        )
+        for room in (*(room for _, rooms in GROUPS for room in rooms), *OTHERS)
+        if _is_for(room, user) and _is_called(room, wanted)
     ]
+
+
+def _is_called(room: Room, wanted: list[str]) -> bool:
+    names = f"{room.name} {room.words}".lower().split()
+    return all(any(name.startswith(each) for name in names) for each in wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from webui.pages import account, cluster, find, overview, profiler, session, usage
+from webui.pages import account, audit, cluster, find, overview, profiler, session, usage
 from webui.pages.experiments import again, chosen, code, create, edit, experiment, listing, notes, templates
 from webui.pages.frame import View, leads_to, page
 from webui.pages.hosts import page as hosts
@@ -22,6 +22,7 @@ from webui.pages.search import trials as search_trials
 from webui.pages.tasks import form as task_form
 from webui.pages.tasks import page as tasks
 from webui.pages.trials import checkpoints, compare, trial
+from webui.pages.users import page as users
 
 _E = "experiments/<int:experiment_id>"
 _T = "trials/<int:trial_id>"
@@ -52,6 +53,15 @@ urlpatterns = [
     path("settings/password", account.password),
     path("settings/tokens", account.make_token),
     path("settings/tokens/<int:token_id>/revoke", account.revoke_token),
+    # users, and who changed what
+    path("users", users.listing),
+    path("users/+new", users.new),
+    path("users/<int:user_id>", users.detail),
+    path("users/<int:user_id>/edit", users.edit),
+    path("users/<int:user_id>/do/<slug:action>", users.act),
+    path("users/<int:user_id>/tokens/<int:token_id>/revoke", users.revoke_token),
+    path("audit", audit.overview),
+    path("audit.csv", audit.export),
     path("usage", usage.overview),
     path("usage/chart", usage.chart),
     # searches: what is under an experiment, a trial or a command comes before its <slug:tab>

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
@@ -10,8 +9,9 @@ from django.utils import timezone
 
 from accounts.refusals import Refusal
 from dispatch.keeping import usage
-from dispatch.keeping.usage import Periods, Unit, UsageSum
+from dispatch.keeping.usage import Periods, Unit
 from metrics import cluster_charts
+from shown import usage as shown_usage
 from webui.api.resource_usage import PERIODS
 from webui.pages.frame import page, show
 from webui.query import choice
@@ -21,8 +21,6 @@ HOUR_SECONDS = 3600
 FIRST: dict[Unit, int] = {"day": 14, "month": 6}
 MOST: dict[Unit, int] = {"day": 31, "month": 36}
 GROUPS = {"user": "user", "pool": "resource pool", "label": "label", "total": "total"}
-NO_LABEL = "no label"
-TOTAL = "all slots"
 
 
 @dataclass(frozen=True)
@@ -43,16 +41,6 @@ class UsageView:
         return f"Slot-hours{by}"
 
 
-@dataclass(frozen=True)
-class UsageLine:
-    """One user, pool or label with its slot-hours, in all and of each period."""
-
-    name: str
-    hours: float
-    by_period: list[float]
-    percent: float
-
-
 def read(query: QueryDict) -> UsageView:
     unit: Unit = choice(query, "by", FIRST, "day")
     group = choice(query, "group", GROUPS, "user")
@@ -62,26 +50,6 @@ def read(query: QueryDict) -> UsageView:
         return UsageView(usage.between(unit, first, last, most=MOST[unit]), group)
     except Refusal as error:
         return UsageView(usual, group, str(error))
-
-
-def lines(view: UsageView, sums: list[UsageSum]) -> list[UsageLine]:
-    """Who used how much, the most first."""
-    parts = [_parts(each, view.group) for each in sums]
-    total = sum(each.seconds for each in sums)
-    found = []
-    for name in {name for part in parts for name in part}:
-        by_period = [part.get(name, 0.0) / HOUR_SECONDS for part in parts]
-        hours = sum(by_period)
-        found.append(UsageLine(name, hours, by_period, 100 * HOUR_SECONDS * hours / total if total else 0.0))
-    return sorted(found, key=lambda line: (-line.hours, line.name))
-
-
-def _parts(each: UsageSum, group: str) -> Mapping[str, float]:
-    if group == "total":
-        return {TOTAL: each.seconds} if each.seconds else {}
-    if group == "label":
-        return {**each.by_label, **({NO_LABEL: each.unlabeled} if each.unlabeled else {})}
-    return each.by_user if group == "user" else each.by_pool
 
 
 @page
@@ -99,7 +67,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "first": names[0],
         "last": names[-1],
         "most": MOST[view.unit],
-        "lines": lines(view, sums),
+        "lines": shown_usage.lines(view.group, sums),
         "hours": seconds / HOUR_SECONDS,
         "users": len({name for each in sums for name in each.by_user}),
         "mean": seconds / max(1.0, (until - view.periods.after).total_seconds()),
@@ -116,7 +84,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 def chart(request: HttpRequest) -> JsonResponse:
     """The figure as Plotly JSON; none where nothing was used."""
     view = read(request.GET)
-    found = lines(view, usage.sums(view.periods))
+    found = shown_usage.lines(view.group, usage.sums(view.periods))
     stacks = [(line.name, line.by_period) for line in found]
     figure = cluster_charts.usage_figure(view.title, view.unit, view.periods.names, stacks)
     return JsonResponse({"figures": [figure] if found else []})

@@ -119,7 +119,7 @@ def principals(world: World) -> dict[str, Api]:
         AccessToken.objects.filter(pk=row.pk).update(used_at=later, **fields)
         return made
 
-    return {
+    found = {
         "nobody": Api(),
         "expired": Api(token(Scope.FULL, expires_at=now - timedelta(seconds=1))),
         "revoked": Api(token(Scope.FULL, revoked_at=now)),
@@ -134,6 +134,8 @@ def principals(world: World) -> dict[str, Api]:
         "run of another trial": Api(transitions.run_token(sibling)),
         "other run": Api(transitions.run_token(other)),
     }
+    access.nobody_is_seen()
+    return found
 
 
 def all_routes() -> dict[str, dict[str, Json]]:

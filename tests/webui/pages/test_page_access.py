@@ -162,6 +162,10 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
         "settings/notifications/<int:rule_id>/edit": ("", {**rule, "name": "renamed"}),
         "settings/notifications/<int:rule_id>/do/<slug:action>": ("pause", {}),
         "trials/<int:trial_id>/metrics/pins": ("", {"name": "loss", "pinned": "true"}),
+        "users/+new": ("", {"username": "hugo", "role": "editor"}),
+        "users/<int:user_id>/edit": ("", {"username": "ada", "role": "editor", "display_name": "Countess"}),
+        "users/<int:user_id>/do/<slug:action>": ("deactivate", {}),
+        "users/<int:user_id>/tokens/<int:token_id>/revoke": ("", {}),
     }  # fmt: skip
 
 
@@ -178,6 +182,7 @@ def places(world: World) -> dict[str, object]:
         "uuid:task_id": command.pk,
         "job_id": Job.objects.get(experiment__name="waiting").pk,
         "pool_name": "default",
+        "user_id": User.objects.get(username="ada").pk,
         "token_id": AccessToken.objects.latest("pk").pk,
         "rank": 0,
         "checkpoint_uuid": Checkpoint.objects.filter(trial=trial, state="COMPLETED")
@@ -230,6 +235,7 @@ def users() -> dict[str, Client]:
     for name, user in people.items():
         found[name] = Client(raise_request_exception=False)
         found[name].force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    access.nobody_is_seen()
     return found
 
 

@@ -1,23 +1,16 @@
 """Make the admin user with a generated password, which is printed once and stored nowhere."""
 
 import argparse
-import secrets
-import string
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from accounts import names, passwords, tokens
-from accounts.models import LoginToken, User
+from accounts import passwords, users
+from accounts.models import AccessToken, LoginToken, User
 from accounts.refusals import Refusal
 from events import origin
-from events.models import Event
-from events.record import record
 from trainmaster.quantities import counted
-
-LETTERS = string.ascii_letters + string.digits
-LENGTH = 20
 
 
 class Command(BaseCommand):
@@ -41,7 +34,7 @@ class Command(BaseCommand):
         user = User.objects.filter(username=name).first()
         if user is not None and not options["reset"]:
             raise CommandError(f"The user {name} already exists; use --reset to set a new password.")
-        password, done = _password(), list[str]()
+        password, done = passwords.generated(), list[str]()
         with origin.asked_from(origin.HERE), transaction.atomic():
             if user is None:
                 _create(name, password)
@@ -53,43 +46,24 @@ class Command(BaseCommand):
 
 
 def _create(name: str, password: str) -> None:
-    user = User(username=name, role=User.Role.ADMIN)
+    values = {"username": name, "role": User.Role.ADMIN}
     try:
-        names.check_name(user, name)
+        users.create(values, password=password, actor=origin.account())
     except Refusal as refusal:
         raise CommandError(str(refusal)) from refusal
-    passwords.set_password(user, password, is_hashed=False)
-    user.save()
-    record(Event.Kind.USER, user.pk, to_state=user.role, reason="created", actor=origin.account())
 
 
 def _reset(user: User, password: str, *, keep_tokens: bool) -> list[str]:
     """Let whoever has the password in as an admin, and nobody else; return what was done."""
     role, was_active = user.role, user.is_active
-    user.role, user.is_active = User.Role.ADMIN, True
-    passwords.set_password(user, password, is_hashed=False)
-    user.save()
-    logins, _ = LoginToken.objects.filter(user=user).delete()
+    logins = LoginToken.objects.filter(user=user).count()
+    access = AccessToken.objects.filter(user=user, revoked_at=None).count()
+    now = {"role": User.Role.ADMIN, "is_active": True}
+    users.change(user, now, asking=None, password=password, keep_tokens=keep_tokens)
     done = [f"Logged {user.username} out everywhere ({counted(logins, 'login token')}, and browsers)."]
-    if keep_tokens:
-        done.append("Access tokens stay valid.")
-    else:
-        done.append(f"Revoked {counted(tokens.revoke_all(user), 'access token')}.")
-    if role != User.Role.ADMIN:
+    done.append("Access tokens stay valid." if keep_tokens else f"Revoked {counted(access, 'access token')}.")
+    if role != user.role:
         done.append(f"Changed the role of {user.username} from {role} to {user.role}.")
     if not was_active:
         done.append(f"Activated {user.username}.")
-    changed = ["password", *(["role"] if role != user.role else []), *([] if was_active else ["active"])]
-    record(
-        Event.Kind.USER, user.pk, from_state=role, to_state=user.role, reason="changed", actor=origin.account(),
-        detail={"changed": changed, "accessTokens": "kept" if keep_tokens else "revoked"},
-    )  # fmt: skip
     return done
-
-
-def _password() -> str:
-    """Random, and strong by our own rule: upper, lower and a digit."""
-    while True:
-        password = "".join(secrets.choice(LETTERS) for _ in range(LENGTH))
-        if passwords.weakness(password) is None:
-            return password

@@ -19,10 +19,10 @@ from hosts import registry
 from hosts.models import Host, ResourcePool, Slot
 from jobs import held_slots
 from shown import timeline, words
-from shown.hosts import holders, rows
+from shown.hosts import holders, lanes, rows
 from shown.hosts.rows import HostRow
 from webui.pages.frame import actor, back_to, or_404, page, posted, refusals_told, show, user_of
-from webui.pages.hosts import lanes, samples
+from webui.pages.hosts import samples
 from webui.query import choices
 
 #: the filters beside "all", each with what it lets through

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
 from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
-from django.http import HttpRequest, JsonResponse, QueryDict, StreamingHttpResponse
+from django.http import HttpRequest, JsonResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.utils import timezone
 
@@ -21,11 +20,11 @@ from metrics.curves import MOST_SMOOTHING, Axis, Clock, CurveView, Wanted
 from metrics.metric_table import Chosen
 from metrics.units import of_span
 from shown import trials as shown_trials
+from webui.downloads.tables import csv_file
 from webui.pages.frame import UNKEPT, posted, refusing, told_in_json, user_of
 from webui.pages.metrics import pins as metric_pins
 from webui.pages.trials import trial
 from webui.query import LARGEST_ID, as_whole, number, window
-from webui.waiting.threads import stepped
 
 #: the axis, and what it says below the charts; {} is the unit of time that the page chose
 AXES = {
@@ -194,9 +193,3 @@ def export(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     wanted = _wanted(request.GET)
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", wanted[0].name)[:60]
     return csv_file(f"trial-{found.pk}-{safe}", csv_files.of_metrics(found.pk, wanted))
-
-
-def csv_file(name: str, blocks: Generator[bytes]) -> HttpResponseBase:
-    """The blocks as a file to download."""
-    headers = UNKEPT | {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return StreamingHttpResponse(stepped(blocks), content_type="text/csv; charset=utf-8", headers=headers)

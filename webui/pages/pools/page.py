@@ -12,21 +12,33 @@ from django.utils import timezone
 from accounts import rights
 from accounts.refusals import FieldRefusals, Refusal
 from accounts.rights import Right
-from events.models import Event
 from hosts import pair_checks, pool_edits
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs import queued_time
 from metrics import cluster_charts
 from metrics.cluster_charts import Start
-from shown import forecasts, pools, timeline
+from shown import audit, forecasts, pair_matrix, pools
+from shown.audit import AuditFilters
 from webui.pages.frame import actor, form, or_404, page, posted, refusals_told, show, user_of
 from webui.pages.hosts import page as hosts_page
-from webui.pages.pools import pairs
 from webui.pages.pools.fields import NewPoolForm, PoolForm
-from webui.query import choice
+from webui.query import as_id, choice
 
-TABS = ["overview", "pairs", "stats", "forecasts", "configuration"]
+TABS = ["overview", "pairs", "stats", "forecasts", "history", "configuration"]
+#: kinds of changes that the history offers alone
+CHANGES = [
+    "priority",
+    "weight",
+    "max-slots",
+    "moved",
+    "pool",
+    "submitted",
+    "paused",
+    "stopped",
+    "edited",
+    "hosts",
+]
 PERIODS = [7, 30]
 #: above this many hosts the topology is drawn as on the page of all hosts
 MOST_BOXES = 48
@@ -67,7 +79,7 @@ def detail(request: HttpRequest, name: str, tab: str = "overview") -> HttpRespon
         "may_act": user_of(request).is_admin,
     }
     if tab == "pairs":
-        context |= pairs.of(pool)
+        context |= pair_matrix.of(pool)
     elif tab == "stats":
         days = choice(request.GET, "days", PERIODS, PERIODS[0])
         context |= {
@@ -80,12 +92,23 @@ def detail(request: HttpRequest, name: str, tab: str = "overview") -> HttpRespon
         found = forecasts.outcomes(pool, timezone.now())
         context |= {"record": forecasts.record(found), "days": forecasts.DAYS}
         context |= {"chart": "of=forecasts"} if found else {}
+    elif tab == "history":
+        context |= _history(request, pool)
     elif tab == "configuration":
-        context |= {
-            "sections": PoolForm.of_pool(pool).in_words(),
-            "entries": timeline.of(Event.objects.filter(kind=Event.Kind.POOL, subject=str(pool.pk))),
-        }
+        context["sections"] = PoolForm.of_pool(pool).in_words()
     return show(request, "pool", context, room="Pools", fragment="pool")
+
+
+def _history(request: HttpRequest, pool: ResourcePool) -> dict[str, Any]:
+    """What people did to its queue, hosts and rules."""
+    viewer, change = user_of(request), choice(request.GET, "change", CHANGES, "")
+    found = audit.found(AuditFilters(pool_id=pool.pk, change=change), viewer)
+    after, before = (as_id(request.GET.get(name, "")) or None for name in ("after", "before"))
+    return {
+        "list": audit.page(found, viewer, after=after, before=before),
+        "changes": [(name, audit.CHANGES[name].title) for name in CHANGES],
+        "change": change,
+    }
 
 
 def _by_day(pool: ResourcePool, days: int) -> list[queued_time.Day]:
