@@ -25,6 +25,7 @@ from trainmaster.quantities import duration
 MOST_STARTS = 5
 #: who is stopped after this part of the work is warned of
 NEARLY_DONE = 0.9
+NOT_KNOWN = "not known"
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,8 @@ class EditPreview:
         """Who is stopped, in one sentence."""
         if len(self.stops) == 1:
             one = self.stops[0]
-            return f"Stops {one.name} {one.of}: {_cost(self.found.stops[0], self.now)}"
+            then = f"; then it waits: {one.why_then}" if one.why_then else ""
+            return f"Stops {one.name} {one.of}: {_cost(self.found.stops[0], self.now)}{then}"
         losing = sum(stop.loses for stop in self.stops)
         cost = (
             f"{losing} of them {'has' if losing == 1 else 'have'} never saved"
@@ -202,10 +204,16 @@ def _stop(stop: preview.Stop, now: datetime) -> Stop:
         progress=stop.progress,
         checkpoint=duration((now - saved).total_seconds()) if saved else "",
         redone=f"{stop.steps_again:,}" if stop.steps_again else "all" if stop.never_saved else "none",
-        resumes="in its new pool" if again is None else _short_when(again).removeprefix("starts "),
-        why_then=(again.unknown or again.reason or "") if again and not again.now else "",
+        resumes="in its new pool" if again is None else _resumes(again),
+        why_then=(again.unknown or again.reason or "").rstrip(".")
+        if again and _resumes(again) == NOT_KNOWN
+        else "",
         loses=stop.never_saved,
     )
+
+
+def _resumes(start: preview.Outlook) -> str:
+    return _short_when(start).removeprefix("starts ") if start.now or start.forecast else NOT_KNOWN
 
 
 def _cost(stop: preview.Stop, now: datetime) -> str:

@@ -182,7 +182,8 @@ def test_a_lowered_limit_of_slots_says_first_whose_runs_save_and_stop(page: Clie
     limited = fields(mine, **{"was-max_slots": "none", "max_slots": "0"})
     first = page.post(manage(mine), limited)
     said = text(first)
-    assert "Stops asr-base (yours): it saves first. Nearly done: asr-base (95 %)." in said
+    then = "then it waits: needs 2 slots; max_slots of its job is 0"
+    assert f"Stops asr-base (yours): it saves first; {then}. Nearly done: asr-base (95 %)." in said
     assert "asr-base you 95 % 5 min ago 50" in said
     assert "It may now hold 0 slots; it holds 2, and 1 run (2 slots) is asked to save" in said
     assert Job.objects.get(pk=mine.job_id).max_slots is None
