@@ -128,6 +128,7 @@ bench: setup-dev ## measure: against plain ssh, against Slurm, the queue page wi
 	$(RUN)/python -m benchmarks.timing
 	$(RUN)/python -m benchmarks.checkpoint_upload
 	$(RUN)/python -m benchmarks.sdk_overhead
+	$(RUN)/python -m benchmarks.forecasts
 
 screenshots: setup-dev ## render the pictures in docs/img from a running server
 	@$(SETUP) tools chromium

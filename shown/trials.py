@@ -14,18 +14,24 @@ from experiments import phases
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import USABLE, ExperimentState, TrialState
 from jobs.models import Member
+from searching.rungs import stopped_at
 from shown import checkpoints, verdicts
 from shown.hparams import named
 
 #: why a trial of a running search is paused, though nobody paused it
 PARKED = "parked by the search until it is promoted"
+#: the word (shown.words) of a trial that its search stopped before the last rung
+STOPPED_EARLY = "STOPPED_EARLY"
 #: trials of an experiment that clients are told of at most: the newest
 MOST_TRIALS_READ = 1000
 
 
 @dataclass(frozen=True)
 class TrialRow:
-    """`trial`: one of `with_numbers`; `hparams`: name -> text, nested names joined by dots."""
+    """`trial`: one of `with_numbers`; `hparams`: name -> text, nested names joined by dots.
+
+    `rung`: from 1, where its search stopped it early.
+    """
 
     trial: Any
     phase: str
@@ -33,6 +39,7 @@ class TrialRow:
     is_best: bool
     hparams: dict[str, str]
     hosts: tuple[str, ...] = ()
+    rung: int | None = None
 
 
 def with_numbers() -> QuerySet[Trial]:
@@ -85,10 +92,12 @@ def rows_of(experiment: Experiment, trials: list[Trial], total: int, *, with_hos
     if experiment.state == ExperimentState.ACTIVE:  # nobody else pauses a trial by itself
         why |= {trial.pk: PARKED for trial in trials if trial.state == TrialState.PAUSED}
     hosts = hosts_of([trial.task_id for trial in trials]) if with_hosts else {}
+    rungs = stopped_early(experiment, trials)
     return [
         TrialRow(
             trial=trial,
-            phase=phases.of(trial),
+            phase=STOPPED_EARLY if trial.pk in rungs else phases.of(trial),
+            rung=rungs.get(trial.pk),
             why=why.get(trial.pk, ""),
             is_best=trial.pk == experiment.best_trial_id and total > 1,
             hparams=named(trial.hparams),
@@ -96,6 +105,13 @@ def rows_of(experiment: Experiment, trials: list[Trial], total: int, *, with_hos
         )
         for trial in trials
     ]
+
+
+def stopped_early(experiment: Experiment, trials: Iterable[Trial]) -> dict[int, int]:
+    """Trial id -> the rung, from 1, at which its search stopped it before the last one."""
+    rungs = stopped_at(experiment.search)
+    ended = [trial for trial in trials if trial.state == TrialState.COMPLETED]
+    return {trial.pk: rungs[str(trial.request_id)] for trial in ended if str(trial.request_id) in rungs}
 
 
 def in_order(rows: QuerySet[Trial], by: Any, kept: Collection[int] | None) -> QuerySet[Trial] | list[int]:

@@ -36,6 +36,7 @@ STATES = {
     "STOPPING_KILLED": Word("Killing", "preparing"),
     "STOPPING_ERROR": Word("Stopping after an error", "failed"),
     "COMPLETED": Word("Completed", "rest"),
+    "STOPPED_EARLY": Word("Stopped early", "rest"),
     "CANCELED": Word("Canceled", "rest"),
     "ERROR": Word("Failed", "failed"),
     "DELETING": Word("Deleting", "preparing"),

@@ -1,4 +1,4 @@
-"""Edits of the queue by people: priority, weight, pool and place, all in one step or not at all.
+"""Edits of the queue by people: priority, weight, max_slots, pool and place, all in one step or not at all.
 
 decisions.md "Queue order" and "Manage Job": jobs of a priority pool stand by (priority, position). A move
 gives a position between two neighbors; it survives a change of priority, a pause and a restart.
@@ -43,9 +43,12 @@ from scheduling import giving_back
 from scheduling.reasons import slots
 
 __all__ = [
-    "Change", "Update", "apply", "find", "last_undoable", "position_error", "priority_error", "set_max_slots", "short",
-    "undo", "weight_error",
+    "Change", "Update", "apply", "find", "last_undoable", "max_slots_error", "position_error", "priority_error",
+    "short", "undo", "weight_error",
 ]  # fmt: skip
+
+#: the value of max_slots that lifts the limit
+NO_LIMIT = "none"
 
 _DIGITS, _WHOLE = 32, 36  # of an id, without and with its dashes
 _EXPERIMENT = re.compile(r"exp(?:eriment)?\s*(\d{1,18})", re.ASCII)
@@ -53,14 +56,16 @@ _EXPERIMENT = re.compile(r"exp(?:eriment)?\s*(\d{1,18})", re.ASCII)
 
 @dataclass(frozen=True)
 class Update:
-    """What to change of one job. Absent fields stay. Applied in the order pool, priority, weight, place.
+    """What to change of one job. Absent fields stay. Applied in the order pool, priority, weight, max_slots, place.
 
     One place at most: right ahead of a job, right behind one, to the top, or position 1…N (jobs ahead + 1).
+    `max_slots`: at most so many slots at once for the job's tasks together, or NO_LIMIT.
     """
 
     job_id: str
     priority: int | None = None
     weight: float | None = None
+    max_slots: int | str | None = None
     pool: str | None = None
     ahead_of: str | None = None
     behind_of: str | None = None
@@ -121,32 +126,6 @@ def _refuse_closed(job: Job, actor: str, role: str) -> None:
     refuse_strict(job, actor, role)
 
 
-@transaction.atomic
-def set_max_slots(job_id: str, max_slots: int | None, *, actor: str, role: str) -> str | None:
-    """At most so many slots at once for the job's tasks together; None lifts the limit. Raises Refusal.
-
-    The next pass asks the newest runs that must go to save and leave (`scheduling.giving_back`); the answer says so.
-    """
-    if error := max_slots_error(max_slots):
-        raise Refusal(error, field="max_slots")
-    refuse_viewer(actor, role)
-    [job] = _lock({job_id: find(job_id).pk}).values()
-    _refuse_closed(job, actor, role)
-    if job.max_slots == max_slots:
-        return None
-    edit = Edit(actor, role)
-    save(job, edit, Reason.MAX_SLOTS_SET, max_slots=max_slots)
-    edit.announce()
-    may = "any number of slots" if max_slots is None else slots(max_slots)
-    return f"Job {short(job.pk)}: it may now hold {may}{giving_back.answer(_held(job), max_slots)}."
-
-
-def _held(job: Job) -> list[giving_back.Held]:
-    """The job's runs that nobody has asked to stop."""
-    runs = Allocation.objects.filter(task__job=job, stop_kind="").exclude(state=AllocationState.TERMINATED)
-    return [giving_back.Held(run.assigned_at.timestamp(), run.pk, run.slots, job.preemptible) for run in runs]
-
-
 def find(text: str) -> Job:
     """The job whose id starts with the text; of several, the one that has not ended. Raises Refusal otherwise.
 
@@ -197,6 +176,8 @@ def _steps(update: Update) -> list[Step]:
         steps.append(lambda job, edit: _set_pool(job, pool, edit))
     given = {name: value for name in _KNOBS if (value := getattr(update, name)) is not None}
     steps += [partial(_set_knob, name, value) for name, value in given.items()]
+    if update.max_slots is not None:
+        steps.append(partial(_set_max_slots, None if update.max_slots == NO_LIMIT else update.max_slots))
     steps += _moves(update)
     if not steps:
         raise Refusal(f"no change was given for job {update.job_id}")
@@ -236,6 +217,23 @@ def _set_knob(name: str, value: float, job: Job, edit: Edit) -> Change | None:
         return None
     save(job, edit, reason, **{name: type_of(value)})
     return Change(job, f"it now has {name} {value:g}")
+
+
+def _set_max_slots(most: Any, job: Job, edit: Edit) -> Change | None:
+    """The next pass asks the newest runs that must go to save and leave; the change says so."""
+    if error := max_slots_error(most):
+        raise Refusal(error, field="max_slots")
+    if job.max_slots == most:
+        return None
+    save(job, edit, Reason.MAX_SLOTS_SET, max_slots=most)
+    may = "any number of slots" if most is None else slots(most)
+    return Change(job, f"it may now hold {may}{giving_back.answer(_held(job), most)}")
+
+
+def _held(job: Job) -> list[giving_back.Held]:
+    """The job's runs that nobody has asked to stop."""
+    runs = Allocation.objects.filter(task__job=job, stop_kind="").exclude(state=AllocationState.TERMINATED)
+    return [giving_back.Held(run.assigned_at.timestamp(), run.pk, run.slots, job.preemptible) for run in runs]
 
 
 def _set_pool(job: Job, name: str, edit: Edit) -> Change | None:

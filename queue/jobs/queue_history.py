@@ -29,6 +29,13 @@ _EDITS = [Reason.PRIORITY_SET, Reason.WEIGHT_SET, Reason.MAX_SLOTS_SET, Reason.M
 #: what users do to jobs that also changes when others start
 _SWITCHES = [Reason.PAUSED_BY_USER, Reason.ACTIVATED_BY_USER, Reason.CANCELED_BY_USER, Reason.KILLED_BY_USER]
 _WORDS = {"pool": "resource pool", "max_slots": "max_slots"}
+#: what an undo writes again besides the pool, and the reason of its event: the first that applies
+_RESTORED = {
+    "position": Reason.MOVED,
+    "priority": Reason.PRIORITY_SET,
+    "weight": Reason.WEIGHT_SET,
+    "max_slots": Reason.MAX_SLOTS_SET,
+}
 #: what follows from a move and is none of the words
 _SILENT = {"moved_at", "position"}
 #: Edits of the queue are serialized by this advisory lock, so that two moves see each other's positions.
@@ -182,7 +189,8 @@ def _refuse_if_changed(job: Job | None, before: State, after: State, since: date
     if job is None or job.state == JobState.ENDED:
         raise Refusal(f"job {before['job'][:8]} has ended since then; nothing was undone", Code.ENDED)
     refuse_strict(job, edit.actor, edit.role)
-    if state_of(job) != after:
+    now = state_of(job)
+    if any(now[name] != value for name, value in after.items()):  # an older server noted fewer fields
         other = Event.objects.filter(kind=Event.Kind.JOB, subject=str(job.pk), at__gt=since).last()
         by = f" by {other.actor.removeprefix(_ACTOR)}" if other else ""
         raise Refusal(
@@ -196,19 +204,17 @@ def _refuse_if_changed(job: Job | None, before: State, after: State, since: date
 
 def _restore(job: Job, before: State, after: State, edit: Edit) -> str:
     """Write what it was; what that is in words."""
-    fields = {
-        name: before[name] for name in ("priority", "weight", "position") if before[name] != after[name]
-    }
+    fields = {name: before[name] for name in _RESTORED if before.get(name) != after.get(name)}
     if before["moved_at"] != after["moved_at"]:
         fields["moved_at"] = timezone.now()
-    words = [f"{name} {fields[name]:g} again" for name in ("priority", "weight") if name in fields]
+    words = [
+        f"{name} {_value(fields[name])} again" for name in _RESTORED if name in fields and name != "position"
+    ]
     if "position" in fields:
         words.append("its former position")
     if before["pool"] != after["pool"]:
         pool = ResourcePool.objects.get(pk=before["pool"])
         change_pool(job, pool, edit, **fields)
         return f"it is back in resource pool {pool.name}" + (f", with {' and '.join(words)}" if words else "")
-    reason = Reason.MOVED if "position" in fields else None
-    reason = reason or (Reason.PRIORITY_SET if "priority" in fields else Reason.WEIGHT_SET)
-    save(job, edit, reason, **fields)
+    save(job, edit, next(reason for name, reason in _RESTORED.items() if name in fields), **fields)
     return f"it has {' and '.join(words)}"

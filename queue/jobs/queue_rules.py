@@ -46,7 +46,8 @@ def max_slots_error(max_slots: Any) -> str | None:
     """The one sentence about limits of slots at once; None is no limit."""
     if max_slots is None or (_is_whole(max_slots) and 0 <= max_slots <= _MOST_SLOTS):
         return None
-    return f"max_slots must be a whole number between 0 and {_MOST_SLOTS}, or null for no limit. Found: {max_slots}."
+    allowed = f"a whole number between 0 and {_MOST_SLOTS}, or none (in JSON null) for no limit"
+    return f"max_slots must be {allowed}. Found: {max_slots}."
 
 
 def _is_whole(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The one writer of a job's priority, weight, pool and position, with the event row of each change."""
+"""The one writer of a job's priority, weight, max_slots, pool and position, with the event row of each change."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def state_of(job: Job) -> State:
         "pool": job.pool_id,
         "priority": job.priority,
         "weight": job.weight,
+        "max_slots": job.max_slots,
         "position": job.position,
         "moved_at": job.moved_at.isoformat() if job.moved_at else None,
     }

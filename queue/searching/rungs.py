@@ -69,6 +69,18 @@ def tree(state: State) -> tuple[Bracket, ...]:
     )
 
 
+def stopped_at(state: State) -> dict[str, int]:
+    """Request id -> the rung, from 1, at which its trial was stopped for good; without those of unknown trials."""
+    state = upgraded(state) if state else {"brackets": []}
+    return {
+        request_id_of(state, entry[NUMBER]): level
+        for bracket in state["brackets"]
+        for level, rung in enumerate(bracket["rungs"], start=1)
+        for entry in rung["entries"]
+        if entry[OUTCOME] == Outcome.STOPPED and entry[NUMBER] is not None
+    }
+
+
 def units_expected(brackets: Iterable[Bracket], longest: int | None) -> float | None:
     """What all trials train, if each rung keeps just its share of those that come there, one at least.
 

@@ -30,7 +30,7 @@ from shown.queue import rows, times
 from shown.queue.listing import ALL, MINE_FIRST, PER_PAGE, BoardLine, Listing, QueueView
 
 #: above this many, one bar stands for the lamps, and a number for the names of hosts
-MOST_LAMPS = 32
+MOST_LAMPS = 8
 MOST_HOSTS = 4
 #: names under the table; more are a number
 MOST_PAUSED = 50

@@ -15,21 +15,37 @@ from hosts.models import ResourcePool
 from jobs.models import Job, QueueEdit
 from jobs.queue_edits import Update
 from jobs.queue_order import listed
+from scheduling.reasons import listed as several
+from scheduling.reasons import slots
 from shown.queue import times
 from shown.queue.job_facts import AROUND, forecast_of, told
 from trainmaster.quantities import duration
 
-#: edited jobs whose start and surroundings are told, when many are edited at once
+#: edited jobs whose surroundings are told, when many are edited at once
 MOST_STARTS = 5
+#: who is stopped after this part of the work is warned of
+NEARLY_DONE = 0.9
+NOT_KNOWN = "not known"
 
 
 @dataclass(frozen=True)
 class Stop:
-    """A job that is stopped, and in words what that costs it."""
+    """A job that is stopped, and in words what that costs it; `checkpoint`: the age of its last, empty without one."""
 
     name: str
     of: str
-    cost: str
+    owner: str
+    slots: int
+    progress: float | None
+    checkpoint: str
+    redone: str
+    resumes: str
+    why_then: str
+    loses: bool
+
+    @property
+    def is_nearly_done(self) -> bool:
+        return self.progress is not None and self.progress > NEARLY_DONE
 
 
 @dataclass(frozen=True)
@@ -65,10 +81,30 @@ class EditPreview:
 
     @cached_property
     def stops(self) -> list[Stop]:
-        return [
-            Stop(stop.name, "(yours)" if stop.mine else f"of {stop.username}", _cost(stop, self.now))
-            for stop in self.found.stops
+        return [_stop(stop, self.now) for stop in self.found.stops]
+
+    @property
+    def stopped(self) -> str:
+        """Who is stopped, in one sentence."""
+        if len(self.stops) == 1:
+            one = self.stops[0]
+            then = f"; then it waits: {one.why_then}" if one.why_then else ""
+            return f"Stops {one.name} {one.of}: {_cost(self.found.stops[0], self.now)}{then}"
+        losing = sum(stop.loses for stop in self.stops)
+        cost = (
+            f"{losing} of them {'has' if losing == 1 else 'have'} never saved"
+            if losing
+            else "they save first"
+        )
+        return f"Stops {len(self.stops)} jobs ({slots(sum(stop.slots for stop in self.stops))}): {cost}"
+
+    @property
+    def nearly_done(self) -> str:
+        """The warning of jobs that are stopped shortly before their end."""
+        found = [
+            f"{stop.name} ({100 * (stop.progress or 0):.0f} %)" for stop in self.stops if stop.is_nearly_done
         ]
+        return f"Nearly done: {several(found)}" if found else ""
 
     @cached_property
     def changes(self) -> list[str]:
@@ -84,14 +120,13 @@ class EditPreview:
         return f"OK: stop {count} job{'' if count == 1 else 's'}" if count else "OK"
 
     @cached_property
-    def starts(self) -> list[str]:
-        """When the edited jobs start, a sentence each; many start as their order says."""
+    def starts(self) -> str:
+        """When the edited jobs start, in one sentence; the table has each of several."""
         found = self.found.starts
         if len(found) == 1:
-            return [f"This job {_when(found[0], self._instead(found[0]))}."]
-        names = {entry.job_id: entry.name for entry in self.found.order}
-        told = [f"{names.get(one.job_id, one.job_id[:8])} {_when(one)}." for one in found[:MOST_STARTS]]
-        return told + ([f"{len(found) - MOST_STARTS} more are waiting."] if len(found) > MOST_STARTS else [])
+            return f"This job {_when(found[0], self._instead(found[0]))}."
+        soon = sum(start.now for start in found)
+        return f"{soon} of {len(found)} waiting jobs start immediately." if found else ""
 
     def _instead(self, start: preview.Outlook) -> str:
         """What the last pass foresaw for it, without the edit; and whether that differs by more than the error."""
@@ -159,14 +194,35 @@ def look_at_undo(last: QueueEdit, user: User, now: datetime) -> EditPreview:
     return EditPreview([state["job"] for state in last.before], where, found, user, now)
 
 
+def _stop(stop: preview.Stop, now: datetime) -> Stop:
+    saved, again = stop.last_saved_at, stop.resumes
+    return Stop(
+        name=stop.name,
+        of="(yours)" if stop.mine else f"of {stop.username}",
+        owner="you" if stop.mine else stop.username,
+        slots=stop.slots,
+        progress=stop.progress,
+        checkpoint=duration((now - saved).total_seconds()) if saved else "",
+        redone=f"{stop.steps_again:,}" if stop.steps_again else "all" if stop.never_saved else "none",
+        resumes="in its new pool" if again is None else _resumes(again),
+        why_then=(again.unknown or again.reason or "").rstrip(".")
+        if again and _resumes(again) == NOT_KNOWN
+        else "",
+        loses=stop.never_saved,
+    )
+
+
+def _resumes(start: preview.Outlook) -> str:
+    return _short_when(start).removeprefix("starts ") if start.now or start.forecast else NOT_KNOWN
+
+
 def _cost(stop: preview.Stop, now: datetime) -> str:
     if stop.never_saved:
         lost = duration((now - stop.started_at).total_seconds())
         return f"{'one of its runs' if stop.runs > 1 else 'it'} has never saved and loses {lost} of work"
     if stop.last_saved_at is None:
         return "it has no checkpoint yet and saves one first"
-    age = duration((now - stop.last_saved_at).total_seconds())
-    return f"it saves first; its last checkpoint is {age} old"
+    return "it saves first"
 
 
 def _when(start: preview.Outlook, instead: str = "") -> str:

@@ -21,7 +21,10 @@ OF_JOBS = {name: action for name, action in ACTIONS.items() if action.on_runs}
 
 @dataclass(frozen=True)
 class MenuEntry:
-    """A link (`href`), or an edit (`do`). `reason`: why it cannot be chosen; `dialog`: it opens over the queue."""
+    """A link (`href`), or an edit (`do`). `reason`: why it cannot be chosen; `dialog`: it opens over the queue.
+
+    `ends`: it ends the job for good; such entries are the last.
+    """
 
     label: str
     href: str = ""
@@ -29,7 +32,7 @@ class MenuEntry:
     key: str = ""
     reason: str = ""
     dialog: bool = False
-    danger: bool = False
+    ends: bool = False
 
 
 def entries_of(facts: Facts, user: User) -> Iterator[MenuEntry]:
@@ -55,7 +58,7 @@ def _entries(facts: Facts, user: User) -> Iterator[MenuEntry]:
     reason = why_no_action(facts.job, experiment, user)
     if experiment is None:
         if facts.job.state != JobState.ENDED:
-            yield MenuEntry("Kill…", do="kill", reason=reason, danger=True)
+            yield MenuEntry("Kill…", do="kill", reason=reason, ends=True)
         return
     trials = experiment.trials.count()
     scope = f" experiment ({trials} trials)" if trials > 1 else ""
@@ -63,7 +66,7 @@ def _entries(facts: Facts, user: User) -> Iterator[MenuEntry]:
         if action.on_runs:
             key = "p" if action.name in {"pause", "activate"} else ""
             label = action.label + scope + ("…" if action.asks else "")
-            yield MenuEntry(label, do=action.name, key=key, reason=reason, danger=action.is_danger)
+            yield MenuEntry(label, do=action.name, key=key, reason=reason, ends=bool(action.asks))
 
 
 def logs_at(facts: Facts) -> str:

@@ -15,7 +15,7 @@ from jobs.models import Job
 from jobs.queue_edits import Update
 from shown.queue.job_actions import OF_JOBS
 
-FIELDS = ("priority", "weight", "position", "pool")
+FIELDS = ("priority", "weight", "max_slots", "position", "pool")
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 
 LABELS = {
@@ -53,6 +53,8 @@ def shown(job: Job, position: int | None) -> JobForm:
     if position is not None:
         now["position"] = str(position)
     values = {"pool": job.pool.name} | {knob: now[knob] for knob in job.pool.policy.knobs if knob in now}
+    if job.kind == Job.Kind.EXPERIMENT:  # others hold one task's slots, or none
+        values["max_slots"] = queue_edits.NO_LIMIT if job.max_slots is None else str(job.max_slots)
     return JobForm(dict(values), values)
 
 
@@ -70,11 +72,13 @@ def update_of(job: Job, form: JobForm, *, standing: int) -> Update | None:
     """
     given: dict[str, str] = {name: form.values[name] for name in form.changed}
     priority, weight = _whole_in(given.get("priority")), _number_in(given.get("weight"))
-    position = _whole_in(given.get("position"))
+    position, most = _whole_in(given.get("position")), _limit_in(given.get("max_slots"))
     if "priority" in given and (error := queue_edits.priority_error(priority)):
         form.errors["priority"] = error
     if "weight" in given and (error := queue_edits.weight_error(weight)):
         form.errors["weight"] = error
+    if most not in {None, queue_edits.NO_LIMIT} and (error := queue_edits.max_slots_error(most)):
+        form.errors["max_slots"] = error
     if isinstance(position, str) and (error := queue_edits.position_error(position, standing)):
         form.errors["position"] = error  # a whole number is judged by the edit, in the pool it goes to
     if form.errors or not given:
@@ -83,6 +87,7 @@ def update_of(job: Job, form: JobForm, *, standing: int) -> Update | None:
         job_id=str(job.pk),
         priority=priority if isinstance(priority, int) else None,
         weight=weight if isinstance(weight, float) else None,
+        max_slots=most,
         pool=given.get("pool"),
         position=position if isinstance(position, int) else None,
     )
@@ -95,13 +100,13 @@ def updates_of(do: str, value: str, jobs: list[Job]) -> list[Update]:
     if do == "priority":
         priority = _whole_in(value)
         if error := queue_edits.priority_error(priority):
-            raise Refusal(error)
+            raise Refusal(error, field="priority")
         assert isinstance(priority, int)
         return [Update(str(job.pk), priority=priority) for job in jobs]
     if do == "weight":
         weight = _number_in(value)
         if error := queue_edits.weight_error(weight):
-            raise Refusal(error)
+            raise Refusal(error, field="weight")
         assert isinstance(weight, float)
         return [Update(str(job.pk), weight=weight) for job in jobs]
     if do == "pool":
@@ -131,6 +136,15 @@ def _step(job: Job, up: bool) -> Update:
 
 def _whole_in(text: str | None) -> int | str | None:
     return int(text) if text is not None and WHOLE_NUMBER.fullmatch(text) else text
+
+
+def _limit_in(text: str | None) -> int | str | None:
+    """An emptied field lifts the limit, like the word that the field shows for that."""
+    return (
+        queue_edits.NO_LIMIT
+        if text is not None and text.lower() in {"", queue_edits.NO_LIMIT}
+        else _whole_in(text)
+    )
 
 
 def _number_in(text: str | None) -> float | str | None:

@@ -150,6 +150,7 @@ def test_the_preview_names_who_is_stopped_before_anything_is_saved(page: Browser
     set_field(page, "priority", "10")
     page.wait(lambda: "Stops asr-base of jun" in page.text(".manage-preview"), "who is stopped")
     assert "has never saved and loses" in page.text(".manage-preview")
+    assert page.texts(".manage-preview table.stops td")[:2] == ["asr-base", "jun"]
     primary = "dialog.over button.primary"
     page.wait(lambda: page.text(primary) == "OK: stop 1 job", "the button to say so")
     assert looks_right(page) == []
@@ -185,7 +186,7 @@ def test_the_keyboard_moves_selects_and_changes_places(page: Browser, queue: Que
     page.press("x", "k", "x")
     page.wait(lambda: page.text("#selected-count") == "2 selected", "two selected")
     page.press(Keys.ESCAPE)
-    page.wait(lambda: page.text("#selected-count") == "select all shown", "none selected")
+    page.wait(lambda: not page.one("#bulk").is_displayed(), "none selected, and no bar")
     page.press("?")
     page.wait(lambda: "move it to the top" in page.text("#keys"), "the keys")
     page.press(Keys.ESCAPE)
@@ -193,7 +194,7 @@ def test_the_keyboard_moves_selects_and_changes_places(page: Browser, queue: Que
     if page.run("return document.activeElement.matches('input')"):
         page.press("t", "x", "m")
         assert not page.all("dialog.over")
-        assert page.text("#selected-count") == "select all shown"
+        assert not page.one("#bulk").is_displayed()
     assert queue.order() == ["one", "three", "two"]
 
 
@@ -221,21 +222,51 @@ def test_many_are_changed_at_once_and_the_result_is_summed_up(page: Browser, que
     page.click(within("three", "input[name=job]"))
     page.wait(lambda: page.text("#selected-count") == "2 selected", "two selected")
     assert looks_right(page) == []
-    page.one("#bulk [name=priority]").send_keys("7")
+    page.one("#bulk [name=priority]").fill("0")
+    page.click("#bulk button[value=priority]")
+    sentence = "Priority must be between 1 and 99; 1 is the highest. Found: 0."
+    page.wait(lambda: page.text("#bulk-error").lower() == sentence.lower(), "the sentence in the bar")
+    assert page.run("return document.activeElement.name") == "priority"
+    assert looks_right(page) == []
+    page.one("#bulk [name=priority]").fill("7")
     page.click("#bulk button[value=priority]")
     said(page, "it now has priority 7")
+    assert page.text("#bulk-error") == ""
     page.wait(lambda: page.run(ORDER) == ["two", "three", "one"], "the new order")
     page.click("#undo-last")
     page.wait(lambda: "Undo the last edit" in page.text("dialog.over"), "what would be undone")
     page.click("dialog.over button.primary")
     page.wait(lambda: page.run(ORDER) == ["one", "two", "three"], "the old order")
     page.click("#select-all")
+    page.wait(lambda: page.text("#selected-count") == "3 selected", "all by the box of the head")
     page.click("#bulk button[value=cancel]")
     page.wait(lambda: "cancel these 3 jobs?" in page.text("dialog.over"), "the question")
     assert looks_right(page) == []
     page.click("dialog.over button.primary")
     said(page, "3 canceled.")
     page.wait(lambda: queue.order() == [], "the queue to be empty")
+
+
+#: the pointer's place and the menu's box: does one lie in the other, and does the menu leave the window?
+UNDER_THE_POINTER = """
+const { left, right, top, bottom } = document.querySelector(".queue-menu").getBoundingClientRect();
+const [x, y] = arguments[0] ?? (({ left, right, top, bottom }) => [(left + right) / 2, (top + bottom) / 2])(
+  document.activeElement.closest("main").querySelector("[data-menu][aria-expanded=true]").getBoundingClientRect());
+const inside = left >= 0 && top >= 0 && right <= innerWidth && bottom <= innerHeight;
+return !inside || (x >= left && x <= right && y >= top && y <= bottom);
+"""
+
+
+def test_the_menu_opens_beside_its_row_with_nothing_under_the_pointer(page: Browser, queue: Queue) -> None:
+    queue.fill("idle", "one", "two")
+    board(page, "idle", "one", "two")
+    for width, height in ((WIDE, 860), (390, 860), (WIDE, 330)):
+        page.look(dark=False, width=width, height=height)
+        page.click(within("two", "[data-menu]"))
+        page.wait(lambda: page.text(".queue-menu .menu-head").startswith("two exp "), "the job's name")
+        assert not page.run(UNDER_THE_POINTER), (width, height)
+        page.press(Keys.ESCAPE)
+    page.look(dark=False, width=WIDE)
 
 
 def test_a_right_click_opens_the_menu_of_the_row(page: Browser, queue: Queue) -> None:
@@ -287,8 +318,8 @@ def test_a_viewer_finds_every_control_disabled_with_the_reason(page: Browser, qu
     page.login("vera", PASSWORD)
     try:
         board(page, "idle", "one")
-        page.wait(lambda: reason in page.text("#bulk"), "the reason")
         page.click("#select-all")
+        page.wait(lambda: reason in page.text("#bulk"), "the reason")
         assert not page.one("#bulk button[value=kill]").is_enabled()
         page.click("[data-menu]")
         page.wait(lambda: reason in page.text(".queue-menu"), "the reason in the menu")

@@ -74,6 +74,38 @@ def test_the_page_opens_on_mine_and_the_next_departures_and_chips_lead_on(browse
     browser.wait(lambda: browser.run(PLACES) == [SWEEP, SWEEP + 1, SWEEP + 2], "the rows of mine")
 
 
+#: heights of the rows, how many of them the window shows whole, and how many lines any cell has
+LINES = """
+const rows = [...document.querySelectorAll("tr[data-version]")];
+const heights = rows.map((row) => row.getBoundingClientRect().height);
+const whole = rows.filter((row) => row.getBoundingClientRect().bottom <= innerHeight).length;
+return [Math.min(...heights), Math.max(...heights), whole];
+"""
+CUT = """
+const cut = document.querySelector("tr[data-job] .cut");
+return [cut.scrollWidth > cut.clientWidth, cut.getBoundingClientRect().height];
+"""
+
+
+def test_a_row_is_one_line_and_the_whole_reason_appears_over_it(browser: Browser) -> None:
+    browser.look(dark=False, width=1440, height=900)
+    opened(browser, "/jobs/default?show=all")
+    browser.run("for (const banner of document.querySelectorAll('.banner')) banner.hidden = true")
+    lowest, highest, whole = browser.run(LINES)
+    assert (lowest, highest) == (35, 35) and whole >= 22
+    assert browser.run("return [...document.querySelectorAll('#select-all')].length") == 1
+    browser.run(
+        "document.querySelector('tr[data-job] .cut').textContent = 'it waits for this and that '.repeat(20)"
+    )
+    is_cut, height = browser.run(CUT)
+    assert is_cut and height < 35
+    browser.one("tr[data-job] a.cut").focus()
+    is_cut, height = browser.run(CUT)
+    assert not is_cut and height > 35
+    assert browser.run(LINES)[1] == 35, "nothing moves"
+    browser.look(dark=False, width=1440)
+
+
 def test_a_sweep_is_one_row_and_its_link_unfolds_it(browser: Browser) -> None:
     opened(browser, "/jobs/default?show=all")
     assert browser.run(PLACES)[:2] == [0, SWEEP]

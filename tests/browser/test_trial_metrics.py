@@ -21,6 +21,17 @@ trial = Trial.objects.select_related("experiment").get(pk={trial})
 reports = [Report(0, "training", step, {begin} + step / 10, dict(loss=9.0)) for step in range({first}, {first} + 50)]
 metric_reports.store(trial.experiment, trial, reports)
 """
+STILL = """
+from experiments import metric_reports
+from metrics.ingest import Report
+from tests.rig import trial_rows
+trial = trial_rows.add("still", "COMPLETED")
+values = dict(loss=0.003, large=123456.0)
+metric_reports.store(trial.experiment, trial, [Report(0, "training", step, 1e9 + step, values) for step in range(9)])
+print(trial.pk)
+"""
+#: what the y axis of a chart shows
+UPRIGHT = "return document.querySelector(`#chart-${arguments[0]} .chart`)._fullLayout.yaxis.range"
 TITLES = """
 const chart = document.getElementById("chart-loss");
 return [...chart.querySelectorAll(".xtitle, .ytitle")].map((title) => title.textContent);
@@ -84,6 +95,14 @@ def test_axes_name_what_they_measure_and_its_unit(window: Browser, trial: int) -
     opened(window, f"/trials/{trial}/metrics?m=loss&x=relative")
     since = "time since the first start ("
     window.wait(lambda: window.run(TITLES)[0].startswith(since), "the title of the relative time")
+
+
+def test_a_metric_that_never_changes_is_drawn_around_its_value(window: Browser, empty_server: Server) -> None:
+    still = int(crowd.shell(empty_server, STILL))
+    opened(window, f"/trials/{still}/metrics")
+    for name, value in (("loss", 0.003), ("large", 123_456.0)):
+        low, high = window.run(UPRIGHT, name)
+        assert 0.8 * value < low < value < high < 1.2 * value, name
 
 
 def test_one_window_for_all_charts_brings_detail_and_stands_in_the_address(

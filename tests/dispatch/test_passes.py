@@ -244,7 +244,9 @@ def test_a_promise_before_a_user_changed_the_queue_is_marked(edit: str) -> None:
             [queue_edits.Update(str(edited.job_id), pool=other.name)], actor="user:ada", role="admin"
         )
     else:
-        queue_edits.set_max_slots(str(edited.job_id), 2, actor="user:ada", role="admin")
+        queue_edits.apply(
+            [queue_edits.Update(str(edited.job_id), max_slots=2)], actor="user:ada", role="admin"
+        )
     shift_promise(task, 7200)
     Event.objects.update(at=timezone.now() - timedelta(hours=1))
     run_pass()

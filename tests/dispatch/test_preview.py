@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.utils import timezone
 
@@ -11,7 +13,7 @@ from dispatch.runs import settle
 from events.models import Event
 from experiments import submit
 from experiments.config import parse
-from experiments.models import Experiment
+from experiments.models import Experiment, Trial
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import default_pool
 from jobs import queue_edits, transitions
@@ -163,6 +165,42 @@ def test_in_a_fair_share_pool_a_weight_moves_slots_at_the_next_pass() -> None:
     queue_edits.apply([of(one, weight=3.0)], actor="user:ada", role="editor")
     run_pass()
     assert stopped() == {str(two.job_id)}
+
+
+def test_a_lowered_limit_shows_whose_runs_it_stops_what_they_lose_and_that_an_undo_lifts_it() -> None:
+    make_host("gpu1", 4)
+    search = submit_search("search", 4)
+    run_pass()
+    trials = list(search.trials.order_by("pk"))
+    trials[3].task.allocations.update(assigned_at=timezone.now() + timedelta(seconds=1))  # the newest
+    Trial.objects.filter(pk=trials[3].pk).update(progress=0.94, steps_completed=940)
+    found = preview_of(of(search, max_slots=3))
+    assert str(found.changes[0]).endswith(
+        ": it may now hold 3 slots; it holds 4, and 1 run (1 slot) is asked to save and give back its slots."
+    )
+    [stop] = found.stops
+    assert (stop.name, stop.slots, stop.runs, stop.never_saved) == ("search", 1, 1, True)
+    assert (stop.progress, stop.steps_again) == (0.94, 940)
+    assert stop.resumes and not stop.resumes.now and stop.resumes.reason
+    assert "max_slots" in stop.resumes.reason
+    Allocation.objects.update(asked_preempt_at=timezone.now())
+    assert preview_of(of(search, max_slots=3)).stops[0].steps_again == 0, "it saves when it is asked to"
+    queue_edits.apply([of(search, max_slots=3)], actor="user:ada", role="editor")
+    assert Job.objects.get(pk=search.job_id).max_slots == 3
+    [undone] = queue_edits.undo(make_user())
+    assert undone.words == "it has max_slots none again"
+    assert Job.objects.get(pk=search.job_id).max_slots is None
+
+
+def test_who_is_stopped_resumes_when_who_it_is_stopped_for_has_ended() -> None:
+    make_host("gpu1", 1)
+    submit_experiment(name="one", max_time="10m")
+    run_pass()
+    two = submit_experiment(name="two", max_time="10m")
+    [stop] = preview_of(of(two, to_top=True)).stops
+    assert stop.resumes and stop.resumes.forecast
+    earliest, latest = stop.resumes.forecast
+    assert 0 < earliest - timezone.now().timestamp() < latest - timezone.now().timestamp() < 1000
 
 
 def test_a_running_experiment_that_is_moved_to_another_pool_saves_and_waits_there() -> None:

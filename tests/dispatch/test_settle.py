@@ -294,8 +294,9 @@ def test_what_runs_on_a_disabled_host_is_stopped_and_waits_again_without_a_resta
 
 def test_a_lowered_limit_of_slots_makes_what_runs_above_it_save_and_wait_again() -> None:
     experiment = running()
-    told = queue_edits.set_max_slots(str(experiment.job_id), 1, actor="user:ada", role="admin")
-    assert told is not None and told.endswith(
+    limit = queue_edits.Update(str(experiment.job_id), max_slots=1)
+    [told] = queue_edits.apply([limit], actor="user:ada", role="admin")
+    assert str(told).endswith(
         ": it may now hold 1 slot; it holds 2, and 1 run (2 slots) is asked to save and give back its slots."
     )
     pool_pass.run(experiment.job.pool_id)

@@ -26,7 +26,7 @@ def moved_to_another_pool() -> None:
 
 
 def limited() -> None:
-    queue_edits.set_max_slots(str(Job.objects.get().pk), 1, actor="user:ada", role="admin")
+    queue_edits.apply([Update(str(Job.objects.get().pk), max_slots=1)], actor="user:ada", role="admin")
 
 
 def host_drained() -> None:
@@ -80,5 +80,5 @@ def test_a_start_that_an_edit_has_overtaken_is_dropped(edit: Callable[[], None])
 def test_a_start_that_nothing_has_overtaken_is_made() -> None:
     make_host("gpu0", 2)
     job = submit_experiment(slots=2).job
-    queue_edits.set_max_slots(str(job.pk), 2, actor="user:ada", role="admin")
+    queue_edits.apply([Update(str(job.pk), max_slots=2)], actor="user:ada", role="admin")
     assert apply(decide(survey.take(job.pool, timezone.now()))).started == 1

@@ -1,6 +1,7 @@
 """Manage Job and the edits of the queue as plain pages: no script runs here, so each of them is a form or a link."""
 
 import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from commands import submit
 from commands.config import check
 from dispatch.passes import pool_pass
 from experiments import transitions
-from experiments.models import Experiment
+from experiments.models import Checkpoint, Experiment, Trial
 from hosts.models import PoolPlan, ResourcePool
 from hosts.pools import default_pool
 from jobs.models import Allocation, Job
@@ -157,10 +158,39 @@ def test_who_would_be_stopped_is_said_before_anything_is_saved(page: Client) -> 
     waiting = submit_experiment(slots=2, name="clip-finetune")
     first = page.post(manage(waiting), fields(waiting, priority="10"))
     assert "Stops asr-base of jun: it has never saved and loses" in text(first)
+    assert "Steps redone Resumes asr-base jun not known never all" in text(first)
     assert "OK: stop 1 job" in text(first)
     assert Job.objects.get(pk=waiting.job_id).priority == 42
     page.post(manage(waiting), fields(waiting, priority="10") | {"seen": hidden(first, "seen")})
     assert Job.objects.get(pk=waiting.job_id).priority == 10
+
+
+def test_a_lowered_limit_of_slots_says_first_whose_runs_save_and_stop(page: Client, ada: User) -> None:
+    make_host("gpu1", 2)
+    mine = running(2, ada, name="asr-base")
+    now = timezone.now()
+    checkpoint = Checkpoint.objects.create(
+        trial=trial_of(mine), allocation_id=attempt_of(mine).pk, state="COMPLETED", steps_completed=900,
+        reported_at=now - timedelta(minutes=5),
+    )  # fmt: skip
+    Trial.objects.filter(experiment=mine).update(
+        progress=0.95, steps_completed=950, latest_checkpoint=checkpoint
+    )
+    assert "may hold at once" in text(page.get(manage(mine)))
+    wrong = page.post(manage(mine), fields(mine, **{"was-max_slots": "none", "max_slots": "x"}))
+    assert "max_slots must be a whole number" in text(wrong)
+    limited = fields(mine, **{"was-max_slots": "none", "max_slots": "0"})
+    first = page.post(manage(mine), limited)
+    said = text(first)
+    then = "then it waits: needs 2 slots; max_slots of its job is 0"
+    assert f"Stops asr-base (yours): it saves first; {then}. Nearly done: asr-base (95 %)." in said
+    assert "asr-base you 95 % 5 min ago 50" in said
+    assert "It may now hold 0 slots; it holds 2, and 1 run (2 slots) is asked to save" in said
+    assert Job.objects.get(pk=mine.job_id).max_slots is None
+    page.post(manage(mine), limited | {"seen": hidden(first, "seen")})
+    assert Job.objects.get(pk=mine.job_id).max_slots == 0
+    page.post(manage(mine), fields(mine, **{"was-max_slots": "0", "max_slots": ""}))
+    assert Job.objects.get(pk=mine.job_id).max_slots is None
 
 
 def test_the_gain_is_said_beside_what_was_foreseen_without_the_edit(page: Client) -> None:
@@ -236,6 +266,7 @@ def test_the_menu_is_a_page_with_the_entries_that_the_job_allows(page: Client) -
     first, second = submit_experiment(name="first"), submit_experiment(name="second")
     top, below = (text(page.get(f"/jobs/menu/{each.job_id}")) for each in (first, second))
     assert Html(page.get(f"/jobs/menu/{first.job_id}").content).count("<h1>") == 1
+    assert f"first exp {first.pk} Manage Job" in top
     assert "Manage Job" in top and "Move to Top" not in top and "Move Down" in top
     assert "Move to Top" in below and "Pause" in below and "Cancel" in below and "Kill" in below
     transitions.pause(second.pk, actor="user:ada")

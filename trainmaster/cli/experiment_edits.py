@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from trainmaster.cli import output, places
 from trainmaster.cli.errors import CliError
+from trainmaster.cli.job import confirm_stops
 from trainmaster.cli.output import done
 from trainmaster.client import Client
 
@@ -19,6 +20,10 @@ def add_settings(settings: Any) -> None:
     for what, (text, metavar, _) in _SETTINGS.items():
         parser = _add_one(settings, what, text, run=_set, action=f"set the {what.replace('-', ' ')}")
         parser.add_argument("value", metavar=metavar)
+        if what in _OF_RESOURCES:
+            parser.add_argument(
+                "-y", "--yes", action="store_true", help="do not ask, even if this stops running work"
+            )
         parser.set_defaults(what=what)
 
 
@@ -78,6 +83,8 @@ def _path(args: argparse.Namespace) -> str:
 
 def _set(client: Client, args: argparse.Namespace) -> None:
     value, field = _SETTINGS[args.what][2](args.value), _OF_RESOURCES.get(args.what)
+    if field:
+        confirm_stops(client, [{"jobId": f"exp {args.experiment_id}", field: value}], args.yes)
     body = {"resources": {field: value}} if field else {args.what: value}
     answer = client.call("PATCH", _path(args), body)
     done(f"Set {args.what.replace('-', ' ')} of experiment {args.experiment_id} to {args.value}")

@@ -164,6 +164,7 @@ def _is_weighted(client: Client, name: Optional[str]) -> bool:
 _OPERATIONS: Dict[str, Tuple[str, Callable[[str], Any]]] = {
     "priority": ("priority", int),
     "weight": ("weight", float),
+    "max-slots": ("maxSlots", lambda text: None if text.lower() == "none" else int(text)),
     "resource-pool": ("resourcePool", str),
     "ahead-of": ("aheadOf", str),
     "behind-of": ("behindOf", str),
@@ -176,11 +177,16 @@ _MOST_PLACES = 12
 
 def _add_edits(verbs: Any) -> None:
     parser = verbs.add_parser(
-        "update", aliases=["u"], help="change priority, weight, pool and position of a job in one step"
+        "update",
+        aliases=["u"],
+        help="change priority, weight, slot limit, pool and position of a job in one step",
     )
     parser.add_argument("job_id", metavar="JOB_ID")
     parser.add_argument("-p", "--priority", metavar="N", help="1 (highest) to 99")
     parser.add_argument("-w", "--weight", metavar="F", help="weight in a fair-share pool: a number above 0")
+    parser.add_argument(
+        "--max-slots", metavar="N", help="slots its trials may hold at once, or none: no limit"
+    )
     parser.add_argument("--resource-pool", metavar="POOL")
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--ahead-of", metavar="JOB_ID")
@@ -192,8 +198,9 @@ def _add_edits(verbs: Any) -> None:
     parser = verbs.add_parser(
         "update-batch",
         help="make several changes at once, such as ID.priority=1 ID.ahead-of=ID",
-        epilog="Operations: priority=N, weight=F, resource-pool=POOL, ahead-of=JOB_ID, behind-of=JOB_ID, position=N "
-        "and to-top, which takes no value: ID.to-top. Either all changes are made, or none.",
+        epilog="Operations: priority=N, weight=F, max-slots=N (or none), resource-pool=POOL, ahead-of=JOB_ID, "
+        "behind-of=JOB_ID, position=N and to-top, which takes no value: ID.to-top. Either all changes are made or "
+        "none.",
     )
     parser.add_argument("updates", nargs="+", metavar="ID.OPERATION=VALUE", help="see below")
     _add_caution(parser)
@@ -207,7 +214,7 @@ def _add_caution(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", choices=["text", "json"], default="text", help="output format of --dry-run"
     )
     parser.add_argument(
-        "-y", "--yes", action="store_true", help="do not ask, even if this stops other users' work"
+        "-y", "--yes", action="store_true", help="do not ask, even if this stops running work"
     )
 
 
@@ -257,13 +264,20 @@ def _send(client: Client, updates: List[Json], args: argparse.Namespace) -> None
         found = client.preview_jobs(updates)
         print(json.dumps(found, indent=2) if args.output == "json" else "\n".join(previewed(found)))
         return
-    if is_interactive() and not args.yes:
-        found = client.preview_jobs(updates)
-        if found["stopsOthers"]:
-            say("\n".join(previewed(found)))
-            output.confirm("This stops other users' work. Continue?", "Nothing was changed.")
+    confirm_stops(client, updates, args.yes)
     changes = client.update_jobs(updates)
     done("\n".join(map(clean, changes)) if changes else "No change was needed.")
+
+
+def confirm_stops(client: Client, updates: List[Json], yes: bool) -> None:
+    """On a terminal: show what edits would do, and ask, if they stop running work. Raises CliError for a no."""
+    if yes or not is_interactive():
+        return
+    found = client.preview_jobs(updates)
+    if found["stops"]:
+        say("\n".join(previewed(found)))
+        whose = "other users' work" if found["stopsOthers"] else "running work"
+        output.confirm(f"This stops {whose}. Continue?", "Nothing was changed.")
 
 
 def _undo(client: Client, args: argparse.Namespace) -> None:
@@ -312,7 +326,20 @@ def _stop(stop: Json, now: datetime) -> str:
     else:
         saved = f"it has not saved in {_age(stop['startedAt'], now)}; it will save when asked to stop"
     whose = "yours" if stop["mine"] else f"of {stop['username']}"
-    return f"{runs}job {stop['jobId'][:SHORT_ID]} {stop['name']} ({counted(stop['slots'], 'slot')}, {whose}): {saved}"
+    progress = stop.get("progress")
+    done = "" if progress is None else f", {100 * progress:.0f} % done"
+    again = f"; {counted(stop['stepsAgain'], 'step')} done again" if stop.get("stepsAgain") else ""
+    resumes = f"; resumes {_when(stop['resumes'])}" if stop.get("resumes") else ""
+    about = f"({counted(stop['slots'], 'slot')}, {whose}{done})"
+    return f"{runs}job {stop['jobId'][:SHORT_ID]} {stop['name']} {about}: {saved}{again}{resumes}"
+
+
+def _when(start: Json) -> str:
+    if start["now"]:
+        return "immediately"
+    return (
+        " to ".join(map(_local_clock, start["forecast"])) if start.get("forecast") else "at a time not known"
+    )
 
 
 def _start(start: Json) -> str:

@@ -326,15 +326,13 @@ class OneExperiment(ApiView):
 
 def _patch_resources(experiment: Experiment, resources: Json, who: str, role: str) -> list[str]:
     """Sentences about what a changed limit of slots does."""
-    update = queue_edits.Update(
-        str(experiment.job_id), priority=resources.get("priority"), weight=resources.get("weight")
-    )
+    job = str(experiment.job_id)
+    update = queue_edits.Update(job, priority=resources.get("priority"), weight=resources.get("weight"))
     with refused_as(Code.INVALID):
         if update.priority is not None or update.weight is not None:
             queue_edits.apply([update], actor=who, role=role)
         if "maxSlots" in resources:
-            told = queue_edits.set_max_slots(
-                str(experiment.job_id), resources["maxSlots"], actor=who, role=role
-            )
-            return [told] if told else []
+            most = queue_edits.NO_LIMIT if resources["maxSlots"] is None else resources["maxSlots"]
+            limit = queue_edits.Update(job, max_slots=most)
+            return [str(change) for change in queue_edits.apply([limit], actor=who, role=role)]
     return []

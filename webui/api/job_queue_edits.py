@@ -19,14 +19,15 @@ from webui.api.views import ApiView, Json
 
 
 class JobUpdate(serializers.Serializer[Any]):
-    """Changes to one job; several fields are applied in the order pool, priority, weight, position.
+    """Changes to one job; several fields are applied in the order pool, priority, weight, maxSlots, position.
 
-    At most one of `aheadOf`, `behindOf`, `toTop` and `position` (1 is the first).
+    At most one of `aheadOf`, `behindOf`, `toTop` and `position` (1 is the first). `maxSlots`: null lifts the limit.
     """
 
     jobId = serializers.CharField()
     priority = serializers.JSONField(required=False, allow_null=True)
     weight = serializers.JSONField(required=False, allow_null=True)
+    maxSlots = serializers.JSONField(required=False, allow_null=True)
     resourcePool = serializers.CharField(required=False, allow_null=True)
     aheadOf = serializers.CharField(required=False, allow_null=True, allow_blank=True)
     behindOf = serializers.CharField(required=False, allow_null=True, allow_blank=True)
@@ -45,6 +46,7 @@ def updates_of(body: Json) -> list[queue_edits.Update]:
             job_id=row["jobId"],
             priority=row.get("priority"),
             weight=row.get("weight"),
+            max_slots=queue_edits.NO_LIMIT if row.get("maxSlots", 0) is None else row.get("maxSlots"),
             pool=row.get("resourcePool"),
             ahead_of=row.get("aheadOf") or None,
             behind_of=row.get("behindOf") or None,
@@ -64,8 +66,22 @@ class PlaceRecord(Answer):
     was: Maybe[int] = None
 
 
+class StartRecord(Answer):
+    """When a waiting job would start: `now`, a forecast, or why there is none."""
+
+    job_id: str
+    now: bool
+    forecast: Maybe[Forecast] = None
+    reason: Maybe[str] = None
+    forecast_unknown: Maybe[str] = None
+
+
 class StopRecord(Answer):
-    """A job that would save and free slots. `neverSaved`: everything since `startedAt` would be lost."""
+    """A job that would save and free slots. `neverSaved`: everything since `startedAt` would be lost.
+
+    `stepsAgain`: steps since the last checkpoints of runs that never asked whether to stop; the others save first.
+    `resumes` is absent if it moves to another pool.
+    """
 
     job_id: str
     name: str
@@ -76,16 +92,13 @@ class StopRecord(Answer):
     never_saved: bool
     started_at: Time
     mine: bool
+    progress: Maybe[float] = None
+    steps_again: int
+    resumes: Maybe[StartRecord] = None
 
 
-class StartRecord(Answer):
-    """When a waiting edited job would start: `now`, a forecast, or why there is none."""
-
-    job_id: str
-    now: bool
-    forecast: Maybe[Forecast] = None
-    reason: Maybe[str] = None
-    forecast_unknown: Maybe[str] = None
+def _start(outlook: preview.Outlook) -> StartRecord:
+    return StartRecord.of(outlook, forecast_unknown=outlook.unknown)
 
 
 class QueuePreviewAnswer(Answer):
@@ -125,8 +138,8 @@ class JobQueuePreview(ApiView):
             changes=[str(change) for change in found.changes],
             order=[PlaceRecord.of(one) for one in found.order],
             moved_jobs=found.moved,
-            stops=[StopRecord.of(one) for one in found.stops],
-            starts=[StartRecord.of(one, forecast_unknown=one.unknown) for one in found.starts],
+            stops=[StopRecord.of(one, resumes=one.resumes and _start(one.resumes)) for one in found.stops],
+            starts=[_start(one) for one in found.starts],
         )
 
 

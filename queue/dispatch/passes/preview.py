@@ -21,6 +21,7 @@ from django.utils import timezone
 from accounts.models import User
 from dispatch.passes import recent_work, survey
 from dispatch.passes.survey import no_garbage_collection
+from experiments.models import Trial
 from hosts.models import PoolChange, ResourcePool
 from jobs import queue_edits
 from jobs.models import Allocation, Job
@@ -29,7 +30,7 @@ from jobs.states import Reason
 from scheduling import reasons
 from scheduling.explain import explain
 from scheduling.forecast import Forecast, forecast
-from scheduling.plan import decide
+from scheduling.plan import applied, decide, ended
 from scheduling.world import Placement, Plan, Snapshot
 
 #: places that are told beside those of the edited jobs
@@ -50,8 +51,10 @@ class PlannedPlace:
 class Stop:
     """A job that would be asked to save and leave some or all of its slots.
 
-    Of several runs the oldest start and the oldest save are told. `never_saved`: a run of it has no checkpoint
-    and has not asked whether it should stop either, so all since `started_at` would be lost.
+    Of several runs the oldest start, the oldest save and the one that is furthest (`progress`) are told.
+    `never_saved`: a run of it has no checkpoint and has not asked whether it should stop either, so all since
+    `started_at` would be lost. `steps_again`: steps since the last checkpoints of runs that have never asked so; the
+    others save first. `resumes`: once it has stopped; None if it leaves the pool.
     """
 
     job_id: str
@@ -63,11 +66,14 @@ class Stop:
     last_saved_at: datetime | None
     never_saved: bool
     mine: bool
+    progress: float | None = None
+    steps_again: int = 0
+    resumes: Outlook | None = None
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """When an edited job that waits would start: with the next pass, in a range (epoch seconds), or why not known."""
+    """When a job that waits would start: with the next pass, in a range (epoch seconds), or why not known."""
 
     job_id: str
     now: bool
@@ -136,7 +142,7 @@ def _told(seen: _Foreseen, actor: str, now: datetime) -> Preview:
     return Preview(
         changes=seen.changes,
         order=order,
-        stops=_stops(list(stops), seen, actor),
+        stops=_stops(list(stops), seen, _resuming(seen, plans), actor),
         starts=_outlooks(seen, plans),
         moved=moved,
     )
@@ -200,15 +206,39 @@ def _order(seen: _Foreseen) -> tuple[list[PlannedPlace], int]:
     return places, len(moved)
 
 
-def _stops(allocation_ids: list[str], seen: _Foreseen, actor: str) -> list[Stop]:
+def _resuming(seen: _Foreseen, plans: Mapping[int, Plan]) -> dict[str, Outlook]:
+    """Job id -> when work of it that the plans stop starts again: what the pass says that finds it stopped."""
+    found: dict[str, Outlook] = {}
+    for pool_id, plan in plans.items():
+        stopped = [release.allocation_id for release in plan.releases]
+        if not stopped:
+            continue
+        before, tasks = seen.snapshots[pool_id], {release.task_id for release in plan.releases}
+        snapshot = ended(applied(before, plan), stopped, True, before.now)
+        then = decide(snapshot)
+        futures = forecast(snapshot, then, recent_work.of(pool_id, before), tasks)
+        started = {start.task_id for start in then.starts}
+        of_job: dict[str, list[str]] = defaultdict(list)
+        for request in before.requests:
+            if request.task_id in tasks:
+                of_job[request.job_id].append(request.task_id)
+        for job, its in of_job.items():
+            found[job] = Outlook(job, now=True) if started & set(its) else _later(job, its, then, futures)
+    return found
+
+
+def _stops(
+    allocation_ids: list[str], seen: _Foreseen, resuming: Mapping[str, Outlook], actor: str
+) -> list[Stop]:
     """One row for each job that would be stopped, in the order of the ids."""
     placed = _placed(seen)
     runs: dict[uuid.UUID, list[Allocation]] = defaultdict(list)
-    rows = Allocation.objects.select_related("task__job__owner").in_bulk(allocation_ids)
+    related = ("task__job__owner", "task__trial__latest_checkpoint")
+    rows = Allocation.objects.select_related(*related).in_bulk(allocation_ids)
     for allocation_id in allocation_ids:
         if allocation_id in rows:
             runs[rows[allocation_id].task.job_id].append(rows[allocation_id])
-    return [_stop(attempts, placed, actor) for attempts in runs.values()]
+    return [_stop(attempts, placed, resuming, actor) for attempts in runs.values()]
 
 
 def _placed(seen: _Foreseen) -> Mapping[str, Placement]:
@@ -220,10 +250,17 @@ def _placed(seen: _Foreseen) -> Mapping[str, Placement]:
     }
 
 
-def _stop(attempts: list[Allocation], placed: Mapping[str, Placement], actor: str) -> Stop:
+def _stop(
+    attempts: list[Allocation],
+    placed: Mapping[str, Placement],
+    resuming: Mapping[str, Outlook],
+    actor: str,
+) -> Stop:
     job = attempts[0].task.job
     running = [placed[one.pk] for one in attempts if one.pk in placed]
     saved = [one.last_saved_at for one in running if one.last_saved_at is not None]
+    trials = [one.task.trial for one in attempts if hasattr(one.task, "trial")]
+    asked = {one.task_id for one in attempts if one.pk in placed and placed[one.pk].asked_preempt}
     return Stop(
         job_id=str(job.pk),
         name=job.name,
@@ -234,7 +271,17 @@ def _stop(attempts: list[Allocation], placed: Mapping[str, Placement], actor: st
         last_saved_at=datetime.fromtimestamp(min(saved), UTC) if saved else None,
         never_saved=any(one.last_saved_at is None and not one.asked_preempt for one in running),
         mine=actor == f"user:{job.owner.username}",
+        progress=max((trial.progress for trial in trials if trial.progress is not None), default=None),
+        steps_again=sum(_unsaved(trial) for trial in trials if trial.task_id not in asked),
+        resumes=resuming.get(str(job.pk)),
     )
+
+
+def _unsaved(trial: Trial) -> int:
+    """Steps since its own newest checkpoint; one that it began with is at 0."""
+    saved = trial.latest_checkpoint
+    at = saved.steps_completed if saved is not None and saved.trial_id == trial.pk else 0
+    return max(0, trial.steps_completed - at)
 
 
 def _outlooks(seen: _Foreseen, plans: Mapping[int, Plan]) -> list[Outlook]:

@@ -1,6 +1,6 @@
 // Draws the figures of a section with data-figures, keeps them fresh, and follows the theme. Only charts in view are mounted.
 
-import { named, themed } from "./theme.js";
+import { aroundConstant, named, themed } from "./theme.js";
 
 const section = document.querySelector("[data-figures]");
 let timer = null;
@@ -32,7 +32,7 @@ function draw(place) {
   const figure = place.figure;
   if (!figure || place.drawn === figure) return;
   place.drawn = figure;
-  Plotly.react(place, named(figure.data), laidOut(figure), { displaylogo: false, showTips: false, displayModeBar: HOVERS ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
+  Plotly.react(place, named(figure.data), aroundConstant(figure.data, laidOut(figure)), { displaylogo: false, showTips: false, displayModeBar: HOVERS ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
   document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // its scratch pad, outside the page's landmarks
 }
 

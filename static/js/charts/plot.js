@@ -1,6 +1,6 @@
 // Plotly as the pages of charts use it: loaded behind the page, drawing into places, and giving them back.
 
-import { colors, named } from "./theme.js";
+import { aroundConstant, colors, named } from "./theme.js";
 
 const OF_TOUCH = matchMedia("(pointer: coarse)");
 
@@ -16,7 +16,7 @@ export const dragmode = () => (OF_TOUCH.matches ? false : "zoom");
 /** Draw these traces in this place, or anew what has changed of them. */
 export async function put(place, traces, layout) {
   const Plotly = await plotly;
-  await Plotly.react(place, named(traces), layout, { displayModeBar: false, showTips: false, doubleClick: "autosize", responsive: false });
+  await Plotly.react(place, named(traces), aroundConstant(traces, layout), { displayModeBar: false, showTips: false, doubleClick: "autosize", responsive: false });
   document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // its scratch pad, outside the page's landmarks
 }
 

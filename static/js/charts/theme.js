@@ -40,4 +40,20 @@ export function themed(layout) {
   };
 }
 
+/**
+ * The layout with an axis around a value that never changes: Plotly's goes from one below it to one above, where a small
+ * one lies at zero, and the words of a large one are all the same.
+ */
+export function aroundConstant(traces, layout) {
+  const axis = layout.yaxis ?? {};
+  const lines = traces.every((trace) => trace.type === "scatter" && !trace.yaxis && !trace.fill);
+  if (!lines || axis.range || axis.rangemode || (axis.type ?? "linear") !== "linear") return layout;
+  const values = traces.flatMap((trace) => trace.y).filter(Number.isFinite);
+  const [value] = values;
+  if (!value || values.some((other) => other !== value)) return layout;
+  const [low, high] = [value - Math.abs(value) / 10, value + Math.abs(value) / 10];
+  const around = high - value < 1 ? { clipmin: low, clipmax: high } : { include: [low, high] };
+  return { ...layout, yaxis: { ...axis, autorangeoptions: around } };
+}
+
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => document.dispatchEvent(new Event("themechange")));

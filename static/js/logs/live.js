@@ -80,8 +80,10 @@ export function connect() {
 
 function showState() {
   const age = Date.now() - lastWord;
+  const resting = document.querySelector("[data-resting]"); // the head says that nothing runs which could write
   if (!isOpen()) showConnection(mark, lastWord ? "Reconnecting" : "Connecting", "waiting", lastWord ? age : null);
   else if (state.ended) showConnection(mark, "Complete", "rest", null);
+  else if (resting) showConnection(mark, resting.dataset.resting, "waiting", null);
   else if (age > STALE_AFTER_MS) showConnection(mark, "Stale", "failed", age);
   else showConnection(mark, "Live", "running", null);
 }

@@ -21,30 +21,46 @@ export function edit(fields) {
   return post("/jobs/edits/make", body);
 }
 
-export async function post(address, body) {
+export async function post(address, body, form = null) {
   if (sending) return;
   sending = true;
+  wrongIn(form, null);
   try {
     if (!body.has("csrfmiddlewaretoken")) body.append("csrfmiddlewaretoken", document.querySelector("[name=csrfmiddlewaretoken]").value);
-    await exchange(address, { method: "POST", body, headers: PART });
+    await exchange(address, { method: "POST", body, headers: PART }, form);
   } finally {
     sending = false;
   }
 }
 
-async function exchange(address, request) {
+async function exchange(address, request, form = null) {
   let answer;
   try { answer = await fetch(address, request); } catch { say("The server could not be reached; nothing was changed."); return; }
   if (new URL(answer.url).pathname === "/login") { location.reload(); return; }
   const holder = document.createElement("template");
   holder.innerHTML = await answer.text();
   const part = holder.content.querySelector("[data-what]");
-  if (part) show(part);
+  if (part) show(part, form);
   else say(`The server answered ${answer.status}; nothing was changed.`);
 }
 
-function show(part) {
+// The sentence of a refusal beside the field of the bar that it is about; null takes it away. Is there such a field?
+function wrongIn(form, part) {
+  const place = form?.querySelector(".error");
+  if (!place) return false;
+  const field = part?.dataset.field ? form.elements.namedItem(part.dataset.field) : null;
+  form.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
+  place.textContent = field ? part.querySelector("p").textContent.trim() : "";
+  if (!field) return false;
+  field.setAttribute("aria-invalid", "true");
+  field.setAttribute("aria-describedby", place.id);
+  field.focus();
+  return true;
+}
+
+function show(part, form) {
   const what = part.dataset.what;
+  if (what === "refused" && wrongIn(form, part)) return;
   if (what === "dialog" || what === "ask") { inDialog(part); return; }
   if (what === "done") {
     dialogNow()?.close();
@@ -100,7 +116,7 @@ document.addEventListener("submit", (event) => {
   event.preventDefault();
   const body = new FormData(form, event.submitter);
   form.dispatchEvent(new CustomEvent("formready", { bubbles: true, detail: body }));
-  post(event.submitter?.getAttribute("formaction") ?? form.getAttribute("action"), body);
+  post(event.submitter?.getAttribute("formaction") ?? form.getAttribute("action"), body, form);
 });
 
 document.addEventListener("click", (event) => {

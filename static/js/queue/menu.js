@@ -1,11 +1,13 @@
-// The menu of a row: by its three dots, by right click, or by the keyboard's menu key. Arrow keys move in it.
+// The menu of a row: by its three dots, by right click, or by the keyboard's menu key. Arrow keys move in it. It opens
+// beside what it was opened with, so that none of its items lies under the pointer.
 
 import { say } from "./edit.js";
 
 const EDGE_PX = 8;
+const APART_PX = 4;
 let menu = null;
 let opener = null;
-let wanted = { x: 0, y: 0 };
+let beside = { left: 0, right: 0, top: 0, bottom: 0 };
 
 const items = () => [...menu.querySelectorAll("[role=menuitem]")];
 
@@ -17,7 +19,7 @@ export function close(refocus = true) {
   if (refocus) opener?.focus();
 }
 
-// `at`: {x, y} in the window; the menu stays inside it.
+// `at`: the box in the window beside which it opens; the menu stays inside the window.
 export async function openFor(job, at, from) {
   close(false);
   const back = encodeURIComponent(location.pathname + location.search);
@@ -33,16 +35,23 @@ export async function openFor(job, at, from) {
   opener = from;
   opener.setAttribute("aria-expanded", "true");
   document.getElementById("main").append(menu);
-  wanted = at;
+  beside = at;
   place();
   items()[0]?.focus({ preventScroll: true });
 }
 
+// Left of the box or right of it; where neither has room, below it or above.
 function place() {
   const { width, height } = menu.getBoundingClientRect();
-  const { x, y } = wanted;
-  menu.style.left = `${Math.max(EDGE_PX, Math.min(x, document.documentElement.clientWidth - width - EDGE_PX))}px`;
-  menu.style.top = `${Math.max(EDGE_PX, y + height + EDGE_PX > innerHeight ? Math.min(y, innerHeight) - height - EDGE_PX : y)}px`;
+  const [right, bottom] = [document.documentElement.clientWidth - EDGE_PX, innerHeight - EDGE_PX];
+  const fits = { left: beside.left - APART_PX - width >= EDGE_PX, right: beside.right + APART_PX + width <= right };
+  const within = (at, most) => Math.max(EDGE_PX, Math.min(at, most));
+  let [x, y] = [within(beside.left, right - width), within(beside.top, bottom - height)];
+  if (fits.right) x = beside.right + APART_PX;
+  else if (fits.left) x = beside.left - APART_PX - width;
+  else y = within(beside.bottom + height <= bottom ? beside.bottom : beside.top - height, bottom - height);
+  menu.style.left = `${x}px`;
+  menu.style.top = `${y}px`;
 }
 
 function move(event) {
@@ -60,9 +69,8 @@ document.addEventListener("click", (event) => {
   const button = event.target.closest("[data-menu]");
   if (button && !event.ctrlKey && !event.metaKey) {
     event.preventDefault();
-    const { left, bottom } = button.getBoundingClientRect();
     if (menu && opener === button) close();
-    else openFor(button.dataset.menu, { x: left, y: bottom }, button);
+    else openFor(button.dataset.menu, button.getBoundingClientRect(), button);
     return;
   }
   const item = event.target.closest("[role=menuitem]");
@@ -75,8 +83,9 @@ document.addEventListener("contextmenu", (event) => {
   if (!row || event.shiftKey || event.target.closest("input, select, textarea")) return;
   event.preventDefault();
   const byKey = event.clientX === 0 && event.clientY === 0;
-  const box = row.getBoundingClientRect();
-  openFor(row.dataset.job, byKey ? { x: box.left + 24, y: box.top + 24 } : { x: event.clientX, y: event.clientY }, row);
+  const { clientX: x, clientY: y } = event;
+  const box = row.querySelector("[data-menu]").getBoundingClientRect();
+  openFor(row.dataset.job, byKey ? box : { left: x, right: x, top: y, bottom: y }, row);
 });
 
 document.addEventListener("keydown", (event) => {

@@ -1,4 +1,5 @@
-// Which jobs are selected: kept while live updates replace the rows, and sent whole with every edit of the bar.
+// Which jobs are selected: kept while live updates replace the rows, and sent whole with every edit of the bar, which
+// is there as long as something is selected.
 
 const bar = document.getElementById("bulk");
 const all = document.getElementById("select-all");
@@ -23,6 +24,11 @@ export function clear() {
   return had;
 }
 
+function selectShown() {
+  for (const each of boxes()) { each.checked = true; note(each); }
+  tell();
+}
+
 function note(box) {
   if (box.checked) chosen.add(box.value);
   else chosen.delete(box.value);
@@ -34,7 +40,7 @@ function tell() {
   all.checked = marked > 0 && marked === shown.length;
   all.indeterminate = marked > 0 && marked < shown.length;
   bar.dataset.selected = chosen.size;
-  const text = chosen.size ? `${chosen.size} selected` : "select all shown";
+  const text = chosen.size ? `${chosen.size} selected` : "";
   if (count.textContent !== text) count.textContent = text;
 }
 
@@ -46,9 +52,8 @@ function restore() {
 document.addEventListener("change", (event) => {
   const box = event.target;
   if (box === all) {
-    for (const each of boxes()) { each.checked = all.checked; note(each); }
-    if (!all.checked) chosen.clear();
-    tell();
+    if (all.checked) selectShown();
+    else clear();
   } else if (box.matches("input[name=job][form=bulk]")) {
     note(box);
     tell();
@@ -67,6 +72,8 @@ document.addEventListener("click", (event) => {
 });
 
 if (bar) {
+  document.getElementById("select-shown").addEventListener("click", selectShown);
+  document.getElementById("select-none").addEventListener("click", () => { clear(); all.focus(); });
   bar.addEventListener("formready", (event) => {
     event.detail.delete("job");
     for (const job of chosen) event.detail.append("job", job);

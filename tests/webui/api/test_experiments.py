@@ -509,7 +509,7 @@ def test_a_patch_with_a_part_that_is_refused_changes_nothing(
     status, sentence = cast.ada.refused("PATCH", f"experiments/{pk}", body)
     assert status == 400
     assert sentence.startswith(
-        "max_slots must be a whole number between 0 and 2147483647, or null for no limit."
+        "max_slots must be a whole number between 0 and 2147483647, or none (in JSON null) for no limit."
     )
     assert cast.ada.get(f"experiments/{pk}")["experiment"]["config"] == before["config"]
     experiment = Experiment.objects.select_related("job").get(pk=pk)

@@ -86,7 +86,7 @@ def test_the_config_in_force_says_what_the_queue_has_changed_and_keeps_what_was_
     ResourcePool.objects.create(name="other")
     queue_edits.apply([Update(job, priority=7)], actor="user:ada", role=User.Role.EDITOR)
     for slots in (5, 3):
-        queue_edits.set_max_slots(job, slots, actor="user:eve", role=User.Role.ADMIN)
+        queue_edits.apply([Update(job, max_slots=slots)], actor="user:eve", role=User.Role.ADMIN)
     queue_edits.apply([Update(job, pool="other")], actor="user:ada", role=User.Role.EDITOR)
     for part in ("", "?part=config"):
         page = text(client, address + part)

@@ -238,17 +238,17 @@ def test_the_version_of_a_row_changes_with_what_it_shows_and_only_then(
 
 
 def test_more_slots_than_lamps_are_a_bar(pool: ResourcePool, mira: User) -> None:
-    job(pool, mira, "small", slots=32)
-    job(pool, mira, "large", slots=33)
+    job(pool, mira, "small", slots=8)
+    job(pool, mira, "large", slots=9)
     small, large = board.rows_of(pool, listed(pool))
-    assert len(small.lamps) == 32
+    assert len(small.lamps) == 8
     assert large.lamps == []
 
 
 @pytest.mark.parametrize(
     ("scheduler", "titles"),
-    [("priority", ["#", "State", "Job", "Slots held / needed", "Priority", "User", "Submitted", "Start", "Why"]),
-     ("fair_share", ["State", "Job", "Slots held / needed", "Weight", "Share held / entitled", "User", "Submitted",
+    [("priority", ["#", "State", "Job", "Slots", "Priority", "User", "Submitted", "Start", "Why"]),
+     ("fair_share", ["State", "Job", "Slots", "Weight", "Share held / entitled", "User", "Submitted",
                      "Start", "Why"])],
 )  # fmt: skip
 def test_every_row_of_the_board_has_a_cell_for_each_head(

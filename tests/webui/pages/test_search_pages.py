@@ -61,6 +61,14 @@ def test_the_tree_has_each_trial_where_it_stands_and_any_rung_in_full(
     assert 'class="rungs"' not in page(client, f"{at}?fold=1.2")
 
 
+def test_a_trial_that_its_search_stopped_says_at_which_rung(client: Client, search: Experiment) -> None:
+    table = page(client, f"/experiments/{search.pk}/trials")
+    stopped = re.search(r'id="trial-(\d+)"(?:(?!</tr>).)*Stopped early</span>, rung (\d)', table, re.DOTALL)
+    assert stopped, table
+    head = page(client, f"/trials/{stopped[1]}").partition("</nav>")[2].partition('class="tabs"')[0]
+    assert f"Stopped early</span>, rung {stopped[2]}" in head and " %" not in head
+
+
 def test_a_search_without_rungs_says_so(client: Client, admin: User) -> None:
     random = Experiment.objects.get(pk=swept.add("random", 3, searcher="random"))
     assert "there are no rungs" in page(client, f"/experiments/{random.pk}/search")

@@ -5,20 +5,19 @@ from __future__ import annotations
 from functools import partial
 
 from django.contrib import messages
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.utils import timezone
 
 from accounts import rights
 from accounts.rights import Right, declares
 from experiments import event_files, phases
 from experiments.actions import ACTIONS, Action, legal
-from experiments.models import Experiment, Trial
+from experiments.models import Experiment
 from experiments.search_preview import unit_of
-from jobs.models import Allocation
 from metrics import best_so_far
-from shown import stories, timeline, verdicts
+from shown import runs, stories, timeline, verdicts
 from shown.experiments import why_completing
 from webui.pages.experiments import again
 from webui.pages.experiments.access import find, may_act
@@ -69,7 +68,7 @@ def head(request: HttpRequest, experiment: Experiment, tab: str) -> dict[str, ob
         "may_act": may_act(request, experiment),
         "again": again.links(request, experiment),
         "tensorboard": partial(_has_tensorboard, experiment),  # asked by the overview alone
-        "ran": partial(_ran, only),  # likewise
+        "ran": partial(runs.ran, Q(task__trial__experiment=experiment)),  # likewise
     }
 
 
@@ -92,15 +91,6 @@ def detail_or_act(request: HttpRequest, experiment_id: int, tab: str) -> HttpRes
     if request.method == "POST":
         return act(request, experiment_id, tab)
     return detail(request, experiment_id, tab)
-
-
-def _ran(only: Trial | None) -> dict[str, float] | None:
-    """Return the `attempts` of the only trial that began and their total `seconds`; None if at most one began."""
-    if only is None:
-        return None
-    found = Allocation.objects.filter(task_id=only.task_id).values_list("started_at", "ended_at")
-    spans = [((end or timezone.now()) - begin).total_seconds() for begin, end in found if begin]
-    return {"attempts": len(spans), "seconds": sum(spans)} if len(spans) > 1 else None
 
 
 def _has_tensorboard(experiment: Experiment) -> bool:

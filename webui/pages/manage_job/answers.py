@@ -51,12 +51,14 @@ def part(
     return show(request, "manage_job", context, room="Job Queue", status=status)
 
 
-def done(request: HttpRequest, sentences: list[str], *, undo: bool, refused: str = "") -> HttpResponse:
-    """What changed and, where there is one, the way to take it back; what was refused beside it."""
+def done(
+    request: HttpRequest, sentences: list[str], *, undo: bool, refused: str = "", field: str = ""
+) -> HttpResponse:
+    """What changed and, where there is one, the way to take it back; what was refused beside it, for which field."""
     sentences = told(sentences)
     if wants_part(request):
-        context = {"sentences": sentences, "undo": undo, "refused": refused, "back": back_to(request, QUEUE)}
-        return render(request, "fragments/manage_toast.html", context)
+        context = {"sentences": sentences, "undo": undo, "back": back_to(request, QUEUE)}
+        return render(request, "fragments/manage_toast.html", context | {"refused": refused, "field": field})
     if sentences:
         said = format_html_join(" ", "{}", ((sentence,) for sentence in sentences))
         link = format_html(' <a href="{}">Undo</a>', UNDO) if undo else ""

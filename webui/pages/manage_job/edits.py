@@ -35,7 +35,7 @@ def make(request: HttpRequest) -> HttpResponse:
             return _act(request, do, jobs)
         return _edit(request, do, value, jobs)
     except Refusal as refusal:
-        return done(request, [], undo=False, refused=sentence(str(refusal)))
+        return done(request, [], undo=False, refused=sentence(str(refusal)), field=refusal.field)
 
 
 def _chosen(ids: Sequence[str]) -> list[Job]:

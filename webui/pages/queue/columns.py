@@ -1,6 +1,7 @@
 """Columns of the departures board: what each says of a line, and by what it sorts a queue.
 
-Cells are assembled as text and not by templates: a page has forty lines, and each has some sixty values.
+A row is one line high: what does not fit is cut, and the whole reason appears over the row under the pointer or the
+focus. Cells are assembled as text and not by templates: a page has forty lines, and each has some sixty values.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LOCK = (
     'fill="currentColor"/></svg>'
 )
 _BACKFILLED = (
-    '<br><span class="hint" title="Started ahead of its turn on reserved slots; stopped when that lets '
+    ' <span class="hint" title="Started ahead of its turn on reserved slots; stopped when that lets '
     'the job ahead of it start">backfilled</span>'
 )
 
@@ -44,11 +45,11 @@ def _of(policy: Policy) -> list[Column[SeenRow]]:
         *([Column(PLACE, "#", _place, lambda queue: int, True, css="mono place")] if policy.order else []),
         Column("state", "State", _state, SORTS["state"], css="state-cell"),
         Column("name", "Job", _name, SORTS["name"], css="wide", label=""),
-        Column("slots", "Slots held / needed", _slots, SORTS["slots"], css="", label="Slots"),
+        Column("slots", "Slots", _slots, SORTS["slots"], css="slots-cell"),
         *(_KNOBS[knob] for knob in policy.knobs if knob in _KNOBS),
         *([_SHARE] if policy.has_shares else []),
-        Column("user", "User", _owner, SORTS["user"], css=""),
-        Column("submitted", "Submitted", lambda line: ago(line.row.submitted_at), SORTS["submitted"]),
+        Column("user", "User", _owner, SORTS["user"], css="user"),
+        Column("submitted", "Submitted", lambda line: ago(line.row.submitted_at), SORTS["submitted"], css="submitted"),
         Column("start", "Start", _start, css=_start_css),
         Column("why", "Why", _why, css=lambda line: f"why {_tone(line.row) or 'muted'}", label=""),
     ]  # fmt: skip
@@ -81,9 +82,9 @@ def _state(line: SeenRow) -> SafeString:
     if row.backfilled:
         said += _BACKFILLED
     if row.stops_for:
-        said += f'<br><span class="hint">for <span class="mono">{escape(row.stops_for)}</span></span>'
+        said += f' <span class="hint">for <span class="mono">{escape(row.stops_for)}</span></span>'
     if row.locked and row.place is None:  # with places, a lock beside its place says so
-        said += '<br><span class="hint">not preemptible</span>'
+        said += ' <span class="hint">not preemptible</span>'
     return mark_safe(f"<span>{said}</span>")
 
 
@@ -97,16 +98,13 @@ def _name(line: SeenRow) -> SafeString:
             f"&times;{row.alike}</a>"
         )
     elif row.tasks > 1:
-        trials = (
-            f"{row.tasks_running} of {row.tasks} trials running"
-            if row.tasks_running
-            else f"{row.tasks} trials"
-        )
-        more = f'<br><span class="hint">{trials}</span>'
+        trials = f"{row.tasks_running} of {row.tasks} trials" if row.tasks_running else f"{row.tasks} trials"
+        more = f' <span class="hint trials">{trials}</span>'
+    name = escape(row.name)
     return mark_safe(
-        f'<a class="name" id="name-{row.id}" href="{escape(row.link)}">{escape(row.name)}</a> '
+        f'<span class="line"><a class="name" id="name-{row.id}" href="{escape(row.link)}" title="{name}">{name}</a> '
         f'<a class="hint mono nowrap label" href="/jobs/job/{row.id}" title="Job {str(row.id)[:8]}, {kind}">'
-        f"{escape(row.label)}</a>{more}"
+        f"{escape(row.label)}</a>{more}</span>"
     )
 
 
@@ -120,13 +118,12 @@ def _slots(line: SeenRow) -> SafeString:
     )
     more = ""
     if row.coming_free:
-        more = f'<br><span class="hint">{row.coming_free} coming free</span>'
-    elif not lamps and row.hosts:
-        more = f'<br><span class="hint">on {len(row.hosts)} host{"" if len(row.hosts) == 1 else "s"}</span>'
+        more = f'<span class="visually-hidden">, {row.coming_free} coming free</span>'
     if row.idle:
-        more += f'<br><a class="hint" href="{escape(row.idle_at)}">{row.idle} idle</a>'
+        more += f' <a class="hint" href="{escape(row.idle_at)}">{row.idle} idle</a>'
+    coming = f", {row.coming_free} coming free" if row.coming_free else ""
     return mark_safe(
-        f'<span><span class="slots" title="{row.held} held of {row.needed} needed">{drawn}'
+        f'<span class="line"><span class="slots" title="{row.held} held of {row.needed} needed{coming}">{drawn}'
         f'<span class="count">{row.held}/{row.needed}</span></span>{more}</span>'
     )
 
@@ -135,16 +132,16 @@ def _share(line: SeenRow) -> SafeString:
     return mark_safe("&ndash;" if line.row.share is None else f"{line.row.held}/{line.row.share}")
 
 
-def _owner(line: SeenRow) -> str | SafeString:
+def _owner(line: SeenRow) -> SafeString:
     owner = line.row.owner
-    return mark_safe(f'<span title="{escape(owner)}">you</span>') if line.is_mine else owner
+    return mark_safe(f'<span title="{escape(owner)}">{"you" if line.is_mine else escape(owner)}</span>')
 
 
 def _start(line: SeenRow) -> SafeString:
     row, title = line.row, escape(line.row.start_title)
     if row.start == "not known":
         return mark_safe(f'<a href="/jobs/job/{row.id}" title="{title}">not known</a>')
-    return mark_safe(f'<span title="{title}">{escape(row.start)}</span>')
+    return mark_safe(f'<span title="{title}">{escape(row.start.removeprefix("Starts "))}</span>')
 
 
 def _start_css(line: SeenRow) -> str:
@@ -152,10 +149,10 @@ def _start_css(line: SeenRow) -> str:
 
 
 def _why(line: SeenRow) -> SafeString:
-    row, link = line.row, ""
+    row, why = line.row, code_words(line.row.why)
     if row.state == "QUEUED":
-        link = f' <a class="why-link" href="/jobs/job/{row.id}" aria-label="Why {escape(row.name)} waits">why?</a>'
-    return mark_safe(f"{code_words(row.why)}{link}")
+        return mark_safe(f'<a class="cut" href="/jobs/job/{row.id}">{why}</a>')
+    return mark_safe(f'<span class="cut">{why}</span>')
 
 
 _SHARE: Column[SeenRow] = Column(

@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from events.models import Event
+from jobs.labels import label_of
 from jobs.states import JobState
 from shown import timeline, verdicts
 from shown.queue import board, job_actions
@@ -38,7 +39,8 @@ def menu(request: HttpRequest, job_id: UUID) -> HttpResponse:
     """The menu of its row: behind the three dots, by right click and as a page."""
     facts = facts_of(job_or_404(job_id))
     entries = list(job_actions.entries_of(facts, user_of(request)))
-    context = {"job": facts.job, "entries": entries}
+    label = label_of(facts.job.kind, facts.job.entity_id)
+    context = {"job": facts.job, "label": label, "entries": entries}
     return part(
         request, "manage_menu", context, title=f"Actions for {facts.job.name}", home=queue_of(facts.job)
     )

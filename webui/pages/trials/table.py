@@ -20,8 +20,8 @@ from experiments.models import Experiment, Trial
 from metrics.comparisons import Metric
 from metrics.hparam_axes import Axis, Kind
 from metrics.values import SUMMARY_GROUPS, number
+from shown import runs, words
 from shown import trials as shown_trials
-from shown import words
 from shown.search.tried import summarized
 from shown.trials import TrialRow
 from webui.pages.table_columns import Cell, Column, Head, R, Sort
@@ -67,6 +67,8 @@ def table(
     # the experiment is at hand: with each row would come the whole state of its search
     rows = shown_trials.with_numbers().filter(experiment=experiment).select_related(None)
     rows = rows.select_related("task", "latest_checkpoint")
+    if any(column.key == "duration" for column in shown):
+        rows = rows.annotate(ran=runs.OF_TRIAL)
     rows = shown_trials.in_states(rows, [state for state in query.getlist("state") if state])
     ordered = shown_trials.in_order(rows, sort.expression, kept)
     page: Page[Any] = Paginator(ordered, PER_PAGE).get_page(query.get("page"))
@@ -101,7 +103,7 @@ def _of_any(larger: bool) -> list[Column[TrialRow]]:
         Column("size", "Stored", lambda row: stored(row.trial.checkpoint_bytes), F("checkpoint_bytes"), True, True),
         Column("restarts", "Restarts", lambda row: str(row.trial.restarts), F("restarts"), True, True),
         Column("host", "Host", lambda row: ", ".join(row.hosts), css="mono"),
-        Column("duration", "Duration", lambda row: lasted(row.trial), LASTED, True, True),
+        Column("duration", "Duration", _ran, runs.OF_TRIAL, True, True),
         Column("created", "Created", lambda row: ago(row.trial.started_at), F("pk"), False, True),
         Column("ended", "Ended", lambda row: ended(row.trial), F("ended_at"), False, True),
     ]  # fmt: skip
@@ -147,7 +149,8 @@ def _name(row: TrialRow) -> SafeString:
 def _state(row: TrialRow) -> SafeString:
     labels = log_labels("A line of its log", row.trial.log_labels)
     why = format_html('<br><span class="hint">{}</span>', row.why) if row.why else ""
-    return format_html("<span>{}{}{}</span>", state_lamp(row.phase), labels, why)
+    rung = f", rung {row.rung}" if row.rung else ""
+    return format_html("<span>{}{}{}{}</span>", state_lamp(row.phase), rung, labels, why)
 
 
 def _hparams(row: TrialRow) -> SafeString:
@@ -181,6 +184,11 @@ def _checkpoints(row: TrialRow) -> str | SafeString:
     return format_html('<a href="/trials/{}/checkpoints">{}{}</a>', trial.pk, trial.checkpoint_count, at)
 
 
+def _ran(row: TrialRow) -> str:
+    """The time of its attempts, without what it waited."""
+    return duration(row.trial.ran.total_seconds()) if row.trial.ran else ""
+
+
 def log_labels(line: str, names: Iterable[str]) -> SafeString:
     """The names of log policies that a line has matched."""
     span = ' <span class="log-label" title="{} matched the log policy {}">{}</span>'
@@ -191,7 +199,7 @@ def stored(size_bytes: int) -> str:
     return size(size_bytes) if size_bytes else ""
 
 
-def lasted(thing: Trial | Experiment) -> str:
+def lasted(thing: Experiment) -> str:
     return duration(((thing.ended_at or timezone.now()) - thing.started_at).total_seconds())
 
 

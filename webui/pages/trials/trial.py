@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from django.db.models import Count, Sum
+from django.db.models import Count, Q, Sum
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 
 from dispatch.keeping import log_retention
@@ -20,7 +21,8 @@ from jobs.states import AllocationState
 from logs.lines import shown as safe
 from metrics import charts
 from shown import checkpoints as shown_checkpoints
-from shown import stories, timeline, verdicts
+from shown import runs, stories, timeline, verdicts
+from shown import trials as shown_trials
 from shown.hparams import named
 from webui.pages.experiments import again
 from webui.pages.experiments.access import may_act
@@ -72,10 +74,13 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
     current = attempts[0] if attempts else None
     trials = trial.experiment.trials.count()
     running = current is not None and current.state != AllocationState.TERMINATED
+    rung = shown_trials.stopped_early(trial.experiment, [trial]).get(trial.pk)
     return {
         "trial": trial,
         "experiment": trial.experiment,
-        "phase": phases.of_trials([trial])[trial.pk],
+        "phase": shown_trials.STOPPED_EARLY if rung else phases.of_trials([trial])[trial.pk],
+        "rung": rung,
+        "ran": partial(runs.ran, Q(task=trial.task_id)),  # asked by the overview alone
         "hparams": named(trial.hparams),
         "metadata": named(trial.metadata),
         "tab": tab,
