@@ -1,4 +1,7 @@
-"""Figures of what one host measured: a line per GPU or direction, its envelope behind it, gaps left open."""
+"""Figures of what one host measured: a line per GPU or direction, its envelope behind it, gaps left open.
+
+A GPU has the color of its number in every chart. Many GPUs are drawn side by side, each in a small chart of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from metrics.packing import Floats
 from metrics.samples import SampleSeries
-from metrics.traces import AMBER, BLUE, GRAY, LEGEND, PURPLE, Figure, amounts, band, over_time
+from metrics.traces import LEGEND, Figure, Trace, amounts, band, look, over_time
 from metrics.units import scaled, time_axis
 
-_COLORS = (BLUE, AMBER, GRAY, PURPLE)
-_DASHES = ("solid", "dot", "dash", "dashdot")
-#: of more lines than these, one envelope around all of them is drawn
-_MOST_BANDS = 2
+#: more lines than these are drawn side by side, so many in a row
+_MOST_TOGETHER, _IN_A_ROW = 4, 4
+#: of the width and the height of a figure: what is left between small charts
+_BETWEEN, _ABOVE = 0.02, 0.1
 
 
 @dataclass(frozen=True)
 class _Chart:
-    """`lines`: name of a sample -> its line's name; None: named after the GPU."""
+    """`lines`: name of a sample -> its line's name; None: a line per GPU."""
 
     title: str
     lines: Mapping[str, str | None]
@@ -46,87 +46,120 @@ NAMES = frozenset(name for chart in _CHARTS for name in chart.lines)
 
 def figures(
     series: Sequence[SampleSeries],
-    gpus: Mapping[str, str],
+    gpus: Mapping[str, int],
     *,
     first_time: float,
     last_time: float,
     gap_seconds: float,
 ) -> list[Figure]:
-    """A figure per chart of which something was measured; `gpus` names GPUs by UUID.
+    """A figure per chart of which something was measured; `gpus` are the numbers of GPUs by UUID.
 
     Times are epoch seconds, drawn in UTC. Where two points are further apart than `gap_seconds`, nothing is drawn.
     """
     window = (first_time, last_time)
     found = []
     for chart in _CHARTS:
-        lines = [(name, each) for each in series if (name := line_name(each, chart.lines, gpus)) is not None]
+        lines = [_line(each, chart, gpus) for each in series if each.name in chart.lines]
         if lines:
-            found.append(_figure(chart, _in_order(lines), window, gap_seconds))
+            found.append(_figure(chart, sorted(lines, key=lambda line: line.place), window, gap_seconds))
     return found
 
 
-def line_name(each: SampleSeries, lines: Mapping[str, str | None], gpus: Mapping[str, str]) -> str | None:
-    """What the line of a series is called in a chart of these names; None where it is not drawn there."""
-    if each.name not in lines:
-        return None
-    return lines[each.name] or gpus.get(each.part, each.part)
+def gpu_name(part: str, gpus: Mapping[str, int]) -> str:
+    """`GPU 3` of a UUID; what has no number, such as a disk, is called as it is."""
+    return f"GPU {gpus[part]}" if part in gpus else part
 
 
-def _in_order(lines: list[tuple[str, SampleSeries]]) -> list[tuple[str, SampleSeries]]:
-    """GPUs by number: `GPU 2` before `GPU 10`."""
-    return sorted(lines, key=lambda line: (len(line[0]), line[0])) if lines[0][1].part else lines
+@dataclass(frozen=True)
+class _Line:
+    """`place`: of its color; a GPU's number."""
+
+    name: str
+    place: int
+    series: SampleSeries
 
 
-def _figure(
-    chart: _Chart,
-    lines: list[tuple[str, SampleSeries]],
-    window: tuple[float, float],
-    gap_seconds: float,
-) -> Figure:
-    factor, unit = scaled(lines[0][1].metric.unit, max(float(each.high.max()) for _, each in lines))
-    envelopes = (
-        [("all", GRAY, *_around([each for _, each in lines]))]
-        if len(lines) > _MOST_BANDS
-        else [
-            (name, _COLORS[index], each.times, each.low, each.high)
-            for index, (name, each) in enumerate(lines)
-            if (each.high > each.low).any()
-        ]
-    )
-    data = [
-        band(f"min to max, {name}", times, low / factor, high / factor, color, gap_seconds=gap_seconds)
-        for name, color, times, low, high in envelopes
-    ]
-    data += [
-        over_time(name, each.times, each.mean / factor, unit, _look(index), gap_seconds=gap_seconds)
-        for index, (name, each) in enumerate(lines)
-    ]
+def _line(each: SampleSeries, chart: _Chart, gpus: Mapping[str, int]) -> _Line:
+    name = chart.lines[each.name]
+    if name is None:
+        return _Line(gpu_name(each.part, gpus), gpus.get(each.part, len(gpus)), each)
+    return _Line(name, list(chart.lines).index(each.name), each)
+
+
+def _figure(chart: _Chart, lines: list[_Line], window: tuple[float, float], gap_seconds: float) -> Figure:
+    most = max(float(line.series.high.max()) for line in lines)
+    factor, unit = scaled(lines[0].series.metric.unit, most)
     revision = f"{chart.title} {round((window[1] - window[0]) / 60)}"
-    layout = amounts(revision, time_axis(*window), unit, showlegend=len(lines) > 1, legend=LEGEND)
+    is_apart = len(lines) > _MOST_TOGETHER
+    layout = amounts(
+        revision, time_axis(*window), unit, showlegend=len(lines) > 1 and not is_apart, legend=LEGEND
+    )
     if chart.most is not None:
         layout["yaxis"]["range"] = [0, chart.most]
+    data = []
+    for number, line in enumerate(lines):
+        data += [
+            trace | (_axes(number) if is_apart else {}) for trace in _traces(line, factor, unit, gap_seconds)
+        ]
+    if is_apart:
+        layout["yaxis"].setdefault(
+            "range", [0, 1.05 * most / factor or 1]
+        )  # Plotly finds none for axes that match
+        _set_apart(layout, [line.name for line in lines])
     described = _described(chart.title, lines, factor, unit)
     return {"name": chart.title, "described": described, "data": data, "layout": layout}
 
 
-def _described(title: str, lines: list[tuple[str, SampleSeries]], factor: float, unit: str) -> str:
+def _traces(line: _Line, factor: float, unit: str, gap_seconds: float) -> list[Trace]:
+    """The line, and behind it what lies between its lowest and highest values."""
+    each, drawn = line.series, look(line.place)
+    curve = over_time(
+        line.name, each.times, each.mean / factor, unit, drawn.line(1.5), gap_seconds=gap_seconds
+    )
+    if not (each.high > each.low).any():
+        return [curve]
+    name, low, high = f"min to max, {line.name}", each.low / factor, each.high / factor
+    return [band(name, each.times, low, high, drawn.color, gap_seconds=gap_seconds), curve]
+
+
+def _axes(number: int) -> dict[str, str]:
+    """The axes of a small chart, as its traces name them: those of the first have no number."""
+    return {f"{axis}axis": axis + (str(number + 1) if number else "") for axis in "xy"}
+
+
+def _set_apart(layout: dict[str, Any], names: list[str]) -> None:
+    """Give each line axes of its own, which move together; times stand under the last row, amounts at the left."""
+    rows = -(-len(names) // _IN_A_ROW)
+    x, y = layout["xaxis"], layout["yaxis"]
+    title = x.pop("title")["text"]
+    x |= {"nticks": 2, "tickfont": {"size": 10}}
+    y |= {"nticks": 3, "tickfont": {"size": 10}}
+    layout["annotations"] = [_words(title, 0.5, -0.09, xanchor="center", yanchor="top")]
+    for number, name in enumerate(names):
+        row, column = divmod(number, _IN_A_ROW)
+        left, top = column / _IN_A_ROW, 1 - row / rows
+        ends = [left + _BETWEEN * (column > 0), left + 1 / _IN_A_ROW]
+        is_last = number + _IN_A_ROW >= len(names)
+        axes, first = _axes(number), number == 0
+        layout[f"xaxis{axes['xaxis'][1:]}"] = x | {
+            "domain": ends, "anchor": axes["yaxis"], "showticklabels": is_last, **({} if first else {"matches": "x"}),
+        }  # fmt: skip
+        layout[f"yaxis{axes['yaxis'][1:]}"] = y | {
+            "domain": [top - 1 / rows, top - _ABOVE], "anchor": axes["xaxis"], "showticklabels": column == 0,
+            "title": {"text": y["title"]["text"] if column == 0 else ""}, **({} if first else {"matches": "y"}),
+        }  # fmt: skip
+        layout["annotations"].append(_words(name, ends[0], top, xanchor="left", yanchor="top"))
+
+
+def _words(text: str, x: float, y: float, **where: str) -> dict[str, Any]:
+    paper = {"xref": "paper", "yref": "paper", "showarrow": False, "font": {"size": 11}}
+    return {"text": text, "x": x, "y": y, **paper, **where}
+
+
+def _described(title: str, lines: list[_Line], factor: float, unit: str) -> str:
     ends = [
-        f"{name} {each.mean[-1] / factor:.3g} {unit}, between {each.low.min() / factor:.3g} and"
-        f" {each.high.max() / factor:.3g}"
-        for name, each in lines
+        f"{line.name} {line.series.mean[-1] / factor:.3g} {unit}, between {line.series.low.min() / factor:.3g} and"
+        f" {line.series.high.max() / factor:.3g}"
+        for line in lines
     ]
     return f"{title}: {'; '.join(ends)}"
-
-
-def _look(index: int) -> dict[str, Any]:
-    dash = _DASHES[index // len(_COLORS) % len(_DASHES)]
-    return {"color": _COLORS[index % len(_COLORS)], "width": 1.5, "dash": dash}
-
-
-def _around(lines: Sequence[SampleSeries]) -> tuple[Floats, Floats, Floats]:
-    """(times, lowest, highest) of all lines together, at the times that any of them has."""
-    times, places = np.unique(np.concatenate([each.times for each in lines]), return_inverse=True)
-    low, high = np.full(len(times), np.inf), np.full(len(times), -np.inf)
-    np.minimum.at(low, places, np.concatenate([each.low for each in lines]))
-    np.maximum.at(high, places, np.concatenate([each.high for each in lines]))
-    return times, low, high

@@ -174,14 +174,19 @@ def _gpu(host: str, uuid: str, indices: dict[tuple[str, str], int]) -> str:
 
 
 def described(chart: SampleChart, indices: dict[tuple[str, str], int], *, several: bool) -> dict[str, Any]:
-    """A chart without its points. `each`: the host, where every host has its own; `lines` are {key, label}."""
+    """A chart without its points. `each`: the host, where every host has its own; `lines` are {key, label, place}: a
+    GPU has the place of its number, and so the color that it has everywhere; others have none."""
 
     def label(host: str, part: str) -> str:
         if chart.metric.part_is == GPU:
             return _gpu(host, part, indices)
         return f"rank {part}" if chart.metric.part_is == RANK else host
 
-    lines = [{"key": f"{host}/{part}", "label": label(host, part)} for host, part in chart.lines]
+    lines: list[dict[str, Any]] = [
+        {"key": f"{host}/{part}", "label": label(host, part)}
+        | ({"place": indices[host, part]} if (host, part) in indices else {})
+        for host, part in chart.lines
+    ]
     if chart.metric.part_is == GPU:
         lines.sort(key=lambda line: _order((line["key"], line["label"], False)))
     name = f"{chart.metric.title}, {chart.host}" if chart.host and several else chart.metric.title

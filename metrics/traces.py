@@ -17,7 +17,7 @@ from metrics.series import Series
 Figure = dict[str, Any]
 Trace = dict[str, Any]
 
-#: Each reads on light and dark paper. Charts drawn in the browser have their own: static/js/charts/traces.js.
+#: Each reads on light and dark paper. Charts drawn in the browser have the same: static/js/charts/traces.js.
 #: Charts use a second sign besides them: a dash, a mark or a pattern.
 BLUE, AMBER, GREEN, PINK, PURPLE, GRAY = "#2f6fd0", "#c98a06", "#0f8f6b", "#b5467b", "#8a5fb8", "#7d858c"
 COLORS = (BLUE, AMBER, GREEN, PINK, PURPLE, "#3f93a8", "#b4552d", "#6b8e23", GRAY, "#d0553f")

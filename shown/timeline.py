@@ -221,6 +221,10 @@ def _details(event: Event, unit: str) -> str:
         return f": {change}"
     if event.kind == Event.Kind.HOST and "slot" in detail:
         return f" (slot {detail['slot']})"
+    if event.kind == Event.Kind.HOST and "slots" in detail:
+        return f" ({detail['slots']})"
+    if event.kind == Event.Kind.HOST and event.reason == "name_resolved":
+        return f" ({detail['sentence']})"
     if event.kind == Event.Kind.HOST and "from" in detail:
         return f" ({detail['from']} to {detail['to']})"
     if event.kind in _CHANGED:

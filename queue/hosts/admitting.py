@@ -56,6 +56,26 @@ def key_offered(host_id: uuid.UUID, offered: str, hop: int, sentence: str) -> No
         note(host, "key_offered", f"host:{host.name}", {"sentence": sentence})
 
 
+def found_at(host: Host) -> None:
+    """Keep where a name leads that was added without an address."""
+    with transaction.atomic():
+        if row := _locked(host.pk):
+            row.address, row.port, row.login_user, row.jumps = (
+                host.address, host.port, host.login_user, host.jumps,
+            )  # fmt: skip
+            row.save(update_fields=["address", "port", "login_user", "jumps"])
+            way = [f"{hop['user']}@{hop['address']}" for hop in host.jumps]
+            detail = {"sentence": " via ".join([f"{host.login_user}@{host.address}", *reversed(way)])}
+            note(row, "name_resolved", "server", detail)
+
+
+def found_so_far(host: Host, report: list[dict[str, str]]) -> None:
+    """What is known already of a host whose admission goes on: a report without the time of its end."""
+    row = Host.objects.filter(pk=host.pk, admission=Host.Admission.ADMITTING)
+    if row.update(doctor={"checks": report, "at": None}):
+        announce("hosts")
+
+
 def failed(host_id: uuid.UUID, sentence: str, *, examined: bool = False) -> None:
     """End the admission with a sentence; it is the whole report unless the host was `examined` already."""
     with transaction.atomic():

@@ -133,6 +133,7 @@ class Host(models.Model):
 
         CLEANUP = "cleanup"  # processes survive SIGKILL there; lifted once they are gone
         FAILED_STARTS = "failed_starts"  # it can start nothing; lifted by whoever enables the host
+        ADDING = "adding"  # its interpreter and slots are not chosen yet; lifted by whoever enables the host
 
     Admission = states.Admission
     Contact = states.Contact

@@ -22,6 +22,7 @@ from hosts import evidence, failed_starts, pair_checks
 from hosts.models import Host, ResourcePool, Slot
 from hosts.observe import DOCTOR
 from hosts.pools import hold, mark_dirty
+from hosts.slots import SLOTS_MAX
 from hosts.transitions import note, set_admission
 from trainmaster.quantities import duration
 
@@ -30,13 +31,15 @@ LOST = "dispatch.tasks.host_lost"
 
 _NAME_CHARACTERS = 128
 _PORTS = range(1, 65536)
-_SLOTS_MAX = 1024
 _SWITCHES = ["enabled", "draining", "drain_cause", "drain_reason"]
 
 
 @dataclass(frozen=True)
 class NewHost:
-    """What is known of a host that is to be added; `jumps` are as in Host.jumps. Empty: found out by admission."""
+    """What is known of a host that is to be added; `jumps` are as in Host.jumps. Empty: found out by admission.
+
+    Without an address its name is one that the ssh of the server's account knows.
+    """
 
     name: str
     transport: str = Host.Transport.SSH
@@ -62,9 +65,10 @@ def present_slots() -> QuerySet[Slot]:
     return Slot.objects.filter(host__in=present(), missing=False)
 
 
-def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
+def add(new: NewHost, pool: ResourcePool, *, actor: str, choose: bool = False) -> Host:
     """Add a host and start its admission. A removed host of that name comes back with its history.
 
+    `choose`: it gets no work until someone has chosen its interpreter and slots (`hosts.chosen`), or enables it.
     Raises Refusal with the field that is wrong.
     """
     _check(new)
@@ -83,7 +87,10 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str) -> Host:
         for name, value in vars(new).items():
             setattr(host, name, value)
         host.pool, host.added_by = pool, actor.removeprefix("user:")
-        _switch(host, enabled=True)
+        _switch(host, enabled=True, draining=choose)
+        if choose:
+            host.drain_cause = Host.Drain.ADDING
+            host.drain_reason = f"{host.added_by} is adding it and has not chosen its Python and slots yet."
         failed_starts.clear(host)
         host.offered_host_key = host.contact_error = host.boot_id = host.server_route = host.server_url = ""
         host.facts, host.doctor = {}, {}
@@ -115,9 +122,9 @@ def _check(new: NewHost) -> None:
     for number, jump in enumerate(new.jumps):
         if not jump.get("address"):
             raise Refusal("A jump host needs an address.", field=f"jumps[{number}].address")
-    if new.wanted_slots is not None and not 0 <= new.wanted_slots <= _SLOTS_MAX:
+    if new.wanted_slots is not None and not 0 <= new.wanted_slots <= SLOTS_MAX:
         raise Refusal(
-            f"The number of slots is {new.wanted_slots}; allowed: 0 to {_SLOTS_MAX}.", field="wanted_slots"
+            f"The number of slots is {new.wanted_slots}; allowed: 0 to {SLOTS_MAX}.", field="wanted_slots"
         )
     for name, path in (("workdir", new.workdir), ("python", new.python)):
         if path and not path.startswith(("/", "~/")):
@@ -266,7 +273,7 @@ def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> None:
     host = _locked(host_id)
     if host.pool_id == pool.pk:
         return
-    _refuse_live(host, "moved to another pool", field="pool")
+    refuse_live(host, "moved to another pool", field="pool")
     hold(pool)
     mark_dirty(host.pool_id)
     before, host.pool = host.pool, pool
@@ -274,7 +281,8 @@ def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> None:
     _changed(host, "pool_changed", actor, detail={"from": before.name, "to": pool.name}, left=[before.pk])
 
 
-def _refuse_live(host: Host, what: str, *, field: str = "") -> None:
+def refuse_live(host: Host, what: str, *, field: str = "") -> None:
+    """Raises Refusal while something runs there; `what` is the participle of what cannot be done."""
     members = host.members.filter(ended_at=None).select_related("allocation")
     if runs := [member.run_key for member in members]:
         shown = ", ".join(runs[:3]) + (f" and {len(runs) - 3} more" if len(runs) > 3 else "")
@@ -289,7 +297,7 @@ def _refuse_live(host: Host, what: str, *, field: str = "") -> None:
 def remove(host_id: uuid.UUID, *, actor: str) -> None:
     """Take the host out. Its row stays, hidden, as long as history points at it."""
     host = _locked(host_id)
-    _refuse_live(host, "removed")
+    refuse_live(host, "removed")
     set_admission(
         host, Host.Admission.REMOVED, reason="removed", actor=actor,
         enabled=False, host_key="", offered_host_key="",

@@ -19,6 +19,7 @@ from hosts.models import Host, Slot
 from hosts.pools import mark_dirty
 
 User = Mapping[str, Any]
+SLOTS_MAX = 1024
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class FoundSlot:
     uuid: str = ""
     brand: str = ""
     memory_mb: int | None = None
+
+
+def cpu_shares(count: int) -> list[FoundSlot]:
+    """The slots of a host without GPUs."""
+    return [FoundSlot(Slot.Kind.CPU, brand="CPU")] * count
 
 
 def register(host: Host, found: list[FoundSlot]) -> None:

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from dispatch.ssh.server_key import fingerprint
 from tests.browser.test_pages import look_at, shell
 from tests.rig.browser import NARROW, WIDE, Browser, programs, running_browser
 from tests.rig.server import Server
-from tests.rig.stack import Stack
+from tests.rig.stack import Stack, config
 
 pytestmark = [pytest.mark.browser, pytest.mark.hosts]
 
@@ -154,3 +155,43 @@ def test_a_live_update_takes_nothing_from_under_ones_hands(stack: Stack, browser
     assert not browser.run(replaced)
     browser.let_go()
     browser.wait(lambda: browser.run(replaced), "the update, once the button is let go")
+
+
+def test_a_host_is_added_with_three_clicks_runs_a_job_and_is_removed_by_its_menu(
+    stack: Stack, browser: Browser
+) -> None:
+    """Last here: gpu2 has another name afterwards, and is gone."""
+    host = stack.hosts[1]
+    stack.server.request("DELETE", "/api/v1/hosts/gpu2", token=stack.token)
+    wrong = look_at(browser, "/hosts/+new", {})
+    browser.look(dark=False, width=WIDE)
+    browser.open("/hosts?view=list")
+    browser.click('a[href="/hosts/+new"]')
+    browser.one("#target").send_keys(f"{host.logins[0]}@{host.address}:{host.port}", Keys.ENTER)
+    page = f"/hosts/{host.address}/adding"
+    browser.wait(lambda: browser.text(".fingerprint"), "the fingerprint", 60)
+    assert browser.path() == page and browser.text(".fingerprint") == fingerprint(host.host_key)
+    wrong += look_at(browser, page, {})
+    browser.look(dark=False, width=WIDE)
+    browser.click('form[action$="/accept-key"] button.primary')
+    browser.wait(lambda: browser.all(".host-choice button.primary"), "the choice, without a reload", 120)
+    wrong += look_at(browser, page, {})
+    browser.look(dark=False, width=WIDE)
+    browser.one("#count").fill("1")
+    browser.click(".host-choice button.primary")
+    browser.wait(lambda: "is in the pool default" in browser.text("#adding"), "the host to be in use")
+    stack.post("/api/v1/hosts/gpu1/drain")
+    job = stack.submit({}, config(1, "echo here"))
+    assert stack.wait_end(job) == "STATE_COMPLETED", "it ran on the new host, the only one that gets work"
+    stack.post("/api/v1/hosts/gpu1/enable")
+    stack.wait_free()
+    browser.open("/hosts?view=list")
+    browser.live()
+    browser.click(f'[data-menu="/hosts/{host.address}/menu"]')
+    browser.wait(lambda: browser.text(".menu-head") == host.address, "the menu")
+    wrong += [f"the menu: {each}" for each in browser.violations()]
+    browser.click('.queue-menu button[formaction$="/remove"]')
+    browser.click("dialog.confirm button.primary")
+    browser.wait(lambda: host.address not in browser.text("#main"), "the host to be gone")
+    assert browser.path() == "/hosts" and not browser.complaints()
+    assert not wrong, "\n".join(wrong)

@@ -97,10 +97,19 @@ def test_a_host_is_admitted_with_facts_slots_report_and_the_way_back(
 
 
 @pytest.mark.survive(4)
-def test_the_first_key_waits_to_be_accepted_and_is_then_pinned(
-    listening: None, sshd: Sshd, tmp_path: Path
+def test_the_first_key_of_an_ssh_name_waits_to_be_accepted_and_is_then_pinned(
+    listening: None, sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = admitted(add(sshd, tmp_path, host_key=""))
+    """A host without an address is one that the ssh config of the server's account knows."""
+    config, program = tmp_path / "ssh_config", tmp_path / "bin" / "ssh"
+    config.write_text(f"Host lab\n  HostName 127.0.0.1\n  Port {sshd.port}\n  User {sshd.user}\n")
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {config} "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    host = admitted(add(sshd, tmp_path, name="lab", address="", port=22, login_user="", host_key=""))
+    assert (host.address, host.port, host.login_user) == ("127.0.0.1", sshd.port, sshd.user)
+    assert Event.objects.filter(kind=Event.Kind.HOST, reason="name_resolved").count() == 1
     assert host.admission == Host.Admission.ADMITTING and host.offered_host_key == sshd.host_key
     assert server_key.fingerprint(sshd.host_key) in host.state_reason
     with pytest.raises(Refusal, match="has not offered this key"):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import pkgutil
 from collections.abc import Callable
 from datetime import date
+from pathlib import Path
 
 import numpy as np
 import plotly.graph_objects as go
@@ -31,7 +33,7 @@ from metrics.comparisons import Metric
 from metrics.hparam_axes import Bounds, axes
 from metrics.samples import SampleSeries
 from metrics.series import Series
-from metrics.traces import Figure
+from metrics.traces import COLORS, Figure
 from tests.metrics.test_sweep import SPECS, drawn, judged
 
 AT = 1_790_000_000.0
@@ -48,14 +50,14 @@ def reported() -> None:
             ingest.store(trial, [ingest.Report(1, "training", step, AT + step, {"train_loss": 0.5})])
 
 
-def measured() -> list[SampleSeries]:
-    """All that hosts measure, with a gap, of two GPUs where it has parts."""
+def measured(gpus: int = 2) -> list[SampleSeries]:
+    """All that hosts measure, with a gap, of so many GPUs where it has parts."""
     times = AT + np.array([0.0, 10.0, 20.0, 500.0, 510.0])
     values = np.array([1.0, 5.0, 3.0, 2.0, 9.0])
     return [
         SampleSeries("gpu1", name, part, times, values - 1, values + 1, values, 5)
         for name in names.METRICS
-        for part in ("GPU-1", "GPU-2")
+        for part in [f"GPU-{number}" for number in range(1, gpus + 1)]
     ]
 
 
@@ -92,13 +94,38 @@ def of_the_cluster() -> list[Figure]:
     days = [Day(date(2026, 11, 20), 3, 4000.0), Day(date(2026, 11, 21), 0, None)]
     return [
         *cluster_charts.figures(pools, totals, AT, AT + 3600),
-        *host_charts.figures(
-            measured(), {"GPU-1": "GPU 0"}, first_time=AT, last_time=AT + 600, gap_seconds=60
-        ),
+        *of_gpus(measured(), {"GPU-1": 0}),
+        *of_gpus(measured(8), {}),
         *(cluster_charts.usage_figure("Use", unit, ["2026-11-20", "2026-11-21"], stacks) for unit in ("day", "month")),
         *(cluster_charts.queued_time_figure(some) for some in (days, days[1:], [])),
         *(cluster_charts.forecasts_figure(some) for some in ([cluster_charts.Start(60.0, 300.0, 120.0)], [])),
     ]  # fmt: skip
+
+
+def of_gpus(series: list[SampleSeries], numbers: dict[str, int]) -> list[Figure]:
+    return host_charts.figures(series, numbers, first_time=AT, last_time=AT + 600, gap_seconds=60)
+
+
+def test_a_gpu_has_one_color_and_many_are_drawn_side_by_side() -> None:
+    numbers = {f"GPU-{number + 1}": number for number in range(8)}
+    few = [each for each in measured(8) if each.part in ("GPU-4", "GPU-7")]
+    together, apart = of_gpus(few, numbers)[0], of_gpus(measured(8), numbers)[0]
+
+    def lines(figure: Figure) -> dict[str, tuple[str, str]]:
+        return {
+            each["name"]: (each["line"]["color"], each.get("yaxis", "y"))
+            for each in figure["data"]
+            if "color" in each["line"]
+        }
+
+    assert {name: color for name, (color, _) in lines(together).items()} == {
+        "GPU 3": COLORS[3], "GPU 6": COLORS[6],
+    }  # fmt: skip
+    assert (
+        lines(apart)["GPU 3"] == (COLORS[3], "y4") and len({axis for _, axis in lines(apart).values()}) == 8
+    )
+    script = (Path(__file__).parents[2] / "static/js/charts/traces.js").read_text()
+    assert f"const COLORS = {json.dumps(COLORS)};" in script, "the profiler draws with the same colors"
 
 
 def of_one_trial() -> list[Figure]:

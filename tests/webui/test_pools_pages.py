@@ -139,9 +139,9 @@ def test_a_pool_in_use_stays_and_the_page_says_why(world: Host) -> None:
 def test_a_host_moves_when_nothing_runs_there(world: Host) -> None:
     client = logged_in()
     other = ResourcePool.objects.create(name="other")
-    refused = client.post("/hosts/gpu1/move", {"pool": "other"}, follow=True).content.decode()
+    refused = client.post("/hosts/gpu1/edit", {"pool": "other"}).content.decode()
     assert "cannot be moved to another pool while it runs" in refused
-    client.post("/hosts/gpu2/move", {"pool": "other"})
+    client.post("/hosts/gpu2/edit", {"pool": "other"})
     assert Host.objects.get(name="gpu2").pool == other
     assert "Moved to another resource pool (default to other)" in text(client, "/hosts/gpu2")
 

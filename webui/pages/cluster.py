@@ -18,10 +18,9 @@ from dispatch.keeping.figures import PoolFigures
 from metrics import cluster_charts
 from metrics.cluster_charts import PoolSpan
 from shown import words
-from shown.hosts import holders
+from shown.hosts import filters, holders
 from trainmaster.quantities import duration
 from webui.pages.frame import page, show
-from webui.pages.hosts import page as hosts_page
 from webui.query import choice
 
 #: word in the address -> its length
@@ -121,7 +120,7 @@ def _now() -> dict[str, Any]:
         "wanted": sum(pool.wanted_slots for pool in pools),
         "running": sum(pool.tasks["running"] for pool in pools),
         "hosts": by_state(pools),
-        "filters": list(hosts_page.KINDS),
+        "filters": list(filters.KINDS),
         "idle": stand_idle[:MOST_IDLE],
         "idle_gpus": sum(len(each.slots) for each in stand_idle),
         "idle_rule": idle_rule(),

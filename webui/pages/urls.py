@@ -7,8 +7,8 @@ from django.urls import path
 from webui.pages import account, audit, cluster, find, overview, profiler, session, usage
 from webui.pages.experiments import again, chosen, code, create, edit, experiment, listing, notes, templates
 from webui.pages.frame import View, leads_to, page
+from webui.pages.hosts import adding, samples
 from webui.pages.hosts import page as hosts
-from webui.pages.hosts import samples
 from webui.pages.logs import held, lines, ranks
 from webui.pages.manage_job import dialog, edits
 from webui.pages.metrics import page as metrics
@@ -171,9 +171,14 @@ urlpatterns = [
     path("det/projects/<int:pk>", leads_to("/projects/%(pk)s")),
     # hosts
     path("hosts", hosts.listing),
+    path("hosts/+new", adding.new),  # no name of a host begins with a plus
     path("hosts/<str:name>", hosts.detail),
+    path("hosts/<str:name>/adding", adding.go_on),
+    path("hosts/<str:name>/edit", adding.edit),
+    path("hosts/<str:name>/menu", hosts.menu),
     path("hosts/<str:name>/chart", samples.chart),
     path("hosts/<str:name>/<slug:action>", hosts.act),
+    path("hosts/<str:name>/slots/<int:index>/menu", hosts.menu),
     path("hosts/<str:name>/slots/<int:index>/<slug:action>", hosts.act_on_slot),
     # pools
     path("pools", pools.listing),

@@ -14,9 +14,11 @@ from django.db import transaction
 
 from dispatch.ssh import remote
 from dispatch.watching import doctor
-from dispatch.watching.doctor_checks import best_python, slots_of
+from dispatch.watching.doctor_checks import best_python, checks, slots_of
 from hosts import admitting, identity, observe
 from hosts.models import Host
+from trainmaster.cli import ssh_config
+from trainmaster.cli.errors import CliError
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +71,11 @@ def admit(host_id: uuid.UUID) -> None:
 
 
 def _admit(host: Host) -> None:
+    _resolve(host)
     given = host.python
     host.python = _find_python(host)
+    reached = ("ok", f"{host.name} answers, and the server can log in.")
+    admitting.found_so_far(host, checks({"contact": reached, "python": ("ok", f"Found {host.python}.")}))
     host.workdir = _find_workdir(host)
     doctor.probe(host)
     if not given and not host.activate:
@@ -82,6 +87,22 @@ def _admit(host: Host) -> None:
         admitting.failed(host.pk, " ".join(broken), examined=True)
         return
     _ready(host)
+
+
+def _resolve(host: Host) -> None:
+    """Where a name leads for the ssh of the server's account, if the host was added without an address."""
+    if host.transport != Host.Transport.SSH or host.address:
+        return
+    user, port = host.login_user and f"{host.login_user}@", f":{host.port}" if host.port != 22 else ""
+    try:
+        route = ssh_config.resolve(f"{user}{host.name}{port}")
+    except CliError as error:
+        raise remote.NotAsked(f"The server cannot look up {host.name} in its ssh config: {error}") from error
+    host.address, host.port, host.login_user = route.target[:3]
+    host.jumps = host.jumps or [
+        {"address": hop.address, "port": hop.port, "user": hop.user, "host_key": ""} for hop in route.jumps
+    ]
+    admitting.found_at(host)
 
 
 #: Checks without which no run could do its work, or not alone; the others are told and left to the person.

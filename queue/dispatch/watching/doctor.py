@@ -78,6 +78,7 @@ def examine(host: Host) -> list[Check]:
     """Judge the facts on the row, measure the clock, find the way back; store all of it. Raises RemoteError."""
     skew = clock_skew(host)
     report = examine_facts(host.facts, host.python, host.activate, skew)
+    admitting.found_so_far(host, report)
     tried = {
         "route": _find_route(host),
         "forwarding": _ways(host),

@@ -8,7 +8,7 @@ from typing import Any
 from dispatch.watching import own_service
 from hosts.models import Slot
 from hosts.runtimes import usable_runtimes
-from hosts.slots import FoundSlot
+from hosts.slots import FoundSlot, cpu_shares
 
 Facts = dict[str, Any]
 Check = dict[str, str]  # {"name", "state": ok | warn | fail, "sentence"}
@@ -40,8 +40,7 @@ def slots_of(facts: Facts, wanted: int | None, *, without_gpus: bool = False) ->
             found.append(FoundSlot(Slot.Kind.CUDA, device["uuid"], device["name"], device.get("memory_mib")))
     if found:
         return found
-    count = wanted if wanted is not None else int(facts["cpus"]["usable"])
-    return [FoundSlot(Slot.Kind.CPU, brand="CPU")] * count
+    return cpu_shares(wanted if wanted is not None else int(facts["cpus"]["usable"]))
 
 
 def best_python(facts: Facts, running: str) -> str:

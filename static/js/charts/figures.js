@@ -1,6 +1,6 @@
 // Draws the figures of a section with data-figures, keeps them fresh, and follows the theme. Only charts in view are mounted.
 
-import { aroundConstant, named, themed } from "./theme.js";
+import { aroundConstant, literal, named, themed } from "./theme.js";
 
 const section = document.querySelector("[data-figures]");
 let timer = null;
@@ -11,6 +11,7 @@ function laidOut(figure) {
   return {
     ...themed(figure.layout),
     title: undefined, // the panel's heading says it
+    annotations: figure.layout.annotations?.map((each) => ({ ...each, text: literal(each.text) })),
     margin: { l: 52, r: 8, t: 8, b: 40 },
     height: undefined,
   };

@@ -37,6 +37,7 @@ export function themed(layout) {
     font: { color: ink, size: 12, family: "system-ui, sans-serif" },
     xaxis: titled(layout.xaxis),
     yaxis: titled(layout.yaxis),
+    ...Object.fromEntries(Object.entries(layout).filter(([name]) => /^[xy]axis\d+$/.test(name)).map(([name, own]) => [name, titled(own)])),
   };
 }
 

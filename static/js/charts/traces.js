@@ -1,12 +1,13 @@
 // The lines and bands that charts are drawn with. Lines differ by color and dash; all read on light and dark paper.
 
-const COLORS = ["#2f6fd0", "#c98a06", "#1f9e78", "#b5467b", "#8a5fb8", "#3f93a8", "#b4552d", "#7d858c"];
+// Those of metrics/traces.py, so that a GPU has the same color everywhere.
+const COLORS = ["#2f6fd0", "#c98a06", "#0f8f6b", "#b5467b", "#8a5fb8", "#3f93a8", "#b4552d", "#6b8e23", "#7d858c", "#d0553f"];
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 
 /** The dash of the nth line of one color. */
 export const dashOf = (nth) => DASHES[nth % DASHES.length];
 
-/** How a line at this place looks: the ninth has the first color and a dash. */
+/** How a line at this place looks: the eleventh has the first color and a dash. */
 export const lookOf = (place) => ({ color: COLORS[place % COLORS.length], dash: dashOf(Math.floor(place / COLORS.length)) });
 
 /** A line through these points, with a gap where y is null; one point alone is a mark. */

@@ -86,7 +86,7 @@ const inWindow = (x) => (state.from === null || x >= state.from) && (state.to ==
 export function drawn(chart) {
   const hasWindow = state.from !== null || state.to !== null;
   const detail = hasWindow && chart.detail?.from === state.from && chart.detail?.to === state.to ? chart.detail : null;
-  return chart.lines.flatMap(({ key, label }, place) => {
+  return chart.lines.flatMap(({ key, label, place = chart.lines.findIndex((line) => line.key === key) }) => {
     const base = chart.base.get(key);
     if (!base) return [];
     const part = detail?.lines.get(key);

@@ -19,13 +19,14 @@ export function close(refocus = true) {
   if (refocus) opener?.focus();
 }
 
-// `at`: the box in the window beside which it opens; the menu stays inside the window.
-export async function openFor(job, at, from) {
+// `of`: a job's id, or the address of another menu. `at`: the box in the window beside which it opens; the menu stays
+// inside the window.
+export async function openFor(of, at, from) {
   close(false);
   const back = encodeURIComponent(location.pathname + location.search);
   let answer;
-  try { answer = await fetch(`/jobs/menu/${job}?back=${back}`, { headers: { "HX-Request": "true" } }); } catch { answer = null; }
-  if (!answer?.ok) { say("The menu could not be loaded. The job may no longer exist."); return; }
+  try { answer = await fetch(`${of.startsWith("/") ? of : `/jobs/menu/${of}`}?back=${back}`, { headers: { "HX-Request": "true" } }); } catch { answer = null; }
+  if (!answer?.ok) { say("The menu could not be loaded. What it is about may no longer exist."); return; }
   const holder = document.createElement("template");
   holder.innerHTML = await answer.text();
   const part = holder.content.querySelector("[data-what=menu]");
@@ -75,6 +76,7 @@ document.addEventListener("click", (event) => {
   }
   const item = event.target.closest("[role=menuitem]");
   if (menu && item?.getAttribute("aria-disabled") === "true") return;
+  if (event.target.closest("dialog.confirm")) return; // a question about the menu's own form
   if (menu && !(item instanceof HTMLButtonElement)) close(Boolean(item)); // a button's form is sent first
 });
 

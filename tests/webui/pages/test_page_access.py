@@ -147,6 +147,9 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
         "projects/<int:project_id>/notes": ("", {
             "name": "n", "notes": "text", "seen": stamp(f"{note['name']}\n{note['contents']}")}),
         "projects/<int:place_id>/<slug:action>": ("archive", {}),
+        "hosts/+new": ("", {"target": "gpu9", "pool": "default"}),
+        "hosts/<str:name>/adding": ("", {"pool": "default", "activate": "/opt/conda/bin/activate ml"}),
+        "hosts/<str:name>/edit": ("", {"pool": "default", "activate": "/opt/conda/bin/activate ml"}),
         "hosts/<str:name>/<slug:action>": ("disable", {}),
         "hosts/<str:name>/slots/<int:index>/<slug:action>": ("disable", {}),
         "pools/+new": ("", {"name": "mine", "scheduler": "priority", "fitting": "best", "default_priority": "42",

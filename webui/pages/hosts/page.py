@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
-from django.shortcuts import redirect
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
 
 from accounts import rights
-from accounts.refusals import Refusal
 from accounts.rights import Right
-from dispatch.ssh.server_key import fingerprint
 from events.models import Event
 from hosts import registry
-from hosts.models import Host, ResourcePool, Slot
+from hosts.models import Host, Slot
 from jobs import held_slots
 from shown import timeline, words
-from shown.hosts import holders, lanes, rows
+from shown.hosts import actions, filters, holders, keys, lanes, rows
 from shown.hosts.rows import HostRow
 from webui.pages.frame import actor, back_to, or_404, page, posted, refusals_told, show, user_of
 from webui.pages.hosts import samples
 from webui.query import choices
 
-#: the filters beside "all", each with what it lets through
-KINDS: dict[str, Callable[[HostRow], bool]] = {
-    "silent": lambda row: row.state == "silent",
-    "draining": lambda row: row.state == "draining" or any(each.slot.draining for each in row.slots),
-    "disabled": lambda row: row.state == "disabled" or any(not each.slot.enabled for each in row.slots),
-    "outsiders": lambda row: row.outsiders,
-    "free": lambda row: row.counts["free"] > 0,
-    "not ready": lambda row: not row.is_ready,
-}
 _MARKS = {name: words.host_state(name).lamp for name in ("silent", "draining", "disabled")}
 #: from this many hosts on, cells come before the list
 CELLS_FROM = 13
@@ -42,46 +31,13 @@ MOST_WORDS = 96
 VIEWS = ["cells", "list"]
 
 
-@dataclass(frozen=True)
-class Key:
-    """A host key that waits to be accepted, of the host itself or of a jump host before it."""
-
-    whose: str
-    pinned: str
-    offered: str
-    key: str
-
-
-def keys_to_accept(host: Host) -> list[Key]:
-    """Fingerprints of what was pinned (empty: nothing yet) and of what is offered now."""
-    ways = [
-        (jump.get("address", ""), jump.get("host_key") or "", jump.get("offered_host_key") or "")
-        for jump in host.jumps
-    ]
-    return [
-        Key(whose, fingerprint(pinned) if pinned else "", fingerprint(offered), offered)
-        for whose, pinned, offered in [*ways, (host.name, host.host_key, host.offered_host_key)]
-        if offered
-    ]
-
-
-def _matches(row: HostRow, asked: QueryDict) -> bool:
-    """Whether the filters other than that by kind let the host through."""
-    model, pool, text = (asked.get(name, "") for name in ("model", "pool", "q"))
-    return (
-        (not model or model in row.models)
-        and (not pool or pool == row.host.pool.name)
-        and (text.lower() in row.host.name.lower() or text.lower() in row.host.address.lower())
-    )
-
-
 def _listed(request: HttpRequest, rows: list[HostRow]) -> dict[str, Any]:
     """What the page of all hosts shows: the hosts that fit, by pool, and the filters with their counts."""
-    asked, wrong = choices(request.GET, {"show": KINDS, "view": VIEWS})
+    asked, wrong = choices(request.GET, {"show": filters.KINDS, "view": VIEWS})
     asked["q"], kind = asked.get("q", "").strip(), asked.get("show", "")
-    others = [each for each in rows if _matches(each, asked)]
-    fitting = [each for each in others if not kind or KINDS[kind](each)]
-    kinds = [(name, sum(1 for each in others if fits(each))) for name, fits in KINDS.items()]
+    others = [each for each in rows if filters.matches(each, asked)]
+    fitting = [each for each in others if not kind or filters.KINDS[kind](each)]
+    kinds = [(name, sum(1 for each in others if fits(each))) for name, fits in filters.KINDS.items()]
     return {
         "wrong": wrong,
         "chosen": asked,
@@ -90,29 +46,18 @@ def _listed(request: HttpRequest, rows: list[HostRow]) -> dict[str, Any]:
         "kinds": [(name, count, _MARKS.get(name, "")) for name, count in kinds if count or name == kind],
         "models": sorted({model for each in rows for model in each.models}),
         "pools": sorted({each.host.pool.name for each in rows}),
-        "by_pool": _by_pool(fitting),
+        "by_pool": filters.by_pool(fitting),
         "dense": len(fitting) > MOST_WORDS,
         "view": asked.get("view") or VIEWS[len(rows) < CELLS_FROM],
         "views": VIEWS,
     }
 
 
-def _by_pool(rows: list[HostRow]) -> list[tuple[str, list[HostRow], int, int]]:
-    """(pool, its hosts, slots held, slots) by the pool's name."""
-    found: dict[str, list[HostRow]] = {}
-    for each in rows:
-        found.setdefault(each.host.pool.name, []).append(each)
-    return [
-        (name, hosts, sum(each.held for each in hosts), sum(len(each.slots) for each in hosts))
-        for name, hosts in sorted(found.items())
-    ]
-
-
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """All hosts, as cells by pool or as a list."""
     hosts = rows.of(rows.present())
-    changed = [(each.host, key) for each in hosts for key in keys_to_accept(each.host) if key.pinned]
+    changed = [(each.host, key) for each in hosts for key in keys.to_accept(each.host) if key.pinned]
     pools = sorted({each.host.pool_id for each in hosts})
     context = _listed(request, hosts) | {
         "total": len(hosts),
@@ -145,7 +90,7 @@ def _fragment(request: HttpRequest) -> str:
 
 def _slots(host: Host, request: HttpRequest) -> dict[str, Any]:
     [row] = rows.of([host])
-    return {"row": row, "keys": keys_to_accept(host), "beside_slots": samples.beside_slots(host)}
+    return {"row": row, "keys": keys.to_accept(host), "beside_slots": samples.beside_slots(host)}
 
 
 def _measured(host: Host, request: HttpRequest) -> dict[str, Any]:
@@ -172,7 +117,6 @@ def _runs(host: Host, request: HttpRequest) -> dict[str, Any]:
 def _facts(host: Host, request: HttpRequest) -> dict[str, Any]:
     return {
         "entries": timeline.of(Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk))),
-        "pools": ResourcePool.objects.all(),
     }
 
 
@@ -188,7 +132,7 @@ _PARTS = list(_CONTEXTS)
 
 @posted(Right.ADMIN)
 def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
-    """Enable, disable, drain, run the doctor again, accept a key, declare lost, move to a pool, or remove."""
+    """Enable, disable, drain, run the doctor again, accept a key, declare lost, or remove."""
     host = samples.find(name)
     if action not in _STEPS and action not in registry.STEPS:
         raise Http404(f"There is no action {action} for hosts.")
@@ -198,25 +142,29 @@ def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
             step(host, request)
         else:
             registry.STEPS[action](host.pk, actor=actor(request))
-    gone = not registry.present().filter(name=name).exists()
-    return redirect("/hosts" if gone else back_to(request, f"/hosts/{name}"))
+    where = back_to(request, home := f"/hosts/{name}")
+    gone = where.startswith(home) and not registry.present().filter(name=name).exists()
+    return redirect("/hosts" if gone else where)
 
 
-def _move(host: Host, request: HttpRequest) -> None:
-    pool = ResourcePool.objects.filter(name=request.POST.get("pool", "")).first()
-    if pool is None:
-        raise Refusal(f"There is no resource pool {request.POST.get('pool', '')}.", field="pool")
-    registry.change_pool(host.pk, pool, actor=actor(request))
-    messages.success(request, f"{host.name} is in pool {pool.name}.")
+def _accept(host: Host, request: HttpRequest) -> None:
+    """With `join` the host gets work as soon as the doctor has found it in order, with what was chosen for it."""
+    with transaction.atomic():
+        registry.accept_key(host.pk, actor=actor(request), key=request.POST.get("key", ""))
+        if "join" in request.POST:
+            registry.enable(host.pk, actor=actor(request))
+
+
+def _examine(host: Host, request: HttpRequest) -> None:
+    registry.examine(host.pk, actor=actor(request))
+    messages.info(request, f"The doctor is checking {host.name}.")
 
 
 #: besides `registry.STEPS`
 _STEPS: dict[str, Callable[[Host, HttpRequest], object]] = {
     "remove": lambda host, request: registry.remove(host.pk, actor=actor(request)),
-    "accept-key": lambda host, request: registry.accept_key(
-        host.pk, actor=actor(request), key=request.POST.get("key", "")
-    ),
-    "move": _move,
+    "accept-key": _accept,
+    "doctor": _examine,
 }
 _SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {
     "enable": lambda slot, by: registry.switch_slot(slot.pk, enabled=True, actor=by),
@@ -235,3 +183,22 @@ def act_on_slot(request: HttpRequest, name: str, index: int, action: str) -> Htt
         rights.require_admin(user_of(request))
         _SLOT_STEPS[action](slot, actor(request))
     return redirect(back_to(request, f"/hosts/{name}"))
+
+
+@page
+def menu(request: HttpRequest, name: str, index: int | None = None) -> HttpResponse:
+    """The menu of a host's row, or of a slot's: behind the three dots, and as a page."""
+    host = or_404(rows.present().filter(name=name).first(), f"There is no host {name}.")
+    [row] = rows.of([host])
+    title = f"slot {index} of {name}" if index is not None else name
+    if index is None:
+        entries = list(actions.of_host(row, user_of(request)))
+    else:
+        slot = or_404(
+            next((each for each in row.slots if each.slot.index == index), None), f"There is no {title}."
+        )
+        entries = list(actions.of_slot(row, slot, user_of(request)))
+    context = {"title": title, "entries": entries, "back": back_to(request, "/hosts")}
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "fragments/host_menu.html", context)
+    return show(request, "host_menu", context, room="Hosts")

@@ -79,15 +79,15 @@ def find(name: str) -> Host:
     return or_404(registry.present().filter(name=name).first(), f"There is no host {name}.")
 
 
-def gpu_names(host: Host) -> dict[str, str]:
-    """UUID -> `GPU 3`, after its slot; one that has gone keeps its number."""
+def gpu_numbers(host: Host) -> dict[str, int]:
+    """UUID -> the number of its slot; one that has gone keeps its number."""
     slots = host.slots.exclude(uuid="").order_by("-missing", "index")
-    return {slot.uuid: f"GPU {slot.index}" for slot in slots}
+    return {slot.uuid: slot.index for slot in slots}
 
 
 def measured(host: Host, view: SamplesView) -> Measured:
     """The table beside the charts."""
-    gpus = gpu_names(host)
+    gpus = gpu_numbers(host)
     found = _series(host, view)
     rows = [_row(each, gpus) for each in found]
     newest = samples.newest_of_host(host.pk)
@@ -100,11 +100,11 @@ def _series(host: Host, view: SamplesView) -> list[SampleSeries]:
     )
 
 
-def _row(each: SampleSeries, gpus: Mapping[str, str]) -> MeasuredRow:
+def _row(each: SampleSeries, gpus: Mapping[str, int]) -> MeasuredRow:
     unit = each.metric.unit
     values = (each.mean[-1], each.low.min(), each.mean.mean(), each.high.max())
     last, least, mean, most = (spelled(float(value), unit) for value in values)
-    return MeasuredRow(each.metric.title, gpus.get(each.part, each.part), last, least, mean, most)
+    return MeasuredRow(each.metric.title, host_charts.gpu_name(each.part, gpus), last, least, mean, most)
 
 
 def beside_slots(host: Host) -> dict[str, str]:
@@ -122,7 +122,7 @@ def chart(request: HttpRequest, name: str) -> JsonResponse:
     host, view = find(name), read(request.GET)
     figures = host_charts.figures(
         _series(host, view),
-        gpu_names(host),
+        gpu_numbers(host),
         first_time=view.first_time,
         last_time=view.last_time,
         gap_seconds=view.gap_seconds,

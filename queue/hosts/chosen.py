@@ -1,0 +1,85 @@
+"""What a person chooses for a host that the doctor has looked at: pool, interpreter and slots, all or nothing."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from accounts.refusals import Refusal
+from hosts import registry, slots
+from hosts.models import Host, ResourcePool
+from hosts.pools import mark_dirty
+from hosts.slots import SLOTS_MAX
+from hosts.transitions import note
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`python` by path, or `activate`, a script that is sourced before jobs; of both the script counts.
+
+    `count`: how many slots a host without GPUs has; `only`: the indexes of the slots that get work. None: as it is.
+    """
+
+    pool: ResourcePool
+    python: str
+    activate: str = ""
+    count: int | None = None
+    only: frozenset[int] | None = None
+
+
+def is_being_added(host: Host) -> bool:
+    """Whether its interpreter and slots are still to be chosen."""
+    return host.drain_cause == Host.Drain.ADDING
+
+
+def has_gpus(host: Host) -> bool:
+    """Whether its slots are devices; else they are shares of its cores, as many as somebody wants."""
+    return any(slot.uuid for slot in host.slots.all())
+
+
+@transaction.atomic
+def settle(host_id: uuid.UUID, choice: Choice, *, actor: str) -> Host:
+    """Apply the choice. An interpreter that the doctor has not found there is tried first, by a new admission.
+
+    Raises Refusal with the field that is wrong: nothing is changed then.
+    """
+    registry.change_pool(host_id, choice.pool, actor=actor)
+    chosen = {"activate": choice.activate} if choice.activate else {"python": choice.python, "activate": ""}
+    host = registry.choose_interpreter(host_id, **chosen, actor=actor)
+    if choice.count is not None:
+        _share_cores(host_id, choice.count, actor)
+    if choice.only is not None:
+        for slot in host.slots.filter(missing=False):
+            registry.switch_slot(slot.pk, enabled=slot.index in choice.only, actor=actor)
+    return host
+
+
+@transaction.atomic
+def join(host_id: uuid.UUID, choice: Choice, *, actor: str) -> bool:
+    """The last word on a host that is being added: with this choice it gets work. Whether it does already.
+
+    It does not while an interpreter that nobody has tried there is tried: then somebody confirms it again.
+    """
+    if choice.only is not None and not choice.only:
+        raise Refusal("Choose at least one slot, or cancel.", field="only")
+    host = settle(host_id, choice, actor=actor)
+    if host.admission != Host.Admission.READY:
+        return False
+    registry.enable(host_id, actor=actor)
+    return True
+
+
+def _share_cores(host_id: uuid.UUID, count: int, actor: str) -> None:
+    if not 0 <= count <= SLOTS_MAX:
+        raise Refusal(f"The number of slots is {count}; allowed: 0 to {SLOTS_MAX}.", field="count")
+    host = Host.objects.select_for_update().get(pk=host_id)
+    if has_gpus(host) or host.slots.filter(missing=False).count() == count:
+        return
+    registry.refuse_live(host, "given another number of slots", field="count")
+    host.wanted_slots = count
+    host.save(update_fields=["wanted_slots"])
+    slots.register(host, slots.cpu_shares(count))
+    note(host, "slots_chosen", actor, {"name": host.name, "slots": count})
+    mark_dirty(host.pool_id)
