@@ -22,6 +22,8 @@ class Code(StrEnum):
     CONFLICT = "conflict"  # the state of things does not allow it now
     TOO_LARGE = "too_large"  # less may be sent
     TOO_MANY = "too_many"  # the same may be sent later
+    BUSY = "busy"  # another request is at it; the same may be sent in a moment
+    FULL = "full"  # the server's disk has no room for it
     ENDED = "ended"  # what it is about has ended and never changes again
 
 

@@ -13,5 +13,9 @@ STATUS = {
     Code.CONFLICT: HTTPStatus.CONFLICT,
     Code.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     Code.TOO_MANY: HTTPStatus.TOO_MANY_REQUESTS,
+    Code.BUSY: HTTPStatus.SERVICE_UNAVAILABLE,
+    Code.FULL: HTTPStatus.INSUFFICIENT_STORAGE,
     Code.ENDED: HTTPStatus.CONFLICT,
 }
+#: seconds after which the same may be sent again
+RETRY_AFTER = {Code.BUSY: 1, Code.FULL: 60}

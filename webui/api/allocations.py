@@ -15,6 +15,7 @@ from accounts import rights
 from accounts.models import User
 from accounts.rights import Right
 from events.announce import announce
+from events.wakeups import wakeups
 from jobs import transitions
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, StopKind
@@ -24,7 +25,6 @@ from webui.api.errors import BadRequest, Conflict, Missing
 from webui.models import GatherPart
 from webui.query import number
 from webui.waiting.threads import reading, release_thread
-from webui.waiting.wakeups import wakeups
 
 #: How long a peer waits for its gang before it is told that some are missing.
 GANG_WAIT_SECONDS = 600.0

@@ -15,7 +15,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from accounts.refusals import Code, Refusal
-from webui import full_disk
+from shown import full_disk
 from webui.refusals import STATUS
 
 log = logging.getLogger(__name__)

@@ -21,6 +21,7 @@ from django.http import HttpRequest, HttpResponseBase
 from pydantic import Field
 
 from accounts.rights import Right
+from events.wakeups import LOOK_AGAIN_SECONDS
 from jobs.models import Member
 from logs import read
 from logs.filters import Filters
@@ -34,7 +35,6 @@ from webui.api.log_query import SERVER_SOURCE, TASK_SOURCE, LogQuery, fields_que
 from webui.api.tasks import own_task, task_of_trial
 from webui.live.tails import Tail, tails
 from webui.waiting.threads import catching_up, reading, release_thread
-from webui.waiting.wakeups import LOOK_AGAIN_SECONDS
 
 LINES_PER_READ = 1000
 FIELDS_SECONDS = 5.0

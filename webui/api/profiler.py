@@ -17,6 +17,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from accounts.rights import Right
+from events.wakeups import wakeups
 from experiments.models import Trial
 from experiments.states import TRIAL_END_STATES
 from metrics import profiler_batches
@@ -28,7 +29,6 @@ from webui.api.trials import find_own, note_report
 from webui.api.views import ApiView
 from webui.query import flag
 from webui.waiting.threads import reading
-from webui.waiting.wakeups import wakeups
 
 MOST_POINTS = 10_000
 #: a follower looks again at the latest after this time

@@ -15,9 +15,9 @@ from urllib.parse import parse_qs
 from django.db import Error, connection
 
 from accounts.rights import Right
+from events.wakeups import wakeups
 from webui.live.sockets import Socket
 from webui.waiting.threads import reading
-from webui.waiting.wakeups import wakeups
 
 TOPICS_MAX = 100
 COALESCE_SECONDS = 0.25

@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from events.wakeups import LOOK_AGAIN_SECONDS, wakeups
 from logs import stacks
 from logs.models import RankStack
 from webui.waiting.threads import reading
-from webui.waiting.wakeups import LOOK_AGAIN_SECONDS, wakeups
 
 #: Longer than a host takes (dispatch.watching.stacks), shorter than clients wait for any answer.
 WAIT_SECONDS = 25.0

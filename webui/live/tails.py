@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from django.db import Error
 
+from events.wakeups import LOOK_AGAIN_SECONDS, wakeups
 from jobs.models import Task
 from jobs.states import TaskState
 from logs import read, store
@@ -29,7 +30,6 @@ from logs.lines import LogLine
 from logs.rank_status import RankNow, RankStatus, ranks_of
 from logs.runs import LINES_PER_RUN, LineRun, Piece, encode, read_encoded, read_runs
 from webui.waiting.threads import catching_up, reading
-from webui.waiting.wakeups import LOOK_AGAIN_SECONDS, wakeups
 
 #: A flood announces each of its batches: lines are gathered for so long, longer for many viewers, before a look.
 GATHER_SECONDS_MIN, GATHER_SECONDS_MAX = 0.01, 0.05

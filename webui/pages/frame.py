@@ -23,7 +23,7 @@ from accounts import rights
 from accounts.models import Cluster, User
 from accounts.refusals import Refusal
 from accounts.rights import Right, declares
-from webui import full_disk
+from shown import full_disk
 from webui.pages import rooms
 from webui.refusals import STATUS
 

@@ -17,11 +17,11 @@ from accounts.refusals import Refusal
 from accounts.rights import Right, declares
 from dispatch.runs.intake import Intake, Over
 from logs.streams import OffsetConflict
+from shown import full_disk
 from trainmaster import bounded_json
 from trainmaster.protocol import OLDEST_PROTOCOL, PROTOCOL, PROTOCOL_HEADER
-from webui import full_disk
 from webui.api.errors import body
-from webui.refusals import STATUS
+from webui.refusals import RETRY_AFTER, STATUS
 from webui.runner_api import limits
 from webui.waiting.threads import on_files
 
@@ -100,7 +100,7 @@ def _answer_to(error: Exception) -> Response:
         case Over():
             return _error(410, str(error))
         case Refusal():
-            return _error(STATUS[error.code], str(error))
+            return _error(STATUS[error.code], str(error), RETRY_AFTER.get(error.code))
         case OperationalError() | InterfaceError():
             log.warning("the database is unavailable or busy: %s", error)
             sentence = "The database is unavailable or busy; try again."

@@ -13,13 +13,13 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 
 from accounts.rights import Right
-from experiments import checkpoints, s3_stores, signed_uploads, stored_files
+from experiments import arriving_files, checkpoints, s3_stores, signed_uploads, stored_files
+from experiments.arriving_files import GrowingFile, WrongDigest
 from experiments.checkpoints import MissingFiles
 from experiments.models import Checkpoint
 from experiments.states import USABLE, CheckpointState
-from webui.runner_api import access, files, limits
+from webui.runner_api import access, limits
 from webui.runner_api.answers import RefusedRequest, endpoint, read_object, token_of, whole
-from webui.runner_api.files import GrowingFile, WrongDigest
 from webui.runner_api.uploads import uploads
 from webui.waiting.threads import on_clouds, on_files, on_storage, reading, storing
 
@@ -33,13 +33,13 @@ async def put_file(request: Request) -> Response:
     """PUT: the bytes of one file. Sending it again is fine."""
     token, (checkpoint_uuid, path) = token_of(request), _named(request)
     size = _length(request)
-    target = files.place(checkpoint_uuid, path)
+    target = arriving_files.place(checkpoint_uuid, path)
     checkpoint = await reading(access.checkpoint_to_write, token, checkpoint_uuid)
     _check_wanted(checkpoint, path, size)
-    if checkpoint.state in USABLE and await on_files(files.has, target, size):
+    if checkpoint.state in USABLE and await on_files(arriving_files.has, target, size):
         return JSONResponse({"path": path, "bytes": size})
     _check_open(checkpoint)
-    await on_files(files.require_space, size)
+    await on_files(arriving_files.require_space, size)
     with _upload(checkpoint):
         sha256 = await _store(request, target, size)
     await storing(checkpoints.note_digest, checkpoint_uuid, path, sha256)
@@ -84,7 +84,7 @@ def _check_wanted(checkpoint: Checkpoint, path: str, size: int) -> None:
 
 async def _store(request: Request, target: Path, size: int) -> str:
     """Put the body in its place; its SHA-256."""
-    incoming = await on_files(files.Incoming)
+    incoming = await on_files(arriving_files.Incoming)
     try:
         await _receive(request, incoming.write, size)
         await on_files(incoming.keep, target)
@@ -131,7 +131,7 @@ async def _next_part(stream: object) -> bytes:
 async def get_file(request: Request) -> Response:
     """GET: the bytes of one file, whole or by Range, for a restore; of one in S3 the address where they are."""
     token, (checkpoint_uuid, path) = token_of(request), _named(request)
-    target = files.place(checkpoint_uuid, path)
+    target = arriving_files.place(checkpoint_uuid, path)
     checkpoint = await reading(access.checkpoint_to_read, token, checkpoint_uuid)
     sha256 = checkpoint.digests.get(path)
     headers = {DIGEST_HEADER: sha256, "ETag": f'"{sha256}"'} if sha256 else {}
@@ -153,12 +153,12 @@ async def complete(request: Request) -> Response:
     if not isinstance(said, dict) or not all(_is_size(size) for size in said.values()):
         raise RefusedRequest(400, "resources must be an object of paths and their sizes in bytes.")
     for path in said:
-        files.place(checkpoint_uuid, path.rstrip("/"))
+        arriving_files.place(checkpoint_uuid, path.rstrip("/"))
     checkpoint = await _writable(request, checkpoint_uuid)  # as it is now: the body may have taken long
     is_open = checkpoint.state == CheckpointState.PARTIAL  # a folder of one that was deleted stays away
     if is_open and checkpoint.storage.get("type", "server") == "server":
         folders = [path for path in {**checkpoint.resources, **said} if path.endswith("/")]
-        await on_files(files.make_folders, checkpoint_uuid, folders)
+        await on_files(arriving_files.make_folders, checkpoint_uuid, folders)
     there = await _listing(checkpoint)
     try:
         await storing(checkpoints.completed, checkpoint_uuid, said, there)
@@ -192,11 +192,13 @@ async def put_part(request: Request) -> Response:
             400,
             "A part must end within its file, and the last part must have the file's sha256 (64 hex digits).",
         )
-    target = files.place(checkpoint.pk, path)
-    if await on_files(files.has, target, size) and (not is_last or checkpoint.digests.get(path) == sha256):
+    target = arriving_files.place(checkpoint.pk, path)
+    if await on_files(arriving_files.has, target, size) and (
+        not is_last or checkpoint.digests.get(path) == sha256
+    ):
         return JSONResponse({"offset": size})
     _check_open(checkpoint)
-    await on_files(files.require_space, size - offset)
+    await on_files(arriving_files.require_space, size - offset)
     with _upload(checkpoint):
         await _store_part(request, checkpoint, path, target, offset, coming, sha256 if is_last else None)
     return JSONResponse({"offset": offset + coming})
@@ -234,9 +236,11 @@ async def get_part(request: Request) -> Response:
     """GET: how much of a file is here, so that an upload continues where it stopped."""
     checkpoint, path = await _to_write(request)
     wanted = checkpoint.resources.get(path)
-    if wanted is not None and await on_files(files.has, files.place(checkpoint.pk, path), int(wanted)):
+    if wanted is not None and await on_files(
+        arriving_files.has, arriving_files.place(checkpoint.pk, path), int(wanted)
+    ):
         return JSONResponse({"offset": int(wanted)})
-    return JSONResponse({"offset": await on_files(files.arrived, checkpoint.pk, path)})
+    return JSONResponse({"offset": await on_files(arriving_files.arrived, checkpoint.pk, path)})
 
 
 @endpoint("POST", Right.RUN)
@@ -251,7 +255,7 @@ async def sign(request: Request) -> Response:
     path, size, sha256 = body.get("path"), body.get("size"), body.get("sha256")
     if not isinstance(path, str) or not isinstance(size, int) or size < 0 or isinstance(size, bool):
         raise RefusedRequest(400, 'The body must be {"path": "…", "size": bytes, "sha256"?: 64 hex digits}.')
-    files.place(checkpoint_uuid, path)
+    arriving_files.place(checkpoint_uuid, path)
     _check_wanted(checkpoint, path, size)
     if sha256 is not None and not (isinstance(sha256, str) and _SHA256.fullmatch(sha256)):
         raise RefusedRequest(400, "sha256 must be 64 hex digits.")
@@ -289,7 +293,7 @@ async def check(request: Request) -> Response:
 
 async def _to_write(request: Request) -> tuple[Checkpoint, str]:
     checkpoint_uuid, path = _named(request)
-    files.place(checkpoint_uuid, path)
+    arriving_files.place(checkpoint_uuid, path)
     return await _writable(request, checkpoint_uuid), path
 
 

@@ -18,13 +18,13 @@ from starlette.responses import JSONResponse, Response
 
 from accounts.rights import Right
 from commands.models import Service
-from experiments import event_files
+from experiments import arriving_files, event_files
 from experiments.models import Trial
 from experiments.states import ExperimentState
 from metrics import series, tensorboard
 from metrics.models import Group
 from webui.downloads.tensorboard import folders
-from webui.runner_api import access, files, limits
+from webui.runner_api import access, limits
 from webui.runner_api.answers import RefusedRequest, endpoint, read_body, token_of, whole
 from webui.runner_api.uploads import uploads
 from webui.waiting.threads import catching_up, on_files, reading
@@ -39,7 +39,7 @@ async def put(request: Request) -> Response:
     With `replace=true` and offset 0 it stands in the place of a file of this name, which the present attempt may do.
     """
     token, path = token_of(request), str(request.path_params["path"])
-    files.names_of(path)
+    arriving_files.names_of(path)
     offset = whole(request.query_params.get("offset", ""), "offset")
     replace = request.query_params.get("replace") == "true"
     if replace and offset:
@@ -97,7 +97,7 @@ def _refuse_too_much(folder: Path, target: Path, coming: int) -> None:
         raise RefusedRequest(
             413, f"A trial may store at most {settings.EVENT_FILES_PER_TRIAL:,} TensorBoard files."
         )
-    files.require_space(coming)
+    arriving_files.require_space(coming)
 
 
 def _digest(path: Path) -> str:

@@ -27,7 +27,6 @@ UNAVAILABLE_RETRY_AFTER_SECONDS = 2
 #: A disk of the server is full: people have to free space.
 FULL_DISK_RETRY_AFTER_SECONDS = 15
 FILE_BLOCK_BYTES = 1024**2
-PATH_BYTES_MAX = 1024
 NONCE_CHARACTERS_MAX = 256
 #: of X-Trainmaster-Challenge: the id of an allocation and a nonce
 CHALLENGE_CHARACTERS_MAX = 300

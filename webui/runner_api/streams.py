@@ -21,6 +21,7 @@ from starlette.responses import Response
 
 from accounts.rights import Right
 from dispatch.runs import detached, heartbeats, intake
+from events.wakeups import LOOK_AGAIN_SECONDS, wakeups
 from jobs.models import Allocation
 from webui.query import as_number
 from webui.runner_api import access, limits
@@ -35,7 +36,6 @@ from webui.runner_api.answers import (
     whole,
 )
 from webui.waiting.threads import reading, storing
-from webui.waiting.wakeups import LOOK_AGAIN_SECONDS, wakeups
 
 log = logging.getLogger(__name__)
 _JOBS_KEPT = 1024

@@ -13,27 +13,25 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import BinaryIO
 
+from accounts.refusals import Code, Refusal
 from experiments import stored_files
-from webui.runner_api import limits
-from webui.runner_api.answers import RefusedRequest
 
+#: of a relative path, UTF-8
+PATH_BYTES_MAX = 1024
 _HASHES_MAX = 256
 
 
 def place(checkpoint_uuid: uuid.UUID, path: str) -> Path:
-    """Where the checkpoint's file of this relative path lies. Raises RefusedRequest (400)."""
+    """Where the checkpoint's file of this relative path lies. Raises Refusal."""
     return stored_files.own_root().joinpath(str(checkpoint_uuid), *names_of(path))
 
 
 def names_of(path: str) -> list[str]:
-    """The parts of a relative path that leads nowhere else. Raises RefusedRequest (400)."""
+    """The parts of a relative path that leads nowhere else. Raises Refusal."""
     parts = path.split("/")
     sound = all(part not in {"", ".", ".."} and len(os.fsencode(part)) <= 255 for part in parts)
-    if not sound or "\0" in path or len(os.fsencode(path)) > limits.PATH_BYTES_MAX:
-        raise RefusedRequest(
-            400,
-            f"The file name {path!r} is not allowed: it must be relative, without '.' and '..'.",
-        )
+    if not sound or "\0" in path or len(os.fsencode(path)) > PATH_BYTES_MAX:
+        raise Refusal(f"The file name {path!r} is not allowed: it must be relative, without '.' and '..'.")
     return parts
 
 
@@ -97,13 +95,11 @@ def has(target: Path, size: int) -> bool:
 
 
 def require_space(size: int) -> None:
-    """Raises RefusedRequest (507) unless so many bytes are free where checkpoints are kept."""
+    """Raises Refusal (FULL) unless so many bytes are free where checkpoints are kept."""
     base = stored_files.own_root()
     base.mkdir(parents=True, exist_ok=True, mode=0o700)
     if size > shutil.disk_usage(base).free:
-        raise RefusedRequest(
-            507, f"The server's disk does not have {size:,} bytes of free space.", retry_after=60
-        )
+        raise Refusal(f"The server's disk does not have {size:,} bytes of free space.", Code.FULL)
 
 
 class WrongDigest(Exception):
@@ -148,15 +144,13 @@ class GrowingFile:
     """
 
     def __init__(self, checkpoint_uuid: uuid.UUID, path: str) -> None:
-        """Raises RefusedRequest (503) while another request appends to it."""
+        """Raises Refusal (BUSY) while another request appends to it."""
         self._path = where(checkpoint_uuid, path)
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         if not self._is_ours():
             os.close(self._descriptor)
-            raise RefusedRequest(
-                503, "A part of this file is still arriving over another connection.", retry_after=1
-            )
+            raise Refusal("A part of this file is still arriving over another connection.", Code.BUSY)
         self.size = os.fstat(self._descriptor).st_size
         self._kept = False
         self._hashed = _hashes.take(self._path, self.size) if self.size else hashlib.sha256()
