@@ -76,6 +76,7 @@ INSTALLED_APPS = [
 # All of these run under ASGI without a thread; a synchronous one would make every long poll hold a thread.
 MIDDLEWARE = [
     "webui.client_address.kept_for_events",
+    "webui.compressed.CompressedPages",
     "django.middleware.security.SecurityMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

@@ -23,6 +23,14 @@ def test_static_files_are_asked_for_again_and_mostly_unchanged(web: Web) -> None
         assert again.status_code == 304
 
 
+def test_pages_are_sent_compressed_and_rest_as_it_is(web: Web) -> None:
+    page, rest = (httpx.get(web.url + path) for path in ("/login", "/api/v1/master"))
+    assert page.headers["content-encoding"] == "gzip" and "Accept-Encoding" in page.headers["vary"]
+    assert "content-encoding" not in rest.headers
+    plain = httpx.get(web.url + "/login", headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers and "<title>" in plain.text and "<title>" in page.text
+
+
 @pytest.mark.parametrize(
     "path", ["/static/", "/static/none.css", "/static/..%2f..%2fmanage.py", "/static/css"]
 )
