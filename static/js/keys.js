@@ -45,3 +45,5 @@ document.addEventListener("keydown", (event) => {
 
 for (const button of document.querySelectorAll(".show-keys")) button.addEventListener("click", showHelp);
 document.getElementById("keys-on")?.addEventListener("change", (event) => switchKeys(event.target.checked));
+// in a narrow window the rooms are one line that is scrolled
+document.querySelector(".room[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
