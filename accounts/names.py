@@ -8,6 +8,7 @@ from django.db.models import Q
 
 from accounts.models import User
 from accounts.refusals import Code, Refusal
+from events.models import BY_PEOPLE, Event
 
 NAME_CHARACTERS = 150
 #: of Unix accounts and groups, and of their numbers
@@ -28,12 +29,27 @@ def check_name(user: User, name: str) -> None:
         )
     if User.objects.exclude(pk=user.pk).filter(username=name).exists():
         raise Refusal(f"user already exists: {name}.", Code.TAKEN, field="username")
+    if name != user.username and _acted_as(user, name):
+        raise Refusal(
+            f"username is {name!r}, which another user was called when they made changes here; choose another.",
+            Code.TAKEN,
+            field="username",
+        )
     if is_anothers(user, name):
         raise Refusal(
             f"username is {name!r}, which another user is called except for upper and lower case; choose another.",
             Code.TAKEN,
             field="username",
         )
+
+
+def _acted_as(user: User, name: str) -> bool:
+    """Whether somebody else made changes under this name, which are told by it."""
+    by_people = Event.objects.filter(BY_PEOPLE)
+    if not by_people.filter(actor=f"user:{name}").exists():
+        return False
+    renamed = by_people.filter(kind=Event.Kind.USER, subject=str(user.pk), reason="changed")
+    return not renamed.filter(detail__changes__username__0=name).exists()
 
 
 def check_display_name(user: User, name: str) -> None:

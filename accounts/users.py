@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.dispatch import Signal
 
 from accounts import names, passwords, tokens
@@ -63,6 +64,12 @@ def change(
     is_own = asking is not None and asking.pk == user.pk
     if asking is not None and not (is_own and values.keys() <= OWN):
         require_admin(asking)
+    known = user.password
+    _lock(user, with_admins=bool(values.keys() - OWN))
+    if is_own and not user.is_active:
+        raise Refusal("This account has been deactivated.", Code.FORBIDDEN)
+    if is_own and password is not None and user.password != known:
+        raise Refusal("Your password has just been changed by somebody else. Log in again.", Code.CONFLICT)
     former = {name: getattr(user, name) for name in _COLUMNS}
     _take(user, values)
     _refuse_last_admin(user)
@@ -122,11 +129,23 @@ def _set_password(user: User, password: str, is_hashed: bool) -> None:
     passwords.set_password(user, password, is_hashed=is_hashed)
 
 
+def _lock(user: User, *, with_admins: bool) -> None:
+    """Read the row again and keep it: what was read before may be old, and saving it would undo another's change.
+
+    The admins are locked with it and in one order, for two who step down at once.
+    """
+    rows = Q(pk=user.pk)
+    if with_admins:
+        rows |= Q(role=User.Role.ADMIN, is_active=True)
+    list(User.objects.select_for_update().filter(rows).order_by("pk").values_list("pk"))
+    user.refresh_from_db()
+
+
 def _refuse_last_admin(user: User) -> None:
-    """Raises Refusal where no admin would be left who can log in. Two who step down at once wait for each other."""
+    """Raises Refusal where no admin would be left who can log in."""
     if user.role == User.Role.ADMIN and user.is_active:
         return
-    admins = User.objects.select_for_update().filter(role=User.Role.ADMIN, is_active=True).order_by("pk")
+    admins = User.objects.filter(role=User.Role.ADMIN, is_active=True)
     if list(admins.values_list("pk", flat=True)) == [user.pk]:
         raise Refusal(f"{user.username} is the only active admin; make another user an admin first.")
 

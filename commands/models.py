@@ -44,6 +44,9 @@ class Command(models.Model):
         indexes = [
             models.Index(fields=["-submitted_at", "-id"], name="commands_by_time"),
             models.Index(fields=["owner", "-submitted_at"], name="commands_by_owner"),
+            models.Index(
+                fields=["owner", "-ended_at"], condition=models.Q(state="ERROR"), name="commands_failed"
+            ),
         ]
 
     @property

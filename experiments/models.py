@@ -133,6 +133,9 @@ class Experiment(models.Model):
             GinIndex(fields=["labels"], opclasses=["jsonb_path_ops"], name="experiments_by_label"),
             models.Index(fields=["-id"], condition=models.Q(archived=True), name="experiments_archived"),
             models.Index(
+                fields=["owner", "-ended_at"], condition=models.Q(state="ERROR"), name="experiments_failed"
+            ),
+            models.Index(
                 fields=["template_name", "-id"],
                 condition=~models.Q(template_name=""),
                 name="experiments_by_template",

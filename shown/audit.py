@@ -17,6 +17,7 @@ from urllib.parse import quote
 from django.db.models import Q, QuerySet
 
 from accounts.models import User
+from accounts.refusals import Refusal
 from commands.models import Command
 from events.models import BY_PEOPLE, Event
 from experiments.models import Checkpoint, Experiment, Project, Template, Trial, Workspace
@@ -117,6 +118,8 @@ class AuditPage:
 
 def found(filters: AuditFilters, viewer: User) -> QuerySet[Event]:
     """The events that the viewer may see of those, in no order."""
+    if filters.subject and not filters.kind:
+        raise Refusal("id names an object only together with kind.", field="id")
     if not viewer.is_admin and filters.pool_id is None:
         filters = replace(filters, user=viewer.username)
     rows = Event.objects.filter(BY_PEOPLE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from django.db.models import Q
 
@@ -241,7 +241,7 @@ def _template_hits(wanted: Wanted) -> list[Hit]:
     rows = (
         Template.objects.filter(name__icontains=wanted.text).order_by("name").values_list("name", flat=True)
     )
-    return [Hit(name, "", f"/templates/{name}") for name in rows[:MOST_OF_A_KIND]]
+    return [Hit(name, "", f"/templates/{quote(name, safe='')}") for name in rows[:MOST_OF_A_KIND]]
 
 
 _LOOKS: dict[str, Callable[[Wanted], list[Hit]]] = {

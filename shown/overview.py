@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db import OperationalError
+from django.db.models import QuerySet
+
 from accounts.models import User
 from commands.models import Command
 from commands.states import CommandState
@@ -24,10 +27,12 @@ from shown.hosts.holders import IdleGpus
 from shown.queue import board, times
 from shown.queue import listing as queue_listing
 from shown.queue.board import BoardRow
-from shown.queue.listing import MINE, QueueView
+from shown.queue.listing import MINE, MINE_WAITING, QueueView
 
 #: of each list
 MOST_LINES = 10
+#: each costs several queries
+MOST_FAILURES = 6
 #: a failure that nobody looked at is shown for so long
 FAILED_DAYS = 14
 
@@ -69,7 +74,7 @@ class Overview:
     waiting_jobs: int
     paused_jobs: int
     failed: list[Failure]
-    failed_since: datetime
+    failed_jobs: int
     pools: list[PoolFigures]
     idle: list[IdleGpus]
     idle_gpus: int
@@ -80,25 +85,31 @@ class Overview:
 
 def of(user: User, now: datetime) -> Overview:
     """What the start page shows this person."""
+    since = now - timedelta(days=FAILED_DAYS)
+    since = max(user.failures_seen_at or since, since)
     mine = ResourcePool.objects.filter(jobs__owner=user, jobs__state=JobState.ACTIVE).distinct()
     pools = list(mine.order_by("name"))
-    rows, running, waiting = [], 0, 0
+    running: list[tuple[str, BoardRow]] = []
+    waiting: list[tuple[str, BoardRow]] = []
+    running_jobs = waiting_jobs = 0
     for pool in pools:
-        listing = queue_listing.of(pool, QueueView(show=MINE), user.pk)
-        rows += [(pool.name, row) for row in board.rows_of(pool, listing)]
-        waiting += listing.counts["mine-waiting"]
-        running += listing.counts[MINE] - listing.counts["mine-waiting"]
-    since = max(user.failures_seen_at or now - timedelta(days=FAILED_DAYS), now - timedelta(days=FAILED_DAYS))
+        for state in ("scheduled", "backfilled"):
+            listing = queue_listing.of(pool, QueueView(show=MINE, state=state), user.pk)
+            running += [(pool.name, row) for row in board.rows_of(pool, listing)]
+        listing = queue_listing.of(pool, QueueView(show=MINE_WAITING), user.pk)
+        waiting += [(pool.name, row) for row in board.rows_of(pool, listing)]
+        waiting_jobs += listing.counts[MINE_WAITING]
+        running_jobs += listing.counts[MINE] - listing.counts[MINE_WAITING]
     idle = sorted(holders.idle(), key=lambda each: each.holder.user != user.username)
     return Overview(
-        running=[each for each in rows if each[1].state != "QUEUED"][:MOST_LINES],
-        waiting=[each for each in rows if each[1].state == "QUEUED"][:MOST_LINES],
-        running_jobs=running,
-        waiting_jobs=waiting,
+        running=running[:MOST_LINES],
+        waiting=waiting[:MOST_LINES],
+        running_jobs=running_jobs,
+        waiting_jobs=waiting_jobs,
         paused_jobs=Job.objects.filter(owner=user, state=JobState.PAUSED).count(),
         failed=_failed(user, since),
-        failed_since=since,
-        pools=figures.pools(),
+        failed_jobs=sum(rows.count() for rows in _failures(user, since)),
+        pools=_pools(),
         idle=idle[:MOST_LINES],
         idle_gpus=sum(len(each.slots) for each in idle),
         ending=_ending(now),
@@ -106,16 +117,32 @@ def of(user: User, now: datetime) -> Overview:
     )
 
 
-def _failed(user: User, since: datetime) -> list[Failure]:
-    """The newest first."""
+def _pools() -> list[PoolFigures]:
+    """None where the database takes too long to count: the rest of the page is worth more than its strip."""
+    try:
+        return figures.pools(with_runs=False)
+    except OperationalError:
+        return []
+
+
+def _failures(user: User, since: datetime) -> tuple[QuerySet[Experiment], QuerySet[Command]]:
     mine = {"owner": user, "ended_at__gt": since}
-    experiments = Experiment.objects.filter(state=ExperimentState.ERROR, archived=False, **mine)
-    commands = Command.objects.filter(state=CommandState.ERROR, **mine)
-    found = [
-        *map(_failed_experiment, experiments.order_by("-ended_at")[:MOST_LINES]),
-        *map(_failed_command, commands.select_related("job").order_by("-ended_at")[:MOST_LINES]),
+    return (
+        Experiment.objects.filter(state=ExperimentState.ERROR, archived=False, **mine).order_by("-ended_at"),
+        Command.objects.filter(state=CommandState.ERROR, **mine).order_by("-ended_at"),
+    )
+
+
+def _failed(user: User, since: datetime) -> list[Failure]:
+    """The newest first. Only of those that are shown it is asked why."""
+    experiments, commands = _failures(user, since)
+    rows: list[Experiment | Command] = [
+        *experiments[:MOST_FAILURES], *commands.select_related("job")[:MOST_FAILURES]
+    ]  # fmt: skip
+    newest = sorted(rows, key=lambda each: each.ended_at or since, reverse=True)[:MOST_FAILURES]
+    return [
+        _failed_experiment(each) if isinstance(each, Experiment) else _failed_command(each) for each in newest
     ]
-    return sorted(found, key=lambda each: each.ended_at, reverse=True)[:MOST_LINES]
 
 
 def _failed_experiment(experiment: Experiment) -> Failure:

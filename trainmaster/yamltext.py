@@ -66,11 +66,9 @@ for _name, _pattern, _first in _CORE:
 
 def _integer(loader: _Loader, node: yaml.ScalarNode) -> int:
     text = str(loader.construct_scalar(node)).replace("_", "")
-    if text.lstrip("-+")[:2] in ("0o", "0x", "0b"):
-        return int(text, 0)
     if len(text) > 400:  # Python refuses thousands of digits with a sentence of its own
         raise YamlError("found a number of more than 400 digits", *_at(node.start_mark))
-    return int(text)
+    return int(text, 0 if text.lstrip("-+")[:2] in ("0o", "0x", "0b") else 10)
 
 
 def _number(loader: _Loader, node: yaml.ScalarNode) -> float:
@@ -137,6 +135,10 @@ def load(text: str) -> Any:
         raise YamlError(f"found a character that YAML does not allow: {error.reason}") from error
     except RecursionError as error:
         raise YamlError(f"values are nested deeper than {MAX_DEPTH} levels") from error
+    except YamlError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # such as `!!int` without a number
+        raise YamlError("found a value that is not what its tag says") from error
     _check(value, "", 0, [0])
     return value
 

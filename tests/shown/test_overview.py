@@ -38,7 +38,7 @@ def test_runs_waits_failures_and_ends_are_listed_until_they_are_seen() -> None:
     assert [row.entity_id for _, row in found.waiting] == [str(waits.pk)] and found.waiting[0][1].why
     assert (found.running_jobs, found.waiting_jobs, found.paused_jobs) == (1, 1, 0)
     (failure,) = found.failed
-    assert failure.name == "failed" and "exit code 3" in failure.sentence
+    assert found.failed_jobs == 1 and failure.name == "failed" and "exit code 3" in failure.sentence
     assert failure.again == ("Continue", f"/experiments/{failed.pk}/continue")
     (ending,) = found.ending
     assert (ending.name, ending.slots, ending.pool) == ("runs", 1, "default") and "Ends " in ending.span
@@ -49,7 +49,9 @@ def test_runs_waits_failures_and_ends_are_listed_until_they_are_seen() -> None:
     page = client.get("/overview").content.decode()
     assert "Failed since you last looked" in page and "exit code 3" in page and "another" not in page
     assert client.get("/").url == "/overview"  # type: ignore[attr-defined]
-    assert client.post("/overview/seen").status_code == 302
+    assert "until" in page and client.post("/overview/seen").status_code == 302
+    assert len(overview.of(ada, timezone.now()).failed) == 1, "nothing was said to be seen"
+    client.post("/overview/seen", {"until": failure.ended_at.isoformat()})
     ada.refresh_from_db()
     assert overview.of(ada, timezone.now()).failed == []
     assert "Failed since you last looked" not in client.get("/overview?part").content.decode()

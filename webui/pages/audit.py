@@ -23,10 +23,13 @@ _DAY_CHARACTERS = len("2026-01-31")
 def read(query: QueryDict) -> tuple[AuditFilters, list[str]]:
     """What the address asks for, and a sentence for each unknown value. Raises Refusal for what is no time."""
     chosen, wrong = choices(query, {"kind": audit.KINDS, "change": audit.CHANGES})
+    kind, subject = chosen.get("kind", ""), chosen.get("id", "").strip()
+    if subject and not kind:
+        wrong = [*wrong, "Select an object to filter by its ID or name."]
     filters = AuditFilters(
         user=chosen.get("user", "").strip(),
-        kind=chosen.get("kind", ""),
-        subject=chosen.get("id", "").strip(),
+        kind=kind,
+        subject=subject if kind else "",
         change=chosen.get("change", ""),
         since=_time(query, "from"),
         before=_time(query, "to", is_end=True),

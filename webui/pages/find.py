@@ -24,6 +24,6 @@ def find(request: HttpRequest) -> HttpResponse:
     context = {
         "q": text,
         "groups": groups,
-        "said": counted(found, "result") if found else "Nothing is called so.",
+        "said": counted(found, "result") if found else "Nothing found.",
     }
     return show(request, "find", context, room="", fragment="found")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -10,6 +12,7 @@ from accounts.models import User
 from accounts.rights import Right
 from shown import overview as shown
 from webui.pages.frame import page, posted, show, user_of
+from webui.query import time
 
 
 @page
@@ -25,6 +28,9 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 @posted(Right.OWN)
 def seen(request: HttpRequest) -> HttpResponse:
-    """The failures that are shown have been looked at: the page shows later ones from now on."""
-    User.objects.filter(pk=user_of(request).pk).update(failures_seen_at=timezone.now())
+    """Failures up to the newest that was shown (`until`) have been looked at: the page shows later ones from now on."""
+    until = time(request.POST, "until")
+    if until is not None and until <= timezone.now().timestamp():
+        moment = datetime.fromtimestamp(until, UTC)
+        User.objects.filter(pk=user_of(request).pk).update(failures_seen_at=moment)
     return redirect("/overview")

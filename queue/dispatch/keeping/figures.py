@@ -122,10 +122,10 @@ def read() -> Figures:
         return Figures(pools, tables, *rows(_DATABASE)[0])
 
 
-def pools() -> list[PoolFigures]:
-    """The pools alone, by name. Raises as `read` does."""
+def pools(*, with_runs: bool = True) -> list[PoolFigures]:
+    """The pools alone, by name; without `with_runs`, what their runs do is left out. Raises as `read` does."""
     with _bounded() as rows:
-        return _pools(rows)
+        return _pools(rows, with_runs)
 
 
 @contextmanager
@@ -141,8 +141,9 @@ def _bounded() -> Iterator[_Rows]:
         yield rows
 
 
-def _pools(rows: _Rows) -> list[PoolFigures]:
-    tasks, hosts, runs = rows(_TASKS), rows(_HOSTS), {row[0]: row[1:] for row in rows(_RUNS)}
+def _pools(rows: _Rows, with_runs: bool = True) -> list[PoolFigures]:
+    tasks, hosts = rows(_TASKS), rows(_HOSTS)
+    runs = {row[0]: row[1:] for row in rows(_RUNS)} if with_runs else {}
     return [_pool(row, tasks, hosts, runs) for row in rows(_POOLS)]
 
 

@@ -4,11 +4,11 @@ from django.db import migrations
 
 _JOBS = """
 UPDATE events_event AS event SET pools = ARRAY[job.pool_id]::bigint[] FROM jobs_job AS job
-WHERE event.kind IN ('job', 'experiment', 'command') AND event.job_id = job.id AND event.actor LIKE 'user:%'
+WHERE event.kind IN ('job', 'experiment', 'command') AND event.job_id = job.id AND event.actor ~ '^(user|account):'
 """
 _HOSTS = """
 UPDATE events_event AS event SET pools = ARRAY[host.pool_id]::bigint[] FROM hosts_host AS host
-WHERE event.kind = 'host' AND event.subject = host.id::text AND event.actor LIKE 'user:%'
+WHERE event.kind = 'host' AND event.subject = host.id::text AND event.actor ~ '^(user|account):'
 """
 _POOLS = """
 UPDATE events_event SET pools = ARRAY[subject::bigint] WHERE kind = 'pool' AND subject ~ '^[0-9]{1,18}$'

@@ -12,6 +12,7 @@ from django.test import Client
 
 from accounts import users
 from accounts.models import LoginToken, User
+from accounts.refusals import Refusal
 from events.models import Event
 from events.origin import asked_from
 from events.record import record
@@ -201,3 +202,10 @@ def test_pages_are_ranges_of_an_index_and_lead_to_each_other(db: None) -> None:
 def test_no_history_of_a_pool_that_is_not_there(db: None) -> None:
     default_pool()
     assert logged_in("ada").get("/pools/ghost/history").status_code == 404
+
+
+def test_an_id_without_a_kind_of_object_is_said_and_refused_over_rest(world: Experiment) -> None:
+    client = logged_in("root", User.Role.ADMIN)
+    assert "Select an object to filter" in client.get("/audit?id=7").content.decode()
+    with pytest.raises(Refusal, match="only together with kind"):
+        audit.found(AuditFilters(subject="7"), User.objects.get(username="root"))

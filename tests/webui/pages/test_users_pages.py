@@ -9,10 +9,12 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from accounts import tokens
+from accounts import tokens, users
 from accounts.models import AccessToken, LoginToken, Scope, User
 from accounts.passwords import check_password
+from accounts.refusals import Refusal
 from events.models import Event
+from events.record import record
 from tests.rig.api import Api
 from tests.rig.html import Html
 from tests.rig.world import make_project, make_user, submit_experiment
@@ -126,3 +128,27 @@ def test_seen_is_about_when_somebody_asked_for_something(db: None) -> None:
     first = User.objects.get(pk=ada.pk).seen_at
     Api(token).get("me")
     assert User.objects.get(pk=ada.pk).seen_at == first, "at most once a minute"
+
+
+def test_a_change_of_ones_own_undoes_nothing_that_came_between(root: Client) -> None:
+    """The row as it was when the request began is old by the time that slow hashes are done."""
+    old = make_user("ada", User.Role.ADMIN)
+    User.objects.filter(pk=old.pk).update(role=User.Role.VIEWER)
+    users.change(old, {"display_name": "Ada L."}, asking=old)
+    assert User.objects.get(pk=old.pk).role == User.Role.VIEWER
+    User.objects.filter(pk=old.pk).update(password="another's")
+    with pytest.raises(Refusal, match="changed by somebody else"):
+        users.change(old, {}, asking=old, password="Better5678")
+    User.objects.filter(pk=old.pk).update(is_active=False)
+    with pytest.raises(Refusal, match="deactivated"):
+        users.change(old, {"display_name": "Ada"}, asking=old)
+
+
+def test_nobody_takes_a_name_under_which_another_user_acted(root: Client) -> None:
+    ada = make_user("ada")
+    submit_experiment(owner=ada)
+    record(Event.Kind.EXPERIMENT, "1", reason="paused_by_user", actor="user:ada")
+    users.change(ada, {"username": "lovelace"}, asking=User.objects.get(username="root"))
+    page = text(root, "/users/+new", {"username": "ada", "role": "editor", "password": ""}, status=400)
+    assert "another user was called when they made changes here" in page
+    users.change(ada, {"username": "ada"}, asking=User.objects.get(username="root"))
