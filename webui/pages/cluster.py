@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from statistics import fmean
 from typing import Any
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
 from django.utils import timezone
 
 from dispatch.keeping import figures, pool_history, usage
-from dispatch.keeping.figures import PoolFigures
 from metrics import cluster_charts
-from metrics.cluster_charts import PoolSpan
-from shown import words
+from shown import cluster as shown_cluster
 from shown.hosts import filters, holders
-from trainmaster.quantities import duration
 from webui.pages.frame import page, show
 from webui.query import choice
 
@@ -44,51 +37,10 @@ class ClusterView:
         return cluster_charts.span_seconds((self.last - self.first).total_seconds())
 
 
-@dataclass(frozen=True)
-class PoolLine:
-    """One pool over the range, in words: the mean and the most of its slots in use and of what waited."""
-
-    pool: str
-    usable: float
-    used_mean: float
-    used_most: float
-    waiting_mean: float
-    waiting_most: float
-
-
 def read(query: QueryDict) -> ClusterView:
     name = choice(query, "range", RANGES, "day")
     now = timezone.now()
     return ClusterView(name, now - RANGES[name], now)
-
-
-def idle_rule() -> str:
-    """When a GPU is flagged, in words."""
-    if settings.IDLE_GPU_SECONDS <= 0:
-        return "Idle GPUs are not detected (TRAINMASTER_IDLE_GPU_SECONDS is 0)."
-    return (
-        f"Idle: held by a run, and under {settings.IDLE_GPU_PERCENT:g} % for"
-        f" {duration(settings.IDLE_GPU_SECONDS)}; checked once a minute."
-    )
-
-
-def by_state(pools: Sequence[PoolFigures]) -> list[tuple[str, str, int]]:
-    """(state, its word, hosts), without states that no host is in."""
-    found: Counter[str] = Counter()
-    for pool in pools:
-        found.update(pool.hosts)
-    return [(state, words.host_state(state).text, count) for state, count in found.items() if count]
-
-
-def _line(pool: str, rows: Sequence[PoolSpan]) -> PoolLine:
-    return PoolLine(
-        pool,
-        usable=rows[-1].usable,
-        used_mean=fmean(row.used for row in rows),
-        used_most=max(row.most_used for row in rows),
-        waiting_mean=fmean(row.waiting for row in rows),
-        waiting_most=max(row.most_waiting for row in rows),
-    )
 
 
 @page
@@ -102,7 +54,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     if part is None or part == "over_time":
         spans = pool_history.by_pool(view.first, view.last, view.span_seconds)
         context |= {
-            "lines": [_line(*each) for each in cluster_charts.by_pool(spans).items()],
+            "lines": [shown_cluster.line_of(*each) for each in cluster_charts.by_pool(spans).items()],
             "counted_at": pool_history.counted_at(),
         }
     fragment = "cluster_over_time" if part == "over_time" else "cluster"
@@ -119,11 +71,11 @@ def _now() -> dict[str, Any]:
         "waiting": sum(pool.tasks["waiting"] for pool in pools),
         "wanted": sum(pool.wanted_slots for pool in pools),
         "running": sum(pool.tasks["running"] for pool in pools),
-        "hosts": by_state(pools),
+        "hosts": shown_cluster.by_state(pools),
         "filters": list(filters.KINDS),
         "idle": stand_idle[:MOST_IDLE],
         "idle_gpus": sum(len(each.slots) for each in stand_idle),
-        "idle_rule": idle_rule(),
+        "idle_rule": shown_cluster.idle_rule(),
         "today": [(name, seconds / HOUR_SECONDS) for name, seconds in today.by_user.most_common(MOST_USERS)],
         "users": len(today.by_user),
     }
