@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from accounts.refusals import Refusal
-from hosts import registry, slots
+from hosts import pool_edits, registry, slots
 from hosts.models import Host, ResourcePool
 from hosts.pools import mark_dirty
 from hosts.slots import SLOTS_MAX
@@ -20,6 +20,7 @@ class Choice:
     """`python` by path, or `activate`, a script that is sourced before jobs; of both the script counts.
 
     `count`: how many slots a host without GPUs has; `only`: the indexes of the slots that get work. None: as it is.
+    `allow_login_account`: the pool's rule of that name is switched on as well.
     """
 
     pool: ResourcePool
@@ -27,6 +28,7 @@ class Choice:
     activate: str = ""
     count: int | None = None
     only: frozenset[int] | None = None
+    allow_login_account: bool = False
 
 
 def is_being_added(host: Host) -> bool:
@@ -45,6 +47,9 @@ def settle(host_id: uuid.UUID, choice: Choice, *, actor: str) -> Host:
 
     Raises Refusal with the field that is wrong: nothing is changed then.
     """
+    registry.locked(host_id)  # whatever changes a host locks it before its pool
+    if choice.allow_login_account:
+        pool_edits.edit(choice.pool.name, {"allow_login_account": True}, actor=actor)
     registry.change_pool(host_id, choice.pool, actor=actor)
     chosen = {"activate": choice.activate} if choice.activate else {"python": choice.python, "activate": ""}
     host = registry.choose_interpreter(host_id, **chosen, actor=actor)

@@ -143,6 +143,7 @@ class Host(models.Model):
     pool = models.ForeignKey(ResourcePool, on_delete=models.PROTECT, related_name="hosts")
     transport = models.CharField(max_length=8, choices=Transport.choices, default=Transport.SSH)
     address = models.CharField(max_length=255, blank=True)
+    #: 0: not known until the server has asked its ssh config for the name
     port = models.PositiveIntegerField(default=22)
     login_user = models.CharField(max_length=64, blank=True)
     #: [{"address", "port", "user", "host_key"}], nearest to the server first

@@ -38,13 +38,14 @@ _SWITCHES = ["enabled", "draining", "drain_cause", "drain_reason"]
 class NewHost:
     """What is known of a host that is to be added; `jumps` are as in Host.jumps. Empty: found out by admission.
 
-    Without an address its name is one that the ssh of the server's account knows.
+    Without an address its name is one that the ssh of the server's account knows. The port 0 is what its config says
+    of the name, or 22.
     """
 
     name: str
     transport: str = Host.Transport.SSH
     address: str = ""
-    port: int = 22
+    port: int = 0
     login_user: str = ""
     jumps: list[dict[str, Any]] = field(default_factory=list)
     gang_address: str = ""
@@ -86,6 +87,8 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str, choose: bool = False) -
         is_new = host._state.adding
         for name, value in vars(new).items():
             setattr(host, name, value)
+        is_looked_up = new.transport == Host.Transport.SSH and not new.address
+        host.port = new.port or (0 if is_looked_up else 22)
         host.pool, host.added_by = pool, actor.removeprefix("user:")
         _switch(host, enabled=True, draining=choose)
         if choose:
@@ -116,7 +119,7 @@ def _check(new: NewHost) -> None:
     if new.transport not in Host.Transport.values:
         raise Refusal(f"The transport is {new.transport!r}; allowed: ssh, local.", field="transport")
     ports = {f"jumps[{number}].port": jump.get("port", 22) for number, jump in enumerate(new.jumps)}
-    for where, port in {"port": new.port, **ports}.items():
+    for where, port in {"port": new.port or 22, **ports}.items():
         if not isinstance(port, int) or port not in _PORTS:
             raise Refusal(f"The port is {port!r}; allowed: 1 to 65535.", field=where)
     for number, jump in enumerate(new.jumps):
@@ -150,7 +153,8 @@ def _changed(
     mark_dirty(host.pool_id)
 
 
-def _locked(host_id: uuid.UUID) -> Host:
+def locked(host_id: uuid.UUID) -> Host:
+    """The host's row, until this transaction ends. Raises Refusal."""
     host = present().select_for_update().filter(pk=host_id).first()
     if host is None:
         raise Refusal(f"There is no host {host_id}. It may have been removed.", Code.NOT_FOUND)
@@ -164,7 +168,7 @@ def accept_key(host_id: uuid.UUID, *, actor: str, key: str = "") -> None:
     With `key` only if that is the one: a caller that has shown it passes it, so that nobody accepts a key that
     he has not seen.
     """
-    host = _locked(host_id)
+    host = locked(host_id)
     wanted = " ".join(key.split()[:2])
     jumps = [jump for jump in host.jumps if _offers(jump.get("offered_host_key", ""), wanted)]
     own = _offers(host.offered_host_key, wanted)
@@ -189,13 +193,13 @@ def _offers(offered: str, wanted: str) -> bool:
 @transaction.atomic
 def admit_again(host_id: uuid.UUID, *, actor: str) -> None:
     """Try the admission anew: after a failure, a suspension or a declaration of loss."""
-    _admit(_locked(host_id), "admission_retried", actor)
+    _admit(locked(host_id), "admission_retried", actor)
 
 
 @transaction.atomic
 def examine(host_id: uuid.UUID, *, actor: str) -> None:
     """Let the doctor look again: a host in use stays in use meanwhile, any other is admitted anew."""
-    host = _locked(host_id)
+    host = locked(host_id)
     if host.admission == Host.Admission.READY:
         wake(DOCTOR, str(host.pk))
     else:
@@ -205,7 +209,7 @@ def examine(host_id: uuid.UUID, *, actor: str) -> None:
 @transaction.atomic
 def enable(host_id: uuid.UUID, *, actor: str) -> None:
     """New work may be placed again, whatever could not be started there before."""
-    host = _locked(host_id)
+    host = locked(host_id)
     if not host.enabled or host.draining or host.failed_starts:
         _switch(host, enabled=True)
         failed_starts.clear(host)
@@ -216,7 +220,7 @@ def enable(host_id: uuid.UUID, *, actor: str) -> None:
 @transaction.atomic
 def disable(host_id: uuid.UUID, *, actor: str) -> None:
     """Nothing new is placed; what runs there is stopped by the next pass of its pool."""
-    host = _locked(host_id)
+    host = locked(host_id)
     if host.enabled:
         _switch(host, enabled=False, why=_by("Disabled", actor))
         host.save(update_fields=_SWITCHES)
@@ -226,7 +230,7 @@ def disable(host_id: uuid.UUID, *, actor: str) -> None:
 @transaction.atomic
 def drain(host_id: uuid.UUID, *, actor: str) -> None:
     """Nothing new is placed; what runs there ends in its own time. It stays so until someone enables the host."""
-    host = _locked(host_id)
+    host = locked(host_id)
     if not host.draining or host.drain_cause:
         _switch(host, enabled=True, draining=True, why=_by("Drained", actor))
         host.save(update_fields=_SWITCHES)
@@ -245,7 +249,7 @@ def _by(what: str, actor: str) -> str:
 @transaction.atomic
 def drain_for_cleanup(host_id: uuid.UUID, sentence: str) -> None:
     """The server drains the host until `lift_drain`. One that is drained or disabled for another reason stays so."""
-    host = _locked(host_id)
+    host = locked(host_id)
     is_anothers = not host.enabled or (host.draining and host.drain_cause != Host.Drain.CLEANUP)
     if is_anothers or host.drain_reason == sentence:
         return
@@ -270,7 +274,7 @@ def lift_drain(host_id: uuid.UUID) -> bool:
 @transaction.atomic
 def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> None:
     """Move the host to another pool; refused while something runs there."""
-    host = _locked(host_id)
+    host = locked(host_id)
     if host.pool_id == pool.pk:
         return
     refuse_live(host, "moved to another pool", field="pool")
@@ -296,7 +300,7 @@ def refuse_live(host: Host, what: str, *, field: str = "") -> None:
 @transaction.atomic
 def remove(host_id: uuid.UUID, *, actor: str) -> None:
     """Take the host out. Its row stays, hidden, as long as history points at it."""
-    host = _locked(host_id)
+    host = locked(host_id)
     refuse_live(host, "removed")
     set_admission(
         host, Host.Admission.REMOVED, reason="removed", actor=actor,
@@ -312,7 +316,7 @@ def remove(host_id: uuid.UUID, *, actor: str) -> None:
 @transaction.atomic
 def declare_lost(host_id: uuid.UUID, *, actor: str) -> bool:
     """A person says that the host is gone for good: its runs are over and start elsewhere. Whether that was news."""
-    host = _locked(host_id)
+    host = locked(host_id)
     return _lose(host, f"Declared lost by {actor}.", actor, {})
 
 
@@ -345,7 +349,7 @@ def choose_interpreter(
 
     An interpreter that the doctor has not found there is tried first: the host is admitted anew with it.
     """
-    host = _locked(host_id)
+    host = locked(host_id)
     if python and activate:
         raise Refusal("Give either python or activate, not both.", field="python")
     if python and not python.startswith(("/", "~/")):

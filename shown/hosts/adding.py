@@ -49,6 +49,12 @@ class Adding:
         return self.stage < Stage.DOCTOR or (self.is_stuck and not self.host.facts)
 
     @property
+    def is_new(self) -> bool:
+        """It has never been in use: it may be taken back, or get another address."""
+        is_unused = chosen.is_being_added(self.host) or not self.host.slots.exists()
+        return self.stage < Stage.DONE and is_unused
+
+    @property
     def may_join(self) -> bool:
         """Whether its key may be the last question: with it accepted, it gets work once the doctor is content."""
         return chosen.is_being_added(self.host) and not self.is_stuck
@@ -122,7 +128,7 @@ def new_host(
     return NewHost(
         name=name or found.host,
         address="" if name in ("", found.host) and not _is_address(found.host) else found.host,
-        port=port or found.port or 22,
+        port=port or found.port or 0,
         login_user=user or found.user or "",
         jumps=[
             {"address": hop.host, "port": hop.port or 22, "user": hop.user or "", "host_key": ""}

@@ -157,6 +157,19 @@ def test_a_live_update_takes_nothing_from_under_ones_hands(stack: Stack, browser
     browser.wait(lambda: browser.run(replaced), "the update, once the button is let go")
 
 
+#: another Python is chosen, the part swapped, and what was chosen before is chosen again
+OTHER_AND_SWAP = """
+const part = document.getElementById("adding");
+const chosen = () => document.querySelector("[name=python]:checked");
+const before = chosen().value;
+document.querySelector("[name=python][value=other]").checked = true;
+htmx.swap(part, part.innerHTML, { swapStyle: "innerHTML" });
+const after = chosen().value;
+document.querySelector(`[name=python][value="${before}"]`).checked = true;
+return after;
+"""
+
+
 def test_a_host_is_added_with_three_clicks_runs_a_job_and_is_removed_by_its_menu(
     stack: Stack, browser: Browser
 ) -> None:
@@ -177,6 +190,7 @@ def test_a_host_is_added_with_three_clicks_runs_a_job_and_is_removed_by_its_menu
     browser.wait(lambda: browser.all(".host-choice button.primary"), "the choice, without a reload", 120)
     wrong += look_at(browser, page, {})
     browser.look(dark=False, width=WIDE)
+    assert browser.run(OTHER_AND_SWAP) == "other", "a live refresh takes no choice back"
     browser.one("#count").fill("1")
     browser.click(".host-choice button.primary")
     browser.wait(lambda: "is in the pool default" in browser.text("#adding"), "the host to be in use")

@@ -107,9 +107,12 @@ def test_the_first_key_of_an_ssh_name_waits_to_be_accepted_and_is_then_pinned(
     program.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {config} "$@"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-    host = admitted(add(sshd, tmp_path, name="lab", address="", port=22, login_user="", host_key=""))
+    host = admitted(add(sshd, tmp_path, name="lab", address="", port=0, login_user="", host_key=""))
     assert (host.address, host.port, host.login_user) == ("127.0.0.1", sshd.port, sshd.user)
     assert Event.objects.filter(kind=Event.Kind.HOST, reason="name_resolved").count() == 1
+    typed = Host(name="lab", port=22)
+    admission._resolve(typed)
+    assert (typed.address, typed.port) == ("127.0.0.1", 22), "a port that was given counts"
     assert host.admission == Host.Admission.ADMITTING and host.offered_host_key == sshd.host_key
     assert server_key.fingerprint(sshd.host_key) in host.state_reason
     with pytest.raises(Refusal, match="has not offered this key"):

@@ -187,7 +187,7 @@ class NewHost(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=128)
     transport = serializers.CharField(required=False, default="ssh")
     address = serializers.CharField(required=False, allow_blank=True, default="", max_length=255)
-    port = serializers.IntegerField(required=False, default=22)
+    port = serializers.IntegerField(required=False, default=0)
     user = serializers.CharField(required=False, allow_blank=True, default="", max_length=64)
     jumps = Jump(many=True, required=False, default=list)
     pool = serializers.CharField(required=False, allow_blank=True, allow_null=True)

@@ -93,7 +93,7 @@ def _resolve(host: Host) -> None:
     """Where a name leads for the ssh of the server's account, if the host was added without an address."""
     if host.transport != Host.Transport.SSH or host.address:
         return
-    user, port = host.login_user and f"{host.login_user}@", f":{host.port}" if host.port != 22 else ""
+    user, port = host.login_user and f"{host.login_user}@", f":{host.port}" if host.port else ""
     try:
         route = ssh_config.resolve(f"{user}{host.name}{port}")
     except CliError as error:

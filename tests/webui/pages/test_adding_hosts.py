@@ -2,15 +2,18 @@
 
 import asyncssh
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from accounts.models import User
 from dispatch.ssh.server_key import fingerprint, public_key
 from events.models import Event
 from hosts import admitting
-from hosts.models import Host
+from hosts.models import Host, ResourcePool
 from hosts.pools import default_pool
 from hosts.slots import FoundSlot, cpu_shares
+from shown.hosts.adding import new_host
 from tests.rig.html import Html
 from tests.rig.world import make_host, make_user
 
@@ -79,6 +82,8 @@ def test_a_host_is_added_step_by_step_and_gets_work_at_the_last(admin: Client) -
     for words in (
         "/usr/bin/python3 has no torch.",
         "/opt/ml/bin/python: Python 3.12.1, torch 2.6.0, CUDA 12.4",
+        'id="choice" hx-preserve="true"',
+        "Cancel and remove gpu1",
     ):
         assert words in page
     host.refresh_from_db()
@@ -142,6 +147,34 @@ def test_what_was_typed_wrong_is_said_and_cancel_leaves_nothing(admin: Client) -
     assert not Host.objects.exists()
 
 
+def test_a_host_that_was_in_use_is_not_removed_by_cancel(admin: Client) -> None:
+    host = make_host("gpu1", 2)
+    Host.objects.filter(pk=host.pk).update(admission=Host.Admission.FAILED, facts={})
+    page = read(admin, PAGE)
+    assert "Try again" in page and "/hosts/gpu1/remove" not in page
+
+
+def test_a_typed_port_counts_and_one_that_was_not_is_left_to_the_ssh_config() -> None:
+    assert [new_host(typed).port for typed in ("gpu1", "gpu1:22", "ada@gpu1:2222")] == [0, 22, 2222]
+    assert new_host("gpu1", port=22).port == 22
+
+
+def test_the_host_is_locked_before_its_pool(admin: Client) -> None:
+    """As every change of a host does: otherwise two admins could wait for each other."""
+    host = begun(admin)
+    admin.post("/hosts/gpu1/accept-key", {"key": host.offered_host_key})
+    examined(host, cpu_shares(2))
+    checks = [{"name": "account", "state": "fail", "sentence": "root."}]
+    Host.objects.filter(pk=host.pk).update(doctor={"checks": checks, "at": None})
+    choice = {"pool": "default", "python": "/usr/bin/python3", "count": "2", "allow_login_account": "on"}
+    with CaptureQueriesContext(connection) as asked:
+        admin.post(PAGE, choice)
+    locks = [query["sql"] for query in asked if "FOR UPDATE" in query["sql"]]
+    tables = [sql.split('FROM "')[1].split('"')[0] for sql in locks]
+    assert tables[:2] == [Host._meta.db_table, ResourcePool._meta.db_table]
+    assert default_pool().allow_login_account
+
+
 def test_only_admins_add_and_change_hosts(admin: Client) -> None:
     begun(admin)
     for role in (User.Role.VIEWER, User.Role.EDITOR):
@@ -159,6 +192,7 @@ def test_a_host_is_edited_and_its_menus_lead_to_what_may_be_done(admin: Client) 
     host.slots.update(kind="cpu", uuid="")
     assert 'data-menu="/hosts/gpu2/menu"' in read(admin, "/hosts")
     menu = read(admin, "/hosts/gpu2/menu?back=/hosts")
+    assert "tabindex" not in menu.split('class="queue-menu"')[1].split("</form>")[0]
     for address in ("/hosts/gpu2/doctor", "/hosts/gpu2/drain", "/hosts/gpu2/remove"):
         assert f'formaction="{address}"' in menu
     assert menu.index('role="separator"') > menu.index("Drain") and 'name="back" value="/hosts"' in menu

@@ -6,7 +6,6 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.db import transaction
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 
@@ -14,7 +13,7 @@ from accounts import rights
 from accounts.refusals import Refusal
 from accounts.rights import Right
 from dispatch.ssh.server_key import public_key
-from hosts import chosen, pool_edits, registry
+from hosts import chosen, registry
 from hosts.models import Host, ResourcePool
 from hosts.pools import default_pool
 from shown.hosts import adding, keys, rows
@@ -101,7 +100,8 @@ class HostForm(Form):
         is_typed = data.get("python") == _OTHER or "path" in self.changed_data
         python = data["path"] if is_typed else data.get("python") or self.host.python
         only = frozenset(data["only"]) if "only" in data else None
-        return chosen.Choice(data["pool"], python, data["activate"], data.get("count"), only)
+        allows = data.get("allow_login_account", False)
+        return chosen.Choice(data["pool"], python, data["activate"], data.get("count"), only, allows)
 
 
 #: fields that a name of the ssh config makes unnecessary
@@ -182,12 +182,8 @@ def _find(name: str) -> Host:
 
 def _applied(request: HttpRequest, host: Host, form: HostForm, *, joins: bool) -> bool:
     """Whether the choice was taken, all of it; else the form says what is wrong."""
-    choice = form.choice
     try:
-        with transaction.atomic():
-            if form.cleaned_data.get("allow_login_account"):
-                pool_edits.edit(choice.pool.name, {"allow_login_account": True}, actor=actor(request))
-            (chosen.join if joins else chosen.settle)(host.pk, choice, actor=actor(request))
+        (chosen.join if joins else chosen.settle)(host.pk, form.choice, actor=actor(request))
     except Refusal as refusal:
         _told(form, refusal)
         return False
