@@ -48,14 +48,18 @@ def ends_of(
     progress: float | None,
     max_time_seconds: float | None,
     history: Sequence[float],
+    held_since: float | None = None,
 ) -> Span | None:
     """(earliest, latest) end of an attempt that runs, None when nothing is known; never before `now`.
 
-    `progress`: the part done, 0 to 1, of this attempt. The other arguments are as for `lasts_of`.
+    `progress`: the part done, 0 to 1, of this attempt. The other arguments are as for `lasts_of`. `held_since`: when
+    it got its slots, which is what `history` counts from; None: when it started.
     """
     gone = max(0.0, now - started_at)
     limit = math.inf if max_time_seconds is None else max(0.0, started_at + max_time_seconds - now)
-    left = _left_by_pace(gone, progress) or _left_by_history(gone, history)
+    left = _left_by_pace(gone, progress)
+    if left is None:
+        left = _left_by_history(gone if held_since is None else max(0.0, now - held_since), history)
     if left is None:
         if limit == math.inf:
             return None

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.conf import LazySettings
 from django.db import connection
 from django.utils import timezone
 
@@ -346,6 +347,28 @@ def test_what_was_submitted_often_lately_is_expected_again() -> None:
     assert sorted(one.priority for one in recent) == [1, 1, 1, 42]
     assert all(one.lasts is not None and one.slots == 1 for one in recent)
     assert last.task_id in {one.task_id for one in recent}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("news_seconds", "held"), [(2, 3 + 100 + 2), (7200, 3 + 100 + survey.NEWS_AT_MOST.total_seconds())]
+)
+def test_forecasts_learn_how_long_slots_were_held(
+    settings: LazySettings, news_seconds: float, held: float
+) -> None:
+    settings.FORECAST_HISTORY_SECONDS = -1  # read anew
+    trial, began = trial_of(submit_experiment(slots=2)), timezone.now() - timedelta(hours=4)
+    attempt_at(trial.task_id, began.timestamp() - 3)
+    ended = began + timedelta(seconds=100)
+    Allocation.objects.update(
+        started_at=began,
+        ended_at=ended,
+        settled_at=ended + timedelta(seconds=news_seconds),
+        exit_reason=Reason.COMPLETED,
+    )
+    job = Job.objects.get()
+    [seconds] = survey.recent_history().like(str(job.pk), job.owner_id, job.kind)
+    assert seconds == pytest.approx(held)
 
 
 def test_a_pool_that_was_removed_since_it_was_marked_gets_no_pass(db: None) -> None:

@@ -40,6 +40,12 @@ def test_a_run_that_is_longer_than_any_before_it_still_has_an_end() -> None:
     assert span is not None and 50_000 <= span[0] < span[1] < math.inf
 
 
+def test_history_counts_from_when_slots_were_held_but_pace_and_limit_from_the_start() -> None:
+    like = [100.0 + number for number in range(20)]
+    assert ends_of(50, 90, None, None, like, held_since=20) == ends_of(20, 90, None, None, like)
+    assert ends_of(50, 90, 0.5, 300, like, held_since=20) == ends_of(50, 90, 0.5, 300, [])
+
+
 @given(SECONDS, SECONDS, st.none() | st.floats(0, 1), LIMITS, HISTORIES)
 def test_an_end_is_a_range_from_now_on_and_within_the_limit(
     started_at: float, ran: float, progress: float | None, limit: float | None, history: list[float]

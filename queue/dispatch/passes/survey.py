@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db.models import F
+from django.db.models.functions import Least
 from django.utils import timezone
 
 from dispatch.passes import pool_rows
@@ -32,6 +33,8 @@ _RUN_COUNT = 7
 #: past attempts that forecasts go by, the newest first, and how many of them stand for one job or one person
 MOST_ATTEMPTS = 5000
 MOST_ALIKE = 30
+#: news of an end that took longer is of a server or host that was away, which is not expected again
+NEWS_AT_MOST = timedelta(minutes=1)
 
 
 @contextmanager
@@ -179,7 +182,7 @@ class _Requests:
             task_id, allocation_id, assigned, started, stopping, stopping_for, on_sufferance, asked, saved, progress,
         ) = attempt  # fmt: skip
         # progress and limit are of all attempts: as if they had been one
-        began = (started or assigned) - self._used.get(task_id, 0.0)
+        used = self._used.get(task_id, 0.0)
         return Placement(
             allocation_id=allocation_id,
             slots=self._held.get(allocation_id, {}),
@@ -189,7 +192,9 @@ class _Requests:
             on_sufferance=on_sufferance,
             last_saved_at=saved,
             asked_preempt=asked,
-            ends=ends_of(began, self._now, progress, max_time, alike),
+            ends=ends_of(
+                (started or assigned) - used, self._now, progress, max_time, alike, held_since=assigned - used
+            ),
         )
 
 
@@ -214,13 +219,16 @@ def _blocked(blocked_by: str, not_before: float | None, now: float) -> str | Non
 
 @dataclass(frozen=True)
 class History:
-    """Seconds that attempts ran which ended by themselves, the newest first."""
+    """Seconds that attempts which ended by themselves held their slots, the newest first.
+
+    From the assignment until the server learned of the end, as the next in line waits for the launch and the news too.
+    """
 
     by_job: Mapping[str, Sequence[float]] = field(default_factory=dict)
     by_owner: Mapping[tuple[int, str], Sequence[float]] = field(default_factory=dict)
 
     def like(self, job_id: str, owner_id: int, kind: str) -> Sequence[float]:
-        """Return run times of the same job (another trial of the search), else of its owner's work of this kind."""
+        """Return those of the same job (another trial of the search), else of its owner's work of this kind."""
         return self.by_job.get(job_id) or self.by_owner.get((owner_id, kind), ())
 
 
@@ -247,13 +255,13 @@ def _read_history() -> History:
             started_at__isnull=False,
         )
         .order_by("-ended_at")
-        .annotate(ran=F("ended_at") - F("started_at"))
-        .values_list("task__job_id", "task__job__owner_id", "task__job__kind", "ran")[:MOST_ATTEMPTS]
+        .annotate(held=Least("settled_at", F("ended_at") + NEWS_AT_MOST) - F("assigned_at"))
+        .values_list("task__job_id", "task__job__owner_id", "task__job__kind", "held")[:MOST_ATTEMPTS]
     )
     by_job: dict[str, list[float]] = defaultdict(list)
     by_owner: dict[tuple[int, str], list[float]] = defaultdict(list)
-    for job_id, owner_id, kind, ran in rows:
+    for job_id, owner_id, kind, held in rows:
         for alike in (by_job[str(job_id)], by_owner[owner_id, kind]):
             if len(alike) < MOST_ALIKE:
-                alike.append(ran.total_seconds())
+                alike.append(held.total_seconds())
     return History(by_job, by_owner)
