@@ -165,7 +165,7 @@ def test_a_search_marks_counts_and_goes_from_match_to_match(browser: Browser, lo
     assert 60_003 in visible(browser), "a search in place leaves the lines where they are"
     browser.wait(lambda: len(browser.all(".log-row mark")) == 2, "both matches in view, in whatever case")
     field.send_keys(Keys.ENTER)
-    browser.wait(lambda: browser.text("#log-matches").endswith("of 3"), "a match to be chosen")
+    browser.wait(lambda: browser.text("#log-matches").endswith("/ 3"), "a match to be chosen")
     browser.one("#log-view").send_keys("n", "n")
     browser.wait(lambda: browser.text("#log-matches") == "3 / 3", "the last match")
     shows(browser, 119_990)
@@ -408,7 +408,7 @@ def test_lines_that_come_move_nothing_while_one_reads(browser: Browser, empty_se
     trial = long_log.write(empty_server, 500, name="live", state="ACTIVE")
     browser.open(f"/trials/{trial}/logs")
     shows(browser, 500)
-    browser.wait(lambda: browser.text("#log-state .word") == "Live", "the connection")
+    browser.wait(lambda: browser.text("#log-state .word") == "Queued", "the connection")
     for width, height in ((WIDE, 1400), (WIDE, 700), (NARROW, 1400), (WIDE, 1200), (WIDE, 860)):
         browser.look(dark=False, width=width, height=height)  # nobody scrolls who makes a window larger
         browser.run("return document.getElementById('log-view').clientHeight")
@@ -516,5 +516,5 @@ def test_an_outage_is_shown_and_mended_without_a_reload(
     assert 100 in visible(browser), "what was read stays"
     empty_server.start()
     append(empty_server, trial, 101, 10)
-    browser.wait(lambda: browser.text("#log-state .word") == "Live", "the connection", 90)
+    browser.wait(lambda: browser.text("#log-state .word") == "Queued", "the connection", 90)
     shows(browser, 110)

@@ -269,7 +269,7 @@ def test_everything_is_found_and_done_by_keys_from_any_page(page: Browser, seen:
     page.open(f"/experiments/{seen['ended']}")
     page.open("/cluster")
     page.press("k", held=Keys.CONTROL)
-    page.wait(lambda: "Visited lately" in page.text("#find").capitalize(), "what was visited")
+    page.wait(lambda: "visited lately" in page.text("#find").lower(), "what was visited")
     page.one("#find input").send_keys("logs of exp {}".format(seen["ended"]))
     logs = f"/trials/{seen['ended trial']}/logs"
     page.wait(lambda: page.attributes("#find .hit", "href")[:1] == [logs], "the log to be offered")

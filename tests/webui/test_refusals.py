@@ -39,6 +39,8 @@ STATUSES = {
     Code.ENDED: 409,
     Code.TOO_LARGE: 413,
     Code.TOO_MANY: 429,
+    Code.BUSY: 503,
+    Code.FULL: 507,
 }
 codes = pytest.mark.parametrize("code", Code)
 

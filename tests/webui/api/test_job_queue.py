@@ -276,7 +276,18 @@ def test_a_preview_says_who_would_be_stopped_and_what_they_saved(
     found = cast.ada.post("job-queues/preview", {"updates": [{"jobId": mine, "toTop": True}]})
     assert found["stopsOthers"] is True
     (stop,) = found["stops"]
-    assert {"jobId", "name", "username", "slots", "runs", "neverSaved", "startedAt", "mine"} == stop.keys()
+    assert {
+        "jobId",
+        "name",
+        "username",
+        "slots",
+        "runs",
+        "neverSaved",
+        "startedAt",
+        "mine",
+        "stepsAgain",
+        "resumes",
+    } == stop.keys()
     assert (stop["username"], stop["slots"], stop["neverSaved"], stop["mine"]) == ("bob", 1, True, False)
     (start,) = found["starts"]
     assert start["now"] is False and start["reason"]
