@@ -114,7 +114,7 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
         "settings/profile": ("", {"display_name": "Another"}),
         "settings/password": ("", {"old": "Right1234", "new": "Better5678", "again": "Better5678"}),
         "settings/tokens": ("", {"description": "t", "days": "7", "scope": "read"}),
-        "overview/seen": ("", {}),
+        "overview/seen": ("", {"until": "2026-01-01T00:00:00Z"}),
         "experiments/columns": ("", {"c": ["name", "state"], "do": "keep", "rest": ""}),
         "experiments/new": ("", {"config": CONFIG, "project": "1", "manifest": "[]"}),
         "experiments/check": ("", {"config": CONFIG}),
