@@ -69,7 +69,7 @@ def change(
     if is_own and not user.is_active:
         raise Refusal("This account has been deactivated.", Code.FORBIDDEN)
     if is_own and password is not None and user.password != known:
-        raise Refusal("Your password has just been changed by somebody else. Log in again.", Code.CONFLICT)
+        raise Refusal("Your password has just been changed by someone else. Log in again.", Code.CONFLICT)
     former = {name: getattr(user, name) for name in _COLUMNS}
     _take(user, values)
     _refuse_last_admin(user)

@@ -137,7 +137,7 @@ def test_a_change_of_ones_own_undoes_nothing_that_came_between(root: Client) -> 
     users.change(old, {"display_name": "Ada L."}, asking=old)
     assert User.objects.get(pk=old.pk).role == User.Role.VIEWER
     User.objects.filter(pk=old.pk).update(password="another's")
-    with pytest.raises(Refusal, match="changed by somebody else"):
+    with pytest.raises(Refusal, match="changed by someone else"):
         users.change(old, {}, asking=old, password="Better5678")
     User.objects.filter(pk=old.pk).update(is_active=False)
     with pytest.raises(Refusal, match="deactivated"):
