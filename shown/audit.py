@@ -28,6 +28,7 @@ from shown import timeline
 from shown.timeline import Change
 from trainmaster import csv_text
 
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 PER_PAGE = 50
 PER_BLOCK = 1000
 Kind = Event.Kind
@@ -253,7 +254,8 @@ def _rows(events: Sequence[Event], viewer: User) -> Iterator[AuditRow]:
 
 def _objects(kind: str, subjects: Iterable[str]) -> Iterable[tuple[object, str, str]]:
     """(id, name, address) of those that are there."""
-    numbers = [each for each in subjects if each.isdigit()]
+    numbers = [each for each in subjects if each.isdecimal()]
+    ids = [each for each in subjects if _UUID.fullmatch(each)]
     match kind:
         case Kind.EXPERIMENT:
             rows = Experiment.objects.filter(pk__in=numbers).values_list("pk", "name")
@@ -262,19 +264,19 @@ def _objects(kind: str, subjects: Iterable[str]) -> Iterable[tuple[object, str, 
             trials = Trial.objects.filter(pk__in=numbers).values_list("pk", flat=True)
             return [(pk, str(pk), f"/trials/{pk}") for pk in trials]
         case Kind.CHECKPOINT:
-            found = Checkpoint.objects.filter(pk__in=subjects).values_list("pk", "trial_id")
+            found = Checkpoint.objects.filter(pk__in=ids).values_list("pk", "trial_id")
             return [(pk, str(pk)[:8], f"/trials/{trial}/checkpoints/{pk}") for pk, trial in found]
         case Kind.TASK:
             tasks = Trial.objects.filter(task_id__in=subjects).values_list("task_id", "pk")
             return [(task, f"of trial {pk}", f"/trials/{pk}/logs") for task, pk in tasks]
         case Kind.COMMAND:
-            texts = Command.objects.filter(pk__in=subjects).values_list("pk", "description")
+            texts = Command.objects.filter(pk__in=ids).values_list("pk", "description")
             return [(pk, text, f"/commands/{pk}") for pk, text in texts]
         case Kind.JOB:
-            jobs = Job.objects.filter(pk__in=subjects).values_list("pk", "name")
+            jobs = Job.objects.filter(pk__in=ids).values_list("pk", "name")
             return [(pk, name, f"/jobs/job/{pk}") for pk, name in jobs]
         case Kind.HOST:
-            hosts = Host.objects.filter(pk__in=subjects).exclude(admission=Host.Admission.REMOVED)
+            hosts = Host.objects.filter(pk__in=ids).exclude(admission=Host.Admission.REMOVED)
             return [(pk, name, f"/hosts/{name}") for pk, name in hosts.values_list("pk", "name")]
         case Kind.POOL:
             pools = ResourcePool.objects.filter(pk__in=numbers).values_list("pk", "name")
