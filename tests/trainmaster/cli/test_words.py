@@ -102,7 +102,9 @@ def test_batch_updates_are_read_as_documented() -> None:
         parsed("abc.to-top=3")
     with pytest.raises(CliError, match="<jobID>"):
         parsed("abc.priority")
-    with pytest.raises(CliError, match="allowed: priority, weight, max-slots, resource-pool, ahead-of, behind-of"):
+    with pytest.raises(
+        CliError, match="allowed: priority, weight, max-slots, resource-pool, ahead-of, behind-of"
+    ):
         parsed("abc.prio=1")
 
 
