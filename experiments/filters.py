@@ -107,19 +107,24 @@ def containing(rows: QuerySet[Experiment], text: str, number: int) -> QuerySet[E
     characters are compared with each row. The words are the name, the labels and the description, 10,000 characters
     together: what is longer would make every change of such an experiment slow.
     """
-    words = _Words("name", "description", "labels")
-    rows = rows.alias(trigrams=_Trigrams(words), place=StrIndex(words, Upper(Value(text))))
-    matches = _has_words(text, "place") | Q(pk=number)
-    if given := _HPARAM.findall(text):
-        rest = " ".join(_HPARAM.sub(" ", text).split())
-        rows = rows.alias(place_of_rest=StrIndex(words, Upper(Value(rest))))
-        matches |= _has_hparams(given) & (_has_words(rest, "place_of_rest") if rest else Q())
-    return rows.filter(matches)
+    given = _HPARAM.findall(text)
+    if not given:
+        return _with_words(rows, text, number)
+    rest = " ".join(_HPARAM.sub(" ", text).split())
+    having = Experiment.objects.filter(_has_hparams(given))
+    # a union of ids, each by its own index: the two conditions in one OR would be asked of every experiment
+    found = _with_words(Experiment.objects.all(), text, number).order_by().values("pk")
+    return rows.filter(pk__in=found.union(_with_words(having, rest, 0).order_by().values("pk")))
 
 
-def _has_words(text: str, place: str) -> Q:
-    found = Q(**{f"{place}__gt": 0})
-    return found & Q(trigrams__contains=_Trigrams(Upper(Value(text)))) if len(text) >= _TRIGRAM else found
+def _with_words(rows: QuerySet[Experiment], text: str, number: int) -> QuerySet[Experiment]:
+    if not text:
+        return rows
+    words, wanted = _Words("name", "description", "labels"), Upper(Value(text))
+    matches = Q(place__gt=0)
+    if len(text) >= _TRIGRAM:
+        matches &= Q(trigrams__contains=_Trigrams(wanted))
+    return rows.alias(trigrams=_Trigrams(words), place=StrIndex(words, wanted)).filter(matches | Q(pk=number))
 
 
 def _has_hparams(given: Collection[tuple[str, str]]) -> Q:
