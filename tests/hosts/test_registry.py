@@ -34,7 +34,7 @@ def test_a_new_host_waits_for_its_admission() -> None:
     ("new", "field", "sentence"),
     [
         (NewHost("a b"), "name", "'a b' is not allowed"),
-        (NewHost("ok", port=0), "port", "The port is 0; allowed: 1 to 65535"),
+        (NewHost("ok", port=-1), "port", "The port is -1; allowed: 1 to 65535"),
         (NewHost("ok", transport="telnet"), "transport", "allowed: ssh, local"),
         (NewHost("ok", jumps=[{"port": 22}]), "jumps[0].address", "needs an address"),
         (NewHost("ok", wanted_slots=-1), "wanted_slots", "allowed: 0 to"),
