@@ -44,7 +44,7 @@ def check_name(user: User, name: str) -> None:
 
 
 def _acted_as(user: User, name: str) -> bool:
-    """Whether somebody else made changes under this name, which are told by it."""
+    """Whether someone else made changes here under this name."""
     by_people = Event.objects.filter(BY_PEOPLE)
     if not by_people.filter(actor=f"user:{name}").exists():
         return False

@@ -58,7 +58,7 @@ def change(
     """Give the user these columns and this password. Raises Refusal.
 
     `asking`: None for whoever runs a command on the server's machine. Another password ends the logins of the CLI and
-    the SDK but those with the hashes `keep_logins`, and browser sessions; if somebody else sets it, it also revokes
+    the SDK but those with the hashes `keep_logins`, and browser sessions; if someone else sets it, it also revokes
     access tokens, unless `keep_tokens`.
     """
     is_own = asking is not None and asking.pk == user.pk

@@ -16,7 +16,7 @@ _BY_PEOPLE = (
     & (~Q(kind__in=["job", "task", "trial"]) | Q(from_state=F("to_state")) | Q(detail__has_key=ASKED))
 )
 #: What people did, failed attempts too: neither what the server did nor the further rows of the same wish, such as the
-#: steps of the trials and attempts of an experiment that somebody killed. A CASE keeps PostgreSQL from taking its parts
+#: steps of the trials and attempts of an experiment that someone killed. A CASE keeps PostgreSQL from taking its parts
 #: for independent of each other: it would expect a few rows, and sort all of them instead of reading an index in order.
 BY_PEOPLE = Q(
     Case(When(_BY_PEOPLE, then=Value(True)), default=Value(False), output_field=models.BooleanField())

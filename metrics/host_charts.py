@@ -128,7 +128,7 @@ def _axes(number: int) -> dict[str, str]:
 
 
 def _set_apart(layout: dict[str, Any], names: list[str]) -> None:
-    """Give each line axes of its own, which move together; times stand under the last row, amounts at the left."""
+    """Give each line axes of its own, which move together; times are under the last row, amounts at the left."""
     rows = -(-len(names) // _IN_A_ROW)
     x, y = layout["xaxis"], layout["yaxis"]
     title = x.pop("title")["text"]

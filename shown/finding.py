@@ -22,7 +22,7 @@ from experiments.filters import ExperimentFilters
 from experiments.models import Experiment, Project, Template, Trial
 from hosts import registry
 from hosts.models import ResourcePool
-from shown import tasks, words
+from shown import tabs, tasks, words
 from shown.words import Word
 
 #: of each kind of thing
@@ -34,10 +34,10 @@ _LARGEST_ID = 2**63 - 1
 _NEWEST_TASKS = 5_000
 #: word -> action of experiments.actions
 _VERBS = {name: name for name in ACTIONS} | {"resume": "activate", "stop": "cancel"}
-_EXPERIMENT_TABS = {"config", "code", "notes"}
-_TRIAL_TABS = {"logs", "metrics", "profiler"}
-_TABS_OF_BOTH = {"checkpoints", "timeline"}
-_VIEWS = _EXPERIMENT_TABS | _TRIAL_TABS | _TABS_OF_BOTH
+#: what is asked for by the name of its tab; the overview is the thing itself
+_EXPERIMENT_TABS = {*tabs.EXPERIMENT} - {"overview"}
+_TRIAL_TABS = {*tabs.TRIAL} - {"overview"}
+_VIEWS = _EXPERIMENT_TABS | _TRIAL_TABS
 _SYNONYMS = {"log": "logs", "curves": "metrics", "checkpoint": "checkpoints"}
 _KINDS = {
     "exp": "Experiments", "experiment": "Experiments", "trial": "Trials", "task": "Tasks", "command": "Tasks",
@@ -64,7 +64,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a text asks for: things of a kind (empty: of any) that are called so, and what is to be done with them."""
+    """What a text asks for: the things that it names, of one kind (empty: of any), and what is to be done with them."""
 
     text: str
     kind: str = ""
@@ -112,7 +112,7 @@ def _asked(user: User, wanted: Wanted) -> Iterator[Hit]:
     if wanted.kind in ("", "Experiments"):
         for experiment in _experiments(wanted):
             yield from _of_experiment(user, experiment, wanted)
-    if wanted.kind == "Trials" and wanted.view in _TRIAL_TABS | _TABS_OF_BOTH:
+    if wanted.kind == "Trials" and wanted.view in _TRIAL_TABS:
         for trial in _trials(wanted):
             yield _view(f"trial {trial.pk}", trial.experiment.name, f"/trials/{trial.pk}", wanted.view)
     if wanted.kind in ("", "Tasks"):
@@ -127,7 +127,7 @@ def _of_experiment(user: User, experiment: Experiment, wanted: Wanted) -> Iterat
             has_page = action.name == "delete"  # which asks there
             title = f"{action.label} {called}"
             yield Hit(title, experiment.name, f"{address}/{action.name}", does=not has_page, asks=action.asks)
-    elif wanted.view in _EXPERIMENT_TABS | _TABS_OF_BOTH:
+    elif wanted.view in _EXPERIMENT_TABS:
         yield _view(called, experiment.name, address, wanted.view)
     elif newest := experiment.trials.order_by("-pk").first():
         yield _view(f"{called}, trial {newest.pk}", experiment.name, f"/trials/{newest.pk}", wanted.view)
@@ -135,11 +135,11 @@ def _of_experiment(user: User, experiment: Experiment, wanted: Wanted) -> Iterat
 
 def _of_task(user: User, command: Command, wanted: Wanted) -> Iterator[Hit]:
     called, address = f"{command.kind.label.lower()} {command.short_id}", f"/commands/{command.pk}"
-    if wanted.view in {"logs", "config", "timeline"}:
-        yield _view(called, command.description, address, wanted.view.removesuffix("s"))
+    if (tab := wanted.view.removesuffix("s")) in tabs.TASK:
+        yield _view(called, command.description, address, tab)
     is_killable = command.state == CommandState.ACTIVE and rights.may_change(user, command)
     if wanted.action == "kill" and is_killable:
-        asks = "It is stopped immediately, with everything that runs in it."
+        asks = tasks.kill_asks(command)
         yield Hit(f"Kill {called}", command.description, f"{address}/kill", does=True, asks=asks)
 
 

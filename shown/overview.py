@@ -118,7 +118,7 @@ def of(user: User, now: datetime) -> Overview:
 
 
 def _pools() -> list[PoolFigures]:
-    """None where the database takes too long to count: the rest of the page is worth more than its strip."""
+    """Empty if the database takes too long to count: the rest of the page is worth more than its strip."""
     try:
         return figures.pools(with_runs=False)
     except OperationalError:

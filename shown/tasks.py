@@ -33,6 +33,10 @@ class TaskRow:
         return self.command.kind.label
 
     @property
+    def kill_asks(self) -> str:
+        return kill_asks(self.command)
+
+    @property
     def is_ready(self) -> bool:
         """Whether people can use it now."""
         return self.service is not None and self.service.ready_at is not None and self.phase == phases.RUNNING
@@ -73,6 +77,12 @@ class TaskRow:
         job, config = self.command.job, self.command.config
         edited = {"priority": job.priority, "weight": job.weight, "resource_pool": job.pool.name}
         return shown({**config, "resources": {**config["resources"], **edited}})
+
+
+def kill_asks(command: Command) -> str:
+    """The consequence that is confirmed before it is killed."""
+    name = f"{command.kind.label} {command.short_id}"
+    return f"{name} is stopped immediately, with everything that runs in it."
 
 
 def with_parts() -> QuerySet[Command]:

@@ -127,7 +127,7 @@ def of_experiment(experiment_id: int, trials: Mapping[str, int], unit: str = _UN
 
 
 def act(event: Event) -> str:
-    """What somebody did, without to what: `Priority changed: priority 42 to 7`, `Changed; role: editor to admin`."""
+    """What someone did, not to what: `Priority changed: priority 42 to 7`, `Changed; role: editor to admin`."""
     if event.kind == Event.Kind.JOB and (change := queue_history.in_words(event)):
         done = change + (" (undo)" if "undoes" in event.detail else "")
     elif event.kind == Event.Kind.EXPERIMENT and event.to_state == "DELETING":

@@ -70,7 +70,7 @@ def found_at(host: Host) -> None:
 
 
 def found_so_far(host: Host, report: list[dict[str, str]]) -> None:
-    """What is known already of a host whose admission goes on: a report without the time of its end."""
+    """What is already known about a host that is still being admitted: a report without an end time."""
     row = Host.objects.filter(pk=host.pk, admission=Host.Admission.ADMITTING)
     if row.update(doctor={"checks": report, "at": None}):
         announce("hosts")

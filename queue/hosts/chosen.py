@@ -37,7 +37,7 @@ def is_being_added(host: Host) -> bool:
 
 
 def has_gpus(host: Host) -> bool:
-    """Whether its slots are devices; else they are shares of its cores, as many as somebody wants."""
+    """Whether its slots are devices; else they are shares of its cores, as many as someone wants."""
     return any(slot.uuid for slot in host.slots.all())
 
 
@@ -65,7 +65,7 @@ def settle(host_id: uuid.UUID, choice: Choice, *, actor: str) -> Host:
 def join(host_id: uuid.UUID, choice: Choice, *, actor: str) -> bool:
     """The last word on a host that is being added: with this choice it gets work. Whether it does already.
 
-    It does not while an interpreter that nobody has tried there is tried: then somebody confirms it again.
+    It does not while a new interpreter is still being tried there: someone confirms it again afterward.
     """
     if choice.only is not None and not choice.only:
         raise Refusal("Choose at least one slot, or cancel.", field="only")

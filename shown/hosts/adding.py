@@ -17,7 +17,7 @@ from trainmaster.cli.host_rows import interpreter_lines
 from trainmaster.cli.ssh_config import Target, parse_target
 
 LOCAL = "local"
-#: what a person sees of the way; a stage is the number of the one that goes on
+#: the steps that a person sees; a stage is the number of the current one
 STEPS = ("Address", "Host key", "Doctor", "Python and slots")
 
 
@@ -25,9 +25,9 @@ class Stage(IntEnum):
     """How far a host has come, by its row alone: whoever opens the page again sees the same."""
 
     CONTACT = 0  # the server looks for it
-    KEY = 1  # somebody has to accept its key, or that of a jump host
+    KEY = 1  # someone has to accept its key, or that of a jump host
     DOCTOR = 2
-    CHOICE = 3  # somebody has to choose its interpreter and slots
+    CHOICE = 3  # someone has to choose its interpreter and slots
     DONE = 4  # it is in use
 
 

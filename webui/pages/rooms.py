@@ -106,7 +106,7 @@ def beside(_: HttpRequest) -> dict[str, Any]:
 
 
 def found(text: str, user: User) -> list[Room]:
-    """Rooms and pages of the user that are called so; all for an empty text."""
+    """Rooms and pages of the user that the text names; all for an empty text."""
     wanted = text.lower().split()
     return [
         room

@@ -17,7 +17,7 @@ from experiments.actions import ACTIONS, Action, legal
 from experiments.models import Experiment
 from experiments.search_preview import unit_of
 from metrics import best_so_far
-from shown import runs, stories, timeline, verdicts
+from shown import runs, stories, tabs, timeline, verdicts
 from shown.experiments import why_completing
 from webui.pages.experiments import again
 from webui.pages.experiments.access import find, may_act
@@ -25,16 +25,12 @@ from webui.pages.frame import actor, back_to, page, posted, refusals_told, show,
 from webui.pages.trials import checkpoints
 from webui.pages.trials import table as trial_table
 
-TABS = ["overview", "checkpoints", "config", "code", "notes", "timeline"]
-#: pages of their own, of experiments that search
-SEARCH_TABS = ["search", "visualization", "trials"]
-
 
 @page
 def detail(request: HttpRequest, experiment_id: int, tab: str = "overview") -> HttpResponse:
     experiment = find(experiment_id)
-    if tab not in TABS:
-        raise Http404(f"An experiment has no page {tab}; it has {', '.join(TABS)}.")
+    if tab not in tabs.EXPERIMENT:
+        raise Http404(f"An experiment has no page {tab}; it has {', '.join(tabs.EXPERIMENT)}.")
     context = head(request, experiment, tab)
     fragment = "experiment"
     if tab == "overview" and request.GET.get("part") in {None, "trials"}:
@@ -56,6 +52,7 @@ def head(request: HttpRequest, experiment: Experiment, tab: str) -> dict[str, ob
     trials = list(experiment.trials.select_related("task").order_by("pk")[:2])
     only = trials[0] if len(trials) == 1 else None
     searches = experiment.searcher.get("name", "single") != "single"
+    first, *others = tabs.EXPERIMENT
     return {
         "experiment": experiment,
         "phase": phases.of_experiments([experiment])[experiment.pk],
@@ -63,7 +60,7 @@ def head(request: HttpRequest, experiment: Experiment, tab: str) -> dict[str, ob
         or (verdicts.of_trials(trials, experiment.job.pool).get(only.pk, "") if only else ""),
         "failure": stories.of_experiment(experiment) if tab == "overview" else None,
         "tab": tab,
-        "tabs": [TABS[0], *(SEARCH_TABS if searches or len(trials) > 1 else []), *TABS[1:]],
+        "tabs": [first, *(tabs.SEARCH if searches or len(trials) > 1 else []), *others],
         "actions": actions(experiment, experiment.trials.count()),
         "may_act": may_act(request, experiment),
         "again": again.links(request, experiment),

@@ -22,7 +22,7 @@ from commands.states import CommandState
 from events.models import Event
 from jobs import phases
 from jobs.models import Job
-from shown import stories, tasks, timeline, verdicts
+from shown import stories, tabs, tasks, timeline, verdicts
 from trainmaster import yamltext
 from webui.pages.frame import actor, or_404, page, posted, refusals_told, show, user_of
 from webui.pages.source_text import colored
@@ -30,7 +30,6 @@ from webui.query import choices
 
 ROOM = "Tasks"
 PER_PAGE = 50
-TABS = ["log", "config", "timeline"]
 #: chip -> phases
 CHIPS: dict[str, list[str]] = {
     "queued": [phases.QUEUED],
@@ -145,14 +144,14 @@ def waiting(request: HttpRequest, task_id: uuid.UUID) -> HttpResponseBase:
 def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> HttpResponse:
     """One command, or another task, with its state, its log, and Kill."""
     command = find(command_id)
-    if tab not in TABS:
-        raise Http404(f"A command has no page {tab}; it has {', '.join(TABS)}.")
+    if tab not in tabs.TASK:
+        raise Http404(f"A command has no page {tab}; it has {', '.join(tabs.TASK)}.")
     row = tasks.row(command)
     context = {
         "command": command,
         "row": row,
         "tab": tab,
-        "tabs": TABS,
+        "tabs": tabs.TASK,
         "words": _words(command.config["entrypoint"]),
         "parts": verdicts.parts(row.attempt),
         "waiting": row.waiting,

@@ -21,7 +21,7 @@ from jobs.states import AllocationState
 from logs.lines import shown as safe
 from metrics import charts
 from shown import checkpoints as shown_checkpoints
-from shown import runs, stories, timeline, verdicts
+from shown import runs, stories, tabs, timeline, verdicts
 from shown import trials as shown_trials
 from shown.hparams import named
 from webui.pages.experiments import again
@@ -33,8 +33,6 @@ from webui.query import LARGEST_INTEGER, as_whole
 
 #: Charts on the overview.
 OVERVIEW_CHARTS = 6
-#: actions on the experiment that its trials' pages have too, with their scope said where there are several
-TABS = ["overview", "metrics", "profiler", "checkpoints", "logs", "timeline"]
 
 
 def find(trial_id: int) -> Trial:
@@ -47,8 +45,8 @@ def find(trial_id: int) -> Trial:
 @page
 def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpResponse:
     trial = find(trial_id)
-    if tab not in TABS:
-        raise Http404(f"A trial has no page {tab}; it has {', '.join(TABS)}.")
+    if tab not in tabs.TRIAL:
+        raise Http404(f"A trial has no page {tab}; it has {', '.join(tabs.TRIAL)}.")
     context = context_of(request, trial, tab)
     if tab == "overview":
         stored = shown_checkpoints.stored(trial=trial)
@@ -84,7 +82,7 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
         "hparams": named(trial.hparams),
         "metadata": named(trial.metadata),
         "tab": tab,
-        "tabs": TABS,
+        "tabs": tabs.TRIAL,
         "log_at": f"/trials/{trial.pk}",
         "attempts": attempts,
         "parts": verdicts.parts(current),
