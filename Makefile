@@ -8,6 +8,8 @@ export PYTHON VENV TORCH_SPEC
 RUN = $(VENV)/bin
 SETUP = sh deploy/setup.sh
 NOT_LONG = not chaos and not compat
+# folders of tests that are all long: to read them alone would import PyTorch
+LONG = tests/chaos tests/compat
 # of pytest, on two cores: tests wait more than they compute
 WORKERS ?= 3
 # where `make dev` keeps its data; an absolute path too
@@ -65,7 +67,7 @@ test: setup-dev ## run lint, then all tests except the long ones; up to three fa
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium sudo
 	@$(MAKE) --no-print-directory lint
-	$(RUN)/python -m pytest --cache-clear -m "$(NOT_LONG)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST) \
+	$(RUN)/python -m pytest --cache-clear -m "$(NOT_LONG)" $(LONG:%=--ignore %) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST) \
 		|| { [ $$? = 1 ] && $(RUN)/python -m tests.rig.second_try; }
 
 lint: setup-dev ## check code, templates, types, imports between rooms, wordings, docs/survive.md, pins, migrations, deployment settings
@@ -87,7 +89,7 @@ coverage: setup-dev ## measure test coverage, including subprocesses: build/cove
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium
 	@rm -rf build/coverage && mkdir -p build/coverage
-	-$(RUN)/python -m coverage run -m pytest -m "$(NOT_LONG)" -n $(WORKERS) --dist loadfile $(PYTEST)
+	-$(RUN)/python -m coverage run -m pytest -m "$(NOT_LONG)" $(LONG:%=--ignore %) -n $(WORKERS) --dist loadfile $(PYTEST)
 	$(RUN)/python -m coverage combine --quiet
 	$(RUN)/python -m coverage html --quiet
 	$(RUN)/python -m coverage report

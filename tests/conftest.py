@@ -21,11 +21,11 @@ sys.dont_write_bytecode = False
 sys.path[:0] = [path for path in (str(ROOT), str(ROOT / "queue")) if path not in sys.path]
 
 from embedded.ports import LOOPBACK  # noqa: E402
-from embedded.postgres import Postgres  # noqa: E402
+from embedded.postgres import ROLE, Postgres  # noqa: E402
 from embedded.redis import Redis  # noqa: E402
 from tests.rig import browser, emptied, lending, network, pace, parts  # noqa: E402
 from tests.rig.hosts import Host, HostRig, sshd_program  # noqa: E402
-from tests.rig.server import LIVE, Server  # noqa: E402
+from tests.rig.server import LIVE, Server, started_before  # noqa: E402
 from webui import environment  # noqa: E402
 
 # Examples are the same in every run, and none is too slow for a busy machine: what fails fails again.
@@ -59,6 +59,13 @@ def pytest_sessionfinish() -> None:
     browser.end()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What the first worker has compiled, the others need not compile again."""
+    with parts.first_alone("collected"):
+        return (yield)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files with servers and hosts come first: a long one begun last would leave the other workers idle."""
     borrowing = {item.path for item in items if _borrows(item)}
@@ -87,7 +94,7 @@ def _borrows(item: pytest.Item) -> bool:
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """An own PostgreSQL for this test session (under xdist: for this worker)."""
-    with parts.private_folder("postgres") as path, parts.running_postgres(path) as server:
+    with parts.private_folder("postgres") as path, parts.running_postgres(path, started_before()) as server:
         yield server
 
 
@@ -107,6 +114,8 @@ def django_db_modify_db_settings(
     """Point pytest-django at the session's PostgreSQL before it makes the test database."""
     entry = environment.database(postgres.url("postgres"))
     settings.DATABASES["default"].update(entry)
+    if emptied.as_migrated(postgres):  # a server's database, which needs no migration any more
+        settings.DATABASES["default"]["TEST"]["TEMPLATE"] = ROLE
     connection.ops = emptied.Operations(connection)
 
 

@@ -6,15 +6,32 @@ TRUNCATE makes the files of every table and index anew, rows or not: with ours t
 from collections.abc import Sequence
 from typing import Any
 
+import psycopg
 from django.contrib.contenttypes.management import create_contenttypes
 from django.db.backends.postgresql.operations import DatabaseOperations
 from django.db.models.signals import post_migrate
+
+from embedded.postgres import Postgres
 
 #: a table of more is truncated, for what DELETE leaves would be read by the next tests
 LARGE_BYTES = 1024 * 1024
 LARGE = (
     "SELECT relname FROM pg_class WHERE relname = ANY(%s) AND relkind = 'r' AND pg_relation_size(oid) > %s"
 )
+
+
+#: what the first start of a server writes beside its migrations
+FIRST_ROWS = ("accounts_logintoken", "accounts_user", "events_presence", "events_lease", "events_event")
+
+
+def as_migrated(cluster: Postgres) -> bool:
+    """Leave only the rows of migrations in the cluster's database of a server; False: it has none."""
+    try:
+        with psycopg.connect(cluster.url()) as connection:
+            connection.execute(f"TRUNCATE {', '.join(FIRST_ROWS)} RESTART IDENTITY CASCADE")
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def without_permissions() -> None:

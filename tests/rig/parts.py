@@ -1,6 +1,7 @@
 """PostgreSQL and Redis for one test session, in a folder of their own, without durability."""
 
 import atexit
+import fcntl
 import functools
 import os
 import shutil
@@ -39,6 +40,27 @@ def shared_folder() -> Path:
     return path
 
 
+@contextmanager
+def first_alone(what: str) -> Iterator[bool]:
+    """The first process of the run that comes here does `what` alone, the others wait for it: (whether it is first)."""
+    with (shared_folder() / f"{what}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not is_done(what):
+            yield True
+            _done(what).touch()
+            return
+    yield False
+
+
+def is_done(what: str) -> bool:
+    """Whether a process of the run has been through with it."""
+    return _done(what).exists()
+
+
+def _done(what: str) -> Path:
+    return shared_folder() / f"{what}.done"
+
+
 def databases_account() -> account.Account:
     if os.geteuid() == 0:
         os.environ.setdefault("TRAINMASTER_DB_ACCOUNT", TEST_ACCOUNT)
@@ -46,8 +68,11 @@ def databases_account() -> account.Account:
 
 
 @contextmanager
-def running_postgres(path: Path) -> Iterator[postgres.Postgres]:
+def running_postgres(path: Path, like: Path | None = None) -> Iterator[postgres.Postgres]:
+    """A cluster in the folder, as new or as the one in the data folder `like`."""
     owner = databases_account()
+    if like:
+        subprocess.run(["cp", "-a", like / "postgres", path], check=True)
     server = postgres.prepare(folder.prepare(path, owner), owner, durable=False)
     child = postgres.start(server, path / "postgres.log")
     try:

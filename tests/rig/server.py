@@ -1,6 +1,5 @@
 """The whole server as a user starts it, `manage.py up`, in a data folder and on a port of its own."""
 
-import fcntl
 import functools
 import json
 import os
@@ -34,6 +33,7 @@ SCALED = {
 }
 
 
+_FIRST_START = "first start"
 LIVE: "list[Server]" = []  # for reports: a failed test shows what its server had to say
 
 
@@ -227,6 +227,11 @@ class Server:
         return self.process is None or self.process.poll() is not None
 
 
+def started_before() -> Path | None:
+    """A data folder after a first start, if a server of this run of tests has needed one."""
+    return _after_a_first_start()[0] if parts.is_done(_FIRST_START) else None
+
+
 @functools.cache
 def _after_a_first_start() -> tuple[Path, str, str]:
     """A data folder to copy, its admin's password and token: made once, since an empty database costs seconds to fill.
@@ -235,9 +240,8 @@ def _after_a_first_start() -> tuple[Path, str, str]:
     """
     shared = parts.shared_folder()
     made, secrets = shared / "data", shared / "secrets"
-    with (shared / "making").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
+    with parts.first_alone(_FIRST_START) as first_here:
+        if first_here:
             with parts.private_folder("template") as path:
                 path.chmod(0o711)
                 first = _started_once(path / "data")
