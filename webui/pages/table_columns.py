@@ -9,7 +9,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from django.db.models import F
 from django.utils.html import conditional_escape, escape
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 R = TypeVar("R")
 
@@ -23,7 +23,7 @@ class Cell(NamedTuple):
 
     @property
     def td(self) -> SafeString:
-        return mark_safe(f"{_opened(self.css, self.label)}{conditional_escape(self.html)}</td>")
+        return SafeString(f"{_opened(self.css, self.label)}{conditional_escape(self.html)}</td>")
 
 
 @lru_cache(1000)

