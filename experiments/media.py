@@ -144,7 +144,7 @@ def _histogram(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"{str(value)[:40]!r} is no finite number")
+        raise ValueError(f"{str(value)[:40]!r} is not a finite number")
     return float(value)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from django.db.models import Count, F, Max, Window
+from django.core.paginator import Page, Paginator
+from django.db.models import Count, Exists, F, Max, OuterRef, Window
 
 from experiments.models import Experiment, Media, Trial
 from shown import trials as shown_trials
@@ -108,6 +109,36 @@ class Choice:
     with_it: str
 
 
+@dataclass(frozen=True)
+class Board:
+    """One page: the trials side by side at a step, `at`, of all steps that there are."""
+
+    steps: list[int]
+    at: int
+    kinds: list[tuple[str, str, int]]  # kind, its word, how many names
+    kind: str
+    names: Page[tuple[str, str]]
+    groups: list[Group]
+    refused: list[Trial]  # those that have reported more than is kept
+
+
+def board(trial_ids: Sequence[int], step: int | None, kind: str, page: str | None) -> Board:
+    """What these trials have of a kind (all kinds if it is none) at a step (the latest if it is None)."""
+    steps, kinds = steps_of(trial_ids), kinds_of(trial_ids)
+    chosen = kind if kind in KINDS else ""
+    names = Paginator(names_of(trial_ids, chosen), PER_PAGE).get_page(page)
+    at = step if step is not None else steps[-1] if steps else 0
+    return Board(
+        steps=steps,
+        at=at,
+        kinds=[(name, KINDS[name], count) for name, count in kinds.items()],
+        kind=chosen,
+        names=names,
+        groups=groups(trial_ids, names, at),
+        refused=list(Trial.objects.filter(pk__in=trial_ids).exclude(media_refused="")),
+    )
+
+
 def steps_of(trial_ids: Collection[int]) -> list[int]:
     """All steps at which any of them has something."""
     rows = Media.objects.filter(trial_id__in=trial_ids).order_by("step")
@@ -180,7 +211,7 @@ def bars_of(content: dict[str, Any]) -> Bars:
 
 def choices(experiment: Experiment, asked: Sequence[int]) -> tuple[list[int], list[Choice]]:
     """(the trials to show, what can be chosen): the best ones that have anything, unless the address names others."""
-    having = Trial.objects.filter(experiment=experiment, media__isnull=False).order_by().distinct()
+    having = Trial.objects.filter(Exists(Media.objects.filter(trial=OuterRef("pk"))), experiment=experiment)
     known = set(having.values_list("pk", flat=True))
     ordered = [pk for pk, _ in shown_trials.best_first(experiment.pk) if pk in known]
     chosen = [pk for pk in asked if pk in known][:MOST_TRIALS] or ordered[:FIRST_TRIALS]

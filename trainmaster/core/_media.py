@@ -60,7 +60,7 @@ class MediaReports:
             try:
                 counted = _counted(value)
             except Exception as error:  # of whatever library the values come from
-                self._left_out(name, f"is no list or array of numbers ({error}) and is skipped")
+                self._left_out(name, f"is not a list or array of numbers ({error}) and is skipped")
                 continue
             if counted is None:
                 self._left_out(name, "has no finite value and is skipped")

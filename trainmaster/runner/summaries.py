@@ -176,7 +176,7 @@ def _fields(data: Any) -> Iterator[Tuple[int, Any]]:
         if wire == _BYTES:
             size, at = _varint(view, at)
         if size is None or at + size > len(view):
-            raise ValueError("it is no message of protobuf")
+            raise ValueError("it is not a message of protobuf")
         yield number, view[at : at + size]
         at += size
 
@@ -189,4 +189,4 @@ def _varint(view: memoryview, at: int) -> Tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return value, at
-    raise ValueError("it is no message of protobuf")
+    raise ValueError("it is not a message of protobuf")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.http import HttpRequest, HttpResponse
+from pydantic import create_model
 from rest_framework import serializers
 from rest_framework.request import Request
 
 from accounts.rights import Right
 from experiments import media
-from experiments.models import Media as MediaRow
+from experiments.models import Media
 from webui.api import answers, encoding
 from webui.api.answers import Answer, Pagination, Time
 from webui.api.async_views import Principal, async_view
@@ -26,28 +25,16 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "Cache-Control": "private, max-age=31536000, immutable",
 }
+_NUMBERS = ("id", "step", "place", "size", "width", "height")
+_TEXTS = ("kind", "name", "caption", "type")
+_FIELDS = {**dict.fromkeys(_NUMBERS, int), **dict.fromkeys(_TEXTS, str), "reported_at": Time}
+MediaItem = create_model("MediaItem", __base__=Answer, **_FIELDS)  # type: ignore[call-overload]
 
 
 class MediaQuery(encoding.PageQuery):
-    kind = serializers.ChoiceField(choices=MediaRow.Kind.values, required=False)
+    kind = serializers.ChoiceField(choices=Media.Kind.values, required=False)
     name = serializers.CharField(required=False)
     step = serializers.IntegerField(min_value=0, required=False)
-
-
-class MediaItem(Answer):
-    """`type`, `width` and `height` are those of an image; `place` numbers the images of a name and step from 0."""
-
-    id: int
-    kind: str
-    name: str
-    step: int
-    place: int
-    caption: str
-    size: int
-    type: str
-    width: int
-    height: int
-    reported_at: Time
 
 
 class MediaAnswer(Answer):
@@ -62,9 +49,9 @@ class TrialMedia(ApiView):
     queries = {"GET": MediaQuery}
 
     def get(self, request: Request, trial_id: int) -> MediaAnswer:
-        query: dict[str, Any] = self.query(request)
+        query = self.query(request)
         asked = {name: query[name] for name in ("kind", "name", "step") if name in query}
-        rows = MediaRow.objects.filter(trial=find(request, trial_id), **asked).defer("content")
+        rows = Media.objects.filter(trial=find(request, trial_id), **asked).defer("content")
         return encoding.page(MediaAnswer, rows, query, MediaItem.of)
 
 
