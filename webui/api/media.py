@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
-from pydantic import create_model
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -25,16 +24,28 @@ _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; sandbox",
     "Cache-Control": "private, max-age=31536000, immutable",
 }
-_NUMBERS = ("id", "step", "place", "size", "width", "height")
-_TEXTS = ("kind", "name", "caption", "type")
-_FIELDS = {**dict.fromkeys(_NUMBERS, int), **dict.fromkeys(_TEXTS, str), "reported_at": Time}
-MediaItem = create_model("MediaItem", __base__=Answer, **_FIELDS)  # type: ignore[call-overload]
 
 
 class MediaQuery(encoding.PageQuery):
     kind = serializers.ChoiceField(choices=Media.Kind.values, required=False)
     name = serializers.CharField(required=False)
     step = serializers.IntegerField(min_value=0, required=False)
+
+
+class MediaItem(Answer):
+    """`type`, `width` and `height` are those of an image; `place` numbers the images of a name and step from 0."""
+
+    id: int
+    kind: str
+    name: str
+    step: int
+    place: int
+    caption: str
+    size: int
+    type: str
+    width: int
+    height: int
+    reported_at: Time
 
 
 class MediaAnswer(Answer):
