@@ -18,6 +18,7 @@ from trainmaster import image_headers, media
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import DEFAULT_LIMITS
 from trainmaster.runner import summaries
+from trainmaster.runner.collecting import Collector
 from trainmaster.runner.event_media import EventMedia
 from trainmaster.runner.outbox import Outbox
 
@@ -85,6 +86,18 @@ def test_files_wait_while_the_spool_is_full_and_others_are_passed_over(paths: Ru
     assert said(paths) == []
     looked(paths, outbox)
     assert len(said(paths)) == 3
+
+
+def test_media_leave_half_of_the_spool_to_the_rest(paths: RunPaths) -> None:
+    lines = ['{"type":"media","kind":"text"}', '{"type":"metrics"}']
+    paths.core_records(0).write_text("".join(f"{line}\n" for line in lines))
+    outbox, half = Outbox(paths), DEFAULT_LIMITS["spool_bytes"] // 2
+    collecting = Collector(paths, outbox, DEFAULT_LIMITS, lambda: half + 1, lambda record: None)
+    while collecting.poll():
+        pass
+    told = [json.loads(line) for line in paths.outbox.read_bytes().splitlines()]
+    assert [record["k"] for record in told] == ["gap", "core"]
+    assert (told[0]["bytes"], told[1]["d"]) == (len(lines[0]), {"type": "metrics"})
 
 
 @given(st.binary(max_size=200) | st.tuples(st.integers(0, len(WRITTEN)), st.binary(min_size=1, max_size=9)))
