@@ -2,8 +2,8 @@
 
 A tar archive: `backup.json` says what it is, `database.dump` is pg_dump's, the rest lies as in the data folder: the
 secret key (run tokens are derived from it), the server's SSH keys and its certificate, checkpoints in `server` storage,
-files for TensorBoard. Contexts, logs and metrics are in the database; logs of the server's own parts, static files and
-whatever Redis holds can be made again, so they are left out.
+files for TensorBoard, images that trials reported. Contexts, logs and metrics are in the database; logs of the
+server's own parts, static files and whatever Redis holds can be made again, so they are left out.
 
 The database is dumped first and files are copied after it, and no checkpoint's files are removed meanwhile. A file
 comes before the row that says it is whole and never changes after it, so each row of the dump finds its files.
@@ -34,7 +34,7 @@ from events.record import record
 
 FORMAT = 1
 ABOUT, DUMP, SECRET = "backup.json", "database.dump", "secret_key"
-FOLDERS = ("ssh", "tls", "checkpoints", "tensorboard")
+FOLDERS = ("ssh", "tls", "checkpoints", "tensorboard", "media")
 #: files on their way to the server: their senders bring them again
 _UNFINISHED = ".incoming"
 _REMOVAL_LIMIT_SECONDS = 300.0

@@ -215,6 +215,8 @@ class Trial(models.Model):
     ended_at = models.DateTimeField(null=True)
     #: the user's own name for a detached trial, within its experiment
     external_id = models.CharField(max_length=255, null=True)
+    #: the sentence why further images, histograms, texts and tables are not kept; said once
+    media_refused = models.TextField(blank=True, default="", db_default="")
 
     class Meta:
         ordering = ["id"]
@@ -261,3 +263,44 @@ class Checkpoint(models.Model):
                 name="checkpoint_files_to_go",
             ),
         ]
+
+
+class Media(models.Model):
+    """An image, histogram, text or table that training code has reported at a step; written by `experiments.media`.
+
+    `place` tells images of one name and step apart. The bytes of an image lie in a file, which is there before the row.
+    """
+
+    class Kind(models.TextChoices):
+        IMAGE = "image"
+        HISTOGRAM = "histogram"
+        TEXT = "text"
+        TABLE = "table"
+
+    trial = models.ForeignKey(Trial, on_delete=models.CASCADE, related_name="media", db_index=False)
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    name = models.CharField(max_length=128)
+    step = models.BigIntegerField()
+    place = models.PositiveSmallIntegerField(default=0)
+    #: number of the attempt that reported it
+    run_id = models.PositiveIntegerField()
+    reported_at = models.DateTimeField()
+    caption = models.TextField(blank=True)
+    #: bytes of the file, or of `content` as JSON
+    size = models.PositiveIntegerField()
+    #: of an image: png, jpeg, gif or webp, the SHA-256 of its file, its size in pixels
+    type = models.CharField(max_length=8, blank=True)
+    sha256 = models.CharField(max_length=64, blank=True)
+    width = models.PositiveIntegerField(default=0)
+    height = models.PositiveIntegerField(default=0)
+    #: {"counts", "edges", "not_finite"?}, {"text"} or {"columns", "rows"}
+    content = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ["kind", "name", "step", "place"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["trial", "kind", "name", "step", "place"], name="media_once_per_step"
+            )
+        ]
+        indexes = [models.Index(fields=["trial", "step"], name="media_by_step")]

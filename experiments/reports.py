@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from events.announce import announce
-from experiments import checkpoint_deletion, checkpoints, detached, search
+from experiments import checkpoint_deletion, checkpoints, detached, media, search
 from experiments.models import Checkpoint, Experiment, Trial
 from jobs import transitions as jobs
 from jobs.models import Member
@@ -38,6 +38,8 @@ def apply(experiment: Experiment, trial: Trial, member: Member, data: dict[str, 
             checkpoints.used(trial, data.get("uuid"))
         case "alert":
             alerts.raised(trial.pk, trial.task_id, experiment.pk, data)
+        case "media":
+            media.reported(trial, member, data)
         case "metadata":
             metadata = data.get("metadata") or {}
             if not isinstance(metadata, dict):

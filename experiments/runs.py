@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from experiments import metric_reports, s3_stores
+from experiments import media, metric_reports, s3_stores
 from experiments.config import older_forms
 from experiments.models import Trial
 from jobs.models import Allocation
@@ -26,6 +26,7 @@ def begin_all(allocations: Sequence[Allocation]) -> None:
         steps = made_at if made_by == pk else 0  # what another trial made is begun with at 0
         if former:  # a first attempt has nothing to set aside
             metric_reports.set_back(pk, steps)
+            media.set_back(pk, steps)
         alike[numbers[task_id], steps].append(pk)
     for (number, steps), ids in alike.items():
         Trial.objects.filter(pk__in=ids).update(

@@ -2,6 +2,6 @@
 
 EXPERIMENT = ["overview", "checkpoints", "config", "code", "notes", "timeline"]
 #: behind the first of those, of an experiment with several trials
-SEARCH = ["search", "visualization", "trials"]
-TRIAL = ["overview", "metrics", "profiler", "checkpoints", "logs", "timeline"]
+SEARCH = ["search", "visualization", "trials", "media"]
+TRIAL = ["overview", "metrics", "profiler", "media", "checkpoints", "logs", "timeline"]
 TASK = ["log", "config", "timeline"]

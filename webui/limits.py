@@ -134,6 +134,9 @@ RUN_UPLOADS_PER_USER = int(environment.number("TRAINMASTER_RUN_UPLOADS_PER_USER"
 # TensorBoard files of a trial: total bytes and number of files.
 EVENT_FILES_BYTES_PER_TRIAL = int(environment.number("TRAINMASTER_EVENT_FILES_BYTES_PER_TRIAL", 2 * 1024**3))
 EVENT_FILES_PER_TRIAL = int(environment.number("TRAINMASTER_EVENT_FILES_PER_TRIAL", 2000))
+# Images, histograms, texts and tables of a trial: total bytes and number of them. The first ones are kept.
+MEDIA_BYTES_PER_TRIAL = int(environment.number("TRAINMASTER_MEDIA_BYTES_PER_TRIAL", 1024**3))
+MEDIA_ITEMS_PER_TRIAL = int(environment.number("TRAINMASTER_MEDIA_ITEMS_PER_TRIAL", 10_000))
 LOGIN_TOKEN_DAYS = environment.number("TRAINMASTER_LOGIN_TOKEN_DAYS", 7.0)
 # Access tokens: how long one counts unless its maker says otherwise, and at most (-1: for ever); when one was used last
 # is written so often.

@@ -120,7 +120,16 @@ class Training:
             "accuracy": sum(part[1] for part in parts) / len(labels),
         }
         self.core.train.report_validation_metrics(steps_completed=self.steps, metrics=metrics)
+        self.show(images[mine][:16], labels[mine][:16], scores.argmax(dim=1)[:16])
         return metrics
+
+    def show(self, images: torch.Tensor, labels: torch.Tensor, read: torch.Tensor) -> None:
+        """What the page Media shows: some images with what they were read as, and how the weights are spread."""
+        pairs = zip(labels.tolist(), read.tolist(), strict=True)
+        captions = [f"{label} read as {found}" for label, found in pairs]
+        digits = list(images.reshape(-1, 8, 8))
+        self.core.train.report_images(self.steps, {"validation": digits}, {"validation": captions})
+        self.core.train.report_histograms(self.steps, {"weights": self.model.module[0].weight})
 
     def report(self, loss: float, epoch: int) -> None:
         # Rank and step first: `print` is enough, the log knows which rank wrote a line.

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
 
 from tests.browser.test_pages import look_at, shell
 from tests.rig import crowd, long_run
@@ -28,6 +29,21 @@ from tests.rig import trial_rows
 trial = trial_rows.add("still", "COMPLETED")
 values = dict(loss=0.003, large=123456.0)
 metric_reports.store(trial.experiment, trial, [Report(0, "training", step, 1e9 + step, values) for step in range(9)])
+print(trial.pk)
+"""
+MEDIA = """
+from events.announce import announce
+from experiments import media
+from experiments.models import Trial
+from tests.experiments.test_media import image
+from tests.rig import trial_rows
+trial = Trial.objects.get(pk={trial}) if {trial} else trial_rows.add("digits", "ACTIVE")
+table = dict(kind="table", name="errors", columns=["label"], rows=[[7]])
+bars = dict(kind="histogram", name="weights", counts=[1, 3], edges=[0, 1, 2])
+for step in {steps}:
+    for record in (image(step, caption="a 7"), dict(table, step=step), dict(bars, step=step)):
+        media.reported(trial, None, record)
+announce(f"experiment:{{trial.experiment_id}}")
 print(trial.pk)
 """
 #: what the y axis of a chart shows
@@ -222,3 +238,25 @@ def test_the_pages_of_a_search_are_clean_brushed_by_pointer_and_act_by_keys(
     window.click("dialog.confirm button.primary")
     window.wait(lambda: "7 trials are being killed." in window.text("main"), "the answer")
     assert window.complaints() == []
+
+
+def test_media_follow_the_latest_step_until_one_is_chosen(window: Browser, empty_server: Server) -> None:
+    trial = int(crowd.shell(empty_server, MEDIA.format(trial=0, steps=[10, 20, 30])))
+    at = f"/trials/{trial}/media"
+    assert look_at(window, at, {}) == []
+    window.look(dark=False, width=WIDE)
+    window.open(at)
+    window.live()
+    crowd.shell(empty_server, MEDIA.format(trial=trial, steps=[40]))
+    shown = f"digits of trial {trial} at step %d, image 1: a 7"
+    window.wait(lambda: window.attributes("#media img", "alt") == [shown % 40], "the new step")
+    window.one("#media-step").send_keys(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
+    window.wait(lambda: window.attributes("#media img", "alt") == [shown % 20], "the step before the last")
+    assert window.run("return location.search") == "?step=20" and window.text("#media-at") == "20"
+    crowd.shell(empty_server, MEDIA.format(trial=trial, steps=[50]))
+    window.wait(lambda: window.one("#media-step").get_attribute("max") == "4", "a place for the newest step")
+    assert window.attributes("#media img", "alt") == [shown % 20]
+    window.click("#media-latest")
+    window.wait(lambda: window.attributes("#media img", "alt") == [shown % 50], "the newest step")
+    window.driver.back()
+    window.wait(lambda: window.attributes("#media img", "alt") == [shown % 20], "the step of the address")

@@ -12,7 +12,8 @@ from typing import Any
 from accounts.models import LoginToken, User
 from dispatch.passes import pool_pass
 from dispatch.runs import settle
-from experiments.models import Checkpoint, Experiment, Trial
+from experiments import media
+from experiments.models import Checkpoint, Experiment, Media, Trial
 from hosts import pair_checks
 from hosts.models import Host, PairSearch, ResourcePool, Slot
 from hosts.pair_checks import PairFound
@@ -217,6 +218,7 @@ def _running(world: World, host: Host) -> Trial:
     allocation = _start(trial.task_id, host.slots.get(index=0))
     _report(world, trial, Api(transitions.run_token(allocation)))
     _measure(trial, host)
+    _media(world, trial, allocation)
     _checkpoint(world, trial, allocation)
     member = allocation.members.get()
     _log(trial, allocation, "epoch 1 begins")
@@ -238,6 +240,14 @@ def _report(world: World, trial: Trial, run: Api) -> None:
     run.post(f"trials/{trial.pk}/progress", {"progress": 0.5, "is_raw": False})
     run.post(f"trials/{trial.pk}/runner/metadata", {"state": "training"})
     world.api.post(f"runs/{trial.pk}/metadata", BODIES["MetadataBody"])
+
+
+def _media(world: World, trial: Trial, allocation: Allocation) -> None:
+    gif = base64.b64encode(b"GIF89a" + bytes([1, 0, 1, 0]) + bytes(4)).decode()
+    text = {"kind": "text", "name": "answer", "step": 10, "text": "42"}
+    for said in ({"kind": "image", "name": "digits", "step": 5, "image": gif, "caption": "a 7"}, text):
+        media.reported(trial, allocation.members.get(), said)
+    world.add("media/media_id", *Media.objects.filter(trial=trial).values_list("pk", flat=True))
 
 
 def _measure(trial: Trial, host: Host) -> None:

@@ -188,3 +188,7 @@ def test_a_paused_training_goes_on_elsewhere_with_its_checkpoint(stack: Stack) -
     steps = training_steps(stack, experiment)
     assert steps == list(range(5, steps[-1] + 1, 5))
     assert step < steps[-1]
+    at = f"/api/v1/trials/{stack.trial(experiment)['id']}/media"
+    spread = [row["step"] for row in stack.get(f"{at}?kind=histogram&limit=0")["media"]]
+    assert spread == [epoch * spread[0] for epoch in range(1, 17)]
+    assert stack.get(f"{at}?kind=image")["pagination"]["total"] == 16 * 16

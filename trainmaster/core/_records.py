@@ -45,7 +45,7 @@ class Records:
     def append(self, type_: str, **fields: Any) -> None:
         """Append one record with a single write. A full disk costs the record, never the training."""
         record: Dict[str, Any] = {"type": type_, **fields}
-        if type_ in ("metrics", "checkpoint"):
+        if type_ in ("metrics", "media", "checkpoint"):
             record["t"] = time.time()
         line = _encoded(record).encode() + b"\n"
         if len(line) > RECORD_BYTES:
@@ -107,7 +107,7 @@ def encode_metrics(metrics: Mapping[str, Any], where: str) -> Dict[str, Any]:
             _left_out(where, name, f"has a name of {len(name)} characters (at most {NAME_CHARACTERS})")
             continue
         try:
-            kept[name if not _UNSAFE.search(name) else _text(name)] = _plain(value)
+            kept[name if not _UNSAFE.search(name) else storable_text(name)] = _plain(value)
         except _Unserializable as error:
             of = "" if str(error) == type(value).__name__ else f" with {_a(str(error))} in it"
             _left_out(where, name, f"is {_a(type(value).__name__)}{of}")
@@ -161,13 +161,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, str):
-        return _text(value)
+        return storable_text(value)
     if isinstance(value, int):
         if not -_LARGEST < value < _LARGEST:
             raise _Unserializable(f"whole number of {value.bit_length()} bits")
         return int(value)
     if isinstance(value, Mapping):
-        return {_text(str(key)): _plain(part) for key, part in value.items()}
+        return {storable_text(str(key)): _plain(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(part) for part in value]
     if isinstance(value, uuid.UUID):
@@ -180,7 +180,7 @@ def _plain(value: Any) -> Any:
     raise _Unserializable(type(value).__name__)
 
 
-def _text(value: str) -> str:
+def storable_text(value: str) -> str:
     return _UNSAFE.sub("\ufffd", value)
 
 

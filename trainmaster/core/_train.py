@@ -6,11 +6,12 @@ import enum
 import logging
 import math
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from trainmaster import dialect_log
 from trainmaster._info import ClusterInfo
 from trainmaster.core._distributed import DistributedContext
+from trainmaster.core._media import MediaReports
 from trainmaster.core._records import Records, encode_metrics, encode_strict
 from trainmaster.core._server import patiently
 from trainmaster.core._tensorboard import Mangles, Selects, TensorboardFiles
@@ -51,6 +52,7 @@ class TrainContext:
         self._latest: Dict[str, Tuple[int, Dict[str, Any]]] = {}  # of each group, to see what is said twice
         self._warned_of_another_value = False
         self._warned_of_rank = False
+        self._media = MediaReports(self._append_media if records is not None else None)
         #: of what a cluster shows on its pages
         self._level = logging.INFO if records is None else logging.DEBUG
 
@@ -95,12 +97,7 @@ class TrainContext:
         *,
         call: str,
     ) -> None:
-        if isinstance(steps_completed, bool) or not hasattr(steps_completed, "__index__"):
-            raise ValueError(f"steps_completed is {steps_completed!r}; it must be a whole number.")
-        steps = int(steps_completed)
-        if steps < 0:
-            raise ValueError(f"steps_completed is {steps}; it must be 0 or more.")
-        self._distributed._sign.step(steps)
+        steps = self._step(steps_completed)
         where = f"{group} metrics at step {steps}"
         kept = encode_metrics(metrics, where)
         dialect_log.core.info("%ssteps_completed=%d, metrics=%s)", call, steps, kept)
@@ -108,10 +105,23 @@ class TrainContext:
         fields: Dict[str, Any] = {"metrics": kept}
         if batch_metrics is not None:
             fields["batch_metrics"] = [encode_metrics(batch, f"batch {where}") for batch in batch_metrics]
-        if self._records is None:
-            return
-        run_id = self._info.trial._trial_run_id if self._info and self._info._trial else None
-        self._records.append("metrics", group=group, steps_completed=steps, run_id=run_id, **fields)
+        if self._records is not None:
+            self._records.append(
+                "metrics", group=group, steps_completed=steps, run_id=self._run_id(), **fields
+            )
+
+    def _run_id(self) -> Optional[int]:
+        return self._info.trial._trial_run_id if self._info and self._info._trial else None
+
+    def _step(self, steps_completed: int) -> int:
+        """The step as a number, which is this rank's sign of life, too. ValueError for what is none."""
+        if isinstance(steps_completed, bool) or not hasattr(steps_completed, "__index__"):
+            raise ValueError(f"steps_completed is {steps_completed!r}; it must be a whole number.")
+        steps = int(steps_completed)
+        if steps < 0:
+            raise ValueError(f"steps_completed is {steps}; it must be 0 or more.")
+        self._distributed._sign.step(steps)
+        return steps
 
     def _warn_of_doubles(self, group: str, steps: int, metrics: Dict[str, Any]) -> None:
         """Say once that a value will not count, because this rank has said another, or others may."""
@@ -128,14 +138,50 @@ class TrainContext:
                     ", ".join(said), group, steps,
                 )  # fmt: skip
             self._latest[group] = (steps, {**metrics, **standing})
+        self._warn_of_rank("metrics", "a metric")
+
+    def _warn_of_rank(self, what: str, one: str) -> None:
         is_unusual = self._distributed.rank != 0 and not self._any_rank_reports
         if is_unusual and self._records is not None and not self._warned_of_rank:
             self._warned_of_rank = True
             logger.warning(
-                "Rank %d reports metrics; usually only rank 0 (the chief) does. They are kept. If several ranks "
-                "report a metric for the same step, the first value is kept.",
-                self._distributed.rank,
-            )
+                "Rank %d reports %s; usually only rank 0 (the chief) does. They are kept. If several ranks "
+                "report %s for the same step, the first value is kept.",
+                self._distributed.rank, what, one,
+            )  # fmt: skip
+
+    def report_images(
+        self,
+        steps_completed: int,
+        images: Mapping[str, Any],
+        captions: Optional[Mapping[str, Any]] = None,
+    ) -> None:
+        """Report images by name, each one or a list of them, for the Media page of the trial.
+
+        An image is an array or tensor (its axes HW, HWC or CHW; uint8, or floats from 0 to 1), an image of PIL, a
+        figure of matplotlib, or a PNG, JPEG, GIF or WebP file as bytes or by its path: at most 5 MB, 64 of a name.
+        `captions` has a text, or one for each image, by the same names. What was reported first for a step stays.
+        """
+        self._media.images(self._step(steps_completed), images, captions)
+
+    def report_histograms(self, steps_completed: int, values: Mapping[str, Any]) -> None:
+        """Report how the numbers of arrays, tensors or lists are spread, by name: they are counted here in 64 bins."""
+        self._media.histograms(self._step(steps_completed), values)
+
+    def report_text(self, steps_completed: int, texts: Mapping[str, str]) -> None:
+        """Report texts by name, such as samples of a language model; of each the first 100,000 characters are kept."""
+        self._media.texts(self._step(steps_completed), texts)
+
+    def report_table(
+        self, steps_completed: int, name: str, columns: Sequence[Any], rows: Sequence[Sequence[Any]]
+    ) -> None:
+        """Report a table; ValueError for a row of another length. At most 50 columns and 1,000 rows are kept."""
+        self._media.table(self._step(steps_completed), name, columns, rows)
+
+    def _append_media(self, type_: str, **fields: Any) -> None:
+        self._warn_of_rank("images, histograms, texts or tables", "one of a name")
+        if self._records is not None:
+            self._records.append(type_, run_id=self._run_id(), **fields)
 
     def report_progress(self, progress: float) -> None:
         """Report how much of the training is done, 0 to 1 (ValueError)."""

@@ -163,6 +163,8 @@ class Collector:
             return []
         if record.get("type") == "timings":
             return [timings_record(source.name, block.end, record)]
+        if record.get("type") == "media" and self._unshipped() > self._limits["spool_bytes"] // 2:
+            return []  # large, and nothing waits for it: metrics and checkpoints need the room
         self._on_core(record)
         round_.notes.append({"k": "core", "d": record})
         return [core_record(source.name, block.end, data)]

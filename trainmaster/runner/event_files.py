@@ -99,12 +99,12 @@ class EventFiles:
         root = self._paths.root
         if (root / event_files.MANUAL_MARK).exists():
             chosen = root / event_files.CHOSEN
-            for relative in _below(chosen):
+            for relative in files_below(chosen):
                 yield relative.as_posix(), chosen / relative
             return
         for folder in sorted(root.glob("tensorboard*")):
             found = _OF_RANK.fullmatch(folder.name)
-            for relative in _below(folder) if found else ():
+            for relative in files_below(folder) if found else ():
                 if found and event_files.is_event_file(relative.name):
                     named = event_files.named_by_rank(relative, int(found[1] or 0))
                     yield named.as_posix(), folder / relative
@@ -168,7 +168,7 @@ def _start_of(file: IO[bytes], size: int) -> Optional[_Sent]:
     return found
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def files_below(folder: Path) -> Iterator[Path]:
     """The files below a folder, which need not be there; links are not followed: they may lead anywhere."""
     for root, folders, names in os.walk(folder):
         folders.sort()

@@ -17,6 +17,7 @@ from trainmaster.rank_processes import ProcessesOfRanks
 from trainmaster.runner import warm
 from trainmaster.runner.collecting import Collector
 from trainmaster.runner.event_files import EventFiles
+from trainmaster.runner.event_media import EventMedia
 from trainmaster.runner.full_disk import FullDisk
 from trainmaster.runner.link import OVER, Link, Weather
 from trainmaster.runner.orders import Orders, poll_signals, send_heartbeats
@@ -46,6 +47,7 @@ _FREE_BYTES = 4 * 1024 * 1024
 _LAUNCHER_SWEEPS_SECONDS = 70.0
 _REFUSED_GRACE_SECONDS = 3.0
 _DISK_FULL_SECONDS = 1.0
+_EVENT_MEDIA_SECONDS = 30.0  # for what is left in TensorBoard's files when the entrypoint has ended
 _NICE = 5  # a flood of lines takes a core: the ranks come first
 
 
@@ -64,6 +66,7 @@ class Runner:
         )
         self.uploads = Uploads(paths, self._link(), self.weather, self.spec["members"])
         self.event_files = EventFiles(paths, self.spec, self._link(), self.weather)
+        self.event_media = EventMedia(paths, self.spec, self.outbox, self.shipper.unshipped)
         self.collector = Collector(
             paths, self.outbox, self.limits, self.shipper.unshipped, self.uploads.on_core
         )
@@ -162,6 +165,12 @@ class Runner:
             with contextlib.suppress(OSError):
                 self.outbox.append(record)
 
+    def _look_at_event_media(self) -> bool:
+        """Left for later on a full disk, as samples are left out."""
+        with contextlib.suppress(OSError):
+            return self.event_media.look()
+        return False
+
     def _say_in_log(self, sentence: Optional[str]) -> None:
         if sentence:
             self._append(own_line(time.time(), "ERROR", sentence))
@@ -194,6 +203,9 @@ class Runner:
         while self._collect():
             pass
         self._keep_trying(self.collector.finish)
+        until = time.monotonic() + _EVENT_MEDIA_SECONDS
+        while self._look_at_event_media() and time.monotonic() < until:
+            pass
         self._say_in_log(self.full_disk.look(at_the_end=True))
         self._say_of_uploads()
         self._append_samples(all_of_them=True)
@@ -230,6 +242,7 @@ class Runner:
             self._say_in_log(self.full_disk.look())
             self._say_of_uploads()
             self._append_samples()
+            self._look_at_event_media()
         self._save_shipped(finished=False)
         shipped = self.shipper.offset
         if self.outbox.freeable(shipped) >= _FREE_BYTES:

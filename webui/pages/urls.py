@@ -21,7 +21,7 @@ from webui.pages.search import charts, tree
 from webui.pages.search import trials as search_trials
 from webui.pages.tasks import form as task_form
 from webui.pages.tasks import page as tasks
-from webui.pages.trials import checkpoints, compare, trial
+from webui.pages.trials import checkpoints, compare, media, trial
 from webui.pages.users import page as users
 
 _E = "experiments/<int:experiment_id>"
@@ -72,11 +72,13 @@ urlpatterns = [
     path(f"{_E}/visualisation", charts.at_former_address),
     path(f"{_E}/visualization/<slug:way>", charts.detail),
     path(f"{_E}/visualisation/<slug:way>", charts.at_former_address),
-    # metrics and the profiler of a trial
+    path(f"{_E}/media", media.of_experiment),
+    # metrics, the profiler and media of a trial
     path(f"{_T}/metrics", metrics.detail),
     path(f"{_T}/metrics/pins", metrics.pin),
     path(f"{_T}/metrics/curves", metrics.data),
     path(f"{_T}/metrics/points.csv", metrics.export),
+    path(f"{_T}/media", media.of_trial),
     path(f"{_T}/profiler", profiler.detail),
     path(f"{_T}/profiler/samples", profiler.points),
     path(f"{_T}/profiler/samples.csv", profiler.samples_file),

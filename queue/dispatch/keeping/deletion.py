@@ -17,7 +17,7 @@ from django.db import transaction
 
 from dispatch.going_on import going_on
 from dispatch.ssh import remote
-from experiments import checkpoint_deletion, event_files, s3_stores, stored_files
+from experiments import checkpoint_deletion, event_files, media, s3_stores, stored_files
 from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState, ExperimentState
 from experiments.stored_files import NotHere
@@ -56,6 +56,7 @@ def delete(experiment_id: int) -> bool:
         for checkpoint in stored.select_related("trial__experiment__owner"):
             _remove_files(checkpoint, experiment)
         event_files.delete(experiment.pk)
+        media.delete(experiment.pk)
     except OSError as error:
         log.error("experiment %s was not deleted: %s", experiment_id, error)
         _failed(experiment_id)
