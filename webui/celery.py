@@ -5,7 +5,7 @@ import sys
 
 from celery import Celery
 
-from webui import canary
+from dispatch.watching import canary
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webui.settings")
 

@@ -9,7 +9,7 @@ from tests.rig.stack import Stack, config, counting
 
 pytestmark = [pytest.mark.chaos, pytest.mark.hosts, pytest.mark.survive(21)]
 
-#: three of the worker's own messages (webui.canary), and what a new one needs to start
+#: three of the worker's own messages (dispatch.watching.canary), and what a new one needs to start
 LIMIT_SECONDS = 240.0
 
 

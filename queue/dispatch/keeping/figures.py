@@ -111,7 +111,7 @@ class Figures:
     database_bytes: int
     connections: int
     max_connections: int
-    workers: int  # that took a message of their own lately (webui.canary)
+    workers: int  # that took a message of their own lately (dispatch.watching.canary)
 
 
 def read() -> Figures:

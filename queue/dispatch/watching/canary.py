@@ -80,7 +80,7 @@ class Canary:
 
     def _send(self) -> None:
         try:
-            self._app.send_task("webui.canary.answer", queue=self.queue, retry=False, ignore_result=True)
+            self._app.send_task("dispatch.canary.answer", queue=self.queue, retry=False, ignore_result=True)
         except Exception as error:  # kombu wraps many transport errors: Redis is away, which is not our ears
             log.info("canary not sent: %s", error)
             self._unheard = 0
@@ -115,7 +115,7 @@ def _listen(instance: Any, **_: Any) -> None:
     signals.task_postrun.connect(_canary.ended)
 
 
-@shared_task(name="webui.canary.answer")
+@shared_task(name="dispatch.canary.answer")
 def answer() -> None:
     """It came: this worker hears."""
     if _canary is not None:
