@@ -174,7 +174,9 @@ def test_plotly_takes_every_figure(reported: None, monkeypatch: pytest.MonkeyPat
             {"data": figure["data"], "layout": figure["layout"]}
         )  # raises ValueError with what is wrong
         kinds = {each["type"] for each in figure["data"]}
-        assert kinds <= {"scatter", "bar"} or kinds == {"heatmap"}, "what plotly-basic and plotly-cartesian draw"
+        assert kinds <= {"scatter", "bar"} or kinds == {"heatmap"}, (
+            "what plotly-basic and plotly-cartesian draw"
+        )
 
 
 def test_the_bundles_of_browsers_are_of_the_version_that_python_checks_with() -> None:

@@ -16,7 +16,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_static_files_are_asked_for_again_and_mostly_unchanged(web: Web) -> None:
-    for path in ("/static/css/base.css", "/static/plotly/plotly-basic.min.js", "/static/django_htmx/htmx-2.min.js"):
+    for path in (
+        "/static/css/base.css",
+        "/static/plotly/plotly-basic.min.js",
+        "/static/django_htmx/htmx-2.min.js",
+    ):
         first = httpx.get(web.url + path)
         assert first.status_code == 200 and first.headers["cache-control"] == "no-cache", path
         again = httpx.get(web.url + path, headers={"If-None-Match": first.headers["etag"]})
