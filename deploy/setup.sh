@@ -88,13 +88,15 @@ fetch_assets() {
     scratch="$PWD/build/assets.$$"
     packages="$scratch/npm/node_modules"
     case $VENV in /*) pip=$VENV/bin/pip ;; *) pip=$PWD/$VENV/bin/pip ;; esac
-    mkdir -p "$scratch/npm" "$scratch/plotly"
+    mkdir -p "$scratch/npm" "$scratch/plotly" "$scratch/fonts"
     cp deploy/npm/* "$scratch/npm"
     if said=$(run_npm "$scratch/npm" ci --ignore-scripts --no-audit --no-fund --loglevel=error 2>&1); then
         cp "$packages"/plotly.js-*-dist-min/plotly-*.min.js "$scratch/plotly"
+        cp "$packages"/@fontsource-variable/ibm-plex-sans/files/ibm-plex-sans-latin*-wght-normal.woff2 "$scratch/fonts"
+        cp "$packages/@fontsource-variable/ibm-plex-sans/LICENSE" "$scratch/fonts/LICENSE.txt"
     else
         say "$said"
-        say "SKIPPED: npm brought no packages. Charts work; a browser fetches 1.2 MB for them in place of 0.4 MB."
+        say "SKIPPED: npm brought no packages. Charts work; a browser fetches 1.2 MB for them in place of 0.4 MB. Pages have the system's typeface."
         whole=$("${pip%/pip}/python" -c 'import plotly; print(plotly.__path__[0] + "/package_data/plotly.min.js")')
         for part in basic cartesian; do cp "$whole" "$scratch/plotly/plotly-$part.min.js"; done
         wanted="without npm"

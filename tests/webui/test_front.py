@@ -12,6 +12,8 @@ import zstandard
 
 from tests.rig.web import ROOT, Web
 
+FACE = "/static/fonts/ibm-plex-sans-latin-wght-normal.woff2"
+
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
@@ -20,6 +22,7 @@ def test_static_files_are_asked_for_again_and_mostly_unchanged(web: Web) -> None
         "/static/css/base.css",
         "/static/plotly/plotly-basic.min.js",
         "/static/django_htmx/htmx-2.min.js",
+        FACE,
     ):
         first = httpx.get(web.url + path)
         assert first.status_code == 200 and first.headers["cache-control"] == "no-cache", path
