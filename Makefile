@@ -36,10 +36,12 @@ help: ## list the targets
 setup: ## install the server in .venv
 	@$(SETUP) venv requirements.txt
 	@$(SETUP) docs
+	@$(SETUP) assets
 
 setup-dev: ## install what lint and tests need in .venv
 	@$(SETUP) venv requirements-dev.txt
 	@$(SETUP) docs
+	@$(SETUP) assets
 
 demo: setup ## serve, add two hosts, train on both and follow the log, until Ctrl-C
 	@$(SETUP) venv examples/requirements.txt

@@ -3,8 +3,9 @@ a zoom shows its detail.
 
 The server is the one that `up` starts, on this machine. Usable: the table stands and every chart in the window is
 drawn, with its points' number beside it. The first opening of a browser fetches and compiles plotly.js and is told
-apart. A zoom is done when every chart in the window shows the points of the new window. `python -m
-benchmarks.trial_page` writes benchmarks/reports/trial_page.md.
+apart, on this machine and by way of a phone's connection (SLOW), which the browser emulates. A zoom is done when every
+chart in the window shows the points of the new window. `python -m benchmarks.trial_page` writes
+benchmarks/reports/trial_page.md.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ RUNS = int(os.environ.get("RUNS", "15"))
 WARM_UP = 2
 COLD_RUNS = 3
 USABLE_MS = 1500.0
+#: 3G: 300 ms, 0.8 Mbit/s
+SLOW = {"offline": False, "latency": 300, "downloadThroughput": 100_000, "uploadThroughput": 100_000}
+SLOW_MS = 6000.0
 REPORT = Path(__file__).parent / "reports" / "trial_page.md"
 
 #: Notes when every chart in the window is drawn and the table stands, in milliseconds since the navigation.
@@ -62,6 +66,14 @@ requestAnimationFrame(look);
 """
 
 
+#: The bytes that came over the network for this page, all of them and those of plotly.js.
+BYTES = """
+const came = [...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")];
+const sum = (entries) => entries.reduce((all, entry) => all + entry.transferSize, 0);
+return [sum(came), sum(came.filter(({ name }) => name.includes("plotly")))];
+"""
+
+
 @contextmanager
 def opened(server: Server) -> Iterator[Browser]:
     """A browser without any cache, logged in, that notes when the page can be used."""
@@ -80,12 +92,19 @@ def usable(browser: Browser, path: str) -> float:
     return float(browser.run("return window.usableAt"))
 
 
-def measured(server: Server, path: str, many: str) -> tuple[dict[str, list[float]], int]:
-    """Milliseconds of each opening and zoom, and how many charts stood in the window."""
-    found: dict[str, list[float]] = {"first": [], "again": [], "many": [], "zoom": []}
+def measured(server: Server, path: str, many: str) -> tuple[dict[str, list[float]], int, list[int]]:
+    """Milliseconds of each opening and zoom, how many charts stood in the window, and the bytes of a first opening."""
+    found: dict[str, list[float]] = {"first": [], "slow": [], "again": [], "many": [], "zoom": []}
     for _ in range(COLD_RUNS):
         with opened(server) as browser:
-            found["first"].append(usable(browser, path))
+            command = browser.driver.execute_cdp_cmd
+            command("Network.enable", {})
+            for name in ("first", "slow"):
+                browser.driver.get("about:blank")  # after which nothing is fetched ahead
+                command("Network.clearBrowserCache", {})
+                found[name].append(usable(browser, path))
+                sizes = browser.run(BYTES)
+                command("Network.emulateNetworkConditions", SLOW)
     with opened(server) as browser:
         for number in range(WARM_UP + RUNS):
             times = {"again": usable(browser, path)}
@@ -95,7 +114,7 @@ def measured(server: Server, path: str, many: str) -> tuple[dict[str, list[float
             for name, value in times.items():
                 if number >= WARM_UP:
                     found[name].append(value)
-    return found, charts
+    return found, charts, sizes
 
 
 def row(name: str, values: list[float], goal: str) -> str:
@@ -114,13 +133,14 @@ def main() -> int:
             path = f"/trials/{long_run.write(server, METRICS, POINTS)}/metrics"
             many = f"/trials/{long_run.write(server, MANY, 20, name='many')}/metrics"
             begun = time.monotonic()
-            found, charts = measured(server, path, many)
+            found, charts, (page_bytes, plotly_bytes) = measured(server, path, many)
             took = time.monotonic() - begun
         finally:
             server.close()
     lines = [
         row("usable", found["again"], f"median under {USABLE_MS:.0f}"),
         row("usable, first opening of a browser", found["first"], "plotly.js is fetched and compiled"),
+        row("usable, first opening, 3G", found["slow"], f"median under {SLOW_MS:.0f}"),
         row("a zoom to half shows its detail", found["zoom"], ""),
         row(f"usable, {MANY:,} metrics of 20 points", found["many"], f"median under {USABLE_MS:.0f}"),
     ]
@@ -128,7 +148,9 @@ def main() -> int:
 
 Milliseconds, {RUNS} runs each ({COLD_RUNS} of the first opening) over {took:.0f} s, Chromium without a GPU, on
 {os.cpu_count()} cores with a load of {os.getloadavg()[0]:.1f} at the end; where other work takes the processor, it
-stretches all of them. Usable: the table stands and the {charts} charts in the window are drawn.
+stretches all of them. Usable: the table stands and the {charts} charts in the window are drawn. A first opening fetches
+{page_bytes / 1000:,.0f} kB, {plotly_bytes / 1000:,.0f} kB of them plotly.js. 3G: {SLOW["latency"]} ms and
+{SLOW["downloadThroughput"] * 8 / 1e6} Mbit/s, as Chromium emulates them.
 
 | what | median | least to most | goal |
 |---|---|---|---|
@@ -138,6 +160,7 @@ stretches all of them. Usable: the table stands and the {charts} charts in the w
     REPORT.write_text(text)
     print(text)
     good = all(statistics.median(found[name]) < USABLE_MS for name in ("again", "many"))
+    good = good and statistics.median(found["slow"]) < SLOW_MS
     return 0 if good else 1
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import groupby, pairwise
 from typing import NamedTuple
+from urllib.parse import quote
 
 from django.db.models import Q, QuerySet
 
@@ -19,6 +21,14 @@ from searching.words import judgment
 from shown import words
 
 NEWEST = 200
+#: so long without an event is said
+GAP_SECONDS = 600
+#: ends of attempts and of their parts that are faults
+FAILURES = {
+    Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.INVALID_HP, Reason.LAUNCH_FAILED,
+    Reason.PORT_IN_USE, Reason.STORAGE_FAILED, Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.RUN_VANISHED,
+    Reason.STOP_TIMED_OUT, Reason.REPORTED_FAILURE, Reason.NO_SIGN_OF_LIFE,
+}  # fmt: skip
 _UNIT = "units"
 #: (kind, state) -> what happened; {n} is the attempt's number, {host} the host, {s} the subject
 _SENTENCES = {
@@ -105,17 +115,70 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class TimelineEntry:
+    """`lamp`: of the state that it led to. `named`: the beginning of the sentence that leads to `href`."""
+
     at: datetime
     sentence: str
     actor: str
+    lamp: str = ""
+    attempt: int | None = None
+    ends_attempt: bool = False
+    named: str = ""
+    href: str = ""
+    #: since the event before it
+    seconds: float | None = None
+
+    @property
+    def rest(self) -> str:
+        return self.sentence.removeprefix(self.named)
+
+    @property
+    def is_behind_gap(self) -> bool:
+        return (self.seconds or 0) >= GAP_SECONDS
 
 
-def of(events: QuerySet[Event], unit: str = _UNIT) -> list[TimelineEntry]:
+@dataclass(frozen=True)
+class Stretch:
+    """What happened during an attempt, or before, between and after attempts; the newest first."""
+
+    attempt: int | None
+    entries: list[TimelineEntry]
+
+    @property
+    def began(self) -> datetime:
+        return self.entries[-1].at
+
+    @property
+    def seconds(self) -> float | None:
+        """From its assignment to its end; None while it has none."""
+        ends = [each.at for each in self.entries if each.ends_attempt]
+        return (ends[0] - self.began).total_seconds() if ends else None
+
+
+class Timeline(list[TimelineEntry]):
+    """The newest first."""
+
+    @property
+    def stretches(self) -> list[Stretch]:
+        """By attempt: what lies between the first and the last event of one belongs to it."""
+        spans: dict[int, tuple[int, int]] = {}
+        for place, entry in enumerate(self):
+            if entry.attempt is not None:
+                spans[entry.attempt] = (spans.get(entry.attempt, (place, 0))[0], place)
+
+        def attempt_at(pair: tuple[int, TimelineEntry]) -> int | None:
+            return next((n for n, (newest, oldest) in spans.items() if newest <= pair[0] <= oldest), None)
+
+        parts = groupby(enumerate(self), key=attempt_at)
+        return [Stretch(attempt, [entry for _, entry in pairs]) for attempt, pairs in parts]
+
+
+def of(events: QuerySet[Event], unit: str = _UNIT) -> Timeline:
     """The newest events first. `unit`: in which a search's lengths are counted, in the plural."""
-    return [_entry(event, unit) for event in _newest(events)]
+    return _timed(_entry(event, unit) for event in _newest(events))
 
 
-def of_experiment(experiment_id: int, trials: Mapping[str, int], unit: str = _UNIT) -> list[TimelineEntry]:
+def of_experiment(experiment_id: int, trials: Mapping[str, int], unit: str = _UNIT) -> Timeline:
     """The newest events of an experiment first. `trials`: by their tasks; where there are several, each attempt's
     sentence says whose it is."""
     rows = Event.objects.filter(experiment_id=experiment_id) | Event.objects.filter(
@@ -123,7 +186,16 @@ def of_experiment(experiment_id: int, trials: Mapping[str, int], unit: str = _UN
     )
     several = len(trials) > 1
     entries = [(event, _entry(event, unit)) for event in _newest(rows)]
-    return [_of_trial(entry, event, trials) if several else entry for event, entry in entries]
+    return _timed(_of_trial(entry, event, trials) if several else entry for event, entry in entries)
+
+
+def _timed(entries: Iterable[TimelineEntry]) -> Timeline:
+    """With the time since the event before; the oldest that is shown has none."""
+    found = list(entries)
+    timed = [
+        replace(entry, seconds=(entry.at - before.at).total_seconds()) for entry, before in pairwise(found)
+    ]
+    return Timeline([*timed, *found[-1:]])
 
 
 def act(event: Event) -> str:
@@ -168,7 +240,9 @@ def _of_trial(entry: TimelineEntry, event: Event, trials: Mapping[str, int]) -> 
     sentence = entry.sentence
     if event.kind == Event.Kind.ALLOCATION or event.reason == Reason.LOG_POLICY:  # not a host's name
         sentence = sentence[:1].lower() + sentence[1:]
-    return replace(entry, sentence=f"Trial {trial}, {sentence}")
+    named = f"Trial {trial}"
+    said = f"{named}, {sentence}"
+    return replace(entry, sentence=said, named=named, href=f"/trials/{trial}", attempt=None)
 
 
 def _entry(event: Event, unit: str) -> TimelineEntry:
@@ -202,9 +276,44 @@ def _entry(event: Event, unit: str) -> TimelineEntry:
     actor = actor_of(event.actor)
     by_searcher = event.actor == "searcher" and event.reason in _BY_SEARCHER
     is_said = by_searcher or (kind == Event.Kind.MEMBER and actor == names["host"])
+    sentence += _details(event, unit) + known_late(event)
+    href = _address(event)
+    named = names["host"] if kind == Event.Kind.MEMBER else _SUBJECTS.get(kind, "").format(**names)
+    is_linked = bool(href) and sentence.startswith(named)
     return TimelineEntry(
-        event.at, sentence + _details(event, unit) + known_late(event), "" if is_said else actor
+        event.at,
+        sentence,
+        "" if is_said else actor,
+        lamp=_lamp(event),
+        attempt=_attempt(event),
+        ends_attempt=(kind, event.to_state) == (Event.Kind.ALLOCATION, "TERMINATED"),
+        named=named if is_linked else "",
+        href=href if is_linked else "",
     )
+
+
+def _attempt(event: Event) -> int | None:
+    """The number of the attempt that it is about: what follows the task in the names of attempts and their members."""
+    number = event.subject.removeprefix(f"{event.task_id}.").partition(".")[0]
+    return int(number) if event.kind in _OF_ATTEMPTS and number.isdecimal() else None
+
+
+def _lamp(event: Event) -> str:
+    if event.from_state == event.to_state or not event.to_state:
+        return ""
+    if (Event.Kind(event.kind), event.to_state) in _ENDED and event.reason in FAILURES:
+        return "failed"
+    if event.to_state == "WAITING":
+        return "waiting"
+    return (words.host_state if event.kind == Event.Kind.HOST else words.state)(event.to_state).lamp
+
+
+def _address(event: Event) -> str:
+    """The page of what the event is about, where the sentence begins with its name."""
+    if event.kind == Event.Kind.MEMBER and event.detail.get("host"):
+        return f"/hosts/{quote(event.detail['host'])}"
+    root = {Event.Kind.TRIAL: "trials", Event.Kind.CHECKPOINT: "checkpoints"}.get(Event.Kind(event.kind))
+    return f"/{root}/{event.subject}" if root else ""
 
 
 def actor_of(actor: str) -> str:

@@ -1,6 +1,5 @@
 """The one settings file. Everything that differs between installations is an environment variable."""
 
-import importlib.util
 import os
 from pathlib import Path
 from urllib.parse import quote
@@ -12,14 +11,6 @@ from webui.limits import *  # noqa: F403 (settings must stand in this module)
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION = "0.1.0"
-
-
-def _folder_of(package: str) -> Path:
-    """The folder of an installed package, without importing it: no command draws a chart."""
-    found = importlib.util.find_spec(package)
-    if found is None or found.origin is None:
-        raise ModuleNotFoundError(f"{package} is not installed.", name=package)
-    return Path(found.origin).parent
 
 
 def _default_data_dir() -> str:
@@ -191,14 +182,14 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_TZ = True
 
-# --- static files: ours, plotly.js from the plotly wheel, htmx from django-htmx ---
+# --- static files: ours, what `setup.sh assets` brings from npm, htmx from django-htmx ---
 STATIC_URL = "/static/"
 STATIC_ROOT = Path(environment.text("TRAINMASTER_STATIC_ROOT", str(DATA_DIR / "static")))
 # The documentation as `make setup` builds it, served at /docs.
 DOCS_ROOT = Path(environment.text("TRAINMASTER_DOCS_ROOT", str(ROOT / "build" / "docs")))
 STATICFILES_DIRS = [
     ROOT / "static",
-    ("plotly", _folder_of("plotly") / "package_data"),
+    ROOT / "build" / "assets",
 ]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

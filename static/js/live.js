@@ -33,7 +33,7 @@ function showAge() {
 function refresh(topic) {
   if (!topic) lookedAt = performance.now();
   for (const part of parts()) {
-    if (!topic || part.dataset.topics.split(" ").includes(topic)) wake(part);
+    if (!topic || part.dataset.topics.split(" ").includes(topic)) wake(part, topic);
   }
 }
 
@@ -47,18 +47,30 @@ function lookAgain() {
   for (const part of parts()) if (part.hasAttribute("hx-get")) wake(part);
 }
 
-// Each part is fetched at most once in this time (data-every-ms of its own), and always once after the last word: htmx's
-// throttle drops that one, and whatever else the part listens to meanwhile.
+// A part is fetched at most once in this time for the same topic, and always once after the last word of it: htmx's throttle
+// drops that one. So an edit is shown at once, and does not wait for what the scheduler said of the one before. A part with
+// data-every-ms costs more: it is fetched once in that time, for whatever topic.
 const WAKE_EVERY_MS = 1_100;
-const wakes = new WeakMap(); // part -> when it was last woken, or will be
+const APART_MS = 250; // a change is often told under several topics
+const wakes = new WeakMap(); // part -> {last: when it was woken, due: when it will be, told: topic -> when it was woken for it}
 
-function wake(part) {
-  const now = performance.now(); // a clock that is set back would silence the part until it has caught up
-  const last = wakes.get(part) ?? -Infinity;
-  if (last > now) return;
-  const due = Math.max(now, last + (Number(part.dataset.everyMs) || WAKE_EVERY_MS));
-  wakes.set(part, due);
-  setTimeout(() => htmx.trigger(part, "wake"), due - now);
+function wake(part, topic = "") {
+  const state = wakes.get(part) ?? { last: -Infinity, due: Infinity, timer: 0, told: new Map(), waiting: new Set() };
+  wakes.set(part, state);
+  const now = performance.now(); // the time of day may be set back, which would silence the part until it has caught up
+  const own = Number(part.dataset.everyMs);
+  const due = Math.max(now, state.last + (own || APART_MS), (state.told.get(topic) ?? -Infinity) + (own || WAKE_EVERY_MS));
+  state.waiting.add(topic);
+  if (due >= state.due) return;
+  clearTimeout(state.timer);
+  state.due = due;
+  state.timer = setTimeout(() => {
+    Object.assign(state, { last: performance.now(), due: Infinity });
+    const topics = [...state.waiting];
+    for (const each of topics) state.told.set(each, state.last);
+    state.waiting.clear();
+    htmx.trigger(part, "wake", { topics });
+  }, due - now);
 }
 
 function connect() {

@@ -179,6 +179,8 @@ def test_an_edit_elsewhere_moves_the_row_and_leaves_the_others_alone(
         row.marked = true;
         row.querySelector('input').click();
         row.querySelector('.menu').focus();
+        window.told = [];
+        document.getElementById('queue').addEventListener('wake', ({ detail }) => window.told.push(...detail.topics));
         return row.id;
         """
     )
@@ -189,6 +191,7 @@ def test_an_edit_elsewhere_moves_the_row_and_leaves_the_others_alone(
     row = f"#{still}"
     assert browser.run("return document.querySelector(arguments[0] + ' input').checked", row)
     assert browser.run("return document.activeElement.closest('tr')?.id") == still
+    assert any(topic.startswith("pool:") for topic in browser.run("return window.told")), "not only a pass"
     assert browser.complaints() == []
 
 

@@ -11,6 +11,7 @@ from datetime import date
 from pathlib import Path
 
 import numpy as np
+import plotly
 import plotly.graph_objects as go
 import pytest
 
@@ -172,3 +173,15 @@ def test_plotly_takes_every_figure(reported: None, monkeypatch: pytest.MonkeyPat
         go.Figure(
             {"data": figure["data"], "layout": figure["layout"]}
         )  # raises ValueError with what is wrong
+        kinds = {each["type"] for each in figure["data"]}
+        assert kinds <= {"scatter", "bar"} or kinds == {"heatmap"}, (
+            "what plotly-basic and plotly-cartesian draw"
+        )
+
+
+def test_the_bundles_of_browsers_are_of_the_version_that_python_checks_with() -> None:
+    root = Path(__file__).parents[2]
+    pinned = json.loads((root / "deploy/npm/package.json").read_text())["dependencies"]
+    wheel = (Path(plotly.__file__).parent / "package_data/plotly.min.js").open().read(40)
+    for name in ("basic", "cartesian"):
+        assert f"plotly.js v{pinned[f'plotly.js-{name}-dist-min']}\n" in wheel

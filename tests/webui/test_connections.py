@@ -137,7 +137,7 @@ def test_a_client_that_leaves_its_answer_unread_is_cut(hurried: Web) -> None:
         return len(list(Path(f"/proc/{hurried.pid}/fd").iterdir()))
 
     before = still_open()
-    ask = b"GET /static/plotly/plotly.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    ask = b"GET /static/plotly/plotly-basic.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with connected(hurried, ask * 20):
         assert pace.wait_until(lambda: still_open() > before, 10)
         assert pace.wait_until(lambda: still_open() <= before, 20)

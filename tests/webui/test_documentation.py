@@ -171,3 +171,9 @@ def test_built_pages_are_served_with_a_policy_of_their_own(tmp_path: Path, setti
     assert "the queue" in get("/docs/queue/").text
     assert get("/docs/%2e%2e/settings.py").status_code == 404
     assert get("/docs/nothing/").status_code == 404
+
+
+def test_the_pages_have_the_colors_of_the_console() -> None:
+    console = (ROOT / "static/css/base.css").read_text()
+    ours = re.findall(r"--[\w-]+: #\w+;", (DOCS / "css/console.css").read_text())
+    assert len(ours) == 14 and [each for each in ours if each not in console] == []

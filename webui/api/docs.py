@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from drf_spectacular.generators import SchemaGenerator
 from rest_framework.request import Request
 
@@ -19,7 +19,11 @@ from webui.pages.frame import show
 
 #: a type in words: pieces of text, each with the name of the type that it is, if it is one of this page's
 Kind = list[tuple[str, str]]
+#: name, type, whether it is always there, and meaning
+Field = tuple[str, Kind, bool, str]
 
+#: requests that one page of a search shows
+_FOUND_MAX = 60
 _METHODS = ("get", "post", "put", "patch", "delete")
 
 
@@ -50,42 +54,84 @@ class OpenApi(ApiView):
 @declares({"GET": Right.READ})
 @login_required
 def page(request: HttpRequest) -> HttpResponse:
-    """Every path with its methods, parameters, body and answer, by resource; then the types that these refer to."""
-    document = schema()
-    types = [
-        (
-            name,
-            kind.get("description", ""),
-            _fields(document, kind),
-            [] if "properties" in kind else _kind(kind),
-        )
-        for name, kind in sorted(document["components"]["schemas"].items())
-    ]
-    return show(request, "api_docs", {"groups": _groups(document), "types": types}, room="REST API")
+    """The nouns; then the requests of one, or those that a search finds, with all that they take and answer."""
+    document, nouns = schema(), _nouns()
+    noun, search = request.GET.get("of", ""), request.GET.get("q", "").strip()
+    words = search.lower().split()
+    if words:
+        found = {
+            name: [row for row in rows if all(word in row["sought"] for word in words)]
+            for name, rows in nouns.items()
+        }
+    elif noun in nouns:
+        found = {noun: nouns[noun]}
+    elif noun:
+        raise Http404(f"REST has no noun {noun}; it has {', '.join(nouns)}.")
+    else:
+        found = {}
+    total = sum(len(rows) for rows in found.values())
+    if total > _FOUND_MAX:
+        found = {}
+    context = {
+        "nouns": nouns,
+        "noun": noun if not words else "",
+        "search": search,
+        "total": total,
+        "most": _FOUND_MAX,
+        "found": {name: rows for name, rows in found.items() if rows},
+        "types": _types(document, [row for rows in found.values() for row in rows]),
+    }
+    return show(request, "api_docs", context, room="REST API")
 
 
-def _groups(document: Json) -> list[tuple[str, list[Json]]]:
-    groups: dict[str, list[Json]] = {}
+@cache
+def _nouns() -> dict[str, list[Json]]:
+    """The requests by what their path begins with: `experiments`, where one is of `experiment`, too."""
+    document, nouns = schema(), dict[str, list[Json]]()
+    names = {path: path.removeprefix("/api/v1/").strip("/").split("/")[0] for path in document["paths"]}
     for path, operations in sorted(document["paths"].items()):
-        for method in _METHODS:
-            if method in operations:
-                operation = operations[method]
-                groups.setdefault(operation["tags"][0], []).append(_row(document, path, method, operation))
-    return [(name.replace("_", " ").capitalize(), rows) for name, rows in sorted(groups.items())]
+        name = names[path].removesuffix("-v2")
+        name = f"{name}s" if f"{name}s" in names.values() else name
+        rows = [_row(document, path, each, operations[each]) for each in _METHODS if each in operations]
+        nouns.setdefault(name, []).extend(rows)
+    return dict(sorted(nouns.items()))
+
+
+def _types(document: Json, rows: list[Json]) -> list[tuple[str, str, list[Field], Kind]]:
+    """The types that these requests refer to, and those that these refer to."""
+    known: Json = document["components"]["schemas"]
+    found: dict[str, tuple[str, str, list[Field], Kind]] = {}
+    left = [name for row in rows for kind in _kinds(row["body"], row["answer"]) for _, name in kind]
+    while left:
+        name = left.pop()
+        if name in found or name not in known:
+            continue
+        kind = known[name]
+        fields, words = _fields(document, kind), [] if "properties" in kind else _kind(kind)
+        found[name] = (name, kind.get("description", ""), fields, words)
+        left += [name for each in _kinds(fields, words) for _, name in each]
+    return sorted(found.values())
+
+
+def _kinds(fields: list[Field], kind: Kind) -> list[Kind]:
+    return [*(each for _, each, _, _ in fields), kind]
 
 
 def _row(document: Json, path: str, method: str, operation: Json) -> Json:
+    words = (method, path, operation.get("description", ""), json.dumps(operation.get("parameters", [])))
     body = operation.get("requestBody", {}).get("content", {})
     media: Json = next(iter(body.values()), Json())
     content: Json = media.get("schema", {})
+    fields = _fields(document, content)
     return {
+        "sought": " ".join((*words, *(name for name, *_ in fields))).lower(),
         "method": method.upper(),
         "path": path.split("/")[1:],  # a narrow column breaks it before a slash
         "text": operation.get("description", ""),
         "query": [
             parameter["name"] for parameter in operation.get("parameters", []) if parameter["in"] == "query"
         ],
-        "body": _fields(document, content),
+        "body": fields,
         "answer": _answer(operation),
         "example": json.dumps(media["example"], indent=2) if "example" in media else "",
     }
@@ -106,7 +152,7 @@ def _answer(operation: Json) -> Kind:
     return kinds
 
 
-def _fields(document: Json, content: Json) -> list[tuple[str, Kind, bool, str]]:
+def _fields(document: Json, content: Json) -> list[Field]:
     """Name, type, whether it is always there, and meaning of each field."""
     if reference := content.get("$ref"):
         content = document["components"]["schemas"][reference.rsplit("/", 1)[-1]]

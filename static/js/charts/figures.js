@@ -1,5 +1,6 @@
 // Draws the figures of a section with data-figures, keeps them fresh, and follows the theme. Only charts in view are mounted.
 
+import { plotly } from "./plot.js";
 import { aroundConstant, literal, named, themed } from "./theme.js";
 
 const section = document.querySelector("[data-figures]");
@@ -80,6 +81,7 @@ async function load() {
   if (isAsking) { soon(); return; }
   isAsking = true;
   const found = await asked().catch(() => null); // the server is away; the page is woken when it is back
+  await plotly;
   isAsking = false;
   if (found) show(found.figures);
 }

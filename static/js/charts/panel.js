@@ -68,10 +68,10 @@ export function watched({ onSeen, onMoved }) {
   });
   return {
     add(panels) {
-      // what stands in view is asked for at once: the observers speak only after the next frame
+      // what stands in the window is asked for first and at once: the observers, which see further, speak after the next frame
       for (const panel of panels) {
         const { top, bottom } = panel.place.getBoundingClientRect();
-        panel.isInView = top < innerHeight + NEAR_PX && bottom > -NEAR_PX;
+        panel.isInView = top < innerHeight && bottom > 0;
       }
       onMoved();
       for (const { place } of panels) { inView.observe(place); sized.observe(place); }

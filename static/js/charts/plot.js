@@ -6,8 +6,15 @@ const OF_TOUCH = matchMedia("(pointer: coarse)");
 
 /** Plotly, once it has come. */
 export const plotly = new Promise((resolve) => {
-  if (window.Plotly) resolve(window.Plotly);
-  else document.getElementById("plotly").addEventListener("load", () => resolve(window.Plotly));
+  if (window.Plotly) { resolve(window.Plotly); return; }
+  const script = document.getElementById("plotly");
+  script.addEventListener("load", () => resolve(window.Plotly));
+  script.addEventListener("error", () => {
+    const said = Object.assign(document.createElement("p"), { className: "banner failed" });
+    said.setAttribute("role", "alert");
+    said.textContent = "Charts cannot be drawn: plotly.js did not come. Reload the page. If that does not help, run make setup on the server and restart it.";
+    document.querySelector("#charts, [data-figures]").before(said);
+  });
 });
 
 /** What a pointer that drags does: a finger scrolls the page. */

@@ -34,7 +34,7 @@ export function themed(layout) {
     hoverlabel: { bgcolor: panel, bordercolor: line, font: { color: ink } },
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
-    font: { color: ink, size: 12, family: "system-ui, sans-serif" },
+    font: { color: ink, size: 12, family: '"IBM Plex Sans", system-ui, sans-serif' },
     xaxis: titled(layout.xaxis),
     yaxis: titled(layout.yaxis),
     ...Object.fromEntries(Object.entries(layout).filter(([name]) => /^[xy]axis\d+$/.test(name)).map(([name, own]) => [name, titled(own)])),

@@ -277,7 +277,7 @@ function unload(body) {
 }
 
 if (queue) {
-  queue.addEventListener("wake", (event) => wake(event.detail?.topic?.startsWith("plan:") ? "soon" : "now"));
+  queue.addEventListener("wake", (event) => wake(event.detail?.topics?.every((topic) => topic.startsWith("plan:")) ? "soon" : "now"));
   document.addEventListener("visibilitychange", refresh);
   new MutationObserver(refresh).observe(queue, { attributeFilter: ["data-hold"] });
   setInterval(() => wake("soon"), LOOK_AGAIN_MS);

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 
 import pytest
 from django.conf import settings
@@ -13,6 +14,7 @@ from hosts.models import ResourcePool
 from tests.rig.api import Cast
 from tests.rig.html import Html
 from webui.api import master_log
+from webui.api.docs import schema
 
 #: the keys of the published server's configuration
 _MASTER_CONFIG = """
@@ -236,8 +238,24 @@ def test_the_page_for_people_lists_every_request_and_asks_for_a_login(cast: Cast
     client = Client()
     assert client.get("/api/v1/docs").status_code == 302
     client.force_login(User.objects.get(username="vic"))
-    text = Html(client.get("/api/v1/docs").content)
-    assert "POST <wbr>/api<wbr>/v1<wbr>/job-queues" in text
-    assert "without <code>drain</code>" in text and '<a class="room" href="/docs/"' in text
-    assert "<code>config</code> (required): string" in text
-    assert '<tr id="TrialsAnswer">' in text and 'list of <a href="#TrialRecord">TrialRecord</a>' in text
+    nouns = set(re.findall(r'href="/api/v1/docs\?of=([\w-]+)"', client.get("/api/v1/docs").content.decode()))
+    pages = {noun: Html(client.get("/api/v1/docs", {"of": noun}).content) for noun in nouns}
+    listed = [
+        f"{method} {path.replace('<wbr>', '')}"
+        for text in pages.values()
+        for method, path in re.findall(r"<code>([A-Z]+) ?(<wbr>/[^ ]*?)</code>", text)
+    ]
+    assert len(listed) == len(set(listed)) == sum(len(each) for each in schema()["paths"].values())
+    assert "without <code>drain</code>" in pages["agents"]
+    assert '<a class="room" href="/docs/"' in pages["agents"]
+    assert "<code>config</code> (required): string" in pages["experiments"]
+    assert 'list of <a href="#TrialRecord">TrialRecord</a>' in pages["experiments"]
+    for noun, text in pages.items():
+        assert set(re.findall(r'href="#(\w+)"', text)) - {"main"} <= set(re.findall(r'id="(\w+)"', text)), (
+            noun
+        )
+    found = Html(client.get("/api/v1/docs", {"q": "KILL trial"}).content)
+    assert "<wbr>/kill</code>" in found and "<wbr>/job-queues" not in found
+    assert "Add a word" in Html(client.get("/api/v1/docs", {"q": "e"}).content)
+    assert "No request has zzz" in Html(client.get("/api/v1/docs", {"q": "zzz"}).content)
+    assert client.get("/api/v1/docs", {"of": "zzz"}).status_code == 404
