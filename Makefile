@@ -77,6 +77,7 @@ lint: setup-dev ## check code, templates, types, imports between rooms, wordings
 	$(RUN)/ruff format --check .
 	git ls-files '*.html' | xargs $(RUN)/djade --target-version 5.2 --check
 	! git grep -nE '^.{121,}' -- templates
+	! git grep -nE '^(<{7}|>{7}) '
 	$(RUN)/mypy
 	$(RUN)/lint-imports
 	$(RUN)/python -m tests.rig.plain_words

@@ -157,6 +157,25 @@ class AccessToken(models.Model):
         return row.user
 
 
+class SavedView(models.Model):
+    """An address of a page that somebody has named; `accounts.saved_views` writes it."""
+
+    owner = models.ForeignKey(User, on_delete=models.CASCADE, related_name="saved_views")
+    #: of accounts.saved_views.PAGES
+    page = models.CharField(max_length=16)
+    name = models.CharField(max_length=80)
+    #: path and query
+    address = models.CharField(max_length=2000)
+    #: everyone sees it
+    is_shared = models.BooleanField(default=False)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["owner", "page", "name"], name="view_name_once_per_owner")
+        ]
+        indexes = [models.Index(fields=["page"], condition=Q(is_shared=True), name="views_of_the_team")]
+
+
 class Cluster(models.Model):
     """The one row that names this installation."""
 

@@ -72,7 +72,7 @@ def axes(config: Mapping[str, Any], tried: Iterable[Flat]) -> list[Axis]:
         is_number = not any(np.isnan(_number(value)) for value in values)
         kind = _kind(specs.get(name), is_number)
         texts = set(map(spelled, values)) if kind == Kind.CATEGORY else set()
-        found.append(Axis(name, kind, _in_order(texts)))
+        found.append(Axis(name, kind, in_order(texts)))
     return found
 
 
@@ -113,7 +113,7 @@ def _specs(config: Mapping[str, Any], before: str = "") -> dict[str, Mapping[str
     return found
 
 
-def _in_order(texts: set[str]) -> tuple[str, ...]:
+def in_order(texts: set[str]) -> tuple[str, ...]:
     """Numbers by size, then the rest by letters."""
 
     def place(text: str) -> tuple[bool, float, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -79,14 +79,27 @@ def of_trials(
     points: int = DEFAULT_POINTS,
 ) -> dict[int, Series]:
     """One metric of many trials, by trial, limited as in `read`; those without a report of it there are left out."""
-    found: dict[int, Series] = {}
+    found = each_of_trials(trial_ids, group, name, first_step=first_step, last_step=last_step, points=points)
+    return dict(found)
+
+
+def each_of_trials(
+    trial_ids: Sequence[int],
+    group: str,
+    name: str,
+    *,
+    first_step: int | None = None,
+    last_step: int | None = None,
+    points: int = DEFAULT_POINTS,
+) -> Iterator[tuple[int, Series]]:
+    """The series of `of_trials`, one trial after the other: only one is in memory with all its points."""
     where = "metric_group.trial_id = ANY(%s) AND metric_group.name = %s"
     rows = chunks.live(where, [list(trial_ids), group], [name], first_step, last_step)
-    # by trial, so one alone is in memory with all its points
     for trial_id, of_trial in groupby(rows, key=itemgetter(0)):
         heads, columns = _parts(of_trial, first_step, last_step)
-        found[trial_id] = _series(name, heads, columns[name], points)
-    return {trial_id: each for trial_id, each in found.items() if each.total}
+        each = _series(name, heads, columns[name], points)
+        if each.total:
+            yield trial_id, each
 
 
 Head = tuple[Integers, Integers, slice]  # steps, times in microseconds, rows inside the window

@@ -131,6 +131,11 @@ def band(name: str, times: Floats, low: Floats, high: Floats, color: str, *, gap
     for at, least, most in zip(*(np.split(each, gaps) for each in (times, low, high)), strict=True):
         x += [*_milliseconds(at), *reversed(_milliseconds(at)), None]
         y += [*_rounded(least), *reversed(_rounded(most)), None]
+    return shade(name, x, y, color)
+
+
+def shade(name: str, x: Sequence[float | None], y: Sequence[float | None], color: str) -> Trace:
+    """A faint shape between the points, in this color; None ends one and begins another."""
     red, green, blue = (int(color[start : start + 2], 16) for start in (1, 3, 5))
     return {
         "type": "scatter",

@@ -82,6 +82,12 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         marks = window.attributes(".compared line", "stroke")
         window.wait(lambda: window.run(colors) == marks, "each trial in the color of its mark")
         wrong += look_at(window, compared(0, 1, 2), {})
+        window.open("/experiments?q=sweep")
+        window.click(".views > a.button")  # the first of two clicks that compare the runs of two settings
+        window.wait(
+            lambda: window.path() == "/compare" and len(window.all(".compared tr[data-line]")) == 8,
+            "the runs",
+        )
         wrong += look_at(window, f"{compared(*range(8))}&metric=training/loss", {})
         window.keep("compare-eight", height=1500)
         window.open(compared(0, 1, 2))
@@ -91,6 +97,29 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         window.wait(lambda: window.driver.current_url.endswith(compared(0, 2)), "the others")
         window.one("#more").send_keys(trials[4], Keys.ENTER)
         window.wait(lambda: window.driver.current_url.endswith(compared(0, 2, 4)), "the added one")
+        window.one("select[name=group]").send_keys("lr")
+        window.wait(lambda: "&group=lr" in window.driver.current_url, "the group in the address")
+        window.wait(
+            lambda: window.texts(".compared .name") == ["lr 0.02", "lr 0.0333333", "lr 0.1"],
+            "its rows",
+        )
+        labels = "return [...document.querySelectorAll('#charts .annotation-text')].map((each) => each.textContent)"
+        window.wait(lambda: "lr 0.1" in window.run(labels), "the name at the end of its line")
+        faint = "return [...document.querySelectorAll('#charts .trace')].map((trace) => Number(trace.style.opacity))"
+        window.one(".compared .name").focus()
+        window.wait(
+            lambda: 0.12 in window.run(faint) and 1 in window.run(faint), "the line of the row stands out"
+        )
+        window.one("#view input[name=log]").send_keys(Keys.SPACE)
+        window.one(".compared a[data-baseline]").send_keys(Keys.ENTER)
+        window.wait(lambda: window.all(".compared tr.baseline + tr .change"), "differences from the baseline")
+        wrong += window.violations()
+        window.one("#views summary").send_keys(Keys.ENTER)
+        window.one("#views input[name=name]").send_keys("by rate", Keys.ENTER)
+        window.wait(lambda: window.text("#views summary") == "View: by rate", "the saved view")
+        assert window.all(".compared tr.baseline") and window.run(
+            "return document.querySelector('#view input[name=log]').checked"
+        )
         window.one(".chosen-metrics summary").send_keys(Keys.ENTER)
         window.wait(lambda: window.one(".chosen-metrics button").is_displayed(), "the metrics")
         window.open(f"/trials/{first}")

@@ -30,7 +30,7 @@ from metrics import (
     parallel_chart,
 )
 from metrics.cluster_charts import PoolSpan, TotalSpan
-from metrics.comparisons import Metric
+from metrics.comparisons import ChartView, Line, Metric
 from metrics.hparam_axes import Bounds, axes
 from metrics.samples import SampleSeries
 from metrics.series import Series
@@ -67,9 +67,11 @@ def of_trials(trials: int) -> list[Figure]:
     curves = learning_curves.figure(best, Metric("validation", "loss"), ["lr"], is_log=trials > 1)
     assert curves is not None
     labels = {pk: f"trial {pk}" for pk in TRIALS[:trials]}
+    both = [Line("g", "both", {1: AT, 2: AT}, is_baseline=True)] if trials > 1 else []
+    lines = [*both, *(Line(label, label, {pk: AT}) for pk, label in labels.items() if not both or pk > 2)]
     return [
         curves,
-        *comparisons.figures(labels, comparisons.metrics_of(list(labels))),
+        *comparisons.figures(lines, comparisons.metrics_of(list(TRIALS)), ChartView(is_log=trials > 1)),
         *best_so_far.figures(list(labels), "loss", is_smaller_better=True, begin=AT - 90_000),
     ]
 

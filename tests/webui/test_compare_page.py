@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from django.test import Client
 from accounts.models import User
 from experiments.models import Experiment, Trial
 from metrics import ingest
+from shown import comparison
 from tests.rig.html import Html
 from tests.rig.world import make_host, make_user, submit_experiment, trial_of
 
@@ -46,7 +48,7 @@ def client() -> Client:
 
 def table(page: str) -> list[list[str]]:
     """The head and the rows of the table, as text."""
-    rows = re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)
+    rows = re.findall(r"<tr\b[^>]*>(.*?)</tr>", page, re.DOTALL)
     cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
     return [[" ".join(re.sub(r"<[^>]*>", " ", cell).split()) for cell in row] for row in cells]
 
@@ -91,7 +93,7 @@ def test_the_best_is_marked_among_trials_that_are_judged_alike(client: Client) -
     Experiment.objects.filter(pk=other.experiment_id).update(config=config)
     ids = ",".join(str(each.pk) for each in [*trials, other])
     rows = table(page_of(client, f"/compare?trials={ids}"))[1:]
-    assert [row[2] for row in rows] == ["0.5 loss", "0.25 loss best", "none yet", "0.01 accuracy"]
+    assert [row[1] for row in rows] == ["0.5 loss", "0.25 loss best", "none yet", "0.01 accuracy"]
 
 
 def test_curves_of_a_metric_lie_over_each_other_with_their_extremes(client: Client) -> None:
@@ -151,13 +153,71 @@ def test_an_experiment_stands_for_its_best_trial_else_for_its_newest(client: Cli
     assert client.get(address).headers["Location"] == f"/compare?trials={one.pk},{two.pk}"
 
 
-def test_more_than_twenty_and_unknown_trials_are_said_in_sentences(client: Client) -> None:
-    ids = [trial().pk for _ in range(21)]
+def test_more_runs_than_fit_and_unknown_trials_are_said_in_sentences(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "MOST_RUNS", 3)
+    ids = [trial(lr=number).pk for number in range(4)]
     page = page_of(client, f"/compare?trials={','.join(map(str, ids))},123456,x,{10**30}")
-    assert "21 trials were requested, and at most 20 are compared" in page
+    assert "4 trials were requested, and at most 3 are compared" in page
     assert "There is no trial 123456." in page
     assert "&#x27;x&#x27; is not the ID of a trial." in page
-    assert len(table(page)) == 21
+    assert len(table(page)) == 4
+    newest = page_of(client, "/compare?q=digits")
+    assert "These are the newest 3 runs; there are more." in newest
+    assert [row[0] for row in table(newest)[1:]] == [f"Trial {pk}" for pk in reversed(ids[1:])]
+
+
+def test_runs_are_grouped_by_a_hyperparameter_and_held_against_the_baseline(client: Client) -> None:
+    runs = [
+        trial(best=best, lr=lr, seed=seed)
+        for lr, seed, best in [(0.1, 1, 1.0), (0.1, 2, 3.0), (0.01, 1, 5.0)]
+    ]
+    for number, run in enumerate(runs):
+        report(run, "validation", loss=[4.0 + number, 2.0 + number])
+    other = trial(name="elsewhere", lr=0.3)
+    page = page_of(client, f"/compare?q=digits&group=lr&baseline={runs[2].pk}")
+    head, low, high = table(page)
+    assert head[:5] == ["Group", "seed", "Best loss", "Last loss", "State"]
+    assert low[:3] == ["lr 0.01", "1", "5"] and low[4] == "Queued"
+    assert high[:3] == ["lr 0.1", "varies", "2 ± 1 -3 best"] and high[4] == "2 runs"
+    assert "elsewhere" not in page and f"/compare?trials={runs[1].pk},{runs[0].pk}" in page
+    (drawn,) = figures(client, "/compare/chart?q=digits&group=lr&metric=validation/loss").values()
+    band, one, mean = drawn
+    assert (one["name"], one["y"]) == ("lr 0.01", [6, 4])
+    assert (mean["name"], mean["y"]) == ("lr 0.1, mean of 2 runs", [4.5, 2.5])
+    assert band["y"] == [4, 2, 3, 5] and band["meta"] == mean["meta"] == "g1"
+    chosen = f"/compare?experiments={runs[0].experiment_id},{other.experiment_id}&baseline={runs[2].pk}"
+    assert [row[0] for row in table(page_of(client, chosen))[1:]] == [
+        f"Trial {each.pk}" for each in (other, runs[0], runs[2])
+    ], "a pinned run stays when others are chosen"
+
+
+def test_curves_go_over_time_smoothed_and_with_their_names_at_their_ends(client: Client) -> None:
+    one, two = trial(), trial()
+    Trial.objects.update(started_at=datetime.fromtimestamp(AT, UTC))
+    for run in (one, two):
+        report(run, "training", loss=[1.0, 100.0, 1000.0])
+
+    def figure(view: str) -> dict[str, Any]:
+        address = f"/compare/chart?trials={one.pk},{two.pk}&metric=training/loss&{view}"
+        (found,) = client.get(address).json()["figures"]
+        return dict(found)
+
+    relative = figure(f"x=relative&smooth=0.5&baseline={two.pk}")
+    first, baseline = relative["data"]
+    assert first["x"] == [1, 2, 3] and first["y"][1] == pytest.approx(67)
+    assert baseline["line"]["color"] == "black" and baseline["line"]["width"] > first["line"]["width"]
+    assert figure("x=wall")["data"][0]["x"][0] == (AT + 1) * 1000
+    log = figure("log=1")["layout"]
+    assert log["yaxis"] == {**log["yaxis"], "type": "log", "dtick": 1, "exponentformat": "power"}
+    ends = [(each["text"], each["y"]) for each in log["annotations"]]
+    assert ends == [(f"trial {one.pk}", pytest.approx(3)), (f"trial {two.pk}", pytest.approx(3))]
+    shifts = [each["yshift"] for each in log["annotations"]]
+    assert abs(shifts[0] - shifts[1]) >= 12, "equal ends do not cover each other"
+    assert figure("x=nonsense&smooth=9&band=x")["data"], (
+        "an address that has grown old still shows the curves"
+    )
 
 
 @pytest.mark.parametrize("query", ["", "?trials=", "?trial=", "?trials=%00", "?trials=1&metric=%00/x"])

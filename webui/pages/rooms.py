@@ -72,7 +72,7 @@ OTHERS = (
     Room("Settings", "/settings", words="account profile password tokens"),
     Room("New experiment", "/experiments/new", words="create submit"),
     Room("New task", "/tasks/+new", words="create shell notebook command"),
-    Room("Compare trials", "/compare", words="curves"),
+    Room("Charts", "/compare", words="compare trials runs curves workspace"),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from webui.pages import account, audit, cluster, find, overview, profiler, session, usage
+from webui.pages import account, audit, cluster, find, overview, profiler, saved_views, session, usage
 from webui.pages.experiments import again, chosen, code, create, edit, experiment, listing, notes, templates
 from webui.pages.frame import View, leads_to, page
 from webui.pages.hosts import adding, samples
@@ -46,6 +46,8 @@ urlpatterns = [
     path("login", session.login),
     path("logout", session.logout),
     path("find", find.find),
+    path("views", saved_views.save),
+    path("views/<int:view_id>", saved_views.act),
     path("cluster", cluster.overview),
     path("cluster/chart", cluster.chart),
     path("settings", account.overview),

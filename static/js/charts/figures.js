@@ -13,7 +13,7 @@ function laidOut(figure) {
     ...themed(figure.layout),
     title: undefined, // the panel's heading says it
     annotations: figure.layout.annotations?.map((each) => ({ ...each, text: literal(each.text) })),
-    margin: { l: 52, r: 8, t: 8, b: 40 },
+    margin: { l: 52, r: figure.layout.margin?.r ?? 8, t: 8, b: 40 },
     height: undefined,
   };
 }
@@ -36,6 +36,7 @@ function draw(place) {
   place.drawn = figure;
   Plotly.react(place, named(figure.data), aroundConstant(figure.data, laidOut(figure)), { displaylogo: false, showTips: false, displayModeBar: HOVERS ? "hover" : false, modeBarButtonsToRemove: ["select2d", "lasso2d"] });
   document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true"); // its scratch pad, outside the page's landmarks
+  section.dispatchEvent(new CustomEvent("drawn", { detail: place }));
 }
 
 function leave(panel) {
@@ -76,7 +77,7 @@ function described(figure) {
 function soon() { timer ??= setTimeout(load, 1000); }
 
 // One request at a time: many that wait for a busy server would come in any order.
-async function load() {
+export async function load() {
   timer = null;
   if (isAsking) { soon(); return; }
   isAsking = true;

@@ -20,6 +20,7 @@ from django.http import HttpResponseBase
 from django.test import Client
 from django.utils import timezone
 
+from accounts import saved_views
 from accounts.models import AccessToken, User
 from accounts.passwords import set_password
 from accounts.rights import declared_by
@@ -49,6 +50,8 @@ OF_VIEWERS = {
     "POST experiments/columns",
     "POST overview/seen",
     "POST trials/<int:trial_id>/metrics/pins",
+    "POST views",
+    "POST views/<int:view_id>",
 }
 #: what editors make, or do with what is another's, as the pool's or the workspace's rules let them
 OF_EDITORS = OF_VIEWERS | {
@@ -165,6 +168,8 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
         "settings/notifications/<int:rule_id>/edit": ("", {**rule, "name": "renamed"}),
         "settings/notifications/<int:rule_id>/do/<slug:action>": ("pause", {}),
         "trials/<int:trial_id>/metrics/pins": ("", {"name": "loss", "pinned": "true"}),
+        "views": ("", {"name": "mine", "back": "/experiments?user=me"}),
+        "views/<int:view_id>": ("", {"name": "renamed"}),
         "users/+new": ("", {"username": "hugo", "role": "editor"}),
         "users/<int:user_id>/edit": ("", {"username": "ada", "role": "editor", "display_name": "Countess"}),
         "users/<int:user_id>/do/<slug:action>": ("deactivate", {}),
@@ -195,6 +200,7 @@ def places(world: World) -> dict[str, object]:
         "project_id": world.places["projects/project_id"][0],
         "rule_id": world.places["webhooks/rule_id"][0],
         "delivery_id": world.places["deliveries/delivery_id"][0],
+        "view_id": saved_views.save(make_user("ada"), "hers", "/jobs/default?show=mine", is_shared=True).pk,
         "index": 0,
         "pk": 1,
         "rest": "x",

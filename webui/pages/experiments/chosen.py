@@ -52,6 +52,8 @@ def act(request: HttpRequest, action: str) -> HttpResponseBase:
     back = back_to(request, "/experiments")
     if action == "compare":
         return redirect(f"/compare?{'&'.join(f'experiment={each}' for each in ids)}")
+    if action == "charts":
+        return redirect(f"/compare?experiments={','.join(map(str, ids))}")
     if action == "tensorboard":
         return redirect(f"/tasks/+new?type=tensorboard&experiments={','.join(map(str, ids))}")
     chosen = ACTIONS.get(action) or EDITS.get(action)

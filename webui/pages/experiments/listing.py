@@ -76,7 +76,7 @@ def listing(request: HttpRequest) -> HttpResponse:
     shown = experiment_columns.chosen(user, wanted)
     table = [NUMBER, NAME, *(column for key in shown if (column := experiment_columns.column(key)))]
     sort = Sort.read(wanted.get("sort", ""), _sortable, f"-{NUMBER.key}")
-    filters = _filters(user, wanted)
+    filters = filters_of(user, wanted)
     rows = _filtered(filters)
     ordered = experiment_columns.annotated(rows, [sort.key]).order_by(sort.expression, "-pk")
     pages = Paginator(ordered, PER_PAGE)
@@ -121,7 +121,7 @@ def columns(request: HttpRequest) -> HttpResponse:
     return redirect(f"/experiments?{query}" if query else "/experiments")
 
 
-def _filters(user: User, wanted: QueryDict) -> ExperimentFilters:
+def filters_of(user: User, wanted: QueryDict) -> ExperimentFilters:
     """What the address asks for."""
     owner, project, workspace = (wanted.get(name) for name in ("user", "project", "workspace"))
     text, label = wanted.get("q", "").strip(), wanted.get("label", "").strip()
@@ -191,6 +191,7 @@ def _form(request: HttpRequest, shown: list[str], rows: QuerySet[Experiment]) ->
         "filters": sum(1 for name in FILTERS if wanted.get(name)),
         "columns": _offered(rows, shown),
         "unfiltered": _without(wanted, *FILTERS, "page"),
+        "charts": _without(wanted, "page", "sort", "c", at="/compare"),
         "carried": {
             "search": _pairs(wanted, "q"),
             "filter": _pairs(wanted, *FILTERS),
@@ -198,11 +199,11 @@ def _form(request: HttpRequest, shown: list[str], rows: QuerySet[Experiment]) ->
     }
 
 
-def _without(wanted: QueryDict, *names: str) -> str:
+def _without(wanted: QueryDict, *names: str, at: str = "/experiments") -> str:
     rest = wanted.copy()
     for name in names:
         rest.pop(name, None)
-    return f"?{rest.urlencode()}" if rest else "/experiments"
+    return f"{at}?{rest.urlencode()}" if rest else at
 
 
 def _pairs(wanted: QueryDict, *but: str) -> list[tuple[str, str]]:

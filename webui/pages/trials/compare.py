@@ -1,45 +1,30 @@
-"""Several trials of any experiments side by side: what sets them apart, and their curves over each other.
+"""Runs over each other and side by side: curves, grouped or not, and a table of what sets the runs apart.
 
-The address holds all of it: `/compare?trials=3,7,12&metric=validation/loss`. What is ticked on other pages comes as
-`trial=3&trial=7`, or as `experiment=4`, which stands for the experiment's best trial.
+The address holds all of it: `/compare?trials=3,7,12&metric=validation/loss`, `/compare?experiments=4,5&group=lr`, or
+the filters of the list of experiments, `/compare?q=resnet&project=2&group=lr&x=relative&smooth=0.6&log=1&baseline=7`.
+What is ticked on other pages comes as `trial=3&trial=7`, or as `experiment=4`, which stands for its best trial.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse, QueryDict
 
-from experiments.models import Trial
-from metrics import comparisons
-from metrics.comparisons import Metric
-from metrics.traces import MOST_TRIALS
+from metrics.comparisons import ChartView, Metric
+from metrics.curves import MOST_SMOOTHING, Axis
+from metrics.run_groups import Band
 from shown import comparison
-from shown.hparams import table_of
-from webui.pages.frame import page, show
-from webui.query import as_ids, as_whole
+from shown.comparison import BY_EXPERIMENT, MOST_GROUPS, MOST_RUNS, Asked, Comparison
+from webui.pages.experiments.listing import filters_of
+from webui.pages.frame import page, show, user_of
+from webui.query import as_id, as_ids, as_number, as_whole, choice
 
-#: drawn unless the address names others
-FIRST_METRICS = 6
-MOST_METRICS = 24
-
-
-@dataclass(frozen=True)
-class CompareView:
-    """What the address asks for, and what of it cannot be shown, in sentences."""
-
-    trials: list[Trial]
-    asked: list[Metric]
-    refusals: list[str]
-
-    @property
-    def ids(self) -> list[int]:
-        return [trial.pk for trial in self.trials]
-
-    def address(self, ids: Sequence[int], path: str = "/compare") -> str:
-        return _address(ids, map(str, self.asked), path)
+AXES = {Axis.STEP: "steps", Axis.WALL: "time", Axis.RELATIVE: "time since start"}
+BANDS = {Band.RANGE: "min to max", Band.DEVIATION: "± 1 standard deviation"}
+#: parameters that say how the runs are shown, and not which
+VIEW = ("metric", "group", "x", "smooth", "log", "band", "baseline")
 
 
 @page
@@ -47,64 +32,72 @@ def compare(request: HttpRequest) -> HttpResponse:
     """The table, and places for the charts."""
     if "trial" in request.GET or "experiment" in request.GET:
         return HttpResponseRedirect(_joined(request.GET))
-    view = read(request.GET)
-    known = comparisons.metrics_of(view.ids, comparison.searched(view.trials))
-    shown = view.asked or known[:FIRST_METRICS]
-    hparams = table_of([trial.hparams for trial in view.trials])
+    found = _read(request)
+    known = found.metrics()
+    drawn = found.drawn(known)
+    table = comparison.table(found, next(iter(drawn), None))
+    can_remove = found.asked.trials and not found.asked.group
+    wrong = [word.strip() for word in request.GET.get("trials", "").split(",") if word.strip()]
     context = {
-        "view": view,
+        "found": found,
+        "refusals": [f"{word!r} is not the ID of a trial." for word in wrong if as_whole(word) is None][:3]
+        + found.refusals,
         "rows": [
-            (row, view.address([pk for pk in view.ids if pk != row.trial.pk]))
-            for row in comparison.rows(view.trials, hparams)
+            (row, _address(request.GET, [pk for pk in found.ids if pk != row.trial.pk]) if can_remove else "")
+            for row in table.rows
         ],
-        "hparams": hparams,
-        "experiments": len({trial.experiment_id for trial in view.trials}),
-        "metrics": [(metric, metric in shown) for metric in known],
-        "shown": len(shown),
-        "most": MOST_TRIALS,
-        "topics": " ".join(f"experiment:{pk}" for pk in sorted({t.experiment_id for t in view.trials})),
-        "here": view.address(view.ids),
-        "figures": view.address(view.ids, "/compare/chart"),
-    }
+        "table": table,
+        "hparams": table.hparams,
+        "experiments": len({trial.experiment_id for trial in found.trials}),
+        "metrics": [(metric, metric in drawn) for metric in known],
+        "first": next(iter(drawn), ""),
+        "shown": len(drawn),
+        "most": MOST_RUNS,
+        "axes": AXES,
+        "bands": BANDS,
+        "group_by": {BY_EXPERIMENT: "experiment"} | {name: name for name in table.hparams.differing},
+        "groups": [*found.asked.group, *[""] * MOST_GROUPS][:MOST_GROUPS],
+        "carried": [(name, value) for name, values in request.GET.lists() for value in values if name not in VIEW],
+    }  # fmt: skip
     return show(request, "compare", context, room="Experiments", fragment="compare")
 
 
 @page
 def chart(request: HttpRequest) -> JsonResponse:
     """The figures of the metrics that the address names, or of the first, as Plotly JSON."""
-    view = read(request.GET)
-    metrics = view.asked or comparisons.metrics_of(view.ids, comparison.searched(view.trials))[:FIRST_METRICS]
-    labels = {trial.pk: f"trial {trial.pk}" for trial in view.trials}
-    return JsonResponse({"figures": comparisons.figures(labels, metrics)})
+    return JsonResponse({"figures": _read(request).figures()})
 
 
-def read(query: QueryDict) -> CompareView:
-    """The trials in the order of the address, each once, and the metrics; at most MOST_TRIALS and MOST_METRICS."""
-    words = [word.strip() for word in query.get("trials", "").split(",") if word.strip()]
-    numbers = as_ids(words)
-    refusals = [f"{word!r} is not the ID of a trial." for word in words if as_whole(word) is None][:3]
-    found = Trial.objects.select_related("experiment").in_bulk(numbers[: 5 * MOST_TRIALS])
-    trials = [found[number] for number in numbers if number in found]
-    refusals += [
-        f"There is no trial {number}." for number in numbers[: 5 * MOST_TRIALS] if number not in found
-    ][:3]
-    if len(trials) > MOST_TRIALS:
-        refusals.append(
-            f"{len(trials)} trials were requested, and at most {MOST_TRIALS} are compared: these are the first ones."
-        )
+def _read(request: HttpRequest) -> Comparison:
+    query = request.GET
     metrics = [Metric.parse(text) for text in dict.fromkeys(query.getlist("metric"))]
-    if len(metrics) > MOST_METRICS:
-        refusals.append(f"{len(metrics)} metrics were requested, and at most {MOST_METRICS} are shown.")
-    return CompareView(trials[:MOST_TRIALS], [each for each in metrics if each][:MOST_METRICS], refusals)
+    smoothing = as_number(query.get("smooth", "")) or 0.0
+    view = ChartView(
+        choice(query, "x", AXES, Axis.STEP),
+        min(max(smoothing, 0.0), MOST_SMOOTHING),
+        "log" in query,
+        choice(query, "band", BANDS, Band.RANGE),
+    )
+    return comparison.of(
+        Asked(
+            trials=as_ids(word.strip() for word in query.get("trials", "").split(",")),
+            experiments=as_ids(query.get("experiments", "").split(",")),
+            filters=filters_of(user_of(request), query),
+            metrics=[each for each in metrics if each],
+            group=list(dict.fromkeys(filter(None, query.getlist("group"))))[:MOST_GROUPS],
+            view=view,
+            baseline=as_id(query.get("baseline", "")),
+        )
+    )
 
 
 def _joined(query: QueryDict) -> str:
     """The address of what was ticked; trials that the form names already stand first."""
     named = as_ids([*query.get("trials", "").split(","), *query.getlist("trial")])
     best = filter(None, map(comparison.best_of, as_ids(query.getlist("experiment"))))
-    return _address(dict.fromkeys([*named, *best]), query.getlist("metric"), "/compare")
+    return _address(query, dict.fromkeys([*named, *best]))
 
 
-def _address(ids: Iterable[int], metrics: Iterable[str], path: str) -> str:
-    asked = {"trials": ",".join(map(str, ids)), "metric": list(metrics)}
-    return f"{path}?{urlencode(asked, doseq=True, safe=',/')}"
+def _address(query: QueryDict, ids: Iterable[int]) -> str:
+    kept = {name: query.getlist(name) for name in VIEW if name in query}
+    return f"/compare?{urlencode({'trials': ','.join(map(str, ids)), **kept}, doseq=True, safe=',/')}"
