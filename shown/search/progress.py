@@ -44,7 +44,7 @@ class Progress:
 
 def living(experiment: Experiment) -> dict[int, str]:
     """Trial -> where it stands, of those that have not ended."""
-    rows = phases.annotated(experiment.trials.exclude(state__in=TRIAL_END_STATES))
+    rows = phases.annotated(experiment.trials.exclude(state__in=TRIAL_END_STATES).defer("hparams"))
     return {trial.pk: phases.of(trial) for trial in rows}
 
 
