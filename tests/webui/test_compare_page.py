@@ -70,9 +70,9 @@ def test_hyperparameters_that_differ_stand_first_and_the_others_are_folded(clien
     two = trial(lr=0.01, model={"depth": 2, "name": "vit"}, amp=1)
     page = page_of(client, f"/compare?trials={one.pk},{two.pk}")
     head, first, second = table(page)
-    assert head[:4] == ["Trial", "amp", "lr", "model.name"]
-    assert first[:4] == [f"Trial {one.pk}", "true", "0.1", "resnet"]
-    assert second[:4] == [f"Trial {two.pk}", "1", "0.01", "vit"]
+    assert head[:5] == ["Trial", "Best loss", "amp", "lr", "model.name"]
+    assert first[:5] == [f"Trial {one.pk}", "none yet", "true", "0.1", "resnet"]
+    assert second[:5] == [f"Trial {two.pk}", "none yet", "1", "0.01", "vit"]
     assert "1 hyperparameter with the same value" in page and "model.depth" in page
     in_order = r"amp\b.*\blr\b.*model\.depth.*model\.name"
     for address in (f"/trials/{one.pk}", f"/experiments/{one.experiment_id}", f"/compare?trials={one.pk}"):
@@ -82,8 +82,8 @@ def test_hyperparameters_that_differ_stand_first_and_the_others_are_folded(clien
 def test_a_hyperparameter_that_one_trial_lacks_sets_it_apart(client: Client) -> None:
     one, two = trial(lr=0.1, warmup=None), trial(lr=0.1)
     head, first, second = table(page_of(client, f"/compare?trials={one.pk},{two.pk}"))
-    assert head[1] == "warmup"
-    assert (first[1], second[1]) == ("null", "not set")
+    assert head[2] == "warmup"
+    assert (first[2], second[2]) == ("null", "not set")
 
 
 def test_the_best_is_marked_among_trials_that_are_judged_alike(client: Client) -> None:
@@ -178,9 +178,9 @@ def test_runs_are_grouped_by_a_hyperparameter_and_held_against_the_baseline(clie
     other = trial(name="elsewhere", lr=0.3)
     page = page_of(client, f"/compare?q=digits&group=lr&baseline={runs[2].pk}")
     head, low, high = table(page)
-    assert head[:5] == ["Group", "seed", "Best loss", "Last loss", "State"]
-    assert low[:3] == ["lr 0.01", "1", "5"] and low[4] == "Queued"
-    assert high[:3] == ["lr 0.1", "varies", "2 ± 1 -3 best"] and high[4] == "2 runs"
+    assert head[:5] == ["Group", "Best loss", "seed", "Last loss", "State"]
+    assert low[:3] == ["lr 0.01", "5", "1"] and low[4] == "Queued"
+    assert high[:3] == ["lr 0.1", "2 ± 1 -3 best", "varies"] and high[4] == "2 runs"
     assert "elsewhere" not in page and f"/compare?trials={runs[1].pk},{runs[0].pk}" in page
     (drawn,) = figures(client, "/compare/chart?q=digits&group=lr&metric=validation/loss").values()
     band, one, mean = drawn
