@@ -77,7 +77,7 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         window.press(Keys.ENTER)
         window.wait(lambda: window.driver.current_url.endswith(compared(0, 1, 2)), "the page")
         window.wait(lambda: len(window.all("#charts .main-svg")) >= 3, "the charts")
-        assert window.texts(".compared th")[:3] == ["Trial", "lr", "optimizer.name"]
+        assert window.texts(".compared th")[:4] == ["Trial", "Best loss", "lr", "optimizer.name"]
         colors = "return [...document.querySelector('.chart').data].map((trace) => trace.line.color)"
         marks = window.attributes(".compared line", "stroke")
         window.wait(lambda: window.run(colors) == marks, "each trial in the color of its mark")
