@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, pstdev
+from statistics import fmean, mean, pstdev
 
 from django.db.models import Min, QuerySet
 from django.utils import timezone
@@ -264,8 +265,7 @@ def _alike(one: RunGroup, another: RunGroup) -> bool:
 
 
 def _best(trial: Trial) -> float | None:
-    found = (trial.best_validation or {}).get("searcher_metric")
-    return found if isinstance(found, int | float) else None
+    return _number((trial.best_validation or {}).get("searcher_metric"))
 
 
 def _last(trial: Trial, metric: Metric | None) -> float | None:
@@ -274,15 +274,22 @@ def _last(trial: Trial, metric: Metric | None) -> float | None:
     summary = trial.summary_metrics.get(SUMMARY_GROUPS.get(metric.group, metric.group), {}).get(
         metric.name, {}
     )
-    found = summary.get("last")
-    return found if isinstance(found, int | float) else None
+    return _number(summary.get("last"))
+
+
+def _number(found: object) -> float | None:
+    """What is a finite number: jobs report anything."""
+    if isinstance(found, int | float) and abs(found) <= sys.float_info.max:
+        return found
+    return None
 
 
 def _measured(trials: Sequence[Trial], read: Callable[[Trial], float | None]) -> Measured | None:
     values = [value for trial in trials if (value := read(trial)) is not None]
     if not values:
         return None
-    return Measured(fmean(values), pstdev(values) if len(values) > 1 else None)
+    # exact, while fmean fails where the sum is too large for a float
+    return Measured(float(mean(values)), pstdev(values) if len(values) > 1 else None)
 
 
 def _against(values: Sequence[Measured | None], place: int, base: int | None) -> Measured | None:

@@ -228,6 +228,25 @@ def test_an_address_without_trials_explains_the_page(client: Client, query: str)
     assert client.get(f"/compare/chart{query}").json() == {"figures": []}
 
 
+@pytest.mark.parametrize("band", ["range", "std"])
+def test_huge_values_of_one_run_leave_the_page_to_the_others(client: Client, band: str) -> None:
+    huge = [trial(best=1.7e308 * sign, lr=0.1, seed=seed) for seed, sign in enumerate((1, 1, -1))]
+    other = trial(best=1.0, lr=0.2)
+    report(huge[0], "validation", loss=[1.7e308, 1.7e308, 1e200], edge=[1.7e308] * 3)
+    report(huge[1], "validation", loss=[1.7e308, -1.7e308, -1e200], edge=[1.7e308] * 3)
+    report(huge[2], "validation", loss=[1.7e308, -1e300, 1e300])
+    report(other, "validation", loss=[3.0, 2.0, 1.0], edge=[1.0, 2.0, 3.0])
+    ids = ",".join(str(each.pk) for each in [*huge, other])
+    for view in ("", "&log=1", "&smooth=0.9", "&group=lr", "&group=lr&log=1"):
+        address = f"trials={ids}&baseline={other.pk}&band={band}{view}"
+        assert len(table(page_of(client, f"/compare?{address}"))) == (3 if "group" in view else 5)
+        answer = client.get(f"/compare/chart?{address}")
+        assert not re.search(r"NaN|Infinity", answer.text), view
+        edge, loss = sorted(answer.json()["figures"], key=lambda each: str(each["name"]))
+        assert len(loss["data"]) > 1 and loss["layout"]["annotations"]
+        assert [each["name"] for each in edge["data"]] == [edge["data"][-1]["name"]], "the others are absent"
+
+
 def test_the_lists_let_experiments_and_trials_be_ticked(client: Client) -> None:
     one = trial()
     assert f'form="compare" name="experiment" value="{one.experiment_id}"' in page_of(client, "/experiments")
