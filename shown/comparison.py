@@ -23,6 +23,8 @@ from shown.hparams import Table, table_of
 #: runs that one page shows
 MOST_RUNS = 200
 MOST_METRICS = 24
+#: runs times metrics: what one request for charts reads whole
+MOST_CURVES = 1000
 #: hyperparameters by which runs are grouped at once
 MOST_GROUPS = 2
 #: drawn unless the address names others: of up to FEW_RUNS, and of more
@@ -141,11 +143,15 @@ def of(asked: Asked) -> Comparison:
         if len(trials) > MOST_RUNS:
             refusals.append(f"These are the newest {MOST_RUNS} runs; there are more.")
     trials = trials[:MOST_RUNS]
-    if asked.baseline and all(trial.pk != asked.baseline for trial in trials):
+    most = max(1, min(MOST_METRICS, MOST_CURVES // max(1, len(trials))))
+    if trials and asked.baseline and all(trial.pk != asked.baseline for trial in trials):
         trials += _rows().filter(pk=asked.baseline)
-    if len(asked.metrics) > MOST_METRICS:
-        refusals.append(f"{len(asked.metrics)} metrics were requested, and at most {MOST_METRICS} are shown.")
-        asked = replace(asked, metrics=asked.metrics[:MOST_METRICS])
+    if len(asked.metrics) > most:
+        refusals.append(
+            f"{len(asked.metrics)} metrics were requested, and at most {most} are shown for this many runs. "
+            "Choose fewer metrics or fewer runs."
+        )
+        asked = replace(asked, metrics=asked.metrics[:most])
     return Comparison(asked, trials, refusals)
 
 

@@ -247,6 +247,21 @@ def test_huge_values_of_one_run_leave_the_page_to_the_others(client: Client, ban
         assert [each["name"] for each in edge["data"]] == [edge["data"][-1]["name"]], "the others are absent"
 
 
+def test_the_curves_that_one_request_reads_are_bounded(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "MOST_CURVES", 5)
+    one, two = trial(), trial()
+    for run in (one, two):
+        report(run, "training", a=[1.0], b=[1.0], c=[1.0])
+    chosen = f"trials={one.pk},{two.pk}&metric=training/c&metric=training/b&metric=training/a"
+    assert "3 metrics were requested, and at most 2 are shown for this many runs." in page_of(
+        client, f"/compare?{chosen}"
+    )
+    assert list(figures(client, f"/compare/chart?{chosen}")) == ["training c", "training b"]
+    assert len(figures(client, f"/compare/chart?{chosen.replace(f',{two.pk}', '')}")) == 3
+
+
 def test_the_lists_let_experiments_and_trials_be_ticked(client: Client) -> None:
     one = trial()
     assert f'form="compare" name="experiment" value="{one.experiment_id}"' in page_of(client, "/experiments")
