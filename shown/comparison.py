@@ -37,10 +37,13 @@ VARIES = "varies"
 
 @dataclass(frozen=True)
 class Asked:
-    """What an address asks for. `trials`, else the runs of `experiments`, else those of what `filters` leave."""
+    """What an address asks for: `trials`, else the runs of `experiments`, else of what `filters` leave.
 
-    trials: Sequence[int] = ()
-    experiments: Sequence[int] = ()
+    None: the address does not say. An empty list means no runs, never all of them.
+    """
+
+    trials: Sequence[int] | None = None
+    experiments: Sequence[int] | None = None
     filters: ExperimentFilters = field(default_factory=ExperimentFilters)
     metrics: Sequence[Metric] = ()
     group: Sequence[str] = ()
@@ -118,7 +121,8 @@ class Comparison:
     def topics(self) -> str:
         """What tells that something here has changed."""
         experiments = sorted({trial.experiment_id for trial in self.trials})
-        if not (self.asked.trials or self.asked.experiments) or len(experiments) > FEW_RUNS:
+        is_search = self.asked.trials is None and self.asked.experiments is None
+        if is_search or len(experiments) > FEW_RUNS:
             return "experiments progress"
         return " ".join(f"experiment:{pk}" for pk in experiments)
 
@@ -126,7 +130,7 @@ class Comparison:
 def of(asked: Asked) -> Comparison:
     """The runs in the order of the address, else the newest first; at most MOST_RUNS, and the baseline besides."""
     refusals = []
-    if asked.trials:
+    if asked.trials is not None:
         numbers = asked.trials[: 5 * MOST_RUNS]
         found = _rows().in_bulk(numbers)
         trials = [found[number] for number in numbers if number in found]
@@ -136,12 +140,16 @@ def of(asked: Asked) -> Comparison:
                 f"{len(trials)} trials were requested, and at most {MOST_RUNS} are compared: these are the first ones."
             )
     else:
-        of_those = Experiment.objects.filter(pk__in=asked.experiments[: 5 * MOST_RUNS])
-        meant = of_those if asked.experiments else asked.filters.of(Experiment.objects.all())
+        if asked.experiments is not None:
+            meant = Experiment.objects.filter(pk__in=asked.experiments[: 5 * MOST_RUNS])
+        else:
+            meant = asked.filters.of(Experiment.objects.all())
         rows = _rows().filter(experiment__in=meant.order_by().values("pk")).order_by("-pk")
         trials = list(rows[: MOST_RUNS + 1])
         if len(trials) > MOST_RUNS:
             refusals.append(f"These are the newest {MOST_RUNS} runs; there are more.")
+        if asked.experiments and not trials:
+            refusals.append("None of these experiments has a trial.")
     trials = trials[:MOST_RUNS]
     most = max(1, min(MOST_METRICS, MOST_CURVES // max(1, len(trials))))
     if trials and asked.baseline and all(trial.pk != asked.baseline for trial in trials):

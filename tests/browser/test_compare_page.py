@@ -77,11 +77,22 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         window.press(Keys.ENTER)
         window.wait(lambda: window.driver.current_url.endswith(compared(0, 1, 2)), "the page")
         window.wait(lambda: len(window.all("#charts .main-svg")) >= 3, "the charts")
-        assert window.texts(".compared th")[:3] == ["Trial", "lr", "optimizer.name"]
+        assert window.texts(".compared th")[:4] == ["Trial", "Best loss", "lr", "optimizer.name"]
         colors = "return [...document.querySelector('.chart').data].map((trace) => trace.line.color)"
         marks = window.attributes(".compared line", "stroke")
         window.wait(lambda: window.run(colors) == marks, "each trial in the color of its mark")
         wrong += look_at(window, compared(0, 1, 2), {})
+        window.open("/experiments?q=sweep")
+        window.click("tbody input[name=experiment]")
+        window.click('#compare button[formaction$="/label"]')
+        window.wait(lambda: window.path() == "/experiments/chosen/label", "the form for labels")
+        window.open("/experiments?q=sweep")
+        window.click("tbody input[name=experiment]")
+        window.click('#compare button[value="all"]')
+        window.wait(
+            lambda: window.driver.current_url.endswith(f"/compare?experiments={experiment}"),
+            "all of its runs",
+        )
         window.open("/experiments?q=sweep")
         window.click(".views > a.button")  # the first of two clicks that compare the runs of two settings
         window.wait(
