@@ -28,7 +28,9 @@ _MARKED_UP_TO = 50
 _HEIGHT, _LABEL = 230.0, 13.0
 _LABEL_CHARACTERS = 18
 _WHOLE = 10**12
-#: the page draws it in its own ink (static/js/charts/theme.js)
+#: a larger value is drawn like an infinity, as a gap: sums and spans of those that are left are floats
+_LARGEST = 1e300
+#: the page draws lines of this color in its own ink: `named` in static/js/charts/theme.js knows the word
 INK = "black"
 
 
@@ -103,7 +105,8 @@ def _lines(lines: Sequence[Line], metric: Metric, view: ChartView) -> list[_Draw
     found: dict[int, list[_Drawn]] = {}
     for pk, each in series.each_of_trials([*place_of], metric.group, metric.name, points=_WHOLE):
         line, style = lines[place_of[pk]], _look(lines, place_of[pk])
-        x, y = _on_axis(each, view.axis, line.runs[pk]), each.values
+        x = _on_axis(each, view.axis, line.runs[pk])
+        y = np.where(np.abs(each.values) <= _LARGEST, each.values, np.nan)
         if view.smoothing:
             y = smoothed(y, view.smoothing)
         if len(line.runs) > 1:

@@ -43,10 +43,10 @@ def thinned(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 
 
 def mean_of(runs: Sequence[tuple[Floats, Floats]], band: Band) -> Mean | None:
-    """Return the mean of the runs (x ascends, y is finite), or None if none has a point.
+    """Return the mean of the runs (x ascends, sums of y are finite), or None if none has a point.
 
-    Runs that were reported at the same places are averaged there. Others are read between their points on straight
-    lines, each only from its first point to its last, so that the mean is of the runs that have come so far.
+    Runs that were reported at the same places are averaged there. Others are interpolated between their points, each
+    only from its first point to its last, so that the mean is of the runs that have values there.
     """
     runs = [run for run in runs if len(run[0])]
     if not runs:
@@ -61,7 +61,8 @@ def mean_of(runs: Sequence[tuple[Floats, Floats]], band: Band) -> Mean | None:
     places, found = places[reached], found[:, reached]
     mean = np.nanmean(found, axis=0)
     if band == Band.DEVIATION:
-        around = np.nanstd(found, axis=0)
+        _, size = np.frexp(np.nanmax(np.abs(found), axis=0))  # squares of large values overflow
+        around = np.ldexp(np.nanstd(np.ldexp(found, -size), axis=0), size)
         return Mean(places, mean, mean - around, mean + around)
     return Mean(places, mean, np.nanmin(found, axis=0), np.nanmax(found, axis=0))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, pstdev
+from statistics import fmean, mean, pstdev
 
 from django.db.models import Min, QuerySet
 from django.utils import timezone
@@ -22,6 +23,8 @@ from shown.hparams import Table, table_of
 #: runs that one page shows
 MOST_RUNS = 200
 MOST_METRICS = 24
+#: runs times metrics: what one request for charts reads whole
+MOST_CURVES = 1000
 #: hyperparameters by which runs are grouped at once
 MOST_GROUPS = 2
 #: drawn unless the address names others: of up to FEW_RUNS, and of more
@@ -34,10 +37,13 @@ VARIES = "varies"
 
 @dataclass(frozen=True)
 class Asked:
-    """What an address asks for. `trials`, else the runs of `experiments`, else those of what `filters` leave."""
+    """What an address asks for: `trials`, else the runs of `experiments`, else of what `filters` leave.
 
-    trials: Sequence[int] = ()
-    experiments: Sequence[int] = ()
+    None: the address does not say. An empty list means no runs, never all of them.
+    """
+
+    trials: Sequence[int] | None = None
+    experiments: Sequence[int] | None = None
     filters: ExperimentFilters = field(default_factory=ExperimentFilters)
     metrics: Sequence[Metric] = ()
     group: Sequence[str] = ()
@@ -115,7 +121,8 @@ class Comparison:
     def topics(self) -> str:
         """What tells that something here has changed."""
         experiments = sorted({trial.experiment_id for trial in self.trials})
-        if not (self.asked.trials or self.asked.experiments) or len(experiments) > FEW_RUNS:
+        is_search = self.asked.trials is None and self.asked.experiments is None
+        if is_search or len(experiments) > FEW_RUNS:
             return "experiments progress"
         return " ".join(f"experiment:{pk}" for pk in experiments)
 
@@ -123,7 +130,7 @@ class Comparison:
 def of(asked: Asked) -> Comparison:
     """The runs in the order of the address, else the newest first; at most MOST_RUNS, and the baseline besides."""
     refusals = []
-    if asked.trials:
+    if asked.trials is not None:
         numbers = asked.trials[: 5 * MOST_RUNS]
         found = _rows().in_bulk(numbers)
         trials = [found[number] for number in numbers if number in found]
@@ -133,18 +140,26 @@ def of(asked: Asked) -> Comparison:
                 f"{len(trials)} trials were requested, and at most {MOST_RUNS} are compared: these are the first ones."
             )
     else:
-        of_those = Experiment.objects.filter(pk__in=asked.experiments[: 5 * MOST_RUNS])
-        meant = of_those if asked.experiments else asked.filters.of(Experiment.objects.all())
+        if asked.experiments is not None:
+            meant = Experiment.objects.filter(pk__in=asked.experiments[: 5 * MOST_RUNS])
+        else:
+            meant = asked.filters.of(Experiment.objects.all())
         rows = _rows().filter(experiment__in=meant.order_by().values("pk")).order_by("-pk")
         trials = list(rows[: MOST_RUNS + 1])
         if len(trials) > MOST_RUNS:
             refusals.append(f"These are the newest {MOST_RUNS} runs; there are more.")
+        if asked.experiments and not trials:
+            refusals.append("None of these experiments has a trial.")
     trials = trials[:MOST_RUNS]
-    if asked.baseline and all(trial.pk != asked.baseline for trial in trials):
+    most = max(1, min(MOST_METRICS, MOST_CURVES // max(1, len(trials))))
+    if trials and asked.baseline and all(trial.pk != asked.baseline for trial in trials):
         trials += _rows().filter(pk=asked.baseline)
-    if len(asked.metrics) > MOST_METRICS:
-        refusals.append(f"{len(asked.metrics)} metrics were requested, and at most {MOST_METRICS} are shown.")
-        asked = replace(asked, metrics=asked.metrics[:MOST_METRICS])
+    if len(asked.metrics) > most:
+        refusals.append(
+            f"{len(asked.metrics)} metrics were requested, and at most {most} are shown for this many runs. "
+            "Choose fewer metrics or fewer runs."
+        )
+        asked = replace(asked, metrics=asked.metrics[:most])
     return Comparison(asked, trials, refusals)
 
 
@@ -264,8 +279,7 @@ def _alike(one: RunGroup, another: RunGroup) -> bool:
 
 
 def _best(trial: Trial) -> float | None:
-    found = (trial.best_validation or {}).get("searcher_metric")
-    return found if isinstance(found, int | float) else None
+    return _number((trial.best_validation or {}).get("searcher_metric"))
 
 
 def _last(trial: Trial, metric: Metric | None) -> float | None:
@@ -274,15 +288,22 @@ def _last(trial: Trial, metric: Metric | None) -> float | None:
     summary = trial.summary_metrics.get(SUMMARY_GROUPS.get(metric.group, metric.group), {}).get(
         metric.name, {}
     )
-    found = summary.get("last")
-    return found if isinstance(found, int | float) else None
+    return _number(summary.get("last"))
+
+
+def _number(found: object) -> float | None:
+    """What is a finite number: jobs report anything."""
+    if isinstance(found, int | float) and abs(found) <= sys.float_info.max:
+        return found
+    return None
 
 
 def _measured(trials: Sequence[Trial], read: Callable[[Trial], float | None]) -> Measured | None:
     values = [value for trial in trials if (value := read(trial)) is not None]
     if not values:
         return None
-    return Measured(fmean(values), pstdev(values) if len(values) > 1 else None)
+    # exact, while fmean fails where the sum is too large for a float
+    return Measured(float(mean(values)), pstdev(values) if len(values) > 1 else None)
 
 
 def _against(values: Sequence[Measured | None], place: int, base: int | None) -> Measured | None:

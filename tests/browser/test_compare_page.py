@@ -83,6 +83,17 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         window.wait(lambda: window.run(colors) == marks, "each trial in the color of its mark")
         wrong += look_at(window, compared(0, 1, 2), {})
         window.open("/experiments?q=sweep")
+        window.click("tbody input[name=experiment]")
+        window.click('#compare button[formaction$="/label"]')
+        window.wait(lambda: window.path() == "/experiments/chosen/label", "the form for labels")
+        window.open("/experiments?q=sweep")
+        window.click("tbody input[name=experiment]")
+        window.click('#compare button[value="all"]')
+        window.wait(
+            lambda: window.driver.current_url.endswith(f"/compare?experiments={experiment}"),
+            "all of its runs",
+        )
+        window.open("/experiments?q=sweep")
         window.click(".views > a.button")  # the first of two clicks that compare the runs of two settings
         window.wait(
             lambda: window.path() == "/compare" and len(window.all(".compared tr[data-line]")) == 8,

@@ -131,6 +131,11 @@ def test_a_gpu_has_one_color_and_many_are_drawn_side_by_side() -> None:
     assert f"const COLORS = {json.dumps(COLORS)};" in script, "the profiler draws with the same colors"
 
 
+def test_pages_know_the_color_that_stands_for_their_ink() -> None:
+    script = (Path(__file__).parents[2] / "static/js/charts/theme.js").read_text()
+    assert f"color === {json.dumps(comparisons.INK)}" in script
+
+
 def of_one_trial() -> list[Figure]:
     nothing = np.array([], np.float64)
     empty = Series("loss", np.array([], np.int64), nothing, nothing, 0)

@@ -24,6 +24,13 @@ def test_runs_reported_at_the_same_steps_are_averaged_there() -> None:
     )
 
 
+def test_the_deviation_of_large_values_is_a_number() -> None:
+    x = np.array([1.0, 2.0])
+    found = mean_of([(x, np.array([1e300, 1.0])), (x, np.array([-1e300, 3.0]))], Band.DEVIATION)
+    assert found is not None and found.mean.tolist() == [0, 2]
+    assert found.high.tolist() == pytest.approx([1e300, 3])
+
+
 def test_a_run_counts_only_between_its_own_ends() -> None:
     short = (np.array([0.0, 2.0]), np.array([0.0, 2.0]))
     long = (np.array([1.0, 3.0]), np.array([10.0, 30.0]))

@@ -2,6 +2,8 @@
 
 import json
 import math
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +54,23 @@ def test_every_run_of_the_envelope_keeps_its_own_extremes(
 def test_too_few_points_are_refused_with_a_sentence() -> None:
     with pytest.raises(ValueError, match="4 or more"):
         series.envelope(np.zeros(10), 3)
+
+
+@pytest.mark.django_db
+def test_many_trials_are_read_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for trial in range(1, 8):
+        report(trial, 1, "training", 1, {"loss": float(trial)})
+    asked, live = [], chunks.live
+
+    def counted(where: str, parameters: Sequence[Any], *rest: Any) -> Iterator[chunks.Row]:
+        asked.append(parameters[0])
+        return live(where, parameters, *rest)
+
+    monkeypatch.setattr(series, "_TOGETHER", 3)
+    monkeypatch.setattr(chunks, "live", counted)
+    found = series.each_of_trials([7, 6, 5, 4, 3, 2, 1], "training", "loss")
+    assert [(pk, each.values[0]) for pk, each in found] == [(pk, pk) for pk in range(1, 8)]
+    assert asked == [[1, 2, 3], [4, 5, 6], [7]]
 
 
 @pytest.mark.django_db

@@ -228,6 +228,70 @@ def test_an_address_without_trials_explains_the_page(client: Client, query: str)
     assert client.get(f"/compare/chart{query}").json() == {"figures": []}
 
 
+def test_an_address_that_names_no_runs_never_means_the_runs_of_everyone(client: Client) -> None:
+    other = trial(name="of another user")
+    alone = Experiment.objects.get(pk=trial(name="alone").experiment_id)
+    alone.trials.all().delete()
+    for query, sentence in {
+        "trials=": "side by side",
+        "trials=abc": "&#x27;abc&#x27; is not the ID of a trial.",
+        f"trials=&baseline={other.pk}": "side by side",
+        "experiments=": "side by side",
+        "experiments=x": "&#x27;x&#x27; is not the ID of an experiment.",
+        f"experiments={alone.pk}": "None of these experiments has a trial.",
+    }.items():
+        page = page_of(client, f"/compare?{query}")
+        assert sentence in page and "Select some in" in page and "<table" not in page, query
+    last = page_of(client, f"/compare?trials={other.pk}")
+    assert re.search(r'<a href="/compare\?trials="\s+aria-label="Remove', last)
+
+
+@pytest.mark.parametrize("band", ["range", "std"])
+def test_huge_values_of_one_run_leave_the_page_to_the_others(client: Client, band: str) -> None:
+    huge = [trial(best=1.7e308 * sign, lr=0.1, seed=seed) for seed, sign in enumerate((1, 1, -1))]
+    other = trial(best=1.0, lr=0.2)
+    report(huge[0], "validation", loss=[1.7e308, 1.7e308, 1e200], edge=[1.7e308] * 3)
+    report(huge[1], "validation", loss=[1.7e308, -1.7e308, -1e200], edge=[1.7e308] * 3)
+    report(huge[2], "validation", loss=[1.7e308, -1e300, 1e300])
+    report(other, "validation", loss=[3.0, 2.0, 1.0], edge=[1.0, 2.0, 3.0])
+    ids = ",".join(str(each.pk) for each in [*huge, other])
+    for view in ("", "&log=1", "&smooth=0.9", "&group=lr", "&group=lr&log=1"):
+        address = f"trials={ids}&baseline={other.pk}&band={band}{view}"
+        assert len(table(page_of(client, f"/compare?{address}"))) == (3 if "group" in view else 5)
+        answer = client.get(f"/compare/chart?{address}")
+        assert not re.search(r"NaN|Infinity", answer.text), view
+        edge, loss = sorted(answer.json()["figures"], key=lambda each: str(each["name"]))
+        assert len(loss["data"]) > 1 and loss["layout"]["annotations"]
+        assert [each["name"] for each in edge["data"]] == [edge["data"][-1]["name"]], "the others are absent"
+
+
+def test_the_curves_that_one_request_reads_are_bounded(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "MOST_CURVES", 5)
+    one, two = trial(), trial()
+    for run in (one, two):
+        report(run, "training", a=[1.0], b=[1.0], c=[1.0])
+    chosen = f"trials={one.pk},{two.pk}&metric=training/c&metric=training/b&metric=training/a"
+    assert "3 metrics were requested, and at most 2 are shown for this many runs." in page_of(
+        client, f"/compare?{chosen}"
+    )
+    assert list(figures(client, f"/compare/chart?{chosen}")) == ["training c", "training b"]
+    assert len(figures(client, f"/compare/chart?{chosen.replace(f',{two.pk}', '')}")) == 3
+
+
+def test_viewers_compare_and_chart_what_they_select(client: Client) -> None:
+    one = trial()
+    page = page_of(client, "/experiments")
+    assert re.search(r'<form id="compare" class="chosen" method="get" action="/compare"', page)
+    assert re.findall(r'<button name="runs" value="(\w+)"', page) == ["best", "all"]
+    assert "/experiments/chosen/" not in page, "a viewer changes nothing"
+    address = f"/compare?back=/experiments&experiment={one.experiment_id}&runs="
+    assert client.get(f"{address}best").headers["Location"] == f"/compare?trials={one.pk}"
+    assert client.get(f"{address}all").headers["Location"] == f"/compare?experiments={one.experiment_id}"
+    assert client.get("/compare?runs=best").headers["Location"] == "/compare?trials="
+
+
 def test_the_lists_let_experiments_and_trials_be_ticked(client: Client) -> None:
     one = trial()
     assert f'form="compare" name="experiment" value="{one.experiment_id}"' in page_of(client, "/experiments")

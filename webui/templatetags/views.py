@@ -14,7 +14,8 @@ register = template.Library()
 @register.inclusion_tag("fragments/saved_views.html", takes_context=True)
 def views_menu(context: dict[str, Any]) -> dict[str, Any]:
     request = context["request"]
-    page, here = saved_views.placed(request.get_full_path()[: saved_views.ADDRESS_CHARACTERS])
+    address = request.get_full_path()
+    page, here = saved_views.placed(address[: saved_views.ADDRESS_CHARACTERS])
     rows = [(view, saved_views.may_change(request.user, view)) for view in saved_views.on(page, request.user)]
     groups = {
         "Mine": [row for row in rows if row[0].owner_id == request.user.pk],
@@ -24,7 +25,7 @@ def views_menu(context: dict[str, Any]) -> dict[str, Any]:
     return {
         "groups": groups,
         "current": current,
-        "here": here,
+        "here": address,
         "user": request.user,
         "most": saved_views.NAME_CHARACTERS,
     }

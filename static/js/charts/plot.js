@@ -12,7 +12,7 @@ export const plotly = new Promise((resolve) => {
   script.addEventListener("error", () => {
     const said = Object.assign(document.createElement("p"), { className: "banner failed" });
     said.setAttribute("role", "alert");
-    said.textContent = "Charts cannot be drawn: plotly.js did not come. Reload the page. If that does not help, run make setup on the server and restart it.";
+    said.textContent = "Charts cannot be drawn: plotly.js could not be loaded. Reload the page. If that does not help, run make setup on the server and restart it.";
     document.querySelector("#charts, [data-figures]").before(said);
   });
 });

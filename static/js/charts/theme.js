@@ -10,7 +10,7 @@ export function colors() {
 /** A text that Plotly draws letter by letter: what users and hosts have named might be links or other markup to it. */
 export const literal = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-/** The traces with their names taken literally, and lines that are black in the page's. */
+/** The traces with their names taken literally; a line of INK ("black", metrics/comparisons.py) takes the page's ink. */
 export const named = (traces) => traces.map((trace) => ({
   ...trace, ...(trace.name ? { name: literal(trace.name) } : {}),
   ...(trace.line?.color === "black" ? { line: { ...trace.line, color: colors().ink } } : {}),

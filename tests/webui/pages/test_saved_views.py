@@ -100,6 +100,12 @@ def test_what_cannot_be_saved_is_said(form: dict[str, str], sentence: str) -> No
     assert not SavedView.objects.exists()
 
 
+def test_a_page_offers_its_whole_address_or_none_of_it() -> None:
+    address = f"/compare?trials={'7,' * 1000}"
+    back = re.search(r'name="back" value="(/compare[^"]*)"', said(of("ada"), address))
+    assert back is not None and back[1] == address
+
+
 def test_a_user_has_a_bounded_number_of_views(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saved_views, "MOST_PER_USER", 1)
     ada = of("ada")

@@ -50,10 +50,6 @@ def act(request: HttpRequest, action: str) -> HttpResponseBase:
     """`experiment` (repeats): ids. Destructive and worded actions ask first; the answer has `sure`."""
     ids = as_ids(request.POST.getlist("experiment"))
     back = back_to(request, "/experiments")
-    if action == "compare":
-        return redirect(f"/compare?{'&'.join(f'experiment={each}' for each in ids)}")
-    if action == "charts":
-        return redirect(f"/compare?experiments={','.join(map(str, ids))}")
     if action == "tensorboard":
         return redirect(f"/tasks/+new?type=tensorboard&experiments={','.join(map(str, ids))}")
     chosen = ACTIONS.get(action) or EDITS.get(action)

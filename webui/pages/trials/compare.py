@@ -2,7 +2,8 @@
 
 The address holds all of it: `/compare?trials=3,7,12&metric=validation/loss`, `/compare?experiments=4,5&group=lr`, or
 the filters of the list of experiments, `/compare?q=resnet&project=2&group=lr&x=relative&smooth=0.6&log=1&baseline=7`.
-What is ticked on other pages comes as `trial=3&trial=7`, or as `experiment=4`, which stands for its best trial.
+What is ticked on other pages comes as `trial=3&trial=7`, or as `experiment=4`, which stands for its best trial, with
+`runs=all` for all of them. With `runs` an address in which nothing is ticked means no runs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonRes
 
 from metrics.comparisons import ChartView, Metric
 from metrics.curves import MOST_SMOOTHING, Axis
-from metrics.run_groups import Band
+from metrics.run_groups import POINTS, Band
 from shown import comparison
 from shown.comparison import BY_EXPERIMENT, MOST_GROUPS, MOST_RUNS, Asked, Comparison
 from webui.pages.experiments.listing import filters_of
@@ -30,18 +31,16 @@ VIEW = ("metric", "group", "x", "smooth", "log", "band", "baseline")
 @page
 def compare(request: HttpRequest) -> HttpResponse:
     """The table, and places for the charts."""
-    if "trial" in request.GET or "experiment" in request.GET:
+    if {"trial", "experiment", "runs"} & request.GET.keys():
         return HttpResponseRedirect(_joined(request.GET))
     found = _read(request)
     known = found.metrics()
     drawn = found.drawn(known)
     table = comparison.table(found, next(iter(drawn), None))
     can_remove = found.asked.trials and not found.asked.group
-    wrong = [word.strip() for word in request.GET.get("trials", "").split(",") if word.strip()]
     context = {
         "found": found,
-        "refusals": [f"{word!r} is not the ID of a trial." for word in wrong if as_whole(word) is None][:3]
-        + found.refusals,
+        "refusals": _unreadable(request.GET) + found.refusals,
         "rows": [
             (row, _address(request.GET, [pk for pk in found.ids if pk != row.trial.pk]) if can_remove else "")
             for row in table.rows
@@ -53,6 +52,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         "first": next(iter(drawn), ""),
         "shown": len(drawn),
         "most": MOST_RUNS,
+        "points": POINTS,
         "axes": AXES,
         "bands": BANDS,
         "group_by": {BY_EXPERIMENT: "experiment"} | {name: name for name in table.hparams.differing},
@@ -80,8 +80,8 @@ def _read(request: HttpRequest) -> Comparison:
     )
     return comparison.of(
         Asked(
-            trials=as_ids(word.strip() for word in query.get("trials", "").split(",")),
-            experiments=as_ids(query.get("experiments", "").split(",")),
+            trials=as_ids(_words(query, "trials")) if "trials" in query else None,
+            experiments=as_ids(_words(query, "experiments")) if "experiments" in query else None,
             filters=filters_of(user_of(request), query),
             metrics=[each for each in metrics if each],
             group=list(dict.fromkeys(filter(None, query.getlist("group"))))[:MOST_GROUPS],
@@ -91,8 +91,20 @@ def _read(request: HttpRequest) -> Comparison:
     )
 
 
+def _words(query: QueryDict, name: str) -> list[str]:
+    return [word.strip() for word in query.get(name, "").split(",") if word.strip()]
+
+
+def _unreadable(query: QueryDict) -> list[str]:
+    kinds = {"trials": "a trial", "experiments": "an experiment"}
+    words = [(word, kind) for name, kind in kinds.items() for word in _words(query, name)]
+    return [f"{word!r} is not the ID of {kind}." for word, kind in words if as_whole(word) is None][:3]
+
+
 def _joined(query: QueryDict) -> str:
     """The address of what was ticked; trials that the form names already stand first."""
+    if query.get("runs") == "all":
+        return f"/compare?experiments={','.join(map(str, as_ids(query.getlist('experiment'))))}"
     named = as_ids([*query.get("trials", "").split(","), *query.getlist("trial")])
     best = filter(None, map(comparison.best_of, as_ids(query.getlist("experiment"))))
     return _address(query, dict.fromkeys([*named, *best]))
