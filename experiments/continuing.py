@@ -33,13 +33,13 @@ class Continued(NamedTuple):
     anew: list[int]
 
 
-@transaction.atomic
 def can_continue(experiment: Experiment) -> bool:
     """Whether it has ended, and its searcher is one that can be continued."""
     ended = experiment.state in EXPERIMENT_END_STATES and not experiment.archived
     return ended and experiment.searcher.get("name") in SEARCHERS
 
 
+@transaction.atomic
 def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str) -> Continued:
     """Continue it with `changes` laid over its config. Restarts count anew; its job stands last of its priority.
 
