@@ -38,7 +38,6 @@ class Typed(NamedTuple):
 
     template: str = ""
     name: str = ""
-    pool: str = ""
     project_id: int = 0
     seconds_per_unit: float = 0.0
     paths: Collection[str] = ()
@@ -153,9 +152,6 @@ def _choose(values: dict[str, Any], typed: Typed) -> None:
     """What was chosen beside the text is laid over it."""
     if typed.name:
         values["name"] = typed.name
-    if typed.pool:
-        given = values.get("resources")
-        values["resources"] = {**(given if isinstance(given, dict) else {}), "resource_pool": typed.pool}
 
 
 def _checked(draft: Draft, values: dict[str, Any], project_id: int) -> ExperimentConfig:

@@ -83,6 +83,10 @@ def test_trials_are_ticked_and_compared_by_keys_alone(empty_server: Server) -> N
         window.wait(lambda: window.run(colors) == marks, "each trial in the color of its mark")
         wrong += look_at(window, compared(0, 1, 2), {})
         window.open("/experiments?q=sweep")
+        window.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+        window.one("[data-copy-link]").send_keys(Keys.ENTER)
+        window.wait(lambda: window.text("#told") == "Link copied", "what is said of the copy")
+        assert window.run("return window.copied") == window.driver.current_url
         window.click("tbody input[name=experiment]")
         window.click('#compare button[formaction$="/label"]')
         window.wait(lambda: window.path() == "/experiments/chosen/label", "the form for labels")
@@ -150,6 +154,52 @@ def submitted(window: Browser) -> bool:
     return window.path() not in {"/experiments/new", "/login"}
 
 
+#: what a person writes, with comments; the same after each field was used
+WRITTEN = """name: zipped  # by hand
+entrypoint: >
+  python3 train.py
+searcher: {name: single, metric: loss, max_length: 1}
+resources:
+  slots_per_trial: 0  # none
+hyperparameters:
+  lr: 0.1  # rate
+  optimizer: {name: 'adam', decay: 0.01}
+  depth: {type: const, val: 2}
+  width: {type: int, minval: 1, maxval: 8}
+"""
+CHANGED = (
+    WRITTEN.replace("0  # none", "0  # none\n  resource_pool: default")
+    .replace("0.1  #", "0.5  #")
+    .replace("'adam'", "'sgd'")
+    .replace("val: 2", "val: 3")
+)
+
+
+def changed_by_fields(window: Browser) -> None:
+    """Each field changes its own line, the text changes the fields, and a fault stands at its field."""
+    kept = window.run("return document.querySelector('#config').value")
+    typed = "const box = document.querySelector('#config'); box.value = arguments[0];"
+    typed += "box.dispatchEvent(new Event('input', {bubbles: true}))"
+    window.run(typed, WRITTEN)
+    window.one("#config-pool").send_keys("default")
+    values = {"lr": "0.5", "optimizer.name": "sgd", "depth": "3"}
+    for name, value in values.items():
+        window.run("document.getElementById(arguments[0]).select()", f"config-{name}")
+        window.press(value)
+    assert window.run("return document.querySelector('#config').value") == CHANGED
+    assert "line 12" in window.texts("#config-parameters .hint")[0]
+    window.run("document.querySelector('#config-slots').select()")
+    window.press("many")
+    window.wait(lambda: window.all("#config-slots[aria-invalid=true]"), "the fault at its field")
+    assert "slots_per_trial" in window.text("#config-slots-error")
+    window.keep("config-fields", height=1300)
+    window.run("document.activeElement.blur()")
+    window.run(typed, kept)
+    window.wait(lambda: window.all('#checked [data-faults="0"]'), "the text of before")
+    assert window.run("return document.querySelector('#config-slots').value") == ""
+    assert not window.all("#config-parameters:not([hidden])")
+
+
 def test_an_experiment_is_created_from_a_zip_by_keys_alone(empty_server: Server, tmp_path: Path) -> None:
     if programs() is None:
         pytest.skip("needs chromium and chromedriver")
@@ -173,6 +223,7 @@ def test_an_experiment_is_created_from_a_zip_by_keys_alone(empty_server: Server,
         window.run("document.activeElement.select()")
         window.press(good)
         window.wait(lambda: window.all('#checked [data-faults="0"]'), "the good word")
+        changed_by_fields(window)
         wrong += window.violations()
         window.one("#zip").send_keys(str(code))
         window.wait(lambda: "code.zip" in window.text("#code-chosen"), "the zip to be chosen")
@@ -180,4 +231,14 @@ def test_an_experiment_is_created_from_a_zip_by_keys_alone(empty_server: Server,
         window.open(f"{window.path()}/code")
         window.wait(lambda: "trained" in window.text("pre.numbered"), "its code")
         wrong += look_at(window, window.path().replace("/code", "/config"), {})
+        address = window.path().removesuffix("/config")
+        number = address.rpartition("/")[2]
+        shell(empty_server, f"from experiments.transitions import kill\nkill({number}, actor='admin')")
+        wrong += look_at(window, f"{address}/continue", {})
+        for value in ("many", "0"):
+            window.run("document.querySelector('#config-slots').select()")
+            window.press(value, Keys.ENTER)
+            if value == "many":
+                window.wait(lambda: "resources.slots_per_trial" in window.text(".banner[role=alert]"), "why not")
+        window.wait(lambda: window.path() == address, "the experiment that goes on")
         assert wrong == []

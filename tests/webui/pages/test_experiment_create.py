@@ -26,6 +26,8 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
 environment:
   environment_variables: [API_KEY=hunter2]
 """
+#: a pool that does not exist
+POOL = "resources: {resource_pool: no-such}\n"
 
 
 @pytest.fixture
@@ -63,10 +65,10 @@ def test_all_faults_are_named_at_once_and_by_line(client: Client) -> None:
     broken = Html(client.post("/experiments/check", {"config": "name: x\nlabels: [x"}).content)
     assert 'data-line="2"' in broken
     assert "does not exist" in Html(
-        client.post("/experiments/check", {"config": CONFIG, "pool": "no"}).content
+        client.post("/experiments/check", {"config": CONFIG + POOL}).content
     )
-    several = send(client, config=f"{CONFIG}workspace: w\nproject: p\nlabels: 1\n", pool="no", zip=zipped())
-    for part in ("project p in workspace w not found", "no does not exist", "<code>labels</code>"):
+    several = send(client, config=f"{CONFIG}workspace: w\nproject: p\nlabels: 1\n{POOL}", zip=zipped())
+    for part in ("project p in workspace w not found", "no-such does not exist", "<code>labels</code>"):
         assert several[0] == 400 and part in several[1]
     assert "which is not among the files" in Html(client.post(
         "/experiments/check", {"config": CONFIG, "paths": "other.py"}

@@ -11,9 +11,11 @@ from accounts import rights
 from accounts.refusals import Refusal
 from accounts.rights import Right
 from experiments import continuing
+from experiments.config import masked_text
 from experiments.continuing import can_continue
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
+from hosts.models import ResourcePool
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
 from webui.pages.experiments.access import find, may_act
@@ -79,6 +81,8 @@ def go_on(request: HttpRequest, experiment_id: int) -> HttpResponse:
     context: dict[str, Any] = {
         "text": text if request.method == "POST" else _length(searcher),
         "is_single": searcher.get("name") == "single",
+        "pools": ResourcePool.objects.order_by("name"),
+        "before": experiment.original_config and masked_text(experiment.original_config),
         "trials": experiment.trials.select_related("latest_checkpoint").order_by("pk")[:20],
     }
     context |= {"experiment": experiment, "problem": problem}

@@ -74,7 +74,6 @@ def _draft(request: HttpRequest, given: dict[str, str], parent: Experiment | Non
     typed = drafts.Typed(
         template=given.get("template", ""),
         name=given.get("name", "").strip(),
-        pool=given.get("pool", ""),
         project_id=as_id(given.get("project", "")),
         seconds_per_unit=seconds if 0 < seconds <= LARGEST_SECONDS else 0.0,
         paths=given.get("paths", "").splitlines(),
