@@ -66,6 +66,8 @@ def log_of(trial: Trial) -> list[str]:
 
 
 def files(folder: Path) -> list[str]:
+    """Those that are left when all that was to be removed is."""
+    media._remover.submit(int).result()
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
@@ -96,6 +98,8 @@ WRONG = [
     {"type": "media", "kind": "histogram", "name": "w", "step": 1, "counts": [1, 2], "edges": [0, 1]},
     {"type": "media", "kind": "histogram", "name": "w", "step": 1, "counts": [1], "edges": [1, 0]},
     {"type": "media", "kind": "histogram", "name": "w", "step": 1, "counts": ["1"], "edges": [0, 1]},
+    {"type": "media", "kind": "histogram", "name": "w", "step": 1, "counts": [1e308], "edges": [0, 1]},
+    {"type": "media", "kind": "histogram", "name": "w", "step": 1, "counts": [1], "edges": [-1e308, 1e308]},
     {"type": "media", "kind": "table", "name": "t", "step": 1, "columns": ["a"], "rows": [[1, 2]]},
     {"type": "media", "kind": "table", "name": "t", "step": 1, "columns": ["a"] * 51, "rows": []},
     {"type": "media", "kind": "table", "name": "t", "step": 1, "columns": [], "rows": [[]] * 1001},
@@ -118,12 +122,49 @@ def test_beyond_the_limits_the_first_ones_stay_and_the_log_says_so_once(
     report(trial, member, *[image(step) for step in range(1, 6)])
     assert [row.step for row in Media.objects.all()] == [1, 2]
     (line,) = log_of(trial)
-    assert "has 2 images, histograms, texts and tables" in line and "further ones are not kept" in line
+    assert line == "[This trial has reached its limit of 2 items or 1.0 GiB. Later ones are not kept.]"
     settings.MEDIA_ITEMS_PER_TRIAL, settings.MEDIA_BYTES_PER_TRIAL = 100, 3 * len(GIF)
     report(trial, member, image(6), image(7))
     assert Media.objects.count() == 3 and len(log_of(trial)) == 1
     trial.refresh_from_db()
     assert trial.media_refused == line.strip("[]")
+
+
+def test_an_item_of_an_earlier_attempt_is_replaced_at_the_limit(
+    trial: Trial, member: Member, settings: Any
+) -> None:
+    settings.MEDIA_ITEMS_PER_TRIAL, settings.MEDIA_BYTES_PER_TRIAL = 2, 2 * len(GIF) + 1
+    report(trial, member, image(0), image(1))
+    media.set_back(trial.pk, 0)
+    Trial.objects.filter(pk=trial.pk).update(run_id=2)
+    report(trial, member, image(1), image(0, GIF + b"x"))
+    assert list(Media.objects.values_list("step", "run_id", "size")) == [
+        (0, 2, len(GIF) + 1),
+        (1, 2, len(GIF)),
+    ]
+    trial.refresh_from_db()
+    assert (trial.media_count, trial.media_bytes, trial.media_refused) == (2, 2 * len(GIF) + 1, "")
+
+
+def test_images_leave_a_reserve_on_the_disk_and_the_log_says_so_once(
+    trial: Trial, member: Member, folder: Path, settings: Any
+) -> None:
+    settings.DISK_NEARLY_FULL_BYTES = 2**62
+    text = {"type": "media", "kind": "text", "name": "answer", "step": 1, "text": "a"}
+    report(trial, member, image(1), image(2), text)
+    assert [row.kind for row in Media.objects.all()] == ["text"] and files(folder) == []
+    assert log_of(trial) == [
+        "[The server's disk is nearly full, so some images of this trial were not kept.]"
+    ]
+
+
+def test_what_a_new_attempt_removes_is_looked_up_at_once(
+    trial: Trial, member: Member, folder: Path, django_assert_max_num_queries: Any
+) -> None:
+    report(trial, member, *[image(step, GIF + bytes([step])) for step in range(1, 30)])
+    with django_assert_max_num_queries(6):
+        media.set_back(trial.pk, 0)
+    assert not Media.objects.exists()
 
 
 def test_a_new_attempt_removes_what_lies_beyond_its_checkpoint(
