@@ -167,6 +167,22 @@ def test_what_a_new_attempt_removes_is_looked_up_at_once(
     assert not Media.objects.exists()
 
 
+def test_a_page_keeps_to_its_bytes_and_survives_any_histogram(
+    trial: Trial, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [Media(trial=trial, kind="text", name=f"t{at}", step=1, run_id=1, size=40) for at in range(3)]
+    for row in rows:
+        row.reported_at, row.content = trial.started_at, {"text": "x"}
+    Media.objects.bulk_create(rows)
+    monkeypatch.setattr(shown, "PAGE_BYTES", 100)
+    found = shown.board([trial.pk], None, "", None)
+    assert [group.cells[0].items[0].is_cut for group in found.groups] == [False, False, True]
+    assert shown.board([trial.pk], None, "", None, "1-1").steps is None
+    assert shown.board([trial.pk], None, "", None, "2-1").steps == [1]
+    bars = shown.bars_of({"counts": [1e308, 1e308], "edges": [-1e308, 0, 1e308]})
+    assert bars.count == 2 * 10**15 and "nan" not in bars.path
+
+
 def test_a_new_attempt_removes_what_lies_beyond_its_checkpoint(
     trial: Trial, member: Member, folder: Path, django_capture_on_commit_callbacks: Any
 ) -> None:
@@ -193,7 +209,7 @@ def test_a_page_shows_the_chosen_step_or_the_nearest_before_it(trial: Trial, mem
     more = [{"type": "media", "step": 4, **each} for each in (histogram, text, table)]
     report(trial, member, image(1), image(5, place=1), image(5), image(9), *more)
     assert shown.steps_of([trial.pk]) == [1, 4, 5, 9]
-    names = shown.names_of([trial.pk], "")
+    names = shown.names_of([trial.pk])
     assert names == [("image", "digits"), ("table", "errors"), ("text", "answer"), ("histogram", "w")]
     images, tables, texts, bars = (group.cells[0] for group in shown.groups([trial.pk], names, 7))
     assert images.step == 5 and [item.row.place for item in images.items] == [0, 1]
@@ -204,5 +220,7 @@ def test_a_page_shows_the_chosen_step_or_the_nearest_before_it(trial: Trial, mem
     assert found and (found.low, found.high, found.count) == (-1.0, 2.0, 4)
     assert found.path == "M0.0 96v-32.0h106.7v32.0zM213.3 96v-96.0h106.7v96.0z"
     assert [group.cells[0].step for group in shown.groups([trial.pk], names, 3)] == [1, None, None, None]
-    assert shown.kinds_of([trial.pk]) == {"image": 1, "table": 1, "text": 1, "histogram": 1}
+    board = shown.board([trial.pk], None, "text", None)
+    assert [(kind, count) for kind, _, count in board.kinds] == [(kind, 1) for kind in shown.KINDS]
+    assert (board.at, board.steps, len(board.names)) == (9, [1, 4, 5, 9], 1)
     assert len(bounds.KINDS) == len(shown.KINDS)
