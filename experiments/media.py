@@ -10,10 +10,9 @@ import base64
 import hashlib
 import json
 import math
-import os
 import shutil
-import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
@@ -22,9 +21,10 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Sum
+from django.db.models import F
 from django.utils import timezone
 
+from accounts.refusals import Refusal
 from experiments import arriving_files
 from experiments.models import Media, Trial
 from jobs.models import Member
@@ -39,6 +39,9 @@ from trainmaster.quantities import size
 #: type of an image -> its media type
 TYPES = {name: f"image/{name}" for name in ("png", "jpeg", "gif", "webp")}
 _LARGEST = 2**53  # what JavaScript and floats still count exactly
+MOST_COUNTED = 10**15  # in one bin of a histogram: all bins together stay far below what a float can hold
+#: removes files, so that neither a runner's report nor the start of an attempt waits for it
+_remover = ThreadPoolExecutor(1, "remove-media")
 
 
 def reported(trial: Trial, member: Member, data: Mapping[str, Any]) -> None:
@@ -54,7 +57,7 @@ def reported(trial: Trial, member: Member, data: Mapping[str, Any]) -> None:
     standing = Media.objects.filter(trial=trial, **same).first()
     if standing and standing.run_id >= found.run_id:
         return
-    if sentence := _beyond(trial.pk, found):
+    if sentence := _no_space(image) or _beyond(trial.pk, found, standing):
         if Trial.objects.filter(pk=trial.pk, media_refused="").update(media_refused=sentence):
             line = NewLine(timezone.now().timestamp(), None, SERVER, "WARNING", f"[{sentence}]")
             log_store.append(trial.task_id, member, member.host.name, blocks_of([line]))
@@ -66,16 +69,27 @@ def reported(trial: Trial, member: Member, data: Mapping[str, Any]) -> None:
     found.save()
 
 
-def _beyond(trial_id: int, found: Media) -> str:
-    """Why it is not stored; empty if it is."""
-    kept = Media.objects.filter(trial_id=trial_id).aggregate(count=Count("pk"), size=Sum("size"))
-    count, total = kept["count"], kept["size"] or 0
+def _no_space(image: bytes) -> str:
+    """Why this image is not stored: pictures leave the server's disk to what cannot be done without."""
+    try:
+        if image:
+            arriving_files.require_space(len(image) + settings.DISK_NEARLY_FULL_BYTES)
+    except Refusal:
+        return "The server's disk is nearly full, so some images of this trial were not kept."
+    return ""
+
+
+def _beyond(trial_id: int, found: Media, standing: Media | None) -> str:
+    """Why it is not stored beside the others, or in place of `standing`; if it is, the trial's counts say so now."""
     most, most_bytes = settings.MEDIA_ITEMS_PER_TRIAL, settings.MEDIA_BYTES_PER_TRIAL
-    if count < most and total + found.size <= most_bytes:
+    count, more = (0, found.size - standing.size) if standing else (1, found.size)
+    room = Trial.objects.filter(
+        pk=trial_id, media_count__lte=most - count, media_bytes__lte=most_bytes - more
+    )
+    if room.update(media_count=F("media_count") + count, media_bytes=F("media_bytes") + more):
         return ""
     return (
-        f"this trial has {count:,} images, histograms, texts and tables of together {size(total)}, allowed: {most:,} "
-        f"of {size(most_bytes)}; further ones are not kept"
+        f"This trial has reached its limit of {most:,} items or {size(most_bytes)}. Later ones are not kept."
     )
 
 
@@ -135,11 +149,19 @@ def _histogram(data: Mapping[str, Any]) -> dict[str, Any]:
     numbers = [_number(each) for each in edges]
     if any(low > high for low, high in pairwise(numbers)):
         raise ValueError("the edges of a histogram ascend")
+    if not math.isfinite(numbers[-1] - numbers[0]):
+        raise ValueError("the edges of a histogram span more than a float can hold")
     return {
-        "counts": [max(0.0, _number(each)) for each in counts],
+        "counts": [_count(each) for each in counts],
         "edges": numbers,
-        "not_finite": int(data.get("not_finite") or 0),
+        "not_finite": int(_count(data.get("not_finite") or 0)),
     }
+
+
+def _count(value: object) -> float:
+    if (count := _number(value)) > MOST_COUNTED:
+        raise ValueError(f"a bin of a histogram counts at most {MOST_COUNTED:,}; found: {count:g}")
+    return max(0.0, count)
 
 
 def _number(value: object) -> float:
@@ -204,18 +226,15 @@ def content(trial_id: int, media_id: int) -> tuple[str, bytes] | None:
 
 
 def _keep(target: Path, image: bytes) -> None:
-    """Write the file unless it is there. It is not synced: a power cut may cost the last images, never a metric."""
+    """Write the file unless it is there; it is durable then."""
     if target.exists():
         return
-    arriving_files.require_space(len(image))
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".")
+    file = arriving_files.Incoming()
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(image)
-        Path(name).replace(target)
+        file.write(image)
+        file.keep(target)
     except OSError:
-        Path(name).unlink(missing_ok=True)
+        file.discard()
         raise
 
 
@@ -225,20 +244,30 @@ def set_back(trial_id: int, steps_completed: int) -> None:
     rows = list(beyond.defer("content").select_related("trial"))
     if rows:
         _remove(rows[0].trial.experiment_id, rows)
-        Trial.objects.filter(pk=trial_id).update(media_refused="")
+        Trial.objects.filter(pk=trial_id).update(
+            media_refused="",
+            media_count=F("media_count") - len(rows),
+            media_bytes=F("media_bytes") - sum(row.size for row in rows),
+        )
 
 
-def _remove(experiment_id: int, rows: Iterable[Media]) -> None:
+def _remove(experiment_id: int, rows: Sequence[Media]) -> None:
     """Remove rows of one trial, and after the transaction the files that no other row needs.
 
     They are of former attempts, of which nothing is stored any more, so no file is needed again.
     """
-    gone = {(row.run_id, row.sha256): row for row in rows}
+    gone = {(row.run_id, row.sha256): path_of(experiment_id, row) for row in rows if row.sha256}
     Media.objects.filter(pk__in=[row.pk for row in rows]).delete()
-    for (run_id, sha256), row in gone.items():
-        same = Media.objects.filter(trial_id=row.trial_id, run_id=run_id, sha256=sha256)
-        if sha256 and not same.exists():
-            transaction.on_commit(partial(path_of(experiment_id, row).unlink, missing_ok=True))
+    if gone:
+        same = Media.objects.filter(trial_id=rows[0].trial_id, sha256__in={sha256 for _, sha256 in gone})
+        for still in same.values_list("run_id", "sha256").distinct().order_by():
+            gone.pop(still, None)
+        transaction.on_commit(partial(_remover.submit, _unlink, list(gone.values())))
+
+
+def _unlink(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def delete(experiment_id: int) -> None:

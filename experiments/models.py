@@ -215,6 +215,9 @@ class Trial(models.Model):
     ended_at = models.DateTimeField(null=True)
     #: the user's own name for a detached trial, within its experiment
     external_id = models.CharField(max_length=255, null=True)
+    #: images, histograms, texts and tables that are kept, and their bytes
+    media_count = models.IntegerField(default=0, db_default=0)
+    media_bytes = models.BigIntegerField(default=0, db_default=0)
     #: the sentence why further images, histograms, texts and tables are not kept; said once
     media_refused = models.TextField(blank=True, default="", db_default="")
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
+from operator import or_
 from typing import Any
 
 from django.core.paginator import Page, Paginator
-from django.db.models import Count, Exists, F, Max, OuterRef, Window
+from django.db.models import Count, Exists, Max, OuterRef, Q
 
+from experiments import media
 from experiments.models import Experiment, Media, Trial
 from shown import trials as shown_trials
 
@@ -21,8 +26,8 @@ PER_PAGE = 12
 MOST_TRIALS, MOST_CHOICES, FIRST_TRIALS = 6, 60, 3
 #: of a text and of a table on the page; whoever wants all of it opens it
 SHOWN_CHARACTERS, SHOWN_ROWS = 10_000, 100
-#: what is larger is only linked
-SHOWN_BYTES = 200_000
+#: what is larger is only linked, and so is what one page would have beyond so much
+SHOWN_BYTES, PAGE_BYTES = 64_000, 500_000
 #: smaller images are magnified by a whole factor up to this width in pixels
 _SMALL = 112
 _WIDTH, _HEIGHT = 320.0, 96.0
@@ -111,9 +116,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Board:
-    """One page: the trials side by side at a step, `at`, of all steps that there are."""
+    """One page: the trials side by side at a step, `at`. `steps`: all that there are, None if the asker knows them."""
 
-    steps: list[int]
+    steps: list[int] | None
+    is_empty: bool
     at: int
     kinds: list[tuple[str, str, int]]  # kind, its word, how many names
     kind: str
@@ -122,16 +128,23 @@ class Board:
     refused: list[Trial]  # those that have reported more than is kept
 
 
-def board(trial_ids: Sequence[int], step: int | None, kind: str, page: str | None) -> Board:
-    """What these trials have of a kind (all kinds if it is none) at a step (the latest if it is None)."""
-    steps, kinds = steps_of(trial_ids), kinds_of(trial_ids)
+def board(trial_ids: Sequence[int], step: int | None, kind: str, page: str | None, known: str = "") -> Board:
+    """What these trials have of a kind (all kinds if it is none) at a step (the latest if it is None).
+
+    `known`: how many steps the asker knows, and the last of them, as "3-70".
+    """
+    rows = Media.objects.filter(trial_id__in=trial_ids)
+    count, last = rows.aggregate(count=Count("step", distinct=True), last=Max("step")).values()
+    every = names_of(trial_ids)
     chosen = kind if kind in KINDS else ""
-    names = Paginator(names_of(trial_ids, chosen), PER_PAGE).get_page(page)
-    at = step if step is not None else steps[-1] if steps else 0
+    names = Paginator([each for each in every if chosen in ("", each[0])], PER_PAGE).get_page(page)
+    at = step if step is not None else last or 0
+    kinds = Counter(name for name, _ in every)
     return Board(
-        steps=steps,
+        steps=None if known == f"{count}-{last}" else steps_of(trial_ids),
+        is_empty=not count,
         at=at,
-        kinds=[(name, KINDS[name], count) for name, count in kinds.items()],
+        kinds=[(name, KINDS[name], kinds[name]) for name in KINDS if kinds[name]],
         kind=chosen,
         names=names,
         groups=groups(trial_ids, names, at),
@@ -145,16 +158,9 @@ def steps_of(trial_ids: Collection[int]) -> list[int]:
     return list(rows.values_list("step", flat=True).distinct())
 
 
-def kinds_of(trial_ids: Collection[int]) -> dict[str, int]:
-    """Kind -> how many names there are of it."""
-    rows = Media.objects.filter(trial_id__in=trial_ids).order_by().values_list("kind")
-    counts = dict(rows.annotate(Count("name", distinct=True)))
-    return {kind: counts[kind] for kind in KINDS if kind in counts}
-
-
-def names_of(trial_ids: Collection[int], kind: str) -> list[tuple[str, str]]:
-    """(kind, name), of this kind or of all."""
-    rows = Media.objects.filter(trial_id__in=trial_ids, **({"kind": kind} if kind else {})).order_by()
+def names_of(trial_ids: Collection[int]) -> list[tuple[str, str]]:
+    """(kind, name) of all that they have."""
+    rows = Media.objects.filter(trial_id__in=trial_ids).order_by()
     order = list(KINDS)
     found = rows.values_list("kind", "name").distinct()
     return sorted(found, key=lambda pair: (order.index(pair[0]), pair[1]))
@@ -163,17 +169,9 @@ def names_of(trial_ids: Collection[int], kind: str) -> list[tuple[str, str]]:
 def groups(trial_ids: Sequence[int], names: Iterable[tuple[str, str]], step: int) -> list[Group]:
     """What the trials have of these names at the step, or at the nearest one before it."""
     asked = list(names)
-    before = Media.objects.filter(
-        trial_id__in=trial_ids, name__in={name for _, name in asked}, kind__in={kind for kind, _ in asked}
-    ).filter(step__lte=step)
-    newest = Window(Max("step"), partition_by=[F("trial_id"), F("kind"), F("name")])
-    ids = list(
-        before.annotate(newest=newest).filter(newest=F("step")).order_by().values_list("pk", "kind", "size")
-    )
-    small = [pk for pk, kind, size in ids if kind != Media.Kind.IMAGE and size <= SHOWN_BYTES]
-    rows = list(Media.objects.filter(pk__in=[pk for pk, _, _ in ids]).defer("content"))
-    contents = dict(Media.objects.filter(pk__in=small).order_by().values_list("pk", "content"))
     found: dict[tuple[int, str, str], list[Item]] = {}
+    rows = list(_nearest(trial_ids, asked, step))
+    contents = dict(Media.objects.filter(pk__in=_that_fit(rows)).order_by().values_list("pk", "content"))
     for row in rows:
         row.content = contents.get(row.pk, {})
         is_cut = row.kind != Media.Kind.IMAGE and row.pk not in contents
@@ -182,6 +180,32 @@ def groups(trial_ids: Sequence[int], names: Iterable[tuple[str, str]], step: int
         Group(kind, name, [Cell(pk, found.get((pk, kind, name), [])) for pk in trial_ids])
         for kind, name in asked
     ]
+
+
+def _nearest(trial_ids: Sequence[int], names: Sequence[tuple[str, str]], step: int) -> Iterable[Media]:
+    """The rows, without their contents. Each step is one look into the index: a trial may have thousands before it."""
+    looks = [
+        Media.objects.filter(trial_id=pk, kind=kind, name=name, step__lte=step)
+        .order_by("-step")
+        .values_list("trial_id", "kind", "name", "step")[:1]
+        for pk in trial_ids
+        for kind, name in names
+    ]
+    if not looks:
+        return []
+    found = looks[0].union(*looks[1:], all=True) if len(looks) > 1 else looks[0]
+    these = [Q(trial_id=pk, kind=kind, name=name, step=at) for pk, kind, name, at in found]
+    return Media.objects.filter(reduce(or_, these)).defer("content") if these else []
+
+
+def _that_fit(rows: Iterable[Media]) -> list[int]:
+    """Ids of those whose contents the page shows."""
+    found, left = [], PAGE_BYTES
+    for row in rows:
+        if row.kind != Media.Kind.IMAGE and row.size <= min(SHOWN_BYTES, left):
+            found.append(row.pk)
+            left -= row.size
+    return found
 
 
 def _item(row: Media, is_cut: bool) -> Item:
@@ -196,7 +220,8 @@ def bars_of(content: dict[str, Any]) -> Bars:
     """Bars as wide as their bins; where these differ in width, areas are counts."""
     counts, edges = content["counts"], content["edges"]
     low, high = edges[0], edges[-1]
-    span = (high - low) or 1.0
+    span = min((high - low) or 1.0, sys.float_info.max)  # older rows may have any numbers
+    counts = [min(count, media.MOST_COUNTED) for count in counts]
     widths = [(after - before) / span for before, after in pairwise(edges)]
     usual = 1.0 / len(counts)
     heights = [count / max(width, usual / 100) for count, width in zip(counts, widths, strict=True)]
@@ -206,7 +231,7 @@ def bars_of(content: dict[str, Any]) -> Bars:
         if height > 0:
             x, tall = (edge - low) / span * _WIDTH, max(1.0, height / top * _HEIGHT)
             parts.append(f"M{x:.1f} {_HEIGHT:.0f}v-{tall:.1f}h{max(width * _WIDTH, 0.5):.1f}v{tall:.1f}z")
-    return Bars("".join(parts), low, high, round(sum(counts)), int(content.get("not_finite") or 0))
+    return Bars("".join(parts), low, high, round(sum(counts)), content.get("not_finite") or 0)
 
 
 def choices(experiment: Experiment, asked: Sequence[int]) -> tuple[list[int], list[Choice]]:

@@ -150,7 +150,7 @@ USER_SEEN_EVERY_SECONDS = environment.number("TRAINMASTER_USER_SEEN_EVERY_SECOND
 LOG_RETENTION_DAYS = int(environment.number("TRAINMASTER_LOG_RETENTION_DAYS", -1))
 LOG_CLEANUP_SECONDS = environment.number("TRAINMASTER_LOG_CLEANUP_SECONDS", 3600.0)
 LOG_CLEANUP_ROUND_SECONDS = environment.number("TRAINMASTER_LOG_CLEANUP_ROUND_SECONDS", 20.0)
-# Pages warn while the data folder has less space left.
+# Pages warn while the data folder has less space left, and images of trials are not kept.
 DISK_NEARLY_FULL_BYTES = int(environment.number("TRAINMASTER_DISK_NEARLY_FULL_BYTES", 512 * 1024**2))
 # Files of deleted checkpoints are removed for so long at most at once.
 CHECKPOINT_REMOVAL_ROUND_SECONDS = environment.number("TRAINMASTER_CHECKPOINT_REMOVAL_ROUND_SECONDS", 30.0)

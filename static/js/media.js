@@ -11,7 +11,7 @@ let timer = null;
 
 function load() {
   timer = null;
-  htmx.ajax("GET", address("items"), { source: part, target: part, swap: "innerHTML" });
+  htmx.ajax("GET", `${address("items")}&known=${steps.length}-${steps.at(-1)}`, { source: part, target: part, swap: "innerHTML" });
 }
 
 // Where the slider stands: at the step of the address, or at the nearest one before it.
@@ -26,8 +26,10 @@ function show() {
   slider.setAttribute("aria-valuetext", `step ${output.textContent}${state.step === null ? ", the latest" : ""}`);
 }
 
+// A trial may have very many steps, so they come only when they are others than before.
 function read() {
-  steps = part.querySelector("[data-steps]").dataset.steps.split(",").filter(Boolean).map(Number);
+  const known = part.querySelector("[data-steps]");
+  if (known) steps = known.dataset.steps.split(",").filter(Boolean).map(Number);
   show();
 }
 

@@ -36,6 +36,19 @@ return [...document.querySelectorAll("#column-rows .column-row")].map((row) =>
   [...row.children].map((cell) => cell.textContent));
 """
 
+#: texts of chips that lie under the arrow of the chip's menu, where there is a mouse, which this Chromium lacks
+COVERED = """
+const told = { "(hover: hover)": "all", "(hover: none)": "not all" };
+for (const { cssRules } of document.styleSheets) {
+  for (const { media } of cssRules) if (media?.mediaText in told) media.mediaText = told[media.mediaText];
+}
+return [...document.querySelectorAll(".rank-chip")].flatMap((chip) => {
+  const { left } = chip.querySelector(".more").getBoundingClientRect();
+  const under = (part) => part.getBoundingClientRect().right > left;
+  return [...chip.querySelectorAll(".pill > *")].filter(under).map((part) => part.textContent);
+});
+"""
+
 
 @pytest.fixture(scope="module")
 def web(
@@ -137,6 +150,7 @@ def test_few_ranks_are_chosen_by_click_and_by_key(browser: Browser) -> None:
     show(browser, f"/commands/{command.pk}")
     browser.wait(lambda: browser.all('.ranks [data-rank="7"]'), "eight chips")
     shows(browser, *range(8))
+    assert browser.run(COVERED) == [], "the arrow of a menu takes the clicks on its chip"
 
     browser.click('.ranks [data-rank="3"]')
     shows(browser, 3)

@@ -253,6 +253,8 @@ def test_media_follow_the_latest_step_until_one_is_chosen(window: Browser, empty
     window.one("#media-step").send_keys(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
     window.wait(lambda: window.attributes("#media img", "alt") == [shown % 20], "the step before the last")
     assert window.run("return location.search") == "?step=20" and window.text("#media-at") == "20"
+    window.open(f"{at}?step=20")  # anew: what is slid within three seconds is one entry of the history
+    window.live()
     crowd.shell(empty_server, MEDIA.format(trial=trial, steps=[50]))
     window.wait(lambda: window.one("#media-step").get_attribute("max") == "4", "a place for the newest step")
     assert window.attributes("#media img", "alt") == [shown % 20]

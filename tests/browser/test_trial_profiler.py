@@ -1,4 +1,4 @@
-"""The Profiler page of a trial in a real browser: charts and their units, gaps, the slow rank, live, and by keys."""
+"""The Profiler page of a trial in a real browser: charts, units, gaps, the slow rank, live, by keys, folded."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ def opened(window: Browser, path: str) -> None:
     window.look(dark=False, width=WIDE)
     window.open(path)
     window.live()
-    window.wait(lambda: window.all("#samples .main-svg"), "a chart")
+    window.wait(lambda: window.all("#steps .main-svg"), "a chart")
 
 
 def drawn(window: Browser, chart: str) -> dict[str, Any]:
@@ -134,6 +134,23 @@ def test_steps_are_divided_the_slow_rank_is_named_and_new_ones_come_live(
     window.wait(lambda: window.run(DRAWN, "cpu_util_simple")["last"] > before, "the new samples")
     window.wait(lambda: drawn(window, "steps")["last"] > SECONDS * 4, "the new steps")
     assert window.complaints() == []
+
+
+def test_on_a_phone_the_hardware_is_folded_until_its_group_is_chosen(window: Browser, trial: int) -> None:
+    window.look(dark=False, width=390)
+    window.open(f"/trials/{trial}/profiler")
+    window.live()
+    drawn(window, "steps")
+    window.run("scrollTo(0, document.body.scrollHeight)")
+    is_open = "return document.getElementById('system-fold').open"
+    assert not window.run(is_open)
+    assert not window.all("#samples .main-svg")
+    window.click('[data-jump="gpu"]')
+    window.wait(lambda: window.all("#samples .main-svg"), "the charts of the GPUs")
+    window.wait(lambda: "system=open" in window.run("return location.search"), "the fold in the address")
+    window.run("history.go(-2)")  # over the place in the page
+    window.wait(lambda: not window.run(is_open), "the fold to close again")
+    window.wait(lambda: not window.all("#samples .main-svg"), "what is folded to be dropped")
 
 
 def test_a_trial_without_samples_and_timings_says_how_they_come(

@@ -113,7 +113,6 @@ def test_a_priority_is_changed(person: Person, runs: dict[str, int], stack: Stac
     person.click(".queue-menu a[href*='/jobs/manage/']")
     person.browser.wait(lambda: person.browser.all("dialog.over [name=priority]"), "the dialog")
     person.browser.one("dialog.over [name=priority]").fill("60")
-    person.browser.wait(lambda: not person.browser.all("dialog.over .manage-preview:empty"), "the preview")
     person.browser.one("dialog.over [name=priority]").send_keys(Keys.ENTER)
     stack.wait(lambda: priority_of(stack, "late") == 60, 60, "the priority")
 
@@ -134,12 +133,13 @@ def test_a_job_moves_to_the_top(person: Person, runs: dict[str, int]) -> None:
 def test_the_live_log_of_one_rank(person: Person, runs: dict[str, int]) -> None:
     person.click("section:has(#running) li a")
     person.click("a[href$='/logs']")
-    person.click("#ranks [data-rank='1']")
+    person.click(".ranks [data-rank='1']")
     person.browser.wait(lambda: "rank=1" in person.browser.driver.current_url, "the rank in the address")
 
 
 def test_the_slow_rank(person: Person, runs: dict[str, int]) -> None:
     person.click("section:has(#running) li a")
+    person.click(f"a[href='/trials/{runs['trial of running']}']")
     person.click("a[href$='/profiler']")
     person.browser.wait(lambda: person.browser.path().endswith("/profiler"), "the profiler")
 

@@ -66,6 +66,8 @@ def log_of(trial: Trial) -> list[str]:
 
 
 def files(folder: Path) -> list[str]:
+    """Those that are left when all that was to be removed is."""
+    media._remover.submit(int).result()
     return sorted(path.name for path in folder.rglob("*") if path.is_file())
 
 
@@ -96,6 +98,8 @@ WRONG = [
     {"type": "media", "kind": "histogram", "name": "w", "step": 1, "counts": [1, 2], "edges": [0, 1]},
     {"type": "media", "kind": "histogram", "name": "w", "step": 1, "counts": [1], "edges": [1, 0]},
     {"type": "media", "kind": "histogram", "name": "w", "step": 1, "counts": ["1"], "edges": [0, 1]},
+    {"type": "media", "kind": "histogram", "name": "w", "step": 1, "counts": [1e308], "edges": [0, 1]},
+    {"type": "media", "kind": "histogram", "name": "w", "step": 1, "counts": [1], "edges": [-1e308, 1e308]},
     {"type": "media", "kind": "table", "name": "t", "step": 1, "columns": ["a"], "rows": [[1, 2]]},
     {"type": "media", "kind": "table", "name": "t", "step": 1, "columns": ["a"] * 51, "rows": []},
     {"type": "media", "kind": "table", "name": "t", "step": 1, "columns": [], "rows": [[]] * 1001},
@@ -118,12 +122,65 @@ def test_beyond_the_limits_the_first_ones_stay_and_the_log_says_so_once(
     report(trial, member, *[image(step) for step in range(1, 6)])
     assert [row.step for row in Media.objects.all()] == [1, 2]
     (line,) = log_of(trial)
-    assert "has 2 images, histograms, texts and tables" in line and "further ones are not kept" in line
+    assert line == "[This trial has reached its limit of 2 items or 1.0 GiB. Later ones are not kept.]"
     settings.MEDIA_ITEMS_PER_TRIAL, settings.MEDIA_BYTES_PER_TRIAL = 100, 3 * len(GIF)
     report(trial, member, image(6), image(7))
     assert Media.objects.count() == 3 and len(log_of(trial)) == 1
     trial.refresh_from_db()
     assert trial.media_refused == line.strip("[]")
+
+
+def test_an_item_of_an_earlier_attempt_is_replaced_at_the_limit(
+    trial: Trial, member: Member, settings: Any
+) -> None:
+    settings.MEDIA_ITEMS_PER_TRIAL, settings.MEDIA_BYTES_PER_TRIAL = 2, 2 * len(GIF) + 1
+    report(trial, member, image(0), image(1))
+    media.set_back(trial.pk, 0)
+    Trial.objects.filter(pk=trial.pk).update(run_id=2)
+    report(trial, member, image(1), image(0, GIF + b"x"))
+    assert list(Media.objects.values_list("step", "run_id", "size")) == [
+        (0, 2, len(GIF) + 1),
+        (1, 2, len(GIF)),
+    ]
+    trial.refresh_from_db()
+    assert (trial.media_count, trial.media_bytes, trial.media_refused) == (2, 2 * len(GIF) + 1, "")
+
+
+def test_images_leave_a_reserve_on_the_disk_and_the_log_says_so_once(
+    trial: Trial, member: Member, folder: Path, settings: Any
+) -> None:
+    settings.DISK_NEARLY_FULL_BYTES = 2**62
+    text = {"type": "media", "kind": "text", "name": "answer", "step": 1, "text": "a"}
+    report(trial, member, image(1), image(2), text)
+    assert [row.kind for row in Media.objects.all()] == ["text"] and files(folder) == []
+    assert log_of(trial) == [
+        "[The server's disk is nearly full, so some images of this trial were not kept.]"
+    ]
+
+
+def test_what_a_new_attempt_removes_is_looked_up_at_once(
+    trial: Trial, member: Member, folder: Path, django_assert_max_num_queries: Any
+) -> None:
+    report(trial, member, *[image(step, GIF + bytes([step])) for step in range(1, 30)])
+    with django_assert_max_num_queries(6):
+        media.set_back(trial.pk, 0)
+    assert not Media.objects.exists()
+
+
+def test_a_page_keeps_to_its_bytes_and_survives_any_histogram(
+    trial: Trial, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [Media(trial=trial, kind="text", name=f"t{at}", step=1, run_id=1, size=40) for at in range(3)]
+    for row in rows:
+        row.reported_at, row.content = trial.started_at, {"text": "x"}
+    Media.objects.bulk_create(rows)
+    monkeypatch.setattr(shown, "PAGE_BYTES", 100)
+    found = shown.board([trial.pk], None, "", None)
+    assert [group.cells[0].items[0].is_cut for group in found.groups] == [False, False, True]
+    assert shown.board([trial.pk], None, "", None, "1-1").steps is None
+    assert shown.board([trial.pk], None, "", None, "2-1").steps == [1]
+    bars = shown.bars_of({"counts": [1e308, 1e308], "edges": [-1e308, 0, 1e308]})
+    assert bars.count == 2 * 10**15 and "nan" not in bars.path
 
 
 def test_a_new_attempt_removes_what_lies_beyond_its_checkpoint(
@@ -152,7 +209,7 @@ def test_a_page_shows_the_chosen_step_or_the_nearest_before_it(trial: Trial, mem
     more = [{"type": "media", "step": 4, **each} for each in (histogram, text, table)]
     report(trial, member, image(1), image(5, place=1), image(5), image(9), *more)
     assert shown.steps_of([trial.pk]) == [1, 4, 5, 9]
-    names = shown.names_of([trial.pk], "")
+    names = shown.names_of([trial.pk])
     assert names == [("image", "digits"), ("table", "errors"), ("text", "answer"), ("histogram", "w")]
     images, tables, texts, bars = (group.cells[0] for group in shown.groups([trial.pk], names, 7))
     assert images.step == 5 and [item.row.place for item in images.items] == [0, 1]
@@ -163,5 +220,7 @@ def test_a_page_shows_the_chosen_step_or_the_nearest_before_it(trial: Trial, mem
     assert found and (found.low, found.high, found.count) == (-1.0, 2.0, 4)
     assert found.path == "M0.0 96v-32.0h106.7v32.0zM213.3 96v-96.0h106.7v96.0z"
     assert [group.cells[0].step for group in shown.groups([trial.pk], names, 3)] == [1, None, None, None]
-    assert shown.kinds_of([trial.pk]) == {"image": 1, "table": 1, "text": 1, "histogram": 1}
+    board = shown.board([trial.pk], None, "text", None)
+    assert [(kind, count) for kind, _, count in board.kinds] == [(kind, 1) for kind in shown.KINDS]
+    assert (board.at, board.steps, len(board.names)) == (9, [1, 4, 5, 9], 1)
     assert len(bounds.KINDS) == len(shown.KINDS)

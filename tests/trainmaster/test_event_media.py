@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from trainmaster import image_headers, media
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import DEFAULT_LIMITS
-from trainmaster.runner import summaries
+from trainmaster.runner import event_media, summaries
 from trainmaster.runner.collecting import Collector
 from trainmaster.runner.event_media import EventMedia
 from trainmaster.runner.outbox import Outbox
@@ -98,6 +98,54 @@ def test_media_leave_half_of_the_spool_to_the_rest(paths: RunPaths) -> None:
     told = [json.loads(line) for line in paths.outbox.read_bytes().splitlines()]
     assert [record["k"] for record in told] == ["gap", "core"]
     assert (told[0]["bytes"], told[1]["d"]) == (len(lines[0]), {"type": "metrics"})
+
+
+def test_a_number_in_place_of_text_is_unreadable_and_takes_no_memory() -> None:
+    many = b"\x80\x80\x80\x80\x80\x02"  # 2^36 as a varint
+    for number in (1, 4, 9):
+        value = bytes([number << 3]) + many
+        with pytest.raises(summaries.UNREADABLE):
+            summaries.of_event(b"\x2a" + bytes([len(value) + 2, 0x0A, len(value)]) + value)
+    image = b"\x22\x07\x20" + many
+    plugin = b"\x4a\x09\x0a\x07\x08" + many
+    for value in (image, plugin):
+        with pytest.raises(summaries.UNREADABLE):
+            summaries.of_event(b"\x2a" + bytes([len(value) + 2, 0x0A, len(value)]) + value)
+
+
+def test_one_reading_of_a_file_is_bounded_whatever_its_lengths(paths: RunPaths) -> None:
+    file = paths.root / NAME
+    file.write_bytes(b"")
+    os.truncate(file, 1 << 30)  # a row of empty records
+    assert event_media._messages(file, 0) == ([], 1 << 20)
+    skipped = (summaries.MESSAGE_BYTES + 1).to_bytes(8, "little") + bytes(4)
+    file.write_bytes(skipped)
+    os.truncate(file, 1 << 30)
+    messages, end = event_media._messages(file, 0)
+    assert messages == [] and end == len(skipped) + summaries.MESSAGE_BYTES + 1 + summaries.TAIL_BYTES
+
+
+def test_a_message_is_covered_when_its_last_record_is(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [{"kind": "text", "name": "a", "text": str(at)} for at in range(3)]
+    monkeypatch.setattr(summaries, "of_event", lambda message: list(records))
+    message = (4).to_bytes(8, "little") + bytes(4) + b"abcd" + bytes(4)
+    (paths.root / NAME).write_bytes(message)
+
+    class Ends(Outbox):
+        """The runner ends after its first record."""
+
+        def append(self, records: bytes) -> None:
+            if self.size:
+                raise SystemExit
+            super().append(records)
+
+    with pytest.raises(SystemExit):
+        looked(paths, Ends(paths))
+    looked(paths, Outbox(paths))
+    looked(paths, Outbox(paths))
+    assert [each["text"] for each in said(paths)] == ["0", "0", "1", "2"]
 
 
 @given(st.binary(max_size=200) | st.tuples(st.integers(0, len(WRITTEN)), st.binary(min_size=1, max_size=9)))

@@ -35,14 +35,16 @@ class MediaReports:
         for name, value in self._named(images):
             each = _images.each_of(value)
             if len(each) > media.IMAGES_PER_NAME:
-                self._left_out(name, f"has {len(each)} images, of which {media.IMAGES_PER_NAME} are kept")
+                self._left_out(
+                    name, "images", f"has {len(each)} images, of which {media.IMAGES_PER_NAME} are kept"
+                )
             told = (captions or {}).get(name)
             words = [told] if isinstance(told, str) else list(told or [])
             for place, image in enumerate(each[: media.IMAGES_PER_NAME]):
                 try:
                     data = _images.encoded(image)
                 except NotAnImage as error:
-                    self._left_out(name, f"{error}; it is skipped")
+                    self._left_out(name, "image", f"{error}; it is skipped")
                     continue
                 caption = storable_text(str(words[place]) if place < len(words) else "")
                 encoded = base64.b64encode(data).decode("ascii")
@@ -60,10 +62,10 @@ class MediaReports:
             try:
                 counted = _counted(value)
             except Exception as error:  # of whatever library the values come from
-                self._left_out(name, f"is not a list or array of numbers ({error}) and is skipped")
+                self._left_out(name, "values", f"is not a list or array of numbers ({error}) and is skipped")
                 continue
             if counted is None:
-                self._left_out(name, "has no finite value and is skipped")
+                self._left_out(name, "no values", "has no finite value and is skipped")
             else:
                 self._report("histogram", name, step, **counted)
 
@@ -72,7 +74,7 @@ class MediaReports:
             text = str(value)
             if len(text) > media.TEXT_CHARACTERS:
                 self._left_out(
-                    name, f"has {len(text):,} characters, of which {media.TEXT_CHARACTERS:,} are kept"
+                    name, "text", f"has {len(text):,} characters, of which {media.TEXT_CHARACTERS:,} are kept"
                 )
             self._report("text", name, step, text=storable_text(text[: media.TEXT_CHARACTERS]))
 
@@ -87,13 +89,16 @@ class MediaReports:
             if len(heads) > media.COLUMNS or len(body) > media.ROWS:
                 self._left_out(
                     known,
+                    "cells",
                     f"has {len(heads)} columns and {len(body):,} rows, of which {media.COLUMNS} and "
                     f"{media.ROWS:,} are kept",
                 )
             names = [_cell(head) for head in heads[: media.COLUMNS]]
             cells = [[_cell(cell) for cell in row[: media.COLUMNS]] for row in body[: media.ROWS]]
             if len(json.dumps([names, cells])) > media.TABLE_BYTES:
-                self._left_out(known, f"has more than {media.TABLE_BYTES:,} bytes as JSON and is skipped")
+                self._left_out(
+                    known, "bytes", f"has more than {media.TABLE_BYTES:,} bytes as JSON and is skipped"
+                )
             else:
                 self._report("table", known, step, columns=names, rows=cells)
 
@@ -113,15 +118,15 @@ class MediaReports:
                 raise ValueError(f"The name {name!r} must be text.")
             if len(name) > media.NAME_CHARACTERS:
                 why = f"is a name of {len(name)} characters (at most {media.NAME_CHARACTERS}) and is skipped"
-                self._left_out(name[:40], why)
+                self._left_out(name[:40], "name", why)
                 continue
             found.append((storable_text(name), value))
         return found
 
-    def _left_out(self, name: str, why: str) -> None:
-        """Say so once: it may be reported at every step."""
-        if len(self._complained) < _COMPLAINTS and (name, why) not in self._complained:
-            self._complained.add((name, why))
+    def _left_out(self, name: str, cause: str, why: str) -> None:
+        """Say so once for each cause: it may be reported at every step, and `why` may have another number each time."""
+        if len(self._complained) < _COMPLAINTS and (name, cause) not in self._complained:
+            self._complained.add((name, cause))
             logger.error("%r %s. Further cases like this are not logged.", name, why)
 
 

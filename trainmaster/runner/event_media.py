@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
@@ -22,7 +23,7 @@ from trainmaster.runner.records import core_record
 
 #: what one look may cost: the runner's other work waits for it
 _LOOK_SECONDS = 0.2
-_FILES = 200
+_NAMES, _FILES = 5_000, 200
 _READ_BYTES = 1024 * 1024
 
 
@@ -43,8 +44,8 @@ class EventMedia:
         until = time.monotonic() + _LOOK_SECONDS
         if self._trial is None or not self._folder.is_dir() or self._unshipped() > self._most_unshipped:
             return False
-        names = [name for name in files_below(self._folder) if "tfevents" in name.name][:_FILES]
-        for name in names:
+        names = (name for name in islice(files_below(self._folder), _NAMES) if "tfevents" in name.name)
+        for name in islice(names, _FILES):
             while self._read(name):
                 if time.monotonic() > until or self._unshipped() > self._most_unshipped:
                     return True
@@ -64,11 +65,13 @@ class EventMedia:
         except OSError:
             messages, end = [], at
         found: List[Tuple[int, Dict[str, Any]]] = []
-        for place, message in messages:
+        for begin, place, message in messages:
             try:
-                found += [(place, record) for record in summaries.of_event(message)]
+                records = summaries.of_event(message)
             except summaries.UNREADABLE:
                 continue
+            # the last record alone says that the message is covered; whoever begins it again repeats what was sent
+            found += [(begin, record) for record in records[:-1]] + [(place, each) for each in records[-1:]]
         run_id = self._trial["run_id"] if self._trial else None
         for place, record in found:
             data = json.dumps({"type": "media", "run_id": run_id, **record}).encode()
@@ -80,9 +83,9 @@ class EventMedia:
         return end > at
 
 
-def _messages(path: Path, at: int) -> Tuple[List[Tuple[int, bytes]], int]:
-    """Whole messages from `at` on, some MB of them, each with where its record ends; and how far the file was read."""
-    found: List[Tuple[int, bytes]] = []
+def _messages(path: Path, at: int) -> Tuple[List[Tuple[int, int, bytes]], int]:
+    """Whole messages from `at` on, some MB of them, each with its record's limits; and how far the file was read."""
+    found: List[Tuple[int, int, bytes]] = []
     taken = 0
     with path.open("rb") as file:
         size = path.stat().st_size
@@ -95,8 +98,8 @@ def _messages(path: Path, at: int) -> Tuple[List[Tuple[int, bytes]], int]:
             end = at + summaries.HEAD_BYTES + length + summaries.TAIL_BYTES
             if end > size:
                 break
-            if length <= summaries.MESSAGE_BYTES:
-                found.append((end, file.read(length)))
-                taken += length
+            if 0 < length <= summaries.MESSAGE_BYTES:
+                found.append((at, end, file.read(length)))
+            taken += end - at
             at = end
     return found, at

@@ -49,7 +49,7 @@ def _of_value(data: Any) -> Iterator[Dict[str, Any]]:
     tag, plugin, tensor, image, histogram = "", "", None, None, None
     for number, value in _fields(data):
         if number == 1:
-            tag = bytes(value).decode("utf-8", "replace")
+            tag = _text(value)
         elif number == 4:
             image = dict(_fields(value)).get(4)
         elif number == 5:
@@ -57,9 +57,7 @@ def _of_value(data: Any) -> Iterator[Dict[str, Any]]:
         elif number == 8:
             tensor = value
         elif number == 9:
-            plugin = bytes(dict(_fields(dict(_fields(value)).get(1, b""))).get(1, b"")).decode(
-                "utf-8", "replace"
-            )
+            plugin = _text(dict(_fields(dict(_fields(value)).get(1, b""))).get(1, b""))
     name = {"name": tag[: media.NAME_CHARACTERS] or "untitled"}
     if image is not None:
         yield from _image(name, image, 0)
@@ -71,7 +69,7 @@ def _of_value(data: Any) -> Iterator[Dict[str, Any]]:
         ):  # behind width and height
             yield from _image(name, data, place)
     elif tensor is not None and plugin == "text":
-        text = "\n".join(bytes(each).decode("utf-8", "replace") for each in _strings(tensor)[:1000])
+        text = "\n".join(map(_text, _strings(tensor)[:1000]))
         short = tag[: -len("/text_summary")] if tag.endswith("/text_summary") else tag
         name["name"] = short[: media.NAME_CHARACTERS] or "untitled"
         yield {"kind": "text", **name, "text": text[: media.TEXT_CHARACTERS]}
@@ -80,7 +78,7 @@ def _of_value(data: Any) -> Iterator[Dict[str, Any]]:
 
 
 def _image(name: Dict[str, str], data: Any, place: int) -> Iterator[Dict[str, Any]]:
-    content = bytes(data)
+    content = _bytes(data)
     if len(content) <= media.IMAGE_BYTES and image_headers.read(content):
         encoded = base64.b64encode(content).decode("ascii")
         yield {"kind": "image", **name, "place": place, "image": encoded}
@@ -146,6 +144,17 @@ def _histogram(
             counts[at] += count * share
     edges = [low + at * width for at in range(media.BINS)] + [high]
     yield {"kind": "histogram", **name, "counts": [round(each, 3) for each in counts], "edges": edges}
+
+
+def _bytes(value: Any) -> bytes:
+    """ValueError for a number in its place: `bytes` would make as many zeros, of which a job may ask for too many."""
+    if isinstance(value, int):
+        raise ValueError("it has a number where text or an image belongs")
+    return bytes(value)
+
+
+def _text(value: Any) -> str:
+    return _bytes(value).decode("utf-8", "replace")
 
 
 def _strings(tensor: Any) -> List[Any]:

@@ -151,7 +151,8 @@ def lookup(mapping: dict[Any, Any], key: object) -> Any:
 def query(context: dict[str, Any], **changes: object) -> str:
     """The page's own address with some parameters changed; an empty value drops one."""
     parameters = context["request"].GET.copy()
-    parameters.pop("part", None)
+    for own in ("part", "known"):  # of the request for a part alone
+        parameters.pop(own, None)
     for name, value in changes.items():
         if value in (None, ""):
             parameters.pop(name, None)

@@ -71,7 +71,7 @@ export function watched({ onSeen, onMoved }) {
       // what stands in the window is asked for first and at once: the observers, which see further, speak after the next frame
       for (const panel of panels) {
         const { top, bottom } = panel.place.getBoundingClientRect();
-        panel.isInView = top < innerHeight && bottom > 0;
+        panel.isInView = top < innerHeight && bottom > 0 && panel.place.checkVisibility(); // not in what is folded
       }
       onMoved();
       for (const { place } of panels) { inView.observe(place); sized.observe(place); }

@@ -46,6 +46,7 @@ function list() {
     row.dataset.each = new Set(charts.filter(({ group, each }) => group === row.dataset.charts && each).map(({ each }) => each)).size;
   }
   document.getElementById("samples-empty").hidden = charts.length > 0;
+  document.getElementById("system-told").textContent = `${charts.length || "no"} chart${charts.length === 1 ? "" : "s"}`;
   watching.add(added);
 }
 

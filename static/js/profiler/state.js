@@ -5,10 +5,10 @@ import { stateOf } from "../page_state.js";
 /**
  * host: names of hosts that have charts, gpu: UUIDs; none means the usual ones. x: "time" (of day) or "relative" (since the
  * start). from, to: ends of the window of time in epoch seconds, or null. rank: whose timings, or "". first, last: ends of
- * the window of steps.
+ * the window of steps. system: "open" or "closed", or "" for the usual (profiler/fold.js).
  */
 export const { state, change, address, onChange } = stateOf(
-  { host: [], gpu: [], x: "time", from: null, to: null, rank: "", first: null, last: null },
+  { host: [], gpu: [], x: "time", from: null, to: null, rank: "", first: null, last: null, system: "" },
 );
 
 export const section = document.getElementById("charts");

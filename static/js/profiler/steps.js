@@ -3,6 +3,7 @@
 import { ChartPanel, tableOf, watched } from "../charts/panel.js";
 import { put } from "../charts/plot.js";
 import { follow, onKey } from "../charts/window.js";
+import { settle } from "./fold.js";
 import { figures } from "./step_plot.js";
 import { change, onChange, section, state, stepAxis } from "./state.js";
 
@@ -65,18 +66,19 @@ function show(answer) {
 // What the charts say in words, and what is to be done where there are none.
 function tell(answer) {
   const nothing = !answer.edges.length;
-  place.classList.toggle("has-nothing", nothing);
   for (const row of place.querySelectorAll("[data-section]")) {
     row.hidden = nothing;
     document.querySelector(`[data-jump="${row.dataset.section}"]`).hidden = nothing;
   }
   document.getElementById("steps-empty").hidden = !nothing;
+  settle(!nothing);
   document.getElementById("stack-empty").hidden = nothing || Boolean(answer.stack);
   document.getElementById("rates-empty").hidden = nothing || answer.rates.length > 0;
   const words = answer.slow ? answer.slow.sentences : answer.why_not ? [answer.why_not] : [];
   const [top, told] = ["slow-told", "slow-words"].map((id) => document.getElementById(id));
   if (told.textContent !== words.join(" ")) top.textContent = told.textContent = words.join(" ");
   top.hidden = !answer.slow?.is_slow;
+  told.hidden = !top.hidden; // it is said once
   const ranks = [["", "mean of all ranks"], ...answer.ranks.map(({ rank, host }) => [`${rank}`, `rank ${rank}, ${host}`])];
   if (!ranks.some(([value]) => value === state.rank)) ranks.push([state.rank, `rank ${state.rank}`]);
   if (choice.options.length !== ranks.length) choice.replaceChildren(...ranks.map(([value, text]) => new Option(text, value)));

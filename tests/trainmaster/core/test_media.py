@@ -119,6 +119,15 @@ def test_texts_and_tables_keep_to_their_bounds(run: tuple[core.Context, Path]) -
     json.dumps(said(folder), allow_nan=False)
 
 
+def test_what_is_cut_is_named_once_however_long_it_is(
+    run: tuple[core.Context, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    for more in (1, 2, 3):
+        run[0].train.report_text(more, {"answer": "x" * (media.TEXT_CHARACTERS + more)})
+    (error,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
+    assert "'answer' has 100,001 characters" in error
+
+
 def test_files_are_known_by_their_own_first_bytes() -> None:
     jpeg = b"\xff\xd8\xff\xe0\x00\x04ab\xff\xc0\x00\x11\x08\x00\x05\x00\x07" + bytes(9)
     assert image_headers.read(jpeg) == ImageHeader("jpeg", 7, 5)

@@ -62,6 +62,9 @@ def test_the_page_shows_the_latest_step_or_that_of_its_address(client: Client, t
     early = text(client, f"/trials/{trial.pk}/media?step=4&part=items")
     assert f"/media/{first.pk}" in early and "nothing yet at step 4" in early and "<html" not in early
     assert "digits" not in text(client, f"/trials/{trial.pk}/media?kind=table&part=items")
+    refreshed = text(client, f"/trials/{trial.pk}/media?part=items&known=3-7")
+    assert "data-steps" not in refreshed and "known" not in refreshed and "?kind=text" in refreshed
+    assert 'data-steps="1,5,7"' in text(client, f"/trials/{trial.pk}/media?part=items&known=2-5")
     for odd in ("step=x", "step=99999999999999999999", "kind=x", "page=x", "page=99"):
         text(client, f"/trials/{trial.pk}/media?{odd}")
 

@@ -41,4 +41,5 @@ def _of_one(request: HttpRequest, found: Trial) -> dict[str, Any]:
 
 def _board(request: HttpRequest, trial_ids: Sequence[int]) -> dict[str, Any]:
     step, kind = as_whole(request.GET.get("step", "")), request.GET.get("kind", "")
-    return {"board": media.board(trial_ids, step, kind, request.GET.get("page"))}
+    known = request.GET.get("known", "") if "part" in request.GET else ""
+    return {"board": media.board(trial_ids, step, kind, request.GET.get("page"), known)}
