@@ -239,6 +239,8 @@ def test_an_experiment_is_created_from_a_zip_by_keys_alone(empty_server: Server,
             window.run("document.querySelector('#config-slots').select()")
             window.press(value, Keys.ENTER)
             if value == "many":
-                window.wait(lambda: "resources.slots_per_trial" in window.text(".banner[role=alert]"), "why not")
+                window.wait(
+                    lambda: "resources.slots_per_trial" in window.text(".banner[role=alert]"), "why not"
+                )
         window.wait(lambda: window.path() == address, "the experiment that goes on")
         assert wrong == []

@@ -64,9 +64,7 @@ def test_all_faults_are_named_at_once_and_by_line(client: Client) -> None:
     assert "<code>resources.slots_per_trial</code>" in page and "<code>entrypoint</code>" in page
     broken = Html(client.post("/experiments/check", {"config": "name: x\nlabels: [x"}).content)
     assert 'data-line="2"' in broken
-    assert "does not exist" in Html(
-        client.post("/experiments/check", {"config": CONFIG + POOL}).content
-    )
+    assert "does not exist" in Html(client.post("/experiments/check", {"config": CONFIG + POOL}).content)
     several = send(client, config=f"{CONFIG}workspace: w\nproject: p\nlabels: 1\n{POOL}", zip=zipped())
     for part in ("project p in workspace w not found", "no-such does not exist", "<code>labels</code>"):
         assert several[0] == 400 and part in several[1]
