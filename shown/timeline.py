@@ -130,7 +130,7 @@ class TimelineEntry:
 
     @property
     def rest(self) -> str:
-        return self.sentence.removeprefix(self.named)
+        return self.sentence[len(self.named) :]
 
     @property
     def is_behind_gap(self) -> bool:
@@ -279,7 +279,8 @@ def _entry(event: Event, unit: str) -> TimelineEntry:
     sentence += _details(event, unit) + known_late(event)
     href = _address(event)
     named = names["host"] if kind == Event.Kind.MEMBER else _SUBJECTS.get(kind, "").format(**names)
-    is_linked = bool(href) and sentence.startswith(named)
+    # the sentences known of hosts begin with theirs, and of the other subjects all that are put together
+    is_linked = bool(href and named) and bool(known) == (kind == Event.Kind.MEMBER)
     return TimelineEntry(
         event.at,
         sentence,
