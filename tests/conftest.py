@@ -60,8 +60,10 @@ def pytest_sessionfinish() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """What the first worker has compiled, the others need not compile again."""
+    if not hasattr(session.config, "workerinput"):  # the process that starts the workers collects nothing
+        return (yield)
     with parts.first_alone("collected"):
         return (yield)
 
