@@ -48,6 +48,8 @@ class ResourcePool(models.Model):
     longest_max_time_seconds = models.PositiveIntegerField(null=True, blank=True)
     #: Slots that work with `preemptible: false` in its config may hold together; null: all of them.
     unpreemptible_slots = models.PositiveIntegerField(null=True, blank=True)
+    #: Priority -> seconds that work of it, and of lower ones down to the next entry, runs before others may stop it.
+    min_runtime_seconds = models.JSONField(default=dict, blank=True)
     launch_error = models.BooleanField(
         default=True,
         help_text="work on one host that is larger than every host is refused; off: it waits for one",

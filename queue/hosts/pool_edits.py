@@ -71,6 +71,16 @@ def _floors(value: object) -> str | None:
     return 'allowed: a priority from 1 to 99 for editor and admin, such as {"editor": 20}'
 
 
+def _min_runtime(value: object) -> str | None:
+    priority = {str(number) for number in range(1, 100)}
+    seconds = _whole(0)
+    if isinstance(value, dict) and all(
+        first in priority and seconds(least) is None for first, least in value.items()
+    ):
+        return None
+    return 'allowed: seconds from a priority (1 to 99) on, such as {"1": 600, "50": 0}'
+
+
 def _interface(value: object) -> str | None:
     if value == "" or (isinstance(value, str) and _INTERFACE.fullmatch(value)):
         return None
@@ -94,6 +104,7 @@ CHECKS: dict[str, Check] = {
     "default_max_time_seconds": _whole(1, or_none="no limit"),
     "longest_max_time_seconds": _whole(1, or_none="no limit"),
     "unpreemptible_slots": _whole(0, or_none="all of them"),
+    "min_runtime_seconds": _min_runtime,
     "launch_error": _switch,
     "aux_per_host": _whole(0),
     "host_lost_after_seconds": _lost_after,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from scheduling.host import Bins, Host, apart_of
-from scheduling.runs import HeldRun, Rules, stop_order
+from scheduling.runs import HeldRun, Rules, left_alone_until, stop_order
 from scheduling.world import Request, Snapshot
 
 
@@ -142,7 +142,7 @@ def slot_board(snapshot: Snapshot, rules: Rules) -> Board:
         if host.ids:
             by_index = {slot.id: slot.index for slot in host.view.slots}
             host.ids.sort(key=by_index.__getitem__, reverse=True)
-    runs = _held(rules, slots=True)
+    runs = _held(snapshot, rules, slots=True)
     for run in runs:
         for ids in run.placement.slots.values():
             run.held += len(ids)
@@ -161,7 +161,7 @@ def aux_board(snapshot: Snapshot, rules: Rules) -> Board:
         if host.view.off is None:
             host.cap = host.view.aux_capacity
             host.free = max(0, host.cap - host.view.aux_held)
-    runs = _held(rules, slots=False)
+    runs = _held(snapshot, rules, slots=False)
     for run in runs:
         run.held = len(run.placement.slots)
         on = (index_of[host_id] for host_id in run.placement.slots if host_id in index_of)
@@ -169,10 +169,17 @@ def aux_board(snapshot: Snapshot, rules: Rules) -> Board:
     return Board(snapshot, hosts, runs)
 
 
-def _held(rules: Rules, *, slots: bool) -> list[HeldRun]:
+def _held(snapshot: Snapshot, rules: Rules, *, slots: bool) -> list[HeldRun]:
     """The runs of slot work, or of zero-slot work."""
+    pool, now = snapshot.pool, snapshot.now
     return [
-        HeldRun(request, request.running, rules)
+        HeldRun(
+            request,
+            request.running,
+            rules,
+            left_alone_until(pool, rules, request, request.running, now) if pool.min_runtime else 0.0,
+            now,
+        )
         for request in reversed(rules.queue)
         if request.running is not None and (request.slots > 0) is slots
     ]

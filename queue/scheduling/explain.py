@@ -11,7 +11,7 @@ from scheduling.fitting import Shape
 from scheduling.plan import decide, held_by_job
 from scheduling.prospects import Prospects
 from scheduling.reasons import NEVER, Reason
-from scheduling.runs import HeldRun, Rules
+from scheduling.runs import HeldRun, Rules, standing
 from scheduling.world import HostView, Plan, Request, Snapshot
 
 #: hosts that are described one by one
@@ -204,6 +204,9 @@ def _why_not(snapshot: Snapshot, request: Request, run: HeldRun, rules: Rules, k
         return "not preemptible"
     if not policies.of(snapshot.pool.scheduler).stops_runs(snapshot.pool.preemption):
         return "runs until it ends"
-    if kept and rules.rights(request).may_stop(request, run):
+    may_stop = rules.rights(request).may_stop(request, run)
+    if run.young and not may_stop and standing(request) < run.line:
+        return reasons.young(run.left_alone_until)
+    if kept and may_stop:
         return "preemptible, but the host is reserved"
     return rules.why_not(request, run)

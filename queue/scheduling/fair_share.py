@@ -19,7 +19,7 @@ from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects
 from scheduling.reasons import Reason, WaitCode
 from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing
-from scheduling.world import Placement, Request, Snapshot
+from scheduling.world import Placement, PoolView, Request, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class OfJob(Rights):
 
     def line(self, run: HeldRun) -> Standing:
         own = run.request.job_id == self._job_id and not run.placement.on_sufferance
-        return NOBODY if own else run.line
+        return NOBODY if own else super().line(run)
 
 
 class FairShareRules(Rules):
@@ -109,8 +109,9 @@ class FairShareRules(Rules):
     `queue`: all requests of the pool, the oldest job first.
     """
 
-    def __init__(self, queue: Sequence[Request], granted: Grants) -> None:
+    def __init__(self, queue: Sequence[Request], granted: Grants, pool: PoolView) -> None:
         super().__init__(queue)
+        self._pool = pool
         self.shares = granted.shares
         self._granted = granted.order
         self._usual = Rights()
@@ -135,13 +136,17 @@ class FairShareRules(Rules):
         firm = run.task_id in self._granted and not placement.on_sufferance
         return NOBODY if firm or not run.preemptible else EVERYBODY
 
+    def protects(self, request: Request, placement: Placement) -> bool:
+        """All work above its share is on sufferance; what is left alone is not lent what is kept for gangs."""
+        return True
+
     def rights(self, request: Request) -> Rights:
         if request.task_id not in self._granted:
             return NO_RIGHTS
         return self._of_job.get(request.job_id, self._usual)
 
     def borrows(self, request: Request) -> bool:
-        return request.preemptible
+        return request.preemptible and not self._pool.min_runtime_of(request.priority)
 
     def reserves(self, request: Request) -> bool:
         return request.task_id in self._granted
@@ -180,7 +185,7 @@ class FairShare(Policy):
 
     def rules(self, snapshot: Snapshot, prospects: Prospects) -> Rules:
         queue = by_age(snapshot.requests)
-        return FairShareRules(queue, grants(demand(queue, prospects), capacity(snapshot)))
+        return FairShareRules(queue, grants(demand(queue, prospects), capacity(snapshot)), snapshot.pool)
 
     def rules_without_slots(self, rules: Rules) -> Rules:
         """They have no share: first come, first served, and nothing is stopped for them."""

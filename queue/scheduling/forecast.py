@@ -183,7 +183,7 @@ def _played(play: Play, future: Future, coming: Collection[str]) -> Iterator[tup
             timeline.place(play.asks[turn.request.task_id], _rest(turn))
         else:
             task = turn.request.task_id
-            stopped = timeline.occupy(turn.parts, until[task])
+            stopped = timeline.occupy(turn.parts, until[task], _gives_way_at(turn, future.soon, until[task]))
             if stopped < until[task]:
                 timeline.place(play.asks[task], until[task] - stopped)
 
@@ -199,11 +199,16 @@ def _begun(play: Play, future: Future) -> tuple[Timeline, dict[str, float]]:
         until[task] = end = future.now + left
         gives_way = task in in_turn and not run.stopping
         for host, count in run.parts.items():
-            free[host] += [future.soon if gives_way else end] * count
+            free[host] += [_gives_way_at(run, future.soon, end) if gives_way else end] * count
         limit = play.asks[task].limit
         if limit is not None and limit in limits:
             limits[limit].held.append((end, run.request.slots))
     return Timeline(future.now, future.soon, free, limits), until
+
+
+def _gives_way_at(run: Running, soon: float, end: float) -> float:
+    """When others may have its slots: at `soon`, or when it is not young any more, or has ended."""
+    return max(soon, min(run.young_until, end))
 
 
 def _let_in(timeline: Timeline, come: list[Newcomer], key: Key, ask: Ask, ready: float) -> None:

@@ -25,7 +25,7 @@ from scheduling.host import Host
 from scheduling.making_room import Reserving, Stopping
 from scheduling.prospects import Prospects
 from scheduling.reasons import Reason
-from scheduling.runs import NO_RIGHTS, HeldRun, Rights, Rules, standing
+from scheduling.runs import NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing, standing
 from scheduling.world import Release, Request, Snapshot, Start
 
 T = TypeVar("T")
@@ -149,8 +149,28 @@ class Pass:
             group.stuck_at = len(self._board.eased)
             group.own.clear()
         if group.reserves and len(self.reservations) < self._snapshot.pool.max_reservations:
-            return self._reserve(request, group) or self._stuck(request, group)
-        return self._stuck(request, group)
+            return self._and_young(request, self._reserve(request, group) or self._stuck(request, group))
+        return self._and_young(request, self._stuck(request, group))
+
+    def _and_young(self, request: Request, reason: Reason | None) -> Reason | None:
+        """The reason, with the run that it may stop first once that is not young any more."""
+        asker = standing(request)
+        young = [run for line, run in self._young.items() if asker < line] if reason is not None else []
+        if reason is None or not young:
+            return reason
+        first = min(young, key=lambda run: run.left_alone_until)
+        return reasons.with_young(reason, _called(first.request, request.job_id), first.left_alone_until)
+
+    @cached_property
+    def _young(self) -> dict[Standing, HeldRun]:
+        """Line -> the run that is left alone for the shortest time, of those that may be stopped later."""
+        first: dict[Standing, HeldRun] = {}
+        for run in self._board.runs:
+            if run.young and not run.stopping and run.line is not NOBODY:
+                known = first.setdefault(run.line, run)
+                if run.left_alone_until < known.left_alone_until:
+                    first[run.line] = run
+        return first
 
     def _stuck(self, request: Request, group: Group) -> Reason | None:
         """Why no request of the group finds room, as a job is told it that holds or is kept slots itself."""

@@ -96,7 +96,9 @@ def _next(
     start = starts.get(request.task_id)
     if start is not None:
         allocation_id = f"{request.task_id}.{now:g}"
-        running = Placement(allocation_id, dict(start.hosts), now, on_sufferance=start.on_sufferance)
+        running = Placement(
+            allocation_id, dict(start.hosts), now, on_sufferance=start.on_sufferance, running_since=now
+        )
         return replace(request, running=running)
     if request.running is not None and request.running.allocation_id in stops:
         whom = stops[request.running.allocation_id]

@@ -9,7 +9,7 @@ from math import inf
 from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects
 from scheduling.runs import NOBODY, HeldRun, Rights, Rules, Standing, standing
-from scheduling.world import Placement, Request, Snapshot
+from scheduling.world import Placement, PoolView, Request, Snapshot
 
 
 class OfPriority(Rights):
@@ -20,7 +20,10 @@ class OfPriority(Rights):
 
 
 class MovedAhead(OfPriority):
-    """Those of jobs that a user moved: they may stop equals behind them that started before the move."""
+    """Those of jobs that a user moved: they may stop equals behind them that started before the move.
+
+    What started before the move is not left alone because it is young: a person wants it so.
+    """
 
     def __init__(self, priority: int, moved_at: float, job_id: str | None) -> None:
         self._priority = priority
@@ -31,17 +34,18 @@ class MovedAhead(OfPriority):
         other = run.request
         if other.job_id == self._job_id and not run.placement.on_sufferance:
             return NOBODY  # it was moved with this one
-        if other.priority == self._priority and run.started < self._moved_at and other.preemptible:
-            return standing(other)
-        return run.line
+        if run.started < self._moved_at and other.preemptible:
+            return standing(other) if other.priority == self._priority else run.line
+        return super().line(run)
 
 
 class PriorityRules(Rules):
     """Who may stop whom. `queue`: all requests of the pool, in order."""
 
-    def __init__(self, queue: Sequence[Request], preemption: bool) -> None:
+    def __init__(self, queue: Sequence[Request], pool: PoolView) -> None:
         super().__init__(queue)
-        self._preemption = preemption
+        self._preemption = pool.preemption
+        self._leaves_alone = bool(pool.min_runtime)
         self._usual = OfPriority()
         self._moved: dict[tuple[int, float, str | None], Rights] = {}
 
@@ -56,9 +60,16 @@ class PriorityRules(Rules):
             return standing(run)
         return (run.priority,)
 
+    def protects(self, request: Request, placement: Placement) -> bool:
+        moved = request.moved_at is not None and request.moved_at > placement.started_at
+        return not moved and super().protects(request, placement)
+
     def rights(self, request: Request) -> Rights:
         moved_at = request.moved_at
-        if moved_at is None or not self._preemption or moved_at <= self._started.get(request.priority, inf):
+        if moved_at is None or not self._preemption:
+            return self._usual
+        oldest = min(self._started.values(), default=inf) if self._leaves_alone else self._started.get(request.priority, inf)
+        if moved_at <= oldest:
             return self._usual
         job_id = request.job_id if request.job_id in self._running else None
         key = (request.priority, moved_at, job_id)
@@ -104,7 +115,7 @@ class Priority(Policy):
     order = ("priority", "position", "id")
 
     def rules(self, snapshot: Snapshot, prospects: Prospects) -> Rules:
-        return PriorityRules(sorted(snapshot.requests, key=standing), snapshot.pool.preemption)
+        return PriorityRules(sorted(snapshot.requests, key=standing), snapshot.pool)
 
     def turn(self, request: Request, held: float, firm: bool, place: int) -> Key:
         return (request.priority, not firm, place)

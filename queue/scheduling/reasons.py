@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -256,6 +257,16 @@ def no_room(asks: int, whole: int, notes: list[str], own: int = 0, by: Collectio
         notes = [f"other trials of its search hold {slots(own)}", *notes]
     data = {"asks": asks, "whole_hosts": whole, "notes": notes, "own": own, "by": list(by)}
     return Reason(WaitCode.NO_ROOM, "; ".join([text, *notes]), data)
+
+
+def young(until: float) -> str:
+    """Why a run is not stopped yet. `until`: epoch seconds."""
+    return f"started recently, may be stopped from {datetime.fromtimestamp(until, UTC):%H:%M} UTC on"
+
+
+def with_young(reason: Reason, label: str, until: float) -> Reason:
+    """The reason of a request that may stop the run `label`, but not before `until`."""
+    return replace(reason, sentence=f"{reason.sentence}; {label} {young(until)}")
 
 
 def failed_there(hosts: Collection[str]) -> list[str]:

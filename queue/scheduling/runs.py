@@ -10,7 +10,7 @@ from math import inf
 from operator import attrgetter
 
 from scheduling.reasons import Reason
-from scheduling.world import Placement, Request
+from scheduling.world import Placement, PoolView, Request
 
 #: where a request stands; what compares lower stands before
 Standing = tuple[float | str, ...]
@@ -26,14 +26,22 @@ EVERYBODY: Standing = (inf,)
 
 
 class HeldRun:
-    """Work that holds slots. `grade`: runs of a higher grade are stopped before those of a lower one."""
+    """Work that holds slots. `grade`: runs of a higher grade are stopped before those of a lower one.
+
+    `line`: who may stop it once it has run for the pool's minimum; it is `young` until `left_alone_until`.
+    """
 
     __slots__ = (
-        "grade", "held", "line", "parts", "placement", "request", "started", "stopping", "stopping_for", "unsaved"
+        "grade", "held", "left_alone_until", "line", "parts", "placement", "request", "started", "stopping",
+        "stopping_for", "unsaved", "young",
     )  # fmt: skip
 
-    def __init__(self, request: Request, placement: Placement, rules: Rules) -> None:
+    def __init__(
+        self, request: Request, placement: Placement, rules: Rules, left_alone_until: float, now: float
+    ) -> None:
         self.request = request
+        self.left_alone_until = left_alone_until
+        self.young = left_alone_until > now
         self.placement = placement
         self.grade = rules.grade(request)
         self.line = rules.line(request, placement)
@@ -45,6 +53,16 @@ class HeldRun:
         self.held = 0  # slots held anywhere, usable or not
 
 
+def left_alone_until(
+    pool: PoolView, rules: Rules, request: Request, placement: Placement, now: float
+) -> float:
+    """When others may stop this run at the earliest (epoch seconds): its time counts from the start of its processes."""
+    least = pool.min_runtime_of(request.priority)
+    if not (least and rules.protects(request, placement)):
+        return 0.0
+    return (now if placement.running_since is None else placement.running_since) + least
+
+
 def stop_order(run: HeldRun) -> tuple[float, bool, float]:
     """Who is stopped first stands first: the highest grade, then what has saved before, then the newest."""
     return (-run.grade, run.unsaved, -run.started)
@@ -54,7 +72,7 @@ class Rights:
     """Whom requests may stop. Of two requests with the same rights the later one may stop no more."""
 
     def line(self, run: HeldRun) -> Standing:
-        return run.line
+        return NOBODY if run.young else run.line
 
     def may_stop(self, request: Request, run: HeldRun) -> bool:
         return standing(request) < self.line(run)
@@ -97,6 +115,10 @@ class Rules:
     def line(self, run: Request, placement: Placement) -> Standing:
         """Requests that stand before this line may stop the run."""
         return NOBODY
+
+    def protects(self, request: Request, placement: Placement) -> bool:
+        """Is this run left alone while it is young? Not if it is lent slots that are kept for others."""
+        return not placement.on_sufferance
 
     def rights(self, request: Request) -> Rights:
         """Requests get the same object only if the later one may stop no more."""

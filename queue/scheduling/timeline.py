@@ -117,26 +117,30 @@ class Timeline:
         self._fill(parts, again, end)
         return end
 
-    def occupy(self, parts: Parts, until: float) -> float:
-        """Something runs here now and may be stopped for what was placed before it: when that is; else `until`."""
+    def occupy(self, parts: Parts, until: float, since: float | None = None) -> float:
+        """Something runs here now and may be stopped for what was placed before it: when that is; else `until`.
+
+        `since`: when its slots were given as free, if it may not be stopped before.
+        """
+        since = self._soon if since is None else since
         for host, count in parts.items():
-            taken = self._stays(host, count, until)
+            taken = self._stays(host, count, since, until)
             if taken < until:
                 return taken
         return until
 
-    def _stays(self, host: int, count: int, until: float) -> float:
+    def _stays(self, host: int, count: int, since: float, until: float) -> float:
         for hole in self._holes_of.get(host, ()):
             times = self._free[hole]
-            if len(times) >= count and times[count - 1] <= self._soon:
+            if len(times) >= count and times[count - 1] <= since:
                 self._fill_hole(hole, count, until)
                 return min(until, self._until[hole])
         times = self._free[host]
-        if len(times) >= count and times[count - 1] <= self._soon:
+        if len(times) >= count and times[count - 1] <= since:
             times[:count] = [until] * count
             times.sort()
             return until
-        return self.now
+        return since if since > self._soon else self.now
 
     def _earliest(self, ask: Ask) -> tuple[float, Parts]:
         at, host = self._first(ask.slots, HOST, ask.banned, self.now)

@@ -19,8 +19,8 @@ UNPREEMPTIBLE = ""
 class Running:
     """A run, or one that starts now. `left`: seconds until it ends by itself, None when unknown.
 
-    `again`: it is being stopped and will wait again. `gives_way`: a higher priority may stop it. `on_sufferance`:
-    whatever stands before it may.
+    `again`: it is being stopped and will wait again. `gives_way`: a higher priority may stop it, but not before
+    `young_until`. `on_sufferance`: whatever stands before it may.
     """
 
     request: Request
@@ -30,6 +30,7 @@ class Running:
     again: bool = False
     gives_way: bool = False
     on_sufferance: bool = False
+    young_until: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ class Play:
                     request.lasts,
                     gives_way=self._may_be_stopped(request),
                     on_sufferance=start.on_sufferance,
+                    young_until=self._young_until(request, now, start.on_sufferance),
                 )
             elif placement is not None:
                 left = None if placement.ends is None else (placement.ends[0] - now, placement.ends[1] - now)
@@ -118,10 +120,14 @@ class Play:
                     again,
                     gives_way=not stopping and self._may_be_stopped(request),
                     on_sufferance=not stopping and placement.on_sufferance,
+                    young_until=self._young_until(request, placement.running_since or now, placement.on_sufferance),
                 )
 
     def _may_be_stopped(self, request: Request) -> bool:
         return request.preemptible and self._stops_runs and self._by_priority and not self._aux
+
+    def _young_until(self, request: Request, since: float, on_sufferance: bool) -> float:
+        return 0.0 if on_sufferance else since + self._snapshot.pool.min_runtime_of(request.priority)
 
     def _parts(self, slots: Mapping[str, tuple[int, ...]]) -> Parts:
         parts = {}

@@ -70,7 +70,8 @@ class PoolView:
 
     `bad_pairs`: pairs of host ids whose ranks cannot meet; no gang has both. `unpreemptible_slots`: what work
     that may not be stopped may hold together. `longest_max_time`: seconds; requests that ask more never start.
-    `shared_account`: all work runs as the login account of its host.
+    `shared_account`: all work runs as the login account of its host. `min_runtime`: (priority, seconds), by priority:
+    work of this priority and of lower ones, down to the next entry, is left alone until it has run for so long.
     """
 
     name: str = "default"
@@ -84,6 +85,11 @@ class PoolView:
     unpreemptible_slots: int | None = None
     longest_max_time: float | None = None
     shared_account: bool = False
+    min_runtime: tuple[tuple[int, float], ...] = ()
+
+    def min_runtime_of(self, priority: int) -> float:
+        """Seconds for which work of this priority may run before others may stop it."""
+        return next((seconds for first, seconds in reversed(self.min_runtime) if first <= priority), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,7 @@ class Placement:
     """Where a request runs. `slots`: host id -> slot ids (empty tuple for zero-slot work).
 
     An allocation that is ending for any reason is `stopping`; `stopping_for` is the task it was stopped for.
+    `started_at`: when it was given its slots; `running_since`: when its processes began, None before that.
     `ends`: (earliest, latest) between which it ends with 80 % probability (`durations.ends_of`), None when unknown.
     """
 
@@ -103,6 +110,7 @@ class Placement:
     last_saved_at: float | None = None
     asked_preempt: bool = False
     ends: tuple[float, float] | None = None
+    running_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

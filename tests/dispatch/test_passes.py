@@ -13,7 +13,7 @@ from dispatch.runs import settle
 from events.models import Event
 from experiments import transitions as experiments
 from hosts.models import Host, PoolChange, PoolPlan, ResourcePool
-from hosts.pools import default_pool
+from hosts.pools import default_pool, mark_dirty
 from jobs import queue_edits
 from jobs.models import Allocation, ForecastOutcome, Job, SlotHold, Task
 from jobs.states import AllocationState, Reason, StopKind, TaskState
@@ -139,6 +139,23 @@ def test_work_that_may_not_be_stopped_waits_for_the_pools_quota_with_a_sentence(
     assert states == [TaskState.RUNNING, TaskState.WAITING, TaskState.RUNNING]
     [wait] = default_pool().plan["waits"].values()
     assert wait["code"] == "unpreemptible" and "holds 2 of at most 2 slots" in wait["sentence"]
+
+
+@pytest.mark.django_db
+def test_a_pool_leaves_young_runs_alone_for_its_minimum_run_time() -> None:
+    make_host("gpu1", 2)
+    ResourcePool.objects.update(min_runtime_seconds={"1": 3600, "90": 0})
+    low = submit_experiment(slots=2, priority=60)
+    run_pass()
+    Allocation.objects.update(started_at=timezone.now() - timedelta(minutes=50))
+    waits = trial_of(submit_experiment(slots=2, priority=10)).task_id
+    run_pass()
+    assert attempt_of(low).stop_kind == ""
+    assert "started recently, may be stopped from" in default_pool().plan["waits"][waits]["sentence"]
+    Allocation.objects.update(started_at=timezone.now() - timedelta(minutes=70))
+    mark_dirty(default_pool().pk)
+    run_pass()
+    assert attempt_of(low).stop_kind == StopKind.PREEMPT
 
 
 @pytest.mark.django_db

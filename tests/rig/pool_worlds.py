@@ -50,10 +50,21 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
         run = requests[release.task_id]
         assert run.preemptible and run.running is not None and not run.running.stopping
         assert release.for_task_id is None or requests[release.for_task_id].running is None
+        _check_is_old(snapshot, run, requests.get(release.for_task_id or ""))
     _check_limits(snapshot, plan)
     started = {start.task_id for start in plan.starts}
     assert set(plan.waits) == {r.task_id for r in snapshot.requests if r.running is None} - started
     assert sorted(plan.order) == sorted(requests)
+
+
+def _check_is_old(snapshot: Snapshot, run: Request, asker: Request | None) -> None:
+    """It has run for the pool's minimum, or a user wants it, or it was lent the slots of a gang."""
+    least, running = snapshot.pool.min_runtime_of(run.priority), run.running
+    assert running is not None
+    moved = max((each.moved_at or 0.0 for each in (run, asker) if each), default=0.0)
+    lent = running.on_sufferance and snapshot.pool.scheduler == "priority"
+    if asker is not None and least and not lent and moved <= running.started_at:
+        assert running.running_since is not None and snapshot.now >= running.running_since + least
 
 
 def _check_limits(snapshot: Snapshot, plan: Plan) -> None:

@@ -20,7 +20,9 @@ POOLS: list[dict[str, Any]] = [
     {"scheduler": "priority", "max_reservations": 1, "fitting": "worst"},
     {"scheduler": "priority", "bad_pairs": frozenset({frozenset({"h1", "h2"}), frozenset({"h2", "h3"})})},
     {"scheduler": "priority", "unpreemptible_slots": 4, "longest_max_time": 100.0},
+    {"scheduler": "priority", "min_runtime": ((1, 12.0), (42, 5.0))},
     {"scheduler": "fair_share"},
+    {"scheduler": "fair_share", "min_runtime": ((1, 8.0),)},
     {"scheduler": "fair_share", "fitting": "worst", "allow_heterogeneous_fits": True},
 ]
 ANY_POOL = st.sampled_from(POOLS)

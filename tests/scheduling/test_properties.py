@@ -237,14 +237,21 @@ def started_at(world: World, task: str) -> tuple[float, str]:
 
 @pytest.mark.survive(27)
 @settings(max_examples=15, deadline=None)
-@given(seed=SEEDS, scheduler=st.sampled_from(["priority", "fair_share"]))
-@example(seed=6076, scheduler="fair_share")  # what was lent a gang's hosts held them once it was granted too
-def test_no_gang_starves_under_a_stream_of_small_jobs(seed: int, scheduler: str) -> None:
+@given(
+    seed=SEEDS,
+    scheduler=st.sampled_from(["priority", "fair_share"]),
+    min_runtime=st.sampled_from([(), ((1, 10.0),)]),
+)
+@example(seed=6076, scheduler="fair_share", min_runtime=())  # what was lent a gang's hosts held them once granted
+def test_no_gang_starves_under_a_stream_of_small_jobs(
+    seed: int, scheduler: str, min_runtime: tuple[tuple[int, float], ...]
+) -> None:
     """Runs end at some time, the older the sooner; new small ones never cease."""
     random = Random(seed)
     size, count = random.choice([(4, 2), (2, 4), (8, 1), (8, 3)])
     hosts = [host(n, size) for n in range(1, count + 1)]
-    world = World(hosts, scheduler=scheduler, preemption=random.random() < 0.5)
+    preemption = random.random() < 0.5
+    world = World(hosts, scheduler=scheduler, preemption=preemption, min_runtime=min_runtime)
     for number in range(size * count):
         world.submit(f"first{number}", 1)
     world.settle()

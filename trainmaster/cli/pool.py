@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Optional
 from urllib.parse import quote
 
 from trainmaster.cli import output
@@ -53,7 +53,19 @@ _SWITCHES = {
     "default-compute": ("defaultCompute", "use it for work with slots that sets no pool"),
     "default-aux": ("defaultAux", "use it for work without slots that sets no pool"),
 }
-_RULES = [*_TEXTS.values(), *_NUMBERS.values(), *_SWITCHES.values(), ("priorityFloor", "")]
+#: rules that are given in pairs, KEY=N, or as `none`; the key of a number alone, where that is allowed
+_PAIRS = {
+    "priority-floor": (
+        "priorityFloor", "ROLE=N", "editor=20", None,
+        "the highest priority a role may use, such as editor=20; none: 1 for all roles",
+    ),
+    "min-runtime": (
+        "minRuntimeSeconds", "[PRIORITY=]SECONDS", "50=600", "1",
+        "run work of this priority and lower ones for so long before others may stop it, such as 600 or 50=60; "
+        "none: stop it at any time",
+    ),
+}  # fmt: skip
+_RULES = [*_TEXTS.values(), *_NUMBERS.values(), *_SWITCHES.values(), *((one[0], "") for one in _PAIRS.values())]
 
 
 def add(add_noun: Adder) -> None:
@@ -94,10 +106,8 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         either = parser.add_mutually_exclusive_group()
         either.add_argument(f"--{name}", dest=field, action="store_true", default=None, help=text)
         either.add_argument(f"--no-{name}", dest=field, action="store_false", help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--priority-floor", dest="priorityFloor", action="append", metavar="ROLE=N",
-        help="the highest priority a role may use, such as editor=20; none: 1 for all roles",
-    )  # fmt: skip
+    for name, (field, metavar, _, _, text) in _PAIRS.items():
+        parser.add_argument(f"--{name}", dest=field, action="append", metavar=metavar, help=text)
 
 
 def _rules(args: argparse.Namespace) -> Json:
@@ -107,8 +117,9 @@ def _rules(args: argparse.Namespace) -> Json:
     for field, _ in _NUMBERS.values():
         if field in rules:
             rules[field] = _number(rules[field])
-    if "priorityFloor" in rules:
-        rules["priorityFloor"] = _floors(rules["priorityFloor"])
+    for name, (field, metavar, example, key, _) in _PAIRS.items():
+        if field in rules:
+            rules[field] = _pairs(rules[field], f"--{name}", f"{metavar}, such as {example}", key)
     return rules
 
 
@@ -121,16 +132,19 @@ def _number(text: str) -> Any:
         return text
 
 
-def _floors(texts: List[str]) -> Json:
+def _pairs(texts: List[str], option: str, allowed: str, key: Optional[str]) -> Json:
+    """`key`: that of a value alone, if one may be left out."""
     if texts == ["none"]:
         return {}
-    floors = {}
+    found = {}
     for text in texts:
-        role, equals, floor = text.partition("=")
+        first, equals, number = text.partition("=")
         if not equals:
-            raise UsageError(f"found --priority-floor {text!r}, allowed: ROLE=N, such as editor=20.")
-        floors[role] = _number(floor)
-    return floors
+            if key is None:
+                raise UsageError(f"found {option} {text!r}, allowed: {allowed}.")
+            first, number = key, text
+        found[first] = _number(number)
+    return found
 
 
 def _default(row: Json) -> str:
@@ -165,7 +179,7 @@ _DETAILS = [
         for name, (field, _) in {**_TEXTS, **_NUMBERS, **_SWITCHES}.items()
         if field != "scheduler"
     ),
-    _rule("priorityFloor", "Priority floor"),
+    *(_rule(one[0], name.replace("-", " ").capitalize()) for name, one in _PAIRS.items()),
 ]
 
 
@@ -262,7 +276,7 @@ def _edit(client: Client, args: argparse.Namespace) -> None:
 def _changes(before: Json, after: Json, fields: List[str]) -> List[str]:
     """`default-priority from 42 to 30`, by the names of the options."""
     options = {field: name for name, (field, _) in {**_TEXTS, **_NUMBERS, **_SWITCHES}.items()}
-    options["priorityFloor"] = "priority-floor"
+    options.update((one[0], name) for name, one in _PAIRS.items())
     return [
         f"{options.get(field, field)} from {_in_words(before.get(field))} to {_in_words(after.get(field))}"
         for field in fields

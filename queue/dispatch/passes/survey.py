@@ -73,6 +73,7 @@ def _pool(pool: ResourcePool, rows: PoolRows) -> PoolView:
         unpreemptible_slots=pool.unpreemptible_slots,
         longest_max_time=pool.longest_max_time_seconds,
         shared_account=pool.shared_account,
+        min_runtime=tuple(sorted((int(first), seconds) for first, seconds in pool.min_runtime_seconds.items())),
     )
 
 
@@ -192,6 +193,7 @@ class _Requests:
             on_sufferance=on_sufferance,
             last_saved_at=saved,
             asked_preempt=asked,
+            running_since=started,
             ends=ends_of(
                 (started or assigned) - used, self._now, progress, max_time, alike, held_since=assigned - used
             ),

@@ -48,6 +48,10 @@ def test_a_pool_is_made_described_edited_and_deleted(tm: CommandLine) -> None:
         "Changed pool a100: host-lost-after from none to 600, strict from no to yes, "
         "priority-floor from editor=20 to none"
     )
+    young = tm("pool", "edit", "a100", "--min-runtime", "600", "--min-runtime", "50=60")
+    assert young.stdout.strip() == "Changed pool a100: min-runtime from none to 1=600 50=60"
+    cleared = tm("pool", "edit", "a100", "--min-runtime", "none")
+    assert cleared.stdout.strip() == "Changed pool a100: min-runtime from 1=600 50=60 to none"
     assert "Host lost after:        600" in tm("pool", "describe", "a100").stdout
     rows = list(csv.DictReader(io.StringIO(tm("pool", "list", "-o", "csv").stdout)))
     assert {row["Name"]: row["Scheduler"] for row in rows} | {"a100": "fair share"} == {
@@ -68,6 +72,7 @@ def test_a_pool_is_made_described_edited_and_deleted(tm: CommandLine) -> None:
             "Found '1.5'; allowed: a whole number from 1 to 99.",
         ),
         (("edit", "default", "--priority-floor", "3"), 2, "allowed: ROLE=N"),
+        (("edit", "default", "--min-runtime", "10m"), 1, "Found {'1': '10m'}; allowed: seconds from a priority"),
         (("edit", "default"), 2, "name at least one rule"),
         (("edit", "moon", "--strict"), 1, "Pool moon not found"),
         (("delete", "default", "--yes"), 1, "Pool default cannot be removed"),

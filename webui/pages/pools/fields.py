@@ -107,6 +107,29 @@ class Floors(forms.Field):
         return ", ".join(f"{role} {floor}" for role, floor in value.items()) or "1 for everyone"
 
 
+class MinRuntime(Rule):
+    """`600`, or by priority `1=600 50=0`; words of the same."""
+
+    def prepare_value(self, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if list(value) == ["1"]:
+            return value["1"]
+        return " ".join(f"{first}={value[first]}" for first in sorted(value, key=int))
+
+    def to_python(self, value: Any) -> Any:
+        pairs = (part.rpartition("=") for part in str(value or "").replace(",", " ").split())
+        return {first.strip() or "1": _whole_or_text(seconds) for first, _, seconds in pairs}
+
+    def words(self, value: object) -> str:
+        by = sorted((int(first), seconds) for first, seconds in self.to_python(value).items())
+        if not by:
+            return super().words(None)
+        if len(by) == 1 and by[0][0] == 1:
+            return duration(float(by[0][1]))
+        return ", ".join(f"{duration(float(seconds))} from priority {first}" for first, seconds in by)
+
+
 class PoolForm(Form):
     scheduler = Choice(
         "Scheduler",
@@ -140,6 +163,12 @@ class PoolForm(Form):
         "Slots for work that is not preemptible",
         "The maximum held in total by work with preemptible: false.",
         none="all slots",
+    )
+    min_runtime_seconds = MinRuntime(
+        "Young work is left alone for",
+        "Others do not stop it before it has run so long; users still can. In seconds, or from a priority on: "
+        "1=600 50=60.",
+        none="no time",
     )
     aux_per_host = Number(
         "Runs without slots per host", "The maximum number of zero-slot runs at once on one host."
@@ -183,8 +212,8 @@ class PoolForm(Form):
         "Scheduling": ("scheduler", "preemption", "fitting", "allow_heterogeneous_fits", "default_priority"),
         "Permissions": ("priority_floor", "strict"),
         "Limits": (
-            "default_max_time_seconds", "longest_max_time_seconds", "unpreemptible_slots", "aux_per_host",
-            "launch_error", "host_lost_after_seconds",
+            "default_max_time_seconds", "longest_max_time_seconds", "unpreemptible_slots",
+            "min_runtime_seconds", "aux_per_host", "launch_error", "host_lost_after_seconds",
         ),
         "Hosts": ("network_interface", "shared_account", "allow_login_account"),
         "Default pool": ("default_compute", "default_aux", "description"),
