@@ -17,7 +17,7 @@ from submissions.config.ordering import in_order
 from submissions.config.problems import NOTHING, Problem, at, look_up
 from submissions.config.reading import checked, overridden, read_yaml
 from submissions.config.resources import BindMounts
-from submissions.config.section import Entrypoint, Ignored, NotNegative, leading, refuse
+from submissions.config.section import DependsOn, Entrypoint, Ignored, NotNegative, leading, refuse
 from submissions.config.task_fields import TaskFields
 from submissions.config.translating import Shape
 
@@ -60,6 +60,9 @@ class CommandConfig(TaskFields):
     """Host paths to mount in a container or, without one, in the run's own view of its host."""
     debug: bool = False
     """Accepted from Determined; the program can read it."""
+    depends_on: DependsOn = []
+    """Jobs that must end before this one starts: numbers of experiments or ids of jobs, each with `:success` (the
+    default), `:end` or `:failure`."""
     pbs: Ignored = None
     slurm: Ignored = None
 

@@ -18,6 +18,7 @@ from events.announce import announce
 from events.models import Event
 from events.record import record
 from hosts.models import ResourcePool
+from jobs import dependencies
 from jobs import transitions as jobs
 from jobs.accepting import once, refuse_too_many, settle
 from jobs.models import Job, Task
@@ -61,6 +62,7 @@ def create(
         preemptible=False,
         active=True,
         entity_id=str(command_id),
+        depends_on=dependencies.found(effective["depends_on"]),
         actor=actor,
     )
     task = jobs.create_task(
@@ -105,6 +107,8 @@ def accepted(effective: dict[str, Any], owner: User) -> ResourcePool:
     with Together() as faults:
         with faults.step():
             refuse_too_many(owner)
+        with faults.step():
+            dependencies.found(effective["depends_on"])
         return settle(resources, resources["slots"], owner=owner, role=owner.acting_role, single_host=True)
 
 

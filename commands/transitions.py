@@ -70,7 +70,8 @@ def end(
     """The command is over, and with it its task and its job. `at`: when, if not now."""
     set_state(command, to, reason=reason, actor=actor, at=at, exit_code=exit_code, ending=ending)
     jobs.set_task_state(command.task_id, TaskState.ENDED, reason=reason, actor=actor, at=at)
-    jobs.set_job_state(command.job_id, JobState.ENDED, reason=reason, actor=actor, at=at)
+    succeeded = to == CommandState.COMPLETED
+    jobs.set_job_state(command.job_id, JobState.ENDED, reason=reason, actor=actor, at=at, succeeded=succeeded)
 
 
 @transaction.atomic

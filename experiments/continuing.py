@@ -15,6 +15,7 @@ from experiments.config.merging import override
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from experiments.transitions import lock, set_experiment_state
+from jobs import dependencies
 from jobs import transitions as jobs
 from jobs.accepting import refuse_unknown_pool, settle
 from jobs.models import Job
@@ -53,6 +54,8 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
     config = _config(experiment, changes)
     resources = config["resources"]
     pool = settle(resources, resources["slots_per_trial"], owner=experiment.owner, role=role)
+    is_same = config["depends_on"] == experiment.config.get("depends_on", [])
+    depends_on = None if is_same else dependencies.found(config["depends_on"])
     unsaved = _without_checkpoint(experiment)
     state, operations = searching.revive(
         experiment.search, config["searcher"], config.get("hyperparameters") or {}, set(unsaved)
@@ -67,7 +70,7 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
     Experiment.objects.filter(pk=experiment_id).update(config=config, progress=None)
     experiment.config = config
     set_experiment_state(experiment, ExperimentState.ACTIVE, reason=_REASON, actor=actor)
-    jobs.revive_job(experiment.job_id, pool=pool, actor=actor, **_of_the_job(changes))
+    jobs.revive_job(experiment.job_id, pool=pool, actor=actor, depends_on=depends_on, **_of_the_job(changes))
     experiment.job = Job.objects.get(pk=experiment.job_id)
     search.carry_on(experiment, state, operations, actor=actor)
     return Continued(experiment, [unsaved[name] for name in again if name in unsaved])

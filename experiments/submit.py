@@ -17,7 +17,7 @@ from experiments.models import Experiment, Project
 from experiments.states import ExperimentState
 from experiments.templates import Used, note_use
 from hosts.models import ResourcePool
-from jobs import detached
+from jobs import dependencies, detached
 from jobs import transitions as jobs
 from jobs.accepting import once, refuse_too_many, settle
 from jobs.models import Job
@@ -110,6 +110,8 @@ def accepted(effective: dict[str, Any], owner: User, *, unmanaged: bool = False)
             with faults.step():
                 pool = settle(resources, resources["slots_per_trial"], owner=owner, role=owner.acting_role)
             with faults.step():
+                dependencies.found(effective["depends_on"])
+            with faults.step():
                 _refuse_search(effective)
     return pool
 
@@ -134,6 +136,7 @@ def _queued(effective: dict[str, Any], owner: User, pool: ResourcePool, activate
         weight=resources.get("weight") or 1.0,
         max_slots=resources.get("max_slots"),
         preemptible=effective.get("preemptible") is not False,
+        depends_on=dependencies.found(effective["depends_on"]),
         active=activate,
         actor=actor,
     )

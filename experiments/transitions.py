@@ -72,7 +72,10 @@ def set_experiment_state(
     if not step(experiment, EXPERIMENT_STEPS, to, event, **changes):
         return False
     if ended:
-        jobs.set_job_state(experiment.job_id, JobState.ENDED, reason=reason, actor=actor, at=ended)
+        succeeded = to == ExperimentState.COMPLETED
+        jobs.set_job_state(
+            experiment.job_id, JobState.ENDED, reason=reason, actor=actor, at=ended, succeeded=succeeded
+        )
         wake("dispatch.tasks.collect_checkpoints", experiment.pk)
     announce(f"experiment:{experiment.pk}", "experiments")
     return True

@@ -27,6 +27,7 @@ from submissions.config.resources import BindMounts
 from submissions.config.section import (
     LARGEST,
     OLDER,
+    DependsOn,
     Entrypoint,
     Ignored,
     Length,
@@ -153,6 +154,9 @@ class ExperimentConfig(Section):
     """Trial API: how gradients and metrics are aggregated."""
     profiling: Profiling = Profiling()
     """What is timed in a trial's steps."""
+    depends_on: DependsOn = []
+    """Trainmaster extension: jobs that must end before this one starts: numbers of experiments or ids of jobs, each
+    with `:success` (the default), `:end` or `:failure`."""
     preemptible: bool = True
     """Trainmaster extension: false prevents preemption, within the pool's quota for such work."""
     preemption_timeout: NotNegative | None = None

@@ -6,7 +6,7 @@ Callers outside of this room reach all of it through `jobs.transitions`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +21,8 @@ from events.record import record
 from events.steps import Table, step
 from hosts.models import ResourcePool
 from hosts.pools import hold, mark_dirty
+from jobs import dependencies
+from jobs.dependencies import Wanted
 from jobs.models import Allocation, Job, Task
 from jobs.states import ALLOCATION_STEPS, JOB_STEPS, TASK_STEPS, AllocationState, JobState, Reason, TaskState
 
@@ -39,10 +41,11 @@ def create_job(
     active: bool,
     actor: str,
     entity_id: str = "",
+    depends_on: Sequence[Wanted] = (),
 ) -> Job:
     """A new job at the end of those of its priority. `entity_id`: what it is about, where that is known already.
 
-    Raises Refusal where the pool was removed.
+    `depends_on`: jobs that must end first. Raises Refusal where the pool was removed.
     """
     hold(pool)
     state = JobState.ACTIVE if active else JobState.PAUSED
@@ -59,6 +62,8 @@ def create_job(
         position=_last_position(pool, priority),
         entity_id=entity_id,
     )
+    if depends_on:
+        dependencies.put(job, depends_on)
     record(Event.Kind.JOB, job.id, to_state=state, reason=Reason.SUBMITTED, actor=actor, job_id=job.id)
     mark_dirty(pool.pk)
     return job
@@ -74,14 +79,21 @@ def _last_position(pool: ResourcePool, priority: int) -> float:
 
 @transaction.atomic
 def set_job_state(
-    job_id: uuid.UUID, to: JobState, *, reason: Reason, actor: str, at: datetime | None = None
+    job_id: uuid.UUID,
+    to: JobState,
+    *,
+    reason: Reason,
+    actor: str,
+    at: datetime | None = None,
+    succeeded: bool | None = None,
 ) -> bool:
-    """`at`: when it ended, if not now."""
+    """`at`: when it ended, if not now; `succeeded`: whether it then had done what it was for."""
     job = Job.objects.select_for_update(no_key=True).get(pk=job_id)
     ended = (at or timezone.now()) if to == JobState.ENDED else None
     event = Event(kind=Event.Kind.JOB, subject=str(job_id), reason=reason, actor=actor, job_id=job_id)
-    if not step(job, JOB_STEPS, to, event, ended_at=ended):
+    if not step(job, JOB_STEPS, to, event, ended_at=ended, succeeded=succeeded if ended else None):
         return False
+    dependencies.ended_or_revived(job)
     mark_dirty(job.pool_id)
     return True
 
@@ -95,6 +107,7 @@ def revive_job(
     priority: int | None = None,
     weight: float | None = None,
     max_slots: int | None = None,
+    depends_on: Sequence[Wanted] | None = None,
 ) -> bool:
     """A job that has ended is active again, at the end of those of its priority; False when it has not ended.
 
@@ -108,6 +121,8 @@ def revive_job(
     changes = {name: value for name, value in given.items() if value is not None}
     position = _last_position(pool, job.priority if priority is None else priority)
     Job.objects.filter(pk=job_id).update(pool=pool, position=position, **changes)
+    if depends_on is not None:
+        dependencies.put(job, depends_on)
     return set_job_state(job_id, JobState.ACTIVE, reason=Reason.ACTIVATED_BY_USER, actor=actor)
 
 

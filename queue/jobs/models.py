@@ -45,6 +45,8 @@ class Job(models.Model):
     preemptible = models.BooleanField(default=True)
     submitted_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)
+    #: whether it did what it was submitted for; null until it has ended, and of what runs outside the queue
+    succeeded = models.BooleanField(null=True)
     #: what the job is about: the experiment's id
     entity_id = models.CharField(max_length=64, blank=True)
     progress = models.FloatField(null=True)
@@ -61,6 +63,27 @@ class Job(models.Model):
             models.CheckConstraint(condition=Q(priority__gte=1, priority__lte=99), name="priority_1_to_99"),
             models.CheckConstraint(condition=Q(weight__gt=0), name="weight_above_0"),
         ]
+
+
+class Dependency(models.Model):
+    """`job` may not start before `on` has ended as `condition` says. `jobs.dependencies` alone writes these rows."""
+
+    class Condition(models.TextChoices):
+        SUCCESS = "success"
+        END = "end"
+        FAILURE = "failure"
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="depends_on")
+    #: null once it was deleted
+    on = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, related_name="dependents")
+    #: how sentences call it
+    label = models.CharField(max_length=64)
+    condition = models.CharField(max_length=8, choices=Condition.choices)
+    #: when it was met; it stays so
+    met_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [models.Index(fields=["job"], condition=Q(met_at=None), name="open_dependencies")]
 
 
 class Task(models.Model):

@@ -87,7 +87,7 @@ def demand(queue: Iterable[Request], prospects: Prospects) -> list[Request]:
         request
         for request in queue
         if request.slots > 0
-        and request.blocked_reason is None
+        and request.blocked is None
         and (request.running is not None or not (prospects.hopeless(request) or prospects.too_long(request)))
     ]
 

@@ -40,6 +40,8 @@ MOST_NEWCOMERS = 200
 HORIZON = 7 * 86400.0
 #: what came within a shorter time does not say how often its like comes
 LEAST_WINDOW = 3600.0
+#: what is waited for then has no time that anybody knows
+_UNKNOWABLE = (WaitCode.BLOCKED, WaitCode.DEPENDS, WaitCode.HOSTS_OFF, WaitCode.NO_HOSTS)
 #: nor does what came fewer times: a run that was submitted once is not expected again
 LEAST_SEEN = 3
 
@@ -78,7 +80,7 @@ def forecast(
             unknown[request.task_id] = (
                 f"{place:,} requests are ahead of it; only the first {MOST_FORECASTS} get a forecast"
             )
-        elif reason.code in (WaitCode.BLOCKED, WaitCode.HOSTS_OFF, WaitCode.NO_HOSTS):
+        elif reason.code in _UNKNOWABLE:
             unknown[request.task_id] = reason.sentence
         else:
             played.append(request)
@@ -172,7 +174,8 @@ def _played(play: Play, future: Future, coming: Collection[str]) -> Iterator[tup
     """(task id, its start) of all that waits. `coming`: see `futures`."""
     come = list(future.newcomers)
     timeline, until = _begun(play, future)
-    first_event = min([*until.values(), *(one.at for one in come[:1])], default=inf)
+    old = [run.young_until for run in play.runs if run.gives_way and run.young_until > future.now]
+    first_event = min([*until.values(), *old, *(one.at for one in come[:1])], default=inf)
     for key, turn in play.turns:
         if isinstance(turn, Request):
             ask = play.asks[turn.task_id]

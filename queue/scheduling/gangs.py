@@ -111,8 +111,8 @@ class Pass:
 
     def _place(self, request: Request) -> Reason | None:
         """Why it waits, or None if it starts."""
-        if request.blocked_reason is not None:
-            return reasons.blocked(request.blocked_reason)
+        if request.blocked is not None:
+            return request.blocked
         group = self._group(request)
         if group.hopeless is not None:
             return group.hopeless

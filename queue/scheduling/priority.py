@@ -68,7 +68,11 @@ class PriorityRules(Rules):
         moved_at = request.moved_at
         if moved_at is None or not self._preemption:
             return self._usual
-        oldest = min(self._started.values(), default=inf) if self._leaves_alone else self._started.get(request.priority, inf)
+        oldest = (
+            min(self._started.values(), default=inf)
+            if self._leaves_alone
+            else self._started.get(request.priority, inf)
+        )
         if moved_at <= oldest:
             return self._usual
         job_id = request.job_id if request.job_id in self._running else None

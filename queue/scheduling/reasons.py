@@ -15,6 +15,8 @@ class WaitCode(StrEnum):
     """Why a request is not running."""
 
     BLOCKED = "blocked"  # something of its own must happen first (a checkpoint's upload)
+    DEPENDS = "depends"  # other jobs must end first
+    NEVER_MET = "never_met"  # one of them has ended otherwise than it must: never
     NO_HOSTS = "no_hosts"
     NEVER_FITS = "never_fits"
     AVOIDS_HOSTS = "avoids_hosts"
@@ -37,6 +39,7 @@ class WaitCode(StrEnum):
 #: codes that no waiting will cure; the queue shows them as "Never"
 NEVER = frozenset(
     {
+        WaitCode.NEVER_MET,
         WaitCode.NEVER_FITS,
         WaitCode.AVOIDS_HOSTS,
         WaitCode.OVER_MAX_SLOTS,
@@ -104,6 +107,22 @@ def cleaned(after: list[str], where: str = "") -> str:
 
 def blocked(sentence: str) -> Reason:
     return Reason(WaitCode.BLOCKED, sentence)
+
+
+_ENDS = {"success": "succeed", "end": "end", "failure": "fail"}
+_OTHERWISE = {"success": "did not succeed", "end": "was deleted", "failure": "did not fail"}
+
+
+def depends(on: Sequence[tuple[str, str, bool]]) -> Reason:
+    """`on`: (label, "success", "end" or "failure", whether it is over and will not do) of each of them."""
+    data = {"by": [label for label, _, _ in on]}
+    if lost := [(label, condition) for label, condition, is_over in on if is_over]:
+        text = listed(
+            f"the {condition} of {label}, which {_OTHERWISE[condition]}" for label, condition in lost
+        )
+        return Reason(WaitCode.NEVER_MET, f"depends on {text}", data)
+    text = listed(f"{label} to {_ENDS[condition]}" for label, condition, _ in on)
+    return Reason(WaitCode.DEPENDS, f"waits for {text}", data)
 
 
 def no_hosts(pool: str) -> Reason:

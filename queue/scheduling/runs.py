@@ -56,7 +56,7 @@ class HeldRun:
 def left_alone_until(
     pool: PoolView, rules: Rules, request: Request, placement: Placement, now: float
 ) -> float:
-    """When others may stop this run at the earliest (epoch seconds): its time counts from the start of its processes."""
+    """When others may stop this run at the earliest (epoch seconds). It counts from the start of its processes."""
     least = pool.min_runtime_of(request.priority)
     if not (least and rules.protects(request, placement)):
         return 0.0

@@ -120,7 +120,9 @@ class Play:
                     again,
                     gives_way=not stopping and self._may_be_stopped(request),
                     on_sufferance=not stopping and placement.on_sufferance,
-                    young_until=self._young_until(request, placement.running_since or now, placement.on_sufferance),
+                    young_until=self._young_until(
+                        request, placement.running_since or now, placement.on_sufferance
+                    ),
                 )
 
     def _may_be_stopped(self, request: Request) -> bool:

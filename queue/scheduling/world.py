@@ -120,10 +120,9 @@ class Request:
     `position`: lower stands first within a priority. `moved_at`: the job's last move by a user.
     `avoid_hosts`: names or ids. `has_account`: it runs under an account of its owner; otherwise `avoid_hosts` has the
     ids of all hosts that need one. `failed_hosts`: names of those where it could not be started; it avoids them only
-    while it can run elsewhere (`prospects`). `blocked_reason`: a sentence, while the task may not be placed
-    although it waits. `label`: how sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will
-    run with 80 % probability once it has started (`durations.lasts_of`), None when unknown. `max_time`: its time
-    limit in seconds.
+    while it can run elsewhere (`prospects`). `blocked`: why the task may not be placed although it waits. `label`: how
+    sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will run with 80 % probability once it
+    has started (`durations.lasts_of`), None when unknown. `max_time`: its time limit in seconds.
     """
 
     task_id: str
@@ -142,7 +141,7 @@ class Request:
     has_account: bool = True
     failed_hosts: frozenset[str] = frozenset()
     running: Placement | None = None
-    blocked_reason: str | None = None
+    blocked: Reason | None = None
     lasts: tuple[float, float] | None = None
     max_time: float | None = None
 

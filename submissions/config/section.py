@@ -66,6 +66,32 @@ AbsolutePath = Annotated[
     str, BeforeValidator(_absolute, json_schema_input_type=Annotated[str, Field(pattern="^/")])
 ]
 
+_JOB = r"^([0-9]+|[0-9a-fA-F-]{36})(:(success|end|failure))?$"
+
+
+def _jobs(value: Any) -> Any:
+    entries = [str(each) for each in value if not isinstance(each, bool)] if isinstance(value, list) else []
+    if (
+        not isinstance(value, list)
+        or len(entries) < len(value)
+        or not all(re.match(_JOB, each) for each in entries)
+    ):
+        raise refuse(
+            "a list of jobs to wait for, such as [12, '13:end']: numbers of experiments or ids of jobs, "
+            "each with :success (the default), :end or :failure"
+        )
+    return list(dict.fromkeys(each if ":" in each else f"{each}:success" for each in entries))
+
+
+#: jobs that must end first, each `<job>:<condition>`
+DependsOn = Annotated[
+    list[str],
+    Field(max_length=100),
+    BeforeValidator(
+        _jobs, json_schema_input_type=list[Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=_JOB)]]
+    ),
+]
+
 UNITS = ("batches", "records", "epochs")
 
 

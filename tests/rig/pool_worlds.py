@@ -7,9 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from scheduling import reasons
 from scheduling.plan import applied, decide, ended
 from scheduling.reasons import Reason
 from scheduling.world import HostView, Placement, Plan, PoolView, Request, SlotView, Snapshot
+
+#: why a task is blocked, of many reasons one
+UPLOADED = reasons.blocked("its newest checkpoint is still being uploaded")
 
 
 def host(number: int, slots: int, **kind: Any) -> HostView:
@@ -33,7 +37,7 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
     assert len({start.task_id for start in plan.starts}) == len(plan.starts)
     for start in plan.starts:
         request = requests[start.task_id]
-        assert request.running is None and request.blocked_reason is None
+        assert request.running is None and request.blocked is None
         ids = [slot_id for _, host_slots in start.hosts for slot_id in host_slots]
         assert len(ids) == len(set(ids)) == request.slots
         assert set(ids) <= free

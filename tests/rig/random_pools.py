@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduling.plan import decide
 from scheduling.world import HostView, Plan, Request, Snapshot
-from tests.rig.pool_worlds import World, host
+from tests.rig.pool_worlds import UPLOADED, World, host
 
 SEEDS = st.integers(0, 2**32 - 1)
 POOLS: list[dict[str, Any]] = [
@@ -48,7 +48,7 @@ def random_request(random: Random) -> dict[str, Any]:
         "max_time": random.choice([None, None, 50.0, 500.0]),
     }
     if random.random() < 0.05:
-        fields["blocked_reason"] = "its newest checkpoint is still being uploaded"
+        fields["blocked"] = UPLOADED
     return fields
 
 

@@ -74,6 +74,7 @@ def submit_experiment(
     max_time: str | int | None = None,
     owner: User | None = None,
     activate: bool = True,
+    depends_on: Sequence[str] = (),
 ) -> Experiment:
     """One trial, submitted as the API does."""
     text = CONFIG.format(
@@ -83,6 +84,7 @@ def submit_experiment(
         priority=f", priority: {priority}" if priority else "",
         max_time=f", max_time: {max_time}" if max_time else "",
     )
+    text += f"depends_on: {list(depends_on)}\n" if depends_on else ""
     return submit.create(
         owner=owner or make_user(),
         config=parse(text),

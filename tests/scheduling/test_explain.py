@@ -11,7 +11,7 @@ from scheduling.explain import MOST_HOSTS, explain
 from scheduling.plan import decide
 from scheduling.reasons import NEVER, WaitCode
 from scheduling.world import HostView
-from tests.rig.pool_worlds import World, host
+from tests.rig.pool_worlds import UPLOADED, World, host
 
 
 def sentences(world: World, label: str) -> list[str]:
@@ -185,7 +185,7 @@ def test_what_blocks_it_of_its_own_stands_beside_what_blocks_it_here() -> None:
     world = World([host(1, 2)])
     world.submit("exp 1", 2, priority=1)
     world.settle()
-    world.submit("exp 2", 2, blocked_reason="its newest checkpoint is still being uploaded")
+    world.submit("exp 2", 2, blocked=UPLOADED)
     world.settle()
     assert sentences(world, "exp 2") == [
         "its newest checkpoint is still being uploaded",

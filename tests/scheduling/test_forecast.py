@@ -13,7 +13,7 @@ from scheduling.forecast import MOST_FORECASTS, Forecast, forecast
 from scheduling.plan import applied, decide
 from scheduling.reasons import NEVER
 from scheduling.world import HostView, PoolView, Request, Snapshot
-from tests.rig.pool_worlds import host
+from tests.rig.pool_worlds import UPLOADED, host
 
 HOUR = 3600.0
 #: more than a run takes to stop
@@ -149,7 +149,7 @@ def test_what_is_off_or_blocked_is_unknown_with_its_reason_and_what_never_fits_i
         waiting(
             snapshot,
             request("off", 8, 10),
-            request("blocked", 1, 11, blocked_reason="its newest checkpoint is still being uploaded"),
+            request("blocked", 1, 11, blocked=UPLOADED),
             request("never", 99, 12),
         )
     )

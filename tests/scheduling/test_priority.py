@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from scheduling.reasons import WaitCode
-from tests.rig.pool_worlds import World, host
+from tests.rig.pool_worlds import UPLOADED, World, host
 
 
 def test_the_documented_scenario_of_eight_gpus() -> None:
@@ -93,12 +93,12 @@ def test_moving_a_job_ahead_stops_nothing_without_preemption() -> None:
 
 def test_an_equal_is_never_stopped_for_age_alone() -> None:
     world = World([host(1, 1)])
-    world.submit("older", 1, blocked_reason="its newest checkpoint is still being uploaded")
+    world.submit("older", 1, blocked=UPLOADED)
     world.submit("younger", 1)
     world.settle()
     assert world.running == {"younger"}
     assert world.why("older").sentence == "its newest checkpoint is still being uploaded"
-    world.edit("older", blocked_reason=None)
+    world.edit("older", blocked=None)
     world.settle()
     assert (world.running, world.released) == ({"younger"}, [])
 

@@ -185,7 +185,7 @@ def test_no_run_is_stopped_that_could_have_gone_on(seed: int) -> None:
 
 
 def waiting(world: World) -> list[Request]:
-    return [r for r in world.snapshot.requests if r.running is None and r.blocked_reason is None]
+    return [r for r in world.snapshot.requests if r.running is None and r.blocked is None]
 
 
 def only(snapshot: Snapshot, request: Request) -> Snapshot:
@@ -242,7 +242,9 @@ def started_at(world: World, task: str) -> tuple[float, str]:
     scheduler=st.sampled_from(["priority", "fair_share"]),
     min_runtime=st.sampled_from([(), ((1, 10.0),)]),
 )
-@example(seed=6076, scheduler="fair_share", min_runtime=())  # what was lent a gang's hosts held them once granted
+@example(
+    seed=6076, scheduler="fair_share", min_runtime=()
+)  # what was lent a gang's hosts held them once granted
 def test_no_gang_starves_under_a_stream_of_small_jobs(
     seed: int, scheduler: str, min_runtime: tuple[tuple[int, float], ...]
 ) -> None:

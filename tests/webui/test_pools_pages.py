@@ -107,7 +107,7 @@ def test_an_admin_makes_edits_and_removes_a_pool(db: None) -> None:
     assert "scheduler: fair_share to priority" in text(client, "/pools/a100/history")
     for typed, shown, kept in (
         ("600", "10 min", {"1": 600}),
-        ("1=1800 50=60", "30 min from priority 1, 1 min from priority 50", {"1": 1800, "50": 60}),
+        ("1=1800 50=60", "30 min from priority 1, 60 s from priority 50", {"1": 1800, "50": 60}),
         ("", "no time", {}),
     ):
         client.post("/pools/a100/edit", {**form, "scheduler": "priority", "min_runtime_seconds": typed})
@@ -115,7 +115,9 @@ def test_an_admin_makes_edits_and_removes_a_pool(db: None) -> None:
         assert f"<dd>{shown}</dd>" in text(client, "/pools/a100/configuration")
         assert f'value="{typed}"' in text(client, "/pools/a100/edit") or not typed
     wrong = client.post("/pools/a100/edit", {**form, "min_runtime_seconds": "10m"})
-    assert "Found {&#x27;1&#x27;: &#x27;10m&#x27;}; allowed: seconds from a priority" in wrong.content.decode()
+    assert (
+        "Found {&#x27;1&#x27;: &#x27;10m&#x27;}; allowed: seconds from a priority" in wrong.content.decode()
+    )
     client.post("/pools/a100/remove")
     assert client.get("/pools/a100").status_code == 404
 

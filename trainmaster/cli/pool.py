@@ -65,7 +65,12 @@ _PAIRS = {
         "none: stop it at any time",
     ),
 }  # fmt: skip
-_RULES = [*_TEXTS.values(), *_NUMBERS.values(), *_SWITCHES.values(), *((one[0], "") for one in _PAIRS.values())]
+_RULES = [
+    *_TEXTS.values(),
+    *_NUMBERS.values(),
+    *_SWITCHES.values(),
+    *((one[0], "") for one in _PAIRS.values()),
+]
 
 
 def add(add_noun: Adder) -> None:

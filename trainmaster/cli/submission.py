@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import posixpath
 import re
 import sys
@@ -87,7 +88,7 @@ def add_include(parser: argparse.ArgumentParser) -> None:
 
 
 def add_fields(parser: argparse.ArgumentParser, example: str) -> None:
-    """--config, for fields on top of a file's."""
+    """--config, for fields on top of a file's, and --depends-on, which is one."""
     parser.add_argument(
         "--config",
         action="append",
@@ -95,6 +96,24 @@ def add_fields(parser: argparse.ArgumentParser, example: str) -> None:
         metavar="KEY=VALUE",
         help=f"set a field of the config, such as {example}",
     )
+    parser.add_argument(
+        "--depends-on",
+        action=_DependsOn,
+        metavar="JOB[:end|:failure]",
+        help="start after this job has succeeded, or ended or failed: an experiment's number or a job's ID; repeatable",
+    )
+
+
+class _DependsOn(argparse.Action):
+    """Gathers the jobs into one field of the config."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: Any = None
+    ) -> None:
+        jobs = [*(getattr(namespace, self.dest) or []), values]
+        setattr(namespace, self.dest, jobs)
+        others = [field for field in namespace.config if not field.startswith("depends_on=")]
+        namespace.config = [*others, f"depends_on={json.dumps(jobs)}"]
 
 
 class _Unsupported(argparse.Action):

@@ -86,7 +86,8 @@ class PoolRecord(Answer):
     longest_max_time_seconds: int | None
     unpreemptible_slots: int | None
     min_runtime_seconds: Annotated[
-        dict[str, int], Field(description="priority -> seconds that work from it on runs before others may stop it")
+        dict[str, int],
+        Field(description="priority -> seconds that work from it on runs before others may stop it"),
     ]
     launch_error: bool
     aux_per_host: int

@@ -73,7 +73,11 @@ SELECT json_build_array(
     JOIN jobs_allocation a ON a.id = m.allocation_id JOIN jobs_task t ON t.id = a.task_id
     JOIN jobs_job j ON j.id = t.job_id
     WHERE m.cleaning_since IS NOT NULL),
-  (SELECT json_agg(id) FROM accounts_user WHERE unix_user = '')
+  (SELECT json_agg(id) FROM accounts_user WHERE unix_user = ''),
+  (SELECT json_agg(json_build_array(
+      d.job_id, d.label, d.condition, coalesce(o.state, '{JobState.ENDED}') = '{JobState.ENDED}') ORDER BY d.id)
+    FROM jobs_dependency d LEFT JOIN jobs_job o ON o.id = d.on_id
+    WHERE d.met_at IS NULL AND d.job_id IN (SELECT id FROM active))
 )::text
 """
 
@@ -90,6 +94,7 @@ class PoolRows:
     failed_starts. attempts: task, id, assigned, started, stopping, stopping_for, on_sufferance, asked_preempt,
     last_saved, progress. bad_pairs: host, host. cleaned: slot, kind
     and entity of the job after which it is cleaned up. unlinked: ids of users without a linked account.
+    depends: job, label and condition of what it waits for, whether that is over and will not do.
     """
 
     hosts: list[Row]
@@ -102,6 +107,7 @@ class PoolRows:
     bad_pairs: list[Row]
     cleaned: list[Row]
     unlinked: list[int]
+    depends: list[Row]
 
 
 def read(pool_id: int) -> PoolRows:

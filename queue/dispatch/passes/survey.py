@@ -23,6 +23,7 @@ from jobs.labels import label_of
 from jobs.models import Allocation
 from jobs.states import AllocationState, Reason
 from jobs.time_limits import time_used
+from scheduling import reasons
 from scheduling.durations import Span, ends_of, lasts_of
 from scheduling.prospects import elsewhere_first
 from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot
@@ -73,7 +74,9 @@ def _pool(pool: ResourcePool, rows: PoolRows) -> PoolView:
         unpreemptible_slots=pool.unpreemptible_slots,
         longest_max_time=pool.longest_max_time_seconds,
         shared_account=pool.shared_account,
-        min_runtime=tuple(sorted((int(first), seconds) for first, seconds in pool.min_runtime_seconds.items())),
+        min_runtime=tuple(
+            sorted((int(first), seconds) for first, seconds in pool.min_runtime_seconds.items())
+        ),
     )
 
 
@@ -121,6 +124,9 @@ class _Requests:
         self._held = _held(rows)
         self._eras: dict[str, int] = {row[1]: row[-2] for row in rows.hosts}
         self._unlinked = frozenset(rows.unlinked)
+        self._depends: dict[str, list[tuple[str, str, bool]]] = defaultdict(list)
+        for job_id, *on in rows.depends:
+            self._depends[job_id].append((on[0], on[1], on[2]))
         self._shared = pool.shared_account
         may_become_root = [row[0] for row in rows.hosts if row[-1]]
         #: what work avoids that would run as the login
@@ -140,7 +146,7 @@ class _Requests:
         )
         attempt = self._attempts.get(task_id)
         left = None if max_time is None else max(0.0, max_time - self._used.get(task_id, 0.0))
-        blocked = blocked_by or not_before
+        blocked = blocked_by or not_before or job_id in self._depends
         has_account = not self._shared and owner_id not in self._unlinked
         return Request(
             task_id=task_id,
@@ -161,10 +167,21 @@ class _Requests:
             running=self._placement(attempt, max_time, self._history.like(job_id, owner_id, kind))
             if attempt
             else None,
-            blocked_reason=_blocked(blocked_by, not_before, self._now) if blocked and not attempt else None,
+            blocked=self._blocked(job_id, blocked_by, not_before) if blocked and not attempt else None,
             lasts=None if attempt else self._will_last(job_id, owner_id, kind, left),
             max_time=max_time,
         )
+
+    def _blocked(self, job_id: str, blocked_by: str, not_before: float | None) -> reasons.Reason | None:
+        if job_id in self._depends:
+            return reasons.depends(self._depends[job_id])
+        if blocked_by == Reason.WAITS_FOR_UPLOAD:
+            return reasons.blocked("its newest checkpoint is still being uploaded")
+        if not_before and not_before > self._now:
+            return reasons.blocked(
+                f"could not be started; retrying in {max(1, round(not_before - self._now))} s"
+            )
+        return reasons.blocked(Reason(blocked_by).label) if blocked_by else None
 
     def _avoiding(self, names: Sequence[str], has_account: bool) -> frozenset[str]:
         key = (tuple(names), has_account)
@@ -209,14 +226,6 @@ def _held(rows: PoolRows) -> dict[str, dict[str, tuple[int, ...]]]:
     for host_id, allocation_id, _ in rows.aux:
         held[allocation_id][host_id] = ()
     return held
-
-
-def _blocked(blocked_by: str, not_before: float | None, now: float) -> str | None:
-    if blocked_by == Reason.WAITS_FOR_UPLOAD:
-        return "its newest checkpoint is still being uploaded"
-    if not_before and not_before > now:
-        return f"could not be started; retrying in {max(1, round(not_before - now))} s"
-    return Reason(blocked_by).label if blocked_by else None
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,11 @@ def test_a_pool_is_made_described_edited_and_deleted(tm: CommandLine) -> None:
             "Found '1.5'; allowed: a whole number from 1 to 99.",
         ),
         (("edit", "default", "--priority-floor", "3"), 2, "allowed: ROLE=N"),
-        (("edit", "default", "--min-runtime", "10m"), 1, "Found {'1': '10m'}; allowed: seconds from a priority"),
+        (
+            ("edit", "default", "--min-runtime", "10m"),
+            1,
+            "Found {'1': '10m'}; allowed: seconds from a priority",
+        ),
         (("edit", "default"), 2, "name at least one rule"),
         (("edit", "moon", "--strict"), 1, "Pool moon not found"),
         (("delete", "default", "--yes"), 1, "Pool default cannot be removed"),

@@ -1,0 +1,110 @@
+"""Jobs that wait for the end of others: `depends_on` of a config. A job without an open dependency may start."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import Q
+from django.utils import timezone
+
+from accounts.refusals import Code, Refusal
+from hosts.pools import mark_dirty
+from jobs.labels import label_of
+from jobs.models import Dependency, Job
+from jobs.states import JobState
+
+Condition = Dependency.Condition
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A job to wait for, and which end of it."""
+
+    job_id: uuid.UUID
+    label: str
+    condition: str
+
+
+def found(entries: Sequence[str]) -> list[Wanted]:
+    """The jobs of `depends_on`. Raises Refusal where one does not exist, or can never end as it must."""
+    return [_found(entry) for entry in entries]
+
+
+def _found(entry: str) -> Wanted:
+    name, _, written = entry.partition(":")
+    condition = Condition(written or Condition.SUCCESS)
+    job = Job.objects.filter(_named(name)).first()
+    if job is None:
+        kind = "experiment" if name.isdigit() else "job or command"
+        raise Refusal(f"There is no {kind} {name} to wait for.", Code.NOT_FOUND, field="depends_on")
+    label = label_of(job.kind, job.entity_id)
+    if job.state == JobState.ENDED and job.succeeded is None:
+        raise Refusal(f"{label} runs outside the queue, so no job can wait for it.", field="depends_on")
+    if job.state == JobState.ENDED and not met(job, condition):
+        raise Refusal(
+            f"{label} {'succeeded' if job.succeeded else 'did not succeed'}, so a job that waits for its "
+            f"{condition} would never start.",
+            field="depends_on",
+        )
+    return Wanted(job.pk, label, condition)
+
+
+def _named(name: str) -> Q:
+    if name.isdigit():
+        return Q(kind=Job.Kind.EXPERIMENT, entity_id=str(int(name)))
+    return Q(pk=name) | Q(entity_id=name.lower())
+
+
+def met(job: Job, condition: str) -> bool:
+    """Has it ended as it must?"""
+    if job.state != JobState.ENDED:
+        return False
+    return condition == Condition.END or (condition == Condition.SUCCESS) == bool(job.succeeded)
+
+
+def put(job: Job, wanted: Sequence[Wanted]) -> None:
+    """From now on the job waits for these alone. They are locked, so that none ends unseen meanwhile.
+
+    Raises Refusal where one of them waits for this job, which has been there before.
+    """
+    Dependency.objects.filter(job=job).delete()
+    ids = [each.job_id for each in wanted]
+    waits = waiting_for(job)
+    if circle := [each.label for each in wanted if each.job_id in waits]:
+        raise Refusal(f"{circle[0]} waits for this job itself, so neither would start.", field="depends_on")
+    locked = Job.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
+    others = {other.pk: other for other in locked}
+    now = timezone.now()
+    Dependency.objects.bulk_create(
+        Dependency(
+            job=job,
+            on=others.get(each.job_id),
+            label=each.label,
+            condition=each.condition,
+            met_at=now if each.job_id in others and met(others[each.job_id], each.condition) else None,
+        )
+        for each in wanted
+    )
+
+
+def waiting_for(job: Job) -> set[uuid.UUID]:
+    """The job, those that wait for it, and those that wait for them."""
+    found: set[uuid.UUID] = set()
+    new = {job.pk}
+    while new:
+        found |= new
+        rows = Dependency.objects.filter(on__in=new, met_at=None).values_list("job_id", flat=True)
+        new = set(rows) - found
+    return found
+
+
+def ended_or_revived(job: Job) -> None:
+    """Tell those that wait for this locked job: each may start, or waits in vain until it is revived."""
+    waiting = Dependency.objects.filter(on=job, met_at=None)
+    pools = set(waiting.exclude(job__state=JobState.ENDED).values_list("job__pool_id", flat=True))
+    conditions = [each for each in Condition.values if met(job, each)]
+    waiting.filter(condition__in=conditions).update(met_at=timezone.now())
+    for pool_id in sorted(pools):
+        mark_dirty(pool_id)
