@@ -37,7 +37,7 @@ CHIPS = {
     "all": "all",
     "mine": "mine",
     "mine-waiting": "mine, waiting",
-    "never-fits": "never fits",
+    "never-fits": "never starts",
     "being-stopped": "being stopped",
 }
 MINE_FIRST, ALL, MINE, MINE_WAITING, NEVER, STOPPING = CHIPS

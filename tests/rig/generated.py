@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -141,6 +142,8 @@ def _answer(case: Any, headers: dict[str, str]) -> Response:
     kind = {"content_type": sent.headers.get("Content-Type", "application/json")}
     given = client.generic(sent.method or "", sent.path_url, body, headers=dict(sent.headers), **kind)
     content = b"".join(given) if given.streaming else given.content
+    if given.headers.get("Content-Encoding") == "gzip":  # as a client of requests would
+        content = gzip.decompress(content)
     return Response(
         given.status_code, {name.lower(): [value] for name, value in given.items()}, content, sent, 0.0, False
     )
