@@ -103,7 +103,12 @@ def sweep() -> None:
     """Look at everything that is open, one short task per host, so that a slow host delays nobody.
 
     One sweep at a time, however many beats ask for it: sweeps on top of each other would be all that workers do.
+    What may have to wait for others (notebooks, hosts) has tasks of its own, asked for only when they are due.
     """
+    if services.unused().exists():
+        wake("dispatch.tasks.stop_unused")
+    if tunnel.wanted().exists():
+        wake("dispatch.host_tasks.keep_tunnels")
     with alone("sweep", every=settings.SWEEP_SECONDS / 2) as mine:
         if mine is None:
             return
@@ -130,8 +135,6 @@ def sweep() -> None:
 @shared_task(name="dispatch.tasks.stop_unused")
 def stop_unused() -> None:
     """Apart from the sweep, since notebooks are asked, and may let us wait."""
-    if not services.unused().exists():
-        return
     with alone("stop_unused") as mine:
         if mine is not None:
             idle_services.stop_unused()

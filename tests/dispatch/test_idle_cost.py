@@ -9,6 +9,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from dispatch import tasks
 from dispatch.passes import pool_pass
+from dispatch.ssh import tunnel
+from hosts.models import Host
 from hosts.pools import default_pool
 from notifications import outbox
 from notifications import tasks as notifications
@@ -20,14 +22,11 @@ pytestmark = pytest.mark.django_db
 STATEMENTS: list[tuple[Callable[[], Any], int]] = [
     (tasks.tick, 1),
     (notifications.look, 2),
-    (tasks.stop_unused, 1),
-    (tasks.keep_tunnels, 1),
     # its stamp, what is forgotten (2), who is due, who may be lost (whether this server is whole, then which)
     (tasks.probe_all, 7),
-    (
-        tasks.sweep,
-        7,
-    ),  # its lease, whether there is work, which hosts are silent (in a transaction), which are lost
+    # whether a service is unused, whether a host needs a tunnel, its lease, whether there is work, which hosts are
+    # silent (in a transaction), which are lost
+    (tasks.sweep, 9),
 ]
 
 
@@ -53,6 +52,17 @@ def test_what_is_open_is_looked_at_in_every_sweep(
     with django_assert_max_num_queries(100) as asked:
         tasks.sweep()
     assert len(asked) > 10
+
+
+def test_a_sweep_asks_for_other_tasks_only_when_they_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(tasks, "wake", lambda name, *_: asked.append(name))
+    host = make_host("gpu1", 1)
+    tasks.sweep()
+    assert asked == []
+    Host.objects.filter(pk=host.pk).update(server_route=tunnel.ROUTE)
+    tasks.sweep()
+    assert asked == ["dispatch.host_tasks.keep_tunnels"]
 
 
 def test_notifications_look_when_an_event_was_written() -> None:

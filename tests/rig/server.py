@@ -28,6 +28,7 @@ SCALED = {
     "TRAINMASTER_SSH_CONNECT_TIMEOUT_SECONDS": "4",
     "TRAINMASTER_SSH_KEEPALIVE_SECONDS": "2",
     "TRAINMASTER_SWEEP_SECONDS": "2.5",  # each costs some ten messages, which is most of what an idle server does
+    "TRAINMASTER_TICK_SECONDS": "2",  # a change wakes the scheduler by itself
     "TRAINMASTER_HEARTBEAT_SECONDS": "1",
     "TRAINMASTER_LOG_LEVEL": "INFO",
 }

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import DatabaseError, connection
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 
@@ -188,15 +188,16 @@ def open_for(host: Host) -> str:
     return _url(lease.remote_port)
 
 
+def wanted() -> QuerySet[Host]:
+    """Return the hosts that reach this server by a tunnel only."""
+    return Host.objects.filter(server_route=ROUTE, admission=Host.Admission.READY)
+
+
 def ensure_tunnels() -> None:
     """Take over tunnels that nobody keeps. A host that does not let us is left for the next sweep."""
     kept = TunnelLease.objects.filter(expires_at__gt=Now()).values("host_id")
     mine = TunnelLease.objects.filter(holder=of_this_process().holder).values("host_id")
-    hosts = list(
-        Host.objects.filter(server_route=ROUTE, admission=Host.Admission.READY).filter(
-            Q(pk__in=mine) | ~Q(pk__in=kept)
-        )
-    )
+    hosts = list(wanted().filter(Q(pk__in=mine) | ~Q(pk__in=kept)))
     ask_all(_ensure, hosts, settings.HOST_PROBES_AT_ONCE)
 
 
