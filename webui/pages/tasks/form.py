@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Self, cast
 
 from django import forms
@@ -14,14 +15,15 @@ from accounts import rights
 from accounts.refusals import Refusal
 from accounts.rights import Right
 from commands import submit
-from commands.config import CommandConfig, check
+from commands.config import SUBJECT, CommandConfig, check
 from commands.models import Command
 from commands.states import CommandState
+from experiments import drafts
 from experiments.models import Template
 from hosts.models import ResourcePool
 from jobs.models import Job
 from submissions import contexts
-from trainmaster import yamltext
+from submissions.config.reading import read_yaml
 from webui.api.tensorboards import shown_of
 from webui.forms import Chosen, Form, Parsed
 from webui.pages.frame import actor, form, posted, refusals_told, show, user_of
@@ -57,18 +59,6 @@ def _template(name: str) -> Template | None:
     return row
 
 
-def _config(text: str) -> dict[str, Any]:
-    try:
-        found = yamltext.load(text.replace("\r\n", "\n"))
-    except yamltext.YamlError as error:
-        raise Refusal(f"The config is not YAML: {error}.") from error
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise Refusal("The config is not a map of fields, such as idle_timeout: 2h.")
-    return dict(found)
-
-
 class TaskForm(Form):
     """A new notebook, shell or TensorBoard. `commands.config` checks the values together."""
 
@@ -84,12 +74,7 @@ class TaskForm(Form):
         required=False,
         help_text="Ends the task and frees its slots after this long without use: 30m, 2h, 1d.",
     )
-    config = Parsed(
-        "Config (YAML)",
-        _config,
-        strip=False,
-        widget=forms.Textarea({"class": "code mono", "rows": 8, "spellcheck": "false"}),
-    )
+    config = forms.CharField(required=False, strip=False)
 
     @classmethod
     def of_kind(cls, request: HttpRequest, kind: Job.Kind) -> Self:
@@ -123,12 +108,15 @@ class TaskForm(Form):
         return form
 
 
+def _kind(request: HttpRequest) -> Job.Kind:
+    given = request.POST if request.method == "POST" else request.GET
+    return KINDS.get(given.get("type", "notebook"), Job.Kind.NOTEBOOK)
+
+
 @form(Right.EDIT)
 def new(request: HttpRequest) -> HttpResponseBase:
     """GET: the form (`?type=notebook`, `?experiments=7,8`, `?trials=9`); POST: start it and wait for it."""
-    given = request.POST if request.method == "POST" else request.GET
-    kind = KINDS.get(given.get("type", "notebook"), Job.Kind.NOTEBOOK)
-    form = TaskForm.of_kind(request, kind)
+    form = TaskForm.of_kind(request, kind := _kind(request))
     if request.method == "POST":
         rights.require_editor(user_of(request))
     if form.is_valid():
@@ -138,6 +126,8 @@ def new(request: HttpRequest) -> HttpResponseBase:
             form.add_error(None, str(refusal))
     context = {
         "form": form,
+        "draft": draft_of(request),
+        "text": form["config"].value(),
         "type": kind.value.lower(),
         "types": [(name, each.label) for name, each in KINDS.items()],
         "label_in_text": kind.label if kind == Job.Kind.TENSORBOARD else kind.label.lower(),
@@ -164,9 +154,31 @@ def tensorboard(request: HttpRequest) -> HttpResponseBase:
     return redirect("/tasks")
 
 
+def draft_of(request: HttpRequest) -> drafts.Draft:
+    """What is wrong with the config in the editor, with the fields beside it that are right."""
+    form = TaskForm.of_kind(request, kind := _kind(request))
+    draft = drafts.Draft(form["config"].value().replace("\r\n", "\n"))
+    if form.is_bound:
+        form.full_clean()
+        values = dict.fromkeys(form.fields) | form.cleaned_data
+        with draft.step():
+            submit.accepted(_config(kind, values).effective(), user_of(request))
+    return draft
+
+
 def _start(request: HttpRequest, kind: Job.Kind, values: dict[str, Any]) -> Command:
     """Raises Refusal."""
-    config = values["config"]
+    shown = submit.Shown()
+    if kind == Job.Kind.TENSORBOARD:
+        shown = shown_of(values["experiments"], values["trials"])
+    return _made(request, kind, _config(kind, values), shown)
+
+
+def _config(kind: Job.Kind, values: dict[str, Any]) -> CommandConfig:
+    """The text with the fields beside it. Raises ConfigError."""
+    text = values["config"].replace("\r\n", "\n")
+    # comments alone are no map
+    config = read_yaml(text, SUBJECT) if re.search(r"^\s*[^#\s]", text, re.MULTILINE) else {}
     resources = config.get("resources") or {}
     if isinstance(resources, dict):  # else `check` says what is wrong with it
         chosen = {"slots": values["slots"], "resource_pool": values["pool"] or None}
@@ -176,10 +188,7 @@ def _start(request: HttpRequest, kind: Job.Kind, values: dict[str, Any]) -> Comm
     if text := values["idle_timeout"]:
         config["idle_timeout"] = text if (seconds := as_whole(text)) is None else seconds
     template = values["template"] and values["template"].config
-    shown = submit.Shown()
-    if kind == Job.Kind.TENSORBOARD:
-        shown = shown_of(values["experiments"], values["trials"])
-    return _made(request, kind, check(config, template=template, kind=kind), shown)
+    return check(config, template=template, kind=kind)
 
 
 def _made(request: HttpRequest, kind: Job.Kind, config: CommandConfig, shown: submit.Shown) -> Command:
