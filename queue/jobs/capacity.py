@@ -13,7 +13,7 @@ from django.db.models import Count
 
 from accounts.refusals import Refusal
 from hosts.models import Host, ResourcePool
-from jobs.models import Job
+from jobs.models import Job, Task
 from jobs.states import TaskState
 from scheduling.fitting import Shape
 from scheduling.prospects import Prospects
@@ -45,6 +45,11 @@ def never(
     request = Request("", "", "", slots, single_host=single_host, only_hosts=frozenset(only_hosts))
     snapshot = Snapshot(now=0.0, pool=view, hosts=tuple(map(_view, hosts.order_by("name"))), requests=())
     return Prospects(snapshot).of(request).never(Shape.of(request, pool.allow_heterogeneous_fits), slots)
+
+
+def never_of(pool: ResourcePool, task: Task) -> Reason | None:
+    """Why the pool can never run this task as it stands, or None."""
+    return never(pool, task.slots, single_host=task.single_host, only_hosts=task.only_hosts)
 
 
 def refuse_what_never_fits(

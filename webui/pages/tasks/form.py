@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Self, cast
 
 from django import forms
@@ -15,7 +14,7 @@ from accounts import rights
 from accounts.refusals import Refusal
 from accounts.rights import Right
 from commands import submit
-from commands.config import SUBJECT, CommandConfig, check
+from commands.config import CommandConfig, check, typed
 from commands.models import Command
 from commands.states import CommandState
 from experiments import drafts
@@ -23,7 +22,6 @@ from experiments.models import Template
 from hosts.models import ResourcePool
 from jobs.models import Job
 from submissions import contexts
-from submissions.config.reading import read_yaml
 from webui.api.tensorboards import shown_of
 from webui.forms import Chosen, Form, Parsed
 from webui.pages.frame import actor, form, posted, refusals_told, show, user_of
@@ -52,11 +50,11 @@ def _ids(text: str) -> list[int]:
     return as_ids(words)
 
 
-def _template(name: str) -> Template | None:
+def _template(name: str) -> dict[str, Any] | None:
     row = Template.objects.filter(name=name).first()
     if name and row is None:
         raise Refusal(f"Template {name} no longer exists; choose another.")
-    return row
+    return row.config if row else None
 
 
 class TaskForm(Form):
@@ -127,7 +125,6 @@ def new(request: HttpRequest) -> HttpResponseBase:
     context = {
         "form": form,
         "draft": draft_of(request),
-        "text": form["config"].value(),
         "type": kind.value.lower(),
         "types": [(name, each.label) for name, each in KINDS.items()],
         "label_in_text": kind.label if kind == Job.Kind.TENSORBOARD else kind.label.lower(),
@@ -175,20 +172,9 @@ def _start(request: HttpRequest, kind: Job.Kind, values: dict[str, Any]) -> Comm
 
 
 def _config(kind: Job.Kind, values: dict[str, Any]) -> CommandConfig:
-    """The text with the fields beside it. Raises ConfigError."""
-    text = values["config"].replace("\r\n", "\n")
-    # comments alone are no map
-    config = read_yaml(text, SUBJECT) if re.search(r"^\s*[^#\s]", text, re.MULTILINE) else {}
-    resources = config.get("resources") or {}
-    if isinstance(resources, dict):  # else `check` says what is wrong with it
-        chosen = {"slots": values["slots"], "resource_pool": values["pool"] or None}
-        config["resources"] = resources | {name: value for name, value in chosen.items() if value is not None}
-    if values["name"]:
-        config["description"] = values["name"]
-    if text := values["idle_timeout"]:
-        config["idle_timeout"] = text if (seconds := as_whole(text)) is None else seconds
-    template = values["template"] and values["template"].config
-    return check(config, template=template, kind=kind)
+    resources = {"slots": values["slots"], "resource_pool": values["pool"]}
+    beside = {"description": values["name"], "idle_timeout": values["idle_timeout"], "resources": resources}
+    return typed(values["config"], beside, template=values["template"], kind=kind)
 
 
 def _made(request: HttpRequest, kind: Job.Kind, config: CommandConfig, shown: submit.Shown) -> Command:

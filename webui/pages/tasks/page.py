@@ -16,15 +16,13 @@ from django.views.decorators.http import require_safe
 from accounts import rights
 from accounts.rights import Right, declares
 from commands import transitions
-from commands.config import schema_of_config, shown
+from commands.config import explained_config
 from commands.models import Command
 from commands.states import CommandState
 from events.models import Event
 from jobs import phases
 from jobs.models import Job
 from shown import stories, tabs, tasks, timeline, verdicts
-from submissions.config.ordering import set_values
-from submissions.config.origins import explained
 from webui.pages.frame import actor, or_404, page, posted, refusals_told, show, user_of
 from webui.query import choices
 
@@ -164,8 +162,7 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         "follow": f"trainmaster {command.kind.value.lower()} logs -f {command.short_id}",
     }
     if tab == "config":
-        config = shown(command.config)
-        context["lines"] = explained(schema_of_config, config, set_values(config, schema_of_config), {})
+        context["lines"] = explained_config(command.config)
     elif tab == "timeline":
         context["entries"] = timeline.of(Event.objects.filter(task_id=command.task_id))
     return show(request, "command", context, room=ROOM, fragment="command")
