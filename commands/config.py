@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -13,7 +14,8 @@ from jobs.models import Job
 from submissions.config import masking, resources, schema, without_effect
 from submissions.config.environment import Environment
 from submissions.config.merging import merge
-from submissions.config.ordering import in_order
+from submissions.config.ordering import in_order, set_values
+from submissions.config.origins import OriginLine, explained
 from submissions.config.problems import NOTHING, Problem, at, look_up
 from submissions.config.reading import checked, overridden, read_yaml
 from submissions.config.resources import BindMounts
@@ -93,6 +95,12 @@ def shown(config: dict[str, Any]) -> dict[str, Any]:
     return in_order(masking.masked(config), schema_of_config)
 
 
+def explained_config(config: dict[str, Any]) -> list[OriginLine]:
+    """The lines of an effective config without its secrets; what differs from the defaults is told apart."""
+    values = masking.masked(config)
+    return explained(schema_of_config, values, set_values(values, schema_of_config), {})
+
+
 _SHAPE = Shape(CommandConfig, refused=frozenset({"slots_per_trial"}))
 
 
@@ -115,6 +123,24 @@ def check(
     if kind != Job.Kind.COMMAND:
         whole = _of_service(whole, kind)
     return checked(whole, CommandConfig, _SHAPE, list(_broken_rules(whole)), SUBJECT)
+
+
+def typed(
+    text: str, beside: dict[str, Any], *, template: dict[str, Any] | None, kind: Job.Kind
+) -> CommandConfig:
+    """A checked config from an editor, with what was typed in fields beside it. Raises ConfigError."""
+    has_fields = re.search(r"^\s*[^#\s]", text, re.MULTILINE)  # else it is comments alone, which are no map
+    config = read_yaml(text.replace("\r\n", "\n"), SUBJECT) if has_fields else {}
+    resources = config.get("resources") or {}
+    for name, value in beside.items():
+        if name == "resources" and isinstance(resources, dict):  # else `check` says what is wrong with it
+            config[name] = resources | {
+                field: given for field, given in value.items() if given not in ("", None)
+            }
+        elif name != "resources" and value:
+            is_whole = name == "idle_timeout" and value.isascii() and value.isdecimal() and len(value) < 20
+            config[name] = int(value) if is_whole else value
+    return check(config, template=template, kind=kind)
 
 
 def _of_service(config: dict[str, Any], kind: Job.Kind) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def create(
         slots=resources["slots"],
         single_host=True,
         max_time_seconds=resources["max_time"],
+        only_hosts=resources["hosts"],
         actor=actor,
     )
     command = Command.objects.create(

@@ -15,6 +15,7 @@ from experiments.config.merging import override
 from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from experiments.transitions import lock, set_experiment_state
+from hosts.models import ResourcePool
 from jobs import dependencies
 from jobs import transitions as jobs
 from jobs.accepting import refuse_unknown_pool, settle
@@ -50,10 +51,7 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
     """
     experiment = lock(experiment_id)
     _check_state(experiment)
-    _check_changes(experiment, changes)
-    config = _config(experiment, changes)
-    resources = config["resources"]
-    pool = settle(resources, resources["slots_per_trial"], owner=experiment.owner, role=role)
+    config, pool = checked(experiment, changes, role=role)
     is_same = config["depends_on"] == experiment.config.get("depends_on", [])
     depends_on = None if is_same else dependencies.found(config["depends_on"])
     unsaved = _without_checkpoint(experiment)
@@ -74,6 +72,16 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
     experiment.job = Job.objects.get(pk=experiment.job_id)
     search.carry_on(experiment, state, operations, actor=actor)
     return Continued(experiment, [unsaved[name] for name in again if name in unsaved])
+
+
+def checked(
+    experiment: Experiment, changes: dict[str, Any], *, role: str
+) -> tuple[dict[str, Any], ResourcePool]:
+    """The config and the pool from now on. Raises Refusal, and ConfigError for changes that cannot be."""
+    _check_changes(experiment, changes)
+    config = _config(experiment, changes)
+    resources = config["resources"]
+    return config, settle(resources, resources["slots_per_trial"], owner=experiment.owner, role=role)
 
 
 def _without_checkpoint(experiment: Experiment) -> dict[str, int]:

@@ -12,14 +12,14 @@ from django.db import transaction
 from accounts import rights
 from accounts.models import User
 from accounts.refusals import Refusal
-from experiments import places, search_preview, submit, templates
-from experiments.config import ConfigError, ExperimentConfig, check, check_template, masked, restored
-from experiments.config.origins import OriginLine, explained
+from experiments import continuing, places, search_preview, submit, templates
+from experiments.config import ConfigError, ExperimentConfig, check, check_template, masked, restored, schema
 from experiments.config.reading import SUBJECT, merged
 from experiments.models import Experiment, Project, Trial
 from jobs.accepting import refuse_unknown_pool
 from searching import BadSearch
 from submissions import host_remarks
+from submissions.config.origins import OriginLine, explained
 from submissions.config.places import Placed, broken_at, placed
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
@@ -71,9 +71,14 @@ class Draft:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Run something that may refuse the draft, for one reason or several."""
+        """Run something that may refuse the draft, for one reason or several; faults of the text get their lines."""
         try:
             yield
+        except ConfigError as error:
+            broken = broken_at(self.text)
+            self.problems += [
+                each._replace(line=broken) if broken else each for each in placed(self.text, error.problems)
+            ]
         except Refusal as refusal:
             for each in refusal.each:
                 self.refuse(each.field if each.field in _PARTS else "", str(each))
@@ -84,7 +89,7 @@ def of_experiment(text: str, typed: Typed, parent: Experiment | None, user: User
     text = text.replace("\r\n", "\n")
     draft = Draft(text)
     _take_template(draft, typed.template, parent)
-    try:
+    with draft.step():
         values = read_yaml(text, SUBJECT)
         if parent is not None and rights.may_change(user, parent):
             values = restored(values, read_yaml(parent.original_config, SUBJECT))
@@ -93,12 +98,10 @@ def of_experiment(text: str, typed: Typed, parent: Experiment | None, user: User
         template = draft.template.config if draft.template else {}
         draft.config = _checked(draft, merged(draft.original, template), typed.project_id)
         effective = draft.config.effective()
-        draft.lines = explained(masked(effective), masked(values), masked(template))
+        draft.lines = explained(schema.of_config, masked(effective), masked(values), masked(template))
         draft.notices = [*templates.changes_since_last_use(draft.template, user), *draft.config.remarks()]
         _accept(draft, effective, parent, user)
         _preview(draft, effective, typed.seconds_per_unit / 3600)
-    except ConfigError as error:
-        _place(draft, text, error)
     _look_for_scripts(draft, typed.paths)
     return draft
 
@@ -123,18 +126,18 @@ def of_trial(config: Mapping[str, Any], trial: Trial) -> dict[str, Any]:
 def of_template(text: str) -> Draft:
     """The draft of a template: like a config, but anything may be absent."""
     draft = Draft(text.replace("\r\n", "\n"))
-    try:
+    with draft.step():
         check_template(draft.text)
-    except ConfigError as error:
-        _place(draft, draft.text, error)
     return draft
 
 
-def _place(draft: Draft, text: str, error: ConfigError) -> None:
-    broken = broken_at(text)
-    draft.problems += [
-        each._replace(line=broken) if broken else each for each in placed(text, error.problems)
-    ]
+def of_changes(text: str, experiment: Experiment, role: str) -> Draft:
+    """The draft of what changes in the config of an experiment that is continued; empty for nothing."""
+    draft = Draft(text.replace("\r\n", "\n"))
+    with draft.step():
+        changes = read_yaml(draft.text, "change of the config") if draft.text.strip() else {}
+        continuing.checked(experiment, changes, role=role)
+    return draft
 
 
 def _take_template(draft: Draft, name: str, parent: Experiment | None) -> None:

@@ -245,6 +245,7 @@ def _run_again(experiment: Experiment, operation: searching.Again, actor: str) -
         slots=resources["slots_per_trial"],
         single_host=bool(resources.get("is_single_node")),
         max_time_seconds=resources.get("max_time"),
+        only_hosts=resources.get("hosts") or [],
     )
     reason = Reason.ACTIVATED_BY_USER
     set_trial_state(trial, TrialState.ACTIVE, reason=reason, actor=actor, detail={"continued": True})
@@ -268,6 +269,7 @@ def create_trial(experiment: Experiment, operation: searching.Create, *, actor: 
         slots=int(resources.get("slots_per_trial", 1)),
         single_host=bool(resources.get("is_single_node")),
         max_time_seconds=resources.get("max_time"),
+        only_hosts=resources.get("hosts") or (),
         actor=actor,
     )
     source = sources.of(experiment)

@@ -13,8 +13,7 @@ from django.db.models.functions import Coalesce
 
 from dispatch.passes import last_plan
 from experiments import phases
-from experiments.config import masked, shown
-from experiments.config.origins import OriginLine, explained
+from experiments.config import masked, schema, shown
 from experiments.config.reading import SUBJECT
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import CheckpointState, ExperimentState
@@ -23,6 +22,7 @@ from jobs.queue_history import Changed
 from shown import checkpoints
 from submissions import code_changes
 from submissions.code_changes import Change
+from submissions.config.origins import OriginLine, explained
 from submissions.config.problems import ConfigError
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
@@ -157,7 +157,9 @@ def config_in_force(found: Experiment) -> tuple[list[OriginLine], list[tuple[str
     changed = [] if found.unmanaged else queue_history.changed_of(found.job)
     fields = [(_FIELDS.get(each.name, each.name), each) for each in changed]
     submitted = {"resources": {name: each.was for name, each in fields}}
-    lines = explained(effective_config(found), given, masked(found.template_config), submitted)
+    lines = explained(
+        schema.of_config, effective_config(found), given, masked(found.template_config), submitted
+    )
     return lines, fields
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from django.db.models import Count, Q
+from django.db.models import Count, Prefetch, Q, QuerySet
 
 from dispatch.passes import last_plan
 from dispatch.watching import pair_verdict
@@ -20,6 +20,12 @@ from jobs.shares import Entitled
 from shown.hosts import rows
 from shown.hosts.rows import STATES, HostRow
 from shown.queue import standing
+
+
+def choices() -> QuerySet[ResourcePool]:
+    """The pools with their hosts, for forms in which one chooses among them."""
+    hosts = Prefetch("hosts", registry.present().order_by("name"))
+    return ResourcePool.objects.order_by("name").prefetch_related(hosts)
 
 
 @dataclass

@@ -62,6 +62,24 @@ def test_code_is_read_for_its_sentences_alone() -> None:
     assert _found("page.py", PYTHON) == [(7, "goes on")]
 
 
+BUTTONS = """\
+<button type="submit">Choose one</button> <a class="pill" rel="next"
+  href="{% query page=2 %}">Older</a> <a href="/">Back</a> <button>Clear</button>
+<button class="x" aria-label="Dismiss this">x</button>
+"""
+
+
+def test_buttons_have_the_words_of_the_glossary() -> None:
+    assert _found("page.html", BUTTONS) == [
+        (1, "Choose (a button)"),
+        (1, "Older (a button)"),
+        (3, "Dismiss (a button)"),
+    ]
+    assert _found("page.js", 'close.textContent = "Abort";\nsaid.textContent = "Close";') == [
+        (1, "Abort (a button)")
+    ]
+
+
 def _found(name: str, text: str) -> list[tuple[int, str]]:
     return [(number, wording) for number, wording, _ in plain_words.found(name, text)]
 

@@ -58,7 +58,10 @@ def settle(
             limit = time_limits.seconds_for(pool, resources.get("max_time"))
         with faults.step():
             refuse_what_never_fits(
-                pool, slots, single_host=single_host or bool(resources.get("is_single_node"))
+                pool,
+                slots,
+                single_host=single_host or bool(resources.get("is_single_node")),
+                only_hosts=resources.get("hosts") or (),
             )
     resources.update(resource_pool=pool.name, max_time=limit)
     return pool

@@ -137,6 +137,7 @@ def create_task(
     single_host: bool,
     actor: str,
     max_time_seconds: int | None = None,
+    only_hosts: Sequence[str] = (),
 ) -> Task:
     """A new request for slots; it waits, or rests with its job."""
     state = TaskState.WAITING if job.state == JobState.ACTIVE else TaskState.PAUSED
@@ -149,6 +150,7 @@ def create_task(
         single_host=single_host,
         state=state,
         max_time_seconds=max_time_seconds,
+        only_hosts=list(only_hosts),
     )
     record_new(task, actor)
     return task

@@ -108,6 +108,8 @@ class Task(models.Model):
     max_time_seconds = models.PositiveIntegerField(null=True)
     #: names of hosts where it is not placed again
     avoid_hosts = models.JSONField(default=list)
+    #: names of the hosts that its config allows; empty: all of its pool
+    only_hosts = models.JSONField(default=list)
     #: [{"host", "era", "attempt", "avoid", "final"}]: its failed starts since it last started. Where it may, it avoids
     #: the hosts with "avoid"; "era" is the host's `failed_starts_era` at that time
     failed_starts = models.JSONField(default=list)

@@ -35,6 +35,7 @@ def explain(snapshot: Snapshot, task_id: str, plan: Plan | None = None) -> list[
         found = [first, *never]
     else:
         found = [first, *_not_usable(snapshot, request), *_limits(snapshot, request, plan)]
+        found += [reasons.only_hosts(sorted(request.only_hosts))] if request.only_hosts else []
         found += _gang(snapshot, request)
         found += _holders(snapshot, request, plan)
         found += _policy(snapshot, request, plan)
@@ -56,7 +57,7 @@ def _policy(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
 
 def _nevers(snapshot: Snapshot, request: Request) -> list[Reason]:
     """What no waiting will cure, all of it."""
-    prospects = Prospects(snapshot)
+    prospects = Prospects(snapshot).of(request)
     shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
     found = [
         prospects.lacks_account(request) or prospects.never(shape, request.slots),
@@ -70,8 +71,12 @@ def _nevers(snapshot: Snapshot, request: Request) -> list[Reason]:
 def _not_usable(snapshot: Snapshot, request: Request) -> list[Reason]:
     """Hosts and slots of the pool that it may not use now."""
     shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
-    needs = Prospects(snapshot).needs_hosts_that_are_off(shape, request.slots)
-    out = [(host.name, why) for host in snapshot.hosts if (why := _why_out(host, request)) is not None]
+    needs = Prospects(snapshot).of(request).needs_hosts_that_are_off(shape, request.slots)
+    only = request.only_hosts
+    allowed = [host for host in snapshot.hosts if not only or host.name in only]
+    out = [(host.name, why) for host in allowed if (why := _why_out(host, request)) is not None]
+    for name in sorted(only - {host.name for host in allowed}):
+        out.append((name, "not ready" if name in snapshot.pool.unready else "not in the pool any more"))
     found = [needs] if needs is not None else []
     if out:
         found.append(reasons.not_usable(out))
@@ -172,7 +177,7 @@ def _holders(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
     rules = policy.rules(snapshot, Prospects(snapshot))
     board = slot_board(snapshot, rules)
     shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
-    fits_one = any(host.cap >= shape.need for host in board.hosts)
+    fits_one = any(host.cap >= shape.need and not host.avoided(shape.avoid) for host in board.hosts)
     reserved = _reserved(snapshot, request, plan)
     released = {release.allocation_id for release in plan.releases}
     rows = []

@@ -183,7 +183,7 @@ class Pass:
 
     def _group(self, request: Request) -> Group:
         rights = self._rules.rights(request)
-        avoids = request.avoid_hosts, request.failed_hosts
+        avoids = request.avoid_hosts, request.failed_hosts, request.only_hosts
         key = (request.slots, request.single_host, *avoids, request.preemptible, rights)
         group = self._groups.get(key)
         if group is None:
@@ -333,13 +333,17 @@ class Pass:
             who = [_called(by, whom) for by in kept.by]
             runs = dict.fromkeys(_called(run.request, whom) for run in (*kept.stopping, *kept.runs))
             return reasons.kept_for(kept.free, kept.view.name, who, shape.need, list(runs))
-        largest = max(self._board.by_cap, default=0)
+        only = request.only_hosts
+        caps = (
+            [host.cap for host in self._board.hosts if host.view.name in only] if only else self._board.by_cap
+        )
+        largest = max(caps, default=0)
         whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
         first = self._ends.first(shape, bool(whole)) if request.slots else None
         by = [_called(first, whom)] if first else []
         ends = [f"{label} should finish first" for label in by]
         notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._cleaned]
-        return reasons.no_room(request.slots, whole, notes[:4], own or 0, by)
+        return reasons.no_room(request.slots, whole, notes[:4], own or 0, by, sorted(only))
 
     @cached_property
     def _cleaned(self) -> list[str]:

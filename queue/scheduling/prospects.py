@@ -14,10 +14,13 @@ from scheduling.world import HostView, Request, Snapshot
 
 
 class Prospects:
-    """Asked once for each shape; a shape costs no look at every host."""
+    """Asked once for each shape; a shape costs no look at every host. `only`: names of hosts, the others left out."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, only: frozenset[str] = frozenset()) -> None:
         self._snapshot = snapshot
+        self._only = only
+        self._unready = sorted(only & snapshot.pool.unready)
+        self._among: dict[frozenset[str], Prospects] = {only: self}
         self._index: dict[str, int] = {}  # host id or name -> index
         for index, host in enumerate(snapshot.hosts):
             self._index[host.id] = self._index[host.name] = index
@@ -28,6 +31,8 @@ class Prospects:
 
     def hopeless(self, request: Request) -> Reason | None:
         """Why a request of this shape cannot start although nothing else ran, now or ever; None if it could."""
+        if request.only_hosts != self._only:
+            return self.of(request).hopeless(request)
         key = (request.slots, request.single_host, request.avoid_hosts, request.has_account)
         if key not in self._known:
             shape = Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits)
@@ -38,6 +43,21 @@ class Prospects:
                 or self.bad_pairs(shape)
             )
         return self._known[key]
+
+    def of(self, request: Request) -> Prospects:
+        """What the hosts could take that the request's config allows."""
+        only = request.only_hosts
+        if only not in self._among:
+            places = sorted(self._index[name] for name in only if name in self._index)
+            hosts = tuple(self._snapshot.hosts[place] for place in places)
+            self._among[only] = Prospects(replace(self._snapshot, hosts=hosts), only)
+        return self._among[only]
+
+    def _told(self, reason: Reason | None) -> Reason | None:
+        if reason is None or not self._only:
+            return reason
+        gone = self._only.difference(self._index, self._unready)
+        return reasons.among(reason, reasons.only_hosts(sorted(self._only), sorted(gone)))
 
     def too_long(self, request: Request) -> Reason | None:
         """Why it never runs here, where that is for its time limit."""
@@ -66,6 +86,13 @@ class Prospects:
 
     def never(self, shape: Shape, asks: int) -> Reason | None:
         """Why no waiting helps, or None. Counts every host and slot of the pool, also those that are off."""
+        if self._unready:  # nobody knows how large they are
+            return None
+        if self._only and not self._snapshot.hosts:
+            return reasons.hosts_gone(sorted(self._only))
+        return self._told(self._never(shape, asks))
+
+    def _never(self, shape: Shape, asks: int) -> Reason | None:
         pool = self._snapshot.pool.name
         if not self._snapshot.hosts:
             return reasons.no_hosts(pool)
@@ -90,15 +117,17 @@ class Prospects:
         """Why it cannot start on what is switched on, although the pool's hosts would do; else None."""
         avoided = self._avoided(shape)
         on = self._sizes_on - Counter(_usable(host) for host in avoided if host.off is None)
-        if not self._snapshot.hosts or (on and asks == 0) or (asks > 0 and _could(on, shape)):
+        has_hosts = self._snapshot.hosts or self._unready
+        if not has_hosts or (on and asks == 0) or (asks > 0 and _could(on, shape)):
             return None
         names = {host.name for host in avoided}
         hosts = [host for host in self._snapshot.hosts if host.name not in names]
         off = [(host.name, why) for host in hosts if (why := host.off) is not None]
+        off += [(name, "not ready") for name in self._unready]
         for host in hosts:
             if host.off is None:
                 off += [(host.name, why) for why in _short_of(host)]
-        return reasons.hosts_off(asks, off)
+        return self._told(reasons.hosts_off(asks, off))
 
     def bad_pairs(self, shape: Shape) -> Reason | None:
         """Why no gang of this shape can be formed, where that is because ranks cannot meet; else None."""
@@ -112,7 +141,7 @@ class Prospects:
         if _could(Counter(_usable(hosts[host_id]) for host_id in left), shape):
             return None
         known = [sorted(hosts[host_id].name for host_id in pair) for pair in bad if pair <= hosts.keys()]
-        return reasons.bad_pairs(sorted((first, second) for first, second in known))
+        return self._told(reasons.bad_pairs(sorted((first, second) for first, second in known)))
 
     def _avoided(self, shape: Shape) -> list[HostView]:
         """In the order of the snapshot."""

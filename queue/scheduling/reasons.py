@@ -20,6 +20,8 @@ class WaitCode(StrEnum):
     NO_HOSTS = "no_hosts"
     NEVER_FITS = "never_fits"
     AVOIDS_HOSTS = "avoids_hosts"
+    HOSTS_GONE = "hosts_gone"  # the pool has none of the hosts that its config allows any more: never
+    ONLY_HOSTS = "only_hosts"  # its config allows some hosts alone
     OVER_MAX_SLOTS = "over_max_slots"  # asks more than its job's max_slots: never
     TIME_LIMIT = "time_limit"  # asks longer than any work may run here: never
     LACKS_ACCOUNT = "lacks_account"  # it would run as a login that may become root: never
@@ -42,6 +44,7 @@ NEVER = frozenset(
         WaitCode.NEVER_MET,
         WaitCode.NEVER_FITS,
         WaitCode.AVOIDS_HOSTS,
+        WaitCode.HOSTS_GONE,
         WaitCode.OVER_MAX_SLOTS,
         WaitCode.TIME_LIMIT,
         WaitCode.LACKS_ACCOUNT,
@@ -172,6 +175,26 @@ def avoids(asks: int, names: list[str]) -> Reason:
     return Reason(WaitCode.AVOIDS_HOSTS, text, {"asks": asks, "hosts": names})
 
 
+def hosts_gone(names: Collection[str]) -> Reason:
+    """`names`: all hosts that its config allows."""
+    which = "host {}, which is" if len(names) == 1 else "hosts {}, which are"
+    text = f"waits for {which.format(listed(names))} not in the pool any more"
+    return Reason(WaitCode.HOSTS_GONE, text, {"only": list(names)})
+
+
+def only_hosts(names: Collection[str], gone: Collection[str] = ()) -> Reason:
+    """`gone`: those of the names that the pool does not have any more."""
+    text = f"only {listed(names)} {'is' if len(names) == 1 else 'are'} allowed by its config"
+    if gone:
+        text += f", and {listed(gone)} {'is' if len(gone) == 1 else 'are'} not in the pool any more"
+    return Reason(WaitCode.ONLY_HOSTS, text, {"only": list(names), "gone": list(gone)})
+
+
+def among(reason: Reason, only: Reason) -> Reason:
+    """The reason, with the hosts that its request's config allows (`only`, from `only_hosts`)."""
+    return Reason(reason.code, f"{reason.sentence}; {only.sentence}", {**reason.data, **only.data})
+
+
 def lacks_account(hosts: list[str], pool: str, *, shared: bool) -> Reason:
     """`hosts`: names of those whose login is root or may become root. `shared`: nobody's account counts here."""
     if shared:
@@ -262,19 +285,32 @@ def kept_for(free: int, host: str, whom: list[str], need: int, runs: list[str]) 
     return Reason(WaitCode.KEPT_FOR, text, {"free": free, "host": host, "for": whom, "asks": need})
 
 
-def no_room(asks: int, whole: int, notes: list[str], own: int = 0, by: Collection[str] = ()) -> Reason:
+def no_room(
+    asks: int,
+    whole: int,
+    notes: list[str],
+    own: int = 0,
+    by: Collection[str] = (),
+    only: Collection[str] = (),
+) -> Reason:
     """`whole`: number of whole hosts it needs, 0 when it needs one host. `own`: slots that other trials of its search
-    hold. `notes` follow after semicolons. `by`: labels of runs that the notes name.
+    hold. `notes` follow after semicolons. `by`: labels of runs that the notes name. `only`: the hosts that its config
+    allows.
     """
     if asks == 0:
-        text = "every host is at its limit of zero-slot tasks"
+        text = f"every {'allowed ' if only else ''}host is at its limit of zero-slot tasks"
     elif whole:
         text = f"needs {whole} whole hosts ({asks} slots)"
+    elif asks == 1:
+        text = f"no slot is free{' on an allowed host' if only else ''}"
     else:
-        text = "no slot is free" if asks == 1 else f"no host has {asks} free slots"
+        text = f"no {'allowed ' if only else ''}host has {asks} free slots"
+    if only:
+        notes = [only_hosts(only).sentence, *notes]
     if own:
         notes = [f"other trials of its search hold {slots(own)}", *notes]
     data = {"asks": asks, "whole_hosts": whole, "notes": notes, "own": own, "by": list(by)}
+    data |= {"only": list(only)} if only else {}
     return Reason(WaitCode.NO_ROOM, "; ".join([text, *notes]), data)
 
 

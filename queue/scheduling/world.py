@@ -6,7 +6,7 @@ slots are integers; the pass only compares them for equality.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -72,6 +72,7 @@ class PoolView:
     that may not be stopped may hold together. `longest_max_time`: seconds; requests that ask more never start.
     `shared_account`: all work runs as the login account of its host. `min_runtime`: (priority, seconds), by priority:
     work of this priority and of lower ones, down to the next entry, is left alone until it has run for so long.
+    `unready`: names of hosts that are not in the snapshot, as they are still being added, or lost.
     """
 
     name: str = "default"
@@ -85,6 +86,7 @@ class PoolView:
     unpreemptible_slots: int | None = None
     longest_max_time: float | None = None
     shared_account: bool = False
+    unready: frozenset[str] = frozenset()
     min_runtime: tuple[tuple[int, float], ...] = ()
 
     def min_runtime_of(self, priority: int) -> float:
@@ -119,7 +121,8 @@ class Request:
 
     `position`: lower stands first within a priority. `moved_at`: the job's last move by a user.
     `avoid_hosts`: names or ids. `has_account`: it runs under an account of its owner; otherwise `avoid_hosts` has the
-    ids of all hosts that need one. `failed_hosts`: names of those where it could not be started; it avoids them only
+    ids of all hosts that need one. `only_hosts`: names that its config allows, empty for all; `avoid_hosts` has the ids
+    of the others (`all_but`). `failed_hosts`: names of those where it could not be started; it avoids them only
     while it can run elsewhere (`prospects`). `blocked`: why the task may not be placed although it waits. `label`: how
     sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will run with 80 % probability once it
     has started (`durations.lasts_of`), None when unknown. `max_time`: its time limit in seconds.
@@ -139,11 +142,17 @@ class Request:
     single_host: bool = False
     avoid_hosts: frozenset[str] = frozenset()
     has_account: bool = True
+    only_hosts: frozenset[str] = frozenset()
     failed_hosts: frozenset[str] = frozenset()
     running: Placement | None = None
     blocked: Reason | None = None
     lasts: tuple[float, float] | None = None
     max_time: float | None = None
+
+
+def all_but(hosts: Iterable[HostView], only: Collection[str]) -> frozenset[str]:
+    """Ids of the hosts that a request avoids whose config allows those named `only`; without names it avoids none."""
+    return frozenset(host.id for host in hosts if host.name not in only) if only else frozenset()
 
 
 @dataclass(frozen=True, slots=True)

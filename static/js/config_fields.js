@@ -1,11 +1,13 @@
 // Fields beside a text of YAML, each for one line of it: a field changes its line, and the text its fields. The text alone
 // is sent. Where it holds changes only, what they change is shown, too (the text in #config-base).
 
-import { drop, find, leaves, lineOf, put, read } from "./yaml_lines.js";
+import { change } from "./editor.js";
+import { drop, find, items, leaves, lineOf, put, read } from "./yaml_lines.js";
 
 const panel = document.getElementById("config-fields");
 const box = document.getElementById("config");
 const base = document.getElementById("config-base");
+let typing = null; // the field that changes the text at the moment
 const rows = new Map(); // the path of a value, as JSON -> its row
 
 for (const input of panel.querySelectorAll("[data-path]")) {
@@ -14,9 +16,6 @@ for (const input of panel.querySelectorAll("[data-path]")) {
 }
 box.addEventListener("input", show);
 document.addEventListener("checked", mark);
-panel.addEventListener("click", ({ target }) => { // on a page without the numbered editor, which goes there by itself
-  if (target.matches("[data-to-line]") && !box.closest("[data-editor]")) box.focus();
-});
 show();
 mark();
 
@@ -27,22 +26,54 @@ function row(path, field, input, isOptional) {
   error.hidden = true;
   input.setAttribute("aria-describedby", error.id);
   field.append(error);
-  const each = { path, field, input, error, line: 0 };
-  input.addEventListener("input", (event) => {
+  const boxes = input.localName === "summary" ? [...field.querySelectorAll("input[type=checkbox]")] : null;
+  const each = { path, field, input, error, boxes, line: 0 };
+  field.addEventListener("input", (event) => {
     event.stopPropagation(); // what is sent changes with the text
-    const text = input.value || !isOptional ? put(box.value, each.path, input.value) : drop(box.value, each.path);
+    const value = boxes ? boxes.filter(({ checked }) => checked).map((one) => one.value) : input.value;
+    const isUsual = boxes ? sameNames(value, each.usual) : isOptional && !value;
+    const text = isUsual ? drop(box.value, each.path) : put(box.value, each.path, value);
     if (text === null || text === box.value) return;
-    box.value = text;
-    box.dispatchEvent(new Event("input", { bubbles: true }));
+    typing = input;
+    change(box, text);
+    typing = null;
   });
   return each;
+}
+
+const sameNames = (some, others) => [...some].sort().join() === [...others].sort().join();
+
+/** The pool that the text means, as far as it can be told; a template may name another one. */
+function poolOf(root, below) {
+  const named = [root, below].map((map) => map && find(map, ["resources", "resource_pool"])?.text).find(Boolean);
+  if (named || panel.dataset.pool) return named || panel.dataset.pool;
+  return box.form.elements.template?.value ? "" : panel.querySelector("[data-default]")?.value ?? "";
+}
+
+/** Tick the hosts that the text names, and offer those of its pool. */
+function tick(each, node, usual, pool) {
+  const own = node ? items(box.value, node) : node;
+  each.usual = (usual && items(base.value, usual)) || [];
+  const names = own ?? each.usual;
+  for (const one of each.boxes) {
+    one.checked = names.includes(one.value);
+    one.disabled = own === null;
+    const label = one.closest("label");
+    label.hidden = !one.checked && Boolean(pool) && label.dataset.pool !== pool;
+  }
+  each.line = node ? lineOf(box.value, node.start) : 0;
+  each.input.querySelector("span").textContent = own === null ? "see the text" : names.join(", ") || "any";
 }
 
 /** Let the fields say what the text says, but for the one that is being typed in. */
 function show() {
   const root = read(box.value);
   const below = base && read(base.value);
-  for (const each of rows.values()) if (!each.isParameter) fill(each, root && find(root, each.path), below && find(below, each.path));
+  for (const each of rows.values()) {
+    const [node, usual] = [root, below].map((map) => map && find(map, each.path));
+    if (each.boxes) tick(each, node, usual, poolOf(root, below));
+    else if (!each.isParameter) fill(each, node, usual);
+  }
   const found = new Map();
   for (const map of [below, root]) {
     const parameters = map && find(map, ["hyperparameters"]);
@@ -57,7 +88,7 @@ function show() {
   }
   for (const [key, each] of rows) {
     const now = found.get(key);
-    if (each.isParameter && now?.isField !== each.isField && each.input !== document.activeElement) { each.field.remove(); rows.delete(key); }
+    if (each.isParameter && now?.isField !== each.isField && ![document.activeElement, typing].includes(each.input)) { each.field.remove(); rows.delete(key); }
   }
   for (const [key, one] of found) {
     if (!rows.has(key)) rows.set(key, parameter(one));
@@ -103,7 +134,7 @@ function fill(each, node, usual) {
   else if (!each.isParameter) each.line = 0;
   if (input.localName !== "select") input.placeholder = usual?.text ?? input.dataset.usual ?? "";
   else if (usual?.text) input.options[0].textContent = `as before (${usual.text})`;
-  if (input === document.activeElement && input.localName !== "select") return;
+  if ((input === document.activeElement || input === typing) && input.localName !== "select") return;
   const text = node?.text ?? "";
   if (input.localName === "select" && ![...input.options].some((option) => option.value === text)) input.add(new Option(`${text} (not found)`, text));
   input.value = text;
@@ -118,7 +149,7 @@ function mark() {
     if (!input) continue;
     const dotted = path.join(".");
     const wrong = faults.find((fault) => fault.line === line && (fault.path === dotted || dotted.startsWith(`${fault.path}.`)));
-    input.toggleAttribute("aria-invalid", false);
+    input.removeAttribute("aria-invalid");
     if (wrong) input.setAttribute("aria-invalid", "true");
     error.hidden = !wrong;
     error.textContent = wrong?.words.replace(/\s+/g, " ") ?? "";

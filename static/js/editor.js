@@ -71,9 +71,27 @@ function setUp(box) {
   keepChecked(field.form, box.dataset.editor);
 }
 
+/** Change the whole text, but only where it differs, so that Ctrl+Z takes it back; the focus stays where it is. */
+export function change(field, text) {
+  const was = field.value;
+  let from = 0;
+  let left = 0;
+  while (from < Math.min(was.length, text.length) && was[from] === text[from]) from += 1;
+  while (left < Math.min(was.length, text.length) - from && was.at(-1 - left) === text.at(-1 - left)) left += 1;
+  const before = document.activeElement;
+  const marked = before.localName === "input" && before.type === "text" ? [before.selectionStart, before.selectionEnd] : null;
+  field.focus({ preventScroll: true });
+  field.setSelectionRange(from, was.length - left);
+  insert(field, text.slice(from, text.length - left));
+  if (before === field) return;
+  before.focus({ preventScroll: true });
+  if (marked) before.setSelectionRange(...marked);
+}
+
 function insert(field, text) {
   // keeps what Ctrl+Z takes back; the older way is the only one that does
-  if (!document.execCommand("insertText", false, text)) {
+  const done = text ? document.execCommand("insertText", false, text) : document.execCommand("delete");
+  if (!done) {
     field.setRangeText(text, field.selectionStart, field.selectionEnd, "end");
     field.dispatchEvent(new Event("input", { bubbles: true }));
   }

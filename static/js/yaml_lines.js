@@ -28,6 +28,17 @@ export function find(map, path) {
   return node;
 }
 
+/** The texts of a list of plain values, or of one value; null where it is anything else. */
+export function items(text, node) {
+  if (node.kind === "scalar") return [node.text];
+  if (node.kind === "empty") return [];
+  const whole = text.slice(node.start, node.end).trim();
+  const inner = whole[0] === "[" ? whole.slice(1, -1).replace(/\s#.*$/gm, "").split(",") : whole.split("\n").map((line) => line.replace(/(^|\s)#.*$/, ""));
+  const words = inner.map((part) => (whole[0] === "[" ? part : part.replace(/^\s*-(\s|$)/, "")).trim()).filter(Boolean);
+  const isPlain = whole[0] === "[" || inner.every((line) => !line.trim() || /^\s*-(\s|$)/.test(line));
+  return isPlain && words.every((word) => !/^[[{&*!|>]|: /.test(word)) ? words.map(unquoted) : null;
+}
+
 /** All [path, value, at] below a mapping that are no mappings, and mappings with a `type` whole. */
 export function leaves(map, above = []) {
   return map.entries.flatMap(({ key, at, value }) => {
@@ -36,11 +47,12 @@ export function leaves(map, above = []) {
   });
 }
 
-/** The text with `value` (what a person types; "" is nothing) at the path; null where that cannot be done. */
+/** The text with `value` (what a person types, "" is nothing; or a list) at the path; null where that cannot be done. */
 export function put(text, path, value) {
   const root = read(text);
   const node = root && find(root, path);
-  if (node === null || node?.kind === "map" || node?.kind === "other") return null;
+  const isList = node?.kind === "other" && Array.isArray(value) && items(text, node);
+  if (node === null || node?.kind === "map" || (node?.kind === "other" && !isList)) return null;
   if (node) {
     const gap = text[node.start - 1] === ":" && value ? " " : "";
     return text.slice(0, node.start) + gap + written(value, text[node.start], !node.inBraces) + text.slice(node.end);
@@ -100,6 +112,7 @@ function unquoted(word) {
 const name = (key) => (PLAIN.test(key) ? key : JSON.stringify(key));
 
 function written(value, quote, isBlock) {
+  if (Array.isArray(value)) return `[${value.map((each) => written(each, "", false)).join(", ")}]`;
   if (quote === '"') return JSON.stringify(value);
   if (quote === "'") return `'${value.replaceAll("'", "''")}'`;
   const text = value.trim();

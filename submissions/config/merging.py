@@ -23,6 +23,7 @@ _WHOLE: set[Path] = {
     ("environment", "hooks", "pre"),
     ("environment", "hooks", "post"),
     ("resources", "shm_size"),
+    ("resources", "hosts"),
 }
 _BY_CONTAINER_PATH: set[Path] = {("bind_mounts",), ("resources", "devices")}
 #: log policies: the config's replace the template's of the same name, or, without names, those that are the same

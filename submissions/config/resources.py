@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from submissions.config.section import AbsolutePath, MemorySize, Section, refuse, whole
+from submissions.config.section import AbsolutePath, MemorySize, Name, Section, refuse, whole
 
 PRIORITY_ALLOWED = "a whole number from 1 (highest) to 99"
 WEIGHT_ALLOWED = "a number greater than 0"
@@ -52,6 +52,13 @@ Duration = Annotated[
 ]
 Priority = Annotated[int, Field(ge=1, le=99), BeforeValidator(_priority)]
 Weight = Annotated[float, Field(gt=0), BeforeValidator(_weight)]
+
+
+def _one_or_more(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Hosts = Annotated[list[Name], BeforeValidator(_one_or_more, json_schema_input_type=Name | list[Name])]
 
 
 def _device(value: Any) -> Any:
@@ -123,6 +130,9 @@ class Resources(Section):
     """1 (first) to 99; null uses the pool's default."""
     resource_pool: str = ""
     """Name of the pool; empty uses the default pool."""
+    hosts: Hosts = []
+    """Trainmaster extension: names of hosts of the pool, or one name; the job runs on these hosts only. Empty allows
+    every host."""
     is_single_node: bool | None = None
     """True keeps a trial on one host: it waits until one has enough free slots; refused if none is that large."""
     max_time: Duration | None = None

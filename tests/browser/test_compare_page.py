@@ -7,7 +7,7 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.test_pages import look_at
-from tests.rig.browser import WIDE, Browser, programs, running_browser
+from tests.rig.browser import NARROW, WIDE, Browser, programs, running_browser
 from tests.rig.crowd import shell
 from tests.rig.server import Server
 
@@ -167,12 +167,55 @@ hyperparameters:
   depth: {type: const, val: 2}
   width: {type: int, minval: 1, maxval: 8}
 """
+HOSTS = """from hosts.models import Host, ResourcePool
+from hosts.pools import default_pool
+pools = {"gpu1": default_pool(), "gpu2": default_pool(), "gpu9": ResourcePool.objects.create(name="big")}
+for name, pool in pools.items(): Host.objects.create(name=name, pool=pool, admission="failed", enabled=False)
+"""
 CHANGED = (
     WRITTEN.replace("0  # none", "0  # none\n  resource_pool: default")
     .replace("0.1  #", "0.5  #")
     .replace("'adam'", "'sgd'")
     .replace("val: 2", "val: 3")
 )
+
+
+def hosts_by_boxes(window: Browser) -> None:
+    """Ticked hosts are a list in the text, however it is written, and only hosts of its pool are offered."""
+
+    def line() -> str:
+        lines = window.run("return document.querySelector('#config').value").split("\n")
+        return next((each.strip() for each in lines if "hosts:" in each), "")
+
+    window.one("#config-only").click()
+    assert window.texts("#config-fields details .panel label:not([hidden])") == ["gpu1", "gpu2"]
+    for name, expected in (
+        ("gpu2", "hosts: [gpu2]"),
+        ("gpu1", "hosts: [gpu1, gpu2]"),
+        ("gpu2", "hosts: [gpu1]"),
+    ):
+        window.one(f"#config-fields input[value={name}]").click()
+        assert line() == expected
+    window.look(dark=False, width=NARROW)
+    assert window.run("return document.documentElement.scrollWidth <= innerWidth")
+    window.look(dark=False, width=WIDE)
+    window.keep("config-hosts", height=1300)
+    window.one("#config-fields input[value=gpu1]").click()
+    assert line() == "" and window.text("#config-only") == "any"
+    window.press(Keys.ESCAPE)
+    texts = {
+        "gpu1": "gpu1",
+        "[gpu2, 'gpu1']": "gpu2, gpu1",
+        "\n  - gpu1  # x\n  - gpu9": "gpu1, gpu9",
+        "{a: 1}": "see the text",
+    }
+    script = "const box = document.querySelector('#config'); box.value = arguments[0];"
+    script += "box.dispatchEvent(new Event('input', {bubbles: true}));"
+    script += "return document.querySelector('#config-only').textContent"
+    kept = window.run("return document.querySelector('#config').value")
+    for text, shown in texts.items():
+        assert window.run(script, f"resources:\n  hosts: {text}\n") == shown
+    assert window.run(script, kept) == "any"
 
 
 def changed_by_fields(window: Browser) -> None:
@@ -188,6 +231,11 @@ def changed_by_fields(window: Browser) -> None:
         window.press(value)
     assert window.run("return document.querySelector('#config').value") == CHANGED
     assert "line 12" in window.texts("#config-parameters .hint")[0]
+    window.one("#config").focus()
+    for key, expected in (("z", CHANGED.replace("val: 3", "val: 2")), ("y", CHANGED)):
+        window.press(key, held=Keys.CONTROL)
+        assert window.run("return document.querySelector('#config').value") == expected
+    hosts_by_boxes(window)
     window.run("document.querySelector('#config-slots').select()")
     window.press("many")
     window.wait(lambda: window.all("#config-slots[aria-invalid=true]"), "the fault at its field")
@@ -209,7 +257,10 @@ def test_an_experiment_is_created_from_a_zip_by_keys_alone(empty_server: Server,
     with running_browser(empty_server.url) as window:
         window.look(dark=False, width=WIDE)
         window.login("admin", empty_server.password)
-        wrong = look_at(window, "/experiments/new", {})
+        shell(empty_server, HOSTS)
+        wrong = look_at(window, "/tasks/+new?type=notebook", {})
+        window.keep("task-form", height=1000)
+        wrong += look_at(window, "/experiments/new", {})
         window.one("#config").focus()
         window.press(Keys.END, held=Keys.CONTROL)
         window.press("resources:", Keys.ENTER, "slots: 1", Keys.HOME, Keys.TAB)
@@ -225,6 +276,7 @@ def test_an_experiment_is_created_from_a_zip_by_keys_alone(empty_server: Server,
         window.wait(lambda: window.all('#checked [data-faults="0"]'), "the good word")
         changed_by_fields(window)
         wrong += window.violations()
+        shell(empty_server, "from hosts.models import Host\nHost.objects.all().delete()")
         window.one("#zip").send_keys(str(code))
         window.wait(lambda: "code.zip" in window.text("#code-chosen"), "the zip to be chosen")
         window.wait(lambda: submitted(window), "the experiment")
@@ -235,6 +287,7 @@ def test_an_experiment_is_created_from_a_zip_by_keys_alone(empty_server: Server,
         number = address.rpartition("/")[2]
         shell(empty_server, f"from experiments.transitions import kill\nkill({number}, actor='admin')")
         wrong += look_at(window, f"{address}/continue", {})
+        window.keep("continue", height=1000)
         for value in ("many", "0"):
             window.run("document.querySelector('#config-slots').select()")
             window.press(value, Keys.ENTER)

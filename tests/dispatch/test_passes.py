@@ -8,18 +8,24 @@ from django.conf import LazySettings
 from django.db import connection
 from django.utils import timezone
 
+from accounts.refusals import Refusal
+from commands import submit
+from commands.config import check
 from dispatch.passes import forecast_outcomes, last_plan, pool_pass, recent_work, survey
 from dispatch.runs import settle
 from events.models import Event
 from experiments import transitions as experiments
+from experiments.models import Experiment
 from hosts.models import Host, PoolChange, PoolPlan, ResourcePool
 from hosts.pools import default_pool, mark_dirty
 from jobs import queue_edits
-from jobs.models import Allocation, ForecastOutcome, Job, SlotHold, Task
+from jobs.models import Allocation, ForecastOutcome, Job, Member, SlotHold, Task
 from jobs.states import AllocationState, Reason, StopKind, TaskState
+from scheduling.explain import explain
 from scheduling.promises import Promise
 from shown import forecasts
-from tests.rig.world import attempt_of, make_host, submit_experiment, trial_of
+from submissions import contexts
+from tests.rig.world import attempt_of, make_host, make_user, members_of, submit_experiment, trial_of
 
 
 def run_pass() -> int:
@@ -392,3 +398,55 @@ def test_a_pool_that_was_removed_since_it_was_marked_gets_no_pass(db: None) -> N
     pool = ResourcePool.objects.create(name="former", removed=True)
     PoolChange.objects.create(pool=pool)
     assert pool_pass.run(pool.pk) == 0
+
+
+@pytest.mark.django_db
+def test_an_experiment_runs_on_the_hosts_of_its_config_only_and_says_when_one_is_removed() -> None:
+    make_host("gpu1", 1), make_host("gpu2", 2), make_host("gpu3", 4)
+    here, there = submit_experiment(slots=2, hosts=["gpu2"]), submit_experiment(hosts=["gpu3"])
+    run_pass()
+    assert [str(member.host) for member in members_of(here)] == ["gpu2"]
+    assert [str(member.host) for member in members_of(there)] == ["gpu3"]
+    waits, gone = submit_experiment(slots=2, hosts=["gpu2"]), submit_experiment(hosts=["gpu1"])
+    Host.objects.get(name="gpu1").delete()
+    run_pass()
+    told = default_pool().plan["waits"]
+    assert "only gpu2 is allowed by its config" in sentences(waits)
+    assert told[trial_of(waits).task_id]["sentence"].startswith("needs 2 slots on one host: gpu2 is reserved")
+    said = told[trial_of(gone).task_id]
+    assert (said["code"], said["sentence"]) == (
+        "hosts_gone",
+        "waits for host gpu1, which is not in the pool any more",
+    )
+    make_host("gpu1", 1)
+    PoolChange.objects.create(pool=default_pool())
+    run_pass()
+    assert [str(member.host) for member in members_of(gone)] == ["gpu1"]
+
+
+def sentences(experiment: Experiment) -> list[str]:
+    snapshot = survey.take(default_pool(), timezone.now())
+    return [reason.sentence for reason in explain(snapshot, trial_of(experiment).task_id)]
+
+
+@pytest.mark.django_db
+def test_a_job_whose_config_names_hosts_is_not_moved_into_a_pool_without_them() -> None:
+    make_host("gpu1", 4), make_host("gpu9", 4, ResourcePool.objects.create(name="big"))
+    experiment = submit_experiment(hosts=["gpu1"], activate=False)
+    with pytest.raises(Refusal, match="names host gpu1, which is in resource pool default, not in big"):
+        queue_edits.apply(
+            [queue_edits.Update(str(experiment.job_id), pool="big")], actor="user:ada", role="editor"
+        )
+    experiment.job.refresh_from_db()
+    assert experiment.job.pool == default_pool()
+
+
+@pytest.mark.django_db
+def test_a_command_runs_on_the_host_of_its_config_only() -> None:
+    make_host("gpu1", 1), make_host("gpu2", 1), make_host("gpu3", 1)
+    command = submit.create(
+        owner=make_user(), config=check({"entrypoint": "nvidia-smi", "resources": {"hosts": "gpu2"}}),
+        context=contexts.empty(), workspace_number=1, idempotency_key=None, actor="user:ada",
+    )  # fmt: skip
+    run_pass()
+    assert [str(each.host) for each in Member.objects.filter(allocation__task=command.task)] == ["gpu2"]

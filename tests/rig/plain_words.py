@@ -40,6 +40,21 @@ WORDINGS = {
     r"\b(?:behavi|col|fav|hon|lab|neighb)our": "American spelling",
     r"\b(?:label|dial|travel|model)l(?:ed|ing)\b|\borganisation\b|\blicence\b": "American spelling",
 }
+#: What a button or a link that looks like one may not begin with, and the word of docs/glossary.md for it.
+BUTTONS = {
+    r"abort|dismiss|discard|go back|back|leave|never mind|exit": "Cancel, or Close where nothing would be changed",
+    r"choose|pick|tick": "Select",
+    r"untick|unselect|deselect|select none": "Clear",
+    r"prev|newer|earlier|before": "Previous",
+    r"older|later|forward|after": "Next",
+}
+_BUTTON_WORDS = [(re.compile(rf"(?:{words})\b", re.IGNORECASE), better) for words, better in BUTTONS.items()]
+_BUTTON = re.compile(
+    r"<(?P<tag>button|summary|(?:a|label)\b(?=[^>]*class=\"[^\"]*\b(?:button|pill)\b))\b(?P<about>[^>]*)>(?P<text>.*?)</(?P=tag)>"
+    r"|\.textContent = \"(?P<script>[^\"]*)\"",
+    re.DOTALL,
+)
+_LABEL, _INNER_TAG = re.compile(r"aria-label=\"([^\"]*)\""), re.compile(r"<[^>]*>")
 _PATTERNS = [(re.compile(pattern, re.IGNORECASE), better) for pattern, better in WORDINGS.items()]
 _FENCE = re.compile(r"^ *```")
 _CODE = re.compile(r"`[^`]*`|<!--.*?-->|\]\([^)]*\)")
@@ -58,6 +73,19 @@ def found(name: str, text: str) -> Iterator[tuple[int, str, str]]:
     for number, prose in _PROSE[Path(name).suffix](text):
         for pattern, better in _PATTERNS:
             yield from ((number, match[0].strip(), better) for match in pattern.finditer(prose))
+    if Path(name).suffix in (".html", ".js"):
+        yield from _buttons(_lines_kept(_COMMENT, text))
+
+
+def _buttons(text: str) -> Iterator[tuple[int, str, str]]:
+    """Words on buttons that have another name everywhere else."""
+    for button in _BUTTON.finditer(text):
+        texts = [button["script"] or "", _INNER_TAG.sub("", _TAG.sub("", button["text"] or ""))]
+        texts += _LABEL.findall(button["about"] or "")
+        line = text.count("\n", 0, button.start()) + 1
+        for pattern, better in _BUTTON_WORDS:
+            found_words = (match for words in texts if (match := pattern.match(words.strip())))
+            yield from ((line, f"{match[0]} (a button)", better) for match in found_words)
 
 
 def _markdown(text: str) -> Iterator[tuple[int, str]]:

@@ -10,7 +10,7 @@ from typing import Any
 from scheduling import reasons
 from scheduling.plan import applied, decide, ended
 from scheduling.reasons import Reason
-from scheduling.world import HostView, Placement, Plan, PoolView, Request, SlotView, Snapshot
+from scheduling.world import HostView, Placement, Plan, PoolView, Request, SlotView, Snapshot, all_but
 
 #: why a task is blocked, of many reasons one
 UPLOADED = reasons.blocked("its newest checkpoint is still being uploaded")
@@ -47,6 +47,7 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
         for host_id, host_slots in start.hosts:
             view = hosts[host_id]
             assert view.off is None and not {view.id, view.name} & request.avoid_hosts
+            assert not request.only_hosts or view.name in request.only_hosts
             if len(start.hosts) > 1:
                 assert len(host_slots) == sum(slot.usable for slot in view.slots)
         assert len(start.hosts) == 1 or not request.single_host
@@ -105,6 +106,11 @@ class World:
         }
         request = Request(task_id=label, label=label, slots=slots, **fields)
         self._snapshot = replace(self._snapshot, requests=(*self._snapshot.requests, request))
+
+    def allow(self, label: str, *names: str) -> None:
+        """Its config allows the hosts of these names only."""
+        others = all_but(self._snapshot.hosts, names)
+        self.edit(label, only_hosts=frozenset(names), avoid_hosts=self[label].avoid_hosts | others)
 
     def edit(self, label: str, **fields: Any) -> None:
         self.now += 1

@@ -25,7 +25,7 @@ entrypoint: python3 train.py
 hyperparameters: {{}}
 searcher: {{name: single, metric: loss, max_length: {{batches: 10}}}}
 max_restarts: {max_restarts}
-resources: {{slots_per_trial: {slots}{priority}{max_time}}}
+resources: {{slots_per_trial: {slots}{priority}{max_time}{hosts}}}
 """
 
 
@@ -72,6 +72,7 @@ def submit_experiment(
     max_restarts: int = 5,
     priority: int | None = None,
     max_time: str | int | None = None,
+    hosts: Sequence[str] = (),
     owner: User | None = None,
     activate: bool = True,
     depends_on: Sequence[str] = (),
@@ -83,6 +84,7 @@ def submit_experiment(
         max_restarts=max_restarts,
         priority=f", priority: {priority}" if priority else "",
         max_time=f", max_time: {max_time}" if max_time else "",
+        hosts=f", hosts: [{', '.join(hosts)}]" if hosts else "",
     )
     text += f"depends_on: {list(depends_on)}\n" if depends_on else ""
     return submit.create(

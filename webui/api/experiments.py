@@ -226,8 +226,11 @@ def _validate_only(body: Json, parent: Experiment | None, user: User) -> Submitt
         pool = submit.accepted(effective, user, unmanaged=bool(body.get("unmanaged")))
         transaction.set_rollback(True)
     if pool is not None:
-        slots, single = found.config.resources.slots_per_trial, bool(effective["resources"]["is_single_node"])
-        warnings, notices = warnings_for(pool, Task(slots=slots, single_host=single))
+        asked = found.config.resources
+        task = Task(
+            slots=asked.slots_per_trial, single_host=bool(asked.is_single_node), only_hosts=asked.hosts
+        )
+        warnings, notices = warnings_for(pool, task)
         notices = templates.changes_since_last_use(found.template, user) + notices
         notices += host_remarks.remarks(effective, context, pool, user.unix_user)
     return _skeleton(found, user, warnings, notices)

@@ -11,5 +11,5 @@ EXCEEDED = "LAUNCH_WARNING_CURRENT_SLOTS_EXCEEDED"
 
 def warnings_for(pool: ResourcePool, task: Task | None) -> tuple[list[str], list[str]]:
     """Determined's warning, which its client knows, and the sentence that says why. `task`: the job's first."""
-    reason = capacity.never(pool, task.slots, single_host=task.single_host) if task else None
+    reason = capacity.never_of(pool, task) if task else None
     return ([EXCEEDED], [f"It stays queued: {reason.sentence}."]) if reason else ([], [])

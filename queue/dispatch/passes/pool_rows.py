@@ -57,7 +57,7 @@ SELECT json_build_array(
     FROM (SELECT * FROM active UNION ALL SELECT j.* FROM running JOIN jobs_job j ON j.id = running.job_id) job),
   (SELECT json_agg(json_build_array(
       id, job_id, slots, extract(epoch FROM created_at), single_host, nullif(avoid_hosts, '[]'), max_time_seconds,
-      run_count, blocked_by, extract(epoch FROM not_before), nullif(failed_starts, '[]')))
+      run_count, blocked_by, extract(epoch FROM not_before), nullif(failed_starts, '[]'), nullif(only_hosts, '[]')))
     FROM (SELECT * FROM jobs_task
             WHERE state = '{TaskState.WAITING}' AND (job_id IN (SELECT id FROM active)) IS TRUE
           UNION ALL SELECT * FROM running) task),
@@ -77,7 +77,9 @@ SELECT json_build_array(
   (SELECT json_agg(json_build_array(
       d.job_id, d.label, d.condition, coalesce(o.state, '{JobState.ENDED}') = '{JobState.ENDED}') ORDER BY d.id)
     FROM jobs_dependency d LEFT JOIN jobs_job o ON o.id = d.on_id
-    WHERE d.met_at IS NULL AND d.job_id IN (SELECT id FROM active))
+    WHERE d.met_at IS NULL AND d.job_id IN (SELECT id FROM active)),
+  (SELECT json_agg(name) FROM hosts_host WHERE pool_id = %(pool)s
+    AND admission IN ('{Host.Admission.ADMITTING}', '{Host.Admission.FAILED}', '{Host.Admission.LOST}'))
 )::text
 """
 
@@ -91,10 +93,11 @@ class PoolRows:
     enabled, draining, outside. holds: slot, host, allocation, also of other pools. aux: host, allocation, ended:
     members without slots. jobs: id, kind, entity, priority, position, moved, weight, max_slots, preemptible, owner.
     tasks: id, job, slots, created, single_host, avoid_hosts, max_time, run_count, blocked_by, not_before,
-    failed_starts. attempts: task, id, assigned, started, stopping, stopping_for, on_sufferance, asked_preempt,
-    last_saved, progress. bad_pairs: host, host. cleaned: slot, kind
+    failed_starts, only_hosts. attempts: task, id, assigned, started, stopping, stopping_for, on_sufferance,
+    asked_preempt, last_saved, progress. bad_pairs: host, host. cleaned: slot, kind
     and entity of the job after which it is cleaned up. unlinked: ids of users without a linked account.
-    depends: job, label and condition of what it waits for, whether that is over and will not do.
+    depends: job, label and condition of what it waits for, whether that is over and will not do. unready: names of
+    hosts that are still being added, failed to be, or are lost.
     """
 
     hosts: list[Row]
@@ -108,6 +111,7 @@ class PoolRows:
     cleaned: list[Row]
     unlinked: list[int]
     depends: list[Row]
+    unready: list[str]
 
 
 def read(pool_id: int) -> PoolRows:

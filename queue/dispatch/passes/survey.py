@@ -26,7 +26,7 @@ from jobs.time_limits import time_used
 from scheduling import reasons
 from scheduling.durations import Span, ends_of, lasts_of
 from scheduling.prospects import elsewhere_first
-from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot
+from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot, all_but
 
 _NOWHERE: frozenset[str] = frozenset()
 #: the column of a task's row that counts its attempts
@@ -53,12 +53,13 @@ def no_garbage_collection() -> Iterator[None]:
 def take(pool: ResourcePool, now: datetime) -> Snapshot:
     """The pool, its hosts with what is held on them, and every task that waits or runs, at one moment."""
     rows = pool_rows.read(pool.pk)
+    hosts = _hosts(rows, pool)
     return elsewhere_first(
         Snapshot(
             now=now.timestamp(),
             pool=_pool(pool, rows),
-            hosts=_hosts(rows, pool),
-            requests=_Requests(pool, rows, now.timestamp(), recent_history()).all(),
+            hosts=hosts,
+            requests=_Requests(pool, rows, hosts, now.timestamp(), recent_history()).all(),
         )
     )
 
@@ -77,6 +78,7 @@ def _pool(pool: ResourcePool, rows: PoolRows) -> PoolView:
         min_runtime=tuple(
             sorted((int(first), seconds) for first, seconds in pool.min_runtime_seconds.items())
         ),
+        unready=frozenset(rows.unready),
     )
 
 
@@ -112,8 +114,11 @@ def _hosts(rows: PoolRows, pool: ResourcePool) -> tuple[HostView, ...]:
 class _Requests:
     """Joins the rows of tasks, jobs and attempts. Equal values are shared: the planner compares them often."""
 
-    def __init__(self, pool: ResourcePool, rows: PoolRows, now: float, known: History) -> None:
+    def __init__(
+        self, pool: ResourcePool, rows: PoolRows, hosts: Sequence[HostView], now: float, known: History
+    ) -> None:
         self._rows = rows
+        self._hosts = hosts
         self._now = now
         self._history = known
         self._jobs: dict[str, Row] = {row[0]: row for row in rows.jobs}
@@ -131,7 +136,7 @@ class _Requests:
         may_become_root = [row[0] for row in rows.hosts if row[-1]]
         #: what work avoids that would run as the login
         self._powerful = _NOWHERE if pool.allow_login_account else frozenset(may_become_root)
-        self._avoided: dict[tuple[tuple[str, ...], bool], frozenset[str]] = {}
+        self._avoided: dict[tuple[tuple[str, ...], frozenset[str], bool], frozenset[str]] = {}
         self._lasts: dict[tuple[str, float | None], Span | None] = {}
 
     def all(self) -> tuple[Request, ...]:
@@ -140,6 +145,7 @@ class _Requests:
     def _request(self, task: Row) -> Request:
         (
             task_id, job_id, slots, created, single_host, avoid_hosts, max_time, _, blocked_by, not_before, failed,
+            only,
         ) = task  # fmt: skip
         _, kind, entity_id, priority, position, moved_at, weight, max_slots, preemptible, owner_id = (
             self._jobs[job_id]
@@ -147,6 +153,7 @@ class _Requests:
         attempt = self._attempts.get(task_id)
         left = None if max_time is None else max(0.0, max_time - self._used.get(task_id, 0.0))
         blocked = blocked_by or not_before or job_id in self._depends
+        only_hosts = frozenset(only) if only else _NOWHERE
         has_account = not self._shared and owner_id not in self._unlinked
         return Request(
             task_id=task_id,
@@ -161,8 +168,9 @@ class _Requests:
             max_slots=max_slots,
             preemptible=preemptible,
             single_host=single_host,
-            avoid_hosts=self._avoiding(avoid_hosts or (), has_account),
+            avoid_hosts=self._avoiding(avoid_hosts or (), only_hosts, has_account),
             has_account=has_account,
+            only_hosts=only_hosts,
             failed_hosts=failed_starts.avoided(failed, self._eras) if failed else _NOWHERE,
             running=self._placement(attempt, max_time, self._history.like(job_id, owner_id, kind))
             if attempt
@@ -183,10 +191,11 @@ class _Requests:
             )
         return reasons.blocked(Reason(blocked_by).label) if blocked_by else None
 
-    def _avoiding(self, names: Sequence[str], has_account: bool) -> frozenset[str]:
-        key = (tuple(names), has_account)
+    def _avoiding(self, names: Sequence[str], only: frozenset[str], has_account: bool) -> frozenset[str]:
+        key = (tuple(names), only, has_account)
         if key not in self._avoided:
-            self._avoided[key] = frozenset(names) | (_NOWHERE if has_account else self._powerful)
+            powerful = _NOWHERE if has_account else self._powerful
+            self._avoided[key] = frozenset(names).union(powerful, all_but(self._hosts, only))
         return self._avoided[key]
 
     def _will_last(self, job_id: str, owner_id: int, kind: str, left: float | None) -> Span | None:

@@ -1,6 +1,6 @@
 // Code and config are dropped or chosen; the form is sent once, with how far it is, and what is wrong stays beside it.
 
-import { showChecked } from "../editor.js";
+import { change, showChecked } from "../editor.js";
 
 const form = document.getElementById("create");
 const field = form.elements.config;
@@ -39,8 +39,7 @@ document.getElementById("config-file").addEventListener("change", async ({ targe
 });
 
 async function openConfig(file) {
-  field.value = await file.text();
-  field.dispatchEvent(new Event("input", { bubbles: true }));
+  change(field, await file.text());
 }
 
 // --- dropping, anywhere on the page ---

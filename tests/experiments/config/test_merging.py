@@ -20,6 +20,19 @@ def test_a_list_is_the_templates_entries_then_the_configs() -> None:
     assert merge({"data": {"l": [1, 2]}}, {"data": {"l": [2, 3]}}) == {"data": {"l": [1, 2, 2, 3]}}
 
 
+def test_the_hosts_of_the_config_replace_those_of_the_template() -> None:
+    template = {"resources": {"hosts": ["gpu1"]}}
+    assert merge(template, {"resources": {"hosts": "gpu2"}}) == {"resources": {"hosts": "gpu2"}}
+    config = "entrypoint: x\nsearcher: {name: single, metric: loss, max_length: 1}\n"
+    assert parse(config, template=template).resources.hosts == ["gpu1"]
+    for text, found in (("gpu2", ["gpu2"]), ("[gpu2, gpu3]", ["gpu2", "gpu3"]), ("[]", [])):
+        hosts = f"resources: {{hosts: {text}}}"
+        assert parse(f"{config}{hosts}", template=template).resources.hosts == found
+    assert parse(config, ["resources.hosts=[gpu2,gpu3]"]).resources.hosts == ["gpu2", "gpu3"]
+    with pytest.raises(ConfigError, match=r"resources\.hosts"):
+        parse(f"{config}resources: {{hosts: [3]}}")
+
+
 def test_a_null_counts_as_absent() -> None:
     assert merge({"name": "t"}, {"name": None}) == {"name": "t"}
 

@@ -1,7 +1,9 @@
 """Which line of an effective config comes from the config, its template and the defaults."""
 
-from experiments.config import parse
-from experiments.config.origins import OriginLine, explained
+from commands.config import check, schema_of_config
+from experiments.config import parse, schema
+from submissions.config.ordering import set_values
+from submissions.config.origins import OriginLine, explained
 from submissions.config.places import placed
 from submissions.config.problems import Problem
 from trainmaster import yamltext
@@ -18,11 +20,12 @@ TEMPLATE = {"labels": ["shared"], "resources": {"slots_per_trial": 4, "priority"
 
 def test_each_line_names_its_origin_and_what_it_overrode() -> None:
     config = yamltext.load(CONFIG)
-    lines = explained(parse(CONFIG, template=TEMPLATE).effective(), config, TEMPLATE)
+    lines = explained(schema.of_config, parse(CONFIG, template=TEMPLATE).effective(), config, TEMPLATE)
     assert (
         yamltext.load("\n".join(line.text for line in lines)) == parse(CONFIG, template=TEMPLATE).effective()
     )
-    assert OriginLine("  slots_per_trial: 2", "config", "4") in lines
+    assert OriginLine("  slots_per_trial: 2", "config", "4", "1") in lines
+    assert OriginLine("name: x", "config") in lines and OriginLine("  name: single", "config") in lines
     assert OriginLine("  priority: 3", "template") in lines
     assert [line for line in lines if line.text.startswith("- ")][:2] == [
         OriginLine("- shared", "template"),
@@ -36,12 +39,25 @@ def test_what_the_queue_has_changed_is_marked_with_what_was_submitted() -> None:
     config = yamltext.load(CONFIG)
     effective = parse(CONFIG, template=TEMPLATE).effective()
     effective["resources"] |= {"priority": 7, "max_slots": None}
-    lines = explained(effective, config, TEMPLATE, {"resources": {"priority": 3, "max_slots": 4}})
+    lines = explained(
+        schema.of_config, effective, config, TEMPLATE, {"resources": {"priority": 3, "max_slots": 4}}
+    )
     assert (
         OriginLine("  priority: 7", "queue", "3") in lines
         and OriginLine("  max_slots: null", "queue", "4") in lines
     )
-    assert OriginLine("  slots_per_trial: 2", "config", "4") in lines
+    assert OriginLine("  slots_per_trial: 2", "config", "4", "1") in lines
+
+
+def test_a_command_whose_text_is_not_kept_shows_what_differs_from_the_defaults() -> None:
+    command = check({"entrypoint": "x", "resources": {"slots": 2, "weight": 1}}).effective()
+    known = set_values(command, schema_of_config)
+    assert known == {"entrypoint": "x", "description": "x", "resources": {"slots": 2}}
+    lines = explained(schema_of_config, command, known, {})
+    assert (
+        OriginLine("  slots: 2", "config", "", "1") in lines
+        and OriginLine("  weight: 1.0", "default") in lines
+    )
 
 
 def test_a_fault_stands_at_the_last_step_of_its_path_that_the_text_has() -> None:

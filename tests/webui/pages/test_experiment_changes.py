@@ -72,9 +72,7 @@ def test_the_code_is_a_tree_and_what_differs_from_the_parents_is_shown(client: C
     with zipfile.ZipFile(io.BytesIO(b"".join(answer))) as archive:
         assert sorted(archive.namelist()) == ["lib/new.py", "same.py", "train.py"]
     page = text(client, f"/experiments/{new.pk}/config")
-    assert (
-        'class="from default"' in page and '<span class="origin">config</span><code>name: new</code>' in page
-    )
+    assert 'class="from default"' in page and '<span class="origin"></span><code>name: new</code>' in page
 
 
 def test_the_config_in_force_says_what_the_queue_has_changed_and_keeps_what_was_submitted(
@@ -94,7 +92,9 @@ def test_the_config_in_force_says_what_the_queue_has_changed_and_keeps_what_was_
         assert "priority was changed in the queue: now 7, 42 at submission; by ada" in told
         assert "max_slots was changed in the queue: now 3, none at submission; by eve" in told
         assert "resource_pool was changed in the queue: now other, default at submission; by ada" in told
-        assert '<div class="from queue"><span class="origin">queue</span><code> priority: 7</code>' in page
+        assert (
+            '<div class="from queue other"><span class="origin">queue</span><code> priority: 7</code>' in page
+        )
         assert "instead of 42 at submission" in page
     assert "priority: 42" in without_tags(client.get(address).content).partition("As submitted")[2]
     queue_edits.apply([Update(job, priority=42)], actor="user:ada", role=User.Role.EDITOR)
@@ -308,3 +308,20 @@ def test_many_are_changed_at_once_each_by_itself(client: Client) -> None:
     assert "is archived" in said("move", sure="yes", project="1")
     back = client.post("/experiments/chosen/pause", {"experiment": [mine.pk], "back": "//evil.example"})
     assert back.headers["Location"] == "/experiments"
+
+
+def test_the_editor_of_continue_says_what_is_wrong_by_line(client: Client) -> None:
+    experiment = submit_experiment()
+    transitions.kill(experiment.pk, actor="user:ada")
+
+    def checked(text: str) -> str:
+        sent = {"kind": "changes", "parent": experiment.pk, "config": text}
+        return re.sub(r"\s+", " ", client.post("/experiments/check", sent).content.decode())
+
+    assert "Config is valid" in checked("") and "Config is valid" in checked("max_restarts: 2")
+    assert 'data-line="2"' in checked("searcher:\n  max_length: no\n")
+    assert "cannot be changed when a single search is continued" in checked("searcher: {name: grid}")
+    assert "names host gpu7, which does not exist" in checked("resources: {hosts: [gpu7]}")
+    page = client.get(f"/experiments/{experiment.pk}/continue").content.decode()
+    assert 'data-editor="changes"' in page and "max_length" in page
+    assert 'data-pool="default"' in page and '<input type="checkbox" value="gpu1">' in page

@@ -100,3 +100,18 @@ def test_a_new_tensorboard_begins_with_what_the_address_names(client: Client) ->
     page = text(client, "/tasks/+new?type=tensorboard&experiments=7,8")
     assert re.search(r'name="experiments" value="7,8"', page) and 'name="slots" value="0"' in page
     assert 'name="trials"' not in text(client, "/tasks/+new")
+
+
+def test_the_editor_of_a_task_says_what_is_wrong_by_line_with_the_fields_beside_it(client: Client) -> None:
+    def checked(text: str, **fields: str) -> str:
+        sent = {"kind": "task", "type": "notebook", "config": text, **fields}
+        return re.sub(r"\s+", " ", client.post("/experiments/check", sent).content.decode())
+
+    assert "Config is valid" in checked("# nothing\n") and "Config is valid" in checked(
+        "debug: true", slots="1"
+    )
+    wrong = checked("debug: true\nresources:\n  priority: 0\n", slots="many")
+    assert 'data-line="3"' in wrong and "<code>resources.priority</code>" in wrong
+    assert 'data-line="2"' in checked("debug: true\n- [")
+    assert "names host gpu7, which does not exist" in checked("resources: {hosts: gpu7}")
+    assert "needs 2 slots on one host" in checked("", slots="2")

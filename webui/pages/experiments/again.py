@@ -10,12 +10,12 @@ from django.shortcuts import redirect
 from accounts import rights
 from accounts.refusals import Refusal
 from accounts.rights import Right
-from experiments import continuing
+from experiments import continuing, drafts
 from experiments.config import masked_text
 from experiments.continuing import can_continue
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
-from hosts.models import ResourcePool
+from shown import pools
 from submissions.config.reading import read_yaml
 from trainmaster import yamltext
 from webui.pages.experiments.access import find, may_act
@@ -67,21 +67,21 @@ def links_of_trial(request: HttpRequest, trial: Trial) -> list[dict[str, str]]:
 def go_on(request: HttpRequest, experiment_id: int) -> HttpResponse:
     """GET: the form; POST: continue it with these changes."""
     experiment = find(experiment_id)
-    text, problem = request.POST.get("config", ""), ""
+    searcher = experiment.searcher
+    text, problem = request.POST.get("config", "") if request.method == "POST" else _length(searcher), ""
     try:
         rights.require_owner(user_of(request), experiment)
         if request.method == "POST":
             changes = read_yaml(text, "change of the config") if text.strip() else {}
-            role = user_of(request).role
-            continuing.go_on(experiment_id, changes, actor=actor(request), role=role)
+            continuing.go_on(experiment_id, changes, actor=actor(request), role=user_of(request).role)
             return redirect(f"/experiments/{experiment_id}")
     except Refusal as refusal:
         problem = str(refusal)
-    searcher = experiment.searcher
     context: dict[str, Any] = {
-        "text": text if request.method == "POST" else _length(searcher),
+        "text": text,
+        "draft": drafts.of_changes(text, experiment, user_of(request).role),
         "is_single": searcher.get("name") == "single",
-        "pools": ResourcePool.objects.order_by("name"),
+        "pools": pools.choices(),
         "before": experiment.original_config and masked_text(experiment.original_config),
         "trials": experiment.trials.select_related("latest_checkpoint").order_by("pk")[:20],
     }

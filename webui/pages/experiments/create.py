@@ -22,13 +22,14 @@ from experiments.config import masked_text
 from experiments.config.reading import SUBJECT
 from experiments.models import Checkpoint, Experiment, Template
 from experiments.states import USABLE
-from hosts.models import ResourcePool
+from shown import pools
 from submissions import contexts, unpacking
 from submissions.config.reading import read_yaml
 from submissions.models import Context
 from trainmaster import bounded_json, yamltext
 from webui.pages.experiments.access import find
 from webui.pages.frame import actor, form, posted, show, user_of
+from webui.pages.tasks import form as tasks
 from webui.query import LARGEST_SECONDS, as_id, as_number, as_uuid, as_whole
 
 #: what the editor of a new experiment begins with
@@ -60,10 +61,15 @@ def fork(request: HttpRequest, experiment_id: int) -> HttpResponseBase:
 @posted(Right.OWN)
 def check(request: HttpRequest) -> HttpResponse:
     """What is wrong with the config in an editor, and what it would be with template and defaults."""
-    if request.POST.get("kind") == "template":
-        draft = drafts.of_template(request.POST.get("config", ""))
+    kind, text, parent = request.POST.get("kind"), request.POST.get("config", ""), _parent(request)
+    if kind == "template":
+        draft = drafts.of_template(text)
+    elif kind == "changes" and parent is not None:
+        draft = drafts.of_changes(text, parent, user_of(request).role)
+    elif kind == "task":
+        draft = tasks.draft_of(request)
     else:
-        draft = _draft(request, request.POST.dict(), _parent(request))
+        draft = _draft(request, request.POST.dict(), parent)
     response = render(request, "fragments/config_check.html", {"draft": draft})
     response["Cache-Control"] = "no-store"
     return response
@@ -212,7 +218,7 @@ def _form(
         "was_sent": draft is not None,
         "source": _source(chosen.get("checkpoint", "")),
         "templates": names,
-        "pools": ResourcePool.objects.order_by("name"),
+        "pools": pools.choices(),
         "projects": places.open_projects(),
         "key": uuid.uuid4().hex,
         "may_edit": user_of(request).may_edit,

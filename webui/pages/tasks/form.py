@@ -14,14 +14,14 @@ from accounts import rights
 from accounts.refusals import Refusal
 from accounts.rights import Right
 from commands import submit
-from commands.config import CommandConfig, check
+from commands.config import CommandConfig, check, typed
 from commands.models import Command
 from commands.states import CommandState
+from experiments import drafts
 from experiments.models import Template
 from hosts.models import ResourcePool
 from jobs.models import Job
 from submissions import contexts
-from trainmaster import yamltext
 from webui.api.tensorboards import shown_of
 from webui.forms import Chosen, Form, Parsed
 from webui.pages.frame import actor, form, posted, refusals_told, show, user_of
@@ -50,23 +50,11 @@ def _ids(text: str) -> list[int]:
     return as_ids(words)
 
 
-def _template(name: str) -> Template | None:
+def _template(name: str) -> dict[str, Any] | None:
     row = Template.objects.filter(name=name).first()
     if name and row is None:
         raise Refusal(f"Template {name} no longer exists; choose another.")
-    return row
-
-
-def _config(text: str) -> dict[str, Any]:
-    try:
-        found = yamltext.load(text.replace("\r\n", "\n"))
-    except yamltext.YamlError as error:
-        raise Refusal(f"The config is not YAML: {error}.") from error
-    if found is None:
-        return {}
-    if not isinstance(found, dict):
-        raise Refusal("The config is not a map of fields, such as idle_timeout: 2h.")
-    return dict(found)
+    return row.config if row else None
 
 
 class TaskForm(Form):
@@ -84,12 +72,7 @@ class TaskForm(Form):
         required=False,
         help_text="Ends the task and frees its slots after this long without use: 30m, 2h, 1d.",
     )
-    config = Parsed(
-        "Config (YAML)",
-        _config,
-        strip=False,
-        widget=forms.Textarea({"class": "code mono", "rows": 8, "spellcheck": "false"}),
-    )
+    config = forms.CharField(required=False, strip=False)
 
     @classmethod
     def of_kind(cls, request: HttpRequest, kind: Job.Kind) -> Self:
@@ -123,12 +106,15 @@ class TaskForm(Form):
         return form
 
 
+def _kind(request: HttpRequest) -> Job.Kind:
+    given = request.POST if request.method == "POST" else request.GET
+    return KINDS.get(given.get("type", "notebook"), Job.Kind.NOTEBOOK)
+
+
 @form(Right.EDIT)
 def new(request: HttpRequest) -> HttpResponseBase:
     """GET: the form (`?type=notebook`, `?experiments=7,8`, `?trials=9`); POST: start it and wait for it."""
-    given = request.POST if request.method == "POST" else request.GET
-    kind = KINDS.get(given.get("type", "notebook"), Job.Kind.NOTEBOOK)
-    form = TaskForm.of_kind(request, kind)
+    form = TaskForm.of_kind(request, kind := _kind(request))
     if request.method == "POST":
         rights.require_editor(user_of(request))
     if form.is_valid():
@@ -138,6 +124,7 @@ def new(request: HttpRequest) -> HttpResponseBase:
             form.add_error(None, str(refusal))
     context = {
         "form": form,
+        "draft": draft_of(request),
         "type": kind.value.lower(),
         "types": [(name, each.label) for name, each in KINDS.items()],
         "label_in_text": kind.label if kind == Job.Kind.TENSORBOARD else kind.label.lower(),
@@ -164,22 +151,30 @@ def tensorboard(request: HttpRequest) -> HttpResponseBase:
     return redirect("/tasks")
 
 
+def draft_of(request: HttpRequest) -> drafts.Draft:
+    """What is wrong with the config in the editor, with the fields beside it that are right."""
+    form = TaskForm.of_kind(request, kind := _kind(request))
+    draft = drafts.Draft(form["config"].value().replace("\r\n", "\n"))
+    if form.is_bound:
+        form.full_clean()
+        values = dict.fromkeys(form.fields) | form.cleaned_data
+        with draft.step():
+            submit.accepted(_config(kind, values).effective(), user_of(request))
+    return draft
+
+
 def _start(request: HttpRequest, kind: Job.Kind, values: dict[str, Any]) -> Command:
     """Raises Refusal."""
-    config = values["config"]
-    resources = config.get("resources") or {}
-    if isinstance(resources, dict):  # else `check` says what is wrong with it
-        chosen = {"slots": values["slots"], "resource_pool": values["pool"] or None}
-        config["resources"] = resources | {name: value for name, value in chosen.items() if value is not None}
-    if values["name"]:
-        config["description"] = values["name"]
-    if text := values["idle_timeout"]:
-        config["idle_timeout"] = text if (seconds := as_whole(text)) is None else seconds
-    template = values["template"] and values["template"].config
     shown = submit.Shown()
     if kind == Job.Kind.TENSORBOARD:
         shown = shown_of(values["experiments"], values["trials"])
-    return _made(request, kind, check(config, template=template, kind=kind), shown)
+    return _made(request, kind, _config(kind, values), shown)
+
+
+def _config(kind: Job.Kind, values: dict[str, Any]) -> CommandConfig:
+    resources = {"slots": values["slots"], "resource_pool": values["pool"]}
+    beside = {"description": values["name"], "idle_timeout": values["idle_timeout"], "resources": resources}
+    return typed(values["config"], beside, template=values["template"], kind=kind)
 
 
 def _made(request: HttpRequest, kind: Job.Kind, config: CommandConfig, shown: submit.Shown) -> Command:

@@ -16,16 +16,14 @@ from django.views.decorators.http import require_safe
 from accounts import rights
 from accounts.rights import Right, declares
 from commands import transitions
-from commands.config import shown
+from commands.config import explained_config
 from commands.models import Command
 from commands.states import CommandState
 from events.models import Event
 from jobs import phases
 from jobs.models import Job
 from shown import stories, tabs, tasks, timeline, verdicts
-from trainmaster import yamltext
 from webui.pages.frame import actor, or_404, page, posted, refusals_told, show, user_of
-from webui.pages.source_text import colored
 from webui.query import choices
 
 ROOM = "Tasks"
@@ -164,7 +162,7 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         "follow": f"trainmaster {command.kind.value.lower()} logs -f {command.short_id}",
     }
     if tab == "config":
-        context["config"] = colored(yamltext.dump(shown(command.config)), "config.yaml")
+        context["lines"] = explained_config(command.config)
     elif tab == "timeline":
         context["entries"] = timeline.of(Event.objects.filter(task_id=command.task_id))
     return show(request, "command", context, room=ROOM, fragment="command")

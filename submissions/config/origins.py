@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
-from experiments.config import schema
-from submissions.config.ordering import in_order
+from submissions.config.ordering import Json, Place, in_order, whole
 from trainmaster import yamltext
 
 Origin = Literal["config", "template", "default", "queue"]
@@ -16,14 +15,21 @@ _ABSENT = object()
 
 class OriginLine(NamedTuple):
     """One line of YAML. `instead`: what the template said where the config said otherwise; of a line of the queue,
-    what was submitted."""
+    what was submitted. `usual`: the default, where the config or the template has another value."""
 
     text: str
     origin: Origin
     instead: str = ""
+    usual: str = ""
+
+    @property
+    def mark(self) -> str:
+        """The word beside it: only exceptions have one."""
+        return self.origin if self.origin in ("template", "queue") else ""
 
 
 def explained(
+    schema: Callable[[], Json],
     effective: dict[str, Any],
     config: dict[str, Any],
     template: dict[str, Any],
@@ -33,16 +39,19 @@ def explained(
 
     `submitted`: the values that edits of the queue have changed since, as they were, where they stand in the config.
     """
-    return list(_of_map(in_order(effective, schema.of_config), config, template, submitted, 0))
+    return list(_of_map(whole(schema), in_order(effective, schema), config, template, submitted, 0))
 
 
-def _of_map(values: dict[str, Any], config: Any, template: Any, was: Any, depth: int) -> Iterator[OriginLine]:
+def _of_map(
+    place: Place, values: dict[str, Any], config: Any, template: Any, was: Any, depth: int
+) -> Iterator[OriginLine]:
+    section = place.section(values)
     for name, value in values.items():
         ours, theirs = _inside(config, name), _inside(template, name)
         before = was.get(name, _ABSENT) if isinstance(was, Mapping) else _ABSENT
         if isinstance(value, dict) and value:
             yield OriginLine(_indented(f"{_key(name)}:", depth), _origin(ours, theirs))
-            yield from _of_map(value, ours, theirs, before, depth + 1)
+            yield from _of_map(section.below(name), value, ours, theirs, before, depth + 1)
         elif before is not _ABSENT:
             for line in yamltext.dump({name: value}).rstrip("\n").split("\n"):
                 yield OriginLine(_indented(line, depth), "queue", _shown(before))
@@ -50,16 +59,20 @@ def _of_map(values: dict[str, Any], config: Any, template: Any, was: Any, depth:
             yield OriginLine(_indented(f"{_key(name)}:", depth), _origin(ours, theirs))
             yield from _of_list(value, ours, theirs, depth)
         else:
-            yield from _of_value(name, value, ours, theirs, depth)
+            yield from _of_value(name, value, ours, theirs, section.default(name), depth)
 
 
-def _of_value(name: str, value: Any, ours: Any, theirs: Any, depth: int) -> Iterator[OriginLine]:
+def _of_value(
+    name: str, value: Any, ours: Any, theirs: Any, default: Any, depth: int
+) -> Iterator[OriginLine]:
     given = _is_given(ours)
     instead = _shown(theirs) if given and _is_given(theirs) and theirs != ours else ""
     origin = _origin(ours, theirs)
+    is_usual = origin == "default" or default in (None, "", [], {}) or value == default
+    usual = "" if is_usual or isinstance(value, (dict, list)) else _shown(default)
     for line in yamltext.dump({name: value}).rstrip("\n").split("\n"):
-        yield OriginLine(_indented(line, depth), origin, instead)
-        instead = ""
+        yield OriginLine(_indented(line, depth), origin, instead, usual)
+        instead = usual = ""
 
 
 def _shown(value: Any) -> str:
