@@ -15,11 +15,13 @@ from pathlib import Path
 
 import zstandard
 from django.conf import settings
+from django.contrib.staticfiles import finders
 from django.contrib.staticfiles.storage import StaticFilesStorage
 from django.core.management import call_command
 
-#: name of a content coding, and what its files end with; the first that a browser takes is sent
-ENCODINGS = {"zstd": ".zst", "gzip": ".gz"}
+#: name of a content coding, and what its files end with; the first that a browser takes is sent. Brotli, which takes
+#: seconds, comes with the large files of npm alone (deploy/npm/compress.js)
+ENCODINGS = {"br": ".br", "zstd": ".zst", "gzip": ".gz"}
 VERSION_DIGITS = 16
 _COMPRESSED_TYPES = {".js", ".css", ".svg", ".json"}
 _LEAST_BYTES = 512
@@ -88,15 +90,19 @@ def _compress(path: Path, content: bytes) -> bool:
     behind = [
         name for name, each in targets.items() if not each.exists() or each.stat().st_mtime_ns <= changed
     ]
-    for name in behind:
-        _replace(targets[name], _packed(name, content))
-    return bool(behind)
+    packed = {name: found for name in behind if (found := _packed(name, path, content))}
+    for name, form in packed.items():
+        _replace(targets[name], form)
+    return bool(packed)
 
 
-def _packed(coding: str, content: bytes) -> bytes:
+def _packed(coding: str, path: Path, content: bytes) -> bytes | None:
     if coding == "zstd":
         return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(content)
-    return gzip.compress(content, mtime=0)
+    if coding == "gzip":
+        return gzip.compress(content, mtime=0)
+    made = finders.find(f"{path.relative_to(settings.STATIC_ROOT)}{ENCODINGS[coding]}")
+    return Path(made).read_bytes() if isinstance(made, str) else None
 
 
 _SCRATCH = ".new"
