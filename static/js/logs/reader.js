@@ -38,7 +38,7 @@ export class Reader {
     this.list = new RowList(view, {
       makeRow: (index) => this.makeRow(index),
       count: () => this.source?.count ?? 0,
-      lines: (index) => (foldAt(this.source, index) === 0 ? 0 : look.wrap ? linesOf(this.source.at(index), this.columns) : 1),
+      lines: (index) => (foldAt(this.source, index) === 0 ? 0 : this.list.wraps ? linesOf(this.source.at(index), this.columns) : 1),
       onMove: (move) => this.moved(move),
     });
     onFrame((frame) => this.take(frame));
