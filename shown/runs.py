@@ -1,4 +1,4 @@
-"""How long work ran: the time of its attempts alone, without what it waited before and between them."""
+"""How long work ran: the time of its attempts alone, without what it waited before and between them; what it holds."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from django.db.models import Count, F, OuterRef, Q, Subquery, Sum
 from django.db.models.functions import Coalesce, Now
 
 from jobs.models import Allocation
+from jobs.states import AllocationState
 from trainmaster.quantities import duration
 
 _SECONDS = Sum(Coalesce(F("ended_at"), Now()) - F("started_at"))
@@ -38,6 +39,21 @@ class Ran:
             return "not started"
         times = f" in {self.attempts} attempts" if self.attempts > 1 else ""
         return f"ran {self.time}{times}"
+
+
+@dataclass(frozen=True)
+class Held:
+    """`slots` of attempts that have not ended, and the names of their `hosts`."""
+
+    slots: int
+    hosts: list[str]
+
+
+def held(of: Q) -> Held:
+    """What these attempts hold now."""
+    running = Allocation.objects.filter(of).exclude(state=AllocationState.TERMINATED)
+    hosts = running.filter(members__host__isnull=False).values_list("members__host__name", flat=True)
+    return Held(running.aggregate(sum=Sum("slots"))["sum"] or 0, sorted(set(hosts)))
 
 
 def ran(of: Q) -> Ran:

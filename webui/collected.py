@@ -13,18 +13,17 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import zstandard
 from django.conf import settings
+from django.contrib.staticfiles import finders
 from django.contrib.staticfiles.storage import StaticFilesStorage
 from django.core.management import call_command
 
-#: name of a content coding, and what its files end with; the first that a browser takes is sent
-ENCODINGS = {"zstd": ".zst", "gzip": ".gz"}
+#: name of a content coding, and what its files end with; the first that a browser takes is sent. Brotli takes seconds,
+#: so deploy/npm/compress.js makes it at set-up, of large files alone
+ENCODINGS = {"br": ".br", "gzip": ".gz"}
 VERSION_DIGITS = 16
 _COMPRESSED_TYPES = {".js", ".css", ".svg", ".json"}
 _LEAST_BYTES = 512
-# tried on plotly-basic.min.js (1.19 MB): level 12 gives 369 kB, level 19 gives 344 kB in half a second
-_ZSTD_LEVEL = 19
 
 
 class VersionedFiles(StaticFilesStorage):
@@ -83,20 +82,21 @@ def _compress(path: Path, content: bytes) -> bool:
     """Write what is not there yet, or older than the file; whether there was any."""
     if path.suffix not in _COMPRESSED_TYPES or len(content) < _LEAST_BYTES:
         return False
-    changed = path.stat().st_mtime_ns
-    targets = {name: path.with_name(path.name + ending) for name, ending in ENCODINGS.items()}
-    behind = [
-        name for name, each in targets.items() if not each.exists() or each.stat().st_mtime_ns <= changed
-    ]
-    for name in behind:
-        _replace(targets[name], _packed(name, content))
-    return bool(behind)
+    changed, is_new = path.stat().st_mtime_ns, False
+    for coding, ending in ENCODINGS.items():
+        form = path.with_name(path.name + ending)
+        is_behind = not form.exists() or form.stat().st_mtime_ns <= changed
+        if is_behind and (packed := _packed(coding, path, content)):
+            _replace(form, packed)
+            is_new = True
+    return is_new
 
 
-def _packed(coding: str, content: bytes) -> bytes:
-    if coding == "zstd":
-        return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(content)
-    return gzip.compress(content, mtime=0)
+def _packed(coding: str, path: Path, content: bytes) -> bytes | None:
+    if coding == "gzip":
+        return gzip.compress(content, mtime=0)
+    made = finders.find(f"{path.relative_to(settings.STATIC_ROOT)}{ENCODINGS[coding]}")
+    return Path(made).read_bytes() if isinstance(made, str) else None
 
 
 _SCRATCH = ".new"

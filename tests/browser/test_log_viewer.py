@@ -28,6 +28,29 @@ ODD = {
     119_990: "needle at the end",
     90_000: "a" * 5000 + "b" * 5000 + "!",
 }
+#: lines 101 to 113 of one rank, in which seven and then two belong to frames of the launcher; then many more than a
+#: traceback has, and a line that only begins like a frame
+TRACED = {
+    101 + index: text
+    for index, text in enumerate(
+        """Traceback (most recent call last):
+  File "<frozen runpy>", line 198, in _run_module_as_main
+  File "<frozen runpy>", line 88, in _run_code
+  File "/var/lib/bundle/ab12/trainmaster/launch/wrap_rank.py", line 31, in <module>
+    main()
+    ~~~~^^
+  File "/var/lib/bundle/ab12/trainmaster/launch/wrap_rank.py", line 24, in main
+    runpy.run_path(path)
+  File "/var/lib/runs/7.0/code/train.py", line 9, in <module>
+    step(batch)
+  File "/opt/torch/distributed/elastic/multiprocessing/errors/__init__.py", line 355, in wrapper
+    return f(*args, **kwargs)
+ValueError: no needle""".splitlines()
+    )
+} | {
+    **dict.fromkeys(range(130, 200), '  File "/x/trainmaster/runner/a.py", line 1, in f'),
+    120: '  File "' + "/trainmaster/runner/" * 2_000,
+}
 VISIBLE = """
 const view = document.getElementById("log-view").getBoundingClientRect();
 return [...document.querySelectorAll(".log-row:not(.absent)")].filter((row) => {
@@ -311,6 +334,50 @@ def test_wrapped_lines_are_scrolled_like_others(browser: Browser, log: str) -> N
     browser.one("#log-view").send_keys("w")
     browser.wait(lambda: address(browser) == "#L71", "the address of lines in one row each")
     shows(browser, LINES)
+
+
+def folds(browser: Browser) -> list[tuple[int, str]]:
+    """Line and words of each fold in the page."""
+    script = """
+    return [...document.querySelectorAll(".log-row:has(.unfold)")].map((row) =>
+      [Number(row.dataset.number), row.querySelector(".unfold").dataset.note]);
+    """
+    return [(number, words) for number, words in browser.run(script)]
+
+
+def test_frames_of_the_launcher_are_one_line_until_they_are_asked_for(
+    browser: Browser, empty_server: Server
+) -> None:
+    path = f"/trials/{long_log.write(empty_server, 200, name='traced', odd=TRACED)}/logs"
+    first, second = (102, "… 4 frames of the launcher"), (111, "… 1 frame of the launcher")
+    browser.look(dark=False, width=WIDE)
+    browser.open(f"{path}#L101")
+    browser.wait(lambda: folds(browser) == [first, second], f"the folds, not {folds(browser)}")
+    browser.wait(lambda: {101, 102, 109, 110, 111, 113, 120} <= set(visible(browser)), "the rows around them")
+    assert not {103, 104, 105, 106, 107, 108, 112} & set(visible(browser))
+    copied = browser.run(
+        """
+        const text = (number) => document.querySelector(`.log-row[data-number="${number}"] .text`).firstChild;
+        getSelection().setBaseAndExtent(text(101), 0, text(113), 10);
+        const event = new ClipboardEvent("copy", {clipboardData: new DataTransfer(), bubbles: true, cancelable: true});
+        document.getElementById("log-view").dispatchEvent(event);
+        getSelection().removeAllRanges();
+        return event.clipboardData.getData("text/plain");
+        """
+    )
+    assert copied.splitlines()[:-1] == [TRACED[number] for number in range(101, 113)]
+    browser.one("#log-search").send_keys("wrap_rank")
+    browser.wait(lambda: not folds(browser) and browser.all(".log-row mark"), "the found lines")
+    assert {104, 107} <= set(visible(browser))
+    browser.one("#log-search").send_keys(Keys.CONTROL, "a", Keys.DELETE)
+    browser.wait(lambda: folds(browser) == [first, second], "the folds without a search")
+    browser.one(".unfold").send_keys(Keys.ENTER)
+    browser.wait(
+        lambda: folds(browser) == [second] and {102, 105, 108} <= set(visible(browser)), "the frames"
+    )
+    browser.open(f"{path}?wrap=1#L112")
+    browser.wait(lambda: folds(browser) == [first] and 112 in visible(browser), "the line of the address")
+    assert browser.violations() == [] and browser.complaints() == []
 
 
 #: keeps what the log has looked like, as [rows, what is said instead of rows, the place], each time that it changed

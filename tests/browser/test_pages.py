@@ -113,6 +113,12 @@ def drawn(browser: Browser) -> bool:
     return bool(browser.all("#charts .main-svg"))
 
 
+def faults(browser: Browser, where: str) -> list[str]:
+    """What makes the page wider than its window, and what axe finds."""
+    wide = [f"{where}: wider than the window by {each}" for each in browser.sticking_out()]
+    return wide + [f"{where}: {each}" for each in browser.violations()]
+
+
 def look_at(browser: Browser, address: str, paints: dict[str, float], complained: str = "") -> list[str]:
     """What is wrong with the page in any theme and width; it is loaded once, and follows both live."""
     browser.look(dark=False, width=WIDE)
@@ -125,8 +131,9 @@ def look_at(browser: Browser, address: str, paints: dict[str, float], complained
     for dark, width in LOOKS:
         browser.look(dark=dark, width=width)
         where = f"{address} at {width} px, {'dark' if dark else 'light'}"
-        wrong += [f"{where}: wider than the window by {each}" for each in browser.sticking_out()]
-        wrong += [f"{where}: {each}" for each in browser.violations()]
+        wrong += faults(browser, where)
+    browser.look(dark=False, width=WIDE // 2, height=450, scale=2)
+    wrong += faults(browser, f"{address} at 200 %")
     said = [each for each in browser.complaints() if not complained or complained not in each]
     paints[address] = browser.first_paint_ms() or 0.0
     return wrong + [f"{address}: console: {each}" for each in said]
@@ -215,7 +222,7 @@ def test_pausing_by_the_button_changes_the_state_without_a_reload(
     page: Browser, stack: Stack, seen: dict[str, int]
 ) -> None:
     page.open(f"/experiments/{seen['never']}")
-    page.wait(lambda: "Queued" in page.text(".head .pill"), "the queued experiment")
+    page.wait(lambda: "Queued" in page.text(".strip"), "the queued experiment")
     page.driver.switch_to.new_window("tab")
     try:
         page.open("/experiments?q=rig")
@@ -228,11 +235,44 @@ def test_pausing_by_the_button_changes_the_state_without_a_reload(
     finally:
         page.driver.close()
         page.driver.switch_to.window(page.driver.window_handles[0])
-    page.wait(lambda: "Paused" in page.text(".head .pill"), "the other page to show it too")
+    page.wait(lambda: "Paused" in page.text(".strip"), "the other page to show it too")
     page.click('form[action$="/activate"] button')
-    page.wait(lambda: "Queued" in page.text(".head .pill"), "the button to have activated it")
+    page.wait(lambda: "Queued" in page.text(".strip"), "the button to have activated it")
     page.click('form[action$="/pause"] button')
-    page.wait(lambda: "Paused" in page.text(".head .pill"), "the button to have paused it")
+    page.wait(lambda: "Paused" in page.text(".strip"), "the button to have paused it")
+
+
+def test_the_first_screen_of_a_trial_has_its_facts_and_curves(page: Browser, seen: dict[str, int]) -> None:
+    for dark, width, height in ((False, WIDE, 900), (True, NARROW, 844)):
+        for address in (f"/experiments/{seen['ended']}", f"/trials/{seen['ended trial']}"):
+            page.look(dark=dark, width=width, height=height)
+            page.open(address)
+            page.wait(lambda: page.all("#charts .main-svg"), "the curves")
+            assert "Completed" in page.text(".strip") and "admin" in page.text(".strip")
+            begins = page.run("return document.querySelector('#charts .chart').getBoundingClientRect().top")
+            needs = 300 if width == WIDE else 150  # whole, or half of it
+            assert begins + needs <= height, f"{address} at {width} px: the first chart begins at {begins}"
+
+
+def test_details_are_open_while_the_address_says_so(
+    page: Browser, stack: Stack, seen: dict[str, int]
+) -> None:
+    for address in (f"/experiments/{seen['never']}", f"/trials/{seen['never trial']}"):
+        page.open(address)
+        assert not page.one("#details dl").is_displayed()
+        page.click("#details summary")
+        page.wait(lambda: page.run("return location.search") == "?details=1", "the address")
+        page.open(f"{address}?details=1")
+        page.live()
+        page.run("window.charts = document.getElementById('charts')")
+        for act, word, is_open in (("pause", "Paused", True), ("activate", "Queued", False)):
+            if not is_open:
+                page.click("#details summary")
+                page.wait(lambda: page.run("return location.search") == "", "the address without them")
+            stack.post(f"/api/v1/experiments/{seen['never']}/{act}")
+            page.wait(lambda word=word: word in page.text(".strip"), word)
+            assert page.one("#details dl").is_displayed() == is_open
+            assert page.run("return document.getElementById('charts') === window.charts")
 
 
 def goes(page: Browser, keys: str, path: str) -> bool:

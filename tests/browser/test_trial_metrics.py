@@ -71,6 +71,10 @@ return [left + size.l + xaxis.l2p(2), top + size.t + size.h / 2, size.h].map(Mat
 """
 
 
+#: how wide the place of the charts is
+WIDTH = "return document.getElementById('charts').clientWidth"
+
+
 @pytest.fixture(scope="module")
 def trial(empty_server: Server) -> int:
     return long_run.write(empty_server, 12, STEPS, state="ACTIVE")
@@ -91,8 +95,22 @@ def test_the_page_is_clean_and_mounts_the_charts_in_view(window: Browser, trial:
     window.wait(lambda: len(window.all("#charts .panel")) == 12, "a place for each chart")
     assert window.run(HOLDING, ".main-svg") < 12
     window.wait(lambda: "of 3,050 points" in window.text("#chart-loss .points"), "how many points are drawn")
+    alone = int(window.run(WIDTH))
+    window.press("t")
+    window.wait(lambda: window.one("#metric-drawer").is_displayed(), "the table")
+    assert window.run("return location.search") == "?table=1"
     fits = "const table = document.querySelector('.table'); return table.scrollWidth <= table.clientWidth"
     window.wait(lambda: window.run(fits), "the table to fit its place")
+    assert window.run(WIDTH) < alone
+    assert look_at(window, f"/trials/{trial}/metrics?table=1", {}) == []
+    window.click("#metric-open")
+    window.wait(lambda: not window.one("#metric-drawer").is_displayed(), "the table to go")
+    assert window.run(WIDTH) == alone
+    window.click(".help summary")
+    window.wait(lambda: "pins the metric" in window.text("#metric-help"), "the help")
+    assert window.violations() == []
+    window.press(Keys.ESCAPE)
+    window.wait(lambda: not window.one("#metric-help").is_displayed(), "the help to go")
     kept = {"behavior": "allow", "downloadPath": str(tmp_path)}
     window.driver.execute_cdp_cmd("Browser.setDownloadBehavior", kept)
     window.one('[aria-label="Save loss as PNG"]').click()
@@ -161,6 +179,7 @@ def test_new_points_come_live_and_leave_a_window_where_it_is(
     shell(empty_server, MORE.format(first=STEPS + 1, **begin))
     window.wait(lambda: window.run(DRAWN)[1] == STEPS + 50, "the new points")
     window.wait(lambda: window.run(RANGE, "loss") == [100, 200], "the window where it was")
+    window.click("#metric-open")
     window.wait(lambda: f"{STEPS + 50}" in window.text("#metric-table"), "the table")
 
 
@@ -178,7 +197,7 @@ def test_metrics_are_searched_ticked_pinned_and_read_as_a_table(window: Browser,
     window.wait(
         lambda: window.attributes("#chart-loss .chart", "aria-label")[0].startswith(label), "its words"
     )
-    window.open(f"/trials/{trial}/metrics")
+    window.open(f"/trials/{trial}/metrics?table=1")
     window.click('[data-pin="grad_norm"]')
 
     def stands_first(name: str) -> bool:
@@ -187,7 +206,9 @@ def test_metrics_are_searched_ticked_pinned_and_read_as_a_table(window: Browser,
     window.wait(lambda: stands_first("grad_norm"), "the pin")
     window.click('[data-tick="epoch"]')
     window.wait(lambda: len(window.all("#charts .panel")) == 2, "the pinned and the ticked")
-    assert window.run("return location.search") == "?m=epoch", "a pin is the user's, not the address's"
+    assert window.run("return location.search") == "?table=1&m=epoch", (
+        "a pin is the user's, not the address's"
+    )
     window.open(f"/trials/{trial}/metrics")
     window.wait(lambda: stands_first("grad_norm"), "the pin, which has been kept")
     window.one("#chart-grad_norm .chart").send_keys("p")

@@ -138,11 +138,11 @@ class Browser:
     def path(self) -> str:
         return str(self.run("return location.pathname"))
 
-    def look(self, *, dark: bool, width: int, height: int = 860) -> None:
-        """Set the system's theme and the exact size of the window."""
+    def look(self, *, dark: bool, width: int, height: int = 860, scale: int = 1) -> None:
+        """Set the system's theme and the exact size of the window; a page at 200 % has half the size and scale 2."""
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def one(self, selector: str) -> Element:

@@ -105,7 +105,7 @@ function show(figures) {
 }
 
 if (section) {
-  section.addEventListener("wake", soon);
+  section.addEventListener("wake", (event) => { event.stopPropagation(); soon(); }); // it may be within a part that is woken itself
   document.addEventListener("themechange", () => {
     for (const chart of section.querySelectorAll(".chart")) { chart.drawn = null; draw(chart); }
   });

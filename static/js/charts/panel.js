@@ -14,24 +14,48 @@ export function made(tag, attributes, ...children) {
 /** Whose charts they are, for the names of files: `trial-7`. */
 const owner = document.getElementById("charts").dataset.owner;
 
-export const button = (text, label, attributes, act) => {
-  const element = made("button", { type: "button", "aria-label": label, ...attributes }, text);
+// Lines in a square of 16, in the color of the text.
+const ICONS = {
+  pin: "M8 2l1.8 3.8 4.2.6-3 2.9.7 4.2L8 11.5l-3.7 2 .7-4.2-3-2.9 4.2-.6z",
+  expand: "M9.5 2.5h4v4M6.5 13.5h-4v-4M13.5 2.5 9 7M2.5 13.5 7 9",
+  values: "M2.5 3.5h11v9h-11zM2.5 6.5h11M2.5 9.5h11M7 3.5v9",
+  picture: "M2.5 3h11v10h-11zM2.5 11.5 6 8l2.5 2.5 2-2 3 3",
+  file: "M8 2v8M4.5 6.8 8 10.2l3.5-3.4M2.5 13.5h11",
+};
+
+function icon(name) {
+  const [svg, path] = ["svg", "path"].map((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag));
+  svg.setAttribute("viewBox", "0 0 16 16");
+  svg.setAttribute("aria-hidden", "true");
+  path.setAttribute("d", ICONS[name]);
+  svg.append(path);
+  return svg;
+}
+
+/** A button of a panel: its icon, and what it does in words. */
+export function button(name, label, attributes, act) {
+  const element = made("button", { type: "button", "aria-label": label, title: label, ...attributes }, icon(name));
   element.addEventListener("click", act);
   return element;
-};
+}
+
+/** The link of a panel to all points of what it draws. */
+export function csvLink(name) {
+  const label = `All points of ${name} as CSV`;
+  return made("a", { class: "button", download: "", "aria-label": label, title: label }, icon("file"));
+}
 
 /** name: of the chart; isInView: whether it is mounted; isDrawn: whether something is drawn in its place. */
 export class ChartPanel {
   constructor(name, { id = name, help = "", tools = [], before = [] } = {}) {
     Object.assign(this, { name, isInView: false, isDrawn: false });
-    this.points = made("span", { class: "hint points" }, "Loading");
+    this.points = made("p", { class: "hint points" }, "Loading");
     this.place = made("div", { class: "chart", role: "img", tabindex: "0", "aria-label": name, ...(help ? { "aria-describedby": help } : {}) });
     this.values = made("div", { class: "values", hidden: "", tabindex: "0", role: "region", "aria-label": `Values of ${name}` });
-    this.open = button("Values", `Values of ${name}`, { "aria-expanded": "false" }, () => this.showValues(this.values.hidden));
-    const png = button("PNG", `Save ${name} as PNG`, {}, () => savePicture(this.place, `${owner}-${name}`));
-    const header = made("header", {}, made("h2", { title: name }, name), this.points);
-    const all = made("div", { class: "tools" }, ...before, this.open, png, ...tools);
-    this.element = made("article", { class: "panel", id: `chart-${id}` }, header, all, this.place, this.values);
+    this.open = button("values", `Values of ${name}`, { "aria-expanded": "false" }, () => this.showValues(this.values.hidden));
+    const png = button("picture", `Save ${name} as PNG`, {}, () => savePicture(this.place, `${owner}-${name}`));
+    const header = made("header", {}, made("h2", { title: name }, name), ...before, this.open, png, ...tools);
+    this.element = made("article", { class: "panel", id: `chart-${id}` }, header, this.points, this.place, this.values);
     this.element.panel = this;
     this.place.panel = this;
   }

@@ -12,8 +12,9 @@ const EXACT = 400; // rows at both ends over which unequal heights are added up
 const KEPT_FOR_SELECTION = 2_000;
 
 /**
- * `makeRow(index)` makes a row's element, `count()` says how many rows there are, `lines(index)` on how many lines of text a
- * row stands when it is wrapped. `onMove({first, last, byHand})` is called after each step with the rows in view.
+ * `makeRow(index)` makes a row's element, `count()` says how many rows there are, `lines(index)` how many lines of text a row
+ * has: more than one where it is wrapped, none where it is hidden. `onMove({first, last, byHand})` is called after each step
+ * with the rows in view.
  */
 export class RowList {
   top = { row: 0, out: 0 }; // the row at the upper edge, and how many pixels of it are above
@@ -64,20 +65,15 @@ export class RowList {
   pointTo(y) {
     const row = Math.max(0, Math.min(this.count() - 1, Math.floor(y / this.average)));
     this.top = { row, out: ((y - row * this.average) / this.average) * this.heightOf(row) };
+    this.walk(0);
   }
 
   walk(step) {
     let { row, out } = this.top;
     out += step;
-    if (this.wraps) {
-      while (out < 0 && row > 0) { row -= 1; out += this.heightOf(row); }
-      while (row < this.count() - 1 && out >= this.heightOf(row)) { out -= this.heightOf(row); row += 1; }
-    } else {
-      const rows = Math.floor(out / ROW);
-      row += rows;
-      out -= rows * ROW;
-    }
-    this.top = row < 0 ? { row: 0, out: 0 } : this.orBottom({ row, out: Math.max(0, out) });
+    while (out < 0 && row > 0) { row -= 1; out += this.heightOf(row); }
+    while (row < this.count() - 1 && out >= this.heightOf(row)) { out -= this.heightOf(row); row += 1; }
+    this.top = this.orBottom({ row, out: Math.max(0, out) });
   }
 
   /** Not beyond the place where the last row stands at the lower edge. */
@@ -115,17 +111,15 @@ export class RowList {
   // --- heights ---
 
   heightOf(row) {
-    if (!this.wraps) return ROW;
-    const element = this.elements[row - this.begin];
+    const element = this.wraps ? this.elements[row - this.begin] : null;
     return element ? element.offsetHeight : ROW * this.lines(row);
   }
 
   /** Pixels of the rows above the upper edge, as the scroll bar is to show them. */
   position() {
     const { row, out } = this.top;
-    if (!this.wraps) return row * ROW + out;
     const count = this.count();
-    if (row < EXACT) return this.sum(0, row) + out;
+    if (row < Math.min(EXACT, count / 2)) return this.sum(0, row) + out;
     if (row > count - EXACT) return this.total - this.sum(row, count) + out;
     return (row + out / this.heightOf(row)) * this.average;
   }
@@ -199,6 +193,7 @@ export class RowList {
   drawNow() {
     if (this.followsEnd) this.top = this.atBottom();
     else if (this.top.row >= this.count()) this.top = this.atBottom();
+    else if (!this.heightOf(this.top.row)) this.walk(0); // it is hidden now
     const { row, out } = this.top;
     let last = row;
     for (let room = this.height + out; room > 0 && last < this.count(); last += 1) room -= this.heightOf(last);
@@ -228,7 +223,7 @@ export class RowList {
 
   place() {
     const element = this.elements[this.top.row - this.begin];
-    const above = this.wraps ? element?.offsetTop ?? 0 : (this.top.row - this.begin) * ROW;
+    const above = this.wraps ? element?.offsetTop ?? 0 : this.sum(this.begin, this.top.row);
     let y = this.bar - this.top.out - above;
     if (this.wraps && this.followsEnd) y = Math.max(0, this.bar + this.height - this.layer.offsetHeight);
     this.layer.style.transform = `translateY(${y}px)`;

@@ -2,6 +2,7 @@
 // numbers: history is read around one, the socket sends what comes after one, and so the two join without gap or repeat.
 
 import { Refused, ask } from "./fetch.js";
+import { foldAt, open as openFold } from "./folds.js";
 import { FoundLines } from "./found.js";
 import { WholeLog } from "./history.js";
 import { RowList } from "./list.js";
@@ -37,7 +38,7 @@ export class Reader {
     this.list = new RowList(view, {
       makeRow: (index) => this.makeRow(index),
       count: () => this.source?.count ?? 0,
-      lines: (index) => linesOf(this.source.at(index), this.columns),
+      lines: (index) => (foldAt(this.source, index) === 0 ? 0 : this.list.wraps ? linesOf(this.source.at(index), this.columns) : 1),
       onMove: (move) => this.moved(move),
     });
     onFrame((frame) => this.take(frame));
@@ -50,7 +51,15 @@ export class Reader {
     const number = source.isWhole ? index + 1 : source.at(index)[0];
     return rowElement(source.at(index), number, {
       spans, isCurrent: this.isCurrent(number), isContext: source.isContext(number), opensGroup: source.opensGroup(index),
+      frames: foldAt(source, index),
     });
+  }
+
+  /** Show the frames that are folded at a line. */
+  unfold(number) {
+    openFold(this.source, this.source.indexOf(number));
+    this.list.remake();
+    this.list.settle();
   }
 
   /** The number of the line on top, 1 without any, and its time in epoch seconds (null while it is not here). */
@@ -198,8 +207,15 @@ export class Reader {
   /** Rows have come; `shift` of them before the others (negative: were let go). */
   news(shift) {
     if (shift) this.list.shift(shift);
-    this.list.remake((element) => element.classList.contains("absent") && this.source.at(this.source.indexOf(Number(element.dataset.number))) !== undefined);
+    this.list.remake((element) => this.isOld(element));
     this.list.draw();
+  }
+
+  // Whether its line has come, or its traceback has more frames now.
+  isOld(element) {
+    const index = this.source.indexOf(Number(element.dataset.number));
+    if (element.classList.contains("absent")) return this.source.at(index) !== undefined;
+    return (foldAt(this.source, index) ?? "").toString() !== (element.dataset.frames ?? "");
   }
 
   // --- how it looks ---

@@ -22,8 +22,8 @@ for (const name of ["no", "at", "rank", "host", "text"]) {
 }
 template.firstChild.tabIndex = -1;
 
-/** `spans(number, text)` are the [begin, end] of what is marked in the text as one sees it. */
-export function rowElement(line, number, { spans, isCurrent, isContext, opensGroup }) {
+/** `spans(number, text)` are the [begin, end] of what is marked in the text as one sees it; `frames`: see logs/folds.js. */
+export function rowElement(line, number, { spans, isCurrent, isContext, opensGroup, frames }) {
   const row = template.cloneNode(true);
   const [no, at, rank, host, text] = row.children;
   row.dataset.number = number;
@@ -48,7 +48,18 @@ export function rowElement(line, number, { spans, isCurrent, isContext, opensGro
   if (isCurrent) row.classList.add("match");
   if (opensGroup) row.classList.add("group");
   fill(text, line, spans);
+  if (frames !== null) fold(row, frames);
   return row;
+}
+
+// The row of a fold's first line stands for all of them; their texts stay in the page, for what is copied.
+function fold(row, frames) {
+  row.dataset.frames = frames;
+  if (!frames) return;
+  const button = note("button", "unfold", `… ${frames} frame${frames === 1 ? "" : "s"} of the launcher`);
+  button.setAttribute("aria-expanded", "false");
+  button.tabIndex = 0;
+  row.append(button);
 }
 
 // The level is a mark at the line's edge; its word is added where the line does not say it.

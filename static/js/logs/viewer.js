@@ -57,7 +57,7 @@ onChange((names) => {
   else if (names.has("pointed") && place.at !== null) reader.openAt({ at: place.at });
   else if (reopens) reader.openAt({ line: reader.follows ? null : reader.top });
   if (names.has("wrap")) reader.wrap();
-  else reader.list.remake();
+  else { reader.list.remake(); reader.list.draw(); }
   show(reader);
 });
 
@@ -77,6 +77,9 @@ view.addEventListener("click", (event) => {
   if (event.target.closest(".no")) {
     event.preventDefault();
     pointAt(number, event.shiftKey);
+  } else if (event.target.closest(".unfold")) {
+    reader.unfold(number);
+    view.focus({ preventScroll: true });
   } else if (event.target.closest(".more-text")) {
     openLong(number);
     reader.list.remake((element) => Number(element.dataset.number) === number);

@@ -1,9 +1,11 @@
-// The Metrics page of a trial: a table that the server draws, and charts of which only those in view are mounted.
+// The Metrics page of a trial: charts of which only those in view are mounted, and a drawer with a table that the server draws.
 
 import "./state.js";
 import { loader } from "../charts/loading.js";
 import { watched } from "../charts/panel.js";
 import { follow, onKey } from "../charts/window.js";
+import { isSingleKey } from "../keys.js";
+import "../menus.js";
 import { bring, bringDetail, lacksDetail } from "./curves.js";
 import { Panel } from "./panel.js";
 import { address, change, onChange, state } from "./state.js";
@@ -83,9 +85,16 @@ table.addEventListener("click", (event) => {
   else change({ m: [] });
 });
 
+const opener = field("open");
+const openTable = () => change({ table: !state.table });
+opener.addEventListener("click", openTable);
+document.addEventListener("keydown", (event) => { if (event.key === "t" && isSingleKey(event)) openTable(); });
+
 // --- the controls above ---
 
 function showControls() {
+  opener.setAttribute("aria-expanded", state.table);
+  section.parentElement.classList.toggle("opened", state.table);
   if (document.activeElement !== field("search")) field("search").value = state.q;
   field("x").value = state.x;
   field("log").checked = state.log;

@@ -1,6 +1,6 @@
 // The panel of one chart of metrics: what it is in the state, and what is drawn of its curves.
 
-import { ChartPanel, button, made } from "../charts/panel.js";
+import { ChartPanel, button, csvLink } from "../charts/panel.js";
 import { csvOf, drawn } from "./curves.js";
 import { draw } from "./plot.js";
 import { change, state } from "./state.js";
@@ -9,9 +9,9 @@ import { reduction, sentence, tableOf } from "./values.js";
 /** series: [[group, name]]; base, detail: metrics/curves.js. */
 export class Panel extends ChartPanel {
   constructor(at, { name, series, pinned }, onPin) {
-    const pin = button("Pin", `Pin ${name}`, {}, () => onPin(this));
-    const expand = button("Expand", `Expand ${name}`, {}, () => change({ expand: state.expand === name ? "" : name }));
-    const csv = made("a", { class: "button plain", download: "", "aria-label": `All points of ${name} as CSV` }, "CSV");
+    const pin = button("pin", `Pin ${name}`, {}, () => onPin(this));
+    const expand = button("expand", `Expand ${name}`, {}, () => change({ expand: state.expand === name ? "" : name }));
+    const csv = csvLink(name);
     super(name, { help: "metric-help", before: [pin, expand], tools: [csv] });
     Object.assign(this, { at, series, base: null, detail: null, isBehind: false, pin, expand, csv });
     this.update({ series, pinned });

@@ -1,6 +1,6 @@
 // The panel of one chart of samples: what is drawn of its lines, and the same in words and as a table.
 
-import { ChartPanel, made, tableOf } from "../charts/panel.js";
+import { ChartPanel, csvLink, tableOf } from "../charts/panel.js";
 import { draw, scaleFor } from "./plot.js";
 import { csvOf, drawn, inside } from "./samples.js";
 import { spelledTime, timeTitle } from "./state.js";
@@ -12,7 +12,7 @@ const short = (value) => Number(value.toPrecision(4)).toString();
 /** id, unit, lines: as the server lists them; hosts: that it asks for; base, detail: profiler/samples.js. */
 export class SamplesPanel extends ChartPanel {
   constructor(at, chart, hosts) {
-    const csv = made("a", { class: "button plain", download: "", "aria-label": `All points of ${chart.name} as CSV` }, "CSV");
+    const csv = csvLink(chart.name);
     super(chart.name, { id: chart.id, help: "profiler-help", tools: [csv] });
     Object.assign(this, { at, csv, base: null, detail: null, broughtAt: 0, isBehind: false });
     this.update(chart, hosts);

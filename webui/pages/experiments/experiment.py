@@ -66,6 +66,7 @@ def head(request: HttpRequest, experiment: Experiment, tab: str) -> dict[str, ob
         "again": again.links(request, experiment),
         "tensorboard": partial(_has_tensorboard, experiment),  # asked by the overview alone
         "ran": partial(runs.ran, Q(task__trial__experiment=experiment)),  # likewise
+        "held": partial(runs.held, Q(task__trial__experiment=experiment)),  # likewise
     }
 
 

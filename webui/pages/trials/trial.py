@@ -79,6 +79,7 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
         "phase": shown_trials.STOPPED_EARLY if rung else phases.of_trials([trial])[trial.pk],
         "rung": rung,
         "ran": partial(runs.ran, Q(task=trial.task_id)),  # asked by the overview alone
+        "held": partial(runs.held, Q(task=trial.task_id)),  # likewise
         "hparams": named(trial.hparams),
         "metadata": named(trial.metadata),
         "tab": tab,
