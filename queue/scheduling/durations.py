@@ -6,15 +6,12 @@ What is known, best first: how far it says it is, how long similar work ran, its
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from statistics import NormalDist
 
 Span = tuple[float, float]
 
 #: half of the middle 80 % of a normal distribution, in standard deviations
 Z80 = 1.2816
-#: as many past runs as the guess weighs that durations spread by a factor of e
-PRIOR_RUNS = 2
 #: the relative error of "time so far / progress" at its start and at its end
 ERROR_AT_START, ERROR_AT_END = 0.6, 0.05
 #: below this share done, the pace says little
@@ -26,19 +23,17 @@ OVERDUE = 0.995
 GOES_ON = (0.05, 1.0)
 
 
-def lasts_of(max_time_seconds: float | None, history: Sequence[float]) -> Span | None:
+def lasts_of(max_time_seconds: float | None, like: NormalDist | None) -> Span | None:
     """(shortest, longest) seconds that work of this kind runs, None when nothing is known.
 
-    `history`: durations in seconds of similar work that ended by itself. `max_time_seconds`: the time limit.
+    `like`: the logarithm of the seconds that similar work ran (`scheduling.past_runs`). `max_time_seconds`: the limit.
     """
     limit = math.inf if max_time_seconds is None else max_time_seconds
-    known = [min(seconds, limit) for seconds in history if seconds > 0]
-    if not known:
+    if like is None:
         return None if limit == math.inf else (EARLIEST_OF_LIMIT * limit, limit)
-    middle, spread = _logs(known)
     return (
-        min(math.exp(middle - Z80 * spread), limit),
-        min(math.exp(middle + Z80 * spread), limit),
+        min(math.exp(like.mean - Z80 * like.stdev), limit),
+        min(math.exp(like.mean + Z80 * like.stdev), limit),
     )
 
 
@@ -47,33 +42,24 @@ def ends_of(
     now: float,
     progress: float | None,
     max_time_seconds: float | None,
-    history: Sequence[float],
+    like: NormalDist | None,
     held_since: float | None = None,
 ) -> Span | None:
     """(earliest, latest) end of an attempt that runs, None when nothing is known; never before `now`.
 
     `progress`: the part done, 0 to 1, of this attempt. The other arguments are as for `lasts_of`. `held_since`: when
-    it got its slots, which is what `history` counts from; None: when it started.
+    it got its slots, which is what `like` counts from; None: when it started.
     """
     gone = max(0.0, now - started_at)
     limit = math.inf if max_time_seconds is None else max(0.0, started_at + max_time_seconds - now)
     left = _left_by_pace(gone, progress)
     if left is None:
-        left = _left_by_history(gone if held_since is None else max(0.0, now - held_since), history)
+        left = _left_by_history(gone if held_since is None else max(0.0, now - held_since), like)
     if left is None:
         if limit == math.inf:
             return None
         left = (EARLIEST_OF_LIMIT * limit, limit)
     return now + min(left[0], limit), now + min(left[1], limit)
-
-
-def _logs(durations: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation of the logarithms; few durations are taken to spread widely."""
-    logs = [math.log(seconds) for seconds in durations]
-    middle = sum(logs) / len(logs)
-    squares = sum((one - middle) ** 2 for one in logs) + PRIOR_RUNS
-    count = len(logs)
-    return middle, math.sqrt(squares / (count - 1 + PRIOR_RUNS) * (1 + 1 / count))
 
 
 def _left_by_pace(gone: float, progress: float | None) -> Span | None:
@@ -84,14 +70,12 @@ def _left_by_pace(gone: float, progress: float | None) -> Span | None:
     return left / (1 + error), left * (1 + error)
 
 
-def _left_by_history(gone: float, history: Sequence[float]) -> Span | None:
-    """What similar work that ran so long still took. Durations are taken as lognormal, cut off at `gone`."""
-    known = [seconds for seconds in history if seconds > 0]
-    if not known:
+def _left_by_history(gone: float, like: NormalDist | None) -> Span | None:
+    """What similar work that ran so long still took: the distribution is cut off at `gone`."""
+    if like is None:
         return None
-    logs = NormalDist(*_logs(known))
-    done = logs.cdf(math.log(gone)) if gone > 0 else 0.0
+    done = like.cdf(math.log(gone)) if gone > 0 else 0.0
     if done > OVERDUE:
         return GOES_ON[0] * gone, GOES_ON[1] * gone
-    first, last = (math.exp(logs.inv_cdf(done + part * (1 - done))) - gone for part in (0.1, 0.9))
+    first, last = (math.exp(like.inv_cdf(done + part * (1 - done))) - gone for part in (0.1, 0.9))
     return max(0.0, first), max(0.0, first, last)

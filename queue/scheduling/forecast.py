@@ -2,8 +2,8 @@
 
 The queue is played forward some dozens of times: in each future, what runs ends at some moment of its range, what
 starts lasts some time of its range, and requests are placed in the order of the queue (`timeline`). The
-range is what most of these futures agree on. The work is bounded by counts, never by a clock; the same snapshot gives
-the same futures.
+range is what most of these futures agree on, moved by what became of earlier promises (`calibration`). The work is
+bounded by counts, never by a clock; the same snapshot gives the same futures.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from math import ceil, exp, inf, log
 from random import Random
 from statistics import NormalDist
 
+from scheduling import calibration
+from scheduling.calibration import LEAST, TAIL, Guess
 from scheduling.durations import Z80, Span
 from scheduling.policy import Key
 from scheduling.reasons import NEVER, WaitCode, listed
@@ -24,17 +26,11 @@ from scheduling.world import Plan, Request, Snapshot
 
 #: waiting requests that get a forecast, the first in the queue
 MOST_FORECASTS = 200
-#: the part of the futures before the range's earliest and after its latest
-TAIL = 0.1
-#: ranges grow by so much for what the futures leave out, more where others may stop what starts; set by replays
-WIDER, WIDER_WHERE_DISTURBED = 1.07, 1.17
 #: futures that are drawn, and the slots and requests in all of them together that bound their number
 MOST_FUTURES, FEWEST_FUTURES = 39, 9
 MOST_WORK = 160_000
 #: how long a run takes to save and stop, in seconds
 STOPPING: Span = (5.0, 120.0)
-#: shortest time that is drawn, in seconds
-LEAST = 1.0
 #: newcomers of one future, and for how many seconds ahead
 MOST_NEWCOMERS = 200
 HORIZON = 7 * 86400.0
@@ -51,28 +47,34 @@ class Forecast:
     """`spans`: task id -> (earliest, latest) start, epoch seconds. `unknown`: task id -> why there is none.
 
     Every request of the plan that waits is in one of the two, but for those that never start here, and those that
-    were not asked for.
+    were not asked for. `guesses`: task id -> what the model says of the spans, before they were moved.
     """
 
     spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
+    guesses: Mapping[str, Guess] = field(default_factory=dict)
 
 
 def forecast(
-    snapshot: Snapshot, plan: Plan, recent: Sequence[Request] = (), asked: Collection[str] | None = None
+    snapshot: Snapshot,
+    plan: Plan,
+    recent: Sequence[Request] = (),
+    asked: Collection[str] | None = None,
+    places: Sequence[float] = (),
 ) -> Forecast:
     """`plan` is what `decide(snapshot)` answered. Pure: the same input gives the same ranges.
 
     `recent`: what was submitted to this pool in, say, the last day, ended or not; it tells what may still come and go
-    first. `asked`: tasks that must be answered; the queue
-    is played no further than the last of these, since what stands behind it does not move it. None: all.
+    first. `asked`: tasks that must be answered; the queue is played no further than the last of these, since what
+    stands behind it does not move it. None: all. `places`: of the pool's last promises (`calibration`).
     """
     requests = {request.task_id: request for request in snapshot.requests}
     waiting = [
         requests[task] for task in plan.order if task in plan.waits and plan.waits[task].code not in NEVER
     ]
-    spans: dict[str, tuple[float, float]] = {}
+    spans: dict[str, Span] = {}
     unknown: dict[str, str] = {}
+    guesses: dict[str, Guess] = {}
     played = []
     for place, request in enumerate(waiting):
         reason = plan.waits[request.task_id]
@@ -85,29 +87,30 @@ def forecast(
         else:
             played.append(request)
     if asked is not None:
-        places = [place for place, request in enumerate(played) if request.task_id in asked]
-        played = played[: places[-1] + 1] if places else []
+        found = [number for number, request in enumerate(played) if request.task_id in asked]
+        played = played[: found[-1] + 1] if found else []
     for work in ([r for r in played if r.slots > 0], [r for r in played if r.slots == 0]):
         if work:
             play = Play(snapshot, plan, work)
             coming = {r.task_id for r in work if plan.waits[r.task_id].code == WaitCode.COMING_FREE}
             for task, starts in futures(play, snapshot.now, recent, coming).items():
-                span = _span(starts, snapshot.now, WIDER_WHERE_DISTURBED if play.disturbed else WIDER)
-                if span is not None:
-                    spans[task] = span
-                else:
+                guess = _guess(starts, snapshot.now)
+                if guess is None:
                     unknown[task] = _why(play, requests[task])
-    return Forecast(spans, unknown)
+                    continue
+                guesses[task], (first, last) = guess, calibration.span(guess, places)
+                spans[task] = snapshot.now + first, snapshot.now + last
+    return Forecast(spans, unknown, guesses)
 
 
-def _span(starts: list[float], now: float, wider: float) -> tuple[float, float] | None:
+def _guess(starts: list[float], now: float) -> Guess | None:
     """The middle of the futures; None when too many of them never start it."""
     starts = sorted(starts)
     skip = max(0, ceil(TAIL * (len(starts) + 1)) - 1)
-    first, last = starts[skip], starts[-1 - skip]
-    if last == inf:
-        return None
-    return now + max(0.0, first - now) / wider, now + max(0.0, last - now) * wider
+    first, middle, last = (
+        start - now for start in (starts[skip], starts[len(starts) // 2], starts[-1 - skip])
+    )
+    return None if last == inf else (first, middle, last)
 
 
 def _why(play: Play, request: Request) -> str:

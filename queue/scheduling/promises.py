@@ -7,10 +7,11 @@ until what it waits for has changed (the run that it was told of has ended, or w
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from scheduling.calibration import Guess
 from scheduling.durations import Span
 from scheduling.forecast import Forecast
 from scheduling.reasons import about, still_about
@@ -21,6 +22,7 @@ from scheduling.world import Plan
 class Promise:
     """`span`: the range that was shown first, at `at`. `missed`: what is shown since it was missed, empty before.
 
+    `guess`: what the model said of it (`scheduling.calibration`), None if that was not kept.
     `about`: what the task waited for when it was missed (`reasons.about`). Times are epoch seconds.
     """
 
@@ -28,15 +30,24 @@ class Promise:
     span: Span
     missed: str = ""
     about: tuple[str, ...] = ()
+    guess: Guess | None = None
 
     def record(self) -> dict[str, Any]:
         """As it is stored with the plan."""
-        return {"at": self.at, "span": list(self.span), "missed": self.missed, "about": list(self.about)}
+        return {
+            "at": self.at,
+            "span": list(self.span),
+            "missed": self.missed,
+            "about": list(self.about),
+            "guess": self.guess,
+        }
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Promise:
         earliest, latest = record["span"]
-        return cls(record["at"], (earliest, latest), record["missed"], tuple(record["about"]))
+        guess = record.get("guess")
+        about = tuple(record["about"])
+        return cls(record["at"], (earliest, latest), record["missed"], about, tuple(guess) if guess else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +85,16 @@ def keep(
             promise = None
         if promise is not None and not promise.missed and now > promise.span[1]:
             text = f"was expected by {_clock(promise.span[1], now)}; {reason.sentence}"
-            promise = missed[task] = Promise(promise.at, promise.span, text, now_about)
+            promise = missed[task] = replace(promise, missed=text, about=now_about)
         if promise is not None and promise.missed:
             spans.pop(task, None)
             unknown[task] = promise.missed
         elif promise is None and task in spans:
-            promise = Promise(now, spans[task])
+            promise = Promise(now, spans[task], guess=found.guesses.get(task))
         if promise is not None:
             promises[task] = promise
     gone = {task: promise for task, promise in before.items() if task not in live}
-    return Kept(Forecast(spans, unknown), promises, missed, gone)
+    return Kept(Forecast(spans, unknown, found.guesses), promises, missed, gone)
 
 
 def _clock(at: float, now: float) -> str:

@@ -23,7 +23,10 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """`submitted_at`, `runs`, `asks_time`: seconds. `asks_time` is the user's estimate, None when there is none."""
+    """`submitted_at`, `runs`, `asks_time`: seconds. `asks_time` is the user's estimate, None when there is none.
+
+    `program`: the number of what it runs, -1 when unknown.
+    """
 
     number: int
     submitted_at: float
@@ -32,6 +35,7 @@ class TraceJob:
     asks_time: float | None = None
     user: int = -1
     priority: int = DEFAULT_PRIORITY
+    program: int = -1
 
 
 def parse(text: str) -> list[TraceJob]:
@@ -75,6 +79,7 @@ def _job(number: int, data: list[str], prioritized: bool) -> TraceJob | None:
         asks_time=max(values[8], runs) if values[8] > 0 else None,
         user=int(values[11]),
         priority=priority if prioritized else DEFAULT_PRIORITY,
+        program=int(values[13]),
     )
 
 
@@ -85,7 +90,7 @@ def written(jobs: Iterable[TraceJob]) -> str:
         asks = -1 if job.asks_time is None else round(job.asks_time)
         lines.append(
             f"{job.number} {job.submitted_at:.0f} -1 {job.runs:.0f} {job.slots} -1 -1 {job.slots} {asks} -1 1 "
-            f"{job.user} -1 -1 {job.priority} -1 -1 -1"
+            f"{job.user} -1 {job.program} {job.priority} -1 -1 -1"
         )
     return "\n".join(lines) + "\n"
 

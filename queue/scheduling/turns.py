@@ -80,12 +80,6 @@ class Play:
             request.task_id: self.ask_of(request) for request in [*waiting, *(r.request for r in self.runs)]
         }
 
-    @property
-    def disturbed(self) -> bool:
-        """May something that is not here yet stop what runs by then?"""
-        here = {one.priority for one in (*self.waiting, *(run.request for run in self.runs))}
-        return self._stops_runs and (not self._by_priority or len(here) > 1)
-
     def _cap(self, view: HostView) -> int:
         if self._aux:
             return view.aux_capacity if view.off is None else 0

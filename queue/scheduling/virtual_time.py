@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from scheduling.calibration import Guess, place
 from scheduling.durations import ends_of, lasts_of
 from scheduling.forecast import forecast
+from scheduling.past_runs import PastRuns, Work
 from scheduling.plan import applied, decide, ended
 from scheduling.reasons import NEVER
 from scheduling.traces import TraceJob
@@ -54,11 +56,12 @@ class VirtualJob:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A forecast that was given. `first`: the first one for this task."""
+    """A forecast that was given. `first`: the first one for this task. `guess`: see `calibration`."""
 
     task_id: str
     at: float
     span: tuple[float, float]
+    guess: Guess
     first: bool
 
 
@@ -78,30 +81,6 @@ class Outcome:
     idle_while_fits: float = 0.0
 
 
-class History:
-    """Durations of past work; the newest of the same user and size, else of the user, else of everybody."""
-
-    ENOUGH, MOST = 4, 30
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, ...], list[float]] = {}
-
-    def add(self, job: TraceJob) -> None:
-        for key in self._keys(job):
-            self._known.setdefault(key, []).append(job.runs)
-
-    def of(self, job: TraceJob) -> list[float]:
-        for key in self._keys(job):
-            known = self._known.get(key, [])
-            if len(known) >= self.ENOUGH:
-                return known[-self.MOST :]
-        return []
-
-    @staticmethod
-    def _keys(job: TraceJob) -> list[tuple[int, ...]]:
-        return [(job.user, job.slots), (job.user,), ()]
-
-
 class VirtualPool:
     """A pool of equal hosts that lives through a trace."""
 
@@ -117,10 +96,11 @@ class VirtualPool:
         self._habits = habits
         self._forecast_every = forecast_every
         self._events: list[tuple[float, int, str]] = []
-        self._history = History()
+        self._past = PastRuns()
         self._arrivals = 0
         self._recent: list[Request] = []
-        self._promised: set[str] = set()
+        self._promised: dict[str, Promise | None] = {}
+        self._places: list[float] = []
         self._capacity = hosts * slots
 
     def live(self, trace: Iterable[TraceJob]) -> Outcome:
@@ -183,7 +163,7 @@ class VirtualPool:
         assert running is not None
         if for_good:
             job.ended_at = now
-            self._history.add(job.trace)
+            self._past.add(request.job_id, _work(job.trace), job.trace.runs)
             return
         ran = now - running.started_at
         kept = ran if job.saves else ran // self._habits.save_every * self._habits.save_every
@@ -228,7 +208,9 @@ class VirtualPool:
         placed = {r.task_id: r.running for r in self._snapshot.requests if r.running is not None}
         for start in plan.starts:
             job, running = self._out.jobs[start.task_id], placed[start.task_id]
-            job.first_start = now if job.first_start is None else job.first_start
+            if job.first_start is None:
+                job.first_start = now
+                self._learn(self._promised.get(start.task_id), now)
             heapq.heappush(self._events, (now + job.trace.runs - job.done, ENDS, running.allocation_id))
         for release in plan.releases:
             heapq.heappush(self._events, (now + self._habits.stopping, HAS_STOPPED, release.allocation_id))
@@ -236,28 +218,33 @@ class VirtualPool:
     def _promise(self, plan: Plan, now: float) -> None:
         self._recent = [request for request in self._recent if request.submitted_at > now - RECENT]
         recent = [replace(one, lasts=self._known(one, now).lasts) for one in self._recent]
-        found = forecast(self._snapshot, plan, recent)
+        found = forecast(self._snapshot, plan, recent, places=self._places)
         for task, span in found.spans.items():
             if self._out.jobs[task].first_start is None:
-                self._out.promises.append(Promise(task, now, span, task not in self._promised))
-                self._promised.add(task)
+                promise = Promise(task, now, span, found.guesses[task], task not in self._promised)
+                self._out.promises.append(promise)
+                self._promised.setdefault(task, promise)
         for task in found.unknown:
             self._out.unknown += task not in self._promised
-            self._promised.add(task)
+            self._promised.setdefault(task, None)
+
+    def _learn(self, promise: Promise | None, now: float) -> None:
+        if promise is not None:
+            self._places.append(place(promise.guess, now - promise.at))
 
     def _known(self, request: Request, now: float) -> Request:
         """The request with what the dispatcher could know of its duration now."""
         job = self._out.jobs[request.task_id]
-        history = self._history.of(job.trace)
+        like = self._past.like(request.job_id, _work(job.trace))
         running = request.running
         if running is None:
-            lasts = lasts_of(job.trace.asks_time, history)
+            lasts = lasts_of(job.trace.asks_time, like)
             if lasts is not None and job.done:
                 lasts = (max(1.0, lasts[0] - job.done), max(1.0, lasts[1] - job.done))
             return replace(request, lasts=lasts, max_time=job.trace.asks_time)
         began = running.started_at - job.done
         progress = ((now - began) / job.trace.runs) ** job.bend if job.reports else None
-        ends = ends_of(began, now, progress, job.trace.asks_time, history)
+        ends = ends_of(began, now, progress, job.trace.asks_time, like)
         return replace(request, running=replace(running, ends=ends))
 
     def _held(self) -> int:
@@ -281,3 +268,7 @@ class VirtualPool:
                     free[host] -= count
                     idle += count
         return idle
+
+
+def _work(job: TraceJob) -> Work:
+    return Work(job.user, "", job.program, job.slots)

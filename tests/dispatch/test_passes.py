@@ -1,5 +1,6 @@
 """A pass on real rows: who starts, who is stopped, why the others wait; and any number of ticks at once."""
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
@@ -21,7 +22,9 @@ from hosts.pools import default_pool, mark_dirty
 from jobs import queue_edits
 from jobs.models import Allocation, ForecastOutcome, Job, Member, SlotHold, Task
 from jobs.states import AllocationState, Reason, StopKind, TaskState
+from scheduling.calibration import place
 from scheduling.explain import explain
+from scheduling.past_runs import Work
 from scheduling.promises import Promise
 from shown import forecasts
 from submissions import contexts
@@ -320,7 +323,26 @@ def test_a_task_that_ran_and_waits_again_has_kept_its_promise() -> None:
     [row] = ForecastOutcome.objects.all()
     assert row.missed_at is None
     assert row.started_at is not None and row.started_at.timestamp() == pytest.approx(promise["span"][0] + 1)
-    assert PoolPlan.objects.get().document["promises"][task]["at"] > promise["at"] + 7000, "of the new wait"
+    document = PoolPlan.objects.get().document
+    assert document["promises"][task]["at"] > promise["at"] + 7000, "of the new wait"
+    start = row.started_at.timestamp() - promise["at"]
+    assert document["places"] == [pytest.approx(place(promise["guess"], start))]
+    shift_promise(task, 60)
+    run_pass()
+    assert len(PoolPlan.objects.get().document["places"]) == 1, "later passes keep it, and add it once"
+
+
+@pytest.mark.django_db
+def test_forecasts_do_not_learn_from_a_start_that_a_user_may_have_moved() -> None:
+    task, edited = waits_with_a_promise(), submit_experiment(slots=2)
+    edit = queue_edits.Update(str(edited.job_id), max_slots=2)
+    queue_edits.apply([edit], actor="user:ada", role="admin")
+    shift_promise(task, 7200)
+    Event.objects.update(at=timezone.now() - timedelta(hours=1))
+    attempt_at(task, PoolPlan.objects.get().document["promises"][task]["span"][0] + 1)
+    run_pass()
+    assert ForecastOutcome.objects.get().edited
+    assert PoolPlan.objects.get().document["places"] == []
 
 
 def missed_row() -> tuple[str, ForecastOutcome]:
@@ -390,8 +412,8 @@ def test_forecasts_learn_how_long_slots_were_held(
         exit_reason=Reason.COMPLETED,
     )
     job = Job.objects.get()
-    [seconds] = survey.recent_history().like(str(job.pk), job.owner_id, job.kind)
-    assert seconds == pytest.approx(held)
+    like = survey.past_runs().like(str(job.pk), Work(job.owner_id, job.kind, job.name, 2))
+    assert like is not None and math.exp(like.mean) == pytest.approx(held)
 
 
 def test_a_pool_that_was_removed_since_it_was_marked_gets_no_pass(db: None) -> None:

@@ -7,6 +7,8 @@ from scheduling.promises import Promise, keep
 from scheduling.reasons import Reason
 from scheduling.world import Plan
 
+#: as the model saw it, in seconds from then
+GUESS = (70.0, 1000.0, 2000.0)
 NOON = 1_767_182_400.0  # 2025-12-31 12:00 UTC
 
 
@@ -15,12 +17,12 @@ def waits(*by: str) -> Plan:
 
 
 def shown(earliest: float, latest: float) -> Forecast:
-    return Forecast({"t": (earliest, latest)}, {})
+    return Forecast({"t": (earliest, latest)}, guesses={"t": GUESS})
 
 
 def test_the_first_range_of_a_wait_is_its_promise_whatever_is_shown_later() -> None:
     first = keep({}, shown(NOON + 60, NOON + 3000), waits("exp 5"), NOON)
-    assert first.promises == {"t": Promise(NOON, (NOON + 60, NOON + 3000))}
+    assert first.promises == {"t": Promise(NOON, (NOON + 60, NOON + 3000), guess=GUESS)}
     later = keep(first.promises, shown(NOON + 4000, NOON + 9000), waits("exp 5"), NOON + 600)
     assert later.promises == first.promises
     assert later.forecast.spans == {"t": (NOON + 4000, NOON + 9000)}
@@ -40,14 +42,14 @@ def test_a_missed_promise_becomes_not_known_until_the_run_it_waits_for_has_ended
     assert still.forecast.unknown == missed.forecast.unknown
     over = keep(still.promises, shown(NOON + 5000, NOON + 6000), waits("exp 6"), NOON + 4001)
     assert over.forecast.spans == {"t": (NOON + 5000, NOON + 6000)}
-    assert over.promises == {"t": Promise(NOON + 4001, (NOON + 5000, NOON + 6000))}
+    assert over.promises == {"t": Promise(NOON + 4001, (NOON + 5000, NOON + 6000), guess=GUESS)}
 
 
 def test_a_missed_promise_is_replaced_once_something_is_stopped_for_the_task() -> None:
     missed = {"t": Promise(NOON, (NOON + 60, NOON + 3000), "was expected by 12:50", ("no_room", "exp 5"))}
     coming: Reason = reasons.coming_free(1, [("gpu1", 0, 1)], ["exp 5"])
     found = keep(missed, shown(NOON + 5000, NOON + 5060), Plan(waits={"t": coming}), NOON + 4900)
-    assert found.promises == {"t": Promise(NOON + 4900, (NOON + 5000, NOON + 5060))}
+    assert found.promises == {"t": Promise(NOON + 4900, (NOON + 5000, NOON + 5060), guess=GUESS)}
 
 
 def test_a_promise_missed_while_work_is_being_stopped_stays_withdrawn() -> None:
@@ -73,7 +75,7 @@ def test_a_task_that_started_and_waits_again_has_not_missed_its_promise() -> Non
     again = shown(NOON + 5000, NOON + 6000)
     found = keep(promised, again, waits("exp 5"), NOON + 3001, started={"t"})
     assert (found.missed, found.gone) == ({}, promised)
-    assert found.promises == {"t": Promise(NOON + 3001, again.spans["t"])}
+    assert found.promises == {"t": Promise(NOON + 3001, again.spans["t"], guess=GUESS)}
 
 
 def test_the_day_of_a_missed_promise_is_named_if_it_is_not_today() -> None:

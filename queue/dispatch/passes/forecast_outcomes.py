@@ -12,16 +12,21 @@ from datetime import UTC, datetime
 
 from jobs import queue_history
 from jobs.models import Allocation, ForecastOutcome
+from scheduling.calibration import place
 from scheduling.promises import Kept, Promise
 from scheduling.world import Plan
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """`found`: rows to add. `over`: rows of missed promises whose tasks have started since, or left the queue."""
+    """`found`: rows to add. `over`: rows of missed promises whose tasks have started since, or left the queue.
+
+    `places`: of the starts that no edit of the queue has moved (`scheduling.calibration`).
+    """
 
     found: list[ForecastOutcome]
     over: list[ForecastOutcome]
+    places: list[float]
 
 
 def started(promised: Mapping[str, Promise]) -> dict[str, datetime]:
@@ -34,10 +39,14 @@ def started(promised: Mapping[str, Promise]) -> dict[str, datetime]:
 
 def due(pool_id: int, kept: Kept, started: Mapping[str, datetime], plan: Plan, now: float) -> Outcomes:
     """What is to be written. `started`: as above, of the promises from which `kept` was made."""
-    begun = {task: kept.gone[task] for task in started if not kept.gone[task].missed}
-    ended = {**kept.missed, **begun}
-    since = min((promise.at for promise in ended.values()), default=now)
-    edits = [at.timestamp() for at in queue_history.edits_since(pool_id, _time(since))] if ended else []
+    begun = {task: kept.gone[task] for task in started}
+    ended = {**kept.missed, **{task: promise for task, promise in begun.items() if not promise.missed}}
+    since = min((promise.at for promise in {**ended, **begun}.values()), default=now)
+    edits = [at.timestamp() for at in queue_history.edits_since(pool_id, _time(since))] if since < now else []
+
+    def edited(promise: Promise) -> bool:
+        return any(promise.at < edit < now for edit in edits)
+
     found = [
         ForecastOutcome(
             pool_id=pool_id,
@@ -48,11 +57,16 @@ def due(pool_id: int, kept: Kept, started: Mapping[str, datetime], plan: Plan, n
             missed_at=_time(now) if task in kept.missed else None,
             why=plan.waits[task].sentence if task in kept.missed else "",
             started_at=started.get(task),
-            edited=any(promise.at < edit < now for edit in edits),
+            edited=edited(promise),
         )
         for task, promise in ended.items()
     ]
-    return Outcomes(found, _over(pool_id, plan, now))
+    places = [
+        place(promise.guess, started[task].timestamp() - promise.at)
+        for task, promise in begun.items()
+        if promise.guess is not None and not edited(promise)
+    ]
+    return Outcomes(found, _over(pool_id, plan, now), places)
 
 
 def write(outcomes: Outcomes) -> None:

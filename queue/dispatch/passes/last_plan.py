@@ -20,6 +20,7 @@ from dispatch.passes import forecast_outcomes, recent_work
 from events.announce import announce
 from hosts.models import PoolPlan, ResourcePool
 from scheduling import promises, world
+from scheduling.calibration import MOST_PLACES
 from scheduling.forecast import forecast
 from scheduling.promises import Promise
 from scheduling.reasons import NEVER, about, still_about
@@ -35,7 +36,7 @@ INSERT INTO hosts_poolplan AS kept (pool_id, document) VALUES (%(pool)s, %(plan)
 ON CONFLICT (pool_id) DO UPDATE SET document = excluded.document || jsonb_build_object(
   'forecast', coalesce(kept.document->'forecast', '{}'), 'unknown', coalesce(kept.document->'unknown', '{}'),
   'forecast_of', coalesce(kept.document->'forecast_of', '{}'),
-  'promises', coalesce(kept.document->'promises', '{}'),
+  'promises', coalesce(kept.document->'promises', '{}'), 'places', coalesce(kept.document->'places', '[]'),
   'forecast_at', kept.document->'forecast_at', 'forecast_ms', kept.document->'forecast_ms')
 RETURNING (document->>'forecast_at')::float8, (document->>'forecast_ms')::float8
 """
@@ -142,22 +143,24 @@ def _running(snapshot: world.Snapshot, plan: world.Plan) -> set[str]:
 
 def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, planned_at: datetime) -> None:
     """Add when each will start, or why nobody knows, to the document of this pass; a newer one gets its own."""
-    promised = _promised(pool_id)
+    promised, places = past(pool_id)
     started = forecast_outcomes.started(promised)
     recent = recent_work.of(pool_id, snapshot) if plan.waits else ()
     begun = time.perf_counter()
-    found = forecast(snapshot, plan, recent)
+    found = forecast(snapshot, plan, recent, places=places)
     kept = promises.keep(promised, found, plan, snapshot.now, started, _running(snapshot, plan))
     found = kept.forecast
+    took = time.perf_counter() - begun
+    outcomes = forecast_outcomes.due(pool_id, kept, started, plan, snapshot.now)
     more = {
         "forecast": {task_id: list(span) for task_id, span in found.spans.items()},
         "forecast_of": {task_id: about(plan.waits[task_id].record()) for task_id in found.spans},
         "unknown": dict(found.unknown),
         "promises": {task_id: promise.record() for task_id, promise in kept.promises.items()},
+        "places": [*places, *outcomes.places][-MOST_PLACES:],
         "forecast_at": snapshot.now,
-        "forecast_ms": round((time.perf_counter() - begun) * 1000, 1),
+        "forecast_ms": round(took * 1000, 1),
     }
-    outcomes = forecast_outcomes.due(pool_id, kept, started, plan, snapshot.now)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_ADD, {"more": json.dumps(more), "pool": pool_id, "at": planned_at})
         if cursor.rowcount:  # otherwise a newer pass has its own forecast, which keeps the same promises
@@ -165,6 +168,8 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
     announce(f"plan:{pool_id}")
 
 
-def _promised(pool_id: int) -> dict[str, Promise]:
-    kept = PoolPlan.objects.filter(pool=pool_id).values_list("document__promises", flat=True).first()
-    return {task_id: Promise.of(record) for task_id, record in (kept or {}).items()}
+def past(pool_id: int) -> tuple[dict[str, Promise], list[float]]:
+    """Return the promises of a pool, and where the starts of the last ones were (`scheduling.calibration`)."""
+    kept = PoolPlan.objects.filter(pool=pool_id).values_list("document__promises", "document__places").first()
+    promised, places = kept or (None, None)
+    return {task_id: Promise.of(record) for task_id, record in (promised or {}).items()}, places or []

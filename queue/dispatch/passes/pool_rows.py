@@ -53,7 +53,8 @@ SELECT json_build_array(
   (SELECT json_agg(json_build_array(m.host_id, m.allocation_id, m.state = '{MemberState.ENDED}') ORDER BY m.id)
     FROM open JOIN jobs_member m ON m.allocation_id = open.id WHERE m.slots = 0),
   (SELECT json_agg(json_build_array(
-      id, kind, entity_id, priority, position, extract(epoch FROM moved_at), weight, max_slots, preemptible, owner_id))
+      id, kind, entity_id, priority, position, extract(epoch FROM moved_at), weight, max_slots, preemptible, owner_id,
+      name))
     FROM (SELECT * FROM active UNION ALL SELECT j.* FROM running JOIN jobs_job j ON j.id = running.job_id) job),
   (SELECT json_agg(json_build_array(
       id, job_id, slots, extract(epoch FROM created_at), single_host, nullif(avoid_hosts, '[]'), max_time_seconds,
@@ -91,8 +92,8 @@ class PoolRows:
     hosts: id, name, enabled, draining, silent, suspended, drained for failed starts, their era, whether the login may
     become other accounts. slots: host, id, index,
     enabled, draining, outside. holds: slot, host, allocation, also of other pools. aux: host, allocation, ended:
-    members without slots. jobs: id, kind, entity, priority, position, moved, weight, max_slots, preemptible, owner.
-    tasks: id, job, slots, created, single_host, avoid_hosts, max_time, run_count, blocked_by, not_before,
+    members without slots. jobs: id, kind, entity, priority, position, moved, weight, max_slots, preemptible, owner,
+    name. tasks: id, job, slots, created, single_host, avoid_hosts, max_time, run_count, blocked_by, not_before,
     failed_starts, only_hosts. attempts: task, id, assigned, started, stopping, stopping_for, on_sufferance,
     asked_preempt, last_saved, progress. bad_pairs: host, host. cleaned: slot, kind
     and entity of the job after which it is cleaned up. unlinked: ids of users without a linked account.

@@ -19,7 +19,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from accounts.models import User
-from dispatch.passes import recent_work, survey
+from dispatch.passes import last_plan, recent_work, survey
 from dispatch.passes.survey import no_garbage_collection
 from experiments.models import Trial
 from hosts.models import PoolChange, ResourcePool
@@ -216,7 +216,7 @@ def _resuming(seen: _Foreseen, plans: Mapping[int, Plan]) -> dict[str, Outlook]:
         before, tasks = seen.snapshots[pool_id], {release.task_id for release in plan.releases}
         snapshot = ended(applied(before, plan), stopped, True, before.now)
         then = decide(snapshot)
-        futures = forecast(snapshot, then, recent_work.of(pool_id, before), tasks)
+        futures = forecast(snapshot, then, recent_work.of(pool_id, before), tasks, last_plan.past(pool_id)[1])
         started = {start.task_id for start in then.starts}
         of_job: dict[str, list[str]] = defaultdict(list)
         for request in before.requests:
@@ -297,8 +297,10 @@ def _outlooks(seen: _Foreseen, plans: Mapping[int, Plan]) -> list[Outlook]:
         started = {start.task_id for start in plan.starts}
         later = {job: tasks for job, tasks in waiting.items() if not started & set(tasks)}
         asked = {task for tasks in later.values() for task in tasks}
-        recent = recent_work.of(pool_id, snapshot) if later else ()
-        futures = forecast(snapshot, plan, recent, asked) if later else Forecast()
+        futures = Forecast()
+        if later:
+            recent, (_, places) = recent_work.of(pool_id, snapshot), last_plan.past(pool_id)
+            futures = forecast(snapshot, plan, recent, asked, places)
         found += [
             _later(job, tasks, plan, futures) if job in later else Outlook(job, now=True)
             for job, tasks in waiting.items()

@@ -8,10 +8,11 @@ from datetime import timedelta
 
 from django.conf import settings
 
-from dispatch.passes.survey import recent_history
+from dispatch.passes.survey import past_runs
 from events.presence import database_now
 from jobs.models import FirstStart, Task
 from scheduling.durations import lasts_of
+from scheduling.past_runs import Work
 from scheduling.virtual_time import RECENT
 from scheduling.world import Request, Snapshot
 
@@ -41,7 +42,7 @@ def _read(pool_id: int) -> list[Request]:
     since = database_now() - timedelta(seconds=RECENT)
     jobs = FirstStart.objects.filter(pool=pool_id, submitted_at__gt=since).order_by("-submitted_at")
     tasks = Task.objects.filter(job__in=jobs.values("job")[:MOST_TASKS], created_at__gt=since)
-    history = recent_history()
+    past = past_runs()
     return [
         Request(
             task.pk,
@@ -55,7 +56,9 @@ def _read(pool_id: int) -> list[Request]:
             single_host=task.single_host,
             lasts=lasts_of(
                 task.max_time_seconds,
-                history.like(str(task.job_id), task.job.owner_id, task.job.kind),
+                past.like(
+                    str(task.job_id), Work(task.job.owner_id, task.job.kind, task.job.name, task.slots)
+                ),
             ),
         )
         for task in tasks.select_related("job").order_by("-created_at")[:MOST_TASKS]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from statistics import NormalDist
 
 from django.conf import settings
 from django.db.models import F
@@ -25,15 +25,15 @@ from jobs.states import AllocationState, Reason
 from jobs.time_limits import time_used
 from scheduling import reasons
 from scheduling.durations import Span, ends_of, lasts_of
+from scheduling.past_runs import PastRuns, Work
 from scheduling.prospects import elsewhere_first
 from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot, all_but
 
 _NOWHERE: frozenset[str] = frozenset()
 #: the column of a task's row that counts its attempts
 _RUN_COUNT = 7
-#: past attempts that forecasts go by, the newest first, and how many of them stand for one job or one person
+#: past attempts that forecasts go by, the newest
 MOST_ATTEMPTS = 5000
-MOST_ALIKE = 30
 #: news of an end that took longer is of a server or host that was away, which is not expected again
 NEWS_AT_MOST = timedelta(minutes=1)
 
@@ -59,7 +59,7 @@ def take(pool: ResourcePool, now: datetime) -> Snapshot:
             now=now.timestamp(),
             pool=_pool(pool, rows),
             hosts=hosts,
-            requests=_Requests(pool, rows, hosts, now.timestamp(), recent_history()).all(),
+            requests=_Requests(pool, rows, hosts, now.timestamp(), past_runs()).all(),
         )
     )
 
@@ -115,12 +115,12 @@ class _Requests:
     """Joins the rows of tasks, jobs and attempts. Equal values are shared: the planner compares them often."""
 
     def __init__(
-        self, pool: ResourcePool, rows: PoolRows, hosts: Sequence[HostView], now: float, known: History
+        self, pool: ResourcePool, rows: PoolRows, hosts: Sequence[HostView], now: float, past: PastRuns
     ) -> None:
         self._rows = rows
         self._hosts = hosts
         self._now = now
-        self._history = known
+        self._past = past
         self._jobs: dict[str, Row] = {row[0]: row for row in rows.jobs}
         self._attempts: dict[str, Row] = {row[0]: row for row in rows.attempts}
         self._used = time_used(
@@ -137,7 +137,7 @@ class _Requests:
         #: what work avoids that would run as the login
         self._powerful = _NOWHERE if pool.allow_login_account else frozenset(may_become_root)
         self._avoided: dict[tuple[tuple[str, ...], frozenset[str], bool], frozenset[str]] = {}
-        self._lasts: dict[tuple[str, float | None], Span | None] = {}
+        self._lasts: dict[tuple[str | Work, float | None], Span | None] = {}
 
     def all(self) -> tuple[Request, ...]:
         return tuple([self._request(task) for task in self._rows.tasks])
@@ -147,13 +147,14 @@ class _Requests:
             task_id, job_id, slots, created, single_host, avoid_hosts, max_time, _, blocked_by, not_before, failed,
             only,
         ) = task  # fmt: skip
-        _, kind, entity_id, priority, position, moved_at, weight, max_slots, preemptible, owner_id = (
+        _, kind, entity_id, priority, position, moved_at, weight, max_slots, preemptible, owner_id, name = (
             self._jobs[job_id]
         )
         attempt = self._attempts.get(task_id)
         left = None if max_time is None else max(0.0, max_time - self._used.get(task_id, 0.0))
         blocked = blocked_by or not_before or job_id in self._depends
         only_hosts = frozenset(only) if only else _NOWHERE
+        work = self._past.known(Work(owner_id, kind, name, slots))
         has_account = not self._shared and owner_id not in self._unlinked
         return Request(
             task_id=task_id,
@@ -172,11 +173,9 @@ class _Requests:
             has_account=has_account,
             only_hosts=only_hosts,
             failed_hosts=failed_starts.avoided(failed, self._eras) if failed else _NOWHERE,
-            running=self._placement(attempt, max_time, self._history.like(job_id, owner_id, kind))
-            if attempt
-            else None,
+            running=self._placement(attempt, max_time, self._past.like(job_id, work)) if attempt else None,
             blocked=self._blocked(job_id, blocked_by, not_before) if blocked and not attempt else None,
-            lasts=None if attempt else self._will_last(job_id, owner_id, kind, left),
+            lasts=None if attempt else self._will_last(job_id, work, left),
             max_time=max_time,
         )
 
@@ -198,13 +197,13 @@ class _Requests:
             self._avoided[key] = frozenset(names).union(powerful, all_but(self._hosts, only))
         return self._avoided[key]
 
-    def _will_last(self, job_id: str, owner_id: int, kind: str, left: float | None) -> Span | None:
-        alike = job_id if job_id in self._history.by_job else f"{owner_id} {kind}"
+    def _will_last(self, job_id: str, work: Work, left: float | None) -> Span | None:
+        alike = job_id if self._past.knows(job_id) else work
         if (alike, left) not in self._lasts:
-            self._lasts[alike, left] = lasts_of(left, self._history.like(job_id, owner_id, kind))
+            self._lasts[alike, left] = lasts_of(left, self._past.like(job_id, work))
         return self._lasts[alike, left]
 
-    def _placement(self, attempt: Row, max_time: float | None, alike: Sequence[float]) -> Placement:
+    def _placement(self, attempt: Row, max_time: float | None, like: NormalDist | None) -> Placement:
         (
             task_id, allocation_id, assigned, started, stopping, stopping_for, on_sufferance, asked, saved, progress,
         ) = attempt  # fmt: skip
@@ -221,7 +220,7 @@ class _Requests:
             asked_preempt=asked,
             running_since=started,
             ends=ends_of(
-                (started or assigned) - used, self._now, progress, max_time, alike, held_since=assigned - used
+                (started or assigned) - used, self._now, progress, max_time, like, held_since=assigned - used
             ),
         )
 
@@ -237,35 +236,24 @@ def _held(rows: PoolRows) -> dict[str, dict[str, tuple[int, ...]]]:
     return held
 
 
-@dataclass(frozen=True)
-class History:
-    """Seconds that attempts which ended by themselves held their slots, the newest first.
+#: what this process read last, and when by its monotonic clock
+_kept_past: tuple[float, PastRuns] | None = None
+
+
+def past_runs() -> PastRuns:
+    """Read at most once in FORECAST_HISTORY_SECONDS: one more attempt changes no forecast much."""
+    global _kept_past
+    now = time.monotonic()
+    if _kept_past is None or now - _kept_past[0] > settings.FORECAST_HISTORY_SECONDS:
+        _kept_past = (now, _read_past())
+    return _kept_past[1]
+
+
+def _read_past() -> PastRuns:
+    """How long attempts which ended by themselves held their slots.
 
     From the assignment until the server learned of the end, as the next in line waits for the launch and the news too.
     """
-
-    by_job: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    by_owner: Mapping[tuple[int, str], Sequence[float]] = field(default_factory=dict)
-
-    def like(self, job_id: str, owner_id: int, kind: str) -> Sequence[float]:
-        """Return those of the same job (another trial of the search), else of its owner's work of this kind."""
-        return self.by_job.get(job_id) or self.by_owner.get((owner_id, kind), ())
-
-
-#: what this process read last, and when by its monotonic clock
-_kept_history: tuple[float, History] | None = None
-
-
-def recent_history() -> History:
-    """Read at most once in FORECAST_HISTORY_SECONDS: one more attempt changes no forecast much."""
-    global _kept_history
-    now = time.monotonic()
-    if _kept_history is None or now - _kept_history[0] > settings.FORECAST_HISTORY_SECONDS:
-        _kept_history = (now, _read_history())
-    return _kept_history[1]
-
-
-def _read_history() -> History:
     since = timezone.now() - timedelta(days=settings.FORECAST_HISTORY_DAYS)
     rows = (
         Allocation.objects.filter(
@@ -276,12 +264,11 @@ def _read_history() -> History:
         )
         .order_by("-ended_at")
         .annotate(held=Least("settled_at", F("ended_at") + NEWS_AT_MOST) - F("assigned_at"))
-        .values_list("task__job_id", "task__job__owner_id", "task__job__kind", "held")[:MOST_ATTEMPTS]
+        .values_list(
+            "task__job_id", "task__job__owner_id", "task__job__kind", "task__job__name", "task__slots", "held"
+        )[:MOST_ATTEMPTS]
     )
-    by_job: dict[str, list[float]] = defaultdict(list)
-    by_owner: dict[tuple[int, str], list[float]] = defaultdict(list)
-    for job_id, owner_id, kind, held in rows:
-        for alike in (by_job[str(job_id)], by_owner[owner_id, kind]):
-            if len(alike) < MOST_ALIKE:
-                alike.append(held.total_seconds())
-    return History(by_job, by_owner)
+    past = PastRuns()
+    for job_id, owner_id, kind, name, slots, held in reversed(list(rows)):
+        past.add(str(job_id), Work(owner_id, kind, name, slots), held.total_seconds())
+    return past
