@@ -28,7 +28,9 @@ def insert(
         kind = (field.db_type(connection) or "").split("(")[0]  # a cast to varchar(n) would cut silently
         if field.attname in columns:
             given = columns[field.attname]
-            unnested.append((field.column, kind, [*map(Jsonb, given)] if isinstance(field, JSONField) else [*given]))
+            unnested.append(
+                (field.column, kind, [*map(Jsonb, given)] if isinstance(field, JSONField) else [*given])
+            )
             selected.append(f'given."{field.column}"')
         elif field.primary_key:
             continue

@@ -190,7 +190,9 @@ def _hold(attempts: Sequence[_Attempt], leased: Mapping[str, Mapping[str, int]])
         },
     )
     first = {attempt.task.job_id: attempt.task for attempt in reversed(attempts)}
-    jobs = sorted(first)  # in one order, as others may add the same; a job that started before keeps its record
+    jobs = sorted(
+        first
+    )  # in one order, as others may add the same; a job that started before keeps its record
     insert(
         FirstStart,
         {
