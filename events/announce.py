@@ -11,8 +11,8 @@ from celery import current_app
 from django.conf import settings
 from django.db import connection, transaction
 
-#: All topics share one Redis channel pattern, so that a process needs one subscription.
-CHANNEL_PREFIX = "trainmaster:wake:"
+#: All topics share one Redis channel, and those of one transaction one message, with a line for each.
+CHANNEL = "trainmaster:wake"
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def wake(task_name: str, *args: object) -> None:
 
 
 def wake_all(task_name: str, calls: Sequence[tuple[object, ...]]) -> None:
-    """Queue many calls of one task by name after commit: one message each, over one connection."""
+    """Queue many calls of one task by name after commit: one message each, in one round trip to the broker."""
     if not calls:
         return
     hints = _pending()
@@ -75,8 +75,8 @@ def wake_all(task_name: str, calls: Sequence[tuple[object, ...]]) -> None:
 def _publish(topics: list[str], calls: Mapping[str, Iterable[tuple[object, ...]]]) -> None:
     try:
         pipe = _connection(settings.REDIS_URL).pipeline(transaction=False)
-        for topic in topics:
-            pipe.publish(CHANNEL_PREFIX + topic, "")
+        if topics:
+            pipe.publish(CHANNEL, "\n".join(topics))
         pipe.ping()  # fails at once when Redis is away, where kombu would try for 6 s
         pipe.execute()
         if any(calls.values()):
@@ -86,7 +86,7 @@ def _publish(topics: list[str], calls: Mapping[str, Iterable[tuple[object, ...]]
 
 
 def _send(calls: Mapping[str, Iterable[tuple[object, ...]]]) -> None:
-    with current_app.producer_or_acquire() as producer:
+    with current_app.producer_or_acquire() as producer, producer.batch():
         for name, arguments in calls.items():
             for args in arguments:
                 current_app.send_task(name, args=args, producer=producer, retry=False, ignore_result=True)

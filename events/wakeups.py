@@ -18,7 +18,7 @@ import redis.asyncio as redis
 from django.conf import settings
 from redis.exceptions import RedisError
 
-from events.announce import CHANNEL_PREFIX
+from events.announce import CHANNEL
 
 #: What a lost wake-up may cost.
 LOOK_AGAIN_SECONDS = 1.0
@@ -103,7 +103,7 @@ class Wakeups:
     async def _read(self) -> None:
         client = redis.Redis.from_url(settings.REDIS_URL, socket_connect_timeout=2)
         async with client, client.pubsub() as subscription:
-            await subscription.psubscribe(CHANNEL_PREFIX + "*")
+            await subscription.subscribe(CHANNEL)
             self.connected = True
             self._wake_all()
             heard = time.monotonic()
@@ -113,8 +113,9 @@ class Wakeups:
                     await subscription.ping()
                     continue
                 heard = time.monotonic()
-                if message["type"] == "pmessage":
-                    self.wake(message["channel"].decode().removeprefix(CHANNEL_PREFIX))
+                if message["type"] == "message":
+                    for topic in message["data"].decode().splitlines():
+                        self.wake(topic)
             raise OSError(f"no message from Redis for {SILENT_AFTER_SECONDS} s")
 
 

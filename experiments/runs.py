@@ -9,13 +9,14 @@ from typing import Any
 from experiments import media, metric_reports, s3_stores
 from experiments.config import older_forms
 from experiments.models import Trial
+from jobs.assigning import Assigned
 from jobs.models import Allocation
 from jobs.run import RunSpec
 from submissions.config.containers import container_of
 from submissions.config.environment import hooks_of, sdk_variables, variables
 
 
-def begin_all(allocations: Sequence[Allocation]) -> None:
+def begin_all(allocations: Sequence[Allocation | Assigned]) -> None:
     """New attempts of trials start from their latest checkpoint: what was reported beyond it is set aside."""
     numbers = {allocation.task_id: allocation.number for allocation in allocations}
     trials = Trial.objects.filter(task_id__in=numbers).values_list(

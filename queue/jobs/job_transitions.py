@@ -243,14 +243,14 @@ def _tell(task: Task) -> None:
 
 
 def announce_task(task: Task) -> None:
-    announce(*topics_of(task))
+    announce(*topics_of(task.pk, task.job_id, task.job.kind, task.job.entity_id))
 
 
-def topics_of(task: Task) -> list[str]:
-    """Who shows a task (see `events.announce`)."""
-    topics = [f"task:{task.pk}", f"log:{task.pk}", f"job:{task.job_id}"]
-    if task.job.kind == Job.Kind.EXPERIMENT:
-        topics.append(f"experiment:{task.job.entity_id}")
+def topics_of(task_id: str, job_id: uuid.UUID, kind: str, entity_id: str) -> list[str]:
+    """Who shows a task (see `events.announce`); kind and entity are those of its job."""
+    topics = [f"task:{task_id}", f"log:{task_id}", f"job:{job_id}"]
+    if kind == Job.Kind.EXPERIMENT:
+        topics.append(f"experiment:{entity_id}")
     return topics
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from django.conf import settings
 
 from hosts.models import Host
-from jobs.models import Allocation, PortLease
+from jobs.models import PortLease
 
 log = logging.getLogger(__name__)
 
@@ -20,25 +20,24 @@ NAMES = ("c10d", "comm")
 FOR_MEETINGS = 9
 
 
-def choose(wanted: Sequence[tuple[Allocation, uuid.UUID]]) -> list[PortLease]:
-    """Free ports of each one's first host, one for each of NAMES, noted in `allocation.ports`; the leases to keep.
+def choose(wanted: Sequence[tuple[str, uuid.UUID]]) -> dict[str, dict[str, int]]:
+    """Free ports of each allocation's first host, one for each of NAMES, by allocation.
 
-    An allocation whose host has none left gets none, and the log says so. Runs inside the assigning transaction;
-    a race ends in the unique constraint and so in a stale plan.
+    An allocation whose host has none left is not in the answer, and the log says so. Runs inside the assigning
+    transaction; a race ends in the unique constraint and so in a stale plan.
     """
     addresses = dict(Host.objects.filter(pk__in={host for _, host in wanted}).values_list("pk", "address"))
     taken = _taken(set(addresses.values()))
-    leases = []
-    for allocation, host_id in wanted:
+    leased = {}
+    for allocation_id, host_id in wanted:
         used = taken[addresses[host_id]]
-        chosen = _free(allocation.pk, used)
+        chosen = _free(allocation_id, used)
         if len(chosen) < len(NAMES):
-            log.warning("%s: all ports are leased; raise TRAINMASTER_PORT_LEASE_LAST", allocation.pk)
+            log.warning("%s: all ports are leased; raise TRAINMASTER_PORT_LEASE_LAST", allocation_id)
             continue
         used.update(chosen)
-        allocation.ports = dict(zip(NAMES, chosen, strict=True))
-        leases += [PortLease(host_id=host_id, port=port, allocation=allocation) for port in chosen]
-    return leases
+        leased[allocation_id] = dict(zip(NAMES, chosen, strict=True))
+    return leased
 
 
 def _taken(addresses: Collection[str]) -> dict[str, set[int]]:

@@ -1,18 +1,21 @@
 """A pass on real rows: who starts, who is stopped, why the others wait; and any number of ticks at once."""
 
 import math
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.conf import LazySettings
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from accounts.refusals import Refusal
 from commands import submit
 from commands.config import check
 from dispatch.passes import forecast_outcomes, last_plan, pool_pass, recent_work, survey
+from dispatch.passes.apply import apply
 from dispatch.runs import settle
 from events.models import Event
 from experiments import transitions as experiments
@@ -25,10 +28,11 @@ from jobs.states import AllocationState, Reason, StopKind, TaskState
 from scheduling.calibration import place
 from scheduling.explain import explain
 from scheduling.past_runs import Work
+from scheduling.plan import decide
 from scheduling.promises import Promise
 from shown import forecasts
 from submissions import contexts
-from tests.rig.world import attempt_of, make_host, make_user, members_of, submit_experiment, trial_of
+from tests.rig.world import assigned, attempt_of, make_host, make_user, members_of, submit_experiment, trial_of
 
 
 def run_pass() -> int:
@@ -43,6 +47,43 @@ def test_a_gang_gets_whole_equal_hosts_and_consecutive_members() -> None:
     members = list(attempt_of(experiment).members.order_by("index"))
     assert [member.slots for member in members] == [2, 2]
     assert len({member.host_id for member in members}) == 2
+
+
+@pytest.mark.django_db
+def test_many_starts_take_no_more_statements_than_a_few() -> None:
+    make_host("gpu1", 24)
+
+    def statements(jobs: int) -> int:
+        for _ in range(jobs):
+            submit_experiment(slots=1)
+        snapshot = survey.take(default_pool(), timezone.now())
+        with CaptureQueriesContext(connection) as captured:
+            assert apply(decide(snapshot)).started == jobs
+        return len(captured)
+
+    statements(1)  # what is read once a process
+    assert statements(20) == statements(2)
+
+
+@pytest.mark.django_db
+def test_a_slot_that_was_taken_since_the_survey_costs_its_own_start_alone() -> None:
+    make_host("gpu1", 3)
+    experiments_of = [submit_experiment(slots=1) for _ in range(3)]
+    plan = decide(survey.take(default_pool(), timezone.now()))
+    taken = plan.starts[1]
+    other = submit_experiment(slots=1)
+    (host, slots) = taken.hosts[0]
+    assigned(
+        task_id=trial_of(other).task_id,
+        placement=[(uuid.UUID(host), slots)],
+        on_sufferance=False,
+        actor="scheduler",
+    )
+    assert apply(plan).started == 2
+    states = dict(Task.objects.filter(trial__experiment__in=experiments_of).values_list("pk", "state"))
+    assert states.pop(taken.task_id) == TaskState.WAITING
+    assert [*states.values()] == [TaskState.RUNNING, TaskState.RUNNING]
+    assert Allocation.objects.count() == SlotHold.objects.count() == 3
 
 
 @pytest.mark.django_db

@@ -124,4 +124,4 @@ def assigned(
     made = assigning.assign_all([assigning.Assignment(task_id, placement, on_sufferance)], actor=actor)
     if not made:
         raise assigning.Stale(f"task {task_id} is no longer waiting for slots, or its host has no free port")
-    return made[0]
+    return Allocation.objects.get(pk=made[0].id)

@@ -33,11 +33,7 @@ FORECAST_PART = 0.05
 _STORE = """
 WITH told AS (UPDATE hosts_resourcepool SET planned_at = %(at)s WHERE id = %(pool)s)
 INSERT INTO hosts_poolplan AS kept (pool_id, document) VALUES (%(pool)s, %(plan)s::jsonb)
-ON CONFLICT (pool_id) DO UPDATE SET document = excluded.document || jsonb_build_object(
-  'forecast', coalesce(kept.document->'forecast', '{}'), 'unknown', coalesce(kept.document->'unknown', '{}'),
-  'forecast_of', coalesce(kept.document->'forecast_of', '{}'),
-  'promises', coalesce(kept.document->'promises', '{}'), 'places', coalesce(kept.document->'places', '[]'),
-  'forecast_at', kept.document->'forecast_at', 'forecast_ms', kept.document->'forecast_ms')
+ON CONFLICT (pool_id) DO UPDATE SET document = (kept.document - %(made)s::text[]) || excluded.document
 RETURNING (document->>'forecast_at')::float8, (document->>'forecast_ms')::float8
 """
 # readers keep a document by its time, so a changed one has another
@@ -108,8 +104,10 @@ def of(pool: ResourcePool) -> Plan:
 def store(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, took_ms: float, now: datetime) -> bool:
     """Replace the pool's document, within the pass; whether it is time for a forecast."""
     with connection.cursor() as cursor:
-        document = json.dumps(_document(snapshot, plan, took_ms))
-        cursor.execute(_STORE, {"at": now, "plan": document, "pool": pool_id})
+        document = _document(snapshot, plan, took_ms)
+        cursor.execute(
+            _STORE, {"at": now, "plan": json.dumps(document), "made": [*document], "pool": pool_id}
+        )
         made_at, took = cursor.fetchone()
     announce(f"plan:{pool_id}")
     if made_at is None:

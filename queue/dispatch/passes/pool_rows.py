@@ -24,7 +24,8 @@ Row = list[Any]
 # here again because a pass takes more than what stands in the queue: attempts of ended jobs still hold slots.
 #
 # Joins go by indexes, and `(… IN …) IS TRUE` is looked up in a hash: the planner, which knows nothing of CTEs and,
-# after a burst of submissions, nothing of tables either, would otherwise compare every task with every job.
+# after a burst of submissions, nothing of tables either, would otherwise compare every task with every job. OFFSET 0
+# makes a look-up by key of what it would otherwise join by another index, comparing every row there with every attempt.
 _READ = f"""
 WITH host AS MATERIALIZED (
     SELECT * FROM hosts_host
@@ -36,7 +37,8 @@ WITH host AS MATERIALIZED (
 ), active AS MATERIALIZED (
     SELECT * FROM jobs_job WHERE pool_id = %(pool)s AND state = '{JobState.ACTIVE}'
 ), running AS MATERIALIZED (
-    SELECT t.* FROM attempt JOIN jobs_task t ON t.id = attempt.task_id WHERE t.state = '{TaskState.RUNNING}'
+    SELECT t.* FROM attempt CROSS JOIN LATERAL (SELECT * FROM jobs_task WHERE id = attempt.task_id OFFSET 0) t
+    WHERE t.state = '{TaskState.RUNNING}'
 )
 SELECT json_build_array(
   (SELECT json_agg(json_build_array(
@@ -48,7 +50,8 @@ SELECT json_build_array(
       CASE WHEN s.outside <> '{{}}' THEN coalesce(nullif(s.outside->>'user', ''), 'someone') END) ORDER BY s.index)
     FROM host JOIN hosts_slot s ON s.host_id = host.id),
   (SELECT json_agg(json_build_array(hold.slot_id, m.host_id, m.allocation_id) ORDER BY hold.id)
-    FROM jobs_slothold hold JOIN jobs_member m ON m.id = hold.member_id
+    FROM jobs_slothold hold
+    CROSS JOIN LATERAL (SELECT * FROM jobs_member WHERE id = hold.member_id OFFSET 0) m
     WHERE hold.released_at IS NULL AND m.cleaning_since IS NULL),
   (SELECT json_agg(json_build_array(m.host_id, m.allocation_id, m.state = '{MemberState.ENDED}') ORDER BY m.id)
     FROM open JOIN jobs_member m ON m.allocation_id = open.id WHERE m.slots = 0),

@@ -1,0 +1,52 @@
+"""Inserts many rows by one statement that carries each value once: what rows share is not repeated for each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.db import connection
+from django.db.models import JSONField, Model
+from psycopg.types.json import Jsonb
+
+
+def insert(
+    model: type[Model],
+    columns: Mapping[str, Sequence[Any]],
+    *,
+    ignore_conflicts: bool = False,
+    **same: Any,
+) -> list[Any]:
+    """Insert one row for each value of the columns; return the primary keys, in the order of the values.
+
+    `columns`: values by attribute, as the database has them (the ids of foreign keys). All rows share `same` and the
+    defaults of the other fields. With `ignore_conflicts`, rows that exist already are left out.
+    """
+    template = model(**same)
+    names, selected, values, unnested = [], [], [], []
+    for field in model._meta.concrete_fields:
+        kind = (field.db_type(connection) or "").split("(")[0]  # a cast to varchar(n) would cut silently
+        if field.attname in columns:
+            given = columns[field.attname]
+            unnested.append(
+                (field.column, kind, [*map(Jsonb, given)] if isinstance(field, JSONField) else [*given])
+            )
+            selected.append(f'given."{field.column}"')
+        elif field.primary_key:
+            continue
+        else:
+            values.append(field.get_db_prep_save(field.pre_save(template, add=True), connection=connection))
+            selected.append(f"%s::{kind}")
+        names.append(f'"{field.column}"')
+    given_names = ", ".join(f'"{column}"' for column, _, _ in unnested)
+    arrays = ", ".join(f"%s::{kind}[]" for _, kind, _ in unnested)
+    key = model._meta.pk
+    assert key is not None
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f'INSERT INTO "{model._meta.db_table}" ({", ".join(names)}) SELECT {", ".join(selected)}'
+            f" FROM unnest({arrays}) WITH ORDINALITY AS given ({given_names}, place) ORDER BY place"
+            f'{" ON CONFLICT DO NOTHING" if ignore_conflicts else ""} RETURNING "{key.column}"',
+            [*values, *(array for _, _, array in unnested)],
+        )
+        return [row[0] for row in cursor.fetchall()]
