@@ -21,7 +21,8 @@ from commands.states import CommandState
 from events.models import Event
 from jobs.models import Job
 from shown import stories, tabs, task_list, tasks, timeline, verdicts
-from webui.pages.frame import actor, or_404, page, posted, refusals_told, show, user_of
+from shown import stories, tabs, task_list, tasks, timeline, verdicts
+from webui.pages.frame import actor, or_404, page, page_for, posted, refusals_told, show, user_of
 from webui.query import choices
 
 ROOM = "Tasks"
@@ -94,11 +95,19 @@ def waiting(request: HttpRequest, task_id: uuid.UUID) -> HttpResponseBase:
         "allowed": allowed,
         "open_at": opened,
         "waits": row.waiting,
-        "shell_command": f"trainmaster shell open {command.short_id}",
-        "ssh_command": f"trainmaster shell show-ssh-command {command.short_id}",
-        "ssh_config": f"trainmaster shell ssh-config {command.short_id}",
     }
     return show(request, "task", context, room=ROOM, fragment="task")
+
+
+@page_for(Right.EDIT)
+def terminal(request: HttpRequest, task_id: uuid.UUID) -> HttpResponse:
+    """A terminal in a shell. If the shell is not ready or has ended, its page says so."""
+    command = find(task_id)
+    rights.require_owner(user_of(request), command, f"{command.kind.label} {command.short_id}")
+    row = tasks.row(command)
+    if not row.terminal_at and "part" not in request.GET:
+        return redirect(f"/tasks/{command.pk}")
+    return show(request, "terminal", {"command": command, "row": row}, room=ROOM, fragment="terminal_head")
 
 
 @page
