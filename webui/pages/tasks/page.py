@@ -21,7 +21,6 @@ from commands.states import CommandState
 from events.models import Event
 from jobs.models import Job
 from shown import stories, tabs, task_list, tasks, timeline, verdicts
-from shown import stories, tabs, task_list, tasks, timeline, verdicts
 from webui.pages.frame import actor, or_404, page, page_for, posted, refusals_told, show, user_of
 from webui.query import choices
 
