@@ -88,16 +88,20 @@ fetch_assets() {
     scratch="$PWD/build/assets.$$"
     packages="$scratch/npm/node_modules"
     case $VENV in /*) pip=$VENV/bin/pip ;; *) pip=$PWD/$VENV/bin/pip ;; esac
-    mkdir -p "$scratch/npm" "$scratch/plotly" "$scratch/fonts"
+    mkdir -p "$scratch/npm" "$scratch/plotly" "$scratch/fonts" "$scratch/xterm"
     cp deploy/npm/* "$scratch/npm"
     if said=$(with_node "$scratch/npm" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error 2>&1 &&
         with_node "$scratch/npm" node compress.js "$packages"/plotly.js-*-dist-min/plotly-*.min.js 2>&1); then
         cp "$packages"/plotly.js-*-dist-min/plotly-*.min.js* "$scratch/plotly"
         cp "$packages"/@fontsource-variable/ibm-plex-sans/files/ibm-plex-sans-latin*-wght-normal.woff2 "$scratch/fonts"
         cp "$packages/@fontsource-variable/ibm-plex-sans/LICENSE" "$scratch/fonts/LICENSE.txt"
+        cp "$packages/@xterm/xterm/lib/xterm.mjs" "$scratch/xterm/xterm.js"
+        cp "$packages/@xterm/addon-fit/lib/addon-fit.mjs" "$scratch/xterm/addon-fit.js"
+        cp "$packages/@xterm/xterm/css/xterm.css" "$scratch/xterm"
+        cp "$packages/@xterm/xterm/LICENSE" "$scratch/xterm/LICENSE.txt"
     else
         say "$said"
-        say "SKIPPED: npm brought no packages. Charts work; a browser fetches 1.2 MB for them in place of 0.4 MB. Pages have the system's typeface."
+        say "SKIPPED: npm brought no packages. Charts work; a browser fetches 1.2 MB for them in place of 0.4 MB. Pages have the system's typeface, and shells no terminal in the browser."
         whole=$("${pip%/pip}/python" -c 'import plotly; print(plotly.__path__[0] + "/package_data/plotly.min.js")')
         for part in basic cartesian; do cp "$whole" "$scratch/plotly/plotly-$part.min.js"; done
         wanted="without npm"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,10 @@ from django.utils import timezone
 
 from commands.config import shown
 from commands.models import Command, Service
+from hosts.login_accounts import unix_user
+from hosts.models import Host
 from jobs import phases
-from jobs.models import Allocation, Member
+from jobs.models import Allocation, Job, Member
 from jobs.states import AllocationState
 from shown import verdicts
 
@@ -40,6 +43,12 @@ class TaskRow:
     def is_ready(self) -> bool:
         """Whether people can use it now."""
         return self.service is not None and self.service.ready_at is not None and self.phase == phases.RUNNING
+
+    @property
+    def terminal_at(self) -> str:
+        """The page with a terminal in it; empty for what has none, or none now."""
+        is_shell = self.command.kind == Job.Kind.SHELL
+        return f"/tasks/{self.command.pk}/terminal" if self.is_ready and is_shell else ""
 
     @property
     def state(self) -> str:
@@ -97,3 +106,14 @@ def row(command: Command) -> TaskRow:
     """The row of a command that `with_parts` has read."""
     attempt = next(iter(command.task.allocations.all()), None)
     return TaskRow(command, phases.of(command), getattr(command, "service", None), attempt)
+
+
+def login_account(command: Command) -> str:
+    """The Unix account that a login to the shell names; before it has a host, what the hosts of its pool agree on."""
+    pool = command.job.pool
+    if own := unix_user(pool, command.owner.unix_user):
+        return own
+    attempts = command.task.allocations.all()  # as `with_parts` has read them
+    hosts = [member.host for attempt in attempts for member in attempt.members.all()]
+    names = {host.login_user or getpass.getuser() for host in hosts or Host.objects.filter(pool=pool)}
+    return names.pop() if len(names) == 1 else ""

@@ -20,6 +20,7 @@ from experiments.models import Workspace
 from jobs import accepting, phases, queue_edits
 from jobs.models import Job
 from shown import tasks
+from shown.launch_warnings import warnings_for
 from shown.tasks import TaskRow
 from submissions import contexts, host_remarks
 from submissions.config.reading import read_yaml
@@ -27,7 +28,6 @@ from webui.api import encoding
 from webui.api.answers import Maybe, Time
 from webui.api.command_kinds import DIALECT, CommandRecord, OfKind
 from webui.api.errors import BadRequest, existing
-from webui.api.launch_warnings import warnings_for
 from webui.api.permissions import actor, idempotency_key, person, require_owner
 from webui.api.views import ApiView, Json
 

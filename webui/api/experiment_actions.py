@@ -17,6 +17,7 @@ from experiments import continuing, edits
 from experiments.actions import ACTIONS
 from experiments.models import Experiment, Project
 from shown.experiments import with_numbers
+from shown.launch_warnings import warnings_for
 from submissions.config.reading import read_yaml
 from webui.api import encoding
 from webui.api.answers import Answer
@@ -24,7 +25,6 @@ from webui.api.errors import Missing, existing
 from webui.api.experiment_encoding import ExperimentRecord, encode_experiment
 from webui.api.experiment_filters import Filters, filters_of
 from webui.api.experiments import find
-from webui.api.launch_warnings import warnings_for
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView, Json
 

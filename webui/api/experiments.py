@@ -21,6 +21,7 @@ from experiments.models import Experiment
 from jobs import queue_edits
 from jobs.models import Task
 from shown.experiments import with_numbers
+from shown.launch_warnings import warnings_for
 from submissions import contexts, host_remarks
 from submissions.config.reading import read_yaml
 from submissions.models import Context
@@ -33,7 +34,6 @@ from webui.api.errors import BadRequest, Missing, existing
 from webui.api.experiment_encoding import ExperimentRecord, encode_experiment
 from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, filters_of, total
 from webui.api.job_queue_rows import JobSummary, summary_of
-from webui.api.launch_warnings import warnings_for
 from webui.api.permissions import actor, idempotency_key, person, require_owner
 from webui.api.views import ApiView, Json
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
-
 from rest_framework.request import Request
 
 from accounts import rights
 from accounts.models import User
 from commands import shell_keys
-from commands.models import Command
-from hosts.login_accounts import unix_user
-from hosts.models import Host
 from jobs.models import Job
-from shown.tasks import TaskRow
+from shown.tasks import TaskRow, login_account
 from webui.api import commands
 from webui.api.answers import Answer
 from webui.api.commands import NewService, OfServiceKind, ServiceRecord
@@ -48,20 +43,9 @@ class OfShells(OfServiceKind):
             super().encoded(row, request),
             public_key=keys.public,
             host_key=shell_keys.of_host(command.pk).public,
-            agent_user_group=LoginAccount(user=account_of(command)),
+            agent_user_group=LoginAccount(user=login_account(command)),
             private_key=keys.private if isinstance(user, User) and rights.may_change(user, command) else "",
         )
-
-
-def account_of(command: Command) -> str:
-    """The Unix account that a login to the shell names; before it has a host, what the hosts of its pool agree on."""
-    pool = command.job.pool
-    if own := unix_user(pool, command.owner.unix_user):
-        return own
-    attempts = command.task.allocations.all()  # as shown.tasks has read them
-    hosts = [member.host for attempt in attempts for member in attempt.members.all()]
-    names = {host.login_user or getpass.getuser() for host in hosts or Host.objects.filter(pool=pool)}
-    return names.pop() if len(names) == 1 else ""
 
 
 class Shells(OfShells, commands.Commands):

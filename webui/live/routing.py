@@ -12,6 +12,7 @@ from accounts.rights import Right
 from webui.live.log_viewer import LogViewer
 from webui.live.page_topics import PageTopics
 from webui.live.sockets import Socket
+from webui.live.terminal import Terminal
 
 #: the code by which a WebSocket ends when a message is too large (RFC 6455, 7.4.1)
 TOO_LARGE = 1009
@@ -45,6 +46,7 @@ def short_messages(application: ASGIApp) -> ASGIApp:
 
 ROUTES = [
     path("ws/tasks/<str:task_id>/logs", LogViewer.as_asgi()),
+    path("ws/tasks/<str:task_id>/terminal", Terminal.as_asgi()),
     path("ws/pages", PageTopics.as_asgi()),
     re_path(r"", Nothing.as_asgi()),
 ]

@@ -88,10 +88,9 @@ class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no t
                 )
             await self.serve()
         except Closed as closed:
-            await self.close(closed.code)
+            await self.close(closed.code, _short(closed.reason))
         except Refusal as refusal:
-            reason = str(refusal).encode()[:REASON_BYTES].decode(errors="ignore")
-            await self.close(4000 + STATUS[refusal.code], reason)
+            await self.close(4000 + STATUS[refusal.code], _short(str(refusal)))
         except Gone:
             return
         except asyncio.CancelledError:
@@ -124,10 +123,10 @@ class Socket(AsyncWebsocketConsumer):  # type: ignore[misc]  # channels has no t
         self._checked_at, self._user = now, user.pk
         return self._user
 
-    async def send(self, text_data: str) -> None:
+    async def send(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         """Waits while the client's buffer is full. Raises Gone."""
         try:
-            await super().send(text_data=text_data)
+            await super().send(text_data, bytes_data)
         except OSError as error:  # what ASGI servers raise once the client has hung up
             raise Gone from error
 
@@ -145,6 +144,10 @@ class Gone(Exception):
 class Closed(Exception):
     """The socket is to be closed with this code."""
 
-    def __init__(self, code: int) -> None:
+    def __init__(self, code: int, reason: str = "") -> None:
         super().__init__(f"closed with {code}")
-        self.code = code
+        self.code, self.reason = code, reason
+
+
+def _short(reason: str) -> str:
+    return reason.encode()[:REASON_BYTES].decode(errors="ignore")

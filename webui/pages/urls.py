@@ -147,6 +147,7 @@ urlpatterns = [
     path("tasks/+new", task_form.new),
     path("tasks/+tensorboard", task_form.tensorboard),
     path("tasks/<uuid:task_id>", tasks.waiting),
+    path("tasks/<uuid:task_id>/terminal", tasks.terminal),
     # what Determined's client opens for a notebook or a TensorBoard
     path("det/interactive/<uuid:task_id>/<path:rest>", leads_to("/tasks/%(task_id)s")),
     # the job queue

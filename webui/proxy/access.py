@@ -38,6 +38,16 @@ class ProxyAnswer(StrEnum):
     ENDED = "ended"
 
 
+#: status and sentence of what a visitor does not get
+SENTENCES = {
+    ProxyAnswer.NOT_LOGGED_IN: (401, "Not logged in: log in first."),
+    ProxyAnswer.FORBIDDEN: (403, "This task belongs to another user; only its owner and admins can use it."),
+    ProxyAnswer.NOT_FOUND: (404, "No task with this id can be used through the server."),
+    ProxyAnswer.WAITING: (503, "The task is not ready yet; try again in a moment."),
+    ProxyAnswer.ENDED: (410, "The task has ended."),
+}
+
+
 @dataclass(frozen=True)
 class Visit:
     """What a visitor gets. `door` is there when the answer is OPEN."""

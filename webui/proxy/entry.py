@@ -33,13 +33,6 @@ log = logging.getLogger(__name__)
 PREFIX = "/proxy/"
 #: on the origin of tasks: where the console sends a browser with a ticket
 ENTRANCE = "/proxy/+enter"
-_SENTENCES = {
-    ProxyAnswer.NOT_LOGGED_IN: (401, "Not logged in: log in first."),
-    ProxyAnswer.FORBIDDEN: (403, "This task belongs to another user; only its owner and admins can use it."),
-    ProxyAnswer.NOT_FOUND: (404, "No task with this id can be used through the server."),
-    ProxyAnswer.WAITING: (503, "The task is not ready yet; try again in a moment."),
-    ProxyAnswer.ENDED: (410, "The task has ended."),
-}
 _ENTER_ANEW = "No longer logged in to this task: open it from the console."
 _ELSEWHERE = "Use this task at {}; open its address again."
 _UNKNOWN_HOST = (
@@ -205,7 +198,7 @@ async def _carry(
 
 
 def _refusal(visit: Visit, asked: Asked, method: str) -> Response:
-    status, sentence = _SENTENCES[visit.answer]
+    status, sentence = access.SENTENCES[visit.answer]
     console = proxy_login.console_of(asked.headers) if asked.apart else ""
     lost = asked.apart and visit.answer == ProxyAnswer.NOT_LOGGED_IN
     reads_pages = method == "GET" and "text/html" in asked.headers.get("accept", "")

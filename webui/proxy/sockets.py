@@ -30,7 +30,7 @@ _BLOCK_BYTES = 65536
 _MESSAGE_BYTES = 64 * 1024 * 1024
 _OPEN_SECONDS = 30.0
 #: an open socket on which something passes is noted as use so often
-_NOTE_SECONDS = 30.0
+NOTE_SECONDS = 30.0
 #: how a socket is closed whose login has ended (RFC 6455, 7.4.1: policy violation)
 _ENDED = 1008
 
@@ -97,7 +97,7 @@ class Tunnelled:
 
         code, reason = 1000, ""
         try:
-            await _first_of(inward(), outward(), access.until_it_may_not(self._visitor))
+            await first_of(inward(), outward(), access.until_it_may_not(self._visitor))
         except NoLonger as error:
             code, reason = _ENDED, str(error)
         finally:
@@ -131,7 +131,7 @@ class Tunnelled:
                 await self._send({"type": "websocket.send", key: frame})
 
         try:
-            await _first_of(inward(), outward(), access.until_it_may_not(self._visitor))
+            await first_of(inward(), outward(), access.until_it_may_not(self._visitor))
         except NoLonger as error:
             await self._close(_ENDED, str(error))
         finally:
@@ -173,7 +173,7 @@ class Tunnelled:
 
     async def _note(self) -> None:
         """It is in use."""
-        if time.monotonic() - self._noted <= _NOTE_SECONDS:
+        if time.monotonic() - self._noted <= NOTE_SECONDS:
             return
         self._noted = time.monotonic()
         try:
@@ -185,7 +185,7 @@ class Tunnelled:
         return await reading(access.visit, self._visitor)
 
 
-async def _first_of(*pumps: Pump) -> None:
+async def first_of(*pumps: Pump) -> None:
     """Until one of them ends; a side that is gone is an end like any other."""
     tasks = [asyncio.ensure_future(pump) for pump in pumps]
     try:

@@ -14,10 +14,9 @@ from django.utils.html import escape, format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from logs.lines import plain
-from shown import words
+from shown import source_text, words
 from shown.queue import times
 from trainmaster import quantities
-from webui.pages import source_text
 
 register = template.Library()
 register.filter("safe_text", plain)

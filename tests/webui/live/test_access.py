@@ -26,13 +26,20 @@ from webui.proxy import access as proxy_access
 from webui.proxy.access import ProxyAnswer, Visitor
 
 pytestmark = pytest.mark.django_db(transaction=True)
-NOT_LOGGED_IN, NOT_FOUND = 4401, 4404
+NOT_LOGGED_IN, FORBIDDEN, NOT_FOUND = 4401, 4403, 4404
 #: address, with {task} for a task's id -> what those who are logged in get
 SOCKETS = {
     "ws/tasks/<str:task_id>/logs": "open",
+    "ws/tasks/<str:task_id>/terminal": NOT_FOUND,
     "ws/pages": "open",
     "": NOT_FOUND,
 }
+#: sockets that editors may open -> who is logged in and may not
+REFUSED = {
+    "ws/tasks/<str:task_id>/terminal": {
+        "viewer's login token", "viewer's session", "a token for reading", "an editor who is a viewer now",
+    }
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -91,7 +98,8 @@ def test_every_socket_lets_in_whom_it_should(web: Web, members: list[Member]) ->
     for who, headers, is_login in callers(web, members):
         for address, opened in SOCKETS.items():
             path = address.replace("<str:task_id>", members[0].allocation.task_id) or "ws/nothing"
-            assert answer(web, path, headers) == (opened if is_login else NOT_LOGGED_IN), (who, address)
+            right = FORBIDDEN if who in REFUSED.get(address, ()) else opened
+            assert answer(web, path, headers) == (right if is_login else NOT_LOGGED_IN), (who, address)
 
 
 #: addresses of what is mounted before Django and needs no login

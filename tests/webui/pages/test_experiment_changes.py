@@ -20,11 +20,11 @@ from hosts.models import ResourcePool
 from jobs import queue_edits
 from jobs.queue_edits import Update
 from shown import notebook_cells
+from shown.source_text import markdown
 from submissions import code_changes, contexts
 from submissions.contexts import PlainFile
 from tests.rig.html import Html, without_tags
 from tests.rig.world import make_host, make_user, submit_experiment, trial_of
-from webui.pages.source_text import markdown
 
 pytestmark = pytest.mark.django_db
 

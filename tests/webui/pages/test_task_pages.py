@@ -60,8 +60,23 @@ def test_a_service_is_ready_once_it_accepts_connections(client: Client) -> None:
     ready = '<span class="state"><span class="lamp running"></span>Ready</span>'
     assert ready in listed and '<a href="/hosts/gpu1">gpu1</a>' in listed
     assert f'href="/tasks/{shell.pk}"' in listed and f'action="/commands/{shell.pk}/kill"' in listed
-    assert ready in waited and "It is ready on gpu1. Log in from a terminal:" in waited
+    assert ready in waited and "It is ready on gpu1." in waited
     assert f"Shell {shell.short_id}: Running" in text(client, f"/commands/{shell.pk}?part")
+
+
+def test_a_terminal_is_offered_to_those_who_may_use_the_shell(client: Client) -> None:
+    shell = made(Job.Kind.SHELL)
+    at = f"/tasks/{shell.pk}/terminal"
+    assert client.get(at)["Location"] == f"/tasks/{shell.pk}"  # which says that it waits
+    run(shell)
+    services.reported(shell.task_id, {"type": "ready", "port": 20_001})
+    pages = ("/tasks?part", f"/tasks/{shell.pk}?part")
+    assert all(f'href="{at}"' in text(client, page) for page in pages)
+    assert f'data-task="{shell.pk}"' in text(client, at)
+    client.force_login(make_user("bob"))
+    assert not any(f'href="{at}"' in text(client, page) for page in pages)
+    answer = client.get(at)
+    assert answer.status_code == 403 and "only its owner or an admin" in answer.content.decode()
 
 
 def test_a_command_is_listed_with_why_it_waits_and_is_not_opened(client: Client) -> None:

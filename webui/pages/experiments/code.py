@@ -13,11 +13,11 @@ from experiments.config import masked_text
 from experiments.models import Experiment
 from shown import notebook_cells
 from shown.experiments import config_change, config_in_force
+from shown.source_text import colored
 from submissions import code_changes, contexts
 from webui.pages.experiments import experiment
 from webui.pages.experiments.access import find
 from webui.pages.frame import page, show
-from webui.pages.source_text import colored
 from webui.query import as_whole
 
 MOST_SHOWN_BYTES = 512 * 1024

@@ -15,10 +15,10 @@ from accounts.rights import Right
 from experiments import edits
 from experiments.models import Experiment
 from experiments.transitions import lock
+from shown.source_text import markdown
 from webui.pages.experiments import experiment
 from webui.pages.experiments.access import find, may_act
 from webui.pages.frame import actor, form, posted, show, user_of
-from webui.pages.source_text import markdown
 
 MOST_CHARACTERS = 100_000
 

@@ -11,10 +11,10 @@ from accounts.refusals import Refusal
 from accounts.rights import Right
 from experiments import places
 from experiments.models import Project
+from shown.source_text import markdown
 from webui.pages.experiments.notes import MOST_CHARACTERS, stamp
 from webui.pages.frame import form, show, user_of
 from webui.pages.places import page as place_pages
-from webui.pages.source_text import markdown
 from webui.query import as_whole
 
 NAME_CHARACTERS = 255

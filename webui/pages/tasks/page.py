@@ -7,8 +7,7 @@ import uuid
 from typing import Any
 
 from django.core.paginator import Paginator
-from django.db.models import Q, QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
@@ -20,35 +19,13 @@ from commands.config import explained_config
 from commands.models import Command
 from commands.states import CommandState
 from events.models import Event
-from jobs import phases
 from jobs.models import Job
-from shown import stories, tabs, tasks, timeline, verdicts
-from webui.pages.frame import actor, or_404, page, posted, refusals_told, show, user_of
+from shown import stories, tabs, task_list, tasks, timeline, verdicts
+from webui.pages.frame import actor, or_404, page, page_for, posted, refusals_told, show, user_of
 from webui.query import choices
 
 ROOM = "Tasks"
 PER_PAGE = 50
-#: chip -> phases
-CHIPS: dict[str, list[str]] = {
-    "queued": [phases.QUEUED],
-    "running": [phases.STARTING, phases.RUNNING, CommandState.STOPPING_KILLED],
-    "completed": [CommandState.COMPLETED],
-    "failed": [CommandState.ERROR],
-    "canceled": [CommandState.CANCELED],
-}
-#: pill -> kind
-KINDS = {
-    "notebooks": Job.Kind.NOTEBOOK,
-    "shells": Job.Kind.SHELL,
-    "TensorBoards": Job.Kind.TENSORBOARD,
-    "commands": Job.Kind.COMMAND,
-}
-BEGINNINGS = {
-    Job.Kind.NOTEBOOK: "trainmaster notebook start --slots 1",
-    Job.Kind.SHELL: "trainmaster shell start --slots 1",
-    Job.Kind.TENSORBOARD: "trainmaster tensorboard start 7",
-    Job.Kind.COMMAND: "trainmaster command run nvidia-smi",
-}
 
 
 def find(command_id: uuid.UUID) -> Command:
@@ -60,38 +37,24 @@ def find(command_id: uuid.UUID) -> Command:
 @page
 def listing(request: HttpRequest) -> HttpResponse:
     """All tasks that are no trials, the newest first, or those that the filters leave."""
-    chosen, wrong = choices(request.GET, {"type": KINDS, "state": CHIPS})
-    chosen_kind = KINDS.get(chosen.get("type", ""))
-    current = Paginator(_filtered(request, chosen), PER_PAGE).get_page(request.GET.get("page"))
+    chosen, wrong = choices(request.GET, {"type": task_list.KINDS, "state": task_list.CHIPS})
+    chosen_kind = task_list.KINDS.get(chosen.get("type", ""))
+    found = task_list.matching(user_of(request), chosen)
+    current = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
     rows = [_row(request, each) for each in current.object_list]
     context = {
         "page": current,
         "rows": rows,
-        "kinds": list(KINDS),
-        "chips": list(CHIPS),
+        "kinds": list(task_list.KINDS),
+        "chips": list(task_list.CHIPS),
         "chosen": chosen,
         "wrong": wrong,
         "filters": [(name, chosen.get(name, "")) for name in ("type", "state", "user")],
-        "nothing_at_all": not rows and not _of_kind(Command.objects.all(), chosen_kind).exists(),
-        "beginnings": [BEGINNINGS[chosen_kind]] if chosen_kind else BEGINNINGS.values(),
+        "nothing_at_all": not rows and not task_list.of_kind(Command.objects.all(), chosen_kind).exists(),
+        "beginnings": task_list.beginnings(chosen_kind),
         "may_edit": user_of(request).may_edit,
     }
     return show(request, "tasks", context, room=ROOM, fragment="tasks")
-
-
-def _of_kind(rows: QuerySet[Command], kind: Job.Kind | None) -> QuerySet[Command]:
-    return rows.filter(job__kind=kind) if kind else rows
-
-
-def _filtered(request: HttpRequest, wanted: QueryDict) -> QuerySet[Command]:
-    rows = _of_kind(tasks.with_parts(), KINDS.get(wanted.get("type", "")))
-    if words := CHIPS.get(wanted.get("state", "")):
-        rows = rows.filter(phases.where(*words))
-    if owner := wanted.get("user"):
-        rows = rows.filter(owner=user_of(request)) if owner == "me" else rows.filter(owner__username=owner)
-    if text := wanted.get("q", "").strip():
-        rows = rows.filter(Q(description__icontains=text) | Q(task__id__startswith=text.lower()))
-    return rows.order_by("-submitted_at", "-pk")
 
 
 def _row(request: HttpRequest, command: Command) -> dict[str, Any]:
@@ -131,11 +94,19 @@ def waiting(request: HttpRequest, task_id: uuid.UUID) -> HttpResponseBase:
         "allowed": allowed,
         "open_at": opened,
         "waits": row.waiting,
-        "shell_command": f"trainmaster shell open {command.short_id}",
-        "ssh_command": f"trainmaster shell show-ssh-command {command.short_id}",
-        "ssh_config": f"trainmaster shell ssh-config {command.short_id}",
     }
     return show(request, "task", context, room=ROOM, fragment="task")
+
+
+@page_for(Right.EDIT)
+def terminal(request: HttpRequest, task_id: uuid.UUID) -> HttpResponse:
+    """A terminal in a shell. If the shell is not ready or has ended, its page says so."""
+    command = find(task_id)
+    rights.require_owner(user_of(request), command, f"{command.kind.label} {command.short_id}")
+    row = tasks.row(command)
+    if not row.terminal_at and "part" not in request.GET:
+        return redirect(f"/tasks/{command.pk}")
+    return show(request, "terminal", {"command": command, "row": row}, room=ROOM, fragment="terminal_head")
 
 
 @page
