@@ -32,7 +32,15 @@ from scheduling.plan import decide
 from scheduling.promises import Promise
 from shown import forecasts
 from submissions import contexts
-from tests.rig.world import assigned, attempt_of, make_host, make_user, members_of, submit_experiment, trial_of
+from tests.rig.world import (
+    assigned,
+    attempt_of,
+    make_host,
+    make_user,
+    members_of,
+    submit_experiment,
+    trial_of,
+)
 
 
 def run_pass() -> int:

@@ -10,7 +10,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from experiments import stored_files
 from experiments.models import Checkpoint
-from webui.downloads.zip_stream import COMPRESSION, Sink, ZipEntry
+from shown.zip_stream import COMPRESSION, Sink, ZipEntry
 from webui.waiting.threads import on_storage, stepped
 
 BLOCK_BYTES = 1 << 20

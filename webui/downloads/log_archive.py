@@ -16,7 +16,7 @@ from logs.filters import Filters
 from logs.lines import NO_RANK, SERVER, STDERR, STDOUT, STREAM_NAMES, LogLine, raw
 from logs.models import RankSeen
 from logs.written import Joiner, Writer
-from webui.downloads.zip_stream import COMPRESSION, Sink, ZipEntry
+from shown.zip_stream import COMPRESSION, Sink, ZipEntry
 from webui.waiting.threads import stepped
 
 #: Chunks hold lines of many ranks, so that one pass over them serves so many ranks, with so many lines in all (one

@@ -16,7 +16,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 from experiments import event_files
 from experiments.models import Trial
 from metrics import series, tensorboard
-from webui.downloads.zip_stream import COMPRESSION, Sink, ZipEntry
+from shown.zip_stream import COMPRESSION, Sink, ZipEntry
 from webui.waiting.threads import stepped
 
 #: of a folder; file systems take 255 bytes
