@@ -172,7 +172,7 @@ def test_a_continued_job_may_wait_for_others_but_not_in_a_circle() -> None:
     "wrong", ["depends_on: 12", "depends_on: [0x]", "depends_on: ['12:done']", "depends_on: [true]"]
 )
 def test_a_wrong_list_is_a_sentence(wrong: str) -> None:
-    text = CONFIG.format(name="x", slots=1, max_restarts=0, priority="", max_time="")
+    text = CONFIG.format(name="x", slots=1, max_restarts=0, priority="", max_time="", hosts="")
     with pytest.raises(ConfigError, match="depends_on"):
         parse(f"{text}\n{wrong}\n")
 
