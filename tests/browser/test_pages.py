@@ -134,6 +134,7 @@ def look_at(browser: Browser, address: str, paints: dict[str, float], complained
         wrong += faults(browser, where)
     browser.look(dark=False, width=WIDE // 2, height=450, scale=2)
     wrong += faults(browser, f"{address} at 200 %")
+    browser.look(dark=False, width=WIDE)
     said = [each for each in browser.complaints() if not complained or complained not in each]
     paints[address] = browser.first_paint_ms() or 0.0
     return wrong + [f"{address}: console: {each}" for each in said]

@@ -332,7 +332,7 @@ def test_rules_are_refused_in_sentences_and_keep_their_secrets(ada: User, receiv
 
 def of_config(integrations: str, owner: User) -> Experiment:
     """An experiment that has ended, submitted with these `integrations`."""
-    text = CONFIG.format(name="named", slots=1, max_restarts=0, priority="", max_time="")
+    text = CONFIG.format(name="named", slots=1, max_restarts=0, priority="", max_time="", hosts="")
     experiment = submit.create(
         owner=owner, config=parse(f"{text}\nintegrations: {integrations}"), original=text, context=contexts.empty(),
         project=make_project(), parent=None, activate=True, idempotency_key=None, actor="user:ada",

@@ -146,7 +146,7 @@ def test_the_duration_says_how_long_several_attempts_ran(client: Client) -> None
             started_at=now - timedelta(minutes=begin), ended_at=now - timedelta(minutes=end),
         )  # fmt: skip
     said = Html(client.get(f"/experiments/{experiment.pk}").content)
-    assert "ran 3 h in 2 attempts" in said
+    assert '3 h <span class="hint">in 2 attempts</span>' in said
 
 
 def test_a_failed_experiment_shows_how_its_first_failed_trial_ended(client: Client) -> None:

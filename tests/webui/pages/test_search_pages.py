@@ -65,8 +65,10 @@ def test_a_trial_that_its_search_stopped_says_at_which_rung(client: Client, sear
     table = page(client, f"/experiments/{search.pk}/trials")
     stopped = re.search(r'id="trial-(\d+)"(?:(?!</tr>).)*Stopped early</span>, rung (\d)', table, re.DOTALL)
     assert stopped, table
-    head = page(client, f"/trials/{stopped[1]}").partition("</nav>")[2].partition('class="tabs"')[0]
-    assert f"Stopped early</span>, rung {stopped[2]}" in head and " %" not in head
+    strip = page(client, f"/trials/{stopped[1]}").partition('class="strip"')[2].partition("</ul>")[0]
+    head = page(client, f"/trials/{stopped[1]}/logs").partition("</nav>")[2].partition('class="tabs"')[0]
+    for place in (strip, head):
+        assert f"Stopped early</span>, rung {stopped[2]}" in place and " %" not in place
 
 
 def test_a_search_without_rungs_says_so(client: Client, admin: User) -> None:
