@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -129,7 +128,10 @@ def typed(
     text: str, beside: dict[str, Any], *, template: dict[str, Any] | None, kind: Job.Kind
 ) -> CommandConfig:
     """A checked config from an editor, with what was typed in fields beside it. Raises ConfigError."""
-    has_fields = re.search(r"^\s*[^#\s]", text, re.MULTILINE)  # else it is comments alone, which are no map
+    lines = (line.strip() for line in text.splitlines())
+    has_fields = any(
+        line and not line.startswith("#") for line in lines
+    )  # else comments alone, which are no map
     config = read_yaml(text.replace("\r\n", "\n"), SUBJECT) if has_fields else {}
     resources = config.get("resources") or {}
     for name, value in beside.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from django.db.models import Q
@@ -69,13 +69,16 @@ def put(job: Job, wanted: Sequence[Wanted]) -> None:
 
     Raises Refusal where one of them waits for this job, which has been there before.
     """
-    Dependency.objects.filter(job=job).delete()
-    ids = [each.job_id for each in wanted]
+    others = lock([job.pk, *(each.job_id for each in wanted)])
     waits = waiting_for(job)
-    if circle := [each.label for each in wanted if each.job_id in waits]:
-        raise Refusal(f"{circle[0]} waits for this job itself, so neither would start.", field="depends_on")
-    locked = Job.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
-    others = {other.pk: other for other in locked}
+    if circle := [each for each in wanted if each.job_id in waits]:
+        raise Refusal(
+            "A job cannot wait for itself."
+            if circle[0].job_id == job.pk
+            else f"{circle[0].label} already waits for this job, so neither would start.",
+            field="depends_on",
+        )
+    Dependency.objects.filter(job=job).delete()
     now = timezone.now()
     Dependency.objects.bulk_create(
         Dependency(
@@ -87,6 +90,12 @@ def put(job: Job, wanted: Sequence[Wanted]) -> None:
         )
         for each in wanted
     )
+
+
+def lock(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Job]:
+    """Lock these jobs in one order, before any row that says who waits for them."""
+    locked = Job.objects.select_for_update(no_key=True).filter(pk__in=job_ids).order_by("pk")
+    return {job.pk: job for job in locked}
 
 
 def waiting_for(job: Job) -> set[uuid.UUID]:

@@ -114,7 +114,7 @@ def revive_job(
     What is None stays as it was. Raises Refusal where the pool was removed.
     """
     hold(pool)
-    job = Job.objects.select_for_update(no_key=True).get(pk=job_id)
+    job = dependencies.lock([job_id, *(each.job_id for each in depends_on or ())])[job_id]
     if job.state != JobState.ENDED:
         return False
     given = {"priority": priority, "weight": weight, "max_slots": max_slots}

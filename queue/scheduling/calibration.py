@@ -23,8 +23,8 @@ TAIL = 0.1
 MOST_PLACES = 300
 #: the model counts as so many promises about which it was right
 MODEL_COUNTS = 20
-#: no place is further out
-FURTHEST = 10.0
+#: no place is further out: what came of a narrow range, as in an outage, is applied to wide ones too
+FURTHEST = 3.0
 #: what no future knows of, such as work that nobody expected: so much more or less of the time until the start
 UNFORESEEN = 0.05
 #: shortest time that is told apart, in seconds

@@ -209,8 +209,9 @@ def _why_not(snapshot: Snapshot, request: Request, run: HeldRun, rules: Rules, k
         return "not preemptible"
     if not policies.of(snapshot.pool.scheduler).stops_runs(snapshot.pool.preemption):
         return "runs until it ends"
-    may_stop = rules.rights(request).may_stop(request, run)
-    if run.young and not may_stop and standing(request) < run.line:
+    rights = rules.rights(request)
+    may_stop = rights.may_stop(request, run)
+    if run.young and not may_stop and standing(request) < rights.line_once_old(run):
         return reasons.young(run.left_alone_until)
     if kept and may_stop:
         return "preemptible, but the host is reserved"

@@ -36,6 +36,8 @@ MOST_NEWCOMERS = 200
 HORIZON = 7 * 86400.0
 #: what came within a shorter time does not say how often its like comes
 LEAST_WINDOW = 3600.0
+#: a range that ends later says nothing, in seconds
+FURTHEST_AHEAD = 366 * 86400.0
 #: what is waited for then has no time that anybody knows
 _UNKNOWABLE = (WaitCode.BLOCKED, WaitCode.DEPENDS, WaitCode.HOSTS_OFF, WaitCode.NO_HOSTS)
 #: nor does what came fewer times: a run that was submitted once is not expected again
@@ -98,7 +100,11 @@ def forecast(
                 if guess is None:
                     unknown[task] = _why(play, requests[task])
                     continue
-                guesses[task], (first, last) = guess, calibration.span(guess, places)
+                first, last = calibration.span(guess, places)
+                if last > FURTHEST_AHEAD:
+                    unknown[task] = "it may take longer than can be predicted"
+                    continue
+                guesses[task] = guess
                 spans[task] = snapshot.now + first, snapshot.now + last
     return Forecast(spans, unknown, guesses)
 

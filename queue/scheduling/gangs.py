@@ -154,9 +154,16 @@ class Pass:
 
     def _and_young(self, request: Request, reason: Reason | None) -> Reason | None:
         """The reason, with the run that it may stop first once that is not young any more."""
-        asker = standing(request)
-        young = [run for line, run in self._young.items() if asker < line] if reason is not None else []
-        if reason is None or not young:
+        if reason is None or not self._young:
+            return reason
+        asker, rights, hosts = standing(request), self._rules.rights(request), self._board.hosts
+        young = [
+            run
+            for run in self._young.values()
+            if asker < rights.line_once_old(run)
+            and any(not hosts[index].avoided(request.avoid_hosts) for index in run.parts)
+        ]
+        if not young:
             return reason
         first = min(young, key=lambda run: run.left_alone_until)
         return reasons.with_young(reason, _called(first.request, request.job_id), first.left_alone_until)

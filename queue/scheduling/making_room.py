@@ -287,7 +287,7 @@ def outlook(host: Host, rights: Rights, asker: Standing, now: float) -> Outlook:
             line = min(line, its_line)
         else:
             earliest, latest = run.placement.ends or (inf, inf)
-            if run.young and asker < run.line:  # it may be stopped later
+            if run.young and asker < rights.line_once_old(run):  # it may be stopped later
                 earliest, latest = min(earliest, run.left_alone_until), min(latest, run.left_alone_until)
             going_on.append((latest, earliest, run.parts[host.index]))
     ends: list[Span] = []

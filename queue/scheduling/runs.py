@@ -72,7 +72,11 @@ class Rights:
     """Whom requests may stop. Of two requests with the same rights the later one may stop no more."""
 
     def line(self, run: HeldRun) -> Standing:
-        return NOBODY if run.young else run.line
+        return NOBODY if run.young else self.line_once_old(run)
+
+    def line_once_old(self, run: HeldRun) -> Standing:
+        """The line when it has run for the pool's minimum."""
+        return run.line
 
     def may_stop(self, request: Request, run: HeldRun) -> bool:
         return standing(request) < self.line(run)
@@ -85,7 +89,7 @@ class Rights:
 class NoRights(Rights):
     """May stop nothing."""
 
-    def line(self, run: HeldRun) -> Standing:
+    def line_once_old(self, run: HeldRun) -> Standing:
         return NOBODY
 
 

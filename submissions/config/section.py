@@ -66,7 +66,7 @@ AbsolutePath = Annotated[
     str, BeforeValidator(_absolute, json_schema_input_type=Annotated[str, Field(pattern="^/")])
 ]
 
-_JOB = r"^([0-9]+|[0-9a-fA-F-]{36})(:(success|end|failure))?$"
+_JOB = r"^([0-9]{1,18}|[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})(:(success|end|failure))?$"
 
 
 def _jobs(value: Any) -> Any:
@@ -74,7 +74,7 @@ def _jobs(value: Any) -> Any:
     if (
         not isinstance(value, list)
         or len(entries) < len(value)
-        or not all(re.match(_JOB, each) for each in entries)
+        or not all(re.fullmatch(_JOB, each) for each in entries)
     ):
         raise refuse(
             "a list of jobs to wait for, such as [12, '13:end']: numbers of experiments or ids of jobs, "

@@ -161,7 +161,7 @@ def test_a_continued_job_may_wait_for_others_but_not_in_a_circle() -> None:
     ended(second, ExperimentState.ERROR)
     with pytest.raises(Refusal, match=f"exp {first.pk} did not succeed"):
         continuing.go_on(second.pk, {"depends_on": [first.pk]}, role="editor", actor="user:ada")
-    with pytest.raises(Refusal, match=f"exp {third.pk} waits for this job itself, so neither would start"):
+    with pytest.raises(Refusal, match=f"exp {third.pk} already waits for this job, so neither would start"):
         continuing.go_on(second.pk, {"depends_on": [third.pk]}, role="editor", actor="user:ada")
     fourth = submit_experiment()
     continuing.go_on(second.pk, {"depends_on": [fourth.pk]}, role="editor", actor="user:ada")
@@ -169,7 +169,14 @@ def test_a_continued_job_may_wait_for_others_but_not_in_a_circle() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["depends_on: 12", "depends_on: [0x]", "depends_on: ['12:done']", "depends_on: [true]"]
+    "wrong",
+    [
+        "depends_on: 12",
+        "depends_on: [0x]",
+        "depends_on: ['12:done']",
+        "depends_on: [true]",
+        "depends_on: [aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa]",
+    ],
 )
 def test_a_wrong_list_is_a_sentence(wrong: str) -> None:
     text = CONFIG.format(name="x", slots=1, max_restarts=0, priority="", max_time="", hosts="")

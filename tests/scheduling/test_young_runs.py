@@ -157,3 +157,10 @@ def test_the_forecast_knows_when_a_young_run_may_be_stopped() -> None:
     earliest, latest = spans["high"]
     until = 2 + 10 * MINUTE
     assert until * 0.8 <= earliest <= latest <= until * 1.3
+
+
+def test_a_request_is_not_told_of_young_runs_on_hosts_that_it_avoids() -> None:
+    world = busy()
+    world.submit("high", 1, priority=10, avoid_hosts=frozenset({"h1"}))
+    world.tick()
+    assert "recently" not in world.why("high").sentence
