@@ -20,7 +20,8 @@ def insert(
     """Insert one row for each value of the columns; return the primary keys, in the order of the values.
 
     `columns`: values by attribute, as the database has them (the ids of foreign keys). All rows share `same` and the
-    defaults of the other fields. With `ignore_conflicts`, rows that exist already are left out.
+    defaults of the other fields: what must differ, such as a secret, must be in `columns`.
+    With `ignore_conflicts`, rows that exist already are left out.
     """
     template = model(**same)
     names, selected, values, unnested = [], [], [], []

@@ -137,7 +137,7 @@ class FairShareRules(Rules):
         return NOBODY if firm or not run.preemptible else EVERYBODY
 
     def protects(self, request: Request, placement: Placement) -> bool:
-        """All work above its share is on sufferance; what is left alone is not lent what is kept for gangs."""
+        """Every young run, also one above its share. In return, such work gets no slots reserved for a gang."""
         return True
 
     def rights(self, request: Request) -> Rights:

@@ -67,8 +67,8 @@ def forecast(
     """`plan` is what `decide(snapshot)` answered. Pure: the same input gives the same ranges.
 
     `recent`: what was submitted to this pool in, say, the last day, ended or not; it tells what may still come and go
-    first. `asked`: tasks that must be answered; the queue is played no further than the last of these, since what
-    stands behind it does not move it. None: all. `places`: of the pool's last promises (`calibration`).
+    first. `asked`: tasks that must be answered; the queue is played no further than the last of these, since later
+    requests do not change its start. None: all. `places`: of the pool's last promises (`calibration`).
     """
     requests = {request.task_id: request for request in snapshot.requests}
     waiting = [

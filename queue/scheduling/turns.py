@@ -20,7 +20,7 @@ class Running:
     """A run, or one that starts now. `left`: seconds until it ends by itself, None when unknown.
 
     `again`: it is being stopped and will wait again. `gives_way`: a higher priority may stop it, but not before
-    `young_until`. `on_sufferance`: whatever stands before it may.
+    `young_until`. `on_sufferance`: every request before it in the queue may stop it.
     """
 
     request: Request

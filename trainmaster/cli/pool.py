@@ -61,7 +61,7 @@ _PAIRS = {
     ),
     "min-runtime": (
         "minRuntimeSeconds", "[PRIORITY=]SECONDS", "50=600", "1",
-        "run work of this priority and lower ones for so long before others may stop it, such as 600 or 50=60; "
+        "seconds that work of this priority or lower runs before others can preempt it, such as 600 or 50=60; "
         "none: stop it at any time",
     ),
 }  # fmt: skip
