@@ -66,7 +66,8 @@ def test_a_command_that_is_typed_is_answered(browser: Browser, shell: str) -> No
 
 def test_a_long_paste_arrives_whole_and_bytes_are_kept(browser: Browser, shell: str) -> None:
     log_in(browser, shell)
-    browser.press("stty -echo; head -c 600000 | md5sum" + Keys.ENTER)
+    browser.press("stty -echo; echo rea''dy; head -c 600000 | md5sum" + Keys.ENTER)
+    sees(browser, "\nready")  # before, the shell's own prompt would mark what is pasted
     lines = ("x" * 99 + "\n") * 6000
     browser.run(
         "const data = new DataTransfer(); data.setData('text/plain', arguments[0]);"
