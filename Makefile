@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 TORCH_SPEC ?=
+TORCH_INDEX ?=
 PYTEST ?=
-export PYTHON VENV TORCH_SPEC
+export PYTHON VENV TORCH_SPEC TORCH_INDEX
 
 RUN = $(VENV)/bin
 SETUP = sh deploy/setup.sh
@@ -29,7 +30,8 @@ PURE = tests/test_layout.py tests/test_plain_words.py tests/test_survive_page.py
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo
-	@echo "  TORCH_SPEC='torch==…' selects the build of PyTorch; PYTEST='-k name' is passed to pytest;"
+	@echo "  TORCH_SPEC='torch==…' selects the build of PyTorch, TORCH_INDEX=URL where its CPU build comes from;"
+	@echo "  PYTEST='-k name' is passed to pytest;"
 	@echo "  UP='--port 8081' is passed to up, demo and dev; ONCE=1 exits the demo with the experiment's exit code;"
 	@echo "  DEV_DATA=DIR is the data folder of dev; CHAOS_MINUTES=0.1 shortens the chaos tests."
 
@@ -43,16 +45,12 @@ setup-dev: ## install what lint and tests need in .venv
 	@$(SETUP) docs
 	@$(SETUP) assets
 
-demo: setup ## serve, add two hosts, train on both and follow the log, until Ctrl-C
-	@$(SETUP) venv examples/requirements.txt
-	@$(SETUP) torch
-	@$(SETUP) tools sshd
+demo: ## serve, add two hosts, train on both and follow the log, until Ctrl-C
+	@$(SETUP) demo
 	@exec $(RUN)/python manage.py demo $(UP) $(if $(ONCE),--once)
 
-dev: setup ## run the demo for developers: restart when Python code or a template changes, show debug pages
-	@$(SETUP) venv examples/requirements.txt
-	@$(SETUP) torch
-	@$(SETUP) tools sshd
+dev: ## run the demo for developers: restart when Python code or a template changes, show debug pages
+	@$(SETUP) demo
 	@exec $(RUN)/python manage.py demo --dev --data $(DEV_DATA) $(UP)
 
 up: setup ## serve the pages and the API on this machine, until Ctrl-C

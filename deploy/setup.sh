@@ -4,12 +4,17 @@
 #   setup.sh venv FILE          .venv with the requirements of FILE, installed again only when they have changed
 #   setup.sh docs               build/docs out of docs/, built again only when that has changed
 #   setup.sh assets             build/assets: what browsers get out of the npm packages that deploy/npm/ pins by hash
-#   setup.sh torch              PyTorch in .venv: one that is importable, else $TORCH_SPEC, else the latest
+#   setup.sh torch              PyTorch in .venv: one that is importable, else $TORCH_SPEC, else the latest: with CUDA libraries where there is
+#                               an NVIDIA driver, else the CPU build of $TORCH_INDEX
+#   setup.sh demo               all of these as the demo needs them, with PyTorch's download beside the rest
 #   setup.sh tools NAME...      openssh-server, iproute2, chromium, sudo, Slurm: by apt where root may, else a line on what is skipped
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
 VENV=${VENV:-.venv}
+TORCH_INDEX=${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}
+TORCH=build/torch
+NO_COMPILE=
 
 say() { printf '%s\n' "$*"; }
 
@@ -52,7 +57,8 @@ install_requirements() {
     wanted=$(cat requirements.txt "$1" pyproject.toml | sha256sum)
     [ "$(cat "$stamp" 2>/dev/null || true)" = "$wanted" ] && return
     say "Installing $1 into $VENV."
-    "$VENV/bin/pip" install --quiet --disable-pip-version-check -r "$1"
+    # shellcheck disable=SC2086
+    "$VENV/bin/pip" install --quiet --disable-pip-version-check $NO_COMPILE -r "$1"
     printf '%s\n' "$wanted" >"$stamp"
 }
 
@@ -114,29 +120,88 @@ fetch_assets() {
 
 has_torch() { "$1" -c 'import torch' 2>/dev/null; }
 
+# use_outer_torch: true where the PyTorch of $PYTHON does; it is appended to the path, so that our own pinned packages still come first
+use_outer_torch() {
+    has_torch "$PYTHON" || return 1
+    where=$("$PYTHON" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))')
+    site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    printf '%s\n' "$where" >"$site/system-torch.pth"
+    if has_torch "$VENV/bin/python"; then
+        say "Using the PyTorch in $where."
+    else
+        rm "$site/system-torch.pth"
+        return 1
+    fi
+}
+
+# The download alone, beside which others may install: so much of it that install_torch needs no network.
+download_torch() {
+    has_torch "$VENV/bin/python" || { [ -z "${TORCH_SPEC:-}" ] && has_torch "$PYTHON"; } && return
+    rm -rf "$TORCH"
+    mkdir -p "$TORCH/tmp"
+    get() { TMPDIR="$PWD/$TORCH/tmp" "$VENV/bin/pip" download --quiet --disable-pip-version-check --dest "$TORCH" "$@"; }
+    if [ -n "${TORCH_SPEC:-}" ]; then
+        say "Downloading $TORCH_SPEC: about 200 MB for a CPU build, 2,000 to 4,000 with CUDA libraries."
+        # shellcheck disable=SC2086  # TORCH_SPEC may hold options too
+        get $TORCH_SPEC
+    elif [ -e /proc/driver/nvidia/version ] || nvidia-smi -L >/dev/null 2>&1; then
+        say "Downloading PyTorch with its CUDA libraries: 2,000 to 4,000 MB. (TORCH_SPEC='torch==…' selects another build.)"
+        get torch
+    else
+        say "Downloading PyTorch's CPU build, about 200 MB, since there is no NVIDIA driver. (TORCH_SPEC='torch==…' selects another build.)"
+        get --retries 1 --timeout 10 --index-url "$TORCH_INDEX" torch 2>"$TORCH/why" && return
+        say "$TORCH_INDEX is not reached; TORCH_INDEX names another index. Now the usual build: 2,000 to 4,000 MB with its CUDA libraries."
+        get torch
+    fi
+}
+
+# await_torch PROCESS: tell how far the download is; its exit code
+await_torch() {
+    if [ -t 1 ]; then start='\r' end='' every=1; else start='' end='\n' every=15; fi
+    told=
+    while kill -0 "$1" 2>/dev/null; do
+        sleep 1
+        waited=$((${waited:-0} + 1))
+        [ $((waited % every)) = 0 ] && [ -d "$TORCH" ] || continue
+        told=1
+        # shellcheck disable=SC2059
+        printf "${start}PyTorch: %s MB are here.${end}" "$(du -sm "$TORCH" 2>/dev/null | cut -f1)"
+    done
+    [ -z "$told" ] || [ -n "$end" ] || say
+    wait "$1"
+}
+
 install_torch() {
     has_torch "$VENV/bin/python" && return
-    if [ -z "${TORCH_SPEC:-}" ] && has_torch "$PYTHON"; then
-        # appended to the path, so that our own pinned packages still come first
-        where=$("$PYTHON" -c 'import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))')
-        site=$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
-        printf '%s\n' "$where" >"$site/system-torch.pth"
-        if has_torch "$VENV/bin/python"; then
-            say "Using the PyTorch in $where."
-            return
-        fi
-        rm "$site/system-torch.pth"
+    [ -z "${TORCH_SPEC:-}" ] && use_outer_torch && return
+    if [ -z "$(ls "$TORCH"/*.whl 2>/dev/null)" ]; then
+        download_torch &
+        await_torch $!
     fi
-    if [ -z "${TORCH_SPEC:-}" ]; then
-        say "PyTorch cannot be imported. Installing the latest version: a download of 2 to 4 GB with its CUDA libraries."
-        say "(To choose another build, press Ctrl-C and set TORCH_SPEC='torch==…'; a CPU build is about 0.2 GB.)"
-    else
-        say "Installing $TORCH_SPEC: a download of about 0.2 GB for a CPU build, 2 to 4 GB with CUDA libraries."
-    fi
-    # a person at a terminal sees how far the download is
-    [ -t 1 ] && quiet= || quiet=--quiet
-    # shellcheck disable=SC2086  # TORCH_SPEC may hold options too
-    "$VENV/bin/pip" install $quiet --disable-pip-version-check ${TORCH_SPEC:-torch}
+    say "Installing PyTorch."
+    # by name, so that what is pinned and installed already is kept
+    # shellcheck disable=SC2086
+    "$VENV/bin/pip" install --quiet --disable-pip-version-check $NO_COMPILE --no-index --find-links "$TORCH" ${TORCH_SPEC:-torch}
+    rm -rf "$TORCH"
+}
+
+# All that the demo needs, with as much as can be at once; what its few processes import is compiled then.
+prepare_demo() {
+    NO_COMPILE=--no-compile
+    make_venv
+    download_torch &
+    downloading=$!
+    fetch_assets &
+    fetching=$!
+    trap 'kill $downloading $fetching 2>/dev/null || true' EXIT
+    trap 'exit 130' INT TERM
+    install_requirements requirements.txt
+    build_docs
+    install_requirements examples/requirements.txt
+    install_tools sshd
+    await_torch $downloading
+    install_torch
+    wait $fetching || fetch_assets # without npm they need what was not installed yet
 }
 
 find_program() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }
@@ -167,6 +232,7 @@ venv) install_requirements "$1" ;;
 docs) build_docs ;;
 assets) fetch_assets ;;
 torch) install_torch ;;
+demo) prepare_demo ;;
 tools) install_tools "$@" ;;
-*) say "setup.sh: unknown verb $verb; allowed: venv, docs, assets, torch, tools"; exit 2 ;;
+*) say "setup.sh: unknown verb $verb; allowed: venv, docs, assets, torch, demo, tools"; exit 2 ;;
 esac
