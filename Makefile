@@ -3,14 +3,19 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH_SPEC ?=
 TORCH_INDEX ?=
+QUICK ?=
 PYTEST ?=
-export PYTHON VENV TORCH_SPEC TORCH_INDEX
+export PYTHON VENV TORCH_SPEC TORCH_INDEX QUICK
 
 RUN = $(VENV)/bin
 SETUP = sh deploy/setup.sh
 NOT_LONG = not chaos and not compat
 # folders of tests that are all long: to read them alone would import PyTorch
 LONG = tests/chaos tests/compat
+# in the order of their run; the last command of `make bench` prints the figures of all
+BENCHMARKS = first_line short_jobs queue_page job_queue scheduling one_pass search host_logs logs_ingest logs_store \
+	logs_read logs_live logs_viewer rank_map trial_page search_pages sampler samples_ingest metrics_ingest metrics_read \
+	timing checkpoint_upload sdk_overhead forecasts
 # of pytest, on two cores: tests wait more than they compute
 WORKERS ?= 3
 # where `make dev` keeps its data; an absolute path too
@@ -104,34 +109,13 @@ compat: setup-dev ## run the tests against heavy third-party packages
 	@$(SETUP) torch
 	$(RUN)/python -m pytest -m compat $(PYTEST)
 
-bench: setup-dev ## measure: against plain ssh, against Slurm, the queue page with 10,000 jobs, scheduler passes, the cost of the SDK
+bench: setup-dev ## measure beside ssh, Slurm, MLflow, Redis and PostgreSQL; one table at the end; QUICK=1: in about 10 minutes
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium slurm
 	@VENV=$(VENV)/mlflow $(SETUP) venv benchmarks/mlflow_requirements.txt
-	$(RUN)/python -m benchmarks.first_line
-	$(RUN)/python -m benchmarks.short_jobs
-	$(RUN)/python -m benchmarks.queue_page
-	$(RUN)/python -m benchmarks.job_queue
-	$(RUN)/python -m benchmarks.scheduling
-	$(RUN)/python -m benchmarks.one_pass
-	$(RUN)/python -m benchmarks.search
-	$(RUN)/python -m benchmarks.host_logs
-	$(RUN)/python -m benchmarks.logs_ingest
-	$(RUN)/python -m benchmarks.logs_store
-	$(RUN)/python -m benchmarks.logs_read
-	$(RUN)/python -m benchmarks.logs_live
-	$(RUN)/python -m benchmarks.logs_viewer
-	$(RUN)/python -m benchmarks.rank_map
-	$(RUN)/python -m benchmarks.trial_page
-	$(RUN)/python -m benchmarks.search_pages
-	$(RUN)/python -m benchmarks.sampler
-	$(RUN)/python -m benchmarks.samples_ingest
-	$(RUN)/python -m benchmarks.metrics_ingest
-	$(RUN)/python -m benchmarks.metrics_read
-	$(RUN)/python -m benchmarks.timing
-	$(RUN)/python -m benchmarks.checkpoint_upload
-	$(RUN)/python -m benchmarks.sdk_overhead
-	$(RUN)/python -m benchmarks.forecasts
+	@rm -rf build/bench
+	@for name in $(BENCHMARKS); do echo "== $$name"; $(RUN)/python -m benchmarks.$$name || true; done
+	$(RUN)/python -m benchmarks.rows $(BENCHMARKS)
 
 screenshots: setup-dev ## render the pictures in docs/img from a running server
 	@$(SETUP) tools chromium

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from benchmarks import database
 from benchmarks.logs_ingest import cpu_seconds
+from benchmarks.rows import Row, finish, size
 
 if TYPE_CHECKING:
     from experiments.models import Checkpoint
@@ -33,8 +34,11 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
 os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
-BYTES = int(os.environ.get("BYTES", "1000000000"))
-ROUNDS = int(os.environ.get("ROUNDS", "3"))
+BYTES = size("BYTES", 1_000_000_000, quick=200_000_000)
+ROUNDS = size("ROUNDS", 3, quick=1)
+PLAIN, UPLOAD, DOWNLOAD = (
+    "curl -T to a plain receiver", "upload to the server, checked", "download from the server, checked"
+)  # fmt: skip
 REPORT = ROOT / "benchmarks" / "reports" / "checkpoint_upload.md"
 _BLOCK_BYTES = 1 << 20
 
@@ -87,13 +91,19 @@ def in_turns(ways: dict[str, Callable[[], Any]], clean: Callable[[], Any]) -> di
     return took
 
 
-def report(took: dict[str, list[float]], web_cpu: float, grown_mb: float) -> str:
+def report(took: dict[str, list[float]], web_cpu: float, grown_mb: float) -> tuple[str, list[Row]]:
     own_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    rows = [
+    lines = [
         f"| {name} | {statistics.median(each):.1f} s | {BYTES / 1e6 / statistics.median(each):,.0f} MB/s |"
         for name, each in took.items()
     ]
-    return "\n".join(
+    plain = statistics.median(took[PLAIN])
+    found = [
+        Row(f"{way} of {BYTES / 1e9:g} GB, checked", statistics.median(took[name]) / plain, "x curl's upload")
+        for way, name in (("upload", UPLOAD), ("download", DOWNLOAD))
+    ]
+    found += [Row("the web process grows by", grown_mb, "MB"), Row("its processor an upload", web_cpu, "s")]
+    text = "\n".join(
         [
             "# A checkpoint into the server's store",
             "",
@@ -103,13 +113,14 @@ def report(took: dict[str, list[float]], web_cpu: float, grown_mb: float) -> str
             "",
             "| way | time | rate |",
             "|---|---|---|",
-            *rows,
+            *lines,
             "",
             f"An upload took {web_cpu:.1f} s of CPU of the web process, whose memory grew by {grown_mb:.0f} MB; "
             f"the sender's peak is {own_mb:.0f} MB, Django and all.",
             "",
         ]
     )
+    return text, found
 
 
 def peak_mb(pid: int) -> float:
@@ -154,7 +165,7 @@ def plain_receiver(stack: ExitStack, target: Path) -> str:
     return f"http://127.0.0.1:{receiver.server_address[1]}/"
 
 
-def measure(stack: ExitStack, folder: Path) -> str:
+def measure(stack: ExitStack, folder: Path) -> tuple[str, list[Row]]:
     from tests.rig.rows import RUN_TOKEN, make_gang
     from tests.rig.web import running_web
     from trainmaster.core._server_storage import _download
@@ -207,11 +218,11 @@ def measure(stack: ExitStack, folder: Path) -> str:
     took = in_turns(
         {
             "cp": lambda: copy(source, copied),
-            "curl -T to a plain receiver": lambda: subprocess.run(
+            PLAIN: lambda: subprocess.run(
                 ["curl", "-s", "-T", str(source), curl], check=True, stdout=subprocess.DEVNULL
             ),
-            "upload to the server, checked": upload,
-            "download from the server, checked": download,
+            UPLOAD: upload,
+            DOWNLOAD: download,
         },
         clean,
     )
@@ -219,16 +230,14 @@ def measure(stack: ExitStack, folder: Path) -> str:
     return report(took, statistics.median(spent), peak_mb(web.pid) - before)
 
 
-def main() -> None:
+def main() -> int:
     from tests.rig.parts import private_folder
 
     with ExitStack() as stack:
         folders = [stack.enter_context(private_folder(name)) for name in ("postgres", "redis", "web")]
         stack.enter_context(database.parts(folders[0], folders[1]))
-        text = measure(stack, folders[2])
-        REPORT.write_text(text)
-        print(text)
+        return finish(REPORT, *measure(stack, folders[2]))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """What logs cost on a host: from the files that ranks write to compressed batches on the wire, on this machine.
 
-    python -m benchmarks.host_logs [--lines 400000]
+    LINES=400000 python -m benchmarks.host_logs
 
 First the parts in this process, by what the lines look like: CPU from spool to outbox, and of gzip. Then a real
 run with its launcher and runner, and a server that only counts: a flood of eight ranks, the way of single lines,
@@ -9,7 +9,6 @@ and a run that prints nothing. Writes benchmarks/reports/host_logs.md; no databa
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import os
@@ -26,8 +25,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from benchmarks.rows import Row, finish, size
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
+LINES = size("LINES", 400_000, quick=100_000)
+IDLE_SECONDS = float(size("IDLE_SECONDS", 20, quick=10))
 REPORT = ROOT / "benchmarks" / "reports" / "host_logs.md"
 RANKS = 8
 GOAL_LINES_PER_SECOND = 300_000
@@ -50,6 +53,7 @@ for number in range(%d):
 """
 IDLE = """
 import os, time
+
 spool = os.environ["TRAINMASTER_RUN_DIR"] + "/spool"
 files = [open(f"{spool}/rank{rank}.{stream}", "ab") for rank in range(%d) for stream in ("stdout", "stderr")]
 time.sleep(%f)
@@ -266,17 +270,13 @@ def idle(seconds: float) -> list[str]:
     return [f"| {RANKS} ranks that print nothing | {share:.1f} % of a core |"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--lines", type=int, default=400_000)
-    parser.add_argument("--idle-seconds", type=float, default=20.0)
-    options = parser.parse_args()
-    rows = [parts(kind, options.lines) for kind in KINDS]
-    real = [*flood(options.lines * 4), *single(100), *idle(options.idle_seconds)]
+def main() -> int:
+    measures = [parts(kind, LINES) for kind in KINDS]
+    real = [*flood(LINES * 4), *single(100), *idle(IDLE_SECONDS)]
     text = [
         "# Logs on a host",
         "",
-        f"{options.lines:,} lines of {RANKS} ranks on {os.cpu_count()} cores at a load of {os.getloadavg()[0]:.1f}, "
+        f"{LINES:,} lines of {RANKS} ranks on {os.cpu_count()} cores at a load of {os.getloadavg()[0]:.1f}, "
         f"Python {sys.version.split()[0]}. Goal: {GOAL_LINES_PER_SECOND:,} lines/s of 120 bytes from spool to outbox "
         "for each core; a line is shipped within 50 ms; next to no CPU when nothing is printed.",
         "",
@@ -286,7 +286,7 @@ def main() -> None:
         *(
             f"| {row.kind} | {row.line_bytes:.0f} | {row.collected:,.0f} | {row.compressed:,.0f} "
             f"| {1e6 / row.collected + 1e6 / row.compressed:.1f} | {row.ratio:.1f} |"
-            for row in rows
+            for row in measures
         ),
         "",
         "With launcher, runner and a server that only counts:",
@@ -296,9 +296,12 @@ def main() -> None:
         *real,
         "",
     ]
-    print("\n".join(text))
-    REPORT.write_text("\n".join(text))
+    found = [
+        Row(f"spool to outbox, {row.kind}", row.collected, "lines/s of a core", goal=GOAL_LINES_PER_SECOND)
+        for row in measures
+    ]
+    return finish(REPORT, "\n".join(text), found)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """How long the REST resources of the job queue take with thousands of waiting jobs: lists, edits, previews.
 
-    python -m benchmarks.job_queue [--waiting 10000] [--hosts 500] [--rounds 5]
+    WAITING=10000 HOSTS=500 ROUNDS=5 python -m benchmarks.job_queue
 
 Starts a PostgreSQL (durable commits) and a Redis of its own in a temporary folder, makes one real pass, and prints
 the median and the worst of each request beside that of the smallest one (`/api/v1/me`), all in this process.
@@ -8,17 +8,24 @@ the median and the worst of each request beside that of the smallest one (`/api/
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from benchmarks import database, one_pass
+from benchmarks.rows import Row, finish, size
 
+WAITING = size("WAITING", 10_000, quick=2_000)
+HOSTS = size("HOSTS", 500, quick=100)
+ROUNDS = size("ROUNDS", 5, quick=3)
 BULK = 200
+REPORT = Path(__file__).parent / "reports" / "job_queue.md"
 
 
 class Requests:
@@ -67,14 +74,14 @@ def requests_of(asked: Requests) -> dict[str, Callable[[], Any]]:
     return {
         "me (the yardstick)": lambda: asked.get("me"),
         "list, first 50": lambda: asked.get(f"{jobs}&limit=50"),
-        "list, 50 from 9,000": lambda: asked.get(f"{jobs}&limit=50&offset=9000"),
+        "list, 50 from nine tenths on": lambda: asked.get(f"{jobs}&limit=50&offset={WAITING * 9 // 10}"),
         "list, 50 scheduled": lambda: asked.get(f"{jobs}&limit=50&states=STATE_SCHEDULED"),
         "stats": lambda: asked.get(f"job-queues/stats?resourcePools={pool}"),
         "experiment with its summary": lambda: asked.get(f"experiments/{shown}"),
         "explain": lambda: asked.get(f"jobs/{asked.jobs[-1]}/explain"),
         "preview of a move to the top": lambda: asked.send("job-queues/preview", many(1, toTop=True)),
         "move to the top": lambda: asked.send("job-queues", many(1, toTop=True)),
-        "position 5,000": lambda: asked.send("job-queues", many(1, position=5000)),
+        "position in the middle": lambda: asked.send("job-queues", many(1, position=WAITING // 2)),
         f"priority of {BULK} at once": lambda: asked.send("job-queues", many(BULK, priority=41)),
         "undo": lambda: asked.send("job-queues/undo", []),
     }
@@ -93,12 +100,7 @@ def measured(asked: Requests, rounds: int) -> list[tuple[str, float, float]]:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--waiting", type=int, default=10_000)
-    parser.add_argument("--hosts", type=int, default=500)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+def main() -> int:
     from tests.rig.parts import private_folder
 
     with ExitStack() as stack:
@@ -109,19 +111,27 @@ def main() -> None:
         from accounts.models import User
 
         owner = User.objects.create_user("bench", role=User.Role.ADMIN)
-        pool = one_pass.make_pool("bench", options.hosts)
-        one_pass.make_waiting(pool, owner, options.waiting)
+        pool = one_pass.make_pool("bench", HOSTS)
+        one_pass.make_waiting(pool, owner, WAITING)
         with connection.cursor() as cursor:
             cursor.execute("ANALYZE")
         one_pass.timed_pass(pool)
-        rows = measured(Requests(pool, owner), options.rounds)
-    print(
-        f"{options.waiting} jobs, {options.hosts} hosts of {one_pass.SLOTS_PER_HOST}, {options.rounds} rounds\n"
-    )
-    print("| ms | median | worst |\n|---|---|---|")
-    for name, median, worst in rows:
-        print(f"| {name} | {median:.0f} | {worst:.0f} |")
+        measures = measured(Requests(pool, owner), ROUNDS)
+    lines = [
+        "# Requests about a long queue",
+        "",
+        f"{WAITING:,} jobs, {HOSTS:,} hosts of {one_pass.SLOTS_PER_HOST} slots, {ROUNDS} rounds on {os.cpu_count()} "
+        f"cores at a load of {os.getloadavg()[0]:.1f}; in this process, without a web server.",
+        "",
+        "| ms | median | worst |",
+        "|---|---|---|",
+        *(f"| {name} | {median:.0f} | {worst:.0f} |" for name, median, worst in measures),
+        "",
+    ]
+    yardstick = measures[0][1]
+    found = [Row(name, median / yardstick, "x GET me") for name, median, _ in measures[1:]]
+    return finish(REPORT, "\n".join(lines), found)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks import database
 from benchmarks.log_text import texts
+from benchmarks.rows import Row, finish, size
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
@@ -25,8 +26,8 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
 os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
-FAST_LINES = int(os.environ.get("FAST_LINES", "100000"))
-SLOW_LINES = int(os.environ.get("SLOW_LINES", "12000"))
+FAST_LINES = size("FAST_LINES", 100_000, quick=100_000)
+SLOW_LINES = size("SLOW_LINES", 12_000, quick=12_000)
 RANKS = 8
 GOAL = 0.30
 REPORT = ROOT / "benchmarks" / "reports" / "logs_store.md"
@@ -94,7 +95,7 @@ def row(name: str, lines: int, size: int, raw: int) -> str:
     return f"| {name} | {lines:,} | {raw / 1e6:.1f} | {size / 1e6:.1f} | {size / raw:.3f} |"
 
 
-def measure() -> str:
+def measure() -> tuple[str, list[Row]]:
     from django.db import transaction
 
     from logs.models import Chunk
@@ -113,13 +114,18 @@ def measure() -> str:
     both_before = room() - empty - slow_after
     merge()
     both_after = room() - empty - slow_after
-    rows: list[Any] = [
+    lines: list[Any] = [
         row("8 slow ranks alone, as stored", SLOW_LINES, slow_before, raw_slow),
         row("8 slow ranks alone, merged", SLOW_LINES, slow_after, raw_slow),
         row("8 fast and 8 slow ranks, as stored", SLOW_LINES + FAST_LINES, both_before, raw_slow + raw_fast),
         row("8 fast and 8 slow ranks, merged", SLOW_LINES + FAST_LINES, both_after, raw_slow + raw_fast),
     ]
-    return "\n".join(
+    shares = (
+        ("8 slow ranks", slow_after / raw_slow),
+        ("8 fast and 8 slow ranks", both_after / (raw_slow + raw_fast)),
+    )
+    found = [Row(f"stored, {whose}, cold", share, "of the raw text", most=GOAL) for whose, share in shares]
+    text = "\n".join(
         [
             "# Room that logs take",
             "",
@@ -130,22 +136,21 @@ def measure() -> str:
             "",
             "| log | lines | raw MB | stored MB | stored / raw |",
             "|---|---|---|---|---|",
-            *rows,
+            *lines,
             "",
         ]
     )
+    return text, found
 
 
-def main() -> None:
+def main() -> int:
     from tests.rig.parts import private_folder
 
     with ExitStack() as stack:
         folders = [stack.enter_context(private_folder(name)) for name in ("postgres", "redis")]
         stack.enter_context(database.parts(*folders))
-        text = measure()
-        REPORT.write_text(text)
-        print(text)
+        return finish(REPORT, *measure())
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """How long one pass of the scheduler takes with PostgreSQL: survey, decide, apply, by thousands of waiting jobs.
 
-    python -m benchmarks.one_pass [--waiting 10000] [--hosts 1000] [--rounds 5]
+    WAITING=10000 HOSTS=1000 ROUNDS=5 python -m benchmarks.one_pass
 
 Starts a PostgreSQL (durable commits) and a Redis of its own in a temporary folder, prints a table and writes
 benchmarks/reports/one_pass.md. Experiments of one trial each, of 1 to 16 slots, every tenth of a size that never fits,
@@ -9,7 +9,6 @@ wait on idle hosts; the first pass of each round starts 500 of them, the second 
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import statistics
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import database
+from benchmarks.rows import Row, finish, size
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
@@ -29,6 +29,9 @@ os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
 SLOTS_PER_HOST = 8
+WAITING = size("WAITING", 10_000, quick=2_000)
+HOSTS = size("HOSTS", 1_000, quick=200)
+ROUNDS = size("ROUNDS", 5, quick=2)
 REPORT = ROOT / "benchmarks" / "reports" / "one_pass.md"
 #: what the waiting jobs ask for; every tenth can never start
 SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 16)
@@ -148,23 +151,18 @@ def table(title: str, measured: list[dict[str, Any]]) -> list[str]:
     return [*lines, ""]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--waiting", type=int, default=10_000)
-    parser.add_argument("--hosts", type=int, default=1000)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
+def main() -> int:
     from tests.rig.parts import private_folder
 
     with ExitStack() as stack:
         folders = [stack.enter_context(private_folder(name)) for name in ("postgres", "redis")]
         stack.enter_context(database.parts(folders[0], folders[1]))
-        first, second = rounds(options.waiting, options.hosts, options.rounds)
+        first, second = rounds(WAITING, HOSTS, ROUNDS)
     load = os.getloadavg()[0]
     lines = [
         "# One pass of the scheduler with PostgreSQL",
         "",
-        f"{options.waiting:,} trials wait on {options.hosts:,} hosts of {SLOTS_PER_HOST} slots; {options.rounds} "
+        f"{WAITING:,} trials wait on {HOSTS:,} hosts of {SLOTS_PER_HOST} slots; {ROUNDS} "
         f"rounds on {os.cpu_count()} cores at a load of {load:.1f}, durable commits. Goal: survey, decide and apply "
         "of the first 500 starts in 500 ms on a quiet machine. `store` keeps the plan for the pages; `forecast` "
         "follows after the commit; `all` has commit and messages too.",
@@ -172,9 +170,14 @@ def main() -> None:
         *table("First pass, idle hosts", first),
         *table("Second pass", second),
     ]
-    print("\n".join(lines))
-    REPORT.write_text("\n".join(lines))
+    parts = ("survey+decide+apply", "all", "CPU of Python", "CPU of PostgreSQL")
+    found = [
+        Row(f"{which} pass, {part}", statistics.median(each.get(part, 0.0) for each in measured), "ms")
+        for which, measured in (("first", first), ("second", second))
+        for part in parts
+    ]
+    return finish(REPORT, "\n".join(lines), found)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -19,16 +19,18 @@ from pathlib import Path
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
+from benchmarks.rows import Row, finish, size
 from embedded.processes import wait_until
 from tests.rig import crowd
 from tests.rig.browser import Browser, programs, running_browser
 from tests.rig.server import Server
 
-JOBS = int(os.environ.get("JOBS", "10000"))
+JOBS = size("JOBS", 10_000, quick=2_000)
 MINE, SWEEP = JOBS // 30, JOBS // 20
-RUNS = int(os.environ.get("RUNS", "15"))
+RUNS = size("RUNS", 15, quick=5)
 WARM_UP = 3
 RATIO, TARGET_MS, USABLE_MS, EDIT_MS, INP_MS = 3.0, 150.0, 1000.0, 300.0, 200.0
+RATIO_GOAL = 1.5
 REPORT = Path(__file__).parent / "reports" / "queue_page.md"
 VIEWS = {
     "opening (mine, next departures)": "/jobs/default",
@@ -151,8 +153,8 @@ def cookie_of(browser: Browser) -> str:
     return "; ".join(f"{each['name']}={each['value']}" for each in browser.driver.get_cookies())
 
 
-def measure(server: Server) -> tuple[str, bool]:
-    """The report, and whether every goal is met."""
+def measure(server: Server) -> tuple[str, list[Row]]:
+    """The report's table, and its figures."""
     with running_browser(server.url) as editor, running_browser(server.url) as viewer:
         for browser in (editor, viewer):
             browser.look(dark=False, width=1440)
@@ -166,33 +168,28 @@ def measure(server: Server) -> tuple[str, bool]:
         inp = interactions(editor)
         usable_ms = {name: usable(editor, path) for name, path in VIEWS.items()}
     empty = statistics.median(bytes_ms[EMPTY])
-    lines = [row("first byte, empty queue", bytes_ms[EMPTY], "")]
-    good = True
+    lines, kept = [row("first byte, empty queue", bytes_ms[EMPTY], "")], []
+
+    def told(what: str, values: list[float], goal: float) -> None:
+        lines.append(row(what, values, f"median under {goal:.0f}"))
+        kept.append(Row(what, statistics.median(values), "ms", goal=goal))
+
     for name, path in VIEWS.items():
-        ratio = statistics.median(bytes_ms[path]) / empty
-        good = good and ratio <= RATIO
+        what, ratio = f"first byte, {name}", statistics.median(bytes_ms[path]) / empty
         lines.append(
-            row(
-                f"first byte, {name}",
-                bytes_ms[path],
-                f"{ratio:.1f} x empty; at most {RATIO:.0f} x, target {TARGET_MS:.0f} ms",
-            )
+            row(what, bytes_ms[path], f"{ratio:.1f} x empty; at most {RATIO:g} x, goal {RATIO_GOAL:g} x")
         )
+        kept.append(Row(what, ratio, "x the empty queue", most=RATIO, goal=RATIO_GOAL))
     for name, values in usable_ms.items():
-        good = good and statistics.median(values) <= USABLE_MS
-        lines.append(row(f"usable, {name}", values, f"under {USABLE_MS:.0f}"))
-    good = good and statistics.median(seen) <= EDIT_MS
-    lines.append(row("edit seen in a second browser", seen, f"median at most {EDIT_MS:.0f}"))
-    good = good and sorted(inp)[int(0.98 * len(inp))] <= INP_MS
+        told(f"usable, {name}", values, USABLE_MS)
+    told("edit seen in a second browser", seen, EDIT_MS)
+    slow = sorted(inp)[int(0.98 * len(inp))]
     lines.append(
-        row(
-            f"a click or key is answered, {len(inp)} of them",
-            inp,
-            f"98 % within {INP_MS:.0f}: {sorted(inp)[int(0.98 * len(inp))]:.0f}",
-        )
+        row(f"a click or key is answered, {len(inp)} of them", inp, f"98 % within {INP_MS:.0f}: {slow:.0f}")
     )
+    kept.append(Row("98 % of clicks and keys are answered", slow, "ms", goal=INP_MS))
     lines.append(row("edit answered to the first", answered, ""))
-    return "\n".join(lines), good
+    return "\n".join(lines), kept
 
 
 def main() -> int:
@@ -210,7 +207,7 @@ def main() -> int:
             )
             if not wait_until(lambda: planned(server), 120):
                 raise RuntimeError("no pass has seen the whole queue")
-            table, good = measure(server)
+            table, found = measure(server)
         finally:
             server.close()
     load = os.getloadavg()[0]
@@ -227,10 +224,7 @@ def main() -> int:
             "",
         ]
     )
-    REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(text)
-    print(text)
-    return 0 if good else 1
+    return finish(REPORT, text, found)
 
 
 if __name__ == "__main__":

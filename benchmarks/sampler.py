@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.host_logs import Sink, cpu_seconds
+from benchmarks.rows import Row, finish, size
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
 REPORT = ROOT / "benchmarks" / "reports" / "sampler.md"
-SECONDS = float(os.environ.get("SECONDS", "100"))
+SECONDS = float(size("SECONDS", 100, quick=20))
 SETTLE_SECONDS = 5.0
 GPUS = RANKS = 8
 GOAL_CORES, GOAL_MEMORY = 0.01, 40 * 2**20
@@ -104,7 +105,7 @@ def report(without: Cost, sampled: Cost, seconds: float, load: float) -> str:
     )
 
 
-def main() -> None:
+def main() -> int:
     with ExitStack() as stack:
         pids = [started(stack, sample_seconds) for sample_seconds in (0.0, 1.0)]
         time.sleep(SETTLE_SECONDS)
@@ -117,9 +118,25 @@ def main() -> None:
         Cost(late.cpu - early.cpu, late.memory) for early, late in zip(before, after, strict=True)
     )
     text = report(without, sampled, seconds, load)
-    REPORT.write_text(text)
-    print(text)
+    return finish(
+        REPORT,
+        text,
+        [
+            Row(
+                "the sampler of a host",
+                100 * (sampled.cpu - without.cpu) / seconds,
+                "% of a core",
+                goal=100 * GOAL_CORES,
+            ),
+            Row(
+                "the sampler's memory",
+                (sampled.memory - without.memory) / 2**20,
+                "MB",
+                most=GOAL_MEMORY / 2**20,
+            ),
+        ],
+    )
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -18,11 +18,12 @@ from random import Random
 from typing import Any
 
 from benchmarks import plain_port
+from benchmarks.rows import Row, finish, size
 from scheduling.plan import decide
 from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot
 
-PASSES = int(os.environ.get("PASSES", "7"))
-LARGEST = int(os.environ.get("LARGEST", "100000"))
+PASSES = size("PASSES", 7, quick=3)
+LARGEST = size("LARGEST", 100_000, quick=10_000)
 SIZES = [size for size in (1_000, 10_000, 100_000) if size <= LARGEST]
 HOSTS, SLOTS = 1_000, 8
 GOAL_MS = 100.0
@@ -30,6 +31,7 @@ GOAL_MS = 100.0
 PORT_SECONDS = 10.0
 MIXED = (1, 1, 1, 2, 2, 3, 4, 4, 8, 16)
 NEVER_FITS = 12
+GOAL_PORT = 200.0
 REPORT = Path(__file__).parent / "reports" / "scheduling.md"
 
 
@@ -137,12 +139,12 @@ def timed(work: Callable[[], object], passes: int = PASSES) -> Times:
 
 def measure(situation: Situation) -> list[Times]:
     found = []
-    for size in SIZES:
-        snapshot = snapshot_of(situation, size)
+    for waiting in SIZES:
+        snapshot = snapshot_of(situation, waiting)
         plan = decide(snapshot)
         found.append(timed(lambda snapshot=snapshot: decide(snapshot)))
         print(
-            f"{situation.name}, {size:,} waiting: {found[-1].wall:.0f} ms (CPU {found[-1].cpu:.0f}); "
+            f"{situation.name}, {waiting:,} waiting: {found[-1].wall:.0f} ms (CPU {found[-1].cpu:.0f}); "
             f"{len(plan.starts):,} starts, {len(plan.releases):,} stops",
             flush=True,
         )
@@ -176,7 +178,7 @@ def report(
         f"fits. Milliseconds on the clock (of CPU), median of {PASSES} passes on {os.cpu_count()} cores, load average "
         f"{os.getloadavg()[0]:.1f}. Goal: {GOAL_MS:.0f} for 10,000 waiting on a quiet machine.",
         "",
-        "| pool | " + " | ".join(f"{size:,} waiting" for size in SIZES) + " | last step: 10 x the jobs |",
+        "| pool | " + " | ".join(f"{waiting:,} waiting" for size in SIZES) + " | last step: 10 x the jobs |",
         "|---|" + "---|" * (len(SIZES) + 1),
     ]
     for situation, times in passes:
@@ -203,11 +205,15 @@ def main() -> int:
     passes = [(situation, measure(situation)) for situation in SITUATIONS]
     port = [(situation, beside_the_port(situation)) for situation in SITUATIONS[:3]]
     text = report(passes, port)
-    REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(text)
-    print(text)
-    at_goal = [times[SIZES.index(10_000)].wall for _, times in passes] if 10_000 in SIZES else []
-    return 0 if all(wall <= GOAL_MS for wall in at_goal) else 1
+    found = [
+        Row(f"beside a plain port: {situation.name}", theirs.cpu / ours.cpu, "x faster", goal=GOAL_PORT)
+        for situation, sizes in port
+        for _, theirs, ours in sizes[-1:]
+    ]
+    for situation, times in passes if 10_000 in SIZES else []:
+        at = times[SIZES.index(10_000)]
+        found.append(Row(f"10,000 wait: {situation.name}", at.cpu, "ms of processor", goal=GOAL_MS))
+    return finish(REPORT, text, found)
 
 
 if __name__ == "__main__":

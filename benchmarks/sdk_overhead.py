@@ -20,11 +20,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks.rows import Row, finish, size
 from tests.trainmaster.made_run import ROOT, make_run
 
 STEP_SECONDS = 0.005
 BLOCK_STEPS = 5
-PAIRS = int(os.environ.get("PAIRS", "400"))
+PAIRS = size("PAIRS", 400, quick=100)
 IMPORTS = 21
 MOST_SHARE, MOST_IMPORT_SECONDS = 0.01, 0.150
 REPORT = Path(__file__).parent / "reports" / "sdk_overhead.md"
@@ -178,11 +179,15 @@ Goal: the median for metrics of every step is less than {MOST_SHARE:.0%}.
 median {middle:.0f} ms, at most {slowest:.0f} ms. Goal: under {MOST_IMPORT_SECONDS * 1000:.0f} ms undisturbed.
 Packages beyond the standard library that it loads: {"none" if foreign == "-" else foreign}.
 """
-    REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(text)
-    print(text)
-    kept = found[1][1].median < MOST_SHARE and min(seconds) < MOST_IMPORT_SECONDS and foreign == "-"
-    return 0 if kept else 1
+    return finish(
+        REPORT,
+        text,
+        [
+            Row("metrics of every step of 5 ms", 100 * found[1][1].median, "% more", most=100 * MOST_SHARE),
+            Row("import of the SDK, undisturbed", quickest, "ms", goal=MOST_IMPORT_SECONDS * 1000),
+            Row("packages that it loads", 0 if foreign == "-" else len(foreign.split()), "packages", most=0),
+        ],
+    )
 
 
 if __name__ == "__main__":

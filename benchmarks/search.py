@@ -7,7 +7,6 @@ Starts a PostgreSQL (durable commits) and a Redis of its own, prints a table and
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -19,6 +18,7 @@ from typing import Any
 
 from benchmarks import database
 from benchmarks.one_pass import cpu_seconds
+from benchmarks.rows import Row, finish, size
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
@@ -26,6 +26,8 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
 os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
+TRIALS = size("TRIALS", 10_000, quick=1_000)
+EVENTS = size("EVENTS", 60, quick=10)
 REPORT = ROOT / "benchmarks" / "reports" / "search.md"
 SPACE = {
     "lr": {"type": "log", "base": 10, "minval": -4, "maxval": 0},
@@ -48,14 +50,15 @@ def searcher(trials: int, stop_once: bool) -> dict[str, Any]:
     }
 
 
-def simulated(trials: int) -> tuple[list[str], dict[str, Any]]:
-    """Lines of a table, and the state of the last search, at its end."""
+def simulated(trials: int) -> tuple[list[str], list[Row], dict[str, Any]]:
+    """Lines of a table, figures, and the state of the last search, at its end."""
     from searching.simulate import simulate
 
     lines = [
         "| form | trials | s | CPU s | trained, of all to the end | state, KiB |",
         "|---|---|---|---|---|---|",
     ]
+    found: list[Row] = []
     state: dict[str, Any] = {}
     for stop_once in (True, False):
         begin, cpu = time.perf_counter(), time.process_time()
@@ -63,9 +66,10 @@ def simulated(trials: int) -> tuple[list[str], dict[str, Any]]:
         took, cpu = time.perf_counter() - begin, time.process_time() - cpu
         state, form = run.state, "stopping" if stop_once else "promotion"
         part = (run.units or 0) / (LENGTH * trials)
-        size = len(json.dumps(state)) / 1024
-        lines.append(f"| {form} | {run.trials:,} | {took:.2f} | {cpu:.2f} | {part:.1%} | {size:.0f} |")
-    return lines, state
+        kib = len(json.dumps(state)) / 1024
+        lines.append(f"| {form} | {run.trials:,} | {took:.2f} | {cpu:.2f} | {part:.1%} | {kib:.0f} |")
+        found.append(Row(f"{run.trials:,} trials simulated, {form}", took, "s", goal=5.0))
+    return lines, found, state
 
 
 def kept(state: dict[str, Any], events: int) -> list[str]:
@@ -118,35 +122,30 @@ def kept(state: dict[str, Any], events: int) -> list[str]:
     ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--trials", type=int, default=10_000)
-    parser.add_argument("--events", type=int, default=60)
-    options = parser.parse_args()
+def main() -> int:
     from tests.rig.parts import private_folder
 
-    simulation, state = simulated(options.trials)
+    simulation, found, state = simulated(TRIALS)
     with ExitStack() as stack:
         folders = [stack.enter_context(private_folder(name)) for name in ("postgres", "redis")]
         stack.enter_context(database.parts(folders[0], folders[1]))
-        database_lines = kept(state, options.events)
+        database_lines = kept(state, EVENTS)
     lines = [
         "# A large search",
         "",
-        f"adaptive_asha of {options.trials:,} trials, 16 at once, on {os.cpu_count()} cores at a load of "
+        f"adaptive_asha of {TRIALS:,} trials, 16 at once, on {os.cpu_count()} cores at a load of "
         f"{os.getloadavg()[0]:.1f}. Goal: simulated in 5 s.",
         "",
         *simulation,
         "",
-        f"With the state of {options.trials:,} trials in PostgreSQL (durable commits), from the lock of the experiment "
+        f"With the state of {TRIALS:,} trials in PostgreSQL (durable commits), from the lock of the experiment "
         "to the commit:",
         "",
         *database_lines,
         "",
     ]
-    print("\n".join(lines))
-    REPORT.write_text("\n".join(lines))
+    return finish(REPORT, "\n".join(lines), found)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -22,14 +22,15 @@ from typing import Any, Protocol
 
 import psycopg
 
+from benchmarks.rows import Row, finish, size
 from benchmarks.slurm import CPUS_PER_NODE, NODES, Slurm, installed
 from tests.rig.hosts import HostRig
 from tests.rig.server import Server
 from tests.rig.stack import Stack
 
-RUNS = int(os.environ.get("RUNS", "20"))
-JOBS = int(os.environ.get("JOBS", "500"))
-ROUNDS = int(os.environ.get("ROUNDS", "2"))
+RUNS = size("RUNS", 20, quick=5)
+JOBS = size("JOBS", 500, quick=150)
+ROUNDS = size("ROUNDS", 2, quick=1)
 CHAIN = 10
 WARM_UP = 3
 REPORT = Path(__file__).parent / "reports" / "short_jobs.md"
@@ -238,12 +239,15 @@ def main() -> int:
         return 0
     found, way = measure()
     text = report(found, way)
-    REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(text)
-    print(text)
-    slow = max(p95(found[key][1]) / p95(found[key][0]) for key in ("start", "turn-around"))
+    measured = [
+        Row(what, p95(found[key][1]) / p95(found[key][0]), "x Slurm, p95", most=START_FLOOR, goal=START_GOAL)
+        for what, key in (
+            ("submit to first instruction", "start"), ("end to the next one's first instruction", "turn-around")
+        )
+    ]  # fmt: skip
     rate = statistics.median(found["rate"][1]) / statistics.median(found["rate"][0])
-    return 0 if slow <= START_FLOOR and rate >= RATE_FLOOR else 1
+    measured.append(Row("jobs that do nothing, a minute", rate, "x Slurm", least=RATE_FLOOR, goal=RATE_GOAL))
+    return finish(REPORT, text, measured)
 
 
 if __name__ == "__main__":

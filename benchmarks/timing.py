@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.rows import Row, finish
 from trainmaster.core._profiler import ProfilerContext
 from trainmaster.core._records import Records
 from trainmaster.core._sign import Sign
@@ -86,12 +87,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="timing-") as folder:
         records = Records(folder, 0)
         profiler = ProfilerContext(records, Sign(Path(folder, "sign.rank0")))
-        rows = measured(profiler, ProfilerContext(None, Sign(None)))
+        measures = measured(profiler, ProfilerContext(None, Sign(None)))
         profiler.close()
         written = records.path.read_bytes()
     sizes = [len(line) for line in written.splitlines()]
     table = "\n".join(
-        f"| {what} | {median:.2f} | {high:.1f} | {mean:.2f} |" for what, median, high, mean in rows
+        f"| {what} | {median:.2f} | {high:.1f} | {mean:.2f} |" for what, median, high, mean in measures
     )
     text = f"""# What a timing costs
 
@@ -104,10 +105,7 @@ timing under {MOST_MICROSECONDS:.0f} µs.
 |---|---|---|---|
 {table}
 """
-    REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_text(text)
-    print(text)
-    return 0 if rows[0][1] < MOST_MICROSECONDS else 1
+    return finish(REPORT, text, [Row("a timing", measures[0][1], "µs", goal=MOST_MICROSECONDS)])
 
 
 if __name__ == "__main__":

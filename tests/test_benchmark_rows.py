@@ -1,0 +1,53 @@
+"""The table at the end of `make bench`: no benchmark is left out of it, and a bound that does not hold is told."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import rows
+from benchmarks.rows import Row
+
+#: run by hand: their figures are in the note of the change that they were written for
+BY_HAND = {"live_viewers", "virtual_forecasts"}
+
+
+def test_every_benchmark_is_run() -> None:
+    makefile = (rows.ROOT / "Makefile").read_text().replace("\\\n", " ")
+    listed = re.search(r"^BENCHMARKS = (.*)$", makefile, re.M)
+    assert listed is not None
+    programs = {
+        path.stem for path in Path(rows.__file__).parent.glob("*.py") if "\ndef main(" in path.read_text()
+    }
+    assert set(listed[1].split()) == programs - BY_HAND - {"rows"}
+
+
+@pytest.mark.parametrize(
+    ("row", "holds"),
+    [
+        (Row("a time", 900, "ms", goal=300), None),
+        (Row("a ratio", 1.2, "x ssh", most=1.25, goal=1.0), True),
+        (Row("a ratio", 1.3, "x ssh", most=1.25, goal=1.0), False),
+        (Row("a share", 0.74, "of all", least=0.75, most=0.85), False),
+        (Row("a share", 0.86, "of all", least=0.75, most=0.85), False),
+    ],
+)
+def test_bounds_stand_where_they_were_asked_for(row: Row, holds: bool | None) -> None:
+    assert row.holds is holds
+
+
+def test_the_table_has_all_rows_and_tells_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(rows, "KEPT", tmp_path / "bench")
+    found = [Row("first line", 1.31, "x ssh", most=1.25, goal=1.0), Row("usable", 211, "ms", goal=1000)]
+    assert rows.finish(tmp_path / "gang.md", "# A report\n", found) == 1
+    assert (tmp_path / "gang.md").read_text() == "# A report\n"
+    assert rows.main(["gang", "pages"]) == 1
+    printed = capsys.readouterr().out
+    assert "| gang | first line | 1.31 x ssh | at most 1.25 | 1 | missed |" in printed
+    assert "| gang | usable | 211 ms |  | 1,000 |  |" in printed
+    assert "gang: first line: 1.31 x ssh, wanted at most 1.25." in printed
+    assert "pages has no figures" in printed
