@@ -178,7 +178,9 @@ def report(
         f"fits. Milliseconds on the clock (of CPU), median of {PASSES} passes on {os.cpu_count()} cores, load average "
         f"{os.getloadavg()[0]:.1f}. Goal: {GOAL_MS:.0f} for 10,000 waiting on a quiet machine.",
         "",
-        "| pool | " + " | ".join(f"{waiting:,} waiting" for size in SIZES) + " | last step: 10 x the jobs |",
+        "| pool | "
+        + " | ".join(f"{waiting:,} waiting" for waiting in SIZES)
+        + " | last step: 10 x the jobs |",
         "|---|" + "---|" * (len(SIZES) + 1),
     ]
     for situation, times in passes:

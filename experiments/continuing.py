@@ -19,6 +19,7 @@ from hosts.models import ResourcePool
 from jobs import dependencies
 from jobs import transitions as jobs
 from jobs.accepting import refuse_unknown_pool, settle
+from jobs.dependencies import Wanted
 from jobs.models import Job
 from jobs.states import Reason
 from jobs.time_limits import time_used
@@ -51,9 +52,7 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
     """
     experiment = lock(experiment_id)
     _check_state(experiment)
-    config, pool = checked(experiment, changes, role=role)
-    is_same = config["depends_on"] == experiment.config.get("depends_on", [])
-    depends_on = None if is_same else dependencies.found(config["depends_on"])
+    config, pool, depends_on = checked(experiment, changes, role=role)
     unsaved = _without_checkpoint(experiment)
     state, operations = searching.revive(
         experiment.search, config["searcher"], config.get("hyperparameters") or {}, set(unsaved)
@@ -76,12 +75,17 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
 
 def checked(
     experiment: Experiment, changes: dict[str, Any], *, role: str
-) -> tuple[dict[str, Any], ResourcePool]:
-    """The config and the pool from now on. Raises Refusal, and ConfigError for changes that cannot be."""
+) -> tuple[dict[str, Any], ResourcePool, list[Wanted] | None]:
+    """The config, the pool and the jobs to wait for from now on, None for those that it has waited for already.
+
+    Raises Refusal, and ConfigError for changes that cannot be.
+    """
     _check_changes(experiment, changes)
     config = _config(experiment, changes)
     resources = config["resources"]
-    return config, settle(resources, resources["slots_per_trial"], owner=experiment.owner, role=role)
+    pool = settle(resources, resources["slots_per_trial"], owner=experiment.owner, role=role)
+    is_same = config["depends_on"] == experiment.config.get("depends_on", [])
+    return config, pool, None if is_same else dependencies.found(config["depends_on"])
 
 
 def _without_checkpoint(experiment: Experiment) -> dict[str, int]:

@@ -43,12 +43,19 @@ _MINUTELY = 30.0
 
 @shared_task(name="dispatch.tasks.tick")
 def tick(pool_id: int | None = None) -> None:
-    """Bring the plan of one pool, or of every pool, up to date."""
-    pools = (
-        [pool_id] if pool_id is not None else pool_pass.due_pools(timezone.now()).values_list("pk", flat=True)
-    )
-    for pk in list(pools):
-        pool_pass.run(pk)
+    """Bring the plan of one pool, or of every pool, up to date. One whose pass fails delays no other."""
+    if pool_id is not None:
+        pool_pass.run(pool_id)
+        return
+    faults = []
+    for pk in list(pool_pass.due_pools(timezone.now()).values_list("pk", flat=True)):
+        try:
+            pool_pass.run(pk)
+        except Exception as fault:
+            fault.add_note(f"In the pass of pool {pk}.")
+            faults.append(fault)
+    if faults:
+        raise ExceptionGroup("Passes have failed.", faults)
 
 
 @shared_task(name="dispatch.tasks.launch")

@@ -212,7 +212,7 @@ def _why_not(snapshot: Snapshot, request: Request, run: HeldRun, rules: Rules, k
     rights = rules.rights(request)
     may_stop = rights.may_stop(request, run)
     if run.young and not may_stop and standing(request) < rights.line_once_old(run):
-        return reasons.young(run.left_alone_until)
+        return reasons.young(run.left_alone_until, snapshot.now)
     if kept and may_stop:
         return "preemptible, but the host is reserved"
     return rules.why_not(request, run)

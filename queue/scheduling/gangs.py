@@ -166,7 +166,8 @@ class Pass:
         if not young:
             return reason
         first = min(young, key=lambda run: run.left_alone_until)
-        return reasons.with_young(reason, _called(first.request, request.job_id), first.left_alone_until)
+        label = _called(first.request, request.job_id)
+        return reasons.with_young(reason, label, first.left_alone_until, self._snapshot.now)
 
     @cached_property
     def _young(self) -> dict[Standing, HeldRun]:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from scheduling.calibration import Guess
 from scheduling.durations import Span
 from scheduling.forecast import Forecast
-from scheduling.reasons import about, still_about
+from scheduling.reasons import about, clock, still_about
 from scheduling.world import Plan
 
 
@@ -84,7 +83,7 @@ def keep(
         if promise is not None and promise.missed and not still_about(promise.about, now_about, running):
             promise = None
         if promise is not None and not promise.missed and now > promise.span[1]:
-            text = f"was expected by {_clock(promise.span[1], now)}; {reason.sentence}"
+            text = f"was expected by {clock(promise.span[1], now)}; {reason.sentence}"
             promise = missed[task] = replace(promise, missed=text, about=now_about)
         if promise is not None and promise.missed:
             spans.pop(task, None)
@@ -95,9 +94,3 @@ def keep(
             promises[task] = promise
     gone = {task: promise for task, promise in before.items() if task not in live}
     return Kept(Forecast(spans, unknown, found.guesses), promises, missed, gone)
-
-
-def _clock(at: float, now: float) -> str:
-    """`12:50 UTC`, with the day if that is not today."""
-    then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC).date()
-    return then.strftime("%H:%M UTC" if then.date() == today else "%b %d %H:%M UTC")

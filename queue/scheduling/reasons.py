@@ -314,14 +314,20 @@ def no_room(
     return Reason(WaitCode.NO_ROOM, "; ".join([text, *notes]), data)
 
 
-def young(until: float) -> str:
+def clock(at: float, now: float) -> str:
+    """`12:50 UTC`, with the day if that is not today. Both in epoch seconds."""
+    then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC).date()
+    return then.strftime("%H:%M UTC" if then.date() == today else "%b %d %H:%M UTC")
+
+
+def young(until: float, now: float) -> str:
     """Why a run is not stopped yet. `until`: epoch seconds."""
-    return f"started recently, may be stopped from {datetime.fromtimestamp(until, UTC):%H:%M} UTC on"
+    return f"started recently, may be stopped from {clock(until, now)} on"
 
 
-def with_young(reason: Reason, label: str, until: float) -> Reason:
+def with_young(reason: Reason, label: str, until: float, now: float) -> Reason:
     """The reason of a request that may stop the run `label`, but not before `until`."""
-    return replace(reason, sentence=f"{reason.sentence}; {label} {young(until)}")
+    return replace(reason, sentence=f"{reason.sentence}; {label} {young(until, now)}")
 
 
 def failed_there(hosts: Collection[str]) -> list[str]:

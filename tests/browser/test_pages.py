@@ -271,7 +271,9 @@ def test_details_are_open_while_the_address_says_so(
         page.click("#details summary")
         page.wait(lambda: page.run("return location.search") == "?details=1", "the address")
         page.run(OPENED_EARLY)
-        page.wait(lambda: page.run("return location.search") == "?details=1", "the address, though opened early")
+        page.wait(
+            lambda: page.run("return location.search") == "?details=1", "the address, though opened early"
+        )
         page.open(f"{address}?details=1")
         page.live()
         page.run("window.charts = document.getElementById('charts')")

@@ -14,6 +14,7 @@ from django.utils import timezone
 from accounts.refusals import Refusal
 from commands import submit
 from commands.config import check
+from dispatch import tasks
 from dispatch.passes import forecast_outcomes, last_plan, pool_pass, recent_work, survey
 from dispatch.passes.apply import apply
 from dispatch.runs import settle
@@ -160,6 +161,25 @@ def test_a_pass_is_made_when_something_changed_and_not_otherwise() -> None:
     assert run_pass() == 0
     submit_experiment()
     assert run_pass() >= 1
+
+
+@pytest.mark.django_db
+def test_a_pool_whose_pass_fails_delays_no_other() -> None:
+    broken = ResourcePool.objects.create(name="broken", scheduler="unknown", planned_at=None)
+    make_host("gpu1", 2)
+    waits = submit_experiment(slots=1)
+    for first in (broken.pk, default_pool().pk):
+        ResourcePool.objects.filter(pk=first).update(
+            description="read first"
+        )  # a row that changes moves to the end
+        mark_dirty(broken.pk), mark_dirty(default_pool().pk)
+        before = default_pool().planned_at
+        with pytest.raises(ExceptionGroup) as failed:
+            tasks.tick()
+        (fault,) = failed.value.exceptions
+        assert f"In the pass of pool {broken.pk}." in fault.__notes__
+        assert default_pool().planned_at != before
+    assert attempt_of(waits).state == AllocationState.ASSIGNED
 
 
 @pytest.mark.survive(19)

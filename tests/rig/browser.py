@@ -350,7 +350,9 @@ def _make_new(driver: webdriver.Chrome, url: str) -> None:
         driver.close()
     driver.switch_to.window(driver.window_handles[0])
     driver.get("about:blank")
-    driver.execute_cdp_cmd("Page.resetNavigationHistory", {})  # of 50 entries Chromium drops those that no user made
+    driver.execute_cdp_cmd(
+        "Page.resetNavigationHistory", {}
+    )  # of 50 entries Chromium drops those that no user made
     driver.execute_cdp_cmd("Network.clearBrowserCookies", {})
     driver.execute_cdp_cmd("Network.clearBrowserCache", {})
     driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": url, "storageTypes": "all"})

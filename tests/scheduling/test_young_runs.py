@@ -5,7 +5,7 @@ from typing import Any
 
 from scheduling.explain import explain
 from scheduling.forecast import forecast
-from scheduling.reasons import WaitCode
+from scheduling.reasons import WaitCode, clock
 from tests.rig.pool_worlds import World, host
 
 MINUTE = 60.0
@@ -43,6 +43,12 @@ def test_what_waits_is_told_when_the_run_may_be_stopped() -> None:
     assert "recently" not in world.why("behind").sentence
     rows = [reason.sentence for reason in explain(world.snapshot, "high")]
     assert any(f"held by low (1, started recently, may be stopped from {at} on)" in row for row in rows), rows
+
+
+def test_a_time_of_another_day_is_told_with_the_day() -> None:
+    now = datetime(2026, 11, 27, 23, 50, tzinfo=UTC).timestamp()
+    assert clock(now + 5 * MINUTE, now) == "23:55 UTC"
+    assert clock(now + 20 * MINUTE, now) == "Nov 28 00:10 UTC"
 
 
 def test_the_minimum_depends_on_the_priority_of_the_run() -> None:

@@ -10,7 +10,7 @@ import trainmaster.yamltext as yamltext
 from trainmaster.cli import output
 from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import UsageError
-from trainmaster.cli.submission import add_fields, config_text
+from trainmaster.cli.submission import add_fields, config_text, fields_of
 from trainmaster.client import Client, Json
 
 _BAR = 40
@@ -45,7 +45,7 @@ def _positive(text: str) -> float:
 
 
 def _preview(client: Client, args: argparse.Namespace) -> None:
-    config = yamltext.load(config_text(args.config_file, args.config))
+    config = yamltext.load(config_text(args.config_file, fields_of(args)))
     if not isinstance(config, dict) or "searcher" not in config:
         raise UsageError(f"{args.config_file} has no section `searcher`.")
     body: Json = {"config": config}

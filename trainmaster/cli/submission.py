@@ -98,22 +98,21 @@ def add_fields(parser: argparse.ArgumentParser, example: str) -> None:
     )
     parser.add_argument(
         "--depends-on",
-        action=_DependsOn,
+        action="append",
+        default=[],
         metavar="JOB[:end|:failure]",
         help="start after this job has succeeded, or ended or failed: an experiment's number or a job's ID; repeatable",
     )
 
 
-class _DependsOn(argparse.Action):
-    """Gathers the jobs into one field of the config."""
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, _: Any = None
-    ) -> None:
-        jobs = [*(getattr(namespace, self.dest) or []), values]
-        setattr(namespace, self.dest, jobs)
-        others = [field for field in namespace.config if not field.startswith("depends_on=")]
-        namespace.config = [*others, f"depends_on={json.dumps(jobs)}"]
+def fields_of(args: argparse.Namespace) -> List[str]:
+    """The fields that `add_fields` has read, as `apply_overrides` takes them. Raises UsageError for one given twice."""
+    fields: List[str] = args.config
+    if not args.depends_on:
+        return fields
+    if any(field.partition("=")[0].strip() == "depends_on" for field in fields):
+        raise UsageError("--depends-on and --config depends_on=... are the same field: give one of them.")
+    return [*fields, f"depends_on={json.dumps(args.depends_on)}"]
 
 
 class _Unsupported(argparse.Action):
@@ -132,7 +131,7 @@ _INSTEAD = {
 
 def create(client: Client, args: argparse.Namespace) -> int:
     """Submit, and follow when asked to."""
-    text = config_text(args.config_file, args.config)
+    text = config_text(args.config_file, fields_of(args))
     files = packed(args.folder, args.include)
     for script in missing_scripts(yamltext.load(text), {str(file["path"]) for file in files}):
         say(f"Warning: the entrypoint names {script}, which is not among these files.", "yellow")
@@ -347,7 +346,7 @@ def _add_options(parser: argparse.ArgumentParser, file: str) -> None:
 
 def _continue(client: Client, args: argparse.Namespace) -> int:
     given = args.config_file is not None
-    changes = config_text(args.config_file, args.config) if given else _changed({}, args)
+    changes = config_text(args.config_file, fields_of(args)) if given else _changed({}, args)
     answer = client.post(
         "/api/v1/experiments/continue", {"id": args.experiment_id, "overrideConfig": changes}
     )
@@ -389,6 +388,6 @@ def _fork(client: Client, args: argparse.Namespace) -> int:
 
 def _changed(config: Json, args: argparse.Namespace) -> str:
     try:
-        return yamltext.dump(apply_overrides(config, args.config))
+        return yamltext.dump(apply_overrides(config, fields_of(args)))
     except BadOverride as error:
         raise UsageError(f"{error}.") from error

@@ -17,7 +17,7 @@ from trainmaster.cli.errors import FAILED, OK, CliError, UsageError
 from trainmaster.cli.log_options import add_log_options
 from trainmaster.cli.log_stream import End, Source, show_log, tell_what_it_waits_for
 from trainmaster.cli.output import SHORT_ID, Bar, Column, done, local_time, say, say_notices
-from trainmaster.cli.submission import add_fields, add_include, config_text, packed
+from trainmaster.cli.submission import add_fields, add_include, config_text, fields_of, packed
 from trainmaster.client import Client, Json
 from trainmaster.http import HttpError
 from trainmaster.overrides import BadOverride, apply_overrides
@@ -353,7 +353,7 @@ def config_of(args: argparse.Namespace) -> Json:
     if mounts:
         config["bind_mounts"] = [*(config.get("bind_mounts") or []), *mounts]
     try:
-        return apply_overrides(config, [*args.config, *overrides])
+        return apply_overrides(config, [*fields_of(args), *overrides])
     except BadOverride as error:
         raise CliError(f"{error}.") from error
 

@@ -101,6 +101,8 @@ def test_a_host_that_is_disabled_without_a_question_says_what_it_stopped(local_h
 def test_wrong_command_lines_get_a_sentence(local_host: CommandLine) -> None:
     nothing = local_host("command", "run")
     assert (nothing.returncode, "no command given" in nothing.stderr) == (2, True)
+    twice = local_host("command", "run", "--depends-on", "3", "--config", "depends_on=[4]", "true")
+    assert (twice.returncode, "are the same field: give one of them" in twice.stderr) == (2, True)
     field = local_host("command", "run", "--config", "resources.slotz=1", "true")
     assert (field.returncode, "did you mean slots?" in field.stderr) == (1, True)
     unknown = local_host("command", "describe", "ffffffff")

@@ -322,6 +322,7 @@ def test_the_editor_of_continue_says_what_is_wrong_by_line(client: Client) -> No
     assert 'data-line="2"' in checked("searcher:\n  max_length: no\n")
     assert "cannot be changed when a single search is continued" in checked("searcher: {name: grid}")
     assert "names host gpu7, which does not exist" in checked("resources: {hosts: [gpu7]}")
+    assert "There is no experiment 4711 to wait for" in checked("depends_on: [4711]")
     page = client.get(f"/experiments/{experiment.pk}/continue").content.decode()
     assert 'data-editor="changes"' in page and "max_length" in page
     assert 'data-pool="default"' in page and '<input type="checkbox" value="gpu1">' in page
