@@ -37,7 +37,8 @@ _VERBS = {name: name for name in ACTIONS} | {"resume": "activate", "stop": "canc
 #: what is asked for by the name of its tab; the overview is the thing itself
 _EXPERIMENT_TABS = {*tabs.EXPERIMENT} - {"overview"}
 _TRIAL_TABS = {*tabs.TRIAL} - {"overview"}
-_VIEWS = _EXPERIMENT_TABS | _TRIAL_TABS
+_TERMINAL = "terminal"  # of shells alone
+_VIEWS = _EXPERIMENT_TABS | _TRIAL_TABS | {_TERMINAL}
 _SYNONYMS = {"log": "logs", "curves": "metrics", "checkpoint": "checkpoints"}
 _KINDS = {
     "exp": "Experiments", "experiment": "Experiments", "trial": "Trials", "task": "Tasks", "command": "Tasks",
@@ -109,7 +110,7 @@ def _read(text: str) -> Wanted:
 
 def _asked(user: User, wanted: Wanted) -> Iterator[Hit]:
     """The actions, or the pages of things, that are asked for."""
-    if wanted.kind in ("", "Experiments"):
+    if wanted.kind in ("", "Experiments") and wanted.view != _TERMINAL:
         for experiment in _experiments(wanted):
             yield from _of_experiment(user, experiment, wanted)
     if wanted.kind == "Trials" and wanted.view in _TRIAL_TABS:
@@ -137,6 +138,10 @@ def _of_task(user: User, command: Command, wanted: Wanted) -> Iterator[Hit]:
     called, address = f"{command.kind.label.lower()} {command.short_id}", f"/commands/{command.pk}"
     if (tab := wanted.view.removesuffix("s")) in tabs.TASK:
         yield _view(called, command.description, address, tab)
+    if wanted.view == _TERMINAL and rights.may_change(user, command):
+        row = tasks.row(tasks.with_parts().get(pk=command.pk))
+        if row.terminal_at:
+            yield Hit(f"Terminal of {called}", command.description, row.terminal_at)
     is_killable = command.state == CommandState.ACTIVE and rights.may_change(user, command)
     if wanted.action == "kill" and is_killable:
         asks = tasks.kill_asks(command)

@@ -8,10 +8,14 @@ import pytest
 from django.test import Client
 
 from accounts.models import User
-from commands import submit
+from commands import services, submit
 from commands.config import check
+from dispatch.passes import pool_pass
 from experiments import transitions
 from experiments.models import Experiment, Template, Workspace
+from hosts.pools import default_pool
+from jobs import transitions as jobs
+from jobs.models import Job, Member
 from shown import finding
 from shown.finding import MOST_OF_A_KIND, Hit
 from submissions import contexts
@@ -116,6 +120,25 @@ def test_a_task_is_found_by_its_id_and_killed(ada: User) -> None:
     assert kill.does and kill.href == f"/commands/{command.pk}/kill" and kill.asks
     (log,) = hits(ada, f"logs {command.short_id}")["Actions"]
     assert log.href == f"/commands/{command.pk}/log"
+
+
+def test_the_terminal_of_a_shell_is_offered_while_it_is_ready_to_whom_it_belongs(ada: User) -> None:
+    make_host("gpu1", slots=1)
+    shell = submit.create(
+        owner=ada, config=check({"description": "debug"}, kind=Job.Kind.SHELL), context=contexts.empty(),
+        workspace_number=1, idempotency_key=None, actor="user:ada", kind=Job.Kind.SHELL,
+    )  # fmt: skip
+    experiment = submitted("debug run", [], {})
+    assert "Actions" not in hits(ada, f"terminal {shell.short_id}"), "it is not ready"
+    pool_pass.run(default_pool().pk)
+    member = Member.objects.get(allocation__task=shell.task)
+    jobs.member_launched(member.pk, boot_id="b")
+    jobs.member_running(member.pk)
+    services.reported(shell.task_id, {"type": "ready", "port": 20_001})
+    for text in (f"terminal {shell.short_id}", "terminal of shell debug", "terminal debug"):
+        assert [hit.href for hit in hits(ada, text)["Actions"]] == [f"/tasks/{shell.pk}/terminal"], text
+    assert "Actions" not in hits(make_user("bob"), f"terminal {shell.short_id}"), "it is another's"
+    assert "Actions" not in hits(ada, f"terminal of exp {experiment.pk}")
 
 
 def test_of_many_the_newest_are_shown_with_a_way_to_all(ada: User) -> None:

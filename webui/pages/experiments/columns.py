@@ -53,7 +53,7 @@ def _columns() -> Sequence[Column[ExperimentRow]]:
         Column("owner", "Owner", lambda row: row.experiment.owner.username, F("owner__username"), css=""),
         Column("submitted", "Submitted", lambda row: ago(row.experiment.started_at), F("pk"), is_downwards=True),
         Column("ended", "Ended", lambda row: ended(row.experiment), F("ended_at"), is_downwards=True),
-        Column("duration", "Duration", lambda row: lasted(row.experiment), LASTED, True, True),
+        Column("duration", "Total time", lambda row: lasted(row.experiment), LASTED, True, True),
         Column("description", "Description", lambda row: row.experiment.description, F("description"),
                css="full words"),
         Column("searcher", "Searcher", _searched("name"), F("config__searcher__name")),
