@@ -33,7 +33,7 @@ READY_LIMIT_SECONDS = 90.0
 class Options:
     """What the command line says. `port` 0 takes any free one; `proxy_port` is a further one that tasks are used at.
 
-    `dev` restarts web, worker and beat when a source file changes, and shows Django's debug pages.
+    `dev` restarts web and worker when a source file changes, and shows Django's debug pages.
     """
 
     data: Path
@@ -217,10 +217,10 @@ def _start_ours(
     for number in range(1, options.workers + 1):
         name = "web" if number == 1 else f"web-{number}"
         supervisor.start(ServerPart(name, web, forked=True, descriptors=descriptors, reloads=True))
-    celery = ["celery", "--skip-checks", "-A"]
     threads = environment.get("TRAINMASTER_WORKER_THREADS", WORKER_THREADS)
-    worker = ["webui", "worker", "--pool", "threads", "--concurrency", threads, "--loglevel", "INFO"]
-    worker += ["--without-gossip", "--without-mingle"]
+    worker = ["celery", "--skip-checks", "-A", "webui", "worker", "--loglevel", "INFO"]
+    worker += ["--pool", "threads", "--concurrency", threads]
+    worker += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     supervisor.start(
         ServerPart(
             "worker",
@@ -231,8 +231,6 @@ def _start_ours(
             reloads=True,
         )
     )
-    beat = ["webui.beat", "beat", "--scheduler", "webui.beat:Scheduler", "--loglevel", "WARNING"]
-    supervisor.start(ServerPart("beat", [*celery, *beat, "--pidfile="], forked=True, reloads=True))
 
 
 def _healthy(port: int, certificate: tls.Certificate | None) -> bool:
