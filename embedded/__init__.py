@@ -1,1 +1,1 @@
-"""The embedded default: PostgreSQL, Redis, web, worker and beat of one machine, run by `manage.py up`."""
+"""The embedded default: PostgreSQL, Redis, web and worker of one machine, run by `manage.py up`."""

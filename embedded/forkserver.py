@@ -1,6 +1,6 @@
 """One process that has imported the server, and whose forks are the server's parts.
 
-Web, worker and beat need the same thousand modules, which take seconds to load and are most of the memory of each. A
+Web and worker need the same thousand modules, which take seconds to load and are most of the memory of each. A
 fork has them at once, and shares them. Forks end with this process, as it ends with `up`. It does nothing but fork, and
 tell the supervisor which fork has ended.
 
@@ -32,7 +32,6 @@ from embedded import processes
 COMMAND = [sys.executable, "-m", "embedded.forkserver"]
 #: what the parts import, besides the applications of Django's settings
 MODULES = (
-    "celery.apps.beat",
     "celery.apps.worker",
     "kombu.transport.redis",
     "uvicorn.lifespan.off",

@@ -1,5 +1,7 @@
 """The whole server on one machine: what `manage.py up` and `manage.py demo` start, and in which order."""
 
+from __future__ import annotations
+
 import http.client
 import os
 import signal
@@ -9,14 +11,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from django.core.exceptions import ImproperlyConfigured
 
-from embedded import account, folder, lock, ports, postgres, processes, redis, tls
+from embedded import account, folder, lock, ports, postgres, processes, redis
 from embedded.sources import Sources
 from embedded.supervise import CannotStart, ServerPart, Supervisor
 from webui import limits
 from webui.environment import read_origin
+
+if TYPE_CHECKING:
+    from embedded import tls
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKER_THREADS = "16"
@@ -27,7 +33,7 @@ READY_LIMIT_SECONDS = 90.0
 class Options:
     """What the command line says. `port` 0 takes any free one; `proxy_port` is a further one that tasks are used at.
 
-    `dev` restarts web, worker and beat when a source file changes, and shows Django's debug pages.
+    `dev` restarts web and worker when a source file changes, and shows Django's debug pages.
     """
 
     data: Path
@@ -111,10 +117,12 @@ def _check(options: Options) -> None:
 
 
 def _certificate(options: Options, data: Path) -> tls.Certificate | None:
+    if options.insecure_http or (options.certificate is None and ports.is_loopback(options.listen)):
+        return None
+    from embedded import tls  # a third of the supervisor's memory, of use to those who serve beyond loopback
+
     if options.certificate is not None and options.key is not None:
         return tls.given(options.certificate.absolute(), options.key.absolute())
-    if options.insecure_http or ports.is_loopback(options.listen):
-        return None
     return tls.own(data, options.listen)
 
 
@@ -184,7 +192,7 @@ def _start_databases(
         database.create_database()
 
 
-def _given(environment: "dict[str, str] | os._Environ[str]", name: str) -> bool:
+def _given(environment: dict[str, str] | os._Environ[str], name: str) -> bool:
     return bool(environment.get(name) or environment.get(f"{name}_FILE"))
 
 
@@ -209,22 +217,20 @@ def _start_ours(
     for number in range(1, options.workers + 1):
         name = "web" if number == 1 else f"web-{number}"
         supervisor.start(ServerPart(name, web, forked=True, descriptors=descriptors, reloads=True))
-    celery = ["celery", "--skip-checks", "-A"]
     threads = environment.get("TRAINMASTER_WORKER_THREADS", WORKER_THREADS)
-    worker = ["webui", "worker", "--pool", "threads", "--concurrency", threads, "--loglevel", "INFO"]
-    worker += ["--without-gossip", "--without-mingle"]
+    worker = ["celery", "--skip-checks", "-A", "webui", "worker", "--loglevel", "INFO"]
+    worker += ["--pool", "threads", "--concurrency", threads]
+    worker += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     supervisor.start(
         ServerPart(
             "worker",
-            [*celery, *worker],
+            worker,
             forked=True,
             sign=Path(environment["TRAINMASTER_WORKER_SIGN"]),
             sign_limit_seconds=3 * limits.CANARY_SECONDS,
             reloads=True,
         )
     )
-    beat = ["webui.beat", "beat", "--scheduler", "webui.beat:Scheduler", "--loglevel", "WARNING"]
-    supervisor.start(ServerPart("beat", [*celery, *beat, "--pidfile="], forked=True, reloads=True))
 
 
 def _healthy(port: int, certificate: tls.Certificate | None) -> bool:

@@ -5,12 +5,12 @@ import importlib.util
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-import redis
 from django.core.exceptions import ImproperlyConfigured
 
 from embedded import folder, processes
@@ -34,11 +34,12 @@ class Redis:
         return [str(self.program), str(self.configuration)]
 
     def answers(self) -> bool:
-        with contextlib.closing(redis.Redis.from_url(self.url(), socket_timeout=2)) as connection:
-            try:
-                return bool(connection.ping())
-            except redis.RedisError:
-                return False
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as way:
+            way.settimeout(2)
+            way.connect(str(self.socket))
+            way.sendall(b"PING\r\n")
+            return way.recv(64).startswith(b"+PONG")
+        return False
 
 
 def prepare(data: Path, account: Account) -> Redis:

@@ -23,6 +23,11 @@ def look() -> None:
         wake("notifications.tasks.send")
 
 
+def anything_due() -> bool:
+    """Whether `look` would find anything."""
+    return outbox.anything_new() or sending.due(timezone.now())
+
+
 @shared_task(name="notifications.tasks.watch")
 def watch() -> None:
     """Write deliveries for what has lasted too long; forget what was sent long ago."""

@@ -20,6 +20,5 @@ application = front.build(django_application)
 
 # what is loaded now stays for good: a full collection would go through its 160,000 objects, tens of milliseconds in
 # which nobody is answered, each time that a chart has made some thousand points
-gc.collect()
 gc.freeze()
 gc.enable()

@@ -5,7 +5,7 @@ import sys
 
 from celery import Celery
 
-from dispatch.watching import canary
+from dispatch.watching import beat, canary
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webui.settings")
 
@@ -15,4 +15,4 @@ sys.path[:] = _path  # Celery puts the current folder first, where anybody's `jo
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
-__all__ = ["app", "canary"]  # the canary hears of this process by signals, if it is a worker
+__all__ = ["app", "beat", "canary"]  # beat and canary hear of this process by signals, if it is a worker

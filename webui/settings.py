@@ -272,7 +272,6 @@ WORKER_SIGN = environment.text("TRAINMASTER_WORKER_SIGN")
 # What a busy worker has fetched, nobody else takes, and no priority overtakes.
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_BEAT_SCHEDULE = schedule.BEAT
-CELERY_BEAT_SCHEDULE_FILENAME = str(DATA_DIR / "beat-schedule")
 # Hundreds of launches may wait for workers: passes and sweeps, which free slots and fill them, go first (0 before 9).
 CELERY_TASK_ROUTES = {
     "dispatch.tasks.launch": {"priority": 6},
@@ -330,6 +329,7 @@ LOGGING = {
     "root": {"handlers": ["stderr"], "level": environment.text("TRAINMASTER_LOG_LEVEL", "INFO")},
     "loggers": {
         "asyncssh": {"level": "WARNING"},
+        "celery.beat": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},  # two lines for each task, so for each second
         "celery.app.trace": {"level": "WARNING"},
     },

@@ -48,7 +48,7 @@ def tick(pool_id: int | None = None) -> None:
         pool_pass.run(pool_id)
         return
     faults = []
-    for pk in list(pool_pass.due_pools(timezone.now()).values_list("pk", flat=True)):
+    for pk in pool_pass.due_pools(timezone.now()):
         try:
             pool_pass.run(pk)
         except Exception as fault:

@@ -55,7 +55,8 @@ def suspects() -> QuerySet[Host]:
     Only while the control plane is whole, and only while another host answers, if there are others: when none does,
     the fault is more likely on this side, and there is nowhere to start the work again.
     """
-    whole = presence.whole()
+    ruled = Host.objects.filter(contact=Host.Contact.SILENT, pool__host_lost_after_seconds__isnull=False)
+    whole = presence.whole() if ruled.exists() else None
     if whole is None:
         return Host.objects.none()
     limit = ExpressionWrapper(
@@ -66,12 +67,10 @@ def suspects() -> QuerySet[Host]:
     )
     recent = whole.now - timedelta(seconds=settings.HOST_SILENT_AFTER_SECONDS)
     answering = others.filter(last_seen_at__gt=recent)
-    return Host.objects.filter(
+    return ruled.filter(
         Exists(answering) | ~Exists(others),
         transport=Host.Transport.SSH,  # the host `local` is where the server is
-        contact=Host.Contact.SILENT,
         admission__in=[Host.Admission.READY, Host.Admission.FAILED],
-        pool__host_lost_after_seconds__isnull=False,
         failed_contacts__gte=settings.HOST_LOST_CONTACTS,
         failing_era=whole.era,
         failing_since__gte=whole.since,

@@ -1,4 +1,4 @@
-"""The beat by itself, over a Redis of its own whose messages nobody takes."""
+"""The beat by itself, without a worker around it, over a Redis of its own whose messages nobody takes."""
 
 import os
 import signal
@@ -19,10 +19,10 @@ BEAT = [
     "celery",
     "--skip-checks",
     "-A",
-    "webui.beat",
+    "webui",
     "beat",
     "--scheduler",
-    "webui.beat:Scheduler",
+    "dispatch.watching.beat:Scheduler",
     "--pidfile=",
 ]
 
@@ -42,6 +42,8 @@ def test_a_clock_that_is_set_and_set_right_again_stops_nothing(tmp_path: Path, s
             "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "queue")]),
             "DJANGO_SETTINGS_MODULE": "webui.settings",
             "REDIS_URL": server.url(),
+            "DATABASE_URL": "postgresql://nobody@127.0.0.1:9/nothing",
+            "TRAINMASTER_DATABASE_WAIT_SECONDS": "0.1",
             "TRAINMASTER_SECRET_KEY": "tests",
             "TRAINMASTER_DATA_DIR": str(tmp_path),
         }

@@ -1,7 +1,7 @@
-"""5,000 commands wait while workers are killed: three beats and three workers tick at once, each message comes twice.
+"""5,000 commands wait while workers are killed: three workers with a beat each tick at once, each message comes twice.
 
-PostgreSQL, Redis, Celery's workers and beats are real; the hosts are stood in for (tests/rig/doubled.py), since 5,000
-runs of Python cannot be started on two cores in the time.
+PostgreSQL, Redis and Celery's workers are real; the hosts are stood in for (tests/rig/doubled.py), since 5,000 runs of
+Python cannot be started on two cores in the time.
 """
 
 import os
@@ -38,7 +38,7 @@ SETTLE_SECONDS = 300.0
 
 
 class Celery:
-    """Three workers and three beats on the test database. A killed one is replaced."""
+    """Three workers, and so three beats, on the test database. A killed one is replaced."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -55,14 +55,10 @@ class Celery:
             "CHAOS_HOSTS": str(folder / "runs"),
         }
         self.workers = [self.worker(number) for number in range(PARTS)]
-        self.beats = [self.beat(number) for number in range(PARTS)]
 
     def worker(self, number: int) -> "subprocess.Popen[bytes]":
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
         return self._spawn("worker", "--pool", "threads", "-c", "4", "-n", f"w{number}@%h", *quiet)
-
-    def beat(self, number: int) -> "subprocess.Popen[bytes]":
-        return self._spawn("beat", "-s", str(self.folder / f"beat{number}"), "--pidfile", "")
 
     def _spawn(self, *words: str) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "celery", "-A", "tests.rig.doubled", *words]
@@ -91,7 +87,7 @@ class Celery:
         return (self.folder / "celery.log").read_text(errors="replace")
 
     def close(self) -> None:
-        for child in [*self.beats, *self.workers]:
+        for child in self.workers:
             child.send_signal(signal.SIGKILL)
             end(child, signal.SIGKILL)
 

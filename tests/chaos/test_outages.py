@@ -258,7 +258,7 @@ def test_random_parts_are_killed_every_few_seconds(stack: Stack, minute: float) 
     keys = stack.run_keys(experiment)
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        victim = chance.choice(["web", "worker", "beat", "redis", "postgres", "runner"])
+        victim = chance.choice(["web", "worker", "redis", "postgres", "runner"])
         if victim == "runner":
             for pid in runners_of(chance.choice(keys)):
                 os.kill(pid, signal.SIGKILL)

@@ -8,23 +8,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import redis as redis_client
 from celery import Celery
 from django.conf import LazySettings
 from django.db import connection, transaction
+from django.utils import timezone
 
 from dispatch import tasks
 from dispatch.passes import pool_pass
+from dispatch.watching import beat
 from embedded import redis
 from embedded.redis import Redis
 from events import announce
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import default_pool, mark_dirty
 from jobs.models import Allocation, SlotHold
+from notifications import outbox
 from tests.rig import parts
+from tests.rig.web import database_url
 from tests.rig.world import make_host, submit_experiment
-from webui import beat, schedule
+from webui import schedule
 
 #: kombu's name of the list of messages without a priority
 QUEUE = "celery"
@@ -121,9 +126,11 @@ def test_three_beats_and_three_workers_start_nothing_twice(own_redis: Redis) -> 
     held = list(SlotHold.objects.filter(released_at=None).values_list("slot_id", flat=True))
     assert len(held) == len(set(held)) == Allocation.objects.count() == 4
     pool_pass.run(default_pool().pk)
-    assert not pool_pass.due_pools(default_pool().planned_at).exists(), (
-        "a tick with nothing to see asks one statement"
-    )
+    assert not pool_pass.due_pools(default_pool().planned_at), "a tick with nothing to see asks one statement"
+
+
+def entry_of(task: str, beating: beat.Scheduler) -> beat.SteadyEntry:
+    return beating.Entry(name=task, task=task, schedule=1.0, app=beating.app)
 
 
 @pytest.mark.survive(21, 40)
@@ -131,7 +138,7 @@ def test_a_beat_sends_nothing_while_no_worker_takes_what_waits(own_redis: Redis)
     app = announce.current_app
     app.conf.task_default_queue = QUEUE
     beating = beat.Scheduler(app)
-    entry = beating.Entry(name="tick", task="dispatch.tasks.tick", schedule=1.0, app=app)
+    entry = entry_of("dispatch.tasks.sweep", beating)
     with client(own_redis) as asked:
         for _ in range(2):
             beating.apply_entry(entry, beating.producer)
@@ -142,3 +149,48 @@ def test_a_beat_sends_nothing_while_no_worker_takes_what_waits(own_redis: Redis)
         asked.flushall()
         beating.apply_entry(entry, beating.producer)
         assert asked.llen(QUEUE) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_beat_sends_no_tick_and_no_look_that_would_find_nothing(own_redis: Redis) -> None:
+    app = announce.current_app
+    app.conf.task_default_queue = QUEUE
+    beating = beat.Scheduler(app)
+    frequent = [entry_of(name, beating) for name in ("dispatch.tasks.tick", "notifications.tasks.look")]
+
+    def sent() -> list[str]:
+        with client(own_redis) as asked:
+            asked.flushall()
+        for entry in frequent:
+            beating.apply_entry(entry, beating.producer)
+        return [each["headers"]["task"] for each in messages(own_redis)]
+
+    pool = default_pool()
+    tasks.tick()
+    for _ in range(2):  # the cursor comes to the end of what has happened in two looks
+        outbox.look(timezone.now())
+    assert sent() == []
+    mark_dirty(pool.pk)
+    assert sent() == ["dispatch.tasks.tick"]
+    submit_experiment()
+    assert "notifications.tasks.look" in sent()
+
+
+@pytest.mark.survive(23)
+@pytest.mark.django_db(transaction=True)
+def test_a_beat_goes_on_when_its_connection_to_postgresql_is_cut(own_redis: Redis) -> None:
+    app = announce.current_app
+    app.conf.task_default_queue = QUEUE
+    beating = beat.Scheduler(app)
+    entry = entry_of("dispatch.tasks.tick", beating)
+    default_pool()
+    tasks.tick()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        (own,) = cursor.fetchone()
+    with psycopg.connect(database_url(), autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(%s, 5000)", [own])
+    beating.apply_entry(entry, beating.producer)
+    assert len(messages(own_redis)) == 1, "it can't know, so the task has to look"
+    beating.apply_entry(entry, beating.producer)
+    assert len(messages(own_redis)) == 1, "it knows again, over a new connection"

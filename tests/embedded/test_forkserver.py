@@ -117,13 +117,13 @@ def test_how_a_fork_ended_is_told_and_it_is_started_again(tmp_path: Path) -> Non
         forks.until(
             lambda: any("worker exited with code 3; starting it again" in each for each in forks.words)
         )
-        forks.start("beat")
-        former = forks.said("beat")["pid"]
+        forks.start("web")
+        former = forks.said("web")["pid"]
         assert isinstance(former, int)
         os.kill(former, signal.SIGKILL)
-        assert forks.said("beat", but=former)["parent"] == forks.server()
-        assert any("beat was terminated by SIGKILL; starting it again" in each for each in forks.words)
-        last = forks.said("beat", but=former)["pid"]
+        assert forks.said("web", but=former)["parent"] == forks.server()
+        assert any("web was terminated by SIGKILL; starting it again" in each for each in forks.words)
+        last = forks.said("web", but=former)["pid"]
     assert not Path(f"/proc/{last}").exists()  # with the supervisor all of them have ended
 
 

@@ -20,7 +20,7 @@ from tests.rig import pace, parts
 from tests.rig.ports import free_port
 from tests.rig.server import ROOT, Server
 
-PARTS = {"postgres", "redis", "forkserver", "web", "worker", "beat"}
+PARTS = {"postgres", "redis", "forkserver", "web", "worker"}
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_a_port_in_use_is_a_sentence(up: Server) -> None:
 
 
 @pytest.mark.survive(25)
-@pytest.mark.parametrize("name", ["web", "worker", "beat", "forkserver", "redis", "postgres"])
+@pytest.mark.parametrize("name", ["web", "worker", "forkserver", "redis", "postgres"])
 def test_a_killed_part_is_replaced_and_everything_goes_on(up: Server, name: str) -> None:
     former = up.kill_part(name)
     up.wait_replaced(name, former)
@@ -151,9 +151,9 @@ def test_leftovers_that_ignore_the_death_of_up_are_ended_by_the_next(tmp_path: P
     try:
         register = Register(tmp_path)
         register.add("worker", stubborn.pid)
-        register.add("beat", bystander.pid)
+        register.add("web", bystander.pid)
         recorded = json.loads((tmp_path / "children.json").read_text())
-        recorded["beat"]["start_time"] -= 1  # as if its pid had been given again
+        recorded["web"]["start_time"] -= 1  # as if its pid had been given again
         (tmp_path / "children.json").write_text(json.dumps(recorded))
         assert Register(tmp_path).end_leftovers() == ["worker"]
         assert stubborn.wait(60) == -signal.SIGTERM

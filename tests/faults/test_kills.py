@@ -33,7 +33,7 @@ def assert_unharmed(stack: Stack, experiment: int) -> None:
 
 
 @pytest.mark.survive(6, 22, 23)
-@pytest.mark.parametrize("part", ["web", "worker", "beat", "forkserver", "redis", "postgres"])
+@pytest.mark.parametrize("part", ["web", "worker", "forkserver", "redis", "postgres"])
 def test_a_killed_part_of_the_server_harms_no_run(stack: Stack, part: str) -> None:
     experiment = begin(stack)
     victim = stack.server.kill_part(part)

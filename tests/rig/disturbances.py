@@ -83,7 +83,7 @@ def broker(world: World) -> list[str]:
 
 
 def clocks_of_parts(world: World) -> list[str]:
-    return ["postgres", "web", "worker", "beat"]
+    return ["postgres", "web", "worker"]
 
 
 def kill_part(world: World, name: str, chance: random.Random) -> None:

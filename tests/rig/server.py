@@ -21,7 +21,7 @@ from tests.rig.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 READY_LIMIT_SECONDS = 300.0
-PARTS = ("postgres", "redis", "forkserver", "web", "worker", "beat")
+PARTS = ("postgres", "redis", "forkserver", "web", "worker")
 # Outages of minutes take seconds in tests.
 SCALED = {
     "TRAINMASTER_HOST_SILENT_AFTER_SECONDS": "6",
@@ -155,7 +155,7 @@ class Server:
         return bool(self.request("GET", "/api/v1/master"))
 
     def children(self) -> dict[str, processes.Process]:
-        """The parts that run now by name: postgres, redis, web, worker, beat."""
+        """The parts that run now by name: postgres, redis, forkserver, web, worker."""
         try:
             found = json.loads((self.data / "children.json").read_text())
         except FileNotFoundError:

@@ -10,11 +10,10 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import redis as redis_client
 import yaml
 
 from embedded import folder as data_folder
@@ -112,15 +111,6 @@ def test_the_worker_of_deploy_runs_the_servers_own_code(hostile: Path, broker: s
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_beat_of_deploy_runs_the_servers_own_code(hostile: Path, broker: str) -> None:
-    with (
-        started(command_of("beat"), hostile, broker) as child,
-        closing(redis_client.Redis.from_url(broker)) as asked,
-    ):
-        wait_ready(child, lambda: bool(asked.llen("trainmaster")), hostile)
-
-
-@pytest.mark.django_db(transaction=True)
 def test_the_web_process_of_deploy_runs_the_servers_own_code(hostile: Path, broker: str) -> None:
     port = str(free_port())
     command = [port if word == "8080" else word for word in command_of("web")]
@@ -141,9 +131,8 @@ def test_the_web_process_of_deploy_runs_the_servers_own_code(hostile: Path, brok
 
 def test_containers_start_the_same_commands() -> None:
     services = yaml.safe_load((ROOT / "deploy/compose.yaml").read_text())["services"]
-    for unit in ("worker", "beat"):
-        program, *words = (word.replace(str(ROOT), INSTALLED) for word in command_of(unit))
-        assert services[unit]["command"] == [Path(program).name, *words]
+    program, *words = (word.replace(str(ROOT), INSTALLED) for word in command_of("worker"))
+    assert services["worker"]["command"] == [Path(program).name, *words]
     image = (ROOT / "deploy/Dockerfile").read_text()
     assert f"uvicorn webui.asgi:application --app-dir {INSTALLED} " in image
     assert f"python {INSTALLED}/manage.py prepare" in image

@@ -41,8 +41,8 @@ WORKER = [
     "2",
     "--without-gossip",
     "--without-mingle",
+    "--without-heartbeat",
 ]
-BEAT = ["webui.beat", "beat", "--scheduler", "webui.beat:Scheduler", "--pidfile="]
 
 
 class Broker:
@@ -82,7 +82,7 @@ def broker(log: Path) -> Iterator[Broker]:
 def worker(
     broker: Broker, log: Path, django_db_setup: None, django_db_blocker: DjangoDbBlocker
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """A worker, with a beat beside it."""
+    """A worker, with its beat."""
     with django_db_blocker.unblock():
         url = database_url()
     variables = {
@@ -97,12 +97,8 @@ def worker(
         "TRAINMASTER_CANARY_SECONDS": str(CANARY_SECONDS),
     }
     with log.open("wb") as file:
-        worker, beat = (
-            subprocess.Popen([*CELERY, *which], env=variables, cwd=ROOT, stdout=file, stderr=file)
-            for which in (WORKER, BEAT)
-        )
+        worker = subprocess.Popen([*CELERY, *WORKER], env=variables, cwd=ROOT, stdout=file, stderr=file)
     yield worker
-    parts.end(beat, signal.SIGKILL)
     parts.end(worker, signal.SIGKILL)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import cache
+from typing import Any
 
+from django.db import connection
 from django.db.models import Exists, Q
 from django.db.models.functions import Now
 
@@ -25,6 +28,14 @@ def exists() -> bool:
 
     Of a control plane that has stamped its presence, as each sweep does first.
     """
+    with connection.cursor() as cursor:
+        cursor.execute(*_statement())
+        return cursor.fetchone() is not None
+
+
+@cache
+def _statement() -> tuple[str, tuple[Any, ...]]:
+    """Its SQL and parameters, none of which is a time: Django writes for ten times as long as PostgreSQL answers."""
     recent = Q(settled_at__gt=Now() - JUST_ENDED)
     gone = Q(host__admission__in=uploads.GONE)  # nobody is asked there
     unmanaged = Trial.objects.filter(experiment__unmanaged=True, state=TrialState.ACTIVE)
@@ -38,4 +49,4 @@ def exists() -> bool:
         | Exists(Experiment.objects.filter(unmanaged=True, state=ExperimentState.ACTIVE))
         | Exists(unmanaged)
     )
-    return Presence.objects.filter(is_open).exists()
+    return Presence.objects.filter(is_open).values("part")[:1].query.sql_with_params()

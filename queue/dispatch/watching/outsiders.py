@@ -27,7 +27,7 @@ def question(host: Host) -> dict[str, bool]:
     """What to add to a `status` request: nothing where there is no GPU, or where it was asked just now."""
     due = timezone.now() - timedelta(seconds=settings.GPU_USERS_SECONDS)
     asked = host.gpu_users_at is not None and host.gpu_users_at > due
-    return {} if asked or not host.slots.exclude(uuid="").exists() else {"gpu_users": True}
+    return {} if asked or not any(slot.uuid for slot in host.slots.all()) else {"gpu_users": True}
 
 
 def take_in(host_id: uuid.UUID, answer: Mapping[str, Any]) -> None:

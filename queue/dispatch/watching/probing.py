@@ -58,7 +58,8 @@ def _claim() -> tuple[list[Host], list[Host]]:
     if not waiting.exists():
         return [], []
     with transaction.atomic():
-        hosts = list(waiting.select_for_update(skip_locked=True))
+        # with their slots, of which each question would ask the database by itself
+        hosts = list(waiting.select_for_update(skip_locked=True).prefetch_related("slots"))
         sampled = [host for host in hosts if host_samples.due(host, now)]
         for host in hosts:
             host.probe_after = now + timedelta(seconds=_pause(host, now) * random.uniform(0.9, 1.1))

@@ -1,13 +1,19 @@
 """Bring the database and the static files to this version; safe at every start, and by several at once."""
 
 import argparse
+import importlib
+import pkgutil
 import time
+from collections.abc import Iterator
 from typing import Any
 
+from django.apps import apps
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import OperationalError, connection
 from django.db.backends.utils import CursorWrapper
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 
 from trainmaster.quantities import duration
 from webui import collected
@@ -29,12 +35,23 @@ class Command(BaseCommand):
         with connection.cursor() as cursor:
             _lock(cursor)
             try:
-                call_command("migrate", interactive=False, verbosity=0)
+                if not set(_migrations()) <= set(MigrationRecorder(connection).applied_migrations()):
+                    call_command("migrate", interactive=False, verbosity=0)
                 call_command("create_admin", if_none=True, stdout=self.stdout)
             finally:
                 cursor.execute("SELECT pg_advisory_unlock(%s)", [LOCK_KEY])
         if not options["no_static"]:
             collected.collect()
+
+
+def _migrations() -> Iterator[tuple[str, str]]:
+    """(application, name) of each migration, of which none is loaded: to load all takes longer than to start."""
+    for app in apps.get_app_configs():
+        try:
+            folder = importlib.import_module(str(MigrationLoader.migrations_module(app.label)[0]))
+        except ModuleNotFoundError:  # an application without a table
+            continue
+        yield from ((app.label, module.name) for module in pkgutil.iter_modules(folder.__path__))
 
 
 def _lock(cursor: CursorWrapper) -> None:
