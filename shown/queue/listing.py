@@ -128,12 +128,11 @@ def of(pool: ResourcePool, view: QueueView, me: int) -> Listing:
     return listing
 
 
-def opening(pool: ResourcePool, me: int, departures: list[uuid.UUID], blockers: list[uuid.UUID]) -> Listing:
+def opening(queue: Queue, me: int, departures: list[uuid.UUID], blockers: list[uuid.UUID]) -> Listing:
     """The lines that the page opens on: one's own jobs (group 0), departures in the given order (1), blockers (2).
 
     Where too few departures are known, those that wait next in the queue follow them.
     """
-    queue = standing.of(pool)
     groups = _opening_groups(queue, me, [str(job) for job in departures], [str(job) for job in blockers])
     listing = _counted(queue, me)
     for group, chosen in enumerate(groups):

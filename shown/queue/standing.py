@@ -211,7 +211,11 @@ def _read(pool: ResourcePool, buckets: Collection[int] | None = None) -> list[tu
     """The rows of these buckets, or all; in no order."""
     only = f"AND {_BUCKET} = ANY(%(buckets)s)" if buckets else ""
     parts = {"of_jobs": only.format("j.id"), "of_tasks": only.format("t.job_id")}
-    asked = {"pool": pool.pk, "never": last_plan.of(pool).never, "buckets": list(buckets or ())}
+    asked: Mapping[str, Any] = {
+        "pool": pool.pk,
+        "never": last_plan.of(pool).never,
+        "buckets": list(buckets or ()),
+    }
     with connection.cursor() as cursor:
         cursor.execute(_QUEUE.format(**queue_order.sql(pool.policy.order), **parts), asked)
         return list(cursor.fetchall())

@@ -1,4 +1,4 @@
-"""Tags of the job queue: a row of its board, and the bar of actions for the jobs that are selected."""
+"""Tags of the job queue: rows of its board, and the bar of actions for the jobs that are selected."""
 
 from __future__ import annotations
 
@@ -20,15 +20,23 @@ register = template.Library()
 
 
 @register.simple_tag(takes_context=True)
-def queue_row(context: dict[str, Any], row: BoardRow, version: str) -> SafeString:
-    """The `<tr>` of one job, or of the first of several alike, with what scripts read of it."""
+def queue_rows(context: dict[str, Any], rows: list[BoardRow]) -> SafeString:
+    """A `<tr>` for each of them; an empty one for those that the browser has `seen` as they are."""
+    seen = context["seen"]
+    said = (
+        f'<tr id="{row.key}" data-same></tr>' if version in seen else _row(context, row, version)
+        for row, version in ((row, row.version) for row in rows)
+    )
+    return SafeString("".join(said))
+
+
+def _row(context: dict[str, Any], row: BoardRow, version: str) -> str:
+    """One job, or the first of several alike, with what scripts read of it."""
     request = context["request"]
     unfolded = query(context, like=row.id, show="all", page="", sort="") if row.alike > 1 else ""
     line = SeenRow(row, row.owner_id == request.user.pk, unfolded)
     cells = "".join(column.cell(line).td for column in context["columns"])
-    return SafeString(
-        f"{_head(row, version, line.is_mine)}{_pick(row)}{cells}{_actions(row, request.path)}</tr>"
-    )
+    return f"{_head(row, version, line.is_mine)}{_pick(row)}{cells}{_actions(row, request.path)}</tr>"
 
 
 def _head(row: BoardRow, version: str, mine: bool) -> str:
