@@ -24,7 +24,7 @@ def queue_rows(context: dict[str, Any], rows: list[BoardRow]) -> SafeString:
     """A `<tr>` for each of them; an empty one for those that the browser has `seen` as they are."""
     seen = context["seen"]
     said = (
-        f'<tr id="{row.key}" data-same></tr>' if version in seen else _row(context, row, version)
+        f'<tr id="{row.key}" data-same="{version}"></tr>' if version in seen else _row(context, row, version)
         for row, version in ((row, row.version) for row in rows)
     )
     return SafeString("".join(said))
