@@ -1,8 +1,7 @@
 """Django over ASGI, which goes to a thread once for each request.
 
-Django's own handler goes there and back for each hook of each middleware around a view, twenty times for a page: that
-is several milliseconds of processor time, and twenty waits for a turn where the processor is short. Here a view that
-blocks runs in one thread together with all its middleware; a view that waits (`api.async_views`) runs as Django has it.
+Django's own handler goes there and back for each hook of each middleware, twenty times for a page: milliseconds of
+processor time, and twenty waits for a turn. Here a view that blocks runs in one turn together with all its middleware.
 """
 
 from __future__ import annotations
@@ -12,8 +11,7 @@ from contextlib import suppress
 from asgiref.sync import iscoroutinefunction, sync_to_async
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.base import BaseHandler
-from django.http import HttpRequest
-from django.http.response import HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
 from django.urls import Resolver404, ResolverMatch, resolve
 
 
@@ -25,7 +23,7 @@ class _Resolved(BaseHandler):
 
 
 class Handler(_Resolved, ASGIHandler):
-    """Its middleware is loaded around async views; `_blocking` has it around those that block."""
+    """Has the middleware around async views; `_blocking` has it around those that block."""
 
     def __init__(self) -> None:
         super().__init__()

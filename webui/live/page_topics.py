@@ -1,8 +1,7 @@
 """`/ws/pages?topics=experiment:7,hosts`: says {"topics", "at"} when something changed, so that pages fetch parts again.
 
-The first word of a topic is passed on at once, whatever was said of others; what is told under several topics is one
-frame. Each topic is named at most four times a second, however much happens. {"at"} alone, at first and every few
-seconds, says that the server listens, and that the connection and the database live.
+A topic is named at once, whatever was said of others, and at most four times a second; a frame names all topics of a
+change. {"at"} alone, at first and every few seconds, says that the server, the connection and the database live.
 """
 
 from __future__ import annotations
