@@ -109,6 +109,16 @@ class Listing:
     def pages(self) -> int:
         return max(1, -(-self.length // PER_PAGE))
 
+    def chips(self, chosen: str) -> list[tuple[str, str, int | None]]:
+        """(name, word, jobs) of each chip that is offered."""
+        counts = self.counts
+        offered = {ALL, chosen, *([MINE_FIRST] if 0 < counts[MINE] < counts[ALL] else [])}
+        return [
+            (name, word, counts.get(name))
+            for name, word in CHIPS.items()
+            if counts.get(name) or name in offered
+        ]
+
 
 def of(pool: ResourcePool, view: QueueView, me: int) -> Listing:
     """The lines of a view's pages."""

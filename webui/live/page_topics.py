@@ -47,14 +47,13 @@ class PageTopics(Socket):
         with hub.watch(*topics) as watch:
             await self._say(at=time.time())  # from now on nothing is missed: the page looks once more
             pinged = told = time.monotonic()
-            said: dict[str, float] = {}
-            waiting: frozenset[str] = frozenset()
+            said, waiting = dict.fromkeys(topics, 0.0), frozenset[str]()
             while True:
                 woken = waiting | await watch.wait(APART_SECONDS if waiting else 1.0)
                 now = time.monotonic()
                 if not hub.connected and now - told >= BLIND_SECONDS:
                     woken = frozenset(topics)
-                due = {topic for topic in woken if now - said.get(topic, 0.0) >= SAME_APART_SECONDS}
+                due = {topic for topic in woken if now - said[topic] >= SAME_APART_SECONDS}
                 waiting = woken - due
                 if due:
                     told = now

@@ -32,10 +32,10 @@ def _row(context: dict[str, Any], row: BoardRow) -> str:
         return f'<tr id="{row.key}" data-same="{version}"></tr>'
     unfolded = query(context, like=row.id, show="all", page="", sort="") if row.alike > 1 else ""
     line = SeenRow(row, row.owner_id == request.user.pk, unfolded)
+    head = _head(row, version, line.is_mine)
     cells = "".join(column.cell(line).td for column in context["columns"])
     pick, actions = ("", "") if row.alike > 1 else (_pick(row), _actions(row, request.path))
-    picked, acted = f'<td class="pick">{pick}</td>\n', f'<td class="actions">{actions}</td>'
-    return f"{_head(row, version, line.is_mine)}{picked}{cells}{acted}</tr>"
+    return f'{head}<td class="pick">{pick}</td>\n{cells}<td class="actions">{actions}</td></tr>'
 
 
 def _head(row: BoardRow, version: str, mine: bool) -> str:
