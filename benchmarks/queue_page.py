@@ -29,7 +29,7 @@ JOBS = size("JOBS", 10_000, quick=2_000)
 MINE, SWEEP = JOBS // 30, JOBS // 20
 RUNS = size("RUNS", 15, quick=5)
 WARM_UP = 3
-RATIO, TARGET_MS, USABLE_MS, EDIT_MS, INP_MS = 3.0, 150.0, 1000.0, 300.0, 200.0
+RATIO, TARGET_MS, USABLE_MS, EDIT_MS, INP_MS = 2.0, 150.0, 1000.0, 100.0, 200.0
 RATIO_GOAL = 1.5
 REPORT = Path(__file__).parent / "reports" / "queue_page.md"
 VIEWS = {
