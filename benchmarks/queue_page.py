@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import random
 import statistics
 import sys
 import tempfile
@@ -116,7 +117,9 @@ def edits(editor: Browser, viewer: Browser, job: str) -> tuple[list[float], list
         if number >= WARM_UP:
             seen.append(float(viewer.run("return window.seenAt")) - begun)
             answered.append(float(took))
-        time.sleep(1.0)  # quiet again: not a wait for something, but the pause between two measurements
+        # not a wait for something, but the pause between two edits: always the same one would always meet the fetch
+        # that follows the pass after the edit before
+        time.sleep(random.uniform(1.0, 3.0))
     return seen, answered
 
 
