@@ -26,7 +26,7 @@ LEAVES = f"(a.stop_kind <> '' OR a.state = '{AllocationState.TERMINATING}')"
 #: a task that wants slots, or has them
 WANTS = f"t.state IN ('{TaskState.WAITING}', '{TaskState.RUNNING}')"
 #: the order of the last pass, with `_PLANNED` joined: what it did not know comes last
-_AS_PLANNED = "planned.place NULLS LAST, j.position, j.id"
+_AS_PLANNED = (f"coalesce(planned.place, {2**31})", "j.position", "j.id")
 #: the places that the last pass of %(pool)s gave
 _PLANNED = """LEFT JOIN (
   SELECT each.id, each.place FROM hosts_poolplan,
@@ -46,10 +46,16 @@ def state(*, holds: str, backfilled: str) -> str:
 
 
 def sql(columns: Sequence[str]) -> dict[str, str]:
-    """`order`: by these columns of a job, or without any as the last pass planned; `planned`: the join for that."""
-    if not columns:
-        return {"order": _AS_PLANNED, "planned": _PLANNED}
-    return {"order": ", ".join(f"j.{column}" for column in columns), "planned": ""}
+    """`order`: by these columns of a job, or without any as the last pass planned; `planned`: the join for that.
+
+    `key`: the values by which it is ordered, without the id, which is the last of them.
+    """
+    order = [f"j.{column}" for column in columns] or _AS_PLANNED
+    return {
+        "order": ", ".join(order),
+        "key": ", ".join(order[:-1]),
+        "planned": "" if columns else _PLANNED,
+    }
 
 
 def listed(pool: ResourcePool) -> QuerySet[Job]:

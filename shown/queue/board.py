@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import chain, compress, islice
 from typing import Any
 
 from django.db.models.functions import Lower
@@ -26,8 +27,9 @@ from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import JobState, Reason, TaskState
 from scheduling.reasons import NEVER, WaitCode
 from shown.queue import listing as queue_listing
-from shown.queue import rows, times
+from shown.queue import rows, standing, times
 from shown.queue.listing import ALL, MINE_FIRST, PER_PAGE, BoardLine, Listing, QueueView
+from shown.queue.standing import Queue
 
 #: above this many, one bar stands for the lamps, and a number for the names of hosts
 MOST_LAMPS = 8
@@ -132,9 +134,11 @@ class BoardPart:
 
 def of(pool: ResourcePool, view: QueueView, me: int) -> tuple[Listing, list[BoardPart], QueueView]:
     """What is listed, and the view that it is of: with nothing asked, own jobs first if there are others' too."""
-    if view.show == MINE_FIRST or (view.is_plain and view.pages == (1,) and _has_jobs(pool, me)):
-        departures, blockers = next_departures(pool, me), blocking_jobs(pool, me)
-        listing = queue_listing.opening(pool, me, departures, blockers)
+    opens = view.show == MINE_FIRST or (view.is_plain and view.pages == (1,))
+    queue = standing.of(pool) if opens else Queue()
+    if view.show == MINE_FIRST or me in queue.owners:
+        departures, blockers = next_departures(pool, me), blocking_jobs(pool, queue, me)
+        listing = queue_listing.opening(queue, me, departures, blockers)
         if 0 < listing.counts["mine"] < listing.counts["all"] or view.show:
             return listing, _groups(pool, listing), replace(view, show=MINE_FIRST)
     listing = queue_listing.of(pool, view, me)
@@ -163,23 +167,21 @@ def next_departures(pool: ResourcePool, me: int) -> list[uuid.UUID]:
     return [job for job in found if job in known][:MOST_DEPARTURES]
 
 
-def blocking_jobs(pool: ResourcePool, me: int) -> list[uuid.UUID]:
+def blocking_jobs(pool: ResourcePool, queue: Queue, me: int) -> list[uuid.UUID]:
     """The jobs that the reasons of a person's waiting work name."""
     waits = last_plan.of(pool).waits
     labels = dict.fromkeys(
-        label for task in _waiting_of(pool, me) if task in waits for label in _jobs_named(waits[task])
+        label for task in _waiting_of(queue, me) if task in waits for label in _jobs_named(waits[task])
     )
     named = Job.objects.filter(called(list(labels)[:MOST_BLOCKERS]))
     return list(named.exclude(state=JobState.ENDED).values_list("pk", flat=True))
 
 
-def _waiting_of(pool: ResourcePool, me: int) -> list[str]:
+def _waiting_of(queue: Queue, me: int) -> list[str]:
     """A person's first waiting tasks, in the order of their jobs."""
-    mine = Job.objects.filter(pool=pool, owner_id=me, state=JobState.ACTIVE).order_by("priority", "position")
-    order = {job_id: place for place, job_id in enumerate(mine.values_list("pk", flat=True)[:MOST_JOBS])}
-    waiting = Task.objects.filter(job__in=order, state=TaskState.WAITING)
-    found = waiting.values_list("job_id", "created_at", "pk")
-    return [task for *_, task in sorted((order[job], at, task) for job, at, task in found)][:MOST_ASKED]
+    mine = compress(queue.ids, (owner == me for owner in queue.owners))
+    waiting = rows.waiting_tasks([uuid.UUID(job_id) for job_id in islice(mine, MOST_JOBS)])
+    return [*islice(chain.from_iterable(waiting), MOST_ASKED)]
 
 
 def _jobs_named(wait: dict[str, Any]) -> list[str]:
@@ -187,10 +189,6 @@ def _jobs_named(wait: dict[str, Any]) -> list[str]:
     data = wait.get("data") or {}
     runs = [str(run[0]) for run in data.get("runs") or []]
     return [*(data.get("by") or []), *(data.get("for") or []), *runs]
-
-
-def _has_jobs(pool: ResourcePool, me: int) -> bool:
-    return Job.objects.filter(pool=pool, owner_id=me).exclude(state=JobState.ENDED).exists()
 
 
 def _groups(pool: ResourcePool, listing: Listing) -> list[BoardPart]:
@@ -258,6 +256,8 @@ def _row(shown: rows.JobRow, line: BoardLine) -> BoardRow:
 
 def _note_slots(found: dict[uuid.UUID, BoardRow], holding: list[rows.JobRow]) -> None:
     """Slots, hosts, start and stops of the jobs that hold something."""
+    if not holding:
+        return
     runs = [run.id for shown in holding for run in shown.runs]
     holds = SlotHold.objects.filter(released_at=None, member__allocation__in=runs)
     held: dict[uuid.UUID, int] = defaultdict(int)

@@ -109,6 +109,16 @@ class Listing:
     def pages(self) -> int:
         return max(1, -(-self.length // PER_PAGE))
 
+    def chips(self, chosen: str) -> list[tuple[str, str, int | None]]:
+        """(name, word, jobs) of each chip that is offered."""
+        counts = self.counts
+        offered = {ALL, chosen, *([MINE_FIRST] if 0 < counts[MINE] < counts[ALL] else [])}
+        return [
+            (name, word, counts.get(name))
+            for name, word in CHIPS.items()
+            if counts.get(name) or name in offered
+        ]
+
 
 def of(pool: ResourcePool, view: QueueView, me: int) -> Listing:
     """The lines of a view's pages."""
@@ -128,12 +138,11 @@ def of(pool: ResourcePool, view: QueueView, me: int) -> Listing:
     return listing
 
 
-def opening(pool: ResourcePool, me: int, departures: list[uuid.UUID], blockers: list[uuid.UUID]) -> Listing:
+def opening(queue: Queue, me: int, departures: list[uuid.UUID], blockers: list[uuid.UUID]) -> Listing:
     """The lines that the page opens on: one's own jobs (group 0), departures in the given order (1), blockers (2).
 
     Where too few departures are known, those that wait next in the queue follow them.
     """
-    queue = standing.of(pool)
     groups = _opening_groups(queue, me, [str(job) for job in departures], [str(job) for job in blockers])
     listing = _counted(queue, me)
     for group, chosen in enumerate(groups):

@@ -9,15 +9,27 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from django.db import connection
+
 from accounts.models import User
 from dispatch.passes import last_plan
-from experiments.models import Experiment
 from hosts.models import ResourcePool
-from jobs import phases
-from jobs.models import Allocation, Job, Task
+from jobs import phases, queue_order
+from jobs.models import Allocation, Job
 from jobs.states import AllocationState, TaskState
 from shown.queue import lines
 from shown.queue.standing import StandingJob
+
+# Forty ids are one value here, and forty to be checked and written one by one where Django makes the statement.
+_OF_EXPERIMENTS = """
+SELECT e.job_id, p.workspace_id, e.progress
+FROM experiments_experiment e JOIN experiments_project p ON p.id = e.project_id WHERE e.job_id = ANY(%s)
+"""
+_OF_TASKS = f"""
+SELECT t.job_id, count(*), count(*) FILTER (WHERE t.state = '{TaskState.RUNNING}'),
+       coalesce(array_agg(t.id ORDER BY t.created_at) FILTER (WHERE t.state = '{TaskState.WAITING}'), '{{}}')
+FROM jobs_task t WHERE t.job_id = ANY(%s) AND {queue_order.WANTS} GROUP BY t.job_id
+"""
 
 
 class LiveAttempt(NamedTuple):
@@ -120,10 +132,7 @@ def of(pool: ResourcePool, found: Iterable[StandingJob]) -> list[JobRow]:
 
 
 def _note_experiments(rows: dict[uuid.UUID, JobRow]) -> None:
-    experiments = Experiment.objects.filter(job_id__in=rows)
-    for job_id, workspace_id, progress in experiments.values_list(
-        "job_id", "project__workspace_id", "progress"
-    ):
+    for job_id, workspace_id, progress in _asked(_OF_EXPERIMENTS, rows):
         rows[job_id].workspace_id = workspace_id
         if progress is not None:
             rows[job_id].progress = progress
@@ -140,29 +149,40 @@ def _note_runs(rows: dict[uuid.UUID, JobRow]) -> None:
         rows[job_id].runs = found
 
 
-def _note_tasks(rows: dict[uuid.UUID, JobRow]) -> dict[str, JobRow]:
-    """Count the tasks of each job; return the row of each task that waits, oldest first."""
-    live = Task.objects.filter(job_id__in=rows, state__in=[TaskState.WAITING, TaskState.RUNNING])
+def _note_tasks(rows: dict[uuid.UUID, JobRow]) -> dict[uuid.UUID, list[str]]:
+    """Count the tasks of each job; return the ids of those that wait, oldest first."""
     waiting = {}
-    for task_id, job_id, state in live.order_by("created_at").values_list("pk", "job_id", "state"):
-        row = rows[job_id]
-        row.tasks += 1
-        if state == TaskState.RUNNING:
-            row.tasks_running += 1
-        else:
-            waiting[task_id] = row
+    for job_id, tasks, running, waits in _asked(_OF_TASKS, rows):
+        rows[job_id].tasks, rows[job_id].tasks_running = tasks, running
+        waiting[job_id] = waits
     return waiting
 
 
-def _note_plan(pool: ResourcePool, rows: dict[uuid.UUID, JobRow], waiting: dict[str, JobRow]) -> None:
+def waiting_tasks(jobs: Sequence[uuid.UUID]) -> list[list[str]]:
+    """The ids of the tasks of each of these jobs that wait, oldest first, in the order of the jobs."""
+    waiting = {job_id: waits for job_id, *_, waits in _asked(_OF_TASKS, jobs)}
+    return [waiting[job_id] for job_id in jobs if job_id in waiting]
+
+
+def _asked(statement: str, jobs: Iterable[uuid.UUID]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [list(jobs)])
+        return list(cursor.fetchall())
+
+
+def _note_plan(
+    pool: ResourcePool, rows: dict[uuid.UUID, JobRow], waiting: dict[uuid.UUID, list[str]]
+) -> None:
     """The reason of the first task that waits, the earliest start of any, and the share."""
     plan = last_plan.of(pool)
-    for task_id, row in waiting.items():
-        row.wait = row.wait or plan.waits.get(task_id)
-        row.unknown = row.unknown or plan.unknown.get(task_id)
-        span = plan.forecast.get(task_id)
-        if span and (row.forecast is None or span[0] < row.forecast[0]):
-            row.forecast = span
+    for job_id, tasks in waiting.items():
+        row = rows[job_id]
+        for task_id in tasks:
+            row.wait = row.wait or plan.waits.get(task_id)
+            row.unknown = row.unknown or plan.unknown.get(task_id)
+            span = plan.forecast.get(task_id)
+            if span and (row.forecast is None or span[0] < row.forecast[0]):
+                row.forecast = span
     if plan.shares:
         for job_id, row in rows.items():
             row.share = plan.shares.get(str(job_id))

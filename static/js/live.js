@@ -30,10 +30,13 @@ function showAge() {
   else showConnection(place, "Connected", "running", null);
 }
 
-function refresh(topic) {
-  if (!topic) lookedAt = performance.now();
+// Of these topics, or whatever they show.
+function refresh(topics) {
+  if (!topics) lookedAt = performance.now();
   for (const part of parts()) {
-    if (!topic || part.dataset.topics.split(" ").includes(topic)) wake(part, topic);
+    const shown = part.dataset.topics.split(" ");
+    const told = topics ? topics.filter((topic) => shown.includes(topic)) : [""];
+    if (told.length) wake(part, told);
   }
 }
 
@@ -47,20 +50,21 @@ function lookAgain() {
   for (const part of parts()) if (part.hasAttribute("hx-get")) wake(part);
 }
 
-// A part is fetched at most once in this time for the same topic, and always once after the last word of it: htmx's throttle
-// drops that one. So an edit is shown at once, and does not wait for what the scheduler said of the one before. A part with
-// data-every-ms costs more: it is fetched once in that time, for whatever topic.
-const WAKE_EVERY_MS = 1_100;
-const APART_MS = 250; // a change is often told under several topics
+// A part is woken at once, then at most once in this time for the same topic, and always once after the last word of it:
+// htmx's throttle drops that one. So an edit is shown at once, and does not wait for what the scheduler said of the one
+// before. A part with data-every-ms costs more: it is fetched once in that time, for whatever topic.
+const WAKE_EVERY_MS = 1_000;
+const APART_MS = 50;
 const wakes = new WeakMap(); // part -> {last: when it was woken, due: when it will be, told: topic -> when it was woken for it}
 
-function wake(part, topic = "") {
+function wake(part, told = [""]) {
   const state = wakes.get(part) ?? { last: -Infinity, due: Infinity, timer: 0, told: new Map(), waiting: new Set() };
   wakes.set(part, state);
   const now = performance.now(); // the time of day may be set back, which would silence the part until it has caught up
   const own = Number(part.dataset.everyMs);
-  const due = Math.max(now, state.last + (own || APART_MS), (state.told.get(topic) ?? -Infinity) + (own || WAKE_EVERY_MS));
-  state.waiting.add(topic);
+  const since = Math.min(...told.map((topic) => state.told.get(topic) ?? -Infinity)); // of the one that is longest ago
+  const due = Math.max(now, state.last + (own || APART_MS), since + (own || WAKE_EVERY_MS));
+  for (const topic of told) state.waiting.add(topic);
   if (due >= state.due) return;
   clearTimeout(state.timer);
   state.due = due;
@@ -88,7 +92,7 @@ function connect() {
     // Whatever was said since the page was made, or while the socket was away, was missed: until the server's first word,
     // which says that it listens.
     if (!isHeard) { isHeard = true; refresh(); }
-    else if (data.topic) refresh(data.topic);
+    else if (data.topics) refresh(data.topics);
     else lookAgain();
   };
   socket.onclose = (event) => {

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -207,6 +208,66 @@ def test_rows_that_show_the_same_are_not_touched(browser: Browser, server: Serve
     assert f"#{browser.run(last)}" == second
     places = browser.run(PLACES)
     assert places == sorted(places)
+
+
+#: The first two answers wait until they are let go.
+HOLDING = """
+const usual = window.fetch;
+[window.held, window.read] = [[], 0];
+window.fetch = async (...asked) => {
+  const { ok, url, status, text } = await usual(...asked).then(async (answer) => (
+    { ok: answer.ok, url: answer.url, status: answer.status, text: await answer.text() }));
+  if (window.held.length < 2) await new Promise((resolve) => window.held.push(resolve));
+  return { ok, url, status, text: async () => { window.read += 1; return text; } };
+};
+"""
+FRAMES = "const done = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(done))"
+
+
+def test_an_edit_is_asked_for_while_older_answers_are_on_their_way(browser: Browser, server: Server) -> None:
+    shown = "return Number(document.querySelector('tr[data-job]').dataset.priority)"
+    opened(browser, "/jobs/lonely?show=mine")
+    job, former = browser.run("return document.querySelector('tr[data-job]').dataset.job"), browser.run(shown)
+
+    def is_asked(before: int) -> bool:
+        return int(browser.run("return window.held.length")) > before
+
+    def set_priorities(*priorities: int) -> None:
+        """Each once the one before has been asked for; both answers are held."""
+        opened(browser, "/jobs/lonely?show=mine")
+        browser.run(HOLDING)
+        for priority in priorities:
+            before = browser.run("return window.held.length")
+            update = {"updates": [{"jobId": job, "priority": priority}]}
+            server.request("POST", "/api/v1/job-queues", update, server.token())
+            browser.wait(partial(is_asked, before), f"what answers to {priority}")
+
+    set_priorities(20, former)
+    browser.run("window.held[0]()")
+    browser.wait(lambda: browser.run(shown) == 20, "what the first answer says")
+    browser.run(
+        "window.held[1]()"
+    )  # it says that the row is as it was when this was asked for, and it no longer is
+    browser.wait(lambda: browser.run(shown) == former, "what has become of it since")
+
+    set_priorities(20, 30)
+    browser.run("window.held[1]()")
+    browser.wait(lambda: browser.run(shown) == 30, "what the second answer says")
+    browser.run("window.held[0]()")
+    browser.wait(lambda: browser.run("return window.read") == 2, "the first answer, which is the older one")
+    browser.driver.execute_async_script(FRAMES)
+    assert browser.run(shown) == 30
+
+
+def test_what_is_told_under_two_topics_wakes_a_part_once(browser: Browser, server: Server) -> None:
+    opened(browser, f"/jobs/job/{job_id(server, 'job-60')}")
+    pool, _, job = browser.run("return document.querySelector('main [data-topics]').dataset.topics").split()
+    browser.run(
+        "window.woken = []; document.addEventListener('wake', ({ detail }) => window.woken.push(detail.topics), true)"
+    )
+    crowd.shell(server, f"from events.announce import announce; announce({job!r}, {pool!r})")
+    browser.wait(lambda: any(job in topics for topics in browser.run("return window.woken")), "the call")
+    assert all(pool in topics for topics in browser.run("return window.woken") if job in topics)
 
 
 def test_more_than_six_pools_are_a_list_with_a_search(browser: Browser) -> None:

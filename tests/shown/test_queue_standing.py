@@ -1,5 +1,6 @@
 """The queue that a process keeps: read again after every change, and only then."""
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -81,3 +82,65 @@ def test_who_writes_in_the_same_transaction_sees_each_of_his_writes() -> None:
 def test_an_empty_queue_is_one_without_columns_of_anything() -> None:
     queue = standing.of(ResourcePool.objects.create(name="kept"))
     assert (queue.ids, queue.alike, queue.places) == ((), {}, {})
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("scheduler", ["priority", "fair_share"])
+def test_what_is_read_again_of_it_makes_the_same_queue_as_reading_all_of_it(scheduler: str) -> None:
+    dice = random.Random(scheduler)
+    pool, other = (ResourcePool.objects.create(name=name, scheduler=scheduler) for name in ("kept", "other"))
+    mira = User.objects.create_user("mira")
+    made = [_job(pool, mira, f"job-{number}") for number in range(60)]
+
+    def attempt(job: Job) -> None:
+        number = Allocation.objects.filter(task__job=job).count() + 1
+        task = f"{job.name}.t"
+        Allocation.objects.create(
+            id=f"{task}.{number}", task_id=task, number=number, pool=pool, state="RUNNING", slots=1
+        )
+
+    def change(job: Job) -> None:
+        jobs, tasks = Job.objects.filter(pk=job.pk), Task.objects.filter(job=job)
+        match dice.randrange(7):
+            case 0:
+                jobs.update(priority=dice.randrange(1, 99))
+            case 1:
+                jobs.update(position=dice.random() * 60)
+            case 2:
+                jobs.update(state=dice.choice(["ACTIVE", "PAUSED"]))
+            case 3:
+                tasks.update(slots=dice.randrange(1, 9))
+            case 4:
+                tasks.update(state=dice.choice(["WAITING", "ENDED"]))
+            case 5 if not Allocation.objects.filter(task__job=job).exclude(state="TERMINATED").exists():
+                attempt(job)
+            case 5:
+                Allocation.objects.filter(task__job=job).update(state="TERMINATED")
+            case 6:
+                jobs.update(pool=dice.choice([pool, other]))
+
+    for _ in range(60):
+        for job in dice.sample(made, dice.randrange(1, 4)):
+            change(job)
+        kept = standing.of(pool)
+        with transaction.atomic():  # who has written reads all of it
+            Job.objects.filter(pk=made[0].pk).update(name=made[0].name)
+            assert standing.of(pool) == kept
+            transaction.set_rollback(True)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_a_long_queue_only_what_has_changed_is_read_again() -> None:
+    pool = ResourcePool.objects.create(name="kept")
+    mira = User.objects.create_user("mira")
+    made = [_job(pool, mira, f"job-{number}") for number in range(100)]
+    standing.of(pool)
+    Job.objects.filter(pk=made[50].pk).update(priority=1)
+    with CaptureQueriesContext(connection) as queries:
+        assert standing.of(pool).names[0] == "job-50"
+    read = next(query["sql"] for query in queries if "holding" in query["sql"])
+    with connection.cursor() as cursor:
+        cursor.execute(read)
+        names = [value for row in cursor.fetchall() for value in row if str(value).startswith("job-")]
+    assert "job-50" in names
+    assert len(set(names)) < 10

@@ -1,7 +1,7 @@
-"""`/ws/pages?topics=experiment:7,hosts`: says {"topic", "at"} when something changed, so that htmx fetches anew.
+"""`/ws/pages?topics=experiment:7,hosts`: says {"topics", "at"} when something changed, so that pages fetch parts again.
 
-Each topic is named at most four times a second, however much happens. {"at"} alone, at first and every few seconds,
-says that the server listens, and that the connection and the database live.
+A topic is named at once, whatever was said of others, and at most four times a second; a frame names all topics of a
+change. {"at"} alone, at first and every few seconds, says that the server, the connection and the database live.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from webui.live.sockets import Socket
 from webui.waiting.threads import reading
 
 TOPICS_MAX = 100
-COALESCE_SECONDS = 0.25
+#: between two frames, and between two that name the same topic
+APART_SECONDS, SAME_APART_SECONDS = 0.02, 0.25
 PING_SECONDS = 5.0
 #: Without Redis nobody says what changed, so everything is said to have changed this often.
 BLIND_SECONDS = 2.0
@@ -46,16 +47,20 @@ class PageTopics(Socket):
         with hub.watch(*topics) as watch:
             await self._say(at=time.time())  # from now on nothing is missed: the page looks once more
             pinged = told = time.monotonic()
+            said, waiting = dict.fromkeys(topics, 0.0), frozenset[str]()
             while True:
-                woken = await watch.wait(1.0)
+                woken = waiting | await watch.wait(APART_SECONDS if waiting else 1.0)
                 now = time.monotonic()
                 if not hub.connected and now - told >= BLIND_SECONDS:
                     woken = frozenset(topics)
-                for topic in sorted(woken):
-                    await self._say(topic=topic, at=time.time())
-                if woken:
+                due = {topic for topic in woken if now - said[topic] >= SAME_APART_SECONDS}
+                waiting = woken - due
+                if due:
                     told = now
-                    await asyncio.sleep(COALESCE_SECONDS)
+                    said |= dict.fromkeys(due, now)
+                    await self._say(topics=sorted(due), at=time.time())
+                if woken:
+                    await asyncio.sleep(APART_SECONDS)
                 if now - pinged >= PING_SECONDS:
                     pinged = now
                     await self.check_login()

@@ -1,4 +1,4 @@
-"""Tags of the job queue: a row of its board, and the bar of actions for the jobs that are selected."""
+"""Tags of the job queue: rows of its board, and the bar of actions for the jobs that are selected."""
 
 from __future__ import annotations
 
@@ -20,15 +20,22 @@ register = template.Library()
 
 
 @register.simple_tag(takes_context=True)
-def queue_row(context: dict[str, Any], row: BoardRow, version: str) -> SafeString:
-    """The `<tr>` of one job, or of the first of several alike, with what scripts read of it."""
-    request = context["request"]
+def queue_rows(context: dict[str, Any], rows: list[BoardRow]) -> SafeString:
+    """A `<tr>` for each of them."""
+    return SafeString("".join(_row(context, row) for row in rows))
+
+
+def _row(context: dict[str, Any], row: BoardRow) -> str:
+    """One job, or the first of several alike, with what scripts read of it; empty if the browser has `seen` it so."""
+    request, version = context["request"], row.version
+    if version in context["seen"]:
+        return f'<tr id="{row.key}" data-same="{version}"></tr>'
     unfolded = query(context, like=row.id, show="all", page="", sort="") if row.alike > 1 else ""
     line = SeenRow(row, row.owner_id == request.user.pk, unfolded)
+    head = _head(row, version, line.is_mine)
     cells = "".join(column.cell(line).td for column in context["columns"])
-    return SafeString(
-        f"{_head(row, version, line.is_mine)}{_pick(row)}{cells}{_actions(row, request.path)}</tr>"
-    )
+    pick, actions = ("", "") if row.alike > 1 else (_pick(row), _actions(row, request.path))
+    return f'{head}<td class="pick">{pick}</td>\n{cells}<td class="actions">{actions}</td></tr>'
 
 
 def _head(row: BoardRow, version: str, mine: bool) -> str:
@@ -42,20 +49,16 @@ def _head(row: BoardRow, version: str, mine: bool) -> str:
 
 
 def _pick(row: BoardRow) -> str:
-    if row.alike > 1:
-        return '<td class="pick"></td>\n'
     return (
-        f'<td class="pick"><input type="checkbox" name="job" value="{row.id}" form="bulk" '
-        f'aria-labelledby="select-head name-{row.id}"></td>\n'
+        f'<input type="checkbox" name="job" value="{row.id}" form="bulk" '
+        f'aria-labelledby="select-head name-{row.id}">'
     )
 
 
 def _actions(row: BoardRow, path: str) -> str:
-    if row.alike > 1:
-        return '<td class="actions"></td>'
     return (
-        f'<td class="actions"><a class="menu" href="/jobs/menu/{row.id}?back={quote(path)}" data-menu="{row.id}" '
-        f'aria-haspopup="menu" aria-label="Actions for {escape(row.name)}, {escape(row.label)}">⋯</a></td>'
+        f'<a class="menu" href="/jobs/menu/{row.id}?back={quote(path)}" data-menu="{row.id}" '
+        f'aria-haspopup="menu" aria-label="Actions for {escape(row.name)}, {escape(row.label)}">⋯</a>'
     )
 
 

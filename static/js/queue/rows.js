@@ -14,7 +14,9 @@ const LOOK_AGAIN_MS = 30_000;
 const PAGES_AT_ONCE = 6;
 
 let due = ""; // "now": something has changed; "soon": a pass has said more about what stands here
-let fetching = false;
+let asked = 0; // fetches of the live part, of which `fetching` are under way
+let fetching = 0;
+let shown = 0; // which of them is the latest that is shown
 let fetchedAt = -Infinity;
 let allowance = BURST;
 let allowedAt = 0;
@@ -72,21 +74,27 @@ function waitMs() {
 
 async function refresh() {
   clearTimeout(timer);
-  if (!due || fetching || isHeld()) return;
+  // What was asked for before a change may not know of it, and takes longer the busier the server is: one more is asked for.
+  if (!due || fetching >= (due === "now" ? 2 : 1) || isHeld()) return;
   const wait = waitMs();
   if (wait > 0) {
     timer = setTimeout(refresh, wait);
     return;
   }
   if (due === "now") allowance -= 1;
-  [fetching, due] = [true, ""];
+  due = "";
+  fetching += 1;
+  const number = (asked += 1);
   try {
     const listed = pagesShown();
     const near = bodies().filter((body) => listed.includes(Number(body.dataset.part)) && inView(body)).map((body) => Number(body.dataset.part));
     const content = await fetchPart((near.length ? near : listed).slice(0, PAGES_AT_ONCE));
-    if (content) show(content);
+    if (content && number > shown) {
+      shown = number;
+      show(content);
+    }
   } catch { /* the server is away: the socket says so, and wakes this when it is back */ }
-  fetching = false;
+  fetching -= 1;
   fetchedAt = performance.now();
   refresh();
 }
@@ -162,8 +170,12 @@ function showBody(fresh) {
 // The row as it stands, or the new one where it differs; a mark set on the old one is set on the new one.
 function rowFor(fresh) {
   const old = fresh.id ? document.getElementById(fresh.id) : null;
-  if (!old) return "same" in fresh.dataset ? missing(fresh) : fresh;
-  if ("same" in fresh.dataset || isBeingRead(old)) return old;
+  if ("same" in fresh.dataset) {
+    if (old?.dataset.version !== fresh.dataset.same) due = "now"; // it has left or changed since it was asked for
+    return old ?? fresh;
+  }
+  if (!old) return fresh;
+  if (isBeingRead(old)) return old;
   if (!fresh.dataset.version && old.innerHTML === fresh.innerHTML) return old;
   const [before, after] = [old, fresh].map((row) => row.querySelector('input[name="job"]'));
   if (before?.checked && after) after.checked = true;
@@ -175,12 +187,6 @@ function rowFor(fresh) {
 }
 
 let pending = null;
-
-// A row that the server took for known has left the page meanwhile: it comes with the next fetch.
-function missing(row) {
-  due = "now";
-  return row;
-}
 
 function isBeingRead(row) {
   const selection = getSelection();

@@ -13,7 +13,7 @@ from events.announce import announce
 from experiments import metric_reports, reports
 from tests.rig.web import Web
 from tests.rig.world import make_host, submit_experiment, trial_of
-from webui.live.page_topics import topics_of
+from webui.live.page_topics import SAME_APART_SECONDS, topics_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -27,22 +27,51 @@ def test_a_page_hears_of_its_topics_alone_and_not_too_often(web: Web, headers: d
     url = f"{web.socket_url}/ws/pages?topics=experiment:7,hosts"
     with connect(url, additional_headers=headers) as socket:
         heard: list[str] = []
+
+        def listen(seconds: float) -> None:
+            heard.extend(json.loads(socket.recv(timeout=seconds)).get("topics", [""]))
+
         begin = time.monotonic()
         while time.monotonic() - begin < 2 or heard.count("experiment:7") < 3:
             assert time.monotonic() - begin < 60
             announce("experiment:7")
             announce("experiment:8")
-            try:
-                heard.append(json.loads(socket.recv(timeout=0.02)).get("topic"))
-            except TimeoutError:
-                continue
-        assert set(heard) - {None, "hosts"} == {"experiment:7"}
+            with contextlib.suppress(TimeoutError):
+                listen(0.02)
+        assert set(heard) - {"", "hosts"} == {"experiment:7"}
         assert heard.count("hosts") <= 1  # a new reader wakes all: it cannot know what it missed
         seconds = time.monotonic() - begin
         assert heard.count("experiment:7") <= 2 + 4 * seconds  # four times a second, and the first at once
         announce("hosts")
         while heard[-1] != "hosts":
-            heard.append(json.loads(socket.recv(timeout=60)).get("topic"))
+            listen(60)
+
+
+def test_what_is_told_under_two_topics_is_one_frame_and_neither_waits_for_a_third(
+    web: Web, headers: dict[str, str]
+) -> None:
+    url = f"{web.socket_url}/ws/pages?topics=experiment:7,pool:1,plan:1"
+    with connect(url, additional_headers=headers) as socket:
+
+        def is_quiet() -> bool:
+            try:
+                return "topics" not in json.loads(socket.recv(timeout=1.0))
+            except TimeoutError:
+                return True
+
+        while not is_quiet():  # a new reader is woken at first
+            pass
+        waits = []
+        for _ in range(5):
+            announce("plan:1")
+            assert json.loads(socket.recv(timeout=60))["topics"] == ["plan:1"]
+            begin = time.monotonic()
+            announce("experiment:7", "pool:1")
+            assert json.loads(socket.recv(timeout=60))["topics"] == ["experiment:7", "pool:1"]
+            waits.append(time.monotonic() - begin)
+            while not is_quiet():
+                pass
+        assert min(waits) < SAME_APART_SECONDS / 2
 
 
 def test_a_list_hears_how_far_and_how_good_experiments_are(web: Web, headers: dict[str, str]) -> None:
@@ -56,7 +85,7 @@ def test_a_list_hears_how_far_and_how_good_experiments_are(web: Web, headers: di
             end = time.monotonic() + seconds
             while (left := end - time.monotonic()) > 0:
                 with contextlib.suppress(TimeoutError):
-                    if "topic" in json.loads(socket.recv(timeout=left)):
+                    if "topics" in json.loads(socket.recv(timeout=left)):
                         return True
             return False
 
@@ -73,16 +102,16 @@ def test_a_list_hears_how_far_and_how_good_experiments_are(web: Web, headers: di
 def test_nothing_is_missed_after_the_first_word(web: Web, headers: dict[str, str]) -> None:
     for _ in range(5):
         with connect(f"{web.socket_url}/ws/pages?topics=hosts", additional_headers=headers) as socket:
-            assert "topic" not in json.loads(socket.recv(timeout=60))
+            assert "topics" not in json.loads(socket.recv(timeout=60))
             announce("hosts")
-            while json.loads(socket.recv(timeout=60)).get("topic") != "hosts":
+            while json.loads(socket.recv(timeout=60)).get("topics") != ["hosts"]:
                 pass
 
 
 def test_a_ping_says_that_all_is_well(web: Web, headers: dict[str, str]) -> None:
     with connect(f"{web.socket_url}/ws/pages?topics=", additional_headers=headers) as socket:
         frame = json.loads(socket.recv(timeout=60))
-        assert abs(frame["at"] - time.time()) < 60 and "topic" not in frame
+        assert abs(frame["at"] - time.time()) < 60 and "topics" not in frame
 
 
 def test_a_client_that_says_too_much_at_once_is_hung_up_on(web: Web, headers: dict[str, str]) -> None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from accounts.models import User
 from hosts.models import PoolPlan, ResourcePool
 from jobs.models import Allocation, Job, Task
-from shown.queue import board, listing
+from shown.queue import board, listing, standing
 from shown.queue.listing import FOLD_FROM, PER_PAGE, Listing
 from tests.rig.html import Html
 from webui.pages.queue import board as queue_page
@@ -186,9 +186,9 @@ def test_the_page_opens_on_mine_the_next_departures_and_what_mine_wait_for(
     )
     departures = board.next_departures(pool, mira.pk)
     assert departures == [soon.pk, late.pk]
-    blockers = board.blocking_jobs(pool, mira.pk)
+    blockers = board.blocking_jobs(pool, standing.of(pool), mira.pk)
     assert blockers == [blocker.pk]
-    found = listing.opening(pool, mira.pk, departures, blockers)
+    found = listing.opening(standing.of(pool), mira.pk, departures, blockers)
     assert [(line.group, line.job_id) for line in found.lines] == [
         (0, mine.pk),
         (1, soon.pk),

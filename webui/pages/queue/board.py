@@ -17,17 +17,7 @@ from dispatch.passes import last_plan
 from hosts.models import ResourcePool
 from shown import pools as shown_pools
 from shown.queue import board as queue_board
-from shown.queue.listing import (
-    ALL,
-    CHIPS,
-    MINE_FIRST,
-    PER_PAGE,
-    PLACE,
-    SORTED,
-    STATES,
-    Listing,
-    QueueView,
-)
+from shown.queue.listing import CHIPS, MINE_FIRST, PER_PAGE, PLACE, SORTED, STATES, Listing, QueueView
 from webui.pages.frame import page, show, user_of
 from webui.pages.queue import columns as queue_columns
 from webui.pages.table_columns import Sort
@@ -98,11 +88,6 @@ def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view:
     here = (counts.get("scheduled", 0), counts.get("queued", 0))
     numbers = shown_pools.numbers(pools, {pool.pk: here})
     columns, sort = queue_columns.of(pool).values(), Sort(view.sort, None, view.descending, plain=PLACE)
-    chips = [
-        (name, word, counts.get(name))
-        for name, word in CHIPS.items()
-        if counts.get(name) or name in {ALL, view.show} or _offers_mine_first(name, counts)
-    ]
     names = dict(User.objects.filter(pk__in=listing.owners).values_list("pk", "username"))
     owners = sorted((names.get(owner, "?"), jobs) for owner, jobs in listing.owners.items())
     return {
@@ -113,7 +98,7 @@ def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view:
         "many_pools": len(pools) > MOST_PILLS,
         "numbers": numbers[pool.pk],
         "backfilled": counts["backfilled"],
-        "chips": chips,
+        "chips": listing.chips(view.show),
         "owners": owners,
         "took_ms": last_plan.of(pool).took_ms,
         "filtered": bool(view.text or view.user or view.state or view.like),
@@ -127,7 +112,3 @@ def _pages(listing: Listing, view: QueueView) -> dict[str, Any]:
     page = Paginator(range(listing.length), PER_PAGE).get_page(view.pages[0])
     jobs = f"{listing.jobs} job{'' if listing.jobs == 1 else 's'}"
     return {"page": page, "said": f"page {page.number} of {page.paginator.num_pages}, {jobs}"}
-
-
-def _offers_mine_first(name: str, counts: dict[str, int]) -> bool:
-    return name == MINE_FIRST and 0 < counts["mine"] < counts["all"]
