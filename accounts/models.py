@@ -15,6 +15,8 @@ from django.db import DatabaseError, models, transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from events.prepared import Prepared
+
 
 class Scope(models.TextChoices):
     """What an access token may do, of what its user's role allows."""
@@ -106,12 +108,8 @@ class LoginToken(models.Model):
         """The active user that a login or an access token stands for."""
         if token.startswith(ACCESS_PREFIX):
             return AccessToken.find_user(token)
-        row = (
-            cls.objects.select_related("user")
-            .filter(hash=token_hash(token), expires_at__gt=timezone.now(), user__is_active=True)
-            .first()
-        )
-        if row is None:
+        row = _login_tokens.find(token_hash(token))
+        if row is None or row.expires_at <= timezone.now():
             return None
         row.user.seen()
         return row.user
@@ -146,7 +144,7 @@ class AccessToken(models.Model):
 
     @classmethod
     def find_user(cls, token: str) -> User | None:
-        row = cls.objects.select_related("user").filter(hash=token_hash(token), user__is_active=True).first()
+        row = _access_tokens.find(token_hash(token))
         if row is None or not row.counts:
             return None
         now = timezone.now()
@@ -155,6 +153,15 @@ class AccessToken(models.Model):
         row.user.scope = Scope(row.scope)
         row.user.seen()
         return row.user
+
+
+#: read with each request of a program, so that a token that was revoked is refused from the next request on
+_login_tokens = Prepared(
+    lambda: LoginToken.objects.select_related("user").filter(user__is_active=True), "hash", "of no token"
+)
+_access_tokens = Prepared(
+    lambda: AccessToken.objects.select_related("user").filter(user__is_active=True), "hash", "of no token"
+)
 
 
 class SavedView(models.Model):

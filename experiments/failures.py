@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
+from events.prepared import Prepared
 from experiments.models import Trial
 from jobs import exits
 from jobs.models import Allocation
@@ -48,9 +49,14 @@ def _failed() -> QuerySet[Allocation]:
     return Allocation.objects.filter(state=AllocationState.TERMINATED).exclude(exit_reason__in=NOT_FAILURES)
 
 
+_newest_failed = Prepared(
+    lambda: _failed().select_related("task").order_by("-number"), "task_id", "of no task"
+)
+
+
 def latest(trial: Trial) -> Failure | None:
     """The failure of the newest attempt that failed, with the last words of the rank that failed first."""
-    allocation = _failed().filter(task_id=trial.task_id).select_related("task").order_by("-number").first()
+    allocation = _newest_failed.find(trial.task_id)
     if allocation is None:
         return None
     story = why_stopped.of_attempt(allocation)

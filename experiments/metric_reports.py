@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from django.conf import settings
+from django.db import connection
 
 from events.announce import announce
 from experiments import search
@@ -60,7 +61,7 @@ def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]
     before = trial.steps_completed
     trial.steps_completed = max(before, *(report.steps_completed for report in counting))
     trial.summary_metrics = summarized(trial.summary_metrics, fresh)
-    fields = {"steps_completed", "summary_metrics"}
+    fields = ["steps_completed", "summary_metrics"]
     if VALIDATION in fresh:
         standing = experiment.best_metric
         new = set(fresh[VALIDATION].steps[_any(fresh[VALIDATION])].tolist())
@@ -71,12 +72,21 @@ def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]
         if experiment.best_metric != standing:
             best = {"best_metric": experiment.best_metric, "best_trial_id": experiment.best_trial_id}
             Experiment.objects.filter(pk=experiment.pk).update(**best)
-        fields |= {"latest_validation", "best_validation", "searcher_metric"}
-    trial.save(update_fields=fields)
+        fields += ["latest_validation", "best_validation", "searcher_metric"]
+    _save(trial, fields)
     if not experiment.unmanaged:
         search.steps_reported(experiment, before, trial.steps_completed)
     announce(f"experiment:{experiment.pk}", *(["progress"] if VALIDATION in fresh else []))
     return told
+
+
+def _save(trial: Trial, names: Sequence[str]) -> None:
+    """As `save` does, which costs several times as much."""
+    fields: list[Any] = [Trial._meta.get_field(name) for name in names]
+    values = [field.get_db_prep_save(getattr(trial, field.attname), connection) for field in fields]
+    columns = ", ".join(f"{name} = %s" for name in names)
+    with connection.cursor() as cursor:
+        cursor.execute(f"UPDATE experiments_trial SET {columns} WHERE id = %s", [*values, trial.pk])
 
 
 def _refuse_many_names(summary: Mapping[str, Any], reports: Sequence[Report]) -> None:

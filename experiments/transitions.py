@@ -13,6 +13,7 @@ import searching
 from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
 from events.models import Event
+from events.prepared import Prepared
 from events.record import record
 from events.steps import step
 from experiments import borrowers
@@ -39,14 +40,33 @@ class NoSuchExperiment(Refusal):
 
 def lock(experiment_id: int) -> Experiment:
     """The experiment, locked for the rest of the transaction. Always locked before its allocations."""
-    try:
-        return (
-            Experiment.objects.select_for_update(of=("self",), no_key=True)
-            .select_related("job")
-            .get(pk=experiment_id)
-        )
-    except Experiment.DoesNotExist as error:
-        raise NoSuchExperiment(f"There is no experiment {experiment_id}.") from error
+    if (experiment := _locked.find(experiment_id)) is None:
+        raise NoSuchExperiment(f"There is no experiment {experiment_id}.")
+    return experiment
+
+
+def lock_to_report(trial_id: int) -> Trial:
+    """The trial, with what its reports change, and before it its experiment: both locked. Raises NoSuchExperiment."""
+    if (trial := _locked_to_report.find(trial_id)) is None:
+        raise NoSuchExperiment(f"There is no trial {trial_id}.")
+    return trial
+
+
+_WITH_REPORTS = [
+    "run_id", "steps_completed", "progress", "best_validation", "latest_validation", "summary_metrics",
+    "searcher_metric", "request_id", "state", "task",
+    *(f"experiment__{name}" for name in ("job", "state", "search", "unmanaged", "best_metric", "best_trial_id")),
+]  # fmt: skip
+_locked_to_report = Prepared(
+    lambda: (
+        Trial.objects.select_for_update(of=("experiment", "self"), no_key=True)
+        .select_related("experiment")
+        .only("experiment", *_WITH_REPORTS)
+    )
+)
+_locked = Prepared(
+    lambda: Experiment.objects.select_for_update(of=("self",), no_key=True).select_related("job")
+)
 
 
 def set_experiment_state(

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from events.prepared import Prepared
 from experiments import phases
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import USABLE, ExperimentState, TrialState
@@ -54,6 +55,14 @@ def _with_numbers() -> QuerySet[Trial]:
     rows = Trial.objects.select_related("experiment").defer("experiment__search")
     rows = phases.annotated(rows).alias(state_in_words=phases.in_words(Trial))
     return rows.annotate(**checkpoints.stored_numbers("trial"))
+
+
+_one = Prepared(with_numbers)
+
+
+def find(trial_id: int) -> Trial | None:
+    """The trial with its numbers."""
+    return _one.find(trial_id)
 
 
 def in_states(rows: QuerySet[Trial], states: list[str] | None) -> QuerySet[Trial]:

@@ -16,6 +16,7 @@ from webui.proxy import entry
 from webui.request_bounds import Bounded
 from webui.runner_api.proofs import proving
 from webui.runner_api.routes import application as runner_application
+from webui.short_way import ShortWay
 
 
 def routes() -> list[BaseRoute]:
@@ -25,7 +26,9 @@ def routes() -> list[BaseRoute]:
 
 def build(django_application: ASGIHandler) -> ProtocolTypeRouter:
     """The ASGI application. Nothing starts or ends with it; Starlette's router says so to those who ask."""
-    http = Router(routes(), redirect_slashes=False, default=Bounded(cast(ASGIApp, django_application)))
+    http = Router(
+        routes(), redirect_slashes=False, default=Bounded(ShortWay(cast(ASGIApp, django_application)))
+    )
     proved = entry.before(proving(http))  # what a task's own pages answer is the task's, and is never proved
     return ProtocolTypeRouter(
         {"http": proved, "lifespan": http, "websocket": entry.before(websocket_application)}

@@ -10,18 +10,16 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from io import BytesIO
-from typing import Any, cast
 
 from django.conf import settings
-from django.core.handlers.asgi import ASGIRequest
 from django.db import DatabaseError
+from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from accounts.models import token_hash
 from webui.api.authentication import bearer_tokens, by_token
-from webui.live.login import user_of_session
+from webui.live.login import cookie, user_of_session
 from webui.waiting.threads import reading
 from webui.waiting.turns import Turn, Turns
 
@@ -138,9 +136,8 @@ class KnownUsers:
 
     async def of(self, scope: Scope) -> str:
         """The user as a word; empty for requests without a login, or while the database is unavailable."""
-        request = ASGIRequest(cast(Any, scope), BytesIO())
-        session = request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
-        sent = " ".join(bearer_tokens(request)) or session
+        headers = Headers(scope=scope)
+        sent = " ".join(bearer_tokens(headers)) or cookie(headers, settings.SESSION_COOKIE_NAME)
         if not sent:
             return ""
         login = token_hash(sent)
@@ -160,11 +157,11 @@ async def _login_of(scope: Scope) -> str:
     """Who sends, as a word that tells logins apart; empty for whoever is not logged in, or is logging in."""
     if scope["path"] in _LOGINS:
         return ""
-    request = ASGIRequest(cast(Any, scope), BytesIO())
-    if bearer_tokens(request):
-        who = await reading(by_token, request)
+    headers = Headers(scope=scope)
+    if bearer_tokens(headers):
+        who = await reading(by_token, headers)
     else:
-        who = await reading(user_of_session, request.COOKIES.get(settings.SESSION_COOKIE_NAME, ""))
+        who = await reading(user_of_session, cookie(headers, settings.SESSION_COOKIE_NAME))
     return f"{type(who).__name__} {who.pk}" if who else ""
 
 

@@ -46,6 +46,9 @@ class Stale(Exception):
     """What a plan wanted to use was taken meanwhile; the next pass sees the new world."""
 
 
+RUN_TOKEN_CHARACTERS = 2 * hashlib.sha256().digest_size
+
+
 def run_token(allocation: Allocation) -> str:
     """The allocation's token, derived again whenever a member is launched, so that it is stored nowhere."""
     return _token(allocation.pk, allocation.gang_secret)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from trainmaster import yamltext
@@ -56,6 +57,7 @@ def masked(config: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+@lru_cache(maxsize=64)  # programs poll experiments, and YAML takes a millisecond to read
 def masked_text(text: str) -> str:
     """The submitted YAML, word for word where it holds no secret, else written anew with masks."""
     try:

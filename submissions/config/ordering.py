@@ -101,7 +101,12 @@ def _ordered(value: Any, place: Place) -> Any:
     if not isinstance(value, dict):
         return value
     section = place.section(value)
-    return {name: _ordered(value[name], section.below(name)) for name in section.names(value)}
+    return {
+        name: _ordered(value[name], section.below(name))
+        if isinstance(value[name], dict | list)
+        else value[name]
+        for name in section.names(value)
+    }
 
 
 def _resolved(node: Json, defs: Json) -> list[Json]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from metrics import ingest, series, tensorboard
+from shown.tensorboard_archive import folders
 from tests.rig.world import make_host, submit_experiment, trial_of
-from webui.downloads.tensorboard import folders
 
 pytestmark = pytest.mark.django_db
 AT = 1_790_000_000.25

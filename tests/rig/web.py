@@ -46,8 +46,8 @@ def database_url() -> str:
 
 
 @contextmanager
-def running_web(folder: Path, **environment: str) -> Iterator[Web]:
-    """Serve webui.asgi until the block ends; its output is in `folder`/web.log."""
+def running_web(folder: Path, root: Path = ROOT, **environment: str) -> Iterator[Web]:
+    """Serve the webui.asgi of a tree until the block ends; its output is in `folder`/web.log."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         # uvicorn takes a socket that it is given by --fd for one of Unix, and so would leave each answer 40 ms to Nagle
@@ -61,7 +61,7 @@ def running_web(folder: Path, **environment: str) -> Iterator[Web]:
         ]  # fmt: skip
         variables = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "queue")]),
+            "PYTHONPATH": os.pathsep.join([str(root), str(root / "queue")]),
             "DJANGO_SETTINGS_MODULE": "webui.settings",
             "DATABASE_URL": database_url(),
             "REDIS_URL": settings.REDIS_URL,
@@ -71,7 +71,7 @@ def running_web(folder: Path, **environment: str) -> Iterator[Web]:
         }
         with (folder / "web.log").open("wb") as log:
             child = subprocess.Popen(
-                command, env=variables, cwd=ROOT, stdout=log, stderr=log, pass_fds=[listening.fileno()]
+                command, env=variables, cwd=root, stdout=log, stderr=log, pass_fds=[listening.fileno()]
             )
     try:
         url = f"http://127.0.0.1:{port}"

@@ -15,6 +15,7 @@ from accounts import rights
 from accounts.models import User
 from accounts.rights import Right
 from events.announce import announce
+from events.prepared import Prepared
 from events.wakeups import wakeups
 from jobs import transitions
 from jobs.models import Allocation, Member
@@ -92,10 +93,11 @@ async def poll(
             await watch.wait(min(left, 1.0))
 
 
-@async_view("GET", Right.READ | Right.RUN)
+@async_view("GET", Right.READ | Right.RUN, polled=True)
 async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -> PreemptionAnswer:
     """Whether the run should save a checkpoint and exit; answers as soon as it should. `timeoutSeconds`: up to 600."""
-    await reading(own_allocation, who, allocation_id, changes=False)
+    if isinstance(who, Allocation) and who.pk != allocation_id:
+        raise Missing(f"allocation {allocation_id} not found")
     asked = number(request.GET, "timeoutSeconds", -inf, inf) or 0.0
     seconds = min(max(asked, 0.0), LONGEST_POLL_SECONDS)
     found = await poll(f"allocation:{allocation_id}", seconds, _must_leave, allocation_id)
@@ -104,10 +106,15 @@ async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -
 
 def _must_leave(allocation_id: str) -> bool | None:
     """True, or None as long as it may stay. Raises Missing."""
-    row = Allocation.objects.filter(pk=allocation_id).values_list("state", "stop_kind").first()
-    if row is None or row[0] == AllocationState.TERMINATED:
+    allocation = _orders.find(allocation_id)
+    if allocation is None:
+        raise Missing(f"allocation {allocation_id} not found")
+    if allocation.state == AllocationState.TERMINATED:
         raise Missing(f"allocation {allocation_id} has ended")
-    return True if row[1] != StopKind.NONE else None
+    return True if allocation.stop_kind != StopKind.NONE else None
+
+
+_orders = Prepared(lambda: Allocation.objects.only("state", "stop_kind"), "pk", "no allocation")
 
 
 @async_view("POST", Right.EDIT | Right.RUN)

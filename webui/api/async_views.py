@@ -33,12 +33,12 @@ View = Callable[Concatenate[HttpRequest, P], Coroutine[Any, Any, HttpResponseBas
 
 
 def async_view(
-    method: str, right: Right, *, body: Any = None, answer: Any = None
+    method: str, right: Right, *, body: Any = None, answer: Any = None, polled: bool = False
 ) -> Callable[[Handler[P]], View[P]]:
     """Login, right, method check and errors of an async view. CSRF does not apply: writing needs a token, no cookie.
 
     `body` is the type of what it reads, for OpenAPI; `answer` that of a success (webui.api.answers), where the handler
-    makes the response itself. Else it returns the answer, or nothing.
+    makes the response itself. Else it returns the answer, or nothing. `polled`: programs reach it by the short way.
     """
 
     def wrap(handler: Handler[P]) -> View[P]:
@@ -61,7 +61,7 @@ def async_view(
             try:
                 who = await authenticate(request)
                 if who is None:
-                    return json_error(401, UNKNOWN if bearer_tokens(request) else NOBODY)
+                    return json_error(401, UNKNOWN if bearer_tokens(request.headers) else NOBODY)
                 if isinstance(who, User):
                     rights.require(who, right)
                 else:
@@ -74,6 +74,7 @@ def async_view(
                 return json_error(*describe(error))
 
         view.body, view.answers = body, declared  # type: ignore[attr-defined]
+        view.polled = frozenset({method} if polled else ())  # type: ignore[attr-defined]
         return declares({method: right})(cast(View[P], view))
 
     return wrap

@@ -64,7 +64,7 @@ class Logout(ApiView):
 
     @transaction.atomic
     def post(self, request: Request) -> None:
-        hashes = [token_hash(token) for token in bearer_tokens(request)]
+        hashes = [token_hash(token) for token in bearer_tokens(request.headers)]
         if LoginToken.objects.filter(hash__in=hashes, user=person(request)).delete()[0]:
             note(person(request), "logged_out")
 

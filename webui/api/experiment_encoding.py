@@ -10,7 +10,7 @@ from pydantic import Field
 from experiments import phases
 from experiments.config import masked_text
 from experiments.states import ExperimentState
-from shown.experiments import effective_config
+from shown.experiments import effective_config, trial_ids_of
 from webui.api.answers import Answer, Maybe, Number64, Time, one_of
 from webui.api.views import Json
 
@@ -82,7 +82,7 @@ def encode_experiment(experiment: Any, *, full: bool = False) -> ExperimentRecor
         start_time=experiment.started_at,
         end_time=experiment.ended_at,
         duration=int((end - experiment.started_at).total_seconds()),
-        trial_ids=list(experiment.trials.values_list("pk", flat=True)) if full else [],
+        trial_ids=trial_ids_of(experiment.pk) if full else [],
         searcher_type=searcher.get("name", ""),
         searcher_metric=searcher.get("metric") or "",
         hyperparameters=config.get("hyperparameters") or {},

@@ -20,6 +20,7 @@ from experiments.config.reading import SUBJECT
 from experiments.models import Experiment
 from jobs import queue_edits
 from jobs.models import Task
+from shown import experiments as shown_experiments
 from shown.experiments import with_numbers
 from shown.launch_warnings import warnings_for
 from submissions import contexts, host_remarks
@@ -30,7 +31,7 @@ from webui.api import encoding
 from webui.api.answers import Answer, Pagination
 from webui.api.authentication import own_experiments
 from webui.api.checkpoint_deletion import PatchCheckpointStorage, patch_policy
-from webui.api.errors import BadRequest, Missing, existing
+from webui.api.errors import BadRequest, Missing
 from webui.api.experiment_encoding import ExperimentRecord, encode_experiment
 from webui.api.experiment_filters import SORT, ExperimentsQuery, by_id, filters_of, total
 from webui.api.job_queue_rows import JobSummary, summary_of
@@ -98,7 +99,9 @@ class SubmittedExperiment(ChangedExperiment):
 
 def find(experiment_id: int) -> Any:
     """The experiment with its numbers. Raises Missing."""
-    return existing(with_numbers(), "experiment", pk=experiment_id)
+    if (experiment := shown_experiments.find(experiment_id)) is None:
+        raise Missing(f"experiment {experiment_id} not found")
+    return experiment
 
 
 class Experiments(ApiView):
@@ -298,6 +301,7 @@ class OneExperiment(ApiView):
     """One experiment."""
 
     rights = {"GET": Right.READ | Right.RUN, "PATCH": Right.EDIT, "DELETE": Right.EDIT}
+    polled = frozenset({"GET"})
     bodies = {"PATCH": ExperimentPatch}
 
     def get(self, request: Request, experiment_id: int) -> ExperimentAnswer:

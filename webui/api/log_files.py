@@ -12,11 +12,11 @@ from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 
 from accounts.rights import Right
 from logs.written import written
+from shown.log_archive import archive
 from webui.api.answers import Media
 from webui.api.async_views import Principal, async_view
 from webui.api.log_query import file_query
 from webui.api.tasks import own_task, task_of_trial
-from webui.downloads.log_archive import archive
 from webui.waiting.threads import reading, release_thread, stepped
 
 
@@ -51,7 +51,7 @@ async def _raw(request: HttpRequest, task_id: str, name: str) -> HttpResponseBas
 
 async def _archive(request: HttpRequest, task_id: str, name: str) -> HttpResponseBase:
     filters = await reading(lambda: file_query(request.GET, task_id).filters())
-    return as_file(archive(task_id, filters, name), f"{name}.zip", "application/zip")
+    return as_file(stepped(archive(task_id, filters, name)), f"{name}.zip", "application/zip")
 
 
 def as_file(parts: AsyncIterator[bytes], name: str, content_type: str) -> StreamingHttpResponse:

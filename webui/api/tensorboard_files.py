@@ -11,13 +11,13 @@ from django.http import HttpRequest, HttpResponseBase
 from accounts.rights import Right
 from experiments.models import Experiment, Trial
 from jobs.models import Allocation
+from shown.tensorboard_archive import archive
 from webui.api.answers import Media
 from webui.api.async_views import Principal, async_view
 from webui.api.errors import Missing
 from webui.api.log_files import as_file
 from webui.api.tasks import task_of_trial
-from webui.downloads.tensorboard import archive
-from webui.waiting.threads import reading
+from webui.waiting.threads import reading, stepped
 
 
 @async_view("GET", Right.READ | Right.RUN, answer=Media("application/zip"))
@@ -25,7 +25,9 @@ async def of_trial(request: HttpRequest, who: Principal, trial_id: int) -> HttpR
     """The event files of one trial."""
     await reading(task_of_trial, who, trial_id)
     trials = await reading(lambda: list(Trial.objects.filter(pk=trial_id)))
-    return as_file(archive(trials, "tensorboard"), f"trial_{trial_id}_tensorboard.zip", "application/zip")
+    return as_file(
+        stepped(archive(trials, "tensorboard")), f"trial_{trial_id}_tensorboard.zip", "application/zip"
+    )
 
 
 @async_view("GET", Right.READ | Right.RUN, answer=Media("application/zip"))
@@ -33,7 +35,7 @@ async def of_experiment(request: HttpRequest, who: Principal, experiment_id: int
     """The event files of all trials of an experiment."""
     trials = await reading(_trials_of, who, experiment_id)
     name = f"experiment_{experiment_id}_tensorboard.zip"
-    return as_file(archive(trials, "tensorboard"), name, "application/zip")
+    return as_file(stepped(archive(trials, "tensorboard")), name, "application/zip")
 
 
 def _trials_of(who: Principal, experiment_id: int) -> list[Trial]:

@@ -15,6 +15,7 @@ from rest_framework.request import Request
 from accounts.rights import Right
 from dispatch.runs import detached
 from events.models import Event
+from events.prepared import Prepared
 from events.record import record
 from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
@@ -31,7 +32,10 @@ from webui.api.views import ApiView
 
 def find(request: Request, trial_id: int) -> Any:
     """The trial with its numbers; to a run, its own alone. Raises Missing."""
-    trial = shown_trials.with_numbers().filter(pk=trial_id).first()
+    return _seen_by(request, trial_id, shown_trials.find(trial_id))
+
+
+def _seen_by(request: Request, trial_id: int, trial: Trial | None) -> Trial:
     who: Any = request.user
     if trial is None or (isinstance(who, Allocation) and who.task_id != trial.task_id):
         raise Missing(f"trial {trial_id} not found")
@@ -40,17 +44,32 @@ def find(request: Request, trial_id: int) -> Any:
 
 def find_own(request: Request, trial_id: int) -> Any:
     """The trial for its run, and for its owner. Raises Missing, Forbidden."""
-    trial = find(request, trial_id)
-    if not isinstance(request.user, Allocation):
-        require_owner(person(request), trial.experiment)
+    return _own(request, find(request, trial_id))
+
+
+def find_to_report(request: Request, trial_id: int) -> Trial:
+    """The trial for whoever reports of it: its run, or its owner; of a detached run that is a sign of life."""
+    trial = _own(request, _seen_by(request, trial_id, _to_report.find(trial_id)))
+    if trial.experiment.unmanaged and not isinstance(request.user, Allocation):
+        detached.sign_of_life(trial)
     return trial
 
 
-def find_to_report(request: Request, trial_id: int) -> Any:
-    """The trial for whoever reports of it: its run, or its owner; of a detached run that is a sign of life."""
-    trial = find_own(request, trial_id)
-    if trial.experiment.unmanaged and not isinstance(request.user, Allocation):
-        detached.sign_of_life(trial)
+_to_report = Prepared(
+    lambda: Trial.objects.select_related("experiment__owner").only(
+        "task",
+        "experiment",
+        "early_exit",
+        "experiment__unmanaged",
+        "experiment__owner",
+        "experiment__owner__username",
+    )
+)
+
+
+def _own(request: Request, trial: Trial) -> Trial:
+    if not isinstance(request.user, Allocation):
+        require_owner(person(request), trial.experiment)
     return trial
 
 
@@ -88,6 +107,7 @@ class OneTrial(ApiView):
     """One trial. For a detached trial, PATCH reports that it is alive (no state), running or ended."""
 
     rights = {"GET": Right.READ | Right.RUN, "PATCH": Right.EDIT}
+    polled = frozenset({"GET", "PATCH"})
     bodies = {"PATCH": TrialPatch}
 
     def get(self, request: Request, trial_id: int) -> TrialAnswer:
@@ -95,7 +115,8 @@ class OneTrial(ApiView):
 
     def patch(self, request: Request, trial_id: int) -> TrialAnswer:
         state = (self.body(request).get("state") or "").removeprefix("STATE_")
-        trial = find_to_report(request, trial_id)
+        trial = find_own(request, trial_id)
+        is_changed = bool(state) or (trial.experiment.unmanaged and detached.sign_of_life(trial))
         if not trial.experiment.unmanaged:
             raise BadRequest(f"trial {trial_id} is run by the queue, so its state cannot be set.")
         if state in {"RUNNING", "ACTIVE"}:
@@ -104,7 +125,7 @@ class OneTrial(ApiView):
             detached.set_ended(trial_id, completed=state == "COMPLETED")
         elif state not in {"", "UNSPECIFIED"}:
             raise BadRequest(f"state is {state!r}; allowed: STATE_RUNNING, STATE_COMPLETED, STATE_ERROR.")
-        return TrialAnswer(trial=encode_trial(find(request, trial_id)))
+        return TrialAnswer(trial=encode_trial(find(request, trial_id) if is_changed else trial))
 
 
 class TrialKill(ApiView):
@@ -147,6 +168,7 @@ class TrialMetrics(ApiView):
     """A run reports metrics of a group at a step."""
 
     rights = {"POST": Right.EDIT | Right.RUN}
+    polled = frozenset({"POST"})
     bodies = {"POST": ReportBody}
 
     def post(self, request: Request, trial_id: int) -> None:
@@ -158,6 +180,7 @@ class TrialMetricsOfGroup(ApiView):
     """A run of an older client reports metrics; the path has the group."""
 
     rights = {"POST": Right.EDIT | Right.RUN}
+    polled = frozenset({"POST"})
     bodies = {"POST": Report}
     group = "training"
 
@@ -187,9 +210,7 @@ def _store(trial: Any, group: str, report: dict[str, Any], values: dict[str, Any
         except ValueError as error:
             raise BadRequest(f"metrics.avgMetrics: {error}") from error
         return
-    experiment = transitions.lock(trial.experiment_id)
-    row = Trial.objects.select_related("task").get(pk=trial.pk)
-    row.experiment = experiment
+    row = transitions.lock_to_report(trial.pk)
     data = {
         "group": group,
         "steps_completed": steps if steps is not None else report.get("totalBatches") or 0,
@@ -201,9 +222,9 @@ def _store(trial: Any, group: str, report: dict[str, Any], values: dict[str, Any
         read = metric_reports.report_of(row, data)
     except (TypeError, ValueError, OverflowError) as error:
         raise BadRequest(f"The report cannot be stored: {error}.") from error
-    (validation,) = metric_reports.store(experiment, row, [read])
+    (validation,) = metric_reports.store(row.experiment, row, [read])
     if validation:
-        metric_reports.tell(experiment, row, [validation])
+        metric_reports.tell(row.experiment, row, [validation])
 
 
 class ProgressBody(serializers.Serializer[Any]):
@@ -216,12 +237,13 @@ class TrialProgress(ApiView):
     """A run reports its progress, from 0 to 1, whether it calls that raw or not; other numbers change nothing."""
 
     rights = {"POST": Right.EDIT | Right.RUN}
+    polled = frozenset({"POST"})
     bodies = {"POST": ProgressBody}
 
     def post(self, request: Request, trial_id: int) -> None:
         with reporting(request, trial_id, "progress_reported") as trial:
-            experiment = transitions.lock(trial.experiment_id)  # before the trial: the order of locks
-            reports.progress_reported(experiment, trial, self._number(request))
+            row = transitions.lock_to_report(trial.pk)
+            reports.progress_reported(row.experiment, row, self._number(request))
 
     def _number(self, request: Request) -> float:
         # Determined's clients send a bare number, or an object
@@ -256,6 +278,7 @@ class RunnerMetadata(ApiView):
     """What a run is doing, in a word or two, shown on pages."""
 
     rights = {"POST": Right.EDIT | Right.RUN}
+    polled = frozenset({"POST"})
     bodies = {"POST": RunnerStateBody}
 
     def post(self, request: Request, trial_id: int) -> None:

@@ -251,7 +251,7 @@ class OneUser(ApiView):
             asking=asking,
             password=body.get("password"),
             is_hashed=body["isHashed"],
-            keep_logins=[token_hash(token) for token in bearer_tokens(request)],
+            keep_logins=[token_hash(token) for token in bearer_tokens(request.headers)],
             keep_tokens=body["keepAccessTokens"],
         )
         return UserAnswer(user=encode_user(user))

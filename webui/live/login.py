@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from http.cookies import CookieError, SimpleCookie
 from importlib import import_module
 from urllib.parse import urlsplit
@@ -32,7 +33,7 @@ def session_key(headers: dict[str, str]) -> str:
     return cookie(headers, settings.SESSION_COOKIE_NAME)
 
 
-def cookie(headers: dict[str, str], name: str) -> str:
+def cookie(headers: Mapping[str, str], name: str) -> str:
     """Return the value of a cookie; empty without one."""
     try:
         morsel = SimpleCookie(headers.get("cookie", "")).get(name)

@@ -137,7 +137,7 @@ def scrape(request: HttpRequest) -> HttpResponse:
 
 def _may_read(request: HttpRequest) -> bool:
     """Does it bring the token that was set for Prometheus, or one of a user's? A run's is no user's."""
-    for token in bearer_tokens(request):
+    for token in bearer_tokens(request.headers):
         wanted = settings.METRICS_TOKEN
         if (wanted and secrets.compare_digest(token.encode(), wanted.encode())) or LoginToken.find_user(
             token

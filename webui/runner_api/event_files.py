@@ -23,7 +23,7 @@ from experiments.models import Trial
 from experiments.states import ExperimentState
 from metrics import series, tensorboard
 from metrics.models import Group
-from webui.downloads.tensorboard import folders
+from shown.tensorboard_archive import folders
 from webui.runner_api import access, limits
 from webui.runner_api.answers import RefusedRequest, endpoint, read_body, token_of, whole
 from webui.runner_api.uploads import uploads

@@ -1,22 +1,23 @@
 """Where async code runs what blocks: bounded pools of threads, so that a wait never holds one of them.
 
-Each thread keeps its database connection between calls and gives it up when it is broken or too old, as
-Django's own requests do. Shipping has a pool of its own: a flood of log lines cannot keep pages and viewers
-waiting for a thread. So has catching up: who reads a long way back, or searches with a slow pattern, keeps
-only his like waiting.
+Each thread keeps its database connection between calls and gives it up when it is broken. Shipping has a pool of its
+own: a flood of log lines cannot keep pages and viewers waiting for a thread. So have small requests of programs, and
+catching up: a user who reads a long way back, or searches with a slow pattern, keeps only similar requests waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+import psycopg
 from asgiref.sync import SyncToAsync, sync_to_async
-from django.db import close_old_connections, connections
+from django.db import close_old_connections, connection, connections
 
 from experiments.models import Checkpoint
 from webui import environment
@@ -29,31 +30,29 @@ Step = Callable[[Callable[[], bytes | None]], Awaitable[bytes | None]]
 _readers = ThreadPoolExecutor(int(environment.number("TRAINMASTER_LIVE_THREADS", 6)), "live")
 _behind = ThreadPoolExecutor(int(environment.number("TRAINMASTER_CATCH_UP_THREADS", 2)), "catch-up")
 _writers = ThreadPoolExecutor(int(environment.number("TRAINMASTER_INTAKE_THREADS", 4)), "intake")
+_answering = ThreadPoolExecutor(int(environment.number("TRAINMASTER_ANSWER_THREADS", 16)), "answers")
 _files = ThreadPoolExecutor(int(environment.number("TRAINMASTER_FILE_THREADS", 4)), "files")
 _clouds = ThreadPoolExecutor(int(environment.number("TRAINMASTER_CLOUD_THREADS", 8)), "clouds")
 
 
 async def reading(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run a function that reads the database, for viewers and polls."""
-    return await _run(_readers, function, *args, **kwargs)
+    return await _kept(_readers, function, *args, **kwargs)
+
+
+async def asking(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run a function that answers a small request of a program."""
+    return await _kept(_answering, function, *args, **kwargs)
 
 
 async def catching_up(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Run a function that reads what others have read long ago, or that may take long."""
-    return await _run(_behind, function, *args, **kwargs)
+    return await _kept(_behind, function, *args, **kwargs)
 
 
 async def storing(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run a function that stores what a runner ships. Its thread keeps the connection as long as it works."""
-
-    def call() -> R:
-        try:
-            return function(*args, **kwargs)
-        except Exception:  # many are answers; to find out whether the connection is broken costs a question
-            close_old_connections()
-            raise
-
-    return await _in_context(_writers, call)
+    """Run a function that stores what a runner ships."""
+    return await _kept(_writers, function, *args, **kwargs)
 
 
 async def on_files(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -84,15 +83,28 @@ async def stepped(parts: Generator[bytes], run: Step = catching_up) -> AsyncIter
             parts.close()
 
 
-async def _run(pool: ThreadPoolExecutor, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def _kept(pool: ThreadPoolExecutor, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """The thread keeps its connection as long as it works."""
+
     def call() -> R:
-        close_old_connections()
+        if _has_hung_up(connection.connection):
+            connection.close()
         try:
             return function(*args, **kwargs)
-        finally:
+        except Exception:  # many are answers; to find out whether the connection is broken costs a question
             close_old_connections()
+            raise
 
     return await _in_context(pool, call)
+
+
+def _has_hung_up(idle: psycopg.Connection[Any] | None) -> bool:
+    """Whether the server has closed this connection: one that nobody asks has nothing else to say."""
+    if idle is None or idle.closed:
+        return idle is not None
+    said = select.poll()
+    said.register(idle.fileno(), select.POLLIN)
+    return bool(said.poll(0))
 
 
 async def _in_context(pool: ThreadPoolExecutor, call: Callable[[], R]) -> R:

@@ -19,6 +19,7 @@ from accounts.refusals import Code, Refusal
 from dispatch.going_on import going_on
 from dispatch.runs import settle, uploads
 from events import presence
+from events.prepared import Prepared
 from experiments import detached
 from experiments.models import Experiment, Trial
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState, TrialState
@@ -89,17 +90,24 @@ def set_ended(trial_id: int, *, completed: bool) -> None:
         )
 
 
-def sign_of_life(trial: Trial) -> None:
-    """Something came from the program by REST: its attempt lives, again perhaps."""
-    first = Member.objects.filter(allocation__task_id=trial.task_id, index=0).order_by("-allocation__number")
-    row = first.values_list("pk", "state", "heartbeat_at").first()
-    if row is None:
-        return
-    member_id, state, heard = row
-    if state == MemberState.ENDED:
-        reopen(member_id)
-    elif heard is None or abs(timezone.now() - heard) > timedelta(seconds=_SIGN_EVERY_SECONDS):
-        note_sign(member_id)
+def sign_of_life(trial: Trial) -> bool:
+    """Something came from the program by REST: its attempt lives. Return whether it does so again."""
+    first = _first_member.find(trial.task_id)
+    if first is None:
+        return False
+    if first.state == MemberState.ENDED:
+        return reopen(first.pk)
+    heard = first.heartbeat_at
+    if heard is None or abs(timezone.now() - heard) > timedelta(seconds=_SIGN_EVERY_SECONDS):
+        note_sign(first.pk)
+    return False
+
+
+_first_member = Prepared(
+    lambda: Member.objects.filter(index=0).order_by("-allocation__number").only("state", "heartbeat_at"),
+    "allocation__task_id",
+    "of no task",
+)
 
 
 def note_sign(member_id: int) -> None:

@@ -20,9 +20,9 @@ from accounts.models import LoginToken
 from jobs.models import Member
 from logs import store
 from logs.lines import NewLine, blocks_of
+from shown.log_archive import RANKS_TOGETHER
 from tests.rig.rows import make_gang
 from tests.rig.web import Web
-from webui.downloads.log_archive import RANKS_TOGETHER
 from webui.waiting.threads import reading
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -12,6 +12,7 @@ import pytest
 
 from experiments import event_files
 from experiments.models import Trial
+from shown import tensorboard_archive
 from tests.rig.rows import RUN_TOKEN, make_gang
 from tests.rig.web import Web
 from tests.trainmaster.made_run import make_run
@@ -21,7 +22,6 @@ from trainmaster.jsonfile import read_json, write_json
 from trainmaster.paths import RunPaths
 from trainmaster.runner.event_files import EventFiles
 from trainmaster.runner.link import Link, Weather
-from webui.downloads import tensorboard
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -116,7 +116,7 @@ def test_the_archive_has_them_and_a_deletion_takes_them(run: Path, trial: Trial)
     (run / "tensorboard").mkdir()
     (run / "tensorboard" / EVENTS).write_bytes(b"events")
     bring(run)
-    archive = ZipFile(io.BytesIO(b"".join(tensorboard.written([trial], "tb"))))
+    archive = ZipFile(io.BytesIO(b"".join(tensorboard_archive.archive([trial], "tb"))))
     assert archive.read(f"tb/trial-{trial.pk}/files/{EVENTS}") == b"events"
     event_files.delete(trial.experiment_id)
     assert kept(trial) == {}

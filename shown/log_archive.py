@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,7 +17,6 @@ from logs.lines import NO_RANK, SERVER, STDERR, STDOUT, STREAM_NAMES, LogLine, r
 from logs.models import RankSeen
 from logs.written import Joiner, Writer
 from shown.zip_stream import COMPRESSION, Sink, ZipEntry
-from webui.waiting.threads import stepped
 
 #: Chunks hold lines of many ranks, so that one pass over them serves so many ranks, with so many lines in all (one
 #: rank may have more). While the first file is written the others wait: in memory up to this size in all, beyond it
@@ -27,16 +26,12 @@ WAITING_BYTES_MAX = 8 * 1024 * 1024
 _COPIED_BYTES = 256 * 1024
 
 
-def archive(task_id: str, filters: Filters | None, folder: str) -> AsyncIterator[bytes]:
+def archive(task_id: str, filters: Filters | None, folder: str) -> Generator[bytes]:
     """The archive, piece by piece; its files stand in `folder`. Without filters (nothing can match) it is empty.
 
     `rank0.stdout.log`, `rank0.stderr.log` … hold exact bytes, `no-rank.*.log` what the launcher wrote, `server.log`
     the server's lines with their times. Raises Refusal, and what the database raises.
     """
-    return stepped(_files(task_id, filters, folder))
-
-
-def _files(task_id: str, filters: Filters | None, folder: str) -> Generator[bytes]:
     sink = Sink()
     with ZipFile(sink, "w", ZIP_DEFLATED, compresslevel=COMPRESSION) as into:
         if filters is not None:

@@ -9,7 +9,7 @@ chart.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Generator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -17,19 +17,14 @@ from experiments import event_files
 from experiments.models import Trial
 from metrics import series, tensorboard
 from shown.zip_stream import COMPRESSION, Sink, ZipEntry
-from webui.waiting.threads import stepped
 
 #: of a folder; file systems take 255 bytes
 _NAME_CHARACTERS = 60
 BLOCK_BYTES = 1024**2
 
 
-def archive(trials: Sequence[Trial], folder: str) -> AsyncIterator[bytes]:
+def archive(trials: Sequence[Trial], folder: str) -> Generator[bytes]:
     """The archive, piece by piece; the runs `trial-<id>/<group>` stand in `folder`."""
-    return stepped(written(trials, folder))
-
-
-def written(trials: Sequence[Trial], folder: str) -> Generator[bytes]:
     sink = Sink()
     with ZipFile(sink, "w", ZIP_DEFLATED, compresslevel=COMPRESSION) as into:
         for trial in trials:

@@ -1,0 +1,52 @@
+"""Queries whose SQL is made once: the rows are those that Django itself reads, and as they are now."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from accounts.models import User
+from events.prepared import Prepared
+from experiments.models import Experiment, Trial
+from shown import experiments, trials
+from tests.rig.world import make_user, submit_experiment, trial_of
+
+pytestmark = pytest.mark.django_db
+
+
+def test_a_row_has_its_columns_relations_and_annotations() -> None:
+    experiment = submit_experiment(name="digits")
+    trial = trial_of(experiment)
+    for found, own in (
+        (experiments.find(experiment.pk), experiments.with_numbers().get(pk=experiment.pk)),
+        (trials.find(trial.pk), trials.with_numbers().get(pk=trial.pk)),
+    ):
+        assert found is not None and found == own
+        names = own.__dict__.keys() - {"_state"}
+        assert {name: getattr(found, name) for name in names} == {name: getattr(own, name) for name in names}
+        assert found.get_deferred_fields() == own.get_deferred_fields()
+        assert found._state.fields_cache.keys() == own._state.fields_cache.keys()
+
+
+def test_it_is_one_query_and_reads_the_row_as_it_is_now() -> None:
+    users = Prepared(lambda: User.objects.filter(is_active=True).only("role"), "username", "of no user")
+    ada, bob = make_user("ada"), make_user("bob", User.Role.VIEWER)
+    assert (users.find("ada"), users.find("bob"), users.find("eve")) == (ada, bob, None)
+    User.objects.filter(pk=ada.pk).update(role=User.Role.ADMIN)
+    User.objects.filter(pk=bob.pk).update(is_active=False)
+    with CaptureQueriesContext(connection) as asked:
+        found = users.find("ada")
+        assert found is not None and found.role == User.Role.ADMIN and users.find("bob") is None
+    assert len(asked) == 2
+
+
+def test_the_first_row_in_the_order_that_was_asked_for() -> None:
+    newest = Prepared(lambda: Experiment.objects.order_by("-pk"), "owner__username", "of no user")
+    made = [submit_experiment(name=name) for name in ("first", "second")]
+    assert newest.find("ada") == made[-1]
+
+
+@pytest.mark.parametrize("number", [10**30, -(10**30), 2**63, -1])
+def test_a_number_that_no_row_can_have_finds_none(number: int) -> None:
+    assert Prepared(Trial.objects.all).find(number) is None
