@@ -22,6 +22,8 @@ RUN_DIR = "TRAINMASTER_RUN_DIR"  # the run folder, for the SDK and the launch mo
 RANK = (
     "TRAINMASTER_RANK"  # set by wrap_rank for the rank that it starts, and so for all of the rank's processes
 )
+#: for compat/sitecustomize.py: the program is to become torchrun and its ranks (launch/warm_torchrun.py)
+WARM_ORDER = "TRAINMASTER_WARM_ORDER"
 
 #: from the launcher to the runner when the entrypoint has ended; whoever does not wait for it never notices it
 LOOK_NOW = signal.SIGURG

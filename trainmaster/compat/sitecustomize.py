@@ -114,10 +114,28 @@ def _leave() -> None:
     sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]
 
 
-_show_stacks_when_asked()
-_write_to_own_streams()
+def start_warm(order: str) -> None:
+    """Become torchrun (trainmaster/launch/warm_torchrun.py). Returns in its ranks alone.
+
+    A failure must never return: the program would run as if this were a rank.
+    """
+    try:
+        from trainmaster.launch import warm_torchrun
+
+        warm_torchrun.run(order, _show_stacks_when_asked)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+
+
+_order = os.environ.pop("TRAINMASTER_WARM_ORDER", "")
+if not _order:
+    _show_stacks_when_asked()
+    _write_to_own_streams()
 if _is_command_line():
     _leave()
 elif os.environ.get("TRAINMASTER_SDK", "") != "installed":
     sys.meta_path.insert(0, _Lazy)
 _run_hidden()
+if _order:
+    start_warm(_order)

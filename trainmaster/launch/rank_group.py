@@ -32,10 +32,15 @@ _STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 def rank_command(script: Sequence[str], names: str = "RANK") -> List[str]:
     """What the launcher starts for each rank: the script under wrap_rank, which finds its rank in one of `names`."""
-    python = script[0].endswith(".py") or script[0] == "-m" or shutil.which(script[0]) is None
     # By its path and isolated: no package, no site, and so a start of a few milliseconds per rank.
     wrapper = [sys.executable, "-I", "-S", str(Path(wrap_rank.__file__).resolve()), names]
-    return [*wrapper, *([sys.executable] if python else []), *script]
+    return [*wrapper, *rank_words(script)]
+
+
+def rank_words(script: Sequence[str]) -> List[str]:
+    """What wrap_rank starts."""
+    python = script[0].endswith(".py") or script[0] == "-m" or shutil.which(script[0]) is None
+    return [*([sys.executable] if python else []), *script]
 
 
 def run(

@@ -18,7 +18,8 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from trainmaster._info import ClusterInfo, get_cluster_info
 from trainmaster.core._star import join
-from trainmaster.launch.rank_group import rank_command, run, without
+from trainmaster.launch.rank_group import rank_command, rank_words, run, without
+from trainmaster.launch.warm_ranks import warmed
 
 USAGE = (
     "usage: python3 -m trainmaster.launch.torch_distributed "
@@ -124,6 +125,7 @@ def environment_for(info: Optional[ClusterInfo]) -> Dict[str, str]:
     environment["USE_TORCH_DISTRIBUTED"] = "True"
     environment["DET_CHIEF_IP"] = info.chief_address if info else "127.0.0.1"
     environment.setdefault("OMP_NUM_THREADS", "1")  # torchrun's own default, without its warning
+    environment.setdefault("PYTHONUNBUFFERED", "1")  # as wrap_rank sets it for the ranks
     environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(_FOREVER_SECONDS))
     return environment
 
@@ -187,7 +189,8 @@ def main(words: List[str], info: Optional[ClusterInfo]) -> int:
         if sentence is not None:
             print(f"ERROR: trainmaster: {sentence} No rank was started.", file=sys.stderr)
             return 1
-    return run(torchrun_command(info, overrides, script), environment_for(info))
+    command, environment = torchrun_command(info, overrides, script), environment_for(info)
+    return run(*warmed(command, environment, rank_words(script), overrides, TRIAL_MODULE))
 
 
 if __name__ == "__main__":

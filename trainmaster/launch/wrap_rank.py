@@ -14,6 +14,7 @@ package.
 
 from __future__ import annotations
 
+import _socket  # `socket` is slow to import
 import os
 import signal
 import sys
@@ -28,6 +29,12 @@ RANKS_DIR = "TRAINMASTER_RANKS_DIR"
 # In that folder: NAME=VALUE, separated by NUL, of variables that came no other way.
 ENVIRONMENT = "environment"
 STOPPING = "stopping"  # in that folder: the ranks end because the job is stopped
+# In that folder: the socket of warm_torchrun.py, which forks ranks that have PyTorch in memory. It is sent the length
+# of the rest in LENGTH_BYTES, and with it the rank's three streams; then, NUL between: how many words, the words,
+# NAME=VALUE… It answers the rank's pid and its group, and its wait status at its end, each in RECORD_BYTES; or nothing.
+FORKER = "forker"
+LENGTH_BYTES = 8
+RECORD_BYTES = 4
 _PEER_GRACE = "TRAINMASTER_PEER_GRACE_SECONDS"
 # From SIGTERM to SIGKILL for a rank whose peer has failed; a stop has the job's own grace.
 _PEER_GRACE_SECONDS = 10.0
@@ -41,6 +48,7 @@ _FORWARDED = {
     signal.SIGUSR2,
     signal.SIGCONT,
 }
+_WAKING = _FORWARDED | {signal.SIGCHLD, signal.SIGIO}
 _USAGE = "usage: python3 -m trainmaster.launch.wrap_rank [--no-redirect-stdio] RANK CMD [ARGS...]"
 
 
@@ -95,6 +103,67 @@ def _complete_environment() -> None:
             os.environb.setdefault(name, value)
 
 
+class _Forked:
+    """A rank that the forker has made, and the connection on which its end is told."""
+
+    def __init__(self, way: "_socket.socket", pid: int, group: int) -> None:
+        self._way = way
+        self.pid = pid
+        self.group = group
+
+    @classmethod
+    def asked_for(cls, path: str, command: "list[str]", streams: "tuple[int, ...]") -> "_Forked | None":
+        """None if there is no forker, or if it would not make what this command and our variables say."""
+        import fcntl
+
+        if os.getsid(0) != os.getpid():
+            return None  # an old torchrun, which ends ranks by themselves and not by their sessions
+        words = [os.fsencode(word) for word in command]
+        variables = [name + b"=" + value for name, value in os.environb.items()]
+        message = b"\0".join([b"%d" % len(words), *words, *variables])
+        handles = b"".join(number.to_bytes(4, sys.byteorder) for number in streams)
+        way = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_CLOEXEC)
+        folder = os.open(os.path.dirname(path), os.O_PATH | os.O_CLOEXEC)
+        try:
+            way.connect(f"/proc/self/fd/{folder}/{FORKER}")  # its own path may be too long for an address
+            ancillary = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, handles)]
+            way.sendmsg([len(message).to_bytes(LENGTH_BYTES, "little")], ancillary)
+            way.sendall(message)
+            answer = way.recv(2 * RECORD_BYTES, _socket.MSG_WAITALL)
+        except OSError:
+            return None
+        finally:
+            os.close(folder)
+        if len(answer) < 2 * RECORD_BYTES:
+            return None
+        fcntl.fcntl(way.fileno(), fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(way.fileno(), fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+        pid, group = answer[:RECORD_BYTES], answer[RECORD_BYTES:]
+        return cls(way, int.from_bytes(pid, "little"), int.from_bytes(group, "little"))
+
+    def status(self) -> "int | None":
+        """Its wait status, None while it runs."""
+        try:
+            said = self._way.recv(RECORD_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            said = b""
+        if said:
+            return int.from_bytes(said, "little")
+        try:  # noqa: SIM105  # contextlib is slow to import
+            os.kill(self.pid, signal.SIGKILL)  # its parent was killed, so nobody would see its end
+        except OSError:
+            pass
+        return int(signal.SIGKILL)
+
+
+def _status_of_child(pid: int) -> "int | None":
+    """Its wait status, None while it runs."""
+    done, status = os.waitpid(pid, os.WNOHANG)
+    return status if done else None
+
+
 class _Rank:
     """One rank's process and its true end."""
 
@@ -106,9 +175,10 @@ class _Rank:
         self.ranks_dir = os.environ.get(RANKS_DIR, "")
         self.failed_with_peer = False  # ended because torchrun stopped it after another rank's failure
         self._kill_at: "float | None" = None
+        self._forked: "_Forked | None" = None  # not a child of ours
 
     def run(self) -> int:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED | {signal.SIGCHLD})
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WAKING)
         self._forget_earlier_end()
         self._note("pid", str(os.getpid()))
         if self._stopping():  # the stop was asked for while this rank was being started
@@ -140,6 +210,13 @@ class _Rank:
         return os.open(names[0], flags, 0o600), os.open(names[1], flags, 0o600)
 
     def _start(self, streams: "tuple[int, int]") -> int:
+        os.environ.setdefault("PYTHONUNBUFFERED", "1")
+        os.environ[_RANK] = str(self.rank)
+        path = os.path.join(self.ranks_dir, FORKER)
+        if not self.prefixed and self.ranks_dir and os.path.exists(path):
+            self._forked = _Forked.asked_for(path, self.command, (0, *streams))
+            if self._forked is not None:
+                return self._forked.pid
         pid = os.fork()
         if pid:
             return pid
@@ -148,8 +225,6 @@ class _Rank:
             os.dup2(streams[0], 1)
             os.dup2(streams[1], 2)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
-            os.environ.setdefault("PYTHONUNBUFFERED", "1")
-            os.environ[_RANK] = str(self.rank)
             os.execvp(self.command[0], self.command)
         except OSError as error:
             code = 127 if isinstance(error, FileNotFoundError) else 126
@@ -160,18 +235,24 @@ class _Rank:
     def _wait(self, pid: int) -> int:
         """The rank's wait status; every signal that comes is handed to it."""
         while True:
-            done, status = os.waitpid(pid, os.WNOHANG)
-            if done:
+            status = self._forked.status() if self._forked is not None else _status_of_child(pid)
+            if status is not None:
                 return status
-            info = signal.sigtimedwait(_FORWARDED | {signal.SIGCHLD}, 5.0 if self._kill_at is None else 0.1)
+            info = signal.sigtimedwait(_WAKING, 5.0 if self._kill_at is None else 0.1)
             told_again = self._kill_at is not None and info is not None and info.si_signo == signal.SIGTERM
-            if info is not None and info.si_signo != signal.SIGCHLD and not told_again:
-                os.kill(pid, info.si_signo)
+            if info is not None and info.si_signo in _FORWARDED and not told_again:
+                self._pass_on(pid, info)
                 if info.si_signo == signal.SIGTERM and self._kill_at is None:
                     self._peer_failed()
             if self._kill_at is not None and time.monotonic() >= self._kill_at and not self._stopping():
                 os.kill(pid, signal.SIGKILL)
                 self._kill_at = time.monotonic() + 1.0
+
+    def _pass_on(self, pid: int, info: "signal.struct_siginfo") -> None:
+        if self._forked is not None and info.si_pid == os.getppid():
+            os.killpg(self._forked.group, info.si_signo)  # torchrun has sent it to our group, for all in it
+        else:
+            os.kill(pid, info.si_signo)
 
     def _peer_failed(self) -> None:
         """SIGTERM under our launch module without a stop: torchrun ends us because another rank failed."""

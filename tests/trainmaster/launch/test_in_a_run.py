@@ -60,6 +60,38 @@ def test_the_failing_rank_its_lines_and_the_metrics_reach_the_server(
     assert not list(Path(paths.root).glob("ranks-*"))
 
 
+WAITING = """
+import time
+import determined as det
+import torch.distributed as dist
+dist.init_process_group("gloo")
+with det.core.init(distributed=det.core.DistributedContext.from_torch_distributed()) as core:
+    print("here", flush=True)
+    while not core.preempt.should_preempt(): time.sleep(0.02)
+    print("saved")
+"""
+
+
+def test_forked_ranks_are_found_show_their_stacks_and_are_preempted(
+    host: TestHost, stream_server: StreamServer
+) -> None:
+    entrypoint = ["python3", "-m", "determined.launch.torch_distributed", "train.py"]
+    paths, _ = host.launch(entrypoint, {"train.py": WAITING}, **two_slots())
+    wait_until(lambda: all(stream_server.texts(f"rank{rank}.stdout") == ["here"] for rank in range(2)))
+    answers = host.verb("stack", {"runs": {paths.key: {"ranks": None}}})["runs"][paths.key]["ranks"]
+    assert sorted(answers) == ["0", "1"]
+    for rank, answer in answers.items():
+        assert 'File "train.py", line 8 in <module>' in answer["text"]
+        stat = Path(f"/proc/{answer['pid']}/stat").read_text().rpartition(")")[2].split()
+        assert Path(f"/proc/{stat[1]}/cmdline").read_bytes().rstrip(b"\0") == b"parent of rank %d" % int(rank)
+        assert Path(f"/proc/{answer['pid']}/cmdline").read_bytes().split(b"\0")[1:] == [b"train.py", b""]
+    host.verb("preempt", {"runs": {paths.key: {"reason": "test"}}})
+    record = stream_server.wait_for(stream_server.exit, 60)
+    assert (record["code"], record.get("first_failure")) == (0, None)
+    assert [stream_server.texts(f"rank{rank}.stdout") for rank in range(2)] == [["here", "saved"]] * 2
+    wait_until(lambda: of_run(paths.key) == [])
+
+
 THIRD_PARTY = """
 import os, sys
 rank = int(os.environ["RANK"])

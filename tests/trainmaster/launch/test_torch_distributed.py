@@ -131,7 +131,7 @@ def test_the_exit_code_is_that_of_the_rank_that_failed_first(tmp_path: Path) -> 
     run = make_run(tmp_path / "run", slots=2)
     script = tmp_path / "train.py"
     script.write_text(
-        "import os, signal, sys, time\n"
+        "import os, signal, sys, time, torch\n"
         "if os.environ['RANK'] == '1':\n"
         "    while not os.path.exists(sys.argv[1] + '/stubborn'): time.sleep(0.02)\n"
         "    sys.exit(3)\n"
@@ -156,7 +156,7 @@ def test_a_stop_leaves_every_rank_its_own_time_to_save(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", slots=2)
     script = tmp_path / "train.py"
     script.write_text(
-        "import os, signal, sys, time\n"
+        "import os, signal, sys, time, torch\n"
         "def save(*_):\n"
         "    open(sys.argv[1] + '/asked', 'w').close()\n"
         "    while not os.path.exists(sys.argv[1] + '/go'): time.sleep(0.02)\n"
@@ -181,13 +181,16 @@ def test_a_stop_leaves_every_rank_its_own_time_to_save(tmp_path: Path) -> None:
 
 @pytest.mark.survive(12)
 @needs_torch
-def test_ranks_end_when_torchrun_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("torch", ["", ", torch"], ids=["executed ranks", "forked ranks"])
+def test_ranks_end_when_torchrun_is_killed(tmp_path: Path, torch: str) -> None:
     run = make_run(tmp_path / "run", slots=1)
     script = tmp_path / "train.py"
     script.write_text(
-        "import os, time\n"
-        "wrapper = os.getppid()\n"
-        "torchrun = open(f'/proc/{wrapper}/stat').read().rpartition(')')[2].split()[1]\n"
+        f"import os, time{torch}\n"
+        "def read(file): return open('/proc/' + file).read()\n"
+        "torchrun = os.getppid()\n"
+        "while not 'torch.distributed.run --nnodes' in read(f'{torchrun}/cmdline').replace('\\0', ' '):\n"
+        "    torchrun = read(f'{torchrun}/stat').rpartition(')')[2].split()[1]\n"
         "print(os.getpid(), torchrun, flush=True)\n"
         "time.sleep(100)\n"
     )
