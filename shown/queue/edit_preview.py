@@ -237,7 +237,8 @@ def _when(start: preview.Outlook, instead: str = "") -> str:
 
 
 def _range(span: tuple[float, float]) -> str:
-    return " to ".join(times.clock(datetime.fromtimestamp(moment, UTC)) for moment in span)
+    earliest, latest = (datetime.fromtimestamp(moment, UTC) for moment in span)
+    return times.between(earliest, latest)
 
 
 def _short_when(start: preview.Outlook | None) -> str:

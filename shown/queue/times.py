@@ -18,6 +18,14 @@ def exact(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def between(earliest: datetime, latest: datetime) -> str:
+    """Return `12:44 to 12:50` in UTC; a span within one minute ends with the next one."""
+    if clock(earliest) == clock(latest):
+        latest += timedelta(minutes=1)
+    same_day = earliest.date() == latest.date()
+    return f"{clock(earliest)} to {f'{latest:%H:%M}' if same_day else clock(latest)}"
+
+
 def forecast(span: list[float] | None, now: datetime, does: str = "Starts") -> tuple[str, str]:
     """(`Starts 12:44 to 12:50`, its title) of (earliest, latest) in epoch seconds. `does`: what is to happen.
 
@@ -31,8 +39,4 @@ def forecast(span: list[float] | None, now: datetime, does: str = "Starts") -> t
     title = f"between {exact(earliest)} and {exact(latest)}"
     if earliest <= now:
         return f"{does} before {clock(latest + timedelta(minutes=1))}", title
-    if clock(earliest) == clock(latest):
-        latest += timedelta(minutes=1)
-    if earliest.date() == latest.date():
-        return f"{does} {clock(earliest)} to {latest:%H:%M}", title
-    return f"{does} {clock(earliest)} to {clock(latest)}", title
+    return f"{does} {between(earliest, latest)}", title
