@@ -42,7 +42,7 @@ MOST_JOBS = 1000
 MOST_ASKED = 200
 #: the soonest forecasts may be of a person's own tasks, and several of one job
 FORECASTS_READ = 5 * MOST_DEPARTURES
-GROUPS = ("Yours", "Starting next", "Ahead of yours")
+GROUPS = ("Yours", "Starting next", "What yours wait for")
 
 
 @dataclass
@@ -102,6 +102,11 @@ class BoardRow:
     def label(self) -> str:
         """How sentences call it: `exp 152`."""
         return label_of(self.kind, self.entity_id)
+
+    @property
+    def start_alone(self) -> str:
+        """The start where no heading says what it is: `start not known`."""
+        return f"start {times.NOT_KNOWN}" if self.start == times.NOT_KNOWN else self.start
 
     @property
     def lamps(self) -> list[str]:
@@ -332,7 +337,7 @@ def _note_wait(row: BoardRow, shown: rows.JobRow, now: datetime) -> None:
         return
     row.start, row.start_title = times.forecast(shown.forecast, now)
     if not row.start:
-        row.start, row.start_title = "not known", shown.unknown or row.start_title or row.why
+        row.start, row.start_title = times.NOT_KNOWN, shown.unknown or row.start_title or row.why
 
 
 def _coming_free(wait: dict[str, Any] | None) -> int:

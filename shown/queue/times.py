@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 
+NOT_KNOWN = "not known"
+
 
 def clock(moment: datetime) -> str:
     """The minute in UTC, with the date before it unless it is today's."""

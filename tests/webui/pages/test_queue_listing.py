@@ -195,6 +195,8 @@ def test_the_page_opens_on_mine_the_next_departures_and_what_mine_wait_for(
         (1, late.pk),
         (2, blocker.pk),
     ]
+    _, parts, _ = board.of(pool, listing.QueueView(), mira.pk)
+    assert [part.title for part in parts] == ["Yours", "Starting next", "What yours wait for"]
 
 
 def test_a_fair_share_pool_lists_in_the_order_of_its_last_pass_and_shows_shares(
@@ -223,6 +225,8 @@ def test_a_row_says_when_it_starts_as_a_range_or_why_that_is_not_known(
     rows = {row.name: row for row in board.rows_of(pool, listed(pool))}
     assert rows["known"].start.startswith("Starts ")
     assert " to " in rows["known"].start
+    assert rows["known"].start_alone == rows["known"].start
+    assert rows["unknown"].start_alone == "start not known"
     assert (rows["unknown"].start, rows["unknown"].start_title) == ("not known", "exp 7 has no time limit")
     assert (rows["never"].start, rows["never"].why) == ("Never", "because never_fits")
 
