@@ -23,7 +23,7 @@ from hosts.models import ResourcePool
 from jobs import held_slots, phases
 from jobs.labels import called, label_of
 from jobs.models import Allocation, Job, SlotHold, Task
-from jobs.states import JobState, Reason, TaskState
+from jobs.states import JobState, Reason, StopKind, TaskState
 from scheduling.reasons import NEVER, WaitCode
 from shown.queue import listing as queue_listing
 from shown.queue import rows, times
@@ -316,8 +316,11 @@ def _labels(tasks: Iterable[str]) -> dict[str, str]:
 
 
 def _where(hosts: list[str], stopped: list[rows.LiveAttempt], needed: int) -> str:
-    """The hosts, and why it is being stopped if it is."""
+    """The hosts, and why it is being stopped if it is, and by when."""
     stops = {f"asked to stop: {Reason(run.stop_reason).label}" for run in stopped if run.stop_reason}
+    asked = [run.stop_deadline_at for run in stopped if run.stop_kind == StopKind.PREEMPT]
+    if last := max(filter(None, asked), default=None):
+        stops.add(f"forced at {times.clock(last)} if it has not saved by then")
     if len(hosts) > MOST_HOSTS:
         place = f"{', '.join(hosts[:MOST_HOSTS])} and {len(hosts) - MOST_HOSTS} more"
     else:
