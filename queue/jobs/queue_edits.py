@@ -216,7 +216,7 @@ def _set_knob(name: str, value: float, job: Job, edit: Edit) -> Change | None:
     if getattr(job, name) == value:
         return None
     save(job, edit, reason, **{name: type_of(value)})
-    return Change(job, f"it now has {name} {value:g}")
+    return Change(job, f"it gets {name} {value:g}")
 
 
 def _set_max_slots(most: Any, job: Job, edit: Edit) -> Change | None:
@@ -227,7 +227,7 @@ def _set_max_slots(most: Any, job: Job, edit: Edit) -> Change | None:
         return None
     save(job, edit, Reason.MAX_SLOTS_SET, max_slots=most)
     may = "any number of slots" if most is None else slots(most)
-    return Change(job, f"it may now hold {may}{giving_back.answer(_held(job), most)}")
+    return Change(job, f"it may hold {may}{giving_back.answer(_held(job), most)}")
 
 
 def _held(job: Job) -> list[giving_back.Held]:
@@ -251,7 +251,7 @@ def _set_pool(job: Job, name: str, edit: Edit) -> Change | None:
         raise Refusal(f"resource pool is unchanged ({job.pool.name} == {name})", field="pool")
     refuse_job_that_never_fits(job, pool)
     change_pool(job, pool, edit)
-    return Change(job, f"it is now in resource pool {name}")
+    return Change(job, f"it moves to resource pool {name}")
 
 
 def _anchor(job: Job, text: str) -> Job:
@@ -298,4 +298,4 @@ def _place(job: Job, anchor: Job, ahead: bool, edit: Edit) -> Change | None:
     save(job, edit, Reason.MOVED, priority=anchor.priority, position=position, moved_at=timezone.now())
     side = "ahead of" if ahead else "behind"
     takes = f" and takes its priority {anchor.priority}" if old != anchor.priority else ""
-    return Change(job, f"it is now {side} ", anchor, takes)
+    return Change(job, f"it goes {side} ", anchor, takes)

@@ -24,7 +24,7 @@ from hosts.models import ResourcePool
 from jobs import held_slots, phases
 from jobs.labels import called, label_of
 from jobs.models import Allocation, Job, SlotHold, Task
-from jobs.states import JobState, Reason, TaskState
+from jobs.states import JobState, Reason, StopKind, TaskState
 from scheduling.reasons import NEVER, WaitCode
 from shown.queue import listing as queue_listing
 from shown.queue import rows, standing, times
@@ -44,7 +44,7 @@ MOST_JOBS = 1000
 MOST_ASKED = 200
 #: the soonest forecasts may be of a person's own tasks, and several of one job
 FORECASTS_READ = 5 * MOST_DEPARTURES
-GROUPS = ("Yours", "Starting next", "Ahead of yours")
+GROUPS = ("Yours", "Starting next", "What yours wait for")
 
 
 @dataclass
@@ -104,6 +104,11 @@ class BoardRow:
     def label(self) -> str:
         """How sentences call it: `exp 152`."""
         return label_of(self.kind, self.entity_id)
+
+    @property
+    def start_alone(self) -> str:
+        """The start where no heading says what it is: `start not known`."""
+        return f"start {times.NOT_KNOWN}" if self.start == times.NOT_KNOWN else self.start
 
     @property
     def lamps(self) -> list[str]:
@@ -311,8 +316,11 @@ def _labels(tasks: Iterable[str]) -> dict[str, str]:
 
 
 def _where(hosts: list[str], stopped: list[rows.LiveAttempt], needed: int) -> str:
-    """The hosts, and why it is being stopped if it is."""
+    """The hosts, and why it is being stopped if it is, and by when."""
     stops = {f"asked to stop: {Reason(run.stop_reason).label}" for run in stopped if run.stop_reason}
+    asked = [run.stop_deadline_at for run in stopped if run.stop_kind == StopKind.PREEMPT]
+    if last := max(filter(None, asked), default=None):
+        stops.add(f"forced at {times.clock(last)} if it has not saved by then")
     if len(hosts) > MOST_HOSTS:
         place = f"{', '.join(hosts[:MOST_HOSTS])} and {len(hosts) - MOST_HOSTS} more"
     else:
@@ -332,7 +340,7 @@ def _note_wait(row: BoardRow, shown: rows.JobRow, now: datetime) -> None:
         return
     row.start, row.start_title = times.forecast(shown.forecast, now)
     if not row.start:
-        row.start, row.start_title = "not known", shown.unknown or row.start_title or row.why
+        row.start, row.start_title = times.NOT_KNOWN, shown.unknown or row.start_title or row.why
 
 
 def _coming_free(wait: dict[str, Any] | None) -> int:

@@ -25,7 +25,6 @@ from trainmaster.quantities import duration
 MOST_STARTS = 5
 #: who is stopped after this part of the work is warned of
 NEARLY_DONE = 0.9
-NOT_KNOWN = "not known"
 
 
 @dataclass(frozen=True)
@@ -206,14 +205,14 @@ def _stop(stop: preview.Stop, now: datetime) -> Stop:
         redone=f"{stop.steps_again:,}" if stop.steps_again else "all" if stop.never_saved else "none",
         resumes="in its new pool" if again is None else _resumes(again),
         why_then=(again.unknown or again.reason or "").rstrip(".")
-        if again and _resumes(again) == NOT_KNOWN
+        if again and _resumes(again) == times.NOT_KNOWN
         else "",
         loses=stop.never_saved,
     )
 
 
 def _resumes(start: preview.Outlook) -> str:
-    return _short_when(start).removeprefix("starts ") if start.now or start.forecast else NOT_KNOWN
+    return _short_when(start).removeprefix("starts ") if start.now or start.forecast else times.NOT_KNOWN
 
 
 def _cost(stop: preview.Stop, now: datetime) -> str:
@@ -237,7 +236,8 @@ def _when(start: preview.Outlook, instead: str = "") -> str:
 
 
 def _range(span: tuple[float, float]) -> str:
-    return " to ".join(times.clock(datetime.fromtimestamp(moment, UTC)) for moment in span)
+    earliest, latest = (datetime.fromtimestamp(moment, UTC) for moment in span)
+    return times.between(earliest, latest)
 
 
 def _short_when(start: preview.Outlook | None) -> str:

@@ -41,6 +41,8 @@ class LiveAttempt(NamedTuple):
     stop_reason: str
     #: the task that it is stopped for; empty if for none
     stop_for_task: str
+    #: when it is forced, if it has not saved and left by then
+    stop_deadline_at: datetime | None
     preempt_acked_at: datetime | None
     started_at: datetime | None
     assigned_at: datetime

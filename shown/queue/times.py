@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone
 
+NOT_KNOWN = "not known"
+
 
 def clock(moment: datetime) -> str:
     """The minute in UTC, with the date before it unless it is today's."""
@@ -16,6 +18,14 @@ def clock(moment: datetime) -> str:
 
 def exact(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def between(earliest: datetime, latest: datetime) -> str:
+    """Return `12:44 to 12:50` in UTC; a span within one minute ends with the next one."""
+    if clock(earliest) == clock(latest):
+        latest += timedelta(minutes=1)
+    same_day = earliest.date() == latest.date()
+    return f"{clock(earliest)} to {f'{latest:%H:%M}' if same_day else clock(latest)}"
 
 
 def forecast(span: list[float] | None, now: datetime, does: str = "Starts") -> tuple[str, str]:
@@ -31,8 +41,4 @@ def forecast(span: list[float] | None, now: datetime, does: str = "Starts") -> t
     title = f"between {exact(earliest)} and {exact(latest)}"
     if earliest <= now:
         return f"{does} before {clock(latest + timedelta(minutes=1))}", title
-    if clock(earliest) == clock(latest):
-        latest += timedelta(minutes=1)
-    if earliest.date() == latest.date():
-        return f"{does} {clock(earliest)} to {latest:%H:%M}", title
-    return f"{does} {clock(earliest)} to {clock(latest)}", title
+    return f"{does} {between(earliest, latest)}", title

@@ -44,7 +44,7 @@ function recent() {
     link.textContent = title;
     const kind = document.createElement("span");
     kind.className = "muted";
-    kind.textContent = address.split("/").slice(1).join(" ");
+    kind.textContent = address.slice(1).replace("s/", " ");
     const item = document.createElement("li");
     item.append(link, " ", kind);
     list.append(item);

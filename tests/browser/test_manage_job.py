@@ -115,8 +115,9 @@ def test_two_fields_changed_at_once_both_take_effect_and_are_undone(page: Browse
     page.wait(lambda: "Manage Job" in page.text(".queue-menu"), "the menu")
     page.press(Keys.ENTER)
     page.wait(lambda: page.all("dialog.over[open]"), "the dialog")
-    set_field(page, "priority", "7")
+    page.press("7")  # the priority is selected, so what is typed replaces it
     page.wait(lambda: "was #2" in page.text(".manage-preview"), "the new order")
+    assert "It gets priority 7." in page.text(".manage-preview .consequence")
     page.one("dialog.over [name=pool]").choose("spare")
     page.wait(
         lambda: page.text("#manage-numbers") == "spare: 0 / 0 slots used · 0 scheduled · 0 queued",
@@ -127,7 +128,7 @@ def test_two_fields_changed_at_once_both_take_effect_and_are_undone(page: Browse
     )
     assert looks_right(page) == []
     page.click("dialog.over button.primary")
-    said(page, "three: it now has priority 7", "resource pool spare")
+    said(page, "three: it gets priority 7", "resource pool spare")
     page.wait(lambda: page.run(ORDER) == ["one", "two"], "the row to leave the board")
     assert queue.jobs("spare")["three"]["priority"] == 7
     page.one("#toasts form button").focus()  # what has the focus stays
@@ -230,7 +231,7 @@ def test_many_are_changed_at_once_and_the_result_is_summed_up(page: Browser, que
     assert looks_right(page) == []
     page.one("#bulk [name=priority]").fill("7")
     page.click("#bulk button[value=priority]")
-    said(page, "it now has priority 7")
+    said(page, "it gets priority 7")
     assert page.text("#bulk-error") == ""
     page.wait(lambda: page.run(ORDER) == ["two", "three", "one"], "the new order")
     page.click("#undo-last")
@@ -307,7 +308,7 @@ def test_a_fair_share_pool_has_weights_and_no_places(page: Browser, queue: Queue
     page.wait(lambda: "weight 2.5" in page.text(".manage-preview"), "the preview")
     assert looks_right(page) == []
     page.one("button.primary").click()
-    page.wait(lambda: "it now has weight 2.5" in page.text("main"), "the change")
+    page.wait(lambda: "it gets weight 2.5" in page.text("main"), "the change")
     assert queue.jobs("shares")["one"]["weight"] == 2.5
 
 

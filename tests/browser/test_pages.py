@@ -322,6 +322,7 @@ def test_everything_is_found_and_done_by_keys_from_any_page(page: Browser, seen:
     page.open("/cluster")
     page.press("k", held=Keys.CONTROL)
     page.wait(lambda: "visited lately" in page.text("#find").lower(), "what was visited")
+    assert f"experiment {seen['ended']}" in page.text("#find")
     page.one("#find input").send_keys("logs of exp {}".format(seen["ended"]))
     logs = f"/trials/{seen['ended trial']}/logs"
     page.wait(lambda: page.attributes("#find .hit", "href")[:1] == [logs], "the log to be offered")

@@ -88,7 +88,7 @@ def menu_of(person: Person, name: str) -> None:
 
 def test_why_does_my_job_wait(person: Person, runs: dict[str, int]) -> None:
     person.sees("late", "section:has(#waiting)")
-    person.click("section:has(#waiting) a.mono")
+    person.click("section:has(#waiting) .why a")
     person.sees(f"waiting for exp {runs['running']} to end")
     person.sees(f"held by exp {runs['running']}")
 

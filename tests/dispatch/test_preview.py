@@ -77,7 +77,7 @@ def test_a_move_ahead_of_what_runs_shows_who_is_stopped_and_the_new_order() -> N
     run_pass()
     found = preview_of(of(two, ahead_of=str(one.job_id)))
     assert [str(change) for change in found.changes] == [
-        f"Job {str(two.job_id)[:8]}: it is now ahead of job {str(one.job_id)[:8]}."
+        f"Job {str(two.job_id)[:8]}: it goes ahead of job {str(one.job_id)[:8]}."
     ]
     assert [(place.name, place.place, place.was) for place in found.order] == [("two", 0, 1), ("one", 1, 0)]
     (stop,) = found.stops
@@ -161,7 +161,7 @@ def test_in_a_fair_share_pool_a_weight_moves_slots_at_the_next_pass() -> None:
     found = preview_of(of(one, weight=3.0))
     assert found.order == [] and not found.stops_others
     assert [(stop.job_id, stop.slots, stop.runs) for stop in found.stops] == [(str(two.job_id), 1, 1)]
-    assert [str(change) for change in found.changes] == [f"Job {str(one.job_id)[:8]}: it now has weight 3."]
+    assert [str(change) for change in found.changes] == [f"Job {str(one.job_id)[:8]}: it gets weight 3."]
     queue_edits.apply([of(one, weight=3.0)], actor="user:ada", role="editor")
     run_pass()
     assert stopped() == {str(two.job_id)}
@@ -176,7 +176,7 @@ def test_a_lowered_limit_shows_whose_runs_it_stops_what_they_lose_and_that_an_un
     Trial.objects.filter(pk=trials[3].pk).update(progress=0.94, steps_completed=940)
     found = preview_of(of(search, max_slots=3))
     assert str(found.changes[0]).endswith(
-        ": it may now hold 3 slots; it holds 4, and 1 run (1 slot) is asked to save and give back its slots."
+        ": it may hold 3 slots; it holds 4, and 1 run (1 slot) is asked to save and give back its slots."
     )
     [stop] = found.stops
     assert (stop.name, stop.slots, stop.runs, stop.never_saved) == ("search", 1, 1, True)

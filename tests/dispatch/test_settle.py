@@ -297,7 +297,7 @@ def test_a_lowered_limit_of_slots_makes_what_runs_above_it_save_and_wait_again()
     limit = queue_edits.Update(str(experiment.job_id), max_slots=1)
     [told] = queue_edits.apply([limit], actor="user:ada", role="admin")
     assert str(told).endswith(
-        ": it may now hold 1 slot; it holds 2, and 1 run (2 slots) is asked to save and give back its slots."
+        ": it may hold 1 slot; it holds 2, and 1 run (2 slots) is asked to save and give back its slots."
     )
     pool_pass.run(experiment.job.pool_id)
     attempt = attempt_of(experiment)

@@ -77,8 +77,8 @@ def test_the_documented_scenario_keeps_the_moved_job_first(ada: User) -> None:
     sentences = apply(Update(str(job1.pk), priority=1), Update(str(job2.pk), priority=1))
     assert order() == [job2.pk, job1.pk]
     assert sentences == [
-        f"Job {str(job1.pk)[:8]}: it now has priority 1.",
-        f"Job {str(job2.pk)[:8]}: it now has priority 1.",
+        f"Job {str(job1.pk)[:8]}: it gets priority 1.",
+        f"Job {str(job2.pk)[:8]}: it gets priority 1.",
     ]
 
 
@@ -182,7 +182,7 @@ def test_a_wrong_weight_is_refused(ada: User, weight: object) -> None:
 def test_a_fair_share_pool_takes_weights_and_no_places(ada: User) -> None:
     pool = ResourcePool.objects.create(name="fair", scheduler="fair_share")
     one, two = job(ada, pool), job(ada, pool)
-    assert apply(Update(str(one.pk), weight=2.5)) == [f"Job {str(one.pk)[:8]}: it now has weight 2.5."]
+    assert apply(Update(str(one.pk), weight=2.5)) == [f"Job {str(one.pk)[:8]}: it gets weight 2.5."]
     for update in (
         Update(str(one.pk), ahead_of=str(two.pk)),
         Update(str(one.pk), to_top=True),

@@ -156,4 +156,4 @@ def test_the_page_says_what_it_found_and_what_a_form_would_do(ada: User) -> None
     assert "&lt;b&gt;mine&lt;/b&gt;" in page and "<b>mine" not in page
     part = client.get("/find?part&q=gpus").content.decode()
     assert 'href="/hosts"' in part and "1 result" in part and "<main" not in part
-    assert "Nothing found." in client.get("/find?q=zzzzzz").content.decode()
+    assert "Search for a hyperparameter as lr=0.01." in client.get("/find?q=zzzzzz").content.decode()

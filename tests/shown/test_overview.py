@@ -48,6 +48,7 @@ def test_runs_waits_failures_and_ends_are_listed_until_they_are_seen() -> None:
     client.force_login(ada)
     page = client.get("/overview").content.decode()
     assert "Failed since you last looked" in page and "exit code 3" in page and "another" not in page
+    assert f'<a href="/jobs/job/{waits.job_id}">why</a>' in page
     assert client.get("/").url == "/overview"  # type: ignore[attr-defined]
     assert "until" in page and client.post("/overview/seen").status_code == 302
     assert len(overview.of(ada, timezone.now()).failed) == 1, "nothing was said to be seen"

@@ -108,8 +108,8 @@ def test_all_changed_fields_take_effect_in_one_step_and_can_be_undone(page: Clie
     job = Job.objects.select_related("pool").get(pk=waiting.job_id)
     assert (job.priority, job.pool.name) == (7, "other")
     said = text(page.get("/experiments"))
-    assert "it now has priority 7" in said and "resource pool other" in said and "Undo" in said
-    assert "it now has priority 7" in text(page.get("/jobs/edits/undo"))
+    assert "it gets priority 7" in said and "resource pool other" in said and "Undo" in said
+    assert "it gets priority 7" in text(page.get("/jobs/edits/undo"))
     page.post("/jobs/edits/undo")
     job.refresh_from_db()
     assert (job.priority, job.pool) == (42, default_pool())
@@ -185,7 +185,7 @@ def test_a_lowered_limit_of_slots_says_first_whose_runs_save_and_stop(page: Clie
     then = "then it waits: needs 2 slots; max_slots of its job is 0"
     assert f"Stops asr-base (yours): it saves first; {then}. Nearly done: asr-base (95 %)." in said
     assert "asr-base you 95 % 5 min ago 50" in said
-    assert "It may now hold 0 slots; it holds 2, and 1 run (2 slots) is asked to save" in said
+    assert "It may hold 0 slots; it holds 2, and 1 run (2 slots) is asked to save" in said
     assert Job.objects.get(pk=mine.job_id).max_slots is None
     page.post(manage(mine), limited | {"seen": hidden(first, "seen")})
     assert Job.objects.get(pk=mine.job_id).max_slots == 0

@@ -9,6 +9,8 @@ from trainmaster.quantities import counted
 from webui.pages import rooms
 from webui.pages.frame import page, show, user_of
 
+NOTHING = "Nothing found. Search for a hyperparameter as lr=0.01."
+
 
 @page
 def find(request: HttpRequest) -> HttpResponse:
@@ -24,6 +26,6 @@ def find(request: HttpRequest) -> HttpResponse:
     context = {
         "q": text,
         "groups": groups,
-        "said": counted(found, "result") if found else "Nothing found.",
+        "said": counted(found, "result") if found else NOTHING,
     }
     return show(request, "find", context, room="", fragment="found")

@@ -88,7 +88,10 @@ function inDialog(part) {
   if (!dialog.open) dialog.showModal();
   htmx.process(dialog);
   const wrong = [...dialog.querySelectorAll(".field")].find((field) => field.querySelector(".error")?.textContent);
-  (wrong?.querySelector("input, select") ?? dialog.querySelector("[autofocus], .field input:not([disabled])"))?.focus();
+  const first = wrong?.querySelector("input, select")
+    ?? dialog.querySelector("[autofocus], .field input:not([disabled])");
+  first?.focus();
+  first?.select?.(); // what is typed replaces the value
 }
 
 function toast(part) {

@@ -12,7 +12,7 @@ MINE, THEIRS = "73853c5c-1111", "0d714127-2222"
 
 
 def answer(**more: Any) -> dict[str, Any]:
-    empty: dict[str, Any] = {"changes": ["Job 73853c5c: it now has priority 1."], "order": [], "movedJobs": 0}
+    empty: dict[str, Any] = {"changes": ["Job 73853c5c: it gets priority 1."], "order": [], "movedJobs": 0}
     return {**empty, "stops": [], "starts": [], "stopsOthers": False, **more}
 
 
@@ -43,7 +43,7 @@ def test_a_preview_is_readable_text() -> None:
     )
     assert lines == [
         "With this edit:",
-        "  Job 73853c5c: it now has priority 1.",
+        "  Job 73853c5c: it gets priority 1.",
         "New order:",
         "   # | was | ID       | Job Name",
         "  ---+-----+----------+------------",

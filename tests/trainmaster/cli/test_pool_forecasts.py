@@ -43,7 +43,7 @@ def test_what_a_lowered_limit_of_slots_does_is_printed(
     server: ScriptedServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     notice = (
-        "Job 73853c5c: it may now hold 2 slots; it holds 4, and 2 runs (2 slots) are asked to save and give back "
+        "Job 73853c5c: it may hold 2 slots; it holds 4, and 2 runs (2 slots) are asked to save and give back "
         "their slots."
     )
     server.on("PATCH", "/api/v1/experiments/7", ok({"experiment": {}, "notices": [notice]}))

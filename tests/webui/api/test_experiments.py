@@ -521,7 +521,7 @@ def test_a_new_limit_of_slots_is_told_as_what_it_is(cast: Cast, submit: Submit) 
     pk = submit()["id"]
     answer = cast.ada.patch(f"experiments/{pk}", {"resources": {"maxSlots": 2**31 - 1}})
     [notice] = answer["notices"]
-    assert notice.endswith(": it may now hold 2147483647 slots.")
+    assert notice.endswith(": it may hold 2147483647 slots.")
     event = Event.objects.filter(kind=Event.Kind.JOB).latest("id")
     assert (event.reason, event.detail) == ("max_slots_set", {"max_slots": [None, 2**31 - 1]})
 

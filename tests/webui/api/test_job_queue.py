@@ -140,7 +140,7 @@ def test_the_documented_scenario_over_rest(cast: Cast, submit: Submit) -> None:
     changes = cast.ada.post(
         "job-queues", {"updates": [{"jobId": job1, "priority": 1}, {"jobId": job2, "priority": 1}]}
     )["changes"]
-    assert "it now has priority 1" in changes[0]
+    assert "it gets priority 1" in changes[0]
     assert [(row["jobId"], row["priority"]) for row in queue(cast.ada)] == [(job2, 1), (job1, 1)]
 
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from dispatch.passes import pool_pass
 from dispatch.runs import settle
+from experiments import transitions as experiment_ends
 from experiments.models import Experiment, Trial
 from hosts.models import Host
 from jobs import transitions
@@ -31,6 +32,27 @@ def client() -> Client:
     client = Client()
     client.force_login(make_user())
     return client
+
+
+def test_what_waits_leads_to_its_reasons_and_to_its_priority(client: Client) -> None:
+    submit_experiment(slots=2)
+    waits = submit_experiment(slots=2)
+    pool_pass.run(waits.job.pool_id)
+    page = client.get(f"/experiments/{waits.pk}").content.decode()
+    why = f'<a href="/jobs/job/{waits.job_id}">why</a>'
+    assert why in page and why in client.get(f"/trials/{trial_of(waits).pk}").content.decode()
+    change = f'href="/jobs/manage/{waits.job_id}?back=/experiments/{waits.pk}"'
+    assert change in page
+    experiment_ends.kill(waits.pk, actor="user:ada")
+    page = client.get(f"/experiments/{waits.pk}").content.decode()
+    assert why not in page and change not in page and "priority 42" in page
+
+
+def test_the_trials_of_a_search_lead_to_their_charts(client: Client) -> None:
+    experiment, trials = sweep([3.0, 2.0], [4.0])
+    charts = f"/compare?experiments={experiment.pk}"
+    assert f'href="{charts}"' in client.get(f"/experiments/{experiment.pk}").content.decode()
+    assert all(f"/trials/{pk}" in client.get(charts).content.decode() for pk in trials)
 
 
 def sweep(*curves: list[float]) -> tuple[Experiment, list[int]]:

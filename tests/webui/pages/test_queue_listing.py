@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from django.utils import timezone
 from accounts.models import User
 from hosts.models import PoolPlan, ResourcePool
 from jobs.models import Allocation, Job, Task
-from shown.queue import board, listing, standing
+from shown.queue import board, listing, standing, times
 from shown.queue.listing import FOLD_FROM, PER_PAGE, Listing
 from tests.rig.html import Html
 from webui.pages.queue import board as queue_page
@@ -195,6 +196,19 @@ def test_the_page_opens_on_mine_the_next_departures_and_what_mine_wait_for(
         (1, late.pk),
         (2, blocker.pk),
     ]
+    _, parts, _ = board.of(pool, listing.QueueView(), mira.pk)
+    assert [part.title for part in parts] == ["Yours", "Starting next", "What yours wait for"]
+
+
+def test_a_run_that_is_asked_to_save_and_leave_says_when_it_is_forced(pool: ResourcePool, jun: User) -> None:
+    job(pool, jun, "leaves", runs="stopping")
+    deadline = timezone.now() + timedelta(hours=1)
+    Allocation.objects.update(stop_deadline_at=deadline)
+    (row,) = board.rows_of(pool, listed(pool))
+    assert row.why == f"forced at {times.clock(deadline)} if it has not saved by then"
+    Allocation.objects.update(stop_kind="STOP")
+    (row,) = board.rows_of(pool, listed(pool))
+    assert row.why == ""
 
 
 def test_a_fair_share_pool_lists_in_the_order_of_its_last_pass_and_shows_shares(
@@ -223,6 +237,8 @@ def test_a_row_says_when_it_starts_as_a_range_or_why_that_is_not_known(
     rows = {row.name: row for row in board.rows_of(pool, listed(pool))}
     assert rows["known"].start.startswith("Starts ")
     assert " to " in rows["known"].start
+    assert rows["known"].start_alone == rows["known"].start
+    assert rows["unknown"].start_alone == "start not known"
     assert (rows["unknown"].start, rows["unknown"].start_title) == ("not known", "exp 7 has no time limit")
     assert (rows["never"].start, rows["never"].why) == ("Never", "because never_fits")
 

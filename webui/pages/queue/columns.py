@@ -15,6 +15,7 @@ from django.utils.safestring import SafeString
 from hosts.models import ResourcePool
 from scheduling import policies
 from scheduling.policy import Policy
+from shown.queue import times
 from shown.queue.board import BoardRow
 from shown.queue.listing import PLACE, SORTS
 from webui.pages.table_columns import Column
@@ -139,13 +140,13 @@ def _owner(line: SeenRow) -> SafeString:
 
 def _start(line: SeenRow) -> SafeString:
     row, title = line.row, escape(line.row.start_title)
-    if row.start == "not known":
-        return SafeString(f'<a href="/jobs/job/{row.id}" title="{title}">not known</a>')
+    if row.start == times.NOT_KNOWN:
+        return SafeString(f'<a href="/jobs/job/{row.id}" title="{title}">{times.NOT_KNOWN}</a>')
     return SafeString(f'<span title="{title}">{escape(row.start.removeprefix("Starts "))}</span>')
 
 
 def _start_css(line: SeenRow) -> str:
-    return "start muted" if line.row.start == "not known" else f"start {_tone(line.row)}".strip()
+    return "start muted" if line.row.start == times.NOT_KNOWN else f"start {_tone(line.row)}".strip()
 
 
 def _why(line: SeenRow) -> SafeString:
