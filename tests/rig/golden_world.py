@@ -121,6 +121,9 @@ def _people(world: World, admin: User) -> None:
     api = world.api
     api.put("master/cluster_message", BODIES["ClusterMessageBody"])
     api.post("users", BODIES["NewUser"])
+    people = [User.objects.get(username="grace").pk]
+    group = api.post("groups", {"name": "research", "addUsers": people})["group"]
+    world.add("groups/group_id", group["groupId"])
     api.post("users/setting", BODIES["SettingsBody"])
     world.add("users/user_id", admin.pk)
     world.add("users/username", "grace", "root")

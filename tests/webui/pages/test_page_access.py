@@ -170,6 +170,9 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
         "trials/<int:trial_id>/metrics/pins": ("", {"name": "loss", "pinned": "true"}),
         "views": ("", {"name": "mine", "back": "/experiments?user=me"}),
         "views/<int:view_id>": ("", {"name": "renamed"}),
+        "groups/+new": ("", {"name": "mine", "parent": "research"}),
+        "groups/<str:name>/edit": ("", {"name": "renamed", "members": "ada"}),
+        "groups/<str:name>/delete": ("", {}),
         "users/+new": ("", {"username": "hugo", "role": "editor"}),
         "users/<int:user_id>/edit": ("", {"username": "ada", "role": "editor", "display_name": "Countess"}),
         "users/<int:user_id>/do/<slug:action>": ("deactivate", {}),
@@ -209,7 +212,7 @@ def places(world: World) -> dict[str, object]:
 
 
 NOTHING = {"int": "1", "uuid": "00000000-0000-0000-0000-000000000000"}
-NAMES = {"templates": "night", "hosts": "gpu1", "pools": "default"}
+NAMES = {"templates": "night", "hosts": "gpu1", "pools": "default", "groups": "research"}
 TABS = {"experiments": "timeline", "trials": "logs", "commands": "log", "pools": "stats"}
 
 
