@@ -5,14 +5,16 @@ Both are found by an index.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import inf
 from typing import NamedTuple
 
 from scheduling.board import Board
 from scheduling.cheapest import Cheapest, Cost
 from scheduling.fitting import Parts, Shape, whole_hosts
+from scheduling.group_shares import OfGroup, Path, path_of
 from scheduling.host import Host
 from scheduling.runs import EVERYBODY, NOBODY, HeldRun, Rights, Standing, stop_order
 
@@ -36,7 +38,8 @@ class Stopping:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._offers: dict[tuple[int, bool, Rights, bool], tuple[Offers, Cheapest]] = {}
+        self._offers: dict[tuple[int, bool, Rights, int], tuple[Offers, Cheapest]] = {}
+        self._stoppable: dict[Rights, Counter[int]] = {}  # host index -> slots
 
     def best(
         self, asker: Standing, shape: Shape, rights: Rights, *, lent: bool
@@ -88,11 +91,42 @@ class Stopping:
         return whole_hosts(self._board, shape, candidates)
 
     def _for(self, need: int, whole: bool, rights: Rights, lent: bool) -> tuple[Offers, Cheapest]:
-        key = (need, whole, rights, lent)
+        key = (
+            need,
+            whole,
+            rights,
+            lent and len(self._board.kept) if isinstance(rights, OfGroup) else lent,
+        )
         if key not in self._offers:
-            offers = Offers(need, whole, rights, lent)
-            self._offers[key] = offers, Cheapest(self._board, self._board.hosts_for(need, whole), offers)
+            offers = Offers(need, whole, rights.lending() if lent else rights, lent)
+            hosts = self._board.hosts_for(need, whole)
+            if isinstance(rights, OfGroup):
+                hosts = self._promising(rights, hosts, need, lent)
+            self._offers[key] = offers, Cheapest(self._board, hosts, offers)
         return self._offers[key]
+
+    def _promising(self, rights: OfGroup, hosts: list[Host], need: int, lent: bool) -> list[Host]:
+        """Those on which enough may come free for requests with these rights: most hosts have few runs of a group.
+
+        What is lent is looked for only where something is kept for others.
+        """
+        if rights not in self._stoppable:
+            found = Counter[int]()
+            for run in self._board.runs if rights.takes else self._of_path.get(rights.path, ()):
+                if rights.touches(run):
+                    found.update(run.parts)
+            self._stoppable[rights] = found
+        stoppable = self._stoppable[rights]
+        if lent:
+            hosts = list({host.index: host for host in self._board.kept if host.cap >= need}.values())
+        return [host for host in hosts if host.free + host.coming + stoppable[host.index] >= need]
+
+    @cached_property
+    def _of_path(self) -> dict[Path, list[HeldRun]]:
+        found: dict[Path, list[HeldRun]] = {}
+        for run in self._board.runs:
+            found.setdefault(path_of(run.request), []).append(run)
+        return found
 
 
 class Offers:
@@ -102,6 +136,7 @@ class Offers:
         self._need = need
         self._whole = whole
         self._rights = rights
+        self._of_group = rights if isinstance(rights, OfGroup) else None
         self._lent = lent
         self._known: dict[int, Offer] = {}
 
@@ -110,8 +145,9 @@ class Offers:
         missing = self._missing(host)
         if missing <= 0:
             return NOTHING
+        of_group = self._of_group
         for run in host.runs:
-            if run.line is not NOBODY:
+            if run.line is not NOBODY if of_group is None else of_group.touches(run):
                 missing -= run.parts[host.index]
                 if missing <= 0:
                     return (-run.grade,)

@@ -35,6 +35,10 @@ class WaitCode(StrEnum):
     POSITION = "position"
     NO_PREEMPTION = "no_preemption"
     UNPREEMPTIBLE = "unpreemptible"  # work that may not be stopped holds as many slots as it may
+    GROUP_LIMIT = "group_limit"  # a group of its owner holds as many as it may
+    OVER_GROUP_LIMIT = "over_group_limit"  # asks more than a group of its owner may ever hold: never
+    NOT_RECLAIMABLE = "not_reclaimable"  # it may not be stopped, and would hold what is guaranteed to others
+    GROUP_SHARE = "group_share"  # what its groups hold, and what of it is guaranteed
     BAD_PAIR = "bad_pair"  # hosts whose ranks cannot meet
 
 
@@ -46,6 +50,7 @@ NEVER = frozenset(
         WaitCode.AVOIDS_HOSTS,
         WaitCode.HOSTS_GONE,
         WaitCode.OVER_MAX_SLOTS,
+        WaitCode.OVER_GROUP_LIMIT,
         WaitCode.TIME_LIMIT,
         WaitCode.LACKS_ACCOUNT,
     }
@@ -231,6 +236,37 @@ def unpreemptible(held: int, asks: int, most: int) -> Reason:
         f"this needs {asks} more and is not preemptible either"
     )
     return Reason(WaitCode.UNPREEMPTIBLE, text, {"held": held, "asks": asks, "most": most})
+
+
+def group_limit(name: str, held: int, asks: int, most: int) -> Reason:
+    text = f"group {name} holds {held} of at most {slots(most)}; this needs {asks} more"
+    return Reason(WaitCode.GROUP_LIMIT, text, {"group": name, "held": held, "asks": asks, "limit": most})
+
+
+def over_group_limit(name: str, asks: int, most: int) -> Reason:
+    text = f"needs {slots(asks)}; group {name} may hold at most {most}"
+    return Reason(WaitCode.OVER_GROUP_LIMIT, text, {"group": name, "asks": asks, "limit": most})
+
+
+def not_reclaimable(held: int, asks: int, most: int) -> Reason:
+    """`most`: slots that are guaranteed to no group."""
+    text = (
+        f"it is not preemptible, and such work may borrow only the {slots(most)} that are guaranteed to no group: "
+        f"it holds {held} of them and this needs {asks}"
+    )
+    return Reason(WaitCode.NOT_RECLAIMABLE, text, {"held": held, "asks": asks, "most": most})
+
+
+def group_share(name: str, held: int, guaranteed: int, waits_within: bool) -> Reason:
+    """`waits_within`: what waits would be within the guarantee."""
+    borrowed = max(0, held - guaranteed)
+    text = f"group {name} holds {slots(held)}, {min(held, guaranteed)} of them guaranteed"
+    if borrowed:
+        text += f"; {borrowed} {'is' if borrowed == 1 else 'are'} borrowed and may be reclaimed"
+    elif waits_within:
+        text += f" of {guaranteed}, so borrowed slots are reclaimed for this as soon as that is enough"
+    data = {"group": name, "held": held, "guaranteed": guaranteed, "borrowed": borrowed}
+    return Reason(WaitCode.GROUP_SHARE, text, data)
 
 
 def bad_pairs(pairs: list[tuple[str, str]]) -> Reason:

@@ -6,6 +6,7 @@ import argparse
 from typing import Any, Callable, List, Optional
 from urllib.parse import quote
 
+from trainmaster import group_shares
 from trainmaster.cli import output
 from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import UsageError
@@ -30,6 +31,10 @@ _NUMBERS = {
     "unpreemptible-slots": (
         "unpreemptibleSlots",
         "slots that non-preemptible work may hold in total, or none",
+    ),
+    "usage-half-life": (
+        "usageHalfLifeSeconds",
+        "seconds after which what a group has held counts half in its turn for what is left over; 0: not at all",
     ),
     "aux-per-host": ("auxPerHost", "concurrent zero-slot runs per host"),
     "host-lost-after": (
@@ -71,6 +76,7 @@ _RULES = [
     *_SWITCHES.values(),
     *((one[0], "") for one in _PAIRS.values()),
 ]
+_GROUPS = ("groupShares", "group")
 
 
 def add(add_noun: Adder) -> None:
@@ -113,6 +119,14 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         either.add_argument(f"--no-{name}", dest=field, action="store_false", help=argparse.SUPPRESS)
     for name, (field, metavar, _, _, text) in _PAIRS.items():
         parser.add_argument(f"--{name}", dest=field, action="append", metavar=metavar, help=text)
+    parser.add_argument(
+        "--group",
+        dest=_GROUPS[0],
+        action="append",
+        metavar=group_shares.FORM,
+        help="what a group gets: slots whenever it asks, a limit, and its weight for what is left over; other "
+        "groups stay unchanged; GROUP=none: nothing",
+    )
 
 
 def _rules(args: argparse.Namespace) -> Json:
@@ -126,6 +140,18 @@ def _rules(args: argparse.Namespace) -> Json:
         if field in rules:
             rules[field] = _pairs(rules[field], f"--{name}", f"{metavar}, such as {example}", key)
     return rules
+
+
+def _groups(args: argparse.Namespace, before: Json) -> Json:
+    """The rule with the groups that were given, if any were. Raises UsageError."""
+    texts = getattr(args, _GROUPS[0])
+    if not texts:
+        return {}
+    try:
+        shares = {**(before.get(_GROUPS[0]) or {}), **group_shares.read(texts)}
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return {_GROUPS[0]: {name: share for name, share in shares.items() if share is not None}}
 
 
 def _number(text: str) -> Any:
@@ -185,6 +211,7 @@ _DETAILS = [
         if field != "scheduler"
     ),
     *(_rule(one[0], name.replace("-", " ").capitalize()) for name, one in _PAIRS.items()),
+    Column("Groups", lambda row: row.get(_GROUPS[0]), lambda shares: " ".join(group_shares.written(shares))),
 ]
 
 
@@ -262,16 +289,17 @@ def _forecasts(client: Client, args: argparse.Namespace) -> None:
 
 
 def _create(client: Client, args: argparse.Namespace) -> None:
-    body = {"name": args.name, **_rules(args)}
+    body = {"name": args.name, **_rules(args), **_groups(args, {})}
     made = client.post("/api/v1/resource-pools", body)["resourcePool"]
     output.told(made, _DETAILS, args, f"Created pool {args.name}")
 
 
 def _edit(client: Client, args: argparse.Namespace) -> None:
     rules = _rules(args)
-    if not rules:
+    if not (rules or getattr(args, _GROUPS[0])):
         raise UsageError("name at least one rule to change; see --help.")
     before = client.get(_path(args.name))["resourcePool"]
+    rules.update(_groups(args, before))
     answer = client.edit_resource_pool(args.name, rules)
     changes = _changes(before, answer["resourcePool"], answer.get("changed") or [])
     sentence = f"Changed pool {args.name}: {', '.join(changes)}" if changes else "Nothing changed."
@@ -282,6 +310,7 @@ def _changes(before: Json, after: Json, fields: List[str]) -> List[str]:
     """`default-priority from 42 to 30`, by the names of the options."""
     options = {field: name for name, (field, _) in {**_TEXTS, **_NUMBERS, **_SWITCHES}.items()}
     options.update((one[0], name) for name, one in _PAIRS.items())
+    options.update([_GROUPS])
     return [
         f"{options.get(field, field)} from {_in_words(before.get(field))} to {_in_words(after.get(field))}"
         for field in fields
@@ -291,6 +320,8 @@ def _changes(before: Json, after: Json, fields: List[str]) -> List[str]:
 def _in_words(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict) and any(isinstance(each, dict) for each in value.values()):
+        return " ".join(group_shares.written(value))
     if isinstance(value, dict):
         return " ".join(f"{role}={floor}" for role, floor in sorted(value.items())) or "none"
     return "none" if value in (None, "") else str(value)

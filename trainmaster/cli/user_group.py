@@ -42,9 +42,7 @@ def add(add_noun: Adder) -> None:
         "edit", "group", help="rename a group, or move it to another department", run=_edit
     )
     parser.add_argument("--name", help="the new name")
-    parser.add_argument(
-        "--parent", metavar="GROUP", help="the department that it is a team of; none: it is no team"
-    )
+    parser.add_argument("--parent", metavar="GROUP", help="the department that it is a team of, or none")
     parser = verbs.add_parser("delete", "group", help="delete a group without teams", run=_delete)
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
 

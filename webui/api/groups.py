@@ -47,7 +47,7 @@ class NewGroup(serializers.Serializer[Any]):
     """`addUsers`: ids; a user who is in another group moves."""
 
     name = serializers.CharField()
-    parent = serializers.CharField(required=False, allow_blank=True, default="")
+    parent = serializers.CharField(required=False, allow_blank=True, default="")  # type: ignore[assignment]
     addUsers = encoding.list_of(serializers.IntegerField())
 
 
@@ -55,7 +55,7 @@ class GroupChange(serializers.Serializer[Any]):
     """What is not sent stays as it is; an empty `parent` makes it a group of the first level."""
 
     name = serializers.CharField(required=False, allow_blank=True)
-    parent = serializers.CharField(required=False, allow_blank=True)
+    parent = serializers.CharField(required=False, allow_blank=True)  # type: ignore[assignment]
     addUsers = encoding.list_of(serializers.IntegerField())
     removeUsers = encoding.list_of(serializers.IntegerField())
 

@@ -77,7 +77,7 @@ def _form(request: HttpRequest, group: Group | None) -> HttpResponse:
     was = list(group.members.order_by("username")) if group else []
     initial = {"name": group.name, "parent": group.parent or ""} if group else {}
     filled = GroupForm.of(request, {**initial, "members": " ".join(user.username for user in was)})
-    above = Group.objects.filter(parent=None).exclude(pk=group.pk if group else None)
+    above = Group.objects.filter(parent=None).exclude(pk=group.pk if group else 0)
     filled.fields["parent"].widget = forms.Select(
         choices=[("", "none"), *((each.name, each.name) for each in above)]
     )
