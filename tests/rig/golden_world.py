@@ -26,9 +26,9 @@ from logs.lines import NewLine, blocks_of
 from metrics import profiler_batches, sample_store, timing_store
 from metrics.profiler_batches import SYSTEM, Batch, Labels
 from notifications import outbox
+from shown.rest_bodies import BODIES
 from tests.rig.api import Api, uploaded
 from tests.rig.world import assigned
-from webui.api.examples import BODIES
 
 #: when things happened that no answer compares with the present
 NOON = datetime(2026, 3, 10, 12, tzinfo=UTC)

@@ -12,8 +12,8 @@ from django.views.decorators.csrf import csrf_exempt
 from accounts.rights import Right, declares
 from experiments.actions import ACTIONS
 from hosts import registry
+from shown import absent
 from webui.api import (
-    absent,
     agents,
     async_routes,
     audit,

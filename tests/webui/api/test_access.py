@@ -29,6 +29,7 @@ from commands.models import Command
 from experiments.models import Trial
 from jobs import transitions
 from jobs.models import Allocation
+from shown.rest_bodies import BODIES
 from tests.rig import access, rest_examples
 from tests.rig.api import Api, Json
 from tests.rig.golden_world import QUERIES, World
@@ -36,7 +37,6 @@ from tests.rig.world import make_user
 from webui import urls
 from webui.api import urls as dialect
 from webui.api.docs import schema
-from webui.api.examples import BODIES
 
 TABLE = Path(__file__).parent / "golden" / "access.txt"
 WRITE = "ACCESS=write python -m pytest tests/webui/api/test_access.py"
