@@ -84,7 +84,7 @@ class Pass:
         self._limited = (
             snapshot.pool.unpreemptible_slots is not None
             or snapshot.pool.longest_max_time is not None
-            or self._room is not None
+            or (self._room is not None and self._room.has_limits)
         )
         self._groups: dict[tuple[object, ...], Group] = {}
         self._no_rooms: dict[tuple[object, ...], Reason] = {}
@@ -120,7 +120,11 @@ class Pass:
         group = self._group(request)
         if group.hopeless is not None:
             return group.hopeless
-        if self._limited or request.max_slots is not None:
+        if (
+            self._limited
+            or request.max_slots is not None
+            or (self._room is not None and not request.preemptible)
+        ):
             over = self._over_limit(request)
             if over is not None:
                 return over

@@ -56,7 +56,7 @@ class Room:
     def __init__(self, snapshot: Snapshot) -> None:
         self._shares = snapshot.pool.shares
         self._guaranteed = guarantees(self._shares)
-        self._has_limits = any(share.limit is not None for share in self._shares.values())
+        self.has_limits = any(share.limit is not None for share in self._shares.values())
         tops = (slots for name, slots in self._guaranteed.items() if not parent_of(self._shares, name))
         usable = sum(
             slot.held_by is not None or slot.usable for host in snapshot.hosts for slot in host.slots
@@ -291,7 +291,8 @@ class OfGroup(Rights):
         self._groups = groups
         self._is_gang = is_gang
         self.takes = any(levels) or is_gang
-        self._lines: dict[HeldRun, Standing] = {}
+        #: of all runs of a board that these requests may stop, once `look_at` has seen them
+        self.lines: dict[HeldRun, Standing] = {}
         self._lending = OfGroup(path, levels, inner, groups, False) if is_gang else self
 
     def lending(self) -> Rights:
@@ -308,23 +309,26 @@ class OfGroup(Rights):
         return super().line(run)
 
     def line_once_old(self, run: HeldRun) -> Standing:
-        if run not in self._lines:
-            self._lines[run] = self._line(run)
-        return self._lines[run]
-
-    def _line(self, run: HeldRun) -> Standing:
         if path_of(run.request) == self.path:
             return self._inner.line_once_old(run)
         return EVERYBODY if run.request.preemptible and self._may_take(run) else NOBODY
+
+    def look_at(self, runs: Iterable[HeldRun]) -> Counter[int]:
+        """Note the lines of the runs that may be stopped; host index -> slots that they hold there."""
+        found = Counter[int]()
+        for run in runs:
+            line = self.line(run)
+            if line is not NOBODY:
+                self.lines[run] = line
+                for index, slots in run.parts.items():
+                    found[index] += slots
+        return found
 
     def _may_take(self, run: HeldRun) -> bool:
         if self._is_gang and run.placement.on_sufferance:
             return True
         level = 1 if path_of(run.request)[0] == self.path[0] else 0
         return self._levels[level] and run.request.task_id not in self._groups.protected[level]
-
-    def touches(self, run: HeldRun) -> bool:
-        return self.line_once_old(run) is not NOBODY
 
     def reaches(self, asker: Standing, grade: float) -> bool:
         return grade >= BORROWED or self._inner.reaches(asker, grade)
