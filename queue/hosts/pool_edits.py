@@ -18,7 +18,7 @@ from accounts.refusals import Code, FieldRefusals, Refusal
 from events.announce import announce, wake
 from events.models import Event
 from events.record import record
-from hosts import group_shares, registry
+from hosts import group_shares, pool_access, registry
 from hosts.login_accounts import JUDGE_ACCOUNTS
 from hosts.models import ResourcePool
 from hosts.pools import default_pool, mark_dirty
@@ -106,6 +106,7 @@ CHECKS: dict[str, Check] = {
     "unpreemptible_slots": _whole(0, or_none="all of them"),
     "min_runtime_seconds": _min_runtime,
     "group_shares": group_shares.fault,
+    "open_to": pool_access.fault,
     "usage_half_life_seconds": _whole(0),
     "launch_error": _switch,
     "aux_per_host": _whole(0),

@@ -96,7 +96,8 @@ def test_many_hosts_come_as_cells_and_a_list_stays_at_hand(db: None) -> None:
 def test_an_admin_makes_edits_and_removes_a_pool(db: None) -> None:
     client = logged_in()
     form = {"name": "a100", "scheduler": "fair_share", "fitting": "worst", "default_priority": "30",
-            "aux_per_host": "5", "usage_half_life_seconds": "0", "priority_floor.editor": "10", "strict": "on"}  # fmt: skip
+            "aux_per_host": "5", "usage_half_life_seconds": "0", "priority_floor.editor": "10",
+            "strict": "on"}  # fmt: skip
     assert client.post("/pools/+new", form).status_code == 302
     pool = ResourcePool.objects.get(name="a100")
     assert (pool.scheduler, pool.preemption, pool.strict) == ("fair_share", False, True)
@@ -126,6 +127,11 @@ def test_an_admin_makes_edits_and_removes_a_pool(db: None) -> None:
     assert ResourcePool.objects.get(name="a100").group_shares == shares
     assert "vision: guarantee:4, limit:6, weight:2" in text(client, "/pools/a100/configuration")
     assert "vision=guarantee:4,limit:6,weight:2" in text(client, "/pools/a100/edit")
+    client.post("/pools/a100/edit", {**form, "open_to": "group:vision workspace:1"})
+    assert ResourcePool.objects.get(name="a100").open_to == {"groups": ["vision"], "workspaces": [1]}
+    assert "<dd>group:vision workspace:1</dd>" in text(client, "/pools/a100/configuration")
+    wrong = client.post("/pools/a100/edit", {**form, "open_to": "vision"})
+    assert "allowed: group:NAME or workspace:NUMBER" in wrong.content.decode()
     for typed, why in (("vision=guarantee:9", "the pool has 8"), ("vision=4", "allowed: GROUP=guarantee:N")):
         answer = client.post("/pools/a100/edit", {**form, "group_shares": typed})
         assert answer.status_code == 400 and why in answer.content.decode()

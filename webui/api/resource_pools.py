@@ -97,6 +97,10 @@ class PoolRecord(Answer):
         dict[str, int],
         Field(description="priority -> seconds that work from it on runs before others may stop it"),
     ]
+    open_to: Annotated[
+        dict[str, list[str | int]],
+        Field(description="names of `groups` and numbers of `workspaces` that may use it; empty: everyone"),
+    ]
     group_shares: dict[str, GroupShareRecord]
     usage_half_life_seconds: int
     launch_error: bool

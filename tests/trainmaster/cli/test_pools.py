@@ -59,6 +59,10 @@ def test_a_pool_is_made_described_edited_and_deleted(tm: CommandLine) -> None:
     assert more.stdout.strip() == (
         "Changed pool a100: group from vision=limit:8,weight:2 to speech=weight:3 vision=limit:8,weight:2"
     )
+    closed = tm("pool", "edit", "a100", "--open-to", "group:vision", "--open-to", "workspace:1")
+    assert closed.stdout.strip() == "Changed pool a100: open-to from none to group:vision workspace:1"
+    assert "group:vision workspace:1" in tm("pool", "describe", "a100").stdout
+    tm("pool", "edit", "a100", "--open-to", "everyone")
     tm("pool", "edit", "a100", "--group", "vision=none", "--group", "speech=none")
     assert json.loads(tm("pool", "describe", "a100", "-o", "json").stdout)["groupShares"] == {}
     assert "Host lost after:        600" in tm("pool", "describe", "a100").stdout

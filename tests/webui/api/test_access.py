@@ -228,7 +228,9 @@ def _sound(name: str, answers: dict[str, str]) -> None:
     if method not in READS:
         for who in ("viewer", DEMOTED):
             assert answers[who] != "yes" or name in FOR_VIEWERS | OPEN, (name, who)
-        assert answers["read"] != "yes" or name in OPEN | {"POST /api/v1/groups/search"}, name  # the dialect's list
+        assert answers["read"] != "yes" or name in OPEN | {"POST /api/v1/groups/search"}, (
+            name
+        )  # the dialect's list
         assert answers["write"] != "yes" or answers["owner"] == "yes", name
         assert answers["editor"] != "yes" or answers["owner"] == "yes", name
     assert "yes" not in (answers["other run"], answers["run of another trial"]) or name in FOR_ANY_RUN, name

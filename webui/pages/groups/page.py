@@ -11,6 +11,7 @@ from accounts import user_groups
 from accounts.models import Group, User
 from accounts.refusals import Refusal
 from accounts.rights import Right
+from shown import groups as shown_groups
 from webui.forms import Chosen, Form
 from webui.pages.frame import actor, form, or_404, page, posted, refusals_told, show, user_of
 
@@ -54,6 +55,7 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
     group = _find(name)
     context = {
         "group": group,
+        "groups": shown_groups.of_group(group),
         "teams": user_groups.every().filter(parent=group),
         "members": group.members.order_by("username"),
         "may_act": user_of(request).is_admin,

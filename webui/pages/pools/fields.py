@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from hosts.models import ResourcePool
 from hosts.pool_edits import ROLES
 from scheduling import policies
-from trainmaster import group_shares
+from trainmaster import group_shares, pool_access
 from trainmaster.quantities import duration
 from webui.forms import Form
 from webui.query import LARGEST_ID, as_whole
@@ -147,6 +147,19 @@ class Groups(Rule):
         return super().words(str(value).replace("\n", "; ").replace("=", ": ").replace(",", ", "))
 
 
+class OpenTo(Rule):
+    """`group:vision workspace:3`; nothing: everyone."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return pool_access.written(value) if isinstance(value, dict) else value
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return pool_access.read(str(value or "").replace(",", " ").split())
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
 class PoolForm(Form):
     scheduler = Choice(
         "Scheduler",
@@ -186,6 +199,11 @@ class PoolForm(Form):
         "Others do not stop it before it has run so long; users still can. In seconds, or from a priority on: "
         "1=600 50=60.",
         none="no time",
+    )
+    open_to = OpenTo(
+        "Who may use it",
+        "Groups, with the teams in them, and workspaces by number: group:vision workspace:3.",
+        none="everyone",
     )
     group_shares = Groups(
         "Groups",
@@ -239,7 +257,7 @@ class PoolForm(Form):
 
     SECTIONS = {
         "Scheduling": ("scheduler", "preemption", "fitting", "allow_heterogeneous_fits", "default_priority"),
-        "Permissions": ("priority_floor", "strict"),
+        "Permissions": ("open_to", "priority_floor", "strict"),
         "Groups": ("group_shares", "usage_half_life_seconds"),
         "Limits": (
             "default_max_time_seconds", "longest_max_time_seconds", "unpreemptible_slots",
