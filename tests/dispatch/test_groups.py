@@ -13,7 +13,7 @@ from dispatch.passes import pool_pass, preview, survey
 from hosts import pool_edits
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
-from jobs import past_use
+from jobs import past_use, queue_edits
 from jobs.models import UsageRecord
 from jobs.states import StopKind
 from tests.rig.world import attempt_of, make_host, make_user, submit_experiment, trial_of
@@ -51,6 +51,19 @@ def test_a_group_gets_its_guarantee_back_and_explain_says_what_is_borrowed() -> 
         "group vision holds 4 slots, 2 of them guaranteed; 2 are borrowed and may be reclaimed" in sentences
     )
     assert "being freed by" in default_pool().plan["waits"][trial_of(waits).task_id]["sentence"]
+
+
+def test_a_preview_names_the_group_from_which_a_slot_is_taken() -> None:
+    make_host("gpu1", 2)
+    group_of("vision", "ada")
+    group_of("speech", "bob")
+    for _ in range(2):
+        submit_experiment(slots=1, owner=make_user("ada"))
+    run_pass()
+    waits = submit_experiment(slots=1, owner=make_user("bob"))
+    edit = [queue_edits.Update(str(waits.job_id), priority=30)]
+    found = preview.of(edit, actor="user:bob", role="editor", now=timezone.now())
+    assert [(stop.username, stop.group) for stop in found.stops] == [("ada", "vision")]
 
 
 def test_past_use_counts_with_the_half_life_of_the_pool() -> None:
