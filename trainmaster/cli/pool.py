@@ -232,8 +232,8 @@ _DETAILS = [
         if field != "scheduler"
     ),
     *(_rule(one[0], name.replace("-", " ").capitalize()) for name, one in _PAIRS.items()),
-    Column("Open to", lambda row: row.get(_OPEN_TO[0]), lambda rule: pool_access.written(rule) or "everyone"),
-    Column("Groups", lambda row: row.get(_GROUPS[0]), lambda shares: " ".join(group_shares.written(shares))),
+    Column("Open to", lambda row: pool_access.written(row.get(_OPEN_TO[0]) or {}) or "everyone"),
+    Column("Groups", lambda row: " ".join(group_shares.written(row.get(_GROUPS[0]) or {}))),
 ]
 
 
