@@ -14,7 +14,8 @@ from typing import NamedTuple
 from scheduling.board import Board
 from scheduling.cheapest import Cheapest, Cost
 from scheduling.fitting import Parts, Shape, whole_hosts
-from scheduling.group_shares import OfGroup, Path, path_of
+from scheduling.group_rules import OfGroup
+from scheduling.group_shares import Path, path_of
 from scheduling.host import Host
 from scheduling.runs import EVERYBODY, NOBODY, HeldRun, Rights, Standing, stop_order
 

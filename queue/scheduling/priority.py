@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import inf
 
-from scheduling.group_shares import GroupRules, Groups
+from scheduling.group_rules import GroupRules, Groups
 from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects, demand
 from scheduling.runs import NOBODY, HeldRun, Rights, Rules, Standing, standing
