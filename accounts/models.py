@@ -1,4 +1,4 @@
-"""Users, their roles, linked Unix accounts and login tokens."""
+"""Users, their groups and roles, linked Unix accounts and login tokens."""
 
 from __future__ import annotations
 
@@ -26,6 +26,25 @@ class Scope(models.TextChoices):
     FULL = "full", "everything you can do, including your account"
 
 
+class Group(models.Model):
+    """People who share what they hold in pools: a department, or a team in one; `accounts.user_groups` writes it."""
+
+    name = models.CharField(max_length=64, unique=True)
+    #: the department of a team
+    parent = models.ForeignKey("self", null=True, on_delete=models.PROTECT, related_name="teams")
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Its name, after that of its department."""
+        return (self.parent.name, self.name) if self.parent else (self.name,)
+
+
 class User(AbstractUser):
     """A person. `password` holds Django's hash of the salted SHA-512 that clients send (accounts.passwords)."""
 
@@ -41,6 +60,8 @@ class User(AbstractUser):
     unix_uid = models.IntegerField(null=True, blank=True)
     unix_group = models.CharField(max_length=64, blank=True)
     unix_gid = models.IntegerField(null=True, blank=True)
+    #: whose slots their jobs count as
+    group = models.ForeignKey(Group, null=True, blank=True, on_delete=models.SET_NULL, related_name="members")
     modified_at = models.DateTimeField(auto_now=True)
     #: failures until then are no longer on the person's overview
     failures_seen_at = models.DateTimeField(null=True)

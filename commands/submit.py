@@ -48,7 +48,7 @@ def create(
 ) -> Command:
     """Make the command. A repeated `idempotency_key` returns the first one. Raises Refusal."""
     effective = config.effective()
-    pool = accepted(effective, owner)
+    pool = accepted(effective, owner, workspace_number)
     resources = effective["resources"]
     command_id = uuid.uuid4()
     job = jobs.create_job(
@@ -102,7 +102,7 @@ def create(
     return command
 
 
-def accepted(effective: dict[str, Any], owner: User) -> ResourcePool:
+def accepted(effective: dict[str, Any], owner: User, workspace: int | None = None) -> ResourcePool:
     """The pool of a command with this config; it and the time limit are written there. Raises Refusal, all at once."""
     resources = effective["resources"]
     with Together() as faults:
@@ -110,7 +110,14 @@ def accepted(effective: dict[str, Any], owner: User) -> ResourcePool:
             refuse_too_many(owner)
         with faults.step():
             dependencies.found(effective["depends_on"])
-        return settle(resources, resources["slots"], owner=owner, role=owner.acting_role, single_host=True)
+        return settle(
+            resources,
+            resources["slots"],
+            owner=owner,
+            role=owner.acting_role,
+            workspace=workspace,
+            single_host=True,
+        )
 
 
 def _listen(command: Command, kind: Job.Kind, shown: Shown) -> None:

@@ -55,6 +55,7 @@ class Event(models.Model):
         SLOT = "slot"
         POOL = "pool"
         USER = "user"
+        GROUP = "group"
         WORKSPACE = "workspace"
         PROJECT = "project"
         TEMPLATE = "template"

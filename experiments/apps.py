@@ -9,7 +9,14 @@ class ExperimentsConfig(AppConfig):
     name = "experiments"
 
     def ready(self) -> None:
+        from experiments import places  # models, which are there by now
+        from hosts import pool_access
+
         post_migrate.connect(_keep_uncategorized, sender=self)
+        pool_access.workspaces_asked.connect(places.existing_workspaces, dispatch_uid="workspaces that exist")
+        pool_access.workspace_of_job.connect(
+            places.workspace_of_job, dispatch_uid="workspaces of experiments"
+        )
 
 
 def _keep_uncategorized(using: str, apps: Any = installed, **_: object) -> None:

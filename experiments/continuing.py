@@ -83,7 +83,8 @@ def checked(
     _check_changes(experiment, changes)
     config = _config(experiment, changes)
     resources = config["resources"]
-    pool = settle(resources, resources["slots_per_trial"], owner=experiment.owner, role=role)
+    asks, workspace = resources["slots_per_trial"], experiment.project.workspace_id
+    pool = settle(resources, asks, owner=experiment.owner, role=role, workspace=workspace)
     is_same = config["depends_on"] == experiment.config.get("depends_on", [])
     return config, pool, None if is_same else dependencies.found(config["depends_on"])
 

@@ -6,7 +6,8 @@ Number 1 of each, "Uncategorized", came with the server and stays as it is. Sour
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from django.db import IntegrityError, transaction
@@ -206,6 +207,15 @@ def delete(user: User, place: Place) -> None:
     type(place).objects.filter(pk=place.pk).delete()
     _record(user, place, "deleted")
     announce("experiments")
+
+
+def existing_workspaces(numbers: Collection[int], **_: object) -> list[int]:
+    return list(Workspace.objects.filter(pk__in=numbers).values_list("pk", flat=True))
+
+
+def workspace_of_job(job_id: uuid.UUID, **_: object) -> int | None:
+    """The number of the workspace that the experiment of a job is in, if the job has one."""
+    return Experiment.objects.filter(job=job_id).values_list("project__workspace", flat=True).first()
 
 
 def may_write_notes(user: User, project: Project) -> bool:

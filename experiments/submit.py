@@ -49,7 +49,7 @@ def create(
     effective = config.effective()
     if parent is not None and parent.unmanaged:
         raise Refusal(unmanaged_parent(parent))
-    pool = accepted(effective, owner, unmanaged=unmanaged)
+    pool = accepted(effective, owner, unmanaged=unmanaged, workspace=project.workspace_id)
     seed = _seed(effective)
     if pool is None:
         job = detached.create_job(name=effective["name"], owner=owner, actor=actor)
@@ -93,7 +93,9 @@ def create(
     return experiment
 
 
-def accepted(effective: dict[str, Any], owner: User, *, unmanaged: bool = False) -> ResourcePool | None:
+def accepted(
+    effective: dict[str, Any], owner: User, *, unmanaged: bool = False, workspace: int | None = None
+) -> ResourcePool | None:
     """The pool of an experiment with this config, None for an unmanaged one; it and the time limit are written there.
 
     Raises Refusal, with all that such an experiment could not begin with. The caller holds a transaction.
@@ -108,7 +110,8 @@ def accepted(effective: dict[str, Any], owner: User, *, unmanaged: bool = False)
             with faults.step():
                 refuse_too_many(owner)
             with faults.step():
-                pool = settle(resources, resources["slots_per_trial"], owner=owner, role=owner.acting_role)
+                asks = resources["slots_per_trial"]
+                pool = settle(resources, asks, owner=owner, role=owner.acting_role, workspace=workspace)
             with faults.step():
                 dependencies.found(effective["depends_on"])
             with faults.step():

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from django.db.models import Q, QuerySet
 
-from accounts.models import User
+from accounts.models import Group, User
 from accounts.refusals import Refusal
 from commands.models import Command
 from events.models import BY_PEOPLE, Event
@@ -35,7 +35,7 @@ Kind = Event.Kind
 #: kinds of objects that people act on
 KINDS = (
     Kind.EXPERIMENT, Kind.TRIAL, Kind.CHECKPOINT, Kind.COMMAND, Kind.JOB, Kind.TASK, Kind.POOL, Kind.HOST, Kind.USER,
-    Kind.WORKSPACE, Kind.PROJECT, Kind.TEMPLATE, Kind.SERVER,
+    Kind.GROUP, Kind.WORKSPACE, Kind.PROJECT, Kind.TEMPLATE, Kind.SERVER,
 )  # fmt: skip
 
 
@@ -144,10 +144,11 @@ def found(filters: AuditFilters, viewer: User) -> QuerySet[Event]:
 
 
 #: models whose rows people know by names -> the field
-_NAMED: dict[str, tuple[type[Host | ResourcePool | User | Template], str]] = {
+_NAMED: dict[str, tuple[type[Host | ResourcePool | User | Group | Template], str]] = {
     Kind.HOST: (Host, "name"),
     Kind.POOL: (ResourcePool, "name"),
     Kind.USER: (User, "username"),
+    Kind.GROUP: (Group, "name"),
     Kind.TEMPLATE: (Template, "name"),
 }
 
@@ -284,6 +285,9 @@ def _objects(kind: str, subjects: Iterable[str]) -> Iterable[tuple[object, str, 
         case Kind.USER:
             users = User.objects.filter(pk__in=numbers).values_list("pk", "username")
             return [(pk, name, f"/users/{pk}") for pk, name in users]
+        case Kind.GROUP:
+            groups = Group.objects.filter(pk__in=numbers).values_list("pk", "name")
+            return [(pk, name, f"/groups/{name}") for pk, name in groups]
         case Kind.WORKSPACE:
             spaces = Workspace.objects.filter(pk__in=numbers).values_list("pk", "name")
             return [(pk, name, f"/workspaces/{pk}") for pk, name in spaces]

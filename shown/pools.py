@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from django.db.models import Count, Prefetch, Q, QuerySet
+from django.db.models import Count, Prefetch, Q
 
+from accounts.models import User
 from dispatch.passes import last_plan
 from dispatch.watching import pair_verdict
 from dispatch.watching.pair_verdict import Network
-from hosts import pair_checks, registry
+from hosts import pair_checks, pool_access, registry
 from hosts.models import PairCheck, PairSearch, ResourcePool
 from hosts.pools import default_pool
 from jobs.models import SlotHold
@@ -22,10 +23,11 @@ from shown.hosts.rows import STATES, HostRow
 from shown.queue import standing
 
 
-def choices() -> QuerySet[ResourcePool]:
-    """The pools with their hosts, for forms in which one chooses among them."""
+def choices(user: User) -> list[ResourcePool]:
+    """The pools that the user may use, with their hosts, for forms in which one chooses among them."""
     hosts = Prefetch("hosts", registry.present().order_by("name"))
-    return ResourcePool.objects.order_by("name").prefetch_related(hosts)
+    pools = ResourcePool.objects.order_by("name").prefetch_related(hosts)
+    return [pool for pool in pools if pool_access.may_use(pool, user)]
 
 
 @dataclass

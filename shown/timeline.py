@@ -60,7 +60,7 @@ _SUBJECTS = {
 #: A task only repeats what its attempts and its trial say, but for its way into the queue.
 _REPEATS = Q(kind=Event.Kind.TASK) & ~Q(to_state="WAITING")
 _CHANGED = {
-    Event.Kind.POOL, Event.Kind.EXPERIMENT, Event.Kind.USER, Event.Kind.WORKSPACE, Event.Kind.PROJECT
+    Event.Kind.POOL, Event.Kind.EXPERIMENT, Event.Kind.USER, Event.Kind.GROUP, Event.Kind.WORKSPACE, Event.Kind.PROJECT
 }  # fmt: skip
 #: columns, and values that are no words for people
 _FIELDS = {

@@ -1,4 +1,4 @@
-"""Who used how much: slot-hours by user, pool or label."""
+"""Who used how much: slot-hours by user, group, pool or label."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class UsageLine:
 
 
 def lines(group: str, sums: Sequence[UsageSum]) -> list[UsageLine]:
-    """Who used how much, the most first. `group`: user, pool, label or total."""
+    """Who used how much, the most first. `group`: user, group, pool, label or total."""
     parts = [_parts(each, group) for each in sums]
     total = sum(each.seconds for each in sums)
     found = []
@@ -39,4 +39,4 @@ def _parts(each: UsageSum, group: str) -> Mapping[str, float]:
         return {_TOTAL: each.seconds} if each.seconds else {}
     if group == "label":
         return {**each.by_label, **({_NO_LABEL: each.unlabeled} if each.unlabeled else {})}
-    return each.by_user if group == "user" else each.by_pool
+    return {"user": each.by_user, "group": each.by_group}.get(group, each.by_pool)

@@ -50,6 +50,12 @@ class ResourcePool(models.Model):
     unpreemptible_slots = models.PositiveIntegerField(null=True, blank=True)
     #: Priority -> seconds that work of it, and of lower ones down to the next entry, runs before others may stop it.
     min_runtime_seconds = models.JSONField(default=dict, blank=True)
+    #: Group -> {"guarantee", "limit", "weight"}; whoever is not named has no guarantee, no limit and the weight 1.
+    group_shares = models.JSONField(default=dict, blank=True)
+    #: {"groups": names, "workspaces": numbers} of those who may use it; empty: everyone
+    open_to = models.JSONField(default=dict, blank=True)
+    #: after so long, what a group has held counts half in its turn for what is left over; 0: it does not count
+    usage_half_life_seconds = models.PositiveIntegerField(default=7 * 86400)
     launch_error = models.BooleanField(
         default=True,
         help_text="work on one host that is larger than every host is refused; off: it waits for one",

@@ -18,7 +18,7 @@ from accounts.refusals import Code, FieldRefusals, Refusal
 from events.announce import announce, wake
 from events.models import Event
 from events.record import record
-from hosts import registry
+from hosts import group_shares, pool_access, registry
 from hosts.login_accounts import JUDGE_ACCOUNTS
 from hosts.models import ResourcePool
 from hosts.pools import default_pool, mark_dirty
@@ -105,6 +105,9 @@ CHECKS: dict[str, Check] = {
     "longest_max_time_seconds": _whole(1, or_none="no limit"),
     "unpreemptible_slots": _whole(0, or_none="all of them"),
     "min_runtime_seconds": _min_runtime,
+    "group_shares": group_shares.fault,
+    "open_to": pool_access.fault,
+    "usage_half_life_seconds": _whole(0),
     "launch_error": _switch,
     "aux_per_host": _whole(0),
     "host_lost_after_seconds": _lost_after,
@@ -245,6 +248,9 @@ def _contradictions(pool: ResourcePool, after: dict[str, Any]) -> dict[str, str]
             f"The default priority {after['default_priority']} is above the limit for editors, {floor}: "
             f"choose {floor} to 99, or change the limit."
         )
+    given = after["group_shares"]
+    if given != pool.group_shares and (sentence := group_shares.contradiction(pool, given)):
+        errors["group_shares"] = sentence
     for field, word in _DEFAULTS.items():
         if getattr(pool, field) and not after[field]:
             errors[field] = (

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from accounts.models import User
 from accounts.refusals import Code, Refusal, Together
+from hosts import pool_access
 from hosts.login_accounts import refuse_as_login
 from hosts.models import ResourcePool
 from hosts.pools import default_pool_for
@@ -39,17 +40,26 @@ def pool_for(name: str, slots: int = 1) -> ResourcePool:
 
 
 def settle(
-    resources: dict[str, Any], slots: int, *, owner: User, role: str, single_host: bool = False
+    resources: dict[str, Any],
+    slots: int,
+    *,
+    owner: User,
+    role: str,
+    workspace: int | None = None,
+    single_host: bool = False,
 ) -> ResourcePool:
     """The pool of a submission; its name and the time limit of each task are written into `resources`.
 
     `resources` is the section of an effective config, `slots` what one task asks, `role` that of whoever submits.
-    `single_host`: a task runs on one host, whether the config says so or not.
+    `workspace`: its number, None where it is not known yet. `single_host`: a task runs on one host, whether the config
+    says so or not.
     Raises Refusal.
     """
     pool, limit = pool_for(resources.get("resource_pool") or "", slots), None
     asked = resources.get("priority")
     with Together() as faults:
+        with faults.step():
+            pool_access.refuse_others(pool, owner, workspace)
         with faults.step():
             refuse_as_login(pool, owner.unix_user)
         if asked is not None and (error := floor_error(pool, role, asked)):

@@ -12,6 +12,7 @@ from django.db.models import Q
 from events.announce import announce
 from events.models import Event
 from events.record import record
+from hosts import pool_access
 from hosts.login_accounts import refuse_as_login
 from hosts.models import ResourcePool
 from hosts.pools import hold, mark_dirty
@@ -138,8 +139,9 @@ def change_pool(job: Job, pool: ResourcePool, edit: Edit, **fields: Any) -> None
     """Put the job into another pool; what runs in the old one is asked to save and leave.
 
     The caller has called `lock_attempts` before it locked the job; the pool is locked last.
-    Raises Refusal where the pool was removed meanwhile, or where its account there speaks against it.
+    Raises Refusal where the pool was removed meanwhile, is for others, or where its account there speaks against it.
     """
+    pool_access.refuse_move(pool, job.owner, job.pk)
     refuse_as_login(pool, job.owner.unix_user)
     refuse_lost_account(job, pool, edit.actor, edit.role)
     hold(pool)

@@ -27,6 +27,7 @@ class Board:
                 self.by_cap.setdefault(host.cap, []).append(host)
         self.stopping_for: dict[str, set[Host]] = {}  # task id -> hosts where runs are being stopped for it
         self.claimed: dict[int, Host] = {}
+        self.kept: list[Host] = []  # for requests that cannot start yet
         self.eased: list[int] = []  # host indexes, whenever more came free on one than is pledged there
         self.firm, self.soon, self.lendable = Bins(hosts, worst), Bins(hosts, worst), Bins(hosts, worst)
         self._place(runs)
@@ -90,6 +91,8 @@ class Board:
             own = sum(run.parts[host.index] for run in host.stopping if run.stopping_for == request.task_id)
             if count > own and host.loose > 0:
                 host.spoken[request.task_id] = min(count - own, host.loose)
+        else:
+            self.kept.append(host)
         host.by.append(request)
         self.claimed[host.index] = host
         self._changed(host)

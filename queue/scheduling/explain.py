@@ -8,6 +8,7 @@ from itertools import takewhile
 from scheduling import policies, reasons
 from scheduling.board import slot_board
 from scheduling.fitting import Shape
+from scheduling.group_shares import Room
 from scheduling.plan import decide, held_by_job
 from scheduling.prospects import Prospects
 from scheduling.reasons import NEVER, Reason
@@ -46,7 +47,7 @@ def _policy(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
     """What follows from the order of the queue, and from the switch that the policy reads."""
     policy = policies.of(snapshot.pool.scheduler)
     found = []
-    if policy.order:
+    if policy.order and not snapshot.pool.shares:
         jobs = {one.task_id: one.job_id for one in snapshot.requests}
         ahead = list(dict.fromkeys(jobs[task_id] for task_id in plan.order))
         found.append(reasons.behind(ahead.index(request.job_id)))
@@ -118,6 +119,8 @@ def _limits(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
     share = plan.shares.get(request.job_id)
     if share is not None and request.slots and held + request.slots > share:
         found.append(reasons.share(request.label, held, share))
+    if snapshot.pool.shares and request.slots:
+        found += Room(snapshot).in_words(request)
     most = snapshot.pool.unpreemptible_slots
     if most is not None and request.slots and not request.preemptible:
         firm = sum(one.slots for one in snapshot.requests if one.running is not None and not one.preemptible)
@@ -207,7 +210,9 @@ def _why_not(snapshot: Snapshot, request: Request, run: HeldRun, rules: Rules, k
     """Why this run is not stopped for the request, in a few words. `kept`: its host is reserved for others."""
     if not run.request.preemptible:
         return "not preemptible"
-    if not policies.of(snapshot.pool.scheduler).stops_runs(snapshot.pool.preemption):
+    if not (
+        snapshot.pool.shares or policies.of(snapshot.pool.scheduler).stops_runs(snapshot.pool.preemption)
+    ):
         return "runs until it ends"
     rights = rules.rights(request)
     may_stop = rights.may_stop(request, run)

@@ -10,16 +10,18 @@ is stopped last.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from scheduling import reasons
+from scheduling.group_shares import Path, Room, guarantees, load, path_of
 from scheduling.policy import Key, Policy
-from scheduling.prospects import Prospects
+from scheduling.prospects import Prospects, demand
 from scheduling.reasons import Reason, WaitCode
 from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing
-from scheduling.world import Placement, PoolView, Request, Snapshot
+from scheduling.world import GroupShare, Placement, PoolView, Request, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,48 +50,126 @@ def capacity(snapshot: Snapshot) -> int:
     )
 
 
-def grants(requests: list[Request], slots: int) -> Grants:
-    """Share `slots` among the jobs of `requests` (in order of age; those that can start one day)."""
-    jobs: dict[str, list[Request]] = {}
-    order: dict[str, int] = {}
-    shares: dict[str, int] = {}
-    left = slots
-    for request in requests:
-        shares.setdefault(request.job_id, 0)
-        if request.running is not None and not request.preemptible:  # cannot be taken back
-            left -= request.slots
-            shares[request.job_id] += request.slots
-            order[request.task_id] = len(order)
-        else:
+def grants(requests: list[Request], slots: int, shares: Mapping[str, GroupShare] | None = None) -> Grants:
+    """Share `slots` among the jobs of `requests` (in order of age; those that can start one day).
+
+    `shares`: what groups are given. Each first gets what it is guaranteed, then always the group that has the least for
+    its weight is granted one more request.
+    """
+    granting = _Granting(slots, shares or {})
+    left = granting.firm(requests)
+    if not shares:
+        granting.share(left)
+        return Grants(granting.order, granting.shares)
+    guaranteed = guarantees(shares)
+    lines: tuple[dict[str, list[Request]], dict[str, list[Request]]] = {}, {}
+    for request in left:
+        for line, name in zip(lines, path_of(request), strict=True):
+            line.setdefault(name, []).append(request)
+    for by_name in reversed(lines):
+        for name in sorted(guaranteed.keys() & by_name.keys()):
+            if (most := guaranteed[name] - granting.of_groups[name]) > 0:
+                granting.share(granting.without(by_name[name]), most)
+    granting.in_turn(granting.without(left))
+    return Grants(granting.order, granting.shares)
+
+
+#: jobs with what they have for their weight, and what they still want
+Jobs = list[tuple[float, float, int, Iterator[Request]]]
+
+
+class _Granting:
+    def __init__(self, slots: int, groups: Mapping[str, GroupShare]) -> None:
+        self.order: dict[str, int] = {}
+        self.shares: dict[str, int] = {}
+        self.of_groups = Counter[str]()
+        self._left = slots
+        self._groups = groups
+
+    def firm(self, requests: Iterable[Request]) -> list[Request]:
+        """Grant what runs and cannot be taken back; the others."""
+        others = []
+        for request in requests:
+            self.shares.setdefault(request.job_id, 0)
+            if request.running is not None and not request.preemptible:
+                self._grant(request)
+            else:
+                others.append(request)
+        return others
+
+    def without(self, requests: Iterable[Request]) -> list[Request]:
+        return [request for request in requests if request.task_id not in self.order]
+
+    def share(self, requests: Iterable[Request], most: float = inf) -> None:
+        """Grant these as long as there are slots, or `most` of them."""
+        jobs = self._jobs(requests)
+        while jobs and self._left > 0 and most > 0:
+            request = self._next(jobs, most)
+            most -= request.slots if request else 0
+
+    def in_turn(self, requests: Iterable[Request]) -> None:
+        """Grant one request after the other, of the group that has the least for its weight."""
+        lines: dict[Path, list[Request]] = {}
+        for request in requests:
+            lines.setdefault(path_of(request), []).append(request)
+        jobs = {path: self._jobs(line) for path, line in lines.items()}
+        turns = [(self._load(path), place, path) for place, path in enumerate(jobs)]
+        heapq.heapify(turns)
+        while turns and self._left > 0:
+            known, place, path = turns[0]
+            load_now = self._load(path)
+            if known != load_now:  # it, or another team of its department, has been granted more
+                heapq.heapreplace(turns, (load_now, place, path))
+            elif jobs[path]:
+                self._next(jobs[path], inf)
+            else:
+                heapq.heappop(turns)
+
+    def _load(self, path: Path) -> tuple[float, ...]:
+        return tuple([load(self._groups, name, self.of_groups[name]) for name in path])
+
+    def _jobs(self, requests: Iterable[Request]) -> Jobs:
+        jobs: dict[str, list[Request]] = {}
+        for request in requests:
             jobs.setdefault(request.job_id, []).append(request)
-    least = [
-        (shares[job_id] / wanted[0].weight, -wanted[0].weight, age, iter(wanted))
-        for age, (job_id, wanted) in enumerate(jobs.items())
-    ]
-    heapq.heapify(least)
-    while least and left > 0:
-        *_, age, wanted = heapq.heappop(least)
+        least = [
+            (self.shares[job_id] / wanted[0].weight, -wanted[0].weight, age, iter(wanted))
+            for age, (job_id, wanted) in enumerate(jobs.items())
+        ]
+        heapq.heapify(least)
+        return least
+
+    def _next(self, jobs: Jobs, most: float) -> Request | None:
+        """Grant the next request of the job that has the least; None if it wants none that fits, and is left out."""
+        *_, age, wanted = heapq.heappop(jobs)
         for request in wanted:
-            holds = shares[request.job_id] + request.slots
-            if request.slots <= left and (request.max_slots is None or holds <= request.max_slots):
-                left -= request.slots
-                shares[request.job_id] += request.slots
-                order[request.task_id] = len(order)
-                has = shares[request.job_id] / request.weight
-                heapq.heappush(least, (has, -request.weight, age, wanted))
-                break
-    return Grants(order, shares)
+            holds = self.shares[request.job_id] + request.slots
+            if (
+                request.slots <= self._left
+                and request.slots <= most
+                and (request.max_slots is None or holds <= request.max_slots)
+                and not (self._groups and self._is_over(request))
+            ):
+                self._grant(request)
+                has = self.shares[request.job_id] / request.weight
+                heapq.heappush(jobs, (has, -request.weight, age, wanted))
+                return request
+        return None
 
+    def _is_over(self, request: Request) -> bool:
+        """Would a group have more than its limit?"""
+        limits = ((name, share.limit) for name in request.groups if (share := self._groups.get(name)))
+        return any(
+            limit is not None and self.of_groups[name] + request.slots > limit for name, limit in limits
+        )
 
-def demand(queue: Iterable[Request], prospects: Prospects) -> list[Request]:
-    """The slot work that runs, and what waits and could start if it were alone."""
-    return [
-        request
-        for request in queue
-        if request.slots > 0
-        and request.blocked is None
-        and (request.running is not None or not (prospects.hopeless(request) or prospects.too_long(request)))
-    ]
+    def _grant(self, request: Request) -> None:
+        self._left -= request.slots
+        self.shares[request.job_id] += request.slots
+        self.order[request.task_id] = len(self.order)
+        if self._groups:
+            for name in path_of(request):
+                self.of_groups[name] += request.slots
 
 
 class OfJob(Rights):
@@ -109,9 +189,12 @@ class FairShareRules(Rules):
     `queue`: all requests of the pool, the oldest job first.
     """
 
-    def __init__(self, queue: Sequence[Request], granted: Grants, pool: PoolView) -> None:
+    def __init__(
+        self, queue: Sequence[Request], granted: Grants, pool: PoolView, room: Room | None = None
+    ) -> None:
         super().__init__(queue)
         self._pool = pool
+        self.room = room
         self.shares = granted.shares
         self._granted = granted.order
         self._usual = Rights()
@@ -126,7 +209,7 @@ class FairShareRules(Rules):
         last = len(self._granted)
         return sorted(super().waiting(), key=lambda request: self._granted.get(request.task_id, last))
 
-    def grade(self, run: Request) -> int:
+    def grade(self, run: Request) -> float:
         """What is not granted is stopped before what is."""
         return 0 if run.task_id in self._granted else 1
 
@@ -185,7 +268,9 @@ class FairShare(Policy):
 
     def rules(self, snapshot: Snapshot, prospects: Prospects) -> Rules:
         queue = by_age(snapshot.requests)
-        return FairShareRules(queue, grants(demand(queue, prospects), capacity(snapshot)), snapshot.pool)
+        granted = grants(demand(queue, prospects), capacity(snapshot), snapshot.pool.shares)
+        room = Room(snapshot) if snapshot.pool.shares else None
+        return FairShareRules(queue, granted, snapshot.pool, room)
 
     def rules_without_slots(self, rules: Rules) -> Rules:
         """They have no share: first come, first served, and nothing is stopped for them."""

@@ -259,7 +259,7 @@ class _Newcomers:
         window = max(LEAST_WINDOW, now - min((one.submitted_at for one in recent), default=now))
         seen = Counter(_kind(request) for request in recent)
         for request in recent:
-            key = play.policy.turn_of_next(request)
+            key = play.key_of_next(request)
             is_ahead = key < play.turns[-1][0] and play.is_of_its_kind(request)
             if request.lasts is not None and is_ahead and seen[_kind(request)] >= LEAST_SEEN:
                 self._sources.append((key, play.ask_of(request), request.lasts))

@@ -80,10 +80,14 @@ class Pass:
         self._held_by_job = held_by_job
         self._running = dict(held_by_job)  # job id -> slots, of what is only claimed none
         self._unpreemptible = sum(run.held for run in board.runs if not run.request.preemptible)
+        self._room = rules.room and rules.room.copy()
         self._limited = (
-            snapshot.pool.unpreemptible_slots is not None or snapshot.pool.longest_max_time is not None
+            snapshot.pool.unpreemptible_slots is not None
+            or snapshot.pool.longest_max_time is not None
+            or (self._room is not None and self._room.has_limits)
         )
         self._groups: dict[tuple[object, ...], Group] = {}
+        self._no_rooms: dict[tuple[object, ...], Reason] = {}
         self._stopping = Stopping(board)
         self._reserving = Reserving(board, snapshot.now)
         self._deferred: list[tuple[Request, Shape, Parts, bool]] = []
@@ -116,7 +120,11 @@ class Pass:
         group = self._group(request)
         if group.hopeless is not None:
             return group.hopeless
-        if self._limited or request.max_slots is not None:
+        if (
+            self._limited
+            or request.max_slots is not None
+            or (self._room is not None and not request.preemptible)
+        ):
             over = self._over_limit(request)
             if over is not None:
                 return over
@@ -145,7 +153,7 @@ class Pass:
             reason = self._stop_others(request, group, own or ())
             if reason is not None:
                 return reason
-            group.stuck = self._no_room(request, group.shape)
+            group.stuck = self._why_stuck(request, group)
             group.stuck_at = len(self._board.eased)
             group.own.clear()
         if group.reserves and len(self.reservations) < self._snapshot.pool.max_reservations:
@@ -180,6 +188,15 @@ class Pass:
                     first[run.line] = run
         return first
 
+    def _why_stuck(self, request: Request, group: Group) -> Reason:
+        """The reason; where groups of people have the same shapes, it is looked for only once in each."""
+        if self._room is None:
+            return self._no_room(request, group.shape)
+        key = (group.shape, request.only_hosts, request.failed_hosts, len(self.reservations))
+        if key not in self._no_rooms:
+            self._no_rooms[key] = self._no_room(request, group.shape)
+        return self._no_rooms[key]
+
     def _stuck(self, request: Request, group: Group) -> Reason | None:
         """Why no request of the group finds room, as a job is told it that holds or is kept slots itself."""
         if group.stuck is None or not self._held_by_job.get(request.job_id):
@@ -208,6 +225,8 @@ class Pass:
         too_long = self._prospects.too_long(request)
         if too_long is not None or request.slots == 0:
             return too_long
+        if self._room is not None and (lacking := self._room.lacking(request)) is not None:
+            return lacking
         most = self._snapshot.pool.unpreemptible_slots
         if most is not None and not request.preemptible and self._unpreemptible + request.slots > most:
             return reasons.unpreemptible(self._unpreemptible, request.slots, most)
@@ -255,6 +274,8 @@ class Pass:
         self._held_by_job[request.job_id] = self._held_by_job.get(request.job_id, 0) + request.slots
         if not request.preemptible:
             self._unpreemptible += request.slots
+        if self._room is not None:
+            self._room.take(request)
 
     def _await_first(
         self, request: Request, shape: Shape, own: Collection[Host], *, lent: bool
@@ -325,7 +346,7 @@ class Pass:
         parts = self._elsewhere(
             request,
             group.shape,
-            lambda shape: self._reserving.soonest(standing(request), shape, group.rights),
+            lambda shape: self._reserving.soonest(standing(request), shape, group.rights.reserving()),
         )
         if parts is None:
             group.reserves = False  # and never will: claims are only added

@@ -5,14 +5,17 @@ Both are found by an index.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from math import inf
 from typing import NamedTuple
 
 from scheduling.board import Board
 from scheduling.cheapest import Cheapest, Cost
 from scheduling.fitting import Parts, Shape, whole_hosts
+from scheduling.group_rules import OfGroup
+from scheduling.group_shares import Path, path_of
 from scheduling.host import Host
 from scheduling.runs import EVERYBODY, NOBODY, HeldRun, Rights, Standing, stop_order
 
@@ -36,7 +39,8 @@ class Stopping:
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._offers: dict[tuple[int, bool, Rights, bool], tuple[Offers, Cheapest]] = {}
+        self._offers: dict[tuple[int, bool, Rights, int], tuple[Offers, Cheapest]] = {}
+        self._stoppable: dict[Rights, Counter[int]] = {}  # host index -> slots
 
     def best(
         self, asker: Standing, shape: Shape, rights: Rights, *, lent: bool
@@ -88,11 +92,43 @@ class Stopping:
         return whole_hosts(self._board, shape, candidates)
 
     def _for(self, need: int, whole: bool, rights: Rights, lent: bool) -> tuple[Offers, Cheapest]:
-        key = (need, whole, rights, lent)
+        #: where something is kept for others, more may be found each time that something is kept
+        kept = 1 + len(self._board.kept) if lent and isinstance(rights, OfGroup) else int(lent)
+        key = (need, whole, rights, kept)
         if key not in self._offers:
+            rights = rights.lending() if lent else rights
             offers = Offers(need, whole, rights, lent)
-            self._offers[key] = offers, Cheapest(self._board, self._board.hosts_for(need, whole), offers)
+            if isinstance(rights, OfGroup):
+                hosts = self._promising(rights, need, whole, lent)
+            else:
+                hosts = self._board.hosts_for(need, whole)
+            self._offers[key] = offers, Cheapest(self._board, hosts, offers)
         return self._offers[key]
+
+    def _promising(self, rights: OfGroup, need: int, whole: bool, lent: bool) -> list[Host]:
+        """Those on which enough may come free for requests with these rights: most hosts have few runs of a group.
+
+        What is lent is looked for only where something is kept for others.
+        """
+        if rights not in self._stoppable:
+            runs = self._board.runs if rights.takes else self._of_path.get(rights.path, ())
+            self._stoppable[rights] = rights.look_at(run for run in runs if not run.stopping)
+        stoppable, hosts = self._stoppable[rights], self._board.hosts
+        if whole:
+            found = self._board.hosts_for(need, whole)
+        elif lent:
+            found = list({host.index: host for host in self._board.kept if host.cap >= need}.values())
+        else:
+            freed = {host.index for some in self._board.stopping_for.values() for host in some}
+            found = [host for index in stoppable.keys() | freed if (host := hosts[index]).cap >= need]
+        return [host for host in found if host.free + host.coming + stoppable[host.index] >= need]
+
+    @cached_property
+    def _of_path(self) -> dict[Path, list[HeldRun]]:
+        found: dict[Path, list[HeldRun]] = {}
+        for run in self._board.runs:
+            found.setdefault(path_of(run.request), []).append(run)
+        return found
 
 
 class Offers:
@@ -102,7 +138,10 @@ class Offers:
         self._need = need
         self._whole = whole
         self._rights = rights
+        #: of the runs that may be stopped; None: that is found out run by run
+        self._lines = rights.lines if isinstance(rights, OfGroup) else None
         self._lent = lent
+        self._line_of = rights.line if self._lines is None else partial(_known_line, self._lines)
         self._known: dict[int, Offer] = {}
 
     def bound(self, host: Host) -> Cost | None:
@@ -110,8 +149,9 @@ class Offers:
         missing = self._missing(host)
         if missing <= 0:
             return NOTHING
+        lines = self._lines
         for run in host.runs:
-            if run.line is not NOBODY:
+            if run.line is not NOBODY if lines is None else run in lines:
                 missing -= run.parts[host.index]
                 if missing <= 0:
                     return (-run.grade,)
@@ -143,7 +183,7 @@ class Offers:
         """Stop as few runs as possible, in the order of stopping; None if all are not enough."""
         missing = self._missing(host)
         victims: list[HeldRun] = []
-        index, line_of = host.index, self._rights.line
+        index, line_of = host.index, self._line_of
         for run in host.runs:
             if missing <= 0:
                 break
@@ -160,6 +200,10 @@ class Offers:
                 victims, (-run.grade, run.held, run.unsaved, -run.started), line_of(run), host.changes
             )
         return Offer(victims, price(victims), min(map(line_of, victims), default=EVERYBODY), host.changes)
+
+
+def _known_line(lines: Mapping[HeldRun, Standing], run: HeldRun) -> Standing:
+    return lines.get(run, NOBODY)
 
 
 def _comes_free(host: Host, victims: Sequence[HeldRun], lent: bool) -> bool:

@@ -38,7 +38,7 @@ def decide(snapshot: Snapshot) -> Plan:
         starts=tuple(chain.from_iterable(one.starts for one in passes)),
         releases=(*given_back, *chain.from_iterable(one.releases for one in passes)),
         waits=dict(chain.from_iterable(one.waits.items() for one in passes)),
-        order=tuple([request.task_id for request in rules.queue]),
+        order=tuple([request.task_id for request in rules.in_order()]),
         reservations=dict(chain.from_iterable(one.reservations.items() for one in passes)),
         shares=rules.shares,
     )

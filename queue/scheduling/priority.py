@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import inf
 
+from scheduling.group_rules import GroupRules, Groups
 from scheduling.policy import Key, Policy
-from scheduling.prospects import Prospects
+from scheduling.prospects import Prospects, demand
 from scheduling.runs import NOBODY, HeldRun, Rights, Rules, Standing, standing
 from scheduling.world import Placement, PoolView, Request, Snapshot
 
@@ -49,7 +50,7 @@ class PriorityRules(Rules):
         self._usual = OfPriority()
         self._moved: dict[tuple[int, float, str | None], Rights] = {}
 
-    def grade(self, run: Request) -> int:
+    def grade(self, run: Request) -> float:
         return run.priority
 
     def line(self, run: Request, placement: Placement) -> Standing:
@@ -119,7 +120,13 @@ class Priority(Policy):
     order = ("priority", "position", "id")
 
     def rules(self, snapshot: Snapshot, prospects: Prospects) -> Rules:
-        return PriorityRules(sorted(snapshot.requests, key=standing), snapshot.pool)
+        rules = PriorityRules(sorted(snapshot.requests, key=standing), snapshot.pool)
+        if not snapshot.pool.shares:
+            return rules
+        return GroupRules(rules, Groups(snapshot, rules, demand(rules.queue, prospects)))
+
+    def rules_without_slots(self, rules: Rules) -> Rules:
+        return rules.inner if isinstance(rules, GroupRules) else rules
 
     def turn(self, request: Request, held: float, firm: bool, place: int) -> Key:
         return (request.priority, not firm, place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from scheduling import reasons
@@ -147,6 +147,17 @@ class Prospects:
         """In the order of the snapshot."""
         indexes = {self._index[name] for name in shape.avoid if name in self._index}
         return [self._snapshot.hosts[index] for index in sorted(indexes)]
+
+
+def demand(queue: Iterable[Request], prospects: Prospects) -> list[Request]:
+    """The slot work that runs, and what waits and could start if it were alone."""
+    return [
+        request
+        for request in queue
+        if request.slots > 0
+        and request.blocked is None
+        and (request.running is not None or not (prospects.hopeless(request) or prospects.too_long(request)))
+    ]
 
 
 def elsewhere_first(snapshot: Snapshot) -> Snapshot:

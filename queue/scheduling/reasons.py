@@ -35,6 +35,10 @@ class WaitCode(StrEnum):
     POSITION = "position"
     NO_PREEMPTION = "no_preemption"
     UNPREEMPTIBLE = "unpreemptible"  # work that may not be stopped holds as many slots as it may
+    GROUP_LIMIT = "group_limit"  # a group of its owner holds as many as it may
+    OVER_GROUP_LIMIT = "over_group_limit"  # asks more than a group of its owner may ever hold: never
+    NOT_RECLAIMABLE = "not_reclaimable"  # it may not be stopped, and would hold what is guaranteed to others
+    GROUP_SHARE = "group_share"  # what its groups hold, and what of it is guaranteed
     BAD_PAIR = "bad_pair"  # hosts whose ranks cannot meet
 
 
@@ -46,6 +50,7 @@ NEVER = frozenset(
         WaitCode.AVOIDS_HOSTS,
         WaitCode.HOSTS_GONE,
         WaitCode.OVER_MAX_SLOTS,
+        WaitCode.OVER_GROUP_LIMIT,
         WaitCode.TIME_LIMIT,
         WaitCode.LACKS_ACCOUNT,
     }

@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from scheduling.reasons import Reason
 from scheduling.world import Placement, PoolView, Request
+
+if TYPE_CHECKING:
+    from scheduling.group_shares import Room
 
 #: where a request stands; what compares lower stands before
 Standing = tuple[float | str, ...]
@@ -85,6 +89,14 @@ class Rights:
         """May one who stands there stop any run of this grade, or of a lower one? In doubt, yes."""
         return True
 
+    def lending(self) -> Rights:
+        """The rights on hosts that are kept for a gang which cannot start yet."""
+        return self
+
+    def reserving(self) -> Rights:
+        """The rights by which it is judged where a gang can start soonest."""
+        return self
+
 
 class NoRights(Rights):
     """May stop nothing."""
@@ -102,6 +114,8 @@ class Rules:
     `queue`: all requests of the pool, the first first; of equal runs the last here is stopped first.
     """
 
+    #: what groups hold and may hold, where the pool gives them shares
+    room: Room | None = None
     #: job id -> slots that it is entitled to
     shares: Mapping[str, int] = {}
 
@@ -112,7 +126,11 @@ class Rules:
         """The requests to place, in this order."""
         return [request for request in self.queue if request.running is None]
 
-    def grade(self, run: Request) -> int:
+    def in_order(self) -> Sequence[Request]:
+        """All requests as they are served."""
+        return self.queue
+
+    def grade(self, run: Request) -> float:
         """Runs of a higher grade are stopped first."""
         return 0
 

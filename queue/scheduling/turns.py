@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from scheduling import policies
 from scheduling.durations import Span
@@ -56,6 +57,8 @@ class Play:
         self.waiting = waiting
         self.policy = policies.of(snapshot.pool.scheduler)
         self._by_priority = "priority" in self.policy.knobs
+        #: as the plan has it: the first after the last
+        self._groups = bool(snapshot.pool.shares) and self._by_priority
         self._stops_runs = self.policy.stops_runs(snapshot.pool.preemption)
         self._snapshot = snapshot
         self._aux = waiting[0].slots == 0
@@ -120,7 +123,8 @@ class Play:
                 )
 
     def _may_be_stopped(self, request: Request) -> bool:
-        return request.preemptible and self._stops_runs and self._by_priority and not self._aux
+        by_priority = self._by_priority and not self._groups
+        return request.preemptible and self._stops_runs and by_priority and not self._aux
 
     def _young_until(self, request: Request, since: float, on_sufferance: bool) -> float:
         return 0.0 if on_sufferance else since + self._snapshot.pool.min_runtime_of(request.priority)
@@ -147,11 +151,15 @@ class Play:
             before = held.get(request.job_id, 0)
             held[request.job_id] = before + max(1, request.slots)
             firm = run is not None and not run.again and not run.on_sufferance
-            key = self.policy.turn(request, before, firm, place)
+            key = (place,) if self._groups else self.policy.turn(request, before, firm, place)
             if run is None:
                 yield key, request
             elif run.again or run.on_sufferance or (run.gives_way and request.priority > highest):
                 yield key, run
+
+    def key_of_next(self, request: Request) -> Key:
+        """When the turn of a similar request would come if it were submitted later; among groups, last."""
+        return (inf,) if self._groups else self.policy.turn_of_next(request)
 
     def is_of_its_kind(self, request: Request) -> bool:
         """Slot work, or zero-slot work, like what is played here?"""
@@ -160,8 +168,11 @@ class Play:
     def ask_of(self, request: Request) -> Ask:
         pool = self._snapshot.pool
         limit = None
+        group = next((name for name in request.groups if self._limit_of(name) is not None), None)
         if request.max_slots is not None:
             limit = request.job_id
+        elif group is not None:
+            limit = f"group {group}"
         elif pool.unpreemptible_slots is not None and not request.preemptible:
             limit = UNPREEMPTIBLE
         return Ask(
@@ -173,6 +184,10 @@ class Play:
             mixed=pool.allow_heterogeneous_fits,
             limit=limit,
         )
+
+    def _limit_of(self, group: str) -> int | None:
+        share = self._snapshot.pool.shares.get(group)
+        return share.limit if share else None
 
     def _banned(self, avoided: frozenset[str]) -> frozenset[int]:
         """The same of all that avoid the same: in some pools that is nearly all work."""
@@ -191,6 +206,9 @@ class Play:
             for request in self.waiting
             if request.max_slots is not None
         }
+        for name in self._snapshot.pool.shares:
+            if (most := self._limit_of(name)) is not None:
+                limits[f"group {name}"] = Limit(most)
         if self._snapshot.pool.unpreemptible_slots is not None:
             limits[UNPREEMPTIBLE] = Limit(self._snapshot.pool.unpreemptible_slots)
         return limits

@@ -65,6 +65,21 @@ class HostView:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupShare:
+    """What a pool gives a group of people: slots that it gets whenever it asks, at most so many, and a weight.
+
+    The weight counts for what nobody has a guarantee for. `parent`: the department of a team. `usage`: slots that it
+    has held on average lately, as the pool's half-life weighs them.
+    """
+
+    guarantee: int = 0
+    limit: int | None = None
+    weight: float = 1.0
+    parent: str = ""
+    usage: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class PoolView:
     """The pool's rules. `scheduler`: the name of its policy (`scheduling.policies`), which may ignore `preemption`.
 
@@ -73,6 +88,7 @@ class PoolView:
     `shared_account`: all work runs as the login account of its host. `min_runtime`: (priority, seconds), by priority:
     work of this priority and of lower ones, down to the next entry, is left alone until it has run for so long.
     `unready`: names of hosts that are not in the snapshot, as they are still being added, or lost.
+    `shares`: group -> what the pool gives it; empty, and groups count for nothing here.
     """
 
     name: str = "default"
@@ -88,6 +104,7 @@ class PoolView:
     shared_account: bool = False
     unready: frozenset[str] = frozenset()
     min_runtime: tuple[tuple[int, float], ...] = ()
+    shares: Mapping[str, GroupShare] = field(default_factory=dict)
 
     def min_runtime_of(self, priority: int) -> float:
         """Seconds for which work of this priority may run before others may stop it."""
@@ -125,7 +142,8 @@ class Request:
     of the others (`all_but`). `failed_hosts`: names of those where it could not be started; it avoids them only
     while it can run elsewhere (`prospects`). `blocked`: why the task may not be placed although it waits. `label`: how
     sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will run with 80 % probability once it
-    has started (`durations.lasts_of`), None when unknown. `max_time`: its time limit in seconds.
+    has started (`durations.lasts_of`), None when unknown. `max_time`: its time limit in seconds. `groups`: those of its
+    owner, the department first.
     """
 
     task_id: str
@@ -148,6 +166,7 @@ class Request:
     blocked: Reason | None = None
     lasts: tuple[float, float] | None = None
     max_time: float | None = None
+    groups: tuple[str, ...] = ()
 
 
 def all_but(hosts: Iterable[HostView], only: Collection[str]) -> frozenset[str]:

@@ -197,8 +197,8 @@ def _stop(stop: preview.Stop, now: datetime) -> Stop:
     saved, again = stop.last_saved_at, stop.resumes
     return Stop(
         name=stop.name,
-        of="(yours)" if stop.mine else f"of {stop.username}",
-        owner="you" if stop.mine else stop.username,
+        of="(yours)" if stop.mine else f"of {_whose(stop)}",
+        owner="you" if stop.mine else _whose(stop),
         slots=stop.slots,
         progress=stop.progress,
         checkpoint=duration((now - saved).total_seconds()) if saved else "",
@@ -209,6 +209,10 @@ def _stop(stop: preview.Stop, now: datetime) -> Stop:
         else "",
         loses=stop.never_saved,
     )
+
+
+def _whose(stop: preview.Stop) -> str:
+    return f"{stop.username} (group {stop.group})" if stop.group else stop.username
 
 
 def _resumes(start: preview.Outlook) -> str:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from shown import absent
 from tests.compat.conftest import PublishedClient
 from tests.compat.test_published_client import CONFIG, LASTING
 from tests.compat.test_published_tour import TRAINING, UUID
-from webui.api import absent
 from webui.api.docs import schema
 
 pytestmark = pytest.mark.compat

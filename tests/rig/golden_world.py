@@ -26,9 +26,9 @@ from logs.lines import NewLine, blocks_of
 from metrics import profiler_batches, sample_store, timing_store
 from metrics.profiler_batches import SYSTEM, Batch, Labels
 from notifications import outbox
+from shown.rest_bodies import BODIES
 from tests.rig.api import Api, uploaded
 from tests.rig.world import assigned
-from webui.api.examples import BODIES
 
 #: when things happened that no answer compares with the present
 NOON = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -121,6 +121,9 @@ def _people(world: World, admin: User) -> None:
     api = world.api
     api.put("master/cluster_message", BODIES["ClusterMessageBody"])
     api.post("users", BODIES["NewUser"])
+    people = [User.objects.get(username="grace").pk]
+    group = api.post("groups", {"name": "research", "addUsers": people})["group"]
+    world.add("groups/group_id", group["groupId"])
     api.post("users/setting", BODIES["SettingsBody"])
     world.add("users/user_id", admin.pk)
     world.add("users/username", "grace", "root")

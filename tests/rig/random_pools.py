@@ -9,10 +9,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from scheduling.plan import decide
-from scheduling.world import HostView, Plan, Request, Snapshot
+from scheduling.world import GroupShare, HostView, Plan, Request, Snapshot
 from tests.rig.pool_worlds import UPLOADED, World, host
 
 SEEDS = st.integers(0, 2**32 - 1)
+#: of two departments, one with two teams, and one group without a guarantee; some users are in none
+SHARES = {
+    "research": GroupShare(guarantee=6),
+    "vision": GroupShare(guarantee=4, limit=12, parent="research"),
+    "speech": GroupShare(guarantee=1, weight=2.0, parent="research"),
+    "product": GroupShare(guarantee=2, weight=3.0),
+    "guests": GroupShare(limit=4),
+}
+PATHS = [("research", "vision"), ("research", "speech"), ("research",), ("product",), ("guests",), ()]
 POOLS: list[dict[str, Any]] = [
     {"scheduler": "priority"},
     {"scheduler": "priority", "preemption": False},
@@ -21,6 +30,9 @@ POOLS: list[dict[str, Any]] = [
     {"scheduler": "priority", "bad_pairs": frozenset({frozenset({"h1", "h2"}), frozenset({"h2", "h3"})})},
     {"scheduler": "priority", "unpreemptible_slots": 4, "longest_max_time": 100.0},
     {"scheduler": "priority", "min_runtime": ((1, 12.0), (42, 5.0))},
+    {"scheduler": "priority", "shares": SHARES},
+    {"scheduler": "priority", "preemption": False, "shares": SHARES, "fitting": "worst"},
+    {"scheduler": "fair_share", "shares": SHARES},
     {"scheduler": "fair_share"},
     {"scheduler": "fair_share", "min_runtime": ((1, 8.0),)},
     {"scheduler": "fair_share", "fitting": "worst", "allow_heterogeneous_fits": True},
@@ -55,9 +67,9 @@ def random_request(random: Random) -> dict[str, Any]:
 def random_job(random: Random, number: int) -> dict[str, Any]:
     """A job of its own, or one of four that have several tasks; jobs 0 and 1 have a limit."""
     if random.random() > 0.25:
-        return {"job": f"own{number}"}
+        return {"job": f"own{number}", "groups": PATHS[number % len(PATHS)]}
     shared = random.randint(0, 3)
-    return {"job": f"job{shared}", "max_slots": {0: 3, 1: 8}.get(shared)}
+    return {"job": f"job{shared}", "max_slots": {0: 3, 1: 8}.get(shared), "groups": PATHS[shared]}
 
 
 def something_happens(random: Random, world: World, number: int) -> None:

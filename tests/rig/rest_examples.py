@@ -7,8 +7,8 @@ from typing import Any
 from accounts.models import User
 from experiments.models import Checkpoint, Experiment, Trial
 from jobs.models import Allocation
+from shown.rest_bodies import BODIES
 from tests.rig.golden_world import UNMANAGED, World
-from webui.api.examples import BODIES
 
 Json = dict[str, Any]
 #: the parameters of an address that differ from those of the others, and a body; None: as the document has it

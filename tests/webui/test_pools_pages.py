@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from accounts import user_groups
 from accounts.models import User
 from dispatch.passes import pool_pass
 from hosts import registry
@@ -95,7 +96,8 @@ def test_many_hosts_come_as_cells_and_a_list_stays_at_hand(db: None) -> None:
 def test_an_admin_makes_edits_and_removes_a_pool(db: None) -> None:
     client = logged_in()
     form = {"name": "a100", "scheduler": "fair_share", "fitting": "worst", "default_priority": "30",
-            "aux_per_host": "5", "priority_floor.editor": "10", "strict": "on"}  # fmt: skip
+            "aux_per_host": "5", "usage_half_life_seconds": "0", "priority_floor.editor": "10",
+            "strict": "on"}  # fmt: skip
     assert client.post("/pools/+new", form).status_code == 302
     pool = ResourcePool.objects.get(name="a100")
     assert (pool.scheduler, pool.preemption, pool.strict) == ("fair_share", False, True)
@@ -118,6 +120,22 @@ def test_an_admin_makes_edits_and_removes_a_pool(db: None) -> None:
     assert (
         "Found {&#x27;1&#x27;: &#x27;10m&#x27;}; allowed: seconds from a priority" in wrong.content.decode()
     )
+    user_groups.create("vision", actor="user:root")
+    make_host("gpu1", 8, pool)
+    shares = {"vision": {"guarantee": 4, "limit": 6, "weight": 2}}
+    client.post("/pools/a100/edit", {**form, "group_shares": "vision=guarantee:4,limit:6,weight:2"})
+    assert ResourcePool.objects.get(name="a100").group_shares == shares
+    assert "vision: guarantee:4, limit:6, weight:2" in text(client, "/pools/a100/configuration")
+    assert "vision=guarantee:4,limit:6,weight:2" in text(client, "/pools/a100/edit")
+    client.post("/pools/a100/edit", {**form, "open_to": "group:vision workspace:1"})
+    assert ResourcePool.objects.get(name="a100").open_to == {"groups": ["vision"], "workspaces": [1]}
+    assert "<dd>group:vision workspace:1</dd>" in text(client, "/pools/a100/configuration")
+    wrong = client.post("/pools/a100/edit", {**form, "open_to": "vision"})
+    assert "allowed: group:NAME or workspace:NUMBER" in wrong.content.decode()
+    for typed, why in (("vision=guarantee:9", "the pool has 8"), ("vision=4", "allowed: GROUP=guarantee:N")):
+        answer = client.post("/pools/a100/edit", {**form, "group_shares": typed})
+        assert answer.status_code == 400 and why in answer.content.decode()
+    Host.objects.all().delete()
     client.post("/pools/a100/remove")
     assert client.get("/pools/a100").status_code == 404
 
@@ -125,7 +143,8 @@ def test_an_admin_makes_edits_and_removes_a_pool(db: None) -> None:
 def test_a_wrong_field_is_told_beside_it_and_what_was_typed_stays(db: None) -> None:
     client = logged_in()
     answer = client.post("/pools/+new", {"name": "a b", "scheduler": "priority", "fitting": "best",
-                                         "default_priority": "1.5", "aux_per_host": "100"})  # fmt: skip
+                                         "default_priority": "1.5", "aux_per_host": "100",
+                                         "usage_half_life_seconds": "0"})  # fmt: skip
     page = re.sub(r"\s+", " ", answer.content.decode())
     assert answer.status_code == 400
     assert "Nothing was changed: 2 fields have errors." in page

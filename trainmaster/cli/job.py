@@ -325,7 +325,8 @@ def _stop(stop: Json, now: datetime) -> str:
         saved = f"it last saved {_age(stop['lastSavedAt'], now)} ago"
     else:
         saved = f"it has not saved in {_age(stop['startedAt'], now)}; it will save when asked to stop"
-    whose = "yours" if stop["mine"] else f"of {stop['username']}"
+    group = f" of group {stop['group']}" if stop.get("group") else ""
+    whose = "yours" if stop["mine"] else f"of {stop['username']}{group}"
     progress = stop.get("progress")
     done = "" if progress is None else f", {100 * progress:.0f} % done"
     again = f"; {counted(stop['stepsAgain'], 'step')} done again" if stop.get("stepsAgain") else ""

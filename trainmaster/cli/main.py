@@ -34,6 +34,7 @@ from trainmaster.cli import (
     template,
     trial,
     user,
+    user_group,
     webhook,
     workspace,
 )
@@ -71,6 +72,7 @@ _NOUNS = (
     template,
     workspace,
     user,
+    user_group,
     webhook,
     master,
     preview_search,

@@ -6,6 +6,7 @@ import argparse
 from typing import Any, Callable, List, Optional
 from urllib.parse import quote
 
+from trainmaster import group_shares, pool_access
 from trainmaster.cli import output
 from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import UsageError
@@ -30,6 +31,10 @@ _NUMBERS = {
     "unpreemptible-slots": (
         "unpreemptibleSlots",
         "slots that non-preemptible work may hold in total, or none",
+    ),
+    "usage-half-life": (
+        "usageHalfLifeSeconds",
+        "seconds after which what a group has held counts half in its turn for what is left over; 0: not at all",
     ),
     "aux-per-host": ("auxPerHost", "concurrent zero-slot runs per host"),
     "host-lost-after": (
@@ -71,6 +76,8 @@ _RULES = [
     *_SWITCHES.values(),
     *((one[0], "") for one in _PAIRS.values()),
 ]
+_GROUPS = ("groupShares", "group")
+_OPEN_TO = ("openTo", "open-to")
 
 
 def add(add_noun: Adder) -> None:
@@ -86,7 +93,9 @@ def add(add_noun: Adder) -> None:
     parser.set_defaults(action="read the forecasts of the pool")
     parser = verbs.add_parser("shares", help="show what users and jobs hold, wait for and are entitled to")
     parser.add_argument("name", metavar="POOL")
-    parser.add_argument("--jobs", action="store_true", help="by job instead of by user")
+    by = parser.add_mutually_exclusive_group()
+    by.add_argument("--jobs", action="store_true", help="by job instead of by user")
+    by.add_argument("--groups", action="store_true", help="by group: guaranteed, held, borrowed, lent")
     output.add_format(parser)
     parser.set_defaults(run=_shares, action="read the shares of the pool")
     for verb, run, text in (
@@ -113,6 +122,21 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         either.add_argument(f"--no-{name}", dest=field, action="store_false", help=argparse.SUPPRESS)
     for name, (field, metavar, _, _, text) in _PAIRS.items():
         parser.add_argument(f"--{name}", dest=field, action="append", metavar=metavar, help=text)
+    parser.add_argument(
+        f"--{_OPEN_TO[1]}",
+        dest=_OPEN_TO[0],
+        action="append",
+        metavar="WHO",
+        help=f"who may use the pool: {pool_access.FORM} (may be repeated), or everyone",
+    )
+    parser.add_argument(
+        "--group",
+        dest=_GROUPS[0],
+        action="append",
+        metavar=group_shares.FORM,
+        help="what a group gets: slots whenever it asks, a limit, and its weight for what is left over; other "
+        "groups stay unchanged; GROUP=none: nothing",
+    )
 
 
 def _rules(args: argparse.Namespace) -> Json:
@@ -126,6 +150,29 @@ def _rules(args: argparse.Namespace) -> Json:
         if field in rules:
             rules[field] = _pairs(rules[field], f"--{name}", f"{metavar}, such as {example}", key)
     return rules
+
+
+def _open_to(args: argparse.Namespace) -> Json:
+    """The rule who may use the pool, if it was given. Raises UsageError."""
+    texts = getattr(args, _OPEN_TO[0])
+    if not texts:
+        return {}
+    try:
+        return {_OPEN_TO[0]: {} if texts == ["everyone"] else pool_access.read(texts)}
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _groups(args: argparse.Namespace, before: Json) -> Json:
+    """The rule with the groups that were given, if any were. Raises UsageError."""
+    texts = getattr(args, _GROUPS[0])
+    if not texts:
+        return {}
+    try:
+        shares = {**(before.get(_GROUPS[0]) or {}), **group_shares.read(texts)}
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return {_GROUPS[0]: {name: share for name, share in shares.items() if share is not None}}
 
 
 def _number(text: str) -> Any:
@@ -185,6 +232,8 @@ _DETAILS = [
         if field != "scheduler"
     ),
     *(_rule(one[0], name.replace("-", " ").capitalize()) for name, one in _PAIRS.items()),
+    Column("Open to", lambda row: pool_access.written(row.get(_OPEN_TO[0]) or {}) or "everyone"),
+    Column("Groups", lambda row: " ".join(group_shares.written(row.get(_GROUPS[0]) or {}))),
 ]
 
 
@@ -206,6 +255,17 @@ _SLOTS = [
     Column("Entitled to", lambda row: row.get("entitled")),
 ]
 _SHARES_OF_USERS = [Column("User", lambda row: row["username"]), *_SLOTS]
+_SHARES_OF_GROUPS = [
+    Column("Group", lambda row: row["group"]),
+    Column("Department", lambda row: row["parent"]),
+    Column("Guaranteed", lambda row: row["guaranteed"]),
+    Column("Limit", lambda row: row["limit"]),
+    Column("Weight", lambda row: row["weight"]),
+    Column("Slots held", lambda row: row["held"]),
+    Column("Borrowed", lambda row: row["borrowed"]),
+    Column("Lent", lambda row: row["lent"]),
+    Column("Waiting for", lambda row: row["waiting"]),
+]
 _SHARES_OF_JOBS = [
     Column("Job", lambda row: row["jobId"], lambda job_id: str(job_id)[:SHORT_ID]),
     Column("Name", lambda row: row["name"]),
@@ -219,6 +279,8 @@ def _shares(client: Client, args: argparse.Namespace) -> None:
     path = f"{_path(args.name)}/shares"
     if args.jobs:
         rows, columns = client.pages(path, "jobs"), _SHARES_OF_JOBS
+    elif args.groups:
+        rows, columns = client.get(path)["groups"], _SHARES_OF_GROUPS
     else:
         rows, columns = client.get(path)["users"], _SHARES_OF_USERS
     output.show(rows, columns, args.output)
@@ -262,16 +324,18 @@ def _forecasts(client: Client, args: argparse.Namespace) -> None:
 
 
 def _create(client: Client, args: argparse.Namespace) -> None:
-    body = {"name": args.name, **_rules(args)}
+    body = {"name": args.name, **_rules(args), **_open_to(args), **_groups(args, {})}
     made = client.post("/api/v1/resource-pools", body)["resourcePool"]
     output.told(made, _DETAILS, args, f"Created pool {args.name}")
 
 
 def _edit(client: Client, args: argparse.Namespace) -> None:
     rules = _rules(args)
-    if not rules:
+    rules.update(_open_to(args))
+    if not (rules or getattr(args, _GROUPS[0])):
         raise UsageError("name at least one rule to change; see --help.")
     before = client.get(_path(args.name))["resourcePool"]
+    rules.update(_groups(args, before))
     answer = client.edit_resource_pool(args.name, rules)
     changes = _changes(before, answer["resourcePool"], answer.get("changed") or [])
     sentence = f"Changed pool {args.name}: {', '.join(changes)}" if changes else "Nothing changed."
@@ -282,6 +346,7 @@ def _changes(before: Json, after: Json, fields: List[str]) -> List[str]:
     """`default-priority from 42 to 30`, by the names of the options."""
     options = {field: name for name, (field, _) in {**_TEXTS, **_NUMBERS, **_SWITCHES}.items()}
     options.update((one[0], name) for name, one in _PAIRS.items())
+    options.update([_GROUPS, _OPEN_TO])
     return [
         f"{options.get(field, field)} from {_in_words(before.get(field))} to {_in_words(after.get(field))}"
         for field in fields
@@ -291,6 +356,10 @@ def _changes(before: Json, after: Json, fields: List[str]) -> List[str]:
 def _in_words(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict) and any(isinstance(each, list) for each in value.values()):
+        return pool_access.written(value)
+    if isinstance(value, dict) and any(isinstance(each, dict) for each in value.values()):
+        return " ".join(group_shares.written(value))
     if isinstance(value, dict):
         return " ".join(f"{role}={floor}" for role, floor in sorted(value.items())) or "none"
     return "none" if value in (None, "") else str(value)

@@ -33,6 +33,9 @@ def add(add_noun: Adder) -> None:
         "--daily", dest="period", action="store_const", const=_DAILY, help="by day (the default)"
     )
     size.add_argument("--monthly", dest="period", action="store_const", const=_MONTHLY, help="by month")
+    parser.add_argument(
+        "--group", metavar="GROUP", help="only what members of this group held, its teams included"
+    )
     output.add_format(parser, default="csv")
     parser.set_defaults(run=_aggregated, action="sum up the history", period=_DAILY)
     parser = verbs.add_parser(
@@ -70,7 +73,12 @@ _SUMS = [
     Column("Name", lambda row: row["name"]),
     Column("Slot-hours", _hours),
 ]
-_BY = (("user", "byUsername"), ("pool", "byResourcePool"), ("label", "byExperimentLabel"))
+_BY = (
+    ("user", "byUsername"),
+    ("pool", "byResourcePool"),
+    ("label", "byExperimentLabel"),
+    ("group", "byGroup"),
+)
 
 
 def _raw(client: Client, args: argparse.Namespace) -> None:
@@ -87,7 +95,12 @@ def _times(args: argparse.Namespace) -> Query:
 
 def _aggregated(client: Client, args: argparse.Namespace) -> None:
     query = [("start_date", args.start_date), ("end_date", args.end_date), ("period", args.period)]
-    _print(client, args, "aggregated", query, _SUMS, _flat)
+    if args.group is None:
+        _print(client, args, "aggregated", query, _SUMS, _flat)
+        return
+    entries = client.get(f"/api/v1{_PATH}aggregated", query)["resourceEntries"]
+    rows = [row for row in _flat(entries) if (row["by"], row["name"]) == ("group", args.group)]
+    output.show(rows, _SUMS, args.output)
 
 
 def _flat(entries: List[Json]) -> List[Json]:

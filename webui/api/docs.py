@@ -12,7 +12,8 @@ from drf_spectacular.generators import SchemaGenerator
 from rest_framework.request import Request
 
 from accounts.rights import Right, declares
-from webui.api import answers, examples
+from shown import rest_bodies
+from webui.api import answers
 from webui.api.async_routes import described
 from webui.api.views import ApiView, Json
 from webui.pages.frame import show
@@ -37,7 +38,7 @@ def schema() -> Json:
     for path, operations in described().items():
         document["paths"].setdefault(path, {}).update(operations)
     document["components"]["schemas"] |= answers.definitions()
-    examples.add(document)
+    rest_bodies.add(document)
     plain: Json = json.loads(json.dumps(document, default=str))
     return plain
 

@@ -86,6 +86,7 @@ class StopRecord(Answer):
     job_id: str
     name: str
     username: str
+    group: str
     slots: int
     runs: int
     last_saved_at: Maybe[Time] = None

@@ -8,7 +8,7 @@ from accounts.rights import Right
 from hosts import registry
 from jobs import shares
 from jobs.shares import OfJob
-from shown import pools
+from shown import groups, pools
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.job_queue import pool_named
@@ -38,6 +38,20 @@ class JobShareRecord(Answer):
     entitled: Maybe[float] = None
 
 
+class GroupInPool(Answer):
+    """In slots. `borrowed`: held beyond the guarantee. `lent`: guaranteed and unused, and held by others."""
+
+    group: str
+    parent: str
+    guaranteed: int
+    limit: int | None
+    weight: float
+    held: int
+    borrowed: int
+    lent: int
+    waiting: int
+
+
 class PoolSharesAnswer(Answer):
     resource_pool: str
     scheduler_type: str
@@ -45,6 +59,7 @@ class PoolSharesAnswer(Answer):
     held: int
     plan_time: Maybe[Time] = None
     users: list[UserShareRecord]
+    groups: list[GroupInPool]
     jobs: list[JobShareRecord]
     pagination: Pagination
 
@@ -75,6 +90,7 @@ class PoolShares(ApiView):
             users=[
                 UserShareRecord.of(each, username=each.user.username, user_id=each.user.pk) for each in users
             ],
+            groups=[GroupInPool.of(each) for each in groups.of_pool(pool)],
             jobs=[_job(job) for job in jobs],
             pagination=encoding.pagination(query, total),
         )

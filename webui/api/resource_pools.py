@@ -47,6 +47,14 @@ class SchedulerDetails(Answer):
     gcp: None = None
 
 
+class GroupShareRecord(Answer):
+    """Slots that the group gets whenever it asks, at most so many, and its weight for what is left over."""
+
+    guarantee: int | None = 0
+    limit: int | None = None
+    weight: float | None = 1.0
+
+
 class PoolRecord(Answer):
     """Determined's pool record, extended by the rules that PATCH accepts. Cloud and container fields are empty."""
 
@@ -89,6 +97,12 @@ class PoolRecord(Answer):
         dict[str, int],
         Field(description="priority -> seconds that work from it on runs before others may stop it"),
     ]
+    open_to: Annotated[
+        dict[str, list[str | int]],
+        Field(description="names of `groups` and numbers of `workspaces` that may use it; empty: everyone"),
+    ]
+    group_shares: dict[str, GroupShareRecord]
+    usage_half_life_seconds: int
     launch_error: bool
     aux_per_host: int
     host_lost_after_seconds: int | None

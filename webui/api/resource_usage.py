@@ -89,6 +89,7 @@ class UsageRecord(Answer):
     by_username: dict[str, float]
     by_experiment_label: dict[str, float]
     by_resource_pool: dict[str, float]
+    by_group: dict[str, float]
 
 
 class UsageAnswer(Answer):
@@ -139,6 +140,7 @@ class AggregatedAllocation(ApiView):
                 by_username=dict(each.by_user),
                 by_experiment_label=dict(each.by_label),
                 by_resource_pool=dict(each.by_pool),
+                by_group=dict(each.by_group),
             )
             for each in usage.sums(periods_of(query))
         ]
@@ -225,7 +227,12 @@ def _attempt_rows(page: list[Held]) -> Iterator[list[object]]:
 
 
 def _sum_rows(each: usage.UsageSum) -> Iterator[list[object]]:
-    kinds = {"experiment_label": each.by_label, "username": each.by_user, "resource_pool": each.by_pool}
+    kinds = {
+        "experiment_label": each.by_label,
+        "username": each.by_user,
+        "resource_pool": each.by_pool,
+        "group": each.by_group,
+    }
     for kind, values in kinds.items():
         for key, seconds in sorted(values.items()):
             yield [kind, key, each.period, f"{seconds:.6f}"]

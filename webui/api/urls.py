@@ -12,8 +12,8 @@ from django.views.decorators.csrf import csrf_exempt
 from accounts.rights import Right, declares
 from experiments.actions import ACTIONS
 from hosts import registry
+from shown import absent
 from webui.api import (
-    absent,
     agents,
     async_routes,
     audit,
@@ -33,6 +33,7 @@ from webui.api import (
     experiment_results,
     experiments,
     explain,
+    groups,
     hosts,
     job_queue,
     job_queue_edits,
@@ -116,6 +117,9 @@ urlpatterns: list[URLPattern] = [
     _at("users/setting/reset", users.UserSettingsReset),
     _at("users/<int:user_id>", users.OneUser),
     _at("users/<str:username>/by-username", users.UserByName),
+    _at("groups", groups.Groups),
+    _at("groups/search", groups.GroupsFound),
+    _at("groups/<int:group_id>", groups.OneGroup),
     _at("audit", audit.Audit),
     # webhooks
     _at("webhooks", webhooks.Webhooks),

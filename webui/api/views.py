@@ -20,8 +20,9 @@ from rest_framework.views import APIView
 
 from accounts import rights
 from accounts.rights import Right
+from shown import absent
 from trainmaster import bounded_json, quantities
-from webui.api import absent, answers
+from webui.api import answers
 from webui.api.errors import BadRequest, TooLarge
 from webui.api.openapi import DialectSchema
 from webui.api.permissions import is_open

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 
 from accounts.rights import Right
 from experiments import places
+from hosts import pool_access
 from hosts.models import ResourcePool
 from webui.api import encoding
 from webui.api.answers import Answer, Pagination
@@ -136,11 +137,12 @@ class WorkspaceArchive(ApiView):
 
 
 class AvailablePools(ApiView):
-    """The pools that a workspace can use: always all pools."""
+    """The pools that the caller can use in this workspace."""
 
     rights = {"GET": Right.READ}
 
     def get(self, request: Request, workspace_id: int) -> PoolNamesAnswer:
         find(workspace_id)
-        names = list(ResourcePool.objects.values_list("name", flat=True))
+        pools = ResourcePool.objects.all()
+        names = [pool.name for pool in pools if pool_access.may_use(pool, person(request), workspace_id)]
         return encoding.page(PoolNamesAnswer, names, {"offset": 0, "limit": -1}, str)

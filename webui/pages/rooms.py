@@ -59,6 +59,7 @@ GROUPS = (
     (
         "Console",
         (
+            Room("Groups", "/groups", words="departments teams guarantees quotas"),
             Room("Users", "/users", words="people accounts roles tokens", for_admins=True),
             Room("Audit", "/audit", words="who changed history events", for_admins=True),
             Room("Notifications", "/settings/notifications", words="webhooks slack mail rules"),

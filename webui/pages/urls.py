@@ -7,6 +7,7 @@ from django.urls import path
 from webui.pages import account, audit, cluster, find, overview, profiler, saved_views, session, usage
 from webui.pages.experiments import again, chosen, code, create, edit, experiment, listing, notes, templates
 from webui.pages.frame import View, leads_to, page
+from webui.pages.groups import page as groups
 from webui.pages.hosts import adding, samples
 from webui.pages.hosts import page as hosts
 from webui.pages.logs import held, lines, ranks
@@ -56,6 +57,11 @@ urlpatterns = [
     path("settings/tokens", account.make_token),
     path("settings/tokens/<int:token_id>/revoke", account.revoke_token),
     # users, and who changed what
+    path("groups", groups.listing),
+    path("groups/+new", groups.new),
+    path("groups/<str:name>", groups.detail),
+    path("groups/<str:name>/edit", groups.edit),
+    path("groups/<str:name>/delete", groups.delete),
     path("users", users.listing),
     path("users/+new", users.new),
     path("users/<int:user_id>", users.detail),

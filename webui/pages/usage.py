@@ -20,7 +20,7 @@ HOUR_SECONDS = 3600
 #: how many are shown at first, and at most (features.md section 6)
 FIRST: dict[Unit, int] = {"day": 14, "month": 6}
 MOST: dict[Unit, int] = {"day": 31, "month": 36}
-GROUPS = {"user": "user", "pool": "resource pool", "label": "label", "total": "total"}
+GROUPS = {"user": "user", "pool": "resource pool", "group": "group", "label": "label", "total": "total"}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 
 from hosts.models import ResourcePool
 from jobs import queue_edits
+from shown import pools as shown_pools
 from shown.queue.board import BoardRow
 from shown.queue.edit_rights import why_no_bulk
 from webui.pages.queue.columns import SeenRow
@@ -70,7 +71,7 @@ def manage_bar(context: dict[str, Any], pool: ResourcePool) -> dict[str, Any]:
         "csrf_token": context.get("csrf_token"),
         "request": request,
         "pool": pool,
-        "pools": ResourcePool.objects.exclude(pk=pool.pk),
+        "pools": [each for each in shown_pools.choices(request.user) if each != pool],
         "last": queue_edits.last_undoable(request.user),
         "why_not": why_no_bulk(request.user),
     }

@@ -51,8 +51,10 @@ WITH sums AS (
     least(ended_at, %(before)s) - interval '1 microsecond', %(step)s::interval) AS period
   WHERE slots > 0 GROUP BY 1, 2, 3, 4
 )
-SELECT period, u.username, pool.name, labels, seconds
-FROM sums JOIN accounts_user u ON u.id = owner_id JOIN hosts_resourcepool pool ON pool.id = pool_id ORDER BY 1
+SELECT period, u.username, pool.name, labels, seconds, g.name, department.name
+FROM sums JOIN accounts_user u ON u.id = owner_id JOIN hosts_resourcepool pool ON pool.id = pool_id
+LEFT JOIN accounts_group g ON g.id = u.group_id LEFT JOIN accounts_group department ON department.id = g.parent_id
+ORDER BY 1
 """
 _PAGE = f"""
 SELECT run_key, kind, u.id, u.username, pool.name, labels, slots, started_at, ended_at, experiment_number, workspace,
@@ -74,6 +76,8 @@ class UsageSum:
     by_user: Counter[str] = field(default_factory=Counter)
     by_pool: Counter[str] = field(default_factory=Counter)
     by_label: Counter[str] = field(default_factory=Counter)
+    #: of those of which the users are members now; a team's also counts for its department
+    by_group: Counter[str] = field(default_factory=Counter)
     #: of what has no label
     unlabeled: float = 0.0
 
@@ -143,11 +147,13 @@ def sums(periods: Periods) -> list[UsageSum]:
     values = {**_between(periods.after, periods.before), "unit": periods.unit, "step": f"1 {periods.unit}"}
     with connection.cursor() as cursor:
         cursor.execute(_SUMS, values)
-        for start, username, pool, labels, seconds in cursor.fetchall():
+        for start, username, pool, labels, seconds, *groups in cursor.fetchall():
             total = found[periods.name_of(start)]
             total.seconds += seconds
             total.by_user[username] += seconds
             total.by_pool[pool] += seconds
+            for group in filter(None, groups):
+                total.by_group[group] += seconds
             for label in set(_list(labels)):
                 total.by_label[label] += seconds
             if not _list(labels):

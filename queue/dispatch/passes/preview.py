@@ -54,12 +54,14 @@ class Stop:
     Of several runs the oldest start, the oldest save and the one that is furthest (`progress`) are told.
     `never_saved`: a run of it has no checkpoint and has not asked whether it should stop either, so all since
     `started_at` would be lost. `steps_again`: steps since the last checkpoints of runs that have never asked so; the
-    others save first. `resumes`: once it has stopped; None if it leaves the pool.
+    others save first. `group`: that of the owner, empty without one. `resumes`: once it has stopped; None if it leaves
+    the pool.
     """
 
     job_id: str
     name: str
     username: str
+    group: str
     slots: int
     runs: int
     started_at: datetime
@@ -233,7 +235,7 @@ def _stops(
     """One row for each job that would be stopped, in the order of the ids."""
     placed = _placed(seen)
     runs: dict[uuid.UUID, list[Allocation]] = defaultdict(list)
-    related = ("task__job__owner", "task__trial__latest_checkpoint")
+    related = ("task__job__owner__group", "task__trial__latest_checkpoint")
     rows = Allocation.objects.select_related(*related).in_bulk(allocation_ids)
     for allocation_id in allocation_ids:
         if allocation_id in rows:
@@ -265,6 +267,7 @@ def _stop(
         job_id=str(job.pk),
         name=job.name,
         username=job.owner.username,
+        group=job.owner.group.name if job.owner.group else "",
         slots=sum(one.slots for one in attempts),
         runs=len(attempts),
         started_at=min(one.started_at or one.assigned_at for one in attempts),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from statistics import NormalDist
@@ -15,7 +15,7 @@ from django.db.models import F
 from django.db.models.functions import Least
 from django.utils import timezone
 
-from dispatch.passes import pool_rows
+from dispatch.passes import group_views, pool_rows
 from dispatch.passes.pool_rows import PoolRows, Row
 from hosts.models import ResourcePool
 from jobs import failed_starts
@@ -27,7 +27,7 @@ from scheduling import reasons
 from scheduling.durations import Span, ends_of, lasts_of
 from scheduling.past_runs import PastRuns, Work
 from scheduling.prospects import elsewhere_first
-from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot, all_but
+from scheduling.world import GroupShare, HostView, Placement, PoolView, Request, SlotView, Snapshot, all_but
 
 _NOWHERE: frozenset[str] = frozenset()
 #: the column of a task's row that counts its attempts
@@ -54,17 +54,18 @@ def take(pool: ResourcePool, now: datetime) -> Snapshot:
     """The pool, its hosts with what is held on them, and every task that waits or runs, at one moment."""
     rows = pool_rows.read(pool.pk)
     hosts = _hosts(rows, pool)
+    groups = group_views.paths() if pool.group_shares else {}
     return elsewhere_first(
         Snapshot(
             now=now.timestamp(),
-            pool=_pool(pool, rows),
+            pool=_pool(pool, rows, group_views.shares(pool, groups, now.timestamp())),
             hosts=hosts,
-            requests=_Requests(pool, rows, hosts, now.timestamp(), past_runs()).all(),
+            requests=_Requests(pool, rows, hosts, now.timestamp(), past_runs(), groups).all(),
         )
     )
 
 
-def _pool(pool: ResourcePool, rows: PoolRows) -> PoolView:
+def _pool(pool: ResourcePool, rows: PoolRows, shares: Mapping[str, GroupShare]) -> PoolView:
     return PoolView(
         name=pool.name,
         scheduler=pool.scheduler,
@@ -79,6 +80,7 @@ def _pool(pool: ResourcePool, rows: PoolRows) -> PoolView:
             sorted((int(first), seconds) for first, seconds in pool.min_runtime_seconds.items())
         ),
         unready=frozenset(rows.unready),
+        shares=shares,
     )
 
 
@@ -115,12 +117,19 @@ class _Requests:
     """Joins the rows of tasks, jobs and attempts. Equal values are shared: the planner compares them often."""
 
     def __init__(
-        self, pool: ResourcePool, rows: PoolRows, hosts: Sequence[HostView], now: float, past: PastRuns
+        self,
+        pool: ResourcePool,
+        rows: PoolRows,
+        hosts: Sequence[HostView],
+        now: float,
+        past: PastRuns,
+        groups: Mapping[int, tuple[str, ...]],
     ) -> None:
         self._rows = rows
         self._hosts = hosts
         self._now = now
         self._past = past
+        self._groups = groups
         self._jobs: dict[str, Row] = {row[0]: row for row in rows.jobs}
         self._attempts: dict[str, Row] = {row[0]: row for row in rows.attempts}
         self._used = time_used(
@@ -177,6 +186,7 @@ class _Requests:
             blocked=self._blocked(job_id, blocked_by, not_before) if blocked and not attempt else None,
             lasts=None if attempt else self._will_last(job_id, work, left),
             max_time=max_time,
+            groups=self._groups.get(owner_id, ()),
         )
 
     def _blocked(self, job_id: str, blocked_by: str, not_before: float | None) -> reasons.Reason | None:

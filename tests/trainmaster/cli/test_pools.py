@@ -52,6 +52,19 @@ def test_a_pool_is_made_described_edited_and_deleted(tm: CommandLine) -> None:
     assert young.stdout.strip() == "Changed pool a100: min-runtime from none to 1=600 50=60"
     cleared = tm("pool", "edit", "a100", "--min-runtime", "none")
     assert cleared.stdout.strip() == "Changed pool a100: min-runtime from 1=600 50=60 to none"
+    for name in ("vision", "speech"):
+        tm("user-group", "create", name)
+    tm("pool", "edit", "a100", "--group", "vision=weight:2,limit:8", "--usage-half-life", "86400")
+    more = tm("pool", "edit", "a100", "--group", "speech=weight:3")
+    assert more.stdout.strip() == (
+        "Changed pool a100: group from vision=limit:8,weight:2 to speech=weight:3 vision=limit:8,weight:2"
+    )
+    closed = tm("pool", "edit", "a100", "--open-to", "group:vision", "--open-to", "workspace:1")
+    assert closed.stdout.strip() == "Changed pool a100: open-to from none to group:vision workspace:1"
+    assert "group:vision workspace:1" in tm("pool", "describe", "a100").stdout
+    tm("pool", "edit", "a100", "--open-to", "everyone")
+    tm("pool", "edit", "a100", "--group", "vision=none", "--group", "speech=none")
+    assert json.loads(tm("pool", "describe", "a100", "-o", "json").stdout)["groupShares"] == {}
     assert "Host lost after:        600" in tm("pool", "describe", "a100").stdout
     rows = list(csv.DictReader(io.StringIO(tm("pool", "list", "-o", "csv").stdout)))
     assert {row["Name"]: row["Scheduler"] for row in rows} | {"a100": "fair share"} == {
@@ -78,6 +91,8 @@ def test_a_pool_is_made_described_edited_and_deleted(tm: CommandLine) -> None:
             "Found {'1': '10m'}; allowed: seconds from a priority",
         ),
         (("edit", "default"), 2, "name at least one rule"),
+        (("edit", "default", "--group", "vision"), 2, "allowed: GROUP=guarantee:N,limit:N,weight:X"),
+        (("edit", "default", "--group", "moon=weight:1"), 1, "there is no group moon"),
         (("edit", "moon", "--strict"), 1, "Pool moon not found"),
         (("delete", "default", "--yes"), 1, "Pool default cannot be removed"),
     ],

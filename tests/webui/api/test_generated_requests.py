@@ -11,9 +11,9 @@ import pytest
 from experiments.models import Checkpoint, Trial
 from hosts.models import Host
 from jobs.models import Allocation
+from shown.rest_bodies import BODIES
 from tests.rig.api import Api, Cast, Json
 from tests.rig.generated import Generated
-from webui.api.examples import BODIES
 
 #: beside everything that only reads: what makes rows and starts nothing
 MAKES = {

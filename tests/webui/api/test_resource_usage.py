@@ -68,7 +68,7 @@ def test_sums_come_by_day_and_by_month_in_either_spelling(cast: Cast, history: i
     assert day == {
         "periodStart": "2026-03-10", "period": "RESOURCE_ALLOCATION_AGGREGATION_PERIOD_DAILY", "seconds": 3600.0,
         "byUsername": {"ada": 3600.0}, "byExperimentLabel": {"llm": 3600.0, "a,b": 3600.0},
-        "byResourcePool": {"default": 3600.0},
+        "byResourcePool": {"default": 3600.0}, "byGroup": {},
     }  # fmt: skip
     (month,) = entries(f"{MONTHLY}&start_date=2026-03&end_date=2026-03")
     assert (month["periodStart"], month["seconds"]) == ("2026-03", 3600.0)

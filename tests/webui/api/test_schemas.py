@@ -12,7 +12,7 @@ from django.urls import resolve
 from pydantic import TypeAdapter
 
 from experiments.config.reading import check, parse
-from webui.api import examples
+from shown import rest_bodies
 from webui.api.docs import schema
 from webui.management.commands import write_reference
 
@@ -47,8 +47,8 @@ def test_every_body_has_an_example_that_its_view_takes() -> None:
                 view = resolve(re.sub(r"{\w+}", "1", place)).func
                 bodies.add(_taken(view, method.upper(), media["example"]))
     assert len(bodies) > 50
-    assert parse(examples.BODIES["NewExperiment"]["config"]).name == "digits"
-    assert check(examples.BODIES["PreviewBody"]["config"]).name == "digits"
+    assert parse(rest_bodies.BODIES["NewExperiment"]["config"]).name == "digits"
+    assert check(rest_bodies.BODIES["PreviewBody"]["config"]).name == "digits"
 
 
 def _taken(view: Any, method: str, example: Any) -> str:

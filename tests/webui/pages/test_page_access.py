@@ -156,11 +156,12 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
         "hosts/<str:name>/<slug:action>": ("disable", {}),
         "hosts/<str:name>/slots/<int:index>/<slug:action>": ("disable", {}),
         "pools/+new": ("", {"name": "mine", "scheduler": "priority", "fitting": "best", "default_priority": "42",
-                            "aux_per_host": "10"}),
+                            "aux_per_host": "10", "usage_half_life_seconds": "0"}),
         "pools/<str:name>/pairs/test": ("", {}),
         "pools/<str:name>/remove": ("", {}),
         "pools/<str:name>/edit": ("", {"scheduler": "priority", "fitting": "worst", "default_priority": "42",
-                                       "aux_per_host": "10", "default_compute": "on", "default_aux": "on"}),
+                                       "aux_per_host": "10", "usage_half_life_seconds": "0", "default_compute": "on",
+                                       "default_aux": "on"}),
         "tasks/<str:task_id>/ranks/<int:rank>/stack": ("", {}),
         "settings/notifications/preview": ("", {"template": "{{ name }}"}),
         "settings/notifications/<int:rule_id>/deliveries/<uuid:delivery_id>/retry": ("", {}),
@@ -170,6 +171,9 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
         "trials/<int:trial_id>/metrics/pins": ("", {"name": "loss", "pinned": "true"}),
         "views": ("", {"name": "mine", "back": "/experiments?user=me"}),
         "views/<int:view_id>": ("", {"name": "renamed"}),
+        "groups/+new": ("", {"name": "mine", "parent": "research"}),
+        "groups/<str:name>/edit": ("", {"name": "renamed", "members": "ada"}),
+        "groups/<str:name>/delete": ("", {}),
         "users/+new": ("", {"username": "hugo", "role": "editor"}),
         "users/<int:user_id>/edit": ("", {"username": "ada", "role": "editor", "display_name": "Countess"}),
         "users/<int:user_id>/do/<slug:action>": ("deactivate", {}),
@@ -209,7 +213,7 @@ def places(world: World) -> dict[str, object]:
 
 
 NOTHING = {"int": "1", "uuid": "00000000-0000-0000-0000-000000000000"}
-NAMES = {"templates": "night", "hosts": "gpu1", "pools": "default"}
+NAMES = {"templates": "night", "hosts": "gpu1", "pools": "default", "groups": "research"}
 TABS = {"experiments": "timeline", "trials": "logs", "commands": "log", "pools": "stats"}
 
 

@@ -81,7 +81,7 @@ def go_on(request: HttpRequest, experiment_id: int) -> HttpResponse:
         "text": text,
         "draft": drafts.of_changes(text, experiment, user_of(request).role),
         "is_single": searcher.get("name") == "single",
-        "pools": pools.choices(),
+        "pools": pools.choices(experiment.owner),
         "before": experiment.original_config and masked_text(experiment.original_config),
         "trials": experiment.trials.select_related("latest_checkpoint").order_by("pk")[:20],
     }

@@ -218,7 +218,7 @@ def _form(
         "was_sent": draft is not None,
         "source": _source(chosen.get("checkpoint", "")),
         "templates": names,
-        "pools": pools.choices(),
+        "pools": pools.choices(user_of(request)),
         "projects": places.open_projects(),
         "key": uuid.uuid4().hex,
         "may_edit": user_of(request).may_edit,

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from accounts.refusals import Refusal
 from accounts.rights import Right
+from hosts import pool_access
 from hosts.models import ResourcePool
 from jobs import queue_edits, queue_rules
 from jobs.models import Job
@@ -95,7 +96,11 @@ def _context(
     request: HttpRequest, facts: Facts, form: JobForm, look: previews.EditPreview | None
 ) -> dict[str, Any]:
     user = user_of(request)
-    pools = list(ResourcePool.objects.all())
+    pools = [
+        each
+        for each in ResourcePool.objects.all()
+        if each.pk == facts.job.pool_id or pool_access.may_use(each, facts.job.owner)
+    ]
     chosen = next((pool for pool in pools if pool.name == form.values.get("pool")), facts.job.pool)
     return {
         "job": facts.job,

@@ -13,6 +13,7 @@ from django.utils.safestring import SafeString
 from hosts.models import ResourcePool
 from hosts.pool_edits import ROLES
 from scheduling import policies
+from trainmaster import group_shares, pool_access
 from trainmaster.quantities import duration
 from webui.forms import Form
 from webui.query import LARGEST_ID, as_whole
@@ -130,6 +131,35 @@ class MinRuntime(Rule):
         return ", ".join(f"{duration(float(seconds))} from priority {first}" for first, seconds in by)
 
 
+class Groups(Rule):
+    """`vision=guarantee:8,limit:12,weight:2`, one for each group."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return "\n".join(group_shares.written(value)) if isinstance(value, dict) else value
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return group_shares.read(str(value or "").split())
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+    def words(self, value: object) -> str:
+        return super().words(str(value).replace("\n", "; ").replace("=", ": ").replace(",", ", "))
+
+
+class OpenTo(Rule):
+    """`group:vision workspace:3`; nothing: everyone."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return pool_access.written(value) if isinstance(value, dict) else value
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return pool_access.read(str(value or "").replace(",", " ").split())
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
 class PoolForm(Form):
     scheduler = Choice(
         "Scheduler",
@@ -169,6 +199,23 @@ class PoolForm(Form):
         "Others do not stop it before it has run so long; users still can. In seconds, or from a priority on: "
         "1=600 50=60.",
         none="no time",
+    )
+    open_to = OpenTo(
+        "Who may use it",
+        "Groups, with the teams in them, and workspaces by number: group:vision workspace:3.",
+        none="everyone",
+    )
+    group_shares = Groups(
+        "Groups",
+        "Slots that a group gets whenever it asks, at most how many it may hold, and its weight for what is left over: "
+        "vision=guarantee:8,limit:12,weight:2, one group a line.",
+        none="not shared among groups",
+        widget=forms.Textarea({"rows": 3}),
+    )
+    usage_half_life_seconds = Number(
+        "Half-life of past use",
+        "After this time, what a group has held counts half in its turn for slots without a guarantee. 0: not at all.",
+        is_seconds=True,
     )
     aux_per_host = Number(
         "Runs without slots per host", "The maximum number of zero-slot runs at once on one host."
@@ -210,7 +257,8 @@ class PoolForm(Form):
 
     SECTIONS = {
         "Scheduling": ("scheduler", "preemption", "fitting", "allow_heterogeneous_fits", "default_priority"),
-        "Permissions": ("priority_floor", "strict"),
+        "Permissions": ("open_to", "priority_floor", "strict"),
+        "Groups": ("group_shares", "usage_half_life_seconds"),
         "Limits": (
             "default_max_time_seconds", "longest_max_time_seconds", "unpreemptible_slots",
             "min_runtime_seconds", "aux_per_host", "launch_error", "host_lost_after_seconds",

@@ -19,8 +19,8 @@ from commands.models import Command
 from commands.states import CommandState
 from experiments import drafts
 from experiments.models import Template
-from hosts.models import ResourcePool
 from jobs.models import Job
+from shown import pools
 from submissions import contexts
 from webui.api.tensorboards import shown_of
 from webui.forms import Chosen, Form, Parsed
@@ -93,7 +93,7 @@ class TaskForm(Form):
             "template": ("none", Template.objects.order_by("name").values_list("name", flat=True)),
             "pool": (
                 "the default pool",
-                ResourcePool.objects.order_by("name").values_list("name", flat=True),
+                [pool.name for pool in pools.choices(user_of(request))],
             ),
         }
         for name, (none, names) in menus.items():

@@ -58,6 +58,9 @@ BODIES: dict[str, Json] = {
     "TokenPatch": {"description": "nightly, of the new machine"},
     "NewUser": {"user": {"username": "grace", "role": "editor", "active": True}},
     "UserPatch": {"displayName": "Grace Hopper", "email": "grace@example.com", "role": "editor"},
+    "NewGroup": {"name": "vision", "parent": "research"},
+    "GroupChange": {"name": "audio", "parent": ""},
+    "GroupSearch": {"name": "research"},
     "SettingsBody": {"settings": [{"key": "theme", "storagePath": "ui", "value": '"dark"'}]},
     "NewWebhook": {
         "name": "failures",

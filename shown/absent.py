@@ -13,7 +13,7 @@ _KUBERNETES = (
     "This server does not run jobs in Kubernetes, so there are no namespaces and no quotas of theirs."
 )
 _ROLES = (
-    "This server has no roles by workspace and no user groups. Each user is a viewer, an editor or an admin: "
+    "This server has no roles by workspace. Each user is a viewer, an editor or an admin: "
     "`trainmaster user edit NAME --role ROLE`."
 )
 _TASKS = "This server has no generic tasks. Run a command instead: `trainmaster command run`."
@@ -31,7 +31,7 @@ ABSENT: tuple[tuple[str, str], ...] = (
     ),
     (r"generic-tasks|tasks/[^/]+/(config|context_directory|pause|unpause)", _TASKS),
     (r"resource-pools/[^/]+/workspace-bindings", "Every workspace may use every pool of this server."),
-    (r"(groups|roles|permissions)(/.*)?|users/assignments", _ROLES),
+    (r"(roles|permissions)(/.*)?|users/assignments", _ROLES),
     (
         r"k8s-resource-managers|namespace-bindings/.*"
         r"|workspaces/\d+/((list-)?namespace-bindings|(get-k8s|set)-resource-quotas?)",

@@ -1,0 +1,311 @@
+"""Who is served and stopped among groups of people that share a pool.
+
+On each level, the runs of a group that fit into its guarantee are protected, the oldest first; all others are borrowed.
+A request within the guarantee of its group may stop what other groups of that level have borrowed. Requests of one path
+are served as the pool's policy says.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
+from operator import itemgetter
+
+from scheduling.group_shares import Path, Room, guarantees, path_of
+from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing
+from scheduling.world import GroupShare, Placement, Request, Snapshot
+
+#: grades of borrowed runs begin here, above those of every policy
+BORROWED = 1000.0
+
+
+class Groups:
+    """Which runs are protected on which level, and which waiting requests lie within a guarantee."""
+
+    def __init__(self, snapshot: Snapshot, inner: Rules, able: Sequence[Request]) -> None:
+        """`inner`: the rules of the policy. `able`: the slot work that runs, and what waits and could start."""
+        self.shares = snapshot.pool.shares
+        self.room = Room(snapshot)
+        self._guaranteed = {name: slots for name, slots in guarantees(self.shares).items() if slots}
+        self._split = {share.parent for share in self.shares.values() if share.guarantee}
+        self._able = {request.task_id for request in able if request.running is None}
+        runs = [each for each in able if each.running is not None and not each.running.stopping]
+        held = Counter[str]()
+        for request in runs:
+            for name in path_of(request):
+                held[name] += request.slots
+        over = {
+            path: [held[name] - self._guaranteed.get(name, 0) for name in path]
+            for path in set(map(path_of, runs))
+        }
+        self._rank = {
+            path: rank for rank, path in enumerate(sorted(over, key=lambda path: (over[path], path)), 1)
+        }
+        self.protected: tuple[set[str], set[str]] = set(), set()
+        self.within: tuple[set[str], set[str]] = set(), set()
+        if self._guaranteed:
+            firm = [each for each in runs if each.running is not None and not each.running.on_sufferance]
+            self._protect(firm, inner)
+            self._within(snapshot, firm, inner)
+
+    def _protect(self, firm: list[Request], inner: Rules) -> None:
+        """Mark the runs that keep their slots, on each level."""
+        firm = sorted(firm, key=lambda request: _kept_first(request, inner))
+        kept = Counter[str]()
+        for level in (1, 0):  # what a team is guaranteed, its department is
+            for request in firm:
+                name = path_of(request)[level]
+                if kept[name] + request.slots <= self._guaranteed.get(name, 0):
+                    kept[name] += request.slots
+                    self.protected[level].add(request.task_id)
+            firm = _first_in(self.protected[1], firm)
+
+    def _within(self, snapshot: Snapshot, firm: Sequence[Request], inner: Rules) -> None:
+        """Mark the requests that wait and are within a guarantee, first of teams.
+
+        Each path uses its guarantee in the order of the policy: what is behind a request that does not fit into it
+        waits for that one, unless a limit keeps that one from starting.
+        """
+        taken, of_jobs, room = Counter[str](), Counter[str](), self.room.copy()
+        for request in firm:
+            for name in path_of(request):
+                taken[name] += request.slots
+        for request in snapshot.requests:
+            if request.running is not None:
+                of_jobs[request.job_id] += request.slots
+        waiting = [each for each in inner.waiting() if each.task_id in self._able]
+        for level in (1, 0):
+            closed: set[Path] = set()
+            for request in waiting:
+                path = path_of(request)
+                if path in closed or path[level] not in self._guaranteed:
+                    continue
+                known = request.task_id in self.within[1]
+                most = request.max_slots
+                if not known and (
+                    (most is not None and of_jobs[request.job_id] + request.slots > most)
+                    or room.lacking(request)
+                ):
+                    continue
+                if taken[path[level]] + request.slots > self._guaranteed[path[level]]:
+                    closed.add(path)
+                    continue
+                taken[path[level]] += request.slots
+                self.within[level].add(request.task_id)
+                if not known:
+                    room.take(request)
+                    of_jobs[request.job_id] += request.slots
+            waiting = _first_in(self.within[1], waiting)
+
+    def is_within(self, request: Request) -> bool:
+        return request.task_id in self.within[0] or request.task_id in self.within[1]
+
+    def is_borrowed(self, run: Request) -> bool:
+        """May another group take its slots back?"""
+        if run.task_id not in self.protected[0]:
+            return True
+        return path_of(run)[0] in self._split and run.task_id not in self.protected[1]
+
+    def rank(self, run: Request) -> int:
+        """Of borrowed runs, those of the group that is furthest above its guarantee are stopped first."""
+        return self._rank.get(path_of(run), 0)
+
+    def in_turn(self, queue: Iterable[Request]) -> list[Request]:
+        """What waits: first what is within a guarantee, then always one of the group that has the least for its weight.
+
+        `queue`: all requests in the order of the policy, which orders what is within guarantees, and each group. What
+        runs takes its turn like what waits: so the order depends on what is wanted alone, a plan that is carried out
+        does not change it, and what one job is stopped for no other gets. Of groups that have equally much, the one
+        whose next request comes first in the order of the policy is next.
+        """
+        has = Counter[str]()
+        first: list[Request] = []
+        lines: dict[str, dict[str, list[tuple[int, Request]]]] = {}
+        protected, within = self.protected[0], self.within
+        for place, request in enumerate(queue):
+            task, (top, team) = request.task_id, path_of(request)
+            if request.slots == 0 or task in protected or task in within[0] or task in within[1]:
+                has[top] += request.slots
+                has[team] += request.slots
+                if request.running is None:
+                    first.append(request)
+            else:
+                lines.setdefault(top, {}).setdefault(team, []).append((place, request))
+        found: list[tuple[float, int, Request]] = []
+        for top, teams in lines.items():
+            of_top: list[tuple[float, int, Request]] = []
+            for team, line in teams.items():
+                of_top += self._loaded(team, has[team], line)
+            of_top.sort(key=_by_load)
+            found += self._loaded(top, has[top], [(place, request) for _, place, request in of_top])
+        found.sort(key=_by_load)
+        return [*_first_in(within[1], first), *(each for _, _, each in found if each.running is None)]
+
+    def _loaded(
+        self, name: str, slots: int, line: Iterable[tuple[int, Request]]
+    ) -> Iterator[tuple[float, int, Request]]:
+        """Each with the load that the group has when its turn comes."""
+        share = self.shares.get(name, _NO_SHARE)
+        usage, weight, able = share.usage, share.weight, self._able
+        for place, request in line:
+            yield (slots + usage) / weight, place, request
+            if request.running is not None or request.task_id in able:
+                slots += request.slots
+
+
+_NO_SHARE = GroupShare()
+_by_load = itemgetter(0, 1)
+
+
+def _first_in(tasks: Collection[str], requests: Sequence[Request]) -> list[Request]:
+    """The requests with those of these tasks first."""
+    if not tasks:
+        return list(requests)
+    return [each for each in requests if each.task_id in tasks] + [
+        each for each in requests if each.task_id not in tasks
+    ]
+
+
+def _kept_first(request: Request, inner: Rules) -> tuple[bool, float, bool, float, str]:
+    """Runs in the order in which they keep their slots: the reverse of that in which a policy stops them."""
+    running = request.running
+    assert running is not None
+    saved = running.last_saved_at is not None or running.asked_preempt
+    return (request.preemptible, inner.grade(request), saved, running.started_at, request.task_id)
+
+
+class OfGroup(Rights):
+    """Those of requests of one path. Within the path the policy's own count; from others they take what is borrowed."""
+
+    def __init__(
+        self, path: Path, levels: tuple[bool, bool], inner: Rights, groups: Groups, is_gang: bool
+    ) -> None:
+        """`levels`: within the guarantee of its department, and of its team. `is_gang`: hosts may be kept for it."""
+        self.path = path
+        self._levels = levels
+        self._inner = inner
+        self._groups = groups
+        self._is_gang = is_gang
+        self.takes = any(levels) or is_gang
+        #: of all runs of a board that these requests may stop, once `look_at` has seen them
+        self.lines: dict[HeldRun, Standing] = {}
+        self._lending = OfGroup(path, levels, inner, groups, False) if is_gang else self
+
+    def lending(self) -> Rights:
+        """Only who has hosts kept for it takes back what others were lent there."""
+        return self._lending
+
+    def reserving(self) -> Rights:
+        """The same for all: otherwise every group would look at every host."""
+        return LENT
+
+    def line(self, run: HeldRun) -> Standing:
+        if path_of(run.request) == self.path:
+            return self._inner.line(run)
+        return super().line(run)
+
+    def line_once_old(self, run: HeldRun) -> Standing:
+        if path_of(run.request) == self.path:
+            return self._inner.line_once_old(run)
+        return EVERYBODY if run.request.preemptible and self._may_take(run) else NOBODY
+
+    def look_at(self, runs: Iterable[HeldRun]) -> Counter[int]:
+        """Note the lines of the runs that may be stopped; host index -> slots that they hold there."""
+        found = Counter[int]()
+        for run in runs:
+            line = self.line(run)
+            if line is not NOBODY:
+                self.lines[run] = line
+                for index, slots in run.parts.items():
+                    found[index] += slots
+        return found
+
+    def _may_take(self, run: HeldRun) -> bool:
+        if self._is_gang and run.placement.on_sufferance:
+            return True
+        level = 1 if path_of(run.request)[0] == self.path[0] else 0
+        return self._levels[level] and run.request.task_id not in self._groups.protected[level]
+
+    def reaches(self, asker: Standing, grade: float) -> bool:
+        return grade >= BORROWED or self._inner.reaches(asker, grade)
+
+
+class TakesLent(Rights):
+    """Takes back what was lent, and nothing else."""
+
+    def line_once_old(self, run: HeldRun) -> Standing:
+        return EVERYBODY if run.placement.on_sufferance else NOBODY
+
+
+LENT = TakesLent()
+
+
+class GroupRules(Rules):
+    """The rules of a policy, among groups."""
+
+    def __init__(self, inner: Rules, groups: Groups) -> None:
+        super().__init__(inner.queue)
+        self.inner = inner
+        self.groups = groups
+        self.room = groups.room
+        self._known: dict[tuple[Path, tuple[bool, bool], Rights, bool], Rights] = {}
+        runs = [request for request in inner.queue if request.running is not None and request.slots]
+        self._stoppable = {
+            path_of(request)
+            for request in runs
+            if request.running is not None and inner.line(request, request.running) is not NOBODY
+        }
+        self._has_lent = any(
+            request.running is not None and request.running.on_sufferance for request in runs
+        )
+
+    def waiting(self) -> list[Request]:
+        return self._in_turn
+
+    @cached_property
+    def _in_turn(self) -> list[Request]:
+        return self.groups.in_turn(self.inner.queue)
+
+    def in_order(self) -> Sequence[Request]:
+        """First what runs."""
+        return [*(request for request in self.queue if request.running is not None), *self._in_turn]
+
+    def grade(self, run: Request) -> float:
+        inner = self.inner.grade(run)
+        return inner + BORROWED * self.groups.rank(run) if self.groups.is_borrowed(run) else inner
+
+    def line(self, run: Request, placement: Placement) -> Standing:
+        return self.inner.line(run, placement)
+
+    def protects(self, request: Request, placement: Placement) -> bool:
+        return self.inner.protects(request, placement)
+
+    def rights(self, request: Request) -> Rights:
+        path, inner = path_of(request), self.inner.rights(request)
+        within = self.groups.within
+        top, team = request.task_id in within[0], request.task_id in within[1]
+        is_gang = self._has_lent and request.slots > 1
+        if not (top or team or is_gang or path in self._stoppable):
+            return NO_RIGHTS
+        key = (path, (top, team), inner, is_gang)
+        if key not in self._known:
+            self._known[key] = OfGroup(path, (top, team), inner, self.groups, is_gang)
+        return self._known[key]
+
+    def borrows(self, request: Request) -> bool:
+        """What is within a guarantee keeps what it gets."""
+        return self.inner.borrows(request) and not self.groups.is_within(request)
+
+    def reserves(self, request: Request) -> bool:
+        return self.inner.reserves(request)
+
+    def why_not(self, request: Request, run: HeldRun) -> str:
+        if path_of(run.request) == path_of(request):
+            return self.inner.why_not(request, run)
+        name = next((name for name in reversed(run.request.groups)), "users without a group")
+        if not self.groups.is_borrowed(run.request):
+            return f"guaranteed to {name}"
+        if self.groups.is_within(request):
+            return f"borrowed by {name}, but stopping it is not enough here"
+        return f"borrowed by {name}; only work within a guarantee takes it back"

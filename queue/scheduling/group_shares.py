@@ -1,0 +1,116 @@
+"""Groups of people and what a pool gives them: their guarantees, and the slots that they hold against their limits.
+
+A request belongs to a path of groups: a department and a team of it. `group_rules` says who is served and stopped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from copy import copy
+
+from scheduling import group_reasons as reasons
+from scheduling.reasons import Reason
+from scheduling.world import GroupShare, Request, Snapshot
+
+#: a department and a team of it; a name with a slash for who is in no team, alone the slash for who is in no group
+Path = tuple[str, str]
+
+
+class _Paths(dict[tuple[str, ...], Path]):
+    def __missing__(self, names: tuple[str, ...]) -> Path:
+        first = names[0] if names else ""
+        self[names] = path = (first, names[1] if len(names) > 1 else f"{first}/")
+        return path
+
+
+_PATHS = _Paths()
+
+
+def path_of(request: Request) -> Path:
+    return _PATHS[request.groups]
+
+
+def guarantees(shares: Mapping[str, GroupShare]) -> dict[str, int]:
+    """Group -> slots; a department has at least what its teams have together."""
+    found = {name: share.guarantee for name, share in shares.items()}
+    of_teams = Counter[str]()
+    for share in shares.values():
+        if share.parent:
+            of_teams[share.parent] += share.guarantee
+    for name, slots in of_teams.items():
+        found[name] = max(slots, found.get(name, 0))
+    return found
+
+
+class Room:
+    """Slots that groups hold while a pass fills them in, against what they may hold."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._shares = snapshot.pool.shares
+        self._guaranteed = guarantees(self._shares)
+        self.has_limits = any(share.limit is not None for share in self._shares.values())
+        tops = (slots for name, slots in self._guaranteed.items() if not parent_of(self._shares, name))
+        usable = sum(
+            slot.held_by is not None or slot.usable for host in snapshot.hosts for slot in host.slots
+        )
+        self._unguaranteed = max(0, usable - sum(tops))
+        self.held = Counter[str]()
+        self._firm = Counter[str]()  # department -> slots of work that may not be stopped
+        for request in snapshot.requests:
+            if request.running is not None:
+                self.take(request)
+
+    def copy(self) -> Room:
+        other = copy(self)
+        other.held, other._firm = self.held.copy(), self._firm.copy()
+        return other
+
+    def take(self, request: Request) -> None:
+        for name in path_of(request):
+            self.held[name] += request.slots
+        if not request.preemptible:
+            self._firm[path_of(request)[0]] += request.slots
+
+    def lacking(self, request: Request) -> Reason | None:
+        """Why so much more would be too much for its groups."""
+        for name in request.groups:
+            share = self._shares.get(name)
+            if (
+                share is not None
+                and share.limit is not None
+                and self.held[name] + request.slots > share.limit
+            ):
+                if request.slots > share.limit:
+                    return reasons.over_group_limit(name, request.slots, share.limit)
+                return reasons.group_limit(name, self.held[name], request.slots, share.limit)
+        if request.preemptible or not any(self._guaranteed.values()):
+            return None
+        top = path_of(request)[0]
+        borrowed = {name: max(0, held - self._guaranteed.get(name, 0)) for name, held in self._firm.items()}
+        others = sum(held for name, held in borrowed.items() if name != top)
+        own = max(0, self._firm[top] + request.slots - self._guaranteed.get(top, 0))
+        if own and others + own > self._unguaranteed:
+            return reasons.not_reclaimable(sum(borrowed.values()), request.slots, self._unguaranteed)
+        return None
+
+    def in_words(self, request: Request) -> list[Reason]:
+        """What its groups hold, and why they may not hold so much more."""
+        lacking = self.lacking(request)
+        found = [lacking] if lacking is not None else []
+        for name in request.groups:
+            guaranteed = self._guaranteed.get(name, 0)
+            within = self.held[name] + request.slots <= guaranteed
+            found.append(reasons.group_share(name, self.held[name], guaranteed, within))
+        return found
+
+
+def parent_of(shares: Mapping[str, GroupShare], name: str) -> str:
+    share = shares.get(name)
+    return share.parent if share else ""
+
+
+def load(shares: Mapping[str, GroupShare], name: str, held: float) -> float:
+    """Slots held now and lately, for the weight of the group: of several groups, the one with the least is next."""
+    share = shares.get(name)
+    return held if share is None else (held + share.usage) / share.weight
