@@ -44,12 +44,12 @@ Slot.objects.bulk_create(
 @contextmanager
 def nobody_looks(server: Server) -> Iterator[None]:
     """Meanwhile no sweep and no probe finds that there is nothing behind these hosts."""
-    beat = server.children()["beat"]
-    beat.signal(signal.SIGSTOP)
+    worker = server.children()["worker"]
+    worker.signal(signal.SIGSTOP)
     try:
         yield
     finally:
-        beat.signal(signal.SIGCONT)
+        worker.signal(signal.SIGCONT)
 
 
 def test_200_hosts_stand_in_one_screen_and_each_says_itself_to_the_keyboard(empty_server: Server) -> None:

@@ -55,7 +55,8 @@ def test_a_command_that_is_typed_is_answered(browser: Browser, shell: str) -> No
     browser.wait(lambda: browser.text("#terminal-state") == "Connected", "the login")
     browser.press("echo $((6 * 7)) $TRAINMASTER_RUN é" + Keys.ENTER)
     sees(browser, f"42 {shell}.1.0 é")
-    browser.press("sleep 600" + Keys.ENTER)
+    browser.press("echo begins; sleep 600" + Keys.ENTER)
+    sees(browser, "\nbegins")
     browser.press("c", held=Keys.CONTROL)
     browser.press("k", held=Keys.CONTROL)  # is the shell's, not the search's
     browser.press("echo 'after' it" + Keys.ENTER)

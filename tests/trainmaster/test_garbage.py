@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.rig import pace
 from tests.trainmaster.stream_server import TOKEN
 from trainmaster.host import controlling, stacks
 from trainmaster.paths import RunPaths, Workdir
@@ -95,7 +96,12 @@ def test_no_verb_waits_or_breaks_for_what_a_run_put_in_place_of_a_file(
 
 
 def ranks_of(key: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sleep", "600"], env={MARKER: key}, start_new_session=True)
+    ranks = subprocess.Popen(["sleep", "600"], env={MARKER: key}, start_new_session=True)
+    environment = Path(
+        f"/proc/{ranks.pid}/environ"
+    )  # which the kernel has only a moment after it was executed
+    assert pace.wait_until(lambda: key in environment.read_text(), 60)
+    return ranks
 
 
 def spoil_state(paths: RunPaths) -> None:

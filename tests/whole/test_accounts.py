@@ -157,7 +157,7 @@ def test_no_secret_is_in_argv_logs_or_answers(
     secrets = {spec["token"], spec["gang"]["secret"], stack.token, people[ALICE].stack.token, PASSWORD}
     secrets |= {stack.server.password, (stack.server.data / "secret_key").read_text().strip()}
     places = {f"argv of {pid}": words for pid, words in argv_of_all().items()}
-    places |= {name: stack.server.log(name) for name in ("web", "worker", "beat", "postgres", "redis")}
+    places |= {name: stack.server.log(name) for name in ("web", "worker", "postgres", "redis")}
     trial = stack.trial(victim.experiment)
     for path in (
         f"experiments/{victim.experiment}", f"experiments/{victim.experiment}/trials", f"tasks/{trial['taskId']}",

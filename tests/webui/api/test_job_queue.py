@@ -287,6 +287,7 @@ def test_a_preview_says_who_would_be_stopped_and_what_they_saved(
         "mine",
         "stepsAgain",
         "resumes",
+        "group",
     } == stop.keys()
     assert (stop["username"], stop["slots"], stop["neverSaved"], stop["mine"]) == ("bob", 1, True, False)
     (start,) = found["starts"]
