@@ -50,7 +50,7 @@ def _compare_versions(client: Client) -> None:
 def log_in(args: argparse.Namespace) -> Client:
     """A client that is logged in: as the user named, by DET_USER and DET_PASS, or as whoever logged in before."""
     client, credentials = connect(args)
-    given = os.environ.get("TRAINMASTER_TOKEN") or os.environ.get("DET_USER_TOKEN")
+    given = (os.environ.get("TRAINMASTER_TOKEN") or os.environ.get("DET_USER_TOKEN") or "").strip()
     user = args.user or os.environ.get("DET_USER")
     if given and not args.user:
         client.token = given

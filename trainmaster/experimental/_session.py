@@ -157,7 +157,7 @@ def log_in(
     url = address.server_url(master)
     known = credentials.Credentials(url)
     session = Session(url, _trust(url, certificate or Certificate(), known.pin))
-    given = os.environ.get("TRAINMASTER_TOKEN") or os.environ.get("DET_USER_TOKEN")
+    given = (os.environ.get("TRAINMASTER_TOKEN") or os.environ.get("DET_USER_TOKEN") or "").strip()
     if given and not user:
         session.token, session.username = given, os.environ.get("DET_USER", "")
         return session
