@@ -109,7 +109,7 @@ compat: setup-dev ## run the tests against heavy third-party packages
 	@$(SETUP) torch
 	$(RUN)/python -m pytest -m compat $(PYTEST)
 
-bench: setup-dev ## measure beside ssh, Slurm, MLflow, Redis and PostgreSQL; one table at the end; QUICK=1: in about 10 minutes
+bench: setup-dev ## measure beside ssh, Slurm, MLflow, Redis and PostgreSQL; one table at the end; QUICK=1: with smaller sizes
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium slurm
 	@VENV=$(VENV)/mlflow $(SETUP) venv benchmarks/mlflow_requirements.txt

@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 KEPT = ROOT / "build" / "bench"
-#: `make bench QUICK=1`: smaller sizes, all of it in about ten minutes, figures that are good enough to see a loss
+#: `make bench QUICK=1`: smaller sizes; the figures are good enough to see a loss
 QUICK = bool(os.environ.get("QUICK"))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable
 
+from trainmaster.quantities import number_or_text
+
 WORDS = ("guarantee", "limit", "weight")
 FORM = "GROUP=guarantee:N,limit:N,weight:X"
 
@@ -18,7 +20,7 @@ def read(texts: Iterable[str]) -> Dict[str, Any]:
             word, colon, number = part.partition(":")
             if not colon:
                 raise ValueError(f"Found {text!r}; allowed: {FORM}, or GROUP=none.")
-            share[word.strip()] = _number(number.strip())
+            share[word.strip()] = number_or_text(number.strip())
         if not (name and equals):
             raise ValueError(f"Found {text!r}; allowed: {FORM}, or GROUP=none.")
         found[name] = None if parts == "none" else share
@@ -34,12 +36,3 @@ def written(shares: Dict[str, Any]) -> Iterable[str]:
             if share.get(word) is not None and (word, share[word]) != ("guarantee", 0)
         ]
         yield f"{name}={','.join(given)}"
-
-
-def _number(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

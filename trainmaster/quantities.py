@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterable, List
+from typing import Any, Iterable, List
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -54,3 +54,13 @@ def size(count: float) -> str:
         if count < 1024:
             return f"{count:.1f} {unit}"
     return f"{count / 1024:.1f} TiB"
+
+
+def number_or_text(text: str) -> Any:
+    """The number, or the text as it is: the server has the one sentence for what is wrong."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -178,7 +178,7 @@ def test_a_beat_sends_no_tick_and_no_look_that_would_find_nothing(own_redis: Red
 
 @pytest.mark.survive(23)
 @pytest.mark.django_db(transaction=True)
-def test_a_beat_goes_on_when_its_connection_to_postgresql_is_cut(own_redis: Redis) -> None:
+def test_a_beat_continues_when_its_connection_to_postgresql_is_cut(own_redis: Redis) -> None:
     app = announce.current_app
     app.conf.task_default_queue = QUEUE
     beating = beat.Scheduler(app)

@@ -13,6 +13,7 @@ from trainmaster.cli.errors import CliError
 from trainmaster.cli.job import confirm_stops
 from trainmaster.cli.output import done
 from trainmaster.client import Client
+from trainmaster.quantities import number_or_text
 
 
 def add_settings(settings: Any) -> None:
@@ -52,26 +53,16 @@ def _add_one(verbs: Any, verb: str, text: str, **options: Any) -> argparse.Argum
     return parser
 
 
-def _number(text: str) -> Any:
-    """The number, or the text as it is: the server has the one sentence for what is wrong."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
 def _or_none(text: str) -> Optional[Any]:
-    return None if text.lower() == "none" else _number(text)
+    return None if text.lower() == "none" else number_or_text(text)
 
 
 #: setting → (help, what its value is called, how it is read)
 _SETTINGS: Dict[str, Tuple[str, str, Callable[[str], Any]]] = {
     "name": ("set its name", "TEXT", str),
     "description": ("set its description", "TEXT", str),
-    "priority": ("set its priority: 1 (highest) to 99", "N", _number),
-    "weight": ("set its weight in a fair-share pool: a number above 0", "X", _number),
+    "priority": ("set its priority: 1 (highest) to 99", "N", number_or_text),
+    "weight": ("set its weight in a fair-share pool: a number above 0", "X", number_or_text),
     "max-slots": ("limit the slots it may hold at once, or none", "N", _or_none),
 }
 _OF_RESOURCES = {"priority": "priority", "weight": "weight", "max-slots": "maxSlots"}

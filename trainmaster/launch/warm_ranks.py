@@ -70,7 +70,7 @@ def warmed(
 ) -> "tuple[List[str], Dict[str, str]]":
     """Return what to start for `command` (torchrun) and its ranks (`words`): itself, or `words` with an order.
 
-    That program becomes torchrun before its first line, and each rank is a fork of it that goes on to that line.
+    That program becomes torchrun before its first line, and each rank is a fork of it that continues with that line.
     """
     try:
         imports = shared_imports(words, overrides, environment, trial_module)

@@ -49,7 +49,7 @@ Begin = Callable[[], None]
 def run(order: str, begin: Begin) -> None:
     """Become torchrun. Returns in a rank alone.
 
-    `begin` is called in each process that goes on to run something of its own.
+    `begin` is called in each process that then runs something of its own.
     """
     wanted = json.loads(order)
     launcher: List[str] = wanted["launcher"]
@@ -228,7 +228,7 @@ def _be_parent(way: socket.socket, words: List[str], began: Dict[bytes, bytes], 
         way.sendall(status.to_bytes(RECORD_BYTES, "little"))
         way.settimeout(None)
         way.recv(1)
-    except OSError:  # wrap_rank is gone; the rank goes on
+    except OSError:  # wrap_rank is gone; the rank continues
         pass
     finally:
         os.waitpid(rank, 0)

@@ -282,7 +282,7 @@ def test_a_rank_outlives_the_forker_and_ends_with_its_parent(
 
 @pytest.mark.survive(12)
 @needs_torch
-def test_a_forked_rank_goes_on_when_its_wrapper_is_killed(tmp_path: Path) -> None:
+def test_a_forked_rank_continues_when_its_wrapper_is_killed(tmp_path: Path) -> None:
     script = (
         "import os, signal, time\n"
         "import torch\n"
