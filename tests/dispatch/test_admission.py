@@ -260,7 +260,7 @@ def test_a_second_name_of_a_machine_is_refused_and_the_first_is_named(
 ) -> None:
     program = tmp_path / "bin" / "nvidia-smi"
     program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho '0, GPU-1, NVIDIA H100, 81559, 550.54.15'\n")
+    program.write_text("#!/bin/sh\necho '0, GPU-1, NVIDIA H100, 81559, 550.54.15, 00000000:3B:00.0'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 

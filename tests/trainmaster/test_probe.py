@@ -20,8 +20,8 @@ from trainmaster.host.nvidia import find_gpus, parse_nvidia_smi
 from trainmaster.host.probing import filesystem_of, in_groups, kills_user_processes, obeying_daemon
 
 SMI = """\
-0, GPU-aaaa, NVIDIA H100 80GB HBM3, 81559, 550.54.15
-1, GPU-bbbb, NVIDIA H100 80GB HBM3, [N/A], 550.54.15
+0, GPU-aaaa, NVIDIA H100 80GB HBM3, 81559, 550.54.15, 00000000:3B:00.0
+1, GPU-bbbb, NVIDIA H100 80GB HBM3, [N/A], 550.54.15, 00000000:5E:00.0
 """
 MOUNTS = r"""
 22 1 0:1 / / rw - ext4 /dev/sda1 rw
@@ -124,7 +124,9 @@ def test_gpus_are_read_from_nvidia_smi_where_nvml_is_missing(
     if source == "nvml":
         pytest.skip("this machine has real GPUs")
     assert source == "nvidia-smi"
-    assert [(gpu["uuid"], gpu["memory_mib"]) for gpu in gpus] == [("GPU-aaaa", 81559), ("GPU-bbbb", 0)]
+    assert [(gpu["uuid"], gpu["memory_mib"], gpu["pci"]) for gpu in gpus] == [
+        ("GPU-aaaa", 81559, "0000:3b:00"), ("GPU-bbbb", 0, "0000:5e:00"),
+    ]  # fmt: skip
 
 
 def test_an_odd_answer_of_nvidia_smi_gives_no_gpus() -> None:

@@ -7,7 +7,7 @@ import shutil
 import time
 from typing import Any, Dict, List, Optional
 
-from trainmaster.host import launch_lock, old_bundles
+from trainmaster.host import kernel_log, launch_lock, old_bundles
 from trainmaster.host.accounts import for_each_owner
 from trainmaster.host.errors import VerbError, answer_each, objects_of
 from trainmaster.host.gpu_users import gpu_users
@@ -41,6 +41,9 @@ def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
         answer["gpu_users"] = gpu_users()
     if isinstance(request.get("sample"), dict):
         answer["sample"] = measure(request["sample"], workdir)
+    if isinstance(request.get("kernel"), dict):
+        with contextlib.suppress(Exception):  # how the runs stand is what was asked
+            answer["kernel"] = kernel_log.look(request["kernel"])
     return answer
 
 

@@ -17,7 +17,7 @@ _SECONDS = 20
 #: of the bundle; not on PYTHONPATH, so that a job's own copies of what is in it are not hidden from the job
 _VENDOR = Path(__file__).resolve().parents[2] / "vendor"
 _Found = TypeVar("_Found")
-_FIELDS = ("index", "uuid", "name", "memory.total", "driver_version")
+_FIELDS = ("index", "uuid", "name", "memory.total", "driver_version", "pci.bus_id")
 _MIB = 1024 * 1024
 
 
@@ -107,7 +107,8 @@ def text(value: Any) -> str:
 def find_gpus() -> Tuple[List[Dict[str, Any]], str]:
     """(GPUs, where they were read: `nvml`, `nvidia-smi` or `none`).
 
-    Each is {"index", "uuid", "name", "memory_mib", "driver", "mig": [{"uuid", "name", "memory_mib"}]}.
+    Each is {"index", "uuid", "name", "memory_mib", "driver", "pci": address as in the kernel's log, or empty,
+    "mig": [{"uuid", "name", "memory_mib"}]}.
     """
     gpus = by_nvml(_all_gpus)
     if gpus is not None:
@@ -127,8 +128,21 @@ def _nvml_gpu(nvml: Any, index: int, driver: str) -> Dict[str, Any]:
         "index": index,
         **_nvml_facts(nvml, handle),
         "driver": driver,
+        "pci": _pci_of(nvml, handle),
         "mig": [_nvml_facts(nvml, instance) for instance in mig_instances(nvml, handle)],
     }
+
+
+def _pci_of(nvml: Any, handle: Any) -> str:
+    try:
+        return _short_pci(text(nvml.nvmlDeviceGetPciInfo(handle).busId))
+    except nvml.NVMLError:
+        return ""
+
+
+def _short_pci(bus_id: str) -> str:
+    """`00000000:3B:00.0` as `0000:3b:00`."""
+    return bus_id.strip().lower().partition(".")[0][-len("0000:00:00") :]
 
 
 def _nvml_facts(nvml: Any, handle: Any) -> Dict[str, Any]:
@@ -140,13 +154,13 @@ def _nvml_facts(nvml: Any, handle: Any) -> Dict[str, Any]:
 
 
 def parse_nvidia_smi(answer: str) -> List[Dict[str, Any]]:
-    """The answer of `nvidia-smi --query-gpu=index,uuid,name,memory.total,driver_version` as CSV without units."""
+    """The answer of `nvidia-smi --query-gpu=` with _FIELDS as CSV without units."""
     gpus = []
     for row in csv.reader(answer.splitlines(), skipinitialspace=True):
         if len(row) != len(_FIELDS) or not row[0].strip().isdigit():
             continue
-        index, uuid, name, memory, driver = (cell.strip() for cell in row)
+        index, uuid, name, memory, driver, bus_id = (cell.strip() for cell in row)
         memory_mib = int(float(memory)) if memory.replace(".", "", 1).isdigit() else 0
         facts = {"index": int(index), "uuid": uuid, "name": name, "memory_mib": memory_mib}
-        gpus.append({**facts, "driver": driver, "mig": []})
+        gpus.append({**facts, "driver": driver, "pci": _short_pci(bus_id), "mig": []})
     return gpus
