@@ -59,6 +59,10 @@ LAUNCH_ATTEMPTS = int(environment.number("TRAINMASTER_LAUNCH_ATTEMPTS", 3))
 LAUNCH_GIVE_UP_SECONDS = environment.number("TRAINMASTER_LAUNCH_GIVE_UP_SECONDS", 600.0)
 # A host that could not start so many different tasks, one after the other, is drained until someone enables it.
 HOST_FAILED_STARTS = int(environment.number("TRAINMASTER_HOST_FAILED_STARTS", 3))
+# The share of a pool's slots that the server takes out of use because of faults without a person (at least one host),
+# and how long after a reboot without another fault it lets them back.
+QUARANTINE_SHARE = environment.number("TRAINMASTER_QUARANTINE_SHARE", 0.1)
+QUARANTINE_PROBATION_SECONDS = environment.number("TRAINMASTER_QUARANTINE_PROBATION_SECONDS", 86_400.0)
 HEARTBEAT_SECONDS = environment.number("TRAINMASTER_HEARTBEAT_SECONDS", 5.0)
 # A detached run has no host to ask: so long without a sign of life, and it is over until it is heard again.
 DETACHED_LOST_SECONDS = environment.number("TRAINMASTER_DETACHED_LOST_SECONDS", 300.0)

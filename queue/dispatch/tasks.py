@@ -33,6 +33,7 @@ from experiments.states import ExperimentState
 from experiments.transitions import NoSuchExperiment
 from hosts import admitting, pair_checks
 from hosts.models import Host
+from jobs import quarantine
 from logs import merging
 from logs import store as log_store
 from metrics import sample_store, timing_store
@@ -167,7 +168,7 @@ def host_lost(host_id: str) -> None:
 
 @shared_task(name="dispatch.tasks.look_back")
 def look_back() -> None:
-    """Count the pools for their history, and look which GPUs stood idle in the hands of their jobs."""
+    """Count the pools for their history, look which GPUs stood idle in the hands of their jobs, end probations."""
     with alone("look_back", every=_MINUTELY) as mine:
         if mine is None:
             return
@@ -175,6 +176,8 @@ def look_back() -> None:
         for step in (pool_history.count, pool_history.thin, idle_gpus.look):
             with going_on(step.__name__):
                 step(now)
+        with going_on("the probation of hosts"):
+            quarantine.end_probation()
 
 
 @shared_task(name=log_retention.REMOVE)

@@ -142,6 +142,7 @@ class Host(models.Model):
         CLEANUP = "cleanup"  # processes survive SIGKILL there; lifted once they are gone
         FAILED_STARTS = "failed_starts"  # it can start nothing; lifted by whoever enables the host
         ADDING = "adding"  # its interpreter and slots are not chosen yet; lifted by whoever enables the host
+        FAULT = "fault"  # its kernel reported one; lifted by whoever enables the host, or after its probation
 
     Admission = states.Admission
     Contact = states.Contact
@@ -194,6 +195,10 @@ class Host(models.Model):
     gpu_users_at = models.DateTimeField(null=True)
     #: when it was last asked for a sample of what no run measures
     sampled_at = models.DateTimeField(null=True)
+    #: how far its kernel's log has been read: {"boot", "until" in µs since boot, "source", "denied": why it cannot be}
+    kernel_log = models.JSONField(default=dict)
+    #: why it is out of use as a whole because of a fault; {}: it is not. As of a slot.
+    quarantine = models.JSONField(default=dict)
     #: not probed again before this time; whoever probes it claims it by moving the time
     probe_after = models.DateTimeField(null=True)
     boot_id = models.CharField(max_length=64, blank=True)
@@ -276,6 +281,9 @@ class Slot(models.Model):
     draining = models.BooleanField(default=False)
     #: who uses it without the queue, as the sampler saw it: {"user", "pid", "command"}; empty: nobody
     outside = models.JSONField(default=dict)
+    #: Why it drains because of a fault: {"sign", "sentence", "at", "boot", "released": how often within a week}. {}: it
+    #: does not. `jobs.quarantine` alone writes it; whoever enables the slot ends it.
+    quarantine = models.JSONField(default=dict)
     #: whoever held it at the last look had left it idle since then (metrics.idle_gpus); null: worked, or not measured
     idle_since = models.DateTimeField(null=True)
     #: the doctor did not find it any more, and history points at it; comes back with the same UUID
@@ -287,6 +295,33 @@ class Slot(models.Model):
 
     def __str__(self) -> str:
         return f"{self.host_id}/{self.index}"
+
+
+class HostSign(models.Model):
+    """A line of a host's kernel that tells of a fault, with its verdict. `hosts.health.signs` alone writes them."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="signs")
+    #: the slot whose GPU the line names; null: it names none, or one that is no slot
+    slot = models.ForeignKey(Slot, on_delete=models.SET_NULL, null=True, related_name="+")
+    #: when the server learned of it; the kernel's own time is in microseconds since the boot
+    at = models.DateTimeField(auto_now_add=True)
+    boot_id = models.CharField(max_length=64)
+    kernel_us = models.BigIntegerField()
+    line = models.CharField(max_length=500)
+    kind = models.CharField(max_length=32)
+    code = models.PositiveIntegerField(default=0)
+    device = models.CharField(max_length=64, blank=True)
+    #: of `hosts.health.verdicts.Action`, and its sentence
+    action = models.CharField(max_length=16)
+    sentence = models.TextField()
+    #: what was done about it, or why nothing, as a sentence
+    done = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["host", "boot_id", "kernel_us", "line"], name="host_sign_once"),
+        ]
 
 
 class TunnelLease(models.Model):

@@ -31,7 +31,7 @@ LOST = "dispatch.tasks.host_lost"
 
 _NAME_CHARACTERS = 128
 _PORTS = range(1, 65536)
-_SWITCHES = ["enabled", "draining", "drain_cause", "drain_reason"]
+_SWITCHES = ["enabled", "draining", "drain_cause", "drain_reason", "quarantine"]
 
 
 @dataclass(frozen=True)
@@ -239,6 +239,7 @@ def drain(host_id: uuid.UUID, *, actor: str) -> None:
 
 def _switch(host: Host, *, enabled: bool, draining: bool = False, why: str = "") -> None:
     """Set the switches of a locked row as a person wishes, or as they are once the server lifts its own drain."""
+    host.quarantine = {}
     host.enabled, host.draining, host.drain_cause, host.drain_reason = enabled, draining, "", why
 
 
@@ -375,9 +376,9 @@ def choose_interpreter(
 def switch_slot(slot_id: int, *, enabled: bool, draining: bool = False, actor: str) -> Slot:
     """Let new work be placed on one slot, or not. What runs there is the caller's to stop."""
     slot = Slot.objects.select_for_update().select_related("host").get(pk=slot_id)
-    if (slot.enabled, slot.draining) != (enabled, draining):
-        slot.enabled, slot.draining = enabled, draining
-        slot.save(update_fields=["enabled", "draining"])
+    if (slot.enabled, slot.draining) != (enabled, draining) or slot.quarantine:
+        slot.enabled, slot.draining, slot.quarantine = enabled, draining, {}
+        slot.save(update_fields=["enabled", "draining", "quarantine"])
         reason = "slot_draining" if draining else "slot_enabled" if enabled else "slot_disabled"
         _changed(slot.host, reason, actor, detail={"slot": slot.index})
     return slot

@@ -71,6 +71,7 @@ class Reason(models.TextChoices):
     HOST_LOST = "host_lost", "its host was declared lost"
     HOST_RESTARTED = "host_restarted", "its host was restarted"
     HOST_DISABLED = "host_disabled", "its host was disabled"
+    HOST_FAULT = "host_fault", "a fault of its host or GPU"
     RUN_VANISHED = "run_vanished", "the host has neither its process nor its exit record"
     STOP_TIMED_OUT = "stop_timed_out", "stopped, cleanup failed"
     CLEANING = "cleaning", "its slots are being cleaned up"
@@ -100,7 +101,7 @@ NEVER_STARTED = frozenset({Reason.LAUNCH_FAILED, Reason.PORT_IN_USE, Reason.STOR
 #: Ends that are the platform's doing, not the training code's: tried again without counting a restart.
 NOT_THE_CODES_FAULT = NEVER_STARTED | {
     Reason.PREEMPTED, Reason.PAUSED_BY_USER, Reason.SEARCHER_PARKED, Reason.POOL_CHANGED, Reason.HOST_LOST,
-    Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.MAX_SLOTS_SET,
+    Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.HOST_FAULT, Reason.MAX_SLOTS_SET,
 }  # fmt: skip
 
 TASK_STEPS: dict[TaskState, frozenset[TaskState]] = {

@@ -21,7 +21,7 @@ from dispatch.runs import cleaning, settle, stop, uploads
 from dispatch.runs.open_work import JUST_ENDED
 from dispatch.ssh import remote
 from dispatch.ssh.threads import ask_all
-from dispatch.watching import host_samples, outsiders
+from dispatch.watching import host_samples, kernel_signs, outsiders
 from events import presence
 from events.presence import Part
 from hosts import evidence, observe, registry
@@ -99,13 +99,15 @@ def _ask_runs(row: Host, members: list[Member], uploading: list[Member]) -> None
     keys = [member.run_key for member in [*members, *uploading]]
     accounts = {member.run_key: name for member in members if (name := member.allocation.account)}
     try:
-        sample = host_samples.questions([row]).get(row.pk, {}) if host_samples.claim(row, asked) else {}
-        request = {"runs": keys, "accounts": accounts, **outsiders.question(row), **sample}
+        request = {"runs": keys, "accounts": accounts, **outsiders.question(row)}
+        if host_samples.claim(row, asked):
+            request |= host_samples.questions([row]).get(row.pk, {}) | kernel_signs.question(row)
         answer = remote.verb(row, "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
     except remote.RemoteError as error:
         log.info("status of %s: %s", row.name, error)
         return
     outsiders.take_in(row.pk, answer)
+    kernel_signs.take_in(row.pk, answer)  # before the runs: one that failed of a fault costs no restart
     boot_id = str(answer.get("boot_id", ""))
     for member in members:
         with going_on(f"the run {member.run_key} on {row.name}"):

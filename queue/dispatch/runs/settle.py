@@ -212,6 +212,8 @@ def verdict(allocation: Allocation, members: list[Member]) -> tuple[Reason, int 
     asked = Reason(allocation.stop_reason) if allocation.stop_reason else None
     if asked and asked != Reason.PEER_ENDED and allocation.stop_kind == StopKind.STOP:
         return asked, next((member.exit_code for member in members if member.exit_code), 0)
+    if failed and asked == Reason.HOST_FAULT:  # whatever it failed of, its hardware had failed before
+        return asked, failed[0].exit_code
     if failed:
         detail = allocation.exit_detail
         code = detail.get("code") if detail else failed[0].exit_code

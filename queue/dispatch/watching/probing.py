@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from dispatch.ssh import remote
 from dispatch.ssh.threads import ask_all
-from dispatch.watching import host_samples, outsiders
+from dispatch.watching import host_samples, kernel_signs, outsiders
 from events import presence
 from hosts.models import Host
 from jobs.models import Member
@@ -30,7 +30,8 @@ def probe_due() -> int:
     """Ask every host whose turn it is, some at a time; the number of them."""
     hosts, wanted = _claim()
     if hosts:
-        questions = host_samples.questions(wanted) if wanted else {}
+        samples = host_samples.questions(wanted) if wanted else {}
+        questions = {host.pk: {**samples.get(host.pk, {}), **kernel_signs.question(host)} for host in wanted}
         answers = ask_all(
             lambda host: _probe(host, questions.get(host.pk)), hosts, settings.HOST_PROBES_AT_ONCE
         )
@@ -75,12 +76,13 @@ def _pause(host: Host, now: datetime) -> float:
     return min(_PAUSE_MAX_SECONDS, max(float(settings.HOST_PROBE_SECONDS), silent / 10))
 
 
-def _probe(host: Host, sample: dict[str, Any] | None) -> dict[str, Any]:
+def _probe(host: Host, more: dict[str, Any] | None) -> dict[str, Any]:
     """The host's answer, empty without one."""
     try:
-        request = {"runs": [], **outsiders.question(host), **(sample or {})}
+        request = {"runs": [], **outsiders.question(host), **(more or {})}
         answer = remote.verb(host, "status", request, timeout_seconds=_STATUS_TIMEOUT_SECONDS)
         outsiders.take_in(host.pk, answer)
+        kernel_signs.take_in(host.pk, answer)
         return answer
     except remote.RemoteError as error:
         log.info("probe of %s: %s", host.name, error)

@@ -1,0 +1,171 @@
+"""Hosts and GPUs taken out of use because of what their kernel reports, and let back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from accounts.refusals import Refusal
+from dispatch.watching import kernel_signs
+from events.models import Event
+from hosts import registry
+from hosts.models import Host, HostSign, Slot
+from hosts.pools import default_pool
+from jobs import quarantine
+from jobs.models import Allocation, Job, SlotHold
+from jobs.states import StopKind
+from tests.rig.rows import make_gang
+
+pytestmark = pytest.mark.django_db
+
+LOST = "NVRM: Xid (PCI:0000:01:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+REMAP = "NVRM: Xid (PCI:0000:01:00): 64, Row Remapper Failed"
+ECC = "NVRM: Xid (PCI:0000:02:00): 48, An uncorrectable double bit error (DBE) has been detected"
+UNCORRECTED = "EDAC MC1: 1 UE memory scrubbing error on CPU_SrcID#1"
+OWN_FAULT = "NVRM: Xid (PCI:0000:01:00): 31, pid=4711, name=python, MMU Fault: ENGINE GRAPHICS"
+
+
+def make_host(name: str, gpus: int = 8) -> Host:
+    host = Host.objects.create(
+        name=name, pool=default_pool(), admission="ready", contact="reachable", boot_id="b1",
+        facts={"gpus": [{"uuid": f"{name}-{each}", "pci": f"0000:{each:02x}:00"} for each in range(gpus)]},
+    )  # fmt: skip
+    for each in range(gpus):
+        Slot.objects.create(host=host, index=each, kind=Slot.Kind.CUDA, uuid=f"{name}-{each}")
+    return host
+
+
+@pytest.fixture
+def host() -> Host:
+    return make_host("gpu1")
+
+
+def tell(host: Host, *lines: str, boot: str = "b1", since: int = 1_000) -> None:
+    """The host's answer to a look at its kernel's log."""
+    told = [[since + number, line] for number, line in enumerate(lines)]
+    kernel_signs.take_in(
+        host.pk, {"kernel": {"boot": boot, "source": "kmsg", "until": since + len(lines), "lines": told}}
+    )
+    host.refresh_from_db()
+
+
+def out(host: Host) -> list[int]:
+    return [slot.index for slot in host.slots.all() if slot.draining and slot.quarantine]
+
+
+def test_one_bad_gpu_of_eight_leaves_seven_in_use(host: Host) -> None:
+    tell(host, LOST, OWN_FAULT)
+    assert out(host) == [1] and host.state == "ready"
+    [lost] = HostSign.objects.filter(code=79)
+    assert (lost.action, lost.slot and lost.slot.index, lost.done) == (
+        "reboot", 1, "Slot 1 was taken out of use.",
+    )  # fmt: skip
+    assert HostSign.objects.get(code=31).done == ""
+    event = Event.objects.get(reason=quarantine.REASON)
+    assert event.detail["slot"] == 1 and "fallen off the bus" in event.detail["sentence"]
+
+
+def test_the_same_line_told_twice_is_one_sign(host: Host) -> None:
+    tell(host, LOST)
+    registry.switch_slot(host.slots.get(index=1).pk, enabled=True, actor="user:ada")
+    tell(host, LOST)
+    assert HostSign.objects.count() == 1 and out(host) == [], "a person has let it back since"
+    assert kernel_signs.question(host) == {"kernel": {"boot": "b1", "until": 1_001}}
+
+
+def test_what_names_no_gpu_takes_the_host_although_a_slot_is_out(host: Host) -> None:
+    tell(host, LOST)
+    tell(host, UNCORRECTED, since=5_000)
+    assert host.state == "draining" and host.drain_cause == Host.Drain.FAULT
+    assert host.why_not_used.startswith("The host's memory has an error")
+    quarantine.release(host.pk, None, actor="user:ada")
+    host.refresh_from_db()
+    assert host.state == "ready" and not host.quarantine
+
+
+def training_on(host: Host, slot: int) -> Allocation:
+    """The running attempt of a trial that holds the slot."""
+    [member] = make_gang(1)
+    Job.objects.filter(pk=member.allocation.task.job_id).update(kind=Job.Kind.EXPERIMENT)
+    SlotHold.objects.create(slot=host.slots.get(index=slot), member=member)
+    return member.allocation
+
+
+@pytest.mark.parametrize(("line", "asked"), [(LOST, StopKind.PREEMPT), (REMAP, StopKind.NONE)])
+def test_a_training_is_asked_to_leave_where_it_fails_anyway(host: Host, line: str, asked: StopKind) -> None:
+    attempt, other = training_on(host, 1), training_on(host, 2)
+    tell(host, line)
+    attempt.refresh_from_db()
+    other.refresh_from_db()
+    assert (attempt.stop_kind, other.stop_kind) == (asked, StopKind.NONE)
+    assert ("asked to save" in HostSign.objects.get().done) == bool(asked)
+
+
+def test_the_server_takes_out_no_more_than_its_share_of_a_pool(host: Host) -> None:
+    others = [make_host(f"gpu{number}") for number in range(2, 4)]
+    tell(host, UNCORRECTED)
+    tell(others[0], LOST)
+    assert host.state == "draining" and out(others[0]) == []
+    assert HostSign.objects.get(host=others[0]).done.startswith(
+        "Nothing was taken out of use: 8 slots of the pool"
+    )
+    quarantine.by_hand(others[0].pk, 1, "smells burnt", actor="user:ada")
+    assert out(others[0]) == [1], "a person may"
+
+
+def test_probation_ends_a_day_after_a_reboot_without_another_fault(host: Host) -> None:
+    tell(host, LOST)
+    later = timezone.now() - timedelta(days=2)
+    HostSign.objects.update(at=later)
+    assert quarantine.end_probation() == 0, "it was not rebooted"
+    Host.objects.update(boot_id="b2")
+    tell(host, ECC, boot="b2")
+    assert out(host) == [1, 2]
+    assert quarantine.end_probation() == 1, "the other GPU has a fault of its own since"
+    assert out(host) == [2]
+    tell(host, LOST, boot="b2", since=9_000)
+    HostSign.objects.update(at=later)
+    Host.objects.update(boot_id="b3")
+    assert quarantine.end_probation() == 1 and out(host) == [1], (
+        "it failed again within a week: a person has to look"
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {}, {"kernel": None}, {"kernel": []}, {"kernel": {}}, {"kernel": {"lines": "NVRM: Xid"}},
+        {"kernel": {"boot": "x" * 999, "until": -1, "lines": [["1", LOST], [True, LOST], [2**70, LOST], [1], None]}},
+        {"kernel": {"boot": 7, "until": "9", "lines": [[5, "\x00" + "A" * 10_000]], "denied": "d" * 9_999}},
+    ],
+)  # fmt: skip
+def test_a_host_that_answers_garbage_harms_nothing(host: Host, answer: dict[str, Any]) -> None:
+    kernel_signs.take_in(host.pk, answer)
+    host.refresh_from_db()
+    assert not HostSign.objects.exists() and out(host) == [] and host.state == "ready"
+
+
+def test_a_flood_of_lines_is_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hosts.health.signs.MOST_SIGNS", 150)
+    for round in range(3):
+        tell(host, *(f"{OWN_FAULT} {number}" for number in range(200)), since=10_000 * (round + 1))
+    assert HostSign.objects.count() == 150
+    assert HostSign.objects.first().kernel_us == 30_199  # type: ignore[union-attr]
+
+
+def refused(act: Callable[[], object]) -> str:
+    with pytest.raises(Refusal) as refusal:
+        act()
+    return str(refusal.value)
+
+
+def test_what_a_person_may_not_do_is_said(host: Host) -> None:
+    by = "user:ada"
+    assert "has no slot 9; it has 0, 1, 2" in refused(lambda: quarantine.by_hand(host.pk, 9, "why", actor=by))
+    assert refused(lambda: quarantine.by_hand(host.pk, None, " ", actor=by)).startswith("Say why")
+    registry.drain(host.pk, actor=by)
+    assert "is not in quarantine" in refused(lambda: quarantine.release(host.pk, None, actor=by))
