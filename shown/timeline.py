@@ -12,7 +12,7 @@ from urllib.parse import quote
 from django.db.models import Q, QuerySet
 
 from events.models import Event
-from jobs import exits, queue_history
+from jobs import exits, quarantine, queue_history
 from jobs.states import Reason
 from logs.alerts import alert_of
 from logs.log_labels import match_of
@@ -75,6 +75,8 @@ _VALUES = {"True": "yes", "False": "no", "None": "none", "": "none"}
 _ACTS = {
     "made": "created",
     "draining": "drained",
+    "quarantined": "taken out of use because of a fault",
+    "quarantine_over": "released from quarantine",
     "written": "backup written",
     "restored": "restored from a backup",
     "message_set": "cluster message set",
@@ -329,6 +331,9 @@ def _details(event: Event, unit: str) -> str:
     detail = event.detail
     if event.kind == Event.Kind.JOB and (change := queue_history.in_words(event)):
         return f": {change}"
+    if event.kind == Event.Kind.HOST and event.reason == quarantine.REASON:
+        where = f"slot {detail['slot']}: " if "slot" in detail else ""
+        return f" ({where}{detail['sentence']})"
     if event.kind == Event.Kind.HOST and "slot" in detail:
         return f" (slot {detail['slot']})"
     if event.kind == Event.Kind.HOST and "slots" in detail:

@@ -30,7 +30,9 @@ def of_host(row: HostRow, user: User) -> Iterator[MenuAction]:
         yield MenuAction("Continue adding…", f"{at}/adding")
     yield MenuAction("Edit…", f"{at}/edit")
     yield MenuAction("Run doctor", post=f"{at}/doctor")
-    if not host.enabled or host.draining:
+    if host.quarantine:
+        yield MenuAction("Release", post=f"{at}/release")
+    elif not host.enabled or host.draining:
         yield MenuAction("Enable", post=f"{at}/enable")
     else:
         yield MenuAction("Drain", post=f"{at}/drain")
@@ -51,7 +53,9 @@ def of_slot(row: HostRow, each: SlotRow, user: User) -> Iterator[MenuAction]:
     at = f"/hosts/{row.host.name}/slots/{slot.index}"
     if not user.is_admin:
         return
-    if not slot.enabled or slot.draining:
+    if slot.quarantine:
+        yield MenuAction("Release", post=f"{at}/release")
+    elif not slot.enabled or slot.draining:
         yield MenuAction("Enable", post=f"{at}/enable")
     else:
         yield MenuAction("Drain", post=f"{at}/drain")

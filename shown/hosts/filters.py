@@ -10,6 +10,7 @@ from shown.hosts.rows import HostRow
 KINDS: dict[str, Callable[[HostRow], bool]] = {
     "silent": lambda row: row.state == "silent",
     "draining": lambda row: row.state == "draining" or any(each.slot.draining for each in row.slots),
+    "quarantined": lambda row: bool(row.host.quarantine) or any(each.slot.quarantine for each in row.slots),
     "disabled": lambda row: row.state == "disabled" or any(not each.slot.enabled for each in row.slots),
     "outsiders": lambda row: row.outsiders,
     "free": lambda row: row.counts["free"] > 0,

@@ -162,8 +162,9 @@ def of(hosts: Iterable[Host], *, aux: bool = True) -> list[HostRow]:
 
 def _slot_row(slot: Slot, hold: Hold | None, host_state: str) -> SlotRow:
     switched = (
-        "draining" if slot.draining or host_state == "draining" else "disabled" if not slot.enabled else ""
-    )
+        "quarantined" if slot.quarantine else "draining" if slot.draining or host_state == "draining"
+        else "disabled" if not slot.enabled else ""
+    )  # fmt: skip
     also = f", {switched}" if switched else ""
     if hold and hold.cleaning_since:
         return SlotRow(slot, "cleaning", f"being cleaned up after {hold.cleaned}{also}", cleaned=hold)

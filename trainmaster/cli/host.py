@@ -8,7 +8,7 @@ import time
 from typing import List, Optional
 from urllib.parse import quote
 
-from trainmaster.cli import host_adding, output
+from trainmaster.cli import host_adding, host_health, output
 from trainmaster.cli.agent import hosts_of, running, tell_stopped
 from trainmaster.cli.arguments import Adder, given
 from trainmaster.cli.errors import FAILED, OK, CliError, UsageError
@@ -50,6 +50,7 @@ def add(add_noun: Adder) -> None:
     for verb, (_, text) in _ACTIONS.items():
         parser = verbs.add_parser(verb, help=text, run=_act)
         parser.add_argument("names", nargs="+", metavar="name")
+    host_health.add_parsers(verbs)
     parser = verbs.add_parser(
         "remove", "name", aliases=["rm"], help="remove a host; nothing may be running on it", run=_remove
     )

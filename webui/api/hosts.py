@@ -16,7 +16,7 @@ from dispatch.ssh.server_key import fingerprint, public_key
 from hosts import pool_edits, registry
 from hosts.models import Host
 from hosts.pools import default_pool
-from shown.hosts import rows
+from shown.hosts import health, rows
 from shown.hosts.rows import HostRow, SlotRow
 from webui.api import encoding
 from webui.api.agents import OutsiderRecord, host_named, row_named
@@ -93,6 +93,7 @@ class HostRecord(Answer):
     name: str
     state: str
     state_reason: str
+    health: Annotated[str, Field(description="ok, not known, quarantined, or how many slots are")]
     pool: str
     transport: Literal["ssh", "local"]
     address: str
@@ -133,6 +134,7 @@ def encode_host(row: HostRow) -> HostRecord:
         host,
         id=str(host.pk),
         state_reason=host.why_not_used or host.contact_error,
+        health=health.of(host, signs=0).word,
         pool=host.pool.name,
         user=host.login_user,
         jumps=[_jump(jump) for jump in host.jumps],

@@ -34,6 +34,7 @@ from webui.api import (
     experiments,
     explain,
     groups,
+    host_health,
     hosts,
     job_queue,
     job_queue_edits,
@@ -146,6 +147,9 @@ urlpatterns: list[URLPattern] = [
     _at("hosts/<str:name>", hosts.OneHost),
     _at("hosts/<str:name>/accept-key", hosts.AcceptKey),
     _at("hosts/<str:name>/samples", samples.HostSamples),
+    _at("hosts/<str:name>/health", host_health.HostHealth),
+    _at("hosts/<str:name>/quarantine", host_health.HostQuarantine),
+    _at("hosts/<str:name>/release", host_health.HostRelease),
     *(
         _at(
             f"hosts/<str:name>/{step}",

@@ -182,6 +182,11 @@ def test_the_local_host_is_added_disabled_enabled_drained_and_removed(
         [row] = [line for line in tm("host", "list").stdout.splitlines() if line.startswith(" local ")]
         reason = row.split("|")[-1].strip()
         assert reason.startswith(why) and bool(reason) is bool(why)
+    assert tm("host", "quarantine", "local", "--slot", "0", "--reason", "loud fan").returncode == 0
+    health = tm("host", "health", "local").stdout
+    assert "1 slot quarantined" in health and "loud fan" in health
+    assert "1 slot quarantined" in tm("host", "health").stdout
+    assert tm("host", "release", "local", "--slot", "0").returncode == 0
     assert tm("host", "doctor", "local").returncode == 0
     assert "local" in tm("agent", "list").stdout
     assert "FREE" in tm("slot", "list", "--csv").stdout

@@ -3,8 +3,10 @@
 import asyncssh
 import pytest
 from django.test import Client
+from django.utils.html import escape
 
 from accounts.models import User
+from dispatch.watching import kernel_signs
 from events.models import Event
 from experiments.models import Trial
 from hosts.models import Host, ResourcePool
@@ -162,6 +164,41 @@ def test_a_slot_is_drained_disabled_and_enabled(cast: Cast, running: tuple[Trial
     assert cast.admin.post("agents/gpu1/slots/0/enable")["slot"]["enabled"] is True
     assert cast.ada.refused("POST", "agents/gpu1/slots/0/disable")[0] == 403
     assert cast.admin.refused("POST", "agents/gpu1/slots/7/enable")[0] == 404
+
+
+def test_what_is_out_of_use_because_of_a_fault_is_told_and_let_back(cast: Cast, host: Host) -> None:
+    line = "EDAC MC1: 1 UE memory scrubbing error"
+    kernel_signs.take_in(
+        host.pk, {"kernel": {"boot": "b1", "source": "kmsg", "until": 9, "lines": [[9, line]]}}
+    )
+    health = cast.vic.get("hosts/gpu1/health")
+    assert (health["state"], health["kernelLog"], health["denied"]) == ("quarantined", "kmsg", "")
+    [out], [sign] = health["outOfUse"], health["signs"]
+    assert out["slot"] is None and "a day after a reboot" in out["returns"]
+    assert (sign["action"], sign["line"], sign["done"]) == ("vendor", line, "The host was taken out of use.")
+    told = cast.vic.get("hosts/gpu1")["host"]
+    assert (told["state"], told["health"], told["stateReason"]) == (
+        "draining",
+        "quarantined",
+        sign["sentence"],
+    )
+    console = Client()
+    console.force_login(User.objects.get(username="admin"))
+    page = console.get("/hosts/gpu1", follow=True).content.decode()
+    assert escape(sign["sentence"]) in page and line in page
+    assert "Release" in console.get("/hosts/gpu1/menu", follow=True).content.decode()
+    assert cast.ada.refused("POST", "hosts/gpu1/release", {})[0] == 403
+    assert cast.admin.post("hosts/gpu1/release", {})["state"] == "ok"
+    assert cast.admin.refused("POST", "hosts/gpu1/release", {})[0] == 409
+
+
+def test_a_person_takes_a_slot_out_of_use_and_says_why(cast: Cast, host: Host) -> None:
+    assert cast.admin.refused("POST", "hosts/gpu1/quarantine", {"slot": 0})[0] == 400
+    assert cast.admin.refused("POST", "hosts/gpu1/quarantine", {"slot": 77, "reason": "x"})[0] == 404
+    health = cast.admin.post("hosts/gpu1/quarantine", {"slot": 0, "reason": "its fan is loud"})
+    assert (health["state"], health["outOfUse"][0]["sentence"]) == ("1 slot quarantined", "its fan is loud")
+    assert cast.admin.refused("POST", "hosts/gpu1/quarantine", {"slot": 0, "reason": "again"})[0] == 409
+    assert Event.objects.filter(reason="quarantined", actor="user:admin", detail__slot=0).exists()
 
 
 def test_the_interpreter_and_the_pool_of_a_host_are_changed(cast: Cast, host: Host) -> None:

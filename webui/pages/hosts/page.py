@@ -15,9 +15,9 @@ from accounts.rights import Right
 from events.models import Event
 from hosts import registry
 from hosts.models import Host, Slot
-from jobs import held_slots
+from jobs import held_slots, quarantine
 from shown import timeline, words
-from shown.hosts import actions, filters, holders, keys, lanes, rows
+from shown.hosts import actions, filters, health, holders, keys, lanes, rows
 from shown.hosts.rows import HostRow
 from webui.pages.frame import actor, back_to, or_404, page, posted, refusals_told, show, user_of
 from webui.pages.hosts import samples
@@ -116,6 +116,7 @@ def _runs(host: Host, request: HttpRequest) -> dict[str, Any]:
 
 def _facts(host: Host, request: HttpRequest) -> dict[str, Any]:
     return {
+        "health": health.of(host),
         "entries": timeline.of(Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk))),
     }
 
@@ -132,7 +133,7 @@ _PARTS = list(_CONTEXTS)
 
 @posted(Right.ADMIN)
 def act(request: HttpRequest, name: str, action: str) -> HttpResponse:
-    """Enable, disable, drain, run the doctor again, accept a key, declare lost, or remove."""
+    """Enable, disable, drain, quarantine, run the doctor again, accept a key, declare lost, or remove."""
     host = samples.find(name)
     if action not in _STEPS and action not in registry.STEPS:
         raise Http404(f"There is no action {action} for hosts.")
@@ -160,13 +161,24 @@ def _examine(host: Host, request: HttpRequest) -> None:
     messages.info(request, f"The doctor is checking {host.name}.")
 
 
+def _quarantine(host: Host, request: HttpRequest) -> None:
+    """The whole host, or the slot that was chosen."""
+    slot = request.POST.get("slot", "")
+    reason = request.POST.get("reason", "")
+    done = quarantine.by_hand(host.pk, int(slot) if slot.isdecimal() else None, reason, actor=actor(request))
+    messages.success(request, done)
+
+
 #: besides `registry.STEPS`
 _STEPS: dict[str, Callable[[Host, HttpRequest], object]] = {
+    "quarantine": lambda host, request: _quarantine(host, request),
+    "release": lambda host, request: quarantine.release(host.pk, None, actor=actor(request)),
     "remove": lambda host, request: registry.remove(host.pk, actor=actor(request)),
     "accept-key": _accept,
     "doctor": _examine,
 }
 _SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {
+    "release": lambda slot, by: quarantine.release(slot.host_id, slot.index, actor=by),
     "enable": lambda slot, by: registry.switch_slot(slot.pk, enabled=True, actor=by),
     "drain": lambda slot, by: held_slots.disable(slot.pk, drain=True, actor=by),
     "disable": lambda slot, by: held_slots.disable(slot.pk, drain=False, actor=by),
@@ -175,7 +187,7 @@ _SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {
 
 @posted(Right.ADMIN)
 def act_on_slot(request: HttpRequest, name: str, index: int, action: str) -> HttpResponse:
-    """Enable, drain or disable one slot."""
+    """Enable, drain, disable or release one slot."""
     slot = Slot.objects.filter(host__in=registry.present(), host__name=name, index=index).first()
     if slot is None or action not in _SLOT_STEPS:
         raise Http404(f"There is no action {action} for slot {index} of host {name}.")

@@ -1,0 +1,68 @@
+"""The health of a host as it is shown: what is out of use because of a fault, and what its kernel has reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from hosts.models import Host, HostSign, Slot
+
+#: of one page or answer; `MOST_SIGNS` of hosts.health.signs are kept
+MOST_SHOWN = 50
+
+
+@dataclass(frozen=True)
+class OutOfUse:
+    """A host, or one slot of it, in quarantine. `slot` None: the whole host. `returns`: how it comes back."""
+
+    slot: int | None
+    sentence: str
+    since: datetime
+    returns: str
+
+
+@dataclass(frozen=True)
+class Health:
+    """`denied`: why the kernel's log cannot be read; empty where it can, or where nobody has looked yet."""
+
+    out: list[OutOfUse]
+    signs: list[HostSign]
+    denied: str
+    source: str
+
+    @property
+    def word(self) -> str:
+        """One word or two for a list of hosts."""
+        if not self.out:
+            return "not known" if self.denied or not self.source else "ok"
+        if any(each.slot is None for each in self.out):
+            return "quarantined"
+        return f"{len(self.out)} slot{'s' * (len(self.out) != 1)} quarantined"
+
+
+def of(host: Host, signs: int = MOST_SHOWN) -> Health:
+    """`host` with its slots; `signs`: how many of the newest are read, 0 for none."""
+    slots = [slot for slot in host.slots.all() if slot.quarantine and not slot.missing]
+    out = [_out(host, None)] if host.quarantine else []
+    out += [_out(host, slot) for slot in slots]
+    found = list(host.signs.select_related("slot")[:signs]) if signs else []
+    return Health(out, found, host.kernel_log.get("denied", ""), host.kernel_log.get("source", ""))
+
+
+def _out(host: Host, slot: Slot | None) -> OutOfUse:
+    kept: dict[str, Any] = host.quarantine if slot is None else slot.quarantine
+    return OutOfUse(
+        slot=None if slot is None else slot.index,
+        sentence=kept["sentence"],
+        since=datetime.fromisoformat(kept["at"]),
+        returns=_returns(kept),
+    )
+
+
+def _returns(kept: dict[str, Any]) -> str:
+    if kept.get("sign") is None:
+        return "until someone releases it"
+    if kept.get("released"):
+        return "until someone releases it, since it failed again within a week"
+    return "until someone releases it, or a day after a reboot without another fault"

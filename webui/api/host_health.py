@@ -1,0 +1,105 @@
+"""The health of hosts: what their kernels report, and what is out of use because of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+
+from accounts.rights import Right
+from jobs import quarantine
+from shown.hosts import health
+from webui.api.agents import host_named, row_named
+from webui.api.answers import Answer, Time
+from webui.api.permissions import actor
+from webui.api.views import ApiView
+
+
+class OutOfUseRecord(Answer):
+    """A slot in quarantine, or the whole host (slot: null). `returns` says how it comes back."""
+
+    slot: int | None
+    sentence: str
+    since: Time
+    returns: str
+
+
+class SignRecord(Answer):
+    """A line of the kernel. `action`: nothing, program, restart, reset, reboot, vendor; `done`: what the server did."""
+
+    at: Time
+    slot: int | None
+    kind: str
+    code: int
+    device: str
+    action: str
+    sentence: str
+    done: str
+    line: str
+
+
+class HealthAnswer(Answer):
+    """`kernelLog`: where the kernel's log is read (kmsg, journal, dmesg; empty: nowhere); `denied`: why not."""
+
+    state: str
+    out_of_use: list[OutOfUseRecord]
+    signs: list[SignRecord]
+    kernel_log: str
+    denied: str
+
+
+class HostHealth(ApiView):
+    """What is out of use on a host because of faults, and the newest 50 faults that its kernel has reported."""
+
+    rights = {"GET": Right.READ}
+
+    def get(self, request: Request, name: str) -> HealthAnswer:
+        return _answer(name)
+
+
+class QuarantineBody(serializers.Serializer[Any]):
+    slot = serializers.IntegerField(
+        required=False, allow_null=True, default=None, help_text="null: the whole host"
+    )
+    reason = serializers.CharField(max_length=500, help_text="a sentence for everybody whose work waits")
+
+
+class ReleaseBody(serializers.Serializer[Any]):
+    slot = serializers.IntegerField(
+        required=False, allow_null=True, default=None, help_text="null: the whole host"
+    )
+
+
+class HostQuarantine(ApiView):
+    """Take a host, or one slot of it, out of use. What runs there ends in its own time."""
+
+    rights = {"POST": Right.ADMIN}
+    bodies = {"POST": QuarantineBody}
+
+    def post(self, request: Request, name: str) -> HealthAnswer:
+        body = self.body(request)
+        quarantine.by_hand(host_named(name).pk, body["slot"], body["reason"], actor=actor(request))
+        return _answer(name)
+
+
+class HostRelease(ApiView):
+    """Let a host, or one slot of it, back into use, whatever its kernel has reported."""
+
+    rights = {"POST": Right.ADMIN}
+    bodies = {"POST": ReleaseBody}
+
+    def post(self, request: Request, name: str) -> HealthAnswer:
+        quarantine.release(host_named(name).pk, self.body(request)["slot"], actor=actor(request))
+        return _answer(name)
+
+
+def _answer(name: str) -> HealthAnswer:
+    found = health.of(row_named(name).host)
+    return HealthAnswer(
+        state=found.word,
+        out_of_use=[OutOfUseRecord.of(each) for each in found.out],
+        signs=[SignRecord.of(each, slot=each.slot.index if each.slot else None) for each in found.signs],
+        kernel_log=found.source,
+        denied=found.denied,
+    )
