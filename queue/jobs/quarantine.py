@@ -118,8 +118,8 @@ def _share(host: Host, slots: set[int]) -> str:
     if len(out | slots) <= most:
         return ""
     return (
-        f"Nothing was taken out of use: of the pool's slots {len(out)} are out already, and the server takes out at most "
-        f"{most} without a person."
+        f"Nothing was taken out of use: of the pool's slots {len(out)} are out already, and the server takes out "
+        f"at most {most} without a person."
     )
 
 

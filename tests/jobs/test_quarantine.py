@@ -111,7 +111,7 @@ def test_the_server_takes_out_no_more_than_its_share_of_a_pool(host: Host) -> No
     tell(others[0], LOST)
     assert host.state == "draining" and out(others[0]) == []
     assert HostSign.objects.get(host=others[0]).done.startswith(
-        "Nothing was taken out of use: 8 slots of the pool"
+        "Nothing was taken out of use: of the pool's slots 8 are out"
     )
     quarantine.by_hand(others[0].pk, 1, "smells burnt", actor="user:ada")
     assert out(others[0]) == [1], "a person may"
