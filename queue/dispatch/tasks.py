@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 
@@ -47,20 +47,28 @@ def tick(pool_id: int | None = None) -> None:
     if pool_id is not None:
         pool_pass.run(pool_id)
         return
+    _each(
+        pool_pass.run, pool_pass.due_pools(timezone.now()), "In the pass of pool {}.", "Passes have failed."
+    )
+
+
+def _each(work: Callable[[int], object], ids: Iterable[int], where: str, sentence: str) -> None:
+    """Do the work for each; what has failed is raised in the end, with a note where it was."""
     faults = []
-    for pk in pool_pass.due_pools(timezone.now()):
+    for pk in ids:
         try:
-            pool_pass.run(pk)
+            work(pk)
         except Exception as fault:
-            fault.add_note(f"In the pass of pool {pk}.")
+            fault.add_note(where.format(pk))
             faults.append(fault)
     if faults:
-        raise ExceptionGroup("Passes have failed.", faults)
+        raise ExceptionGroup(sentence, faults)
 
 
 @shared_task(name="dispatch.tasks.launch")
-def launch(member_id: int) -> None:
-    launching.launch(member_id)
+def launch(*member_ids: int) -> None:
+    """Launch these members, one after the other. What goes wrong with one keeps none of the others."""
+    _each(launching.launch, member_ids, "In the launch of member {}.", "Launches have failed.")
 
 
 @shared_task(name="dispatch.tasks.stop")
