@@ -103,7 +103,7 @@ def write(
     document = _unpacked(json.loads(text))
     changes = difference(before.whole, document)
     written = json.dumps(changes)
-    values = {"pool": pool_id, "at": at, "took_ms": took_ms, "plan": text, "changes": written}
+    values: dict[str, Any] = {"pool": pool_id, "at": at, "took_ms": took_ms, "plan": text, "changes": written}
     same = before.written_at is not None and changes == before.changes
     is_long = before.written_at is None or len(written) > MOST_CHANGES * before.size
     with connection.cursor() as cursor:

@@ -156,7 +156,7 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
         "places": [*places, *outcomes.places][-MOST_PLACES:],
     }
     before = kept_plan.read(pool_id).forecast
-    values = {
+    values: dict[str, Any] = {
         "forecast": json.dumps(more),
         "took_ms": round(took * 1000, 1),
         "pool": pool_id,
