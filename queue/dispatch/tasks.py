@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
@@ -47,28 +47,20 @@ def tick(pool_id: int | None = None) -> None:
     if pool_id is not None:
         pool_pass.run(pool_id)
         return
-    _each(
-        pool_pass.run, pool_pass.due_pools(timezone.now()), "In the pass of pool {}.", "Passes have failed."
-    )
-
-
-def _each(work: Callable[[int], object], ids: Iterable[int], where: str, sentence: str) -> None:
-    """Do the work for each; what has failed is raised in the end, with a note where it was."""
     faults = []
-    for pk in ids:
+    for pk in pool_pass.due_pools(timezone.now()):
         try:
-            work(pk)
+            pool_pass.run(pk)
         except Exception as fault:
-            fault.add_note(where.format(pk))
+            fault.add_note(f"In the pass of pool {pk}.")
             faults.append(fault)
     if faults:
-        raise ExceptionGroup(sentence, faults)
+        raise ExceptionGroup("Passes have failed.", faults)
 
 
 @shared_task(name="dispatch.tasks.launch")
-def launch(*member_ids: int) -> None:
-    """Launch these members, one after the other. What goes wrong with one keeps none of the others."""
-    _each(launching.launch, member_ids, "In the launch of member {}.", "Launches have failed.")
+def launch(member_id: int) -> None:
+    launching.launch(member_id)
 
 
 @shared_task(name="dispatch.tasks.stop")

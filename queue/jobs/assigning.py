@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import math
 import secrets
 import uuid
 from collections import Counter
@@ -41,10 +40,6 @@ class Assignment:
     task_id: str
     placement: Sequence[tuple[uuid.UUID, Sequence[int]]]
     on_sufferance: bool = False
-
-
-#: Above the number of threads of all workers, more messages make no launch sooner.
-MOST_LAUNCH_MESSAGES = 64
 
 
 class Stale(Exception):
@@ -125,22 +120,8 @@ def assign_all(wanted: Sequence[Assignment], *, actor: str) -> list[Assigned]:
         state=TaskState.RUNNING, run_count=Greatest(F("run_count"), above) + 1, not_before=None
     )
     _record(attempts, actor)
-    ask_for_launches(members)
+    wake_all("dispatch.tasks.launch", [(member,) for member in members])
     return [Assigned(attempt.id, attempt.task.task_id, attempt.number) for attempt in attempts]
-
-
-def ask_for_launches(members: Sequence[tuple[int, uuid.UUID]]) -> None:
-    """Send messages to launch these members; each comes with its host.
-
-    Of many, several share a message, since to send one takes as long as to write a start: those of one host where
-    that can be, so that a host which is slow to answer delays few others.
-    """
-    size = max(1, math.ceil(len(members) / MOST_LAUNCH_MESSAGES))
-    if size > 1:
-        first = {host_id: place for place, (_, host_id) in reversed([*enumerate(members)])}
-        members = sorted(members, key=lambda member: first[member[1]])
-    ids = [pk for pk, _ in members]
-    wake_all("dispatch.tasks.launch", [tuple(ids[at : at + size]) for at in range(0, len(ids), size)])
 
 
 def _next_number(run_count: int, above: int) -> int:
@@ -158,10 +139,8 @@ def new_allocation(task: Task, above: int, **fields: Any) -> Allocation:
     return allocation
 
 
-def _hold(
-    attempts: Sequence[_Attempt], leased: Mapping[str, Mapping[str, int]]
-) -> list[tuple[int, uuid.UUID]]:
-    """Write the attempts with members, slots and ports, and the first starts of jobs; the members with their hosts."""
+def _hold(attempts: Sequence[_Attempt], leased: Mapping[str, Mapping[str, int]]) -> list[int]:
+    """Write the attempts with their members, slots and ports, and the first starts of jobs; the ids of the members."""
     ids = [attempt.id for attempt in attempts]
     secret_of = {attempt_id: secrets.token_hex() for attempt_id in ids}
     now = timezone.now()
@@ -227,7 +206,7 @@ def _hold(
         at=now,
         ignore_conflicts=True,
     )
-    return [(member, host_id) for member, (_, _, host_id, _) in zip(members, placed, strict=True)]
+    return members
 
 
 def _record(attempts: Sequence[_Attempt], actor: str) -> None:

@@ -15,14 +15,13 @@ from django.db import transaction
 from django.db.models import F, Max, Q
 from django.db.models.functions import Now
 
-from events.announce import announce, wake
+from events.announce import announce, wake, wake_all
 from events.models import Event
 from events.presence import database_now
 from events.steps import step
 from hosts import failed_starts
 from hosts.pools import mark_dirty
 from jobs import cleaning, rank_ends
-from jobs.assigning import ask_for_launches
 from jobs.assigning import run_token as run_token
 from jobs.job_transitions import avoid_host as avoid_host
 from jobs.job_transitions import create_job as create_job
@@ -351,10 +350,10 @@ def ask_for_launches_again(after_seconds: float) -> int:
     """
     asked = Q(launch_asked_at__gt=Now() - timedelta(seconds=after_seconds), launch_asked_at__lte=Now())
     due = Member.objects.filter(_UNCLAIMED, state=MemberState.ASSIGNED).exclude(asked)
-    members = list(due.select_for_update(no_key=True, skip_locked=True).values_list("pk", "host_id"))
-    Member.objects.filter(pk__in=[pk for pk, _ in members]).update(launch_asked_at=Now())
-    ask_for_launches(members)
-    return len(members)
+    ids = list(due.select_for_update(no_key=True, skip_locked=True).values_list("pk", flat=True))
+    Member.objects.filter(pk__in=ids).update(launch_asked_at=Now())
+    wake_all("dispatch.tasks.launch", [(pk,) for pk in ids])
+    return len(ids)
 
 
 def keep_account(allocation: Allocation) -> None:

@@ -18,7 +18,6 @@ from hosts import observe
 from hosts.models import PoolPlan
 from hosts.pools import default_pool, mark_dirty
 from jobs import transitions
-from jobs.assigning import MOST_LAUNCH_MESSAGES, ask_for_launches
 from tests.rig.many import make_commands
 from tests.rig.world import make_host, make_user, members_of, submit_experiment, trial_of
 
@@ -90,18 +89,3 @@ def test_lines_events_of_the_log_and_heartbeats_cause_no_pass() -> None:
     observe.seen(member.host_id)
     planned_at = default_pool().planned_at
     assert planned_at is not None and pool_pass.due_pools(planned_at + timedelta(seconds=1)) == []
-
-
-@pytest.mark.django_db
-def test_launches_of_a_large_pass_share_messages_and_those_of_a_host_come_together() -> None:
-    hosts = [make_host(f"gpu{number}", 1).pk for number in range(2)]
-    members = [(number, hosts[number % 2]) for number in range(4 * MOST_LAUNCH_MESSAGES)]
-    hints()
-    ask_for_launches(members)
-    calls = [*hints().calls["dispatch.tasks.launch"]]
-    assert len(calls) == MOST_LAUNCH_MESSAGES
-    assert sorted(member for call in calls for member in call) == [member for member, _ in members]
-    assert all(len({member % 2 for member in call}) == 1 for call in calls)
-    hints()
-    ask_for_launches(members[:3])
-    assert [*hints().calls["dispatch.tasks.launch"]] == [(0,), (1,), (2,)]
