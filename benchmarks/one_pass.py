@@ -4,14 +4,18 @@
 
 Starts a PostgreSQL (durable commits) and a Redis of its own in a temporary folder, prints a table and writes
 benchmarks/reports/one_pass.md. Experiments of one trial each, of 1 to 16 slots, every tenth of a size that never fits,
-wait on idle hosts; the first pass of each round starts 500 of them, the second finds those running.
+wait on idle hosts; the first pass of each round starts 500 of them, the second finds those running. Then the hosts of
+the last round are filled, and in each steady pass 20 runs have ended. With BESIDE=FOLDER, another checkout, the same is
+measured with its code first, and the report has the ratios.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import statistics
+import subprocess
 import sys
 import time
 import uuid
@@ -23,7 +27,9 @@ from benchmarks import database
 from benchmarks.rows import Row, finish, size
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
+#: the checkout whose code is measured
+CODE = Path(os.environ.get("CODE") or ROOT)
+sys.path[:0] = [str(CODE), str(CODE / "queue")]
 os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
 os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
@@ -32,6 +38,7 @@ SLOTS_PER_HOST = 8
 WAITING = size("WAITING", 10_000, quick=2_000)
 HOSTS = size("HOSTS", 1_000, quick=200)
 ROUNDS = size("ROUNDS", 5, quick=2)
+ENDED, STEADY = 20, size("STEADY", 10, quick=3)
 REPORT = ROOT / "benchmarks" / "reports" / "one_pass.md"
 #: what the waiting jobs ask for; every tenth can never start
 SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 16)
@@ -93,9 +100,8 @@ def make_waiting(pool: Any, owner: Any, count: int) -> None:
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process of this machine."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """The processor time of a process of this machine."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def timed_pass(pool: Any) -> dict[str, Any]:
@@ -122,14 +128,38 @@ def timed_pass(pool: Any) -> dict[str, Any]:
     }
 
 
-def rounds(waiting: int, hosts: int, count: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the first pass (over idle hosts) and the second of each round; each round has its own pool."""
+def end_some(pool: Any, chance: random.Random) -> None:
+    """End some of what runs, as their hosts said, without their trials' part in it."""
+    from django.utils import timezone
+
+    from jobs.models import Allocation, Member, PortLease, SlotHold, Task
+
+    runs = Allocation.objects.filter(pool=pool).exclude(state="TERMINATED").order_by("pk")
+    ids = chance.sample(list(runs.values_list("pk", flat=True)), ENDED)
+    SlotHold.objects.filter(member__allocation__in=ids).update(released_at=timezone.now())
+    Member.objects.filter(allocation__in=ids).update(state="ENDED")
+    PortLease.objects.filter(allocation__in=ids).delete()
+    Task.objects.filter(allocations__in=ids).update(state="ENDED")
+    Allocation.objects.filter(pk__in=ids).update(state="TERMINATED", ended_at=timezone.now())
+
+
+Passes = list[dict[str, Any]]
+
+
+def rounds(waiting: int, hosts: int, count: int) -> tuple[Passes, Passes, Passes]:
+    """Return the first pass (over idle hosts) and the second of each round, and steady ones of the last.
+
+    Each round has its own pool. What a worker has imported and read before is there at the first.
+    """
     from django.db import connection
 
     from accounts.models import User
 
     owner = User.objects.create_user(f"bench-{waiting}", role=User.Role.EDITOR)
-    first, second = [], []
+    first, second, steady = [], [], []
+    warm = make_pool(f"warm{waiting}", 10)
+    make_waiting(warm, owner, 50)
+    timed_pass(warm)
     for number in range(count):
         pool = make_pool(f"p{waiting}-{number}", hosts)
         make_waiting(pool, owner, waiting)
@@ -137,7 +167,39 @@ def rounds(waiting: int, hosts: int, count: int) -> tuple[list[dict[str, Any]], 
             cursor.execute("ANALYZE")
         first.append(timed_pass(pool))
         second.append(timed_pass(pool))
-    return first, second
+    while timed_pass(pool)["starts"]:
+        pass
+    chance = random.Random(1)
+    for _ in range(STEADY):
+        end_some(pool, chance)
+        steady.append(timed_pass(pool))
+    return first, second, steady
+
+
+def processor(passes: Passes) -> float:
+    """Milliseconds of processor of a pass without its forecast, which comes after it and not each time."""
+    times = [each["CPU of Python"] + each["CPU of PostgreSQL"] for each in passes if "forecast" not in each]
+    times = times or [each["CPU of Python"] + each["CPU of PostgreSQL"] for each in passes]
+    return statistics.median(times)
+
+
+def measured_here() -> tuple[Passes, Passes, Passes]:
+    from tests.rig.parts import private_folder
+
+    with ExitStack() as stack:
+        folders = [stack.enter_context(private_folder(name)) for name in ("postgres", "redis")]
+        stack.enter_context(database.parts(folders[0], folders[1]))
+        return rounds(WAITING, HOSTS, ROUNDS)
+
+
+def measured(code: Path) -> tuple[Passes, Passes, Passes]:
+    """The same with the code of a checkout, by a process of its own."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "benchmarks.one_pass"],
+        cwd=ROOT, env={**os.environ, "CODE": str(code)}, stdout=subprocess.PIPE, check=True,
+    )  # fmt: skip
+    first, second, steady = json.loads(ran.stdout.splitlines()[-1])
+    return first, second, steady
 
 
 def table(title: str, measured: list[dict[str, Any]]) -> list[str]:
@@ -152,12 +214,12 @@ def table(title: str, measured: list[dict[str, Any]]) -> list[str]:
 
 
 def main() -> int:
-    from tests.rig.parts import private_folder
-
-    with ExitStack() as stack:
-        folders = [stack.enter_context(private_folder(name)) for name in ("postgres", "redis")]
-        stack.enter_context(database.parts(folders[0], folders[1]))
-        first, second = rounds(WAITING, HOSTS, ROUNDS)
+    if "CODE" in os.environ:
+        print(json.dumps(measured_here()))
+        return 0
+    beside = os.environ.get("BESIDE")
+    former = measured(Path(beside)) if beside else None
+    first, second, steady = measured(ROOT)
     load = os.getloadavg()[0]
     lines = [
         "# One pass of the scheduler with PostgreSQL",
@@ -169,13 +231,25 @@ def main() -> int:
         "",
         *table("First pass, idle hosts", first),
         *table("Second pass", second),
+        *table(f"Steady passes, {ENDED} runs ended before each", steady),
     ]
     parts = ("survey+decide+apply", "all", "CPU of Python", "CPU of PostgreSQL")
     found = [
         Row(f"{which} pass, {part}", statistics.median(each.get(part, 0.0) for each in measured), "ms")
-        for which, measured in (("first", first), ("second", second))
+        for which, measured in (("first", first), ("second", second), ("steady", steady))
         for part in parts
     ]
+    if former:
+        for which, then, now in zip(
+            ("first", "second", "steady"), former, (first, second, steady), strict=True
+        ):
+            ratio = processor(now) / processor(then)
+            most, goal = (0.3, 0.1) if which == "steady" else (0.4, None)
+            found.append(Row(f"{which} pass, processor", ratio, "x the code beside it", most=most, goal=goal))
+            lines.append(
+                f"{which.capitalize()} pass: {processor(then):.0f} ms of processor with the code beside it, "
+                f"{processor(now):.0f} ms here: {ratio:.2f} x."
+            )
     return finish(REPORT, "\n".join(lines), found)
 
 

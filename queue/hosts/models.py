@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime
-from typing import Any
 
 from django.db import models
 from django.db.models import Q
@@ -84,11 +83,6 @@ class ResourcePool(models.Model):
         """What its scheduler states."""
         return policies.of(self.scheduler)
 
-    @property
-    def plan(self) -> dict[str, Any]:
-        """The document of the last pass, read now."""
-        return PoolPlan.objects.filter(pool_id=self.pk).values_list("document", flat=True).first() or {}
-
     objects = PresentPools()
     with_removed = models.Manager["ResourcePool"]()
 
@@ -103,8 +97,16 @@ class PoolPlan(models.Model):
     """What the last pass decided; for a long queue megabytes, which nobody should read along with the pool."""
 
     pool = models.OneToOneField(ResourcePool, on_delete=models.CASCADE, primary_key=True, related_name="kept")
-    #: {"order": [job ids], "waits", "forecast", "unknown", "reservations", "shares", "took_ms", …}
+    #: {"order": [job ids], "waits", "running", "shares", "ends"} as of `written_at`; `dispatch.passes.kept_plan`
     document = models.JSONField(default=dict)
+    written_at = models.DateTimeField(null=True)
+    #: what the last pass decided otherwise than the document says
+    changes = models.JSONField(default=dict)
+    took_ms = models.FloatField(null=True)
+    #: {"forecast", "forecast_of", "unknown", "promises", "places"} of the pass at `forecast_at`
+    forecast = models.JSONField(default=dict)
+    forecast_at = models.DateTimeField(null=True)
+    forecast_ms = models.FloatField(null=True)
 
 
 class PoolChange(models.Model):

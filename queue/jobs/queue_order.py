@@ -29,8 +29,8 @@ WANTS = f"t.state IN ('{TaskState.WAITING}', '{TaskState.RUNNING}')"
 _AS_PLANNED = (f"coalesce(planned.place, {2**31})", "j.position", "j.id")
 #: the places that the last pass of %(pool)s gave
 _PLANNED = """LEFT JOIN (
-  SELECT each.id, each.place FROM hosts_poolplan,
-         jsonb_array_elements_text(coalesce(document->'order', '[]')) WITH ORDINALITY AS each(id, place)
+  SELECT each.id, each.place FROM hosts_poolplan, jsonb_array_elements_text(
+           coalesce(changes->'set'->'order', document->'order', '[]')) WITH ORDINALITY AS each(id, place)
   WHERE pool_id = %(pool)s
 ) AS planned ON planned.id = j.id::text"""
 

@@ -16,7 +16,7 @@ from hosts.pools import default_pool
 from jobs import past_use, queue_edits
 from jobs.models import UsageRecord
 from jobs.states import StopKind
-from tests.rig.world import attempt_of, make_host, make_user, submit_experiment, trial_of
+from tests.rig.world import attempt_of, make_host, make_user, plan_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 ROOT = "user:root"
@@ -50,7 +50,7 @@ def test_a_group_gets_its_guarantee_back_and_explain_says_what_is_borrowed() -> 
     assert (
         "group vision holds 4 slots, 2 of them guaranteed; 2 are borrowed and may be reclaimed" in sentences
     )
-    assert "being freed by" in default_pool().plan["waits"][trial_of(waits).task_id]["sentence"]
+    assert "being freed by" in plan_of(default_pool())["waits"][trial_of(waits).task_id]["sentence"]
 
 
 def test_a_preview_names_the_group_from_which_a_slot_is_taken() -> None:

@@ -24,7 +24,7 @@ from jobs.models import Allocation, Member, Task
 from jobs.queue_edits import Update
 from jobs.states import MemberState
 from scheduling.explain import explain
-from tests.rig.world import make_host, make_user, members_of, submit_experiment, trial_of
+from tests.rig.world import make_host, make_user, members_of, plan_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
@@ -49,7 +49,7 @@ def state_of(experiment: Experiment) -> tuple[str, str]:
     """The task's state and, while it waits, its reason's code."""
     pool_pass.run(default_pool().pk)
     task = trial_of(experiment).task
-    return task.state, default_pool().plan["waits"].get(task.pk, {}).get("code", "")
+    return task.state, plan_of(default_pool())["waits"].get(task.pk, {}).get("code", "")
 
 
 @pytest.mark.parametrize("facts", [ROOT, SUDO, DOCKER])
@@ -79,7 +79,7 @@ def test_who_has_an_account_starts_there_and_who_has_none_waits_and_says_why() -
     without = submit_experiment(owner=ada)  # there is no host yet
     host("gpu1", ROOT)
     assert state_of(without) == ("WAITING", "lacks_account")
-    assert default_pool().plan["waits"][trial_of(without).task_id]["sentence"] == REFUSED
+    assert plan_of(default_pool())["waits"][trial_of(without).task_id]["sentence"] == REFUSED
     assert state_of(submit_experiment(owner=bob)) == ("RUNNING", "")
     pool_edits.edit("default", {"allow_login_account": True}, actor="user:root")
     assert state_of(without) == ("RUNNING", "")

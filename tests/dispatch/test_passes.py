@@ -15,7 +15,7 @@ from accounts.refusals import Refusal
 from commands import submit
 from commands.config import check
 from dispatch import tasks
-from dispatch.passes import forecast_outcomes, last_plan, pool_pass, recent_work, survey
+from dispatch.passes import forecast_outcomes, kept_plan, last_plan, pool_pass, recent_work, survey
 from dispatch.passes.apply import apply
 from dispatch.runs import settle
 from events.models import Event
@@ -23,7 +23,7 @@ from experiments import transitions as experiments
 from experiments.models import Experiment
 from hosts.models import Host, PoolChange, PoolPlan, ResourcePool
 from hosts.pools import default_pool, mark_dirty
-from jobs import queue_edits
+from jobs import queue_edits, queue_order
 from jobs.models import Allocation, ForecastOutcome, Job, Member, SlotHold, Task
 from jobs.states import AllocationState, Reason, StopKind, TaskState
 from scheduling.calibration import place
@@ -36,9 +36,11 @@ from submissions import contexts
 from tests.rig.world import (
     assigned,
     attempt_of,
+    keep_plan,
     make_host,
     make_user,
     members_of,
+    plan_of,
     submit_experiment,
     trial_of,
 )
@@ -101,9 +103,9 @@ def test_twelve_slots_on_hosts_of_eight_wait_and_say_why() -> None:
     experiment = submit_experiment(slots=12)
     run_pass()
     pool = default_pool()
-    wait = pool.plan["waits"][trial_of(experiment).task_id]
+    wait = plan_of(pool)["waits"][trial_of(experiment).task_id]
     assert wait["code"] == "never_fits" and "needs 12 slots" in wait["sentence"]
-    assert pool.plan["order"] == [str(experiment.job_id)]
+    assert queue_order.places(pool) == [experiment.job_id]
     assert not Allocation.objects.exists()
 
 
@@ -149,8 +151,8 @@ def test_a_paused_experiment_is_not_in_the_queue_and_a_backed_off_task_waits_its
     Task.objects.filter(trial__experiment=later).update(not_before=timezone.now() + timedelta(seconds=60))
     run_pass()
     assert not Allocation.objects.exists()
-    assert default_pool().plan["order"] == [str(later.job_id)]
-    assert "retrying in" in default_pool().plan["waits"][trial_of(later).task_id]["sentence"]
+    assert queue_order.places(default_pool()) == [later.job_id]
+    assert "retrying in" in plan_of(default_pool())["waits"][trial_of(later).task_id]["sentence"]
 
 
 @pytest.mark.django_db
@@ -215,7 +217,7 @@ def test_work_that_may_not_be_stopped_waits_for_the_pools_quota_with_a_sentence(
     run_pass()
     states = [Task.objects.get(job=job).state for job in [*jobs, free.job]]
     assert states == [TaskState.RUNNING, TaskState.WAITING, TaskState.RUNNING]
-    [wait] = default_pool().plan["waits"].values()
+    [wait] = plan_of(default_pool())["waits"].values()
     assert wait["code"] == "unpreemptible" and "holds 2 of at most 2 slots" in wait["sentence"]
 
 
@@ -229,7 +231,7 @@ def test_a_pool_leaves_young_runs_alone_for_its_minimum_run_time() -> None:
     waits = trial_of(submit_experiment(slots=2, priority=10)).task_id
     run_pass()
     assert attempt_of(low).stop_kind == ""
-    assert "started recently, may be stopped from" in default_pool().plan["waits"][waits]["sentence"]
+    assert "started recently, may be stopped from" in plan_of(default_pool())["waits"][waits]["sentence"]
     Allocation.objects.update(started_at=timezone.now() - timedelta(minutes=70))
     mark_dirty(default_pool().pk)
     run_pass()
@@ -244,7 +246,7 @@ def test_forecasts_and_what_is_unknown_are_stored_with_the_plan() -> None:
     waits = trial_of(submit_experiment(slots=2)).task_id
     lost = trial_of(submit_experiment(slots=3)).task_id
     run_pass()
-    plan = default_pool().plan
+    plan = plan_of(default_pool())
     earliest, latest = plan["forecast"][waits]
     assert timezone.now().timestamp() < earliest < latest < timezone.now().timestamp() + 7200
     assert lost not in plan["forecast"] and plan["waits"][lost]["code"] == "never_fits"
@@ -258,14 +260,11 @@ def test_a_forecast_is_not_shown_once_the_task_waits_for_something_else() -> Non
     waits = trial_of(submit_experiment(slots=1)).task_id
     run_pass()
     assert waits in last_plan.of(default_pool()).forecast
-    kept = PoolPlan.objects.get()
-    kept.document["waits"][waits]["data"]["by"] = ["exp 999"]
-    kept.save()
-    ResourcePool.objects.update(planned_at=timezone.now() + timedelta(seconds=1))
+    document = kept_plan.read(default_pool().pk).document
+    document["waits"][waits]["data"]["by"] = ["exp 999"]
+    keep_plan(default_pool(), **document)
     assert waits in last_plan.of(default_pool()).forecast, "the run that it was told of still runs"
-    kept.document["running"] = ["exp 999"]
-    kept.save()
-    ResourcePool.objects.update(planned_at=timezone.now() + timedelta(seconds=2))
+    keep_plan(default_pool(), **{**document, "running": ["exp 999"]})
     plan = last_plan.of(default_pool())
     assert waits not in plan.forecast
     assert plan.unknown[waits].startswith("what it waits for has changed")
@@ -278,7 +277,7 @@ def waits_with_a_promise() -> str:
     run_pass()
     task = trial_of(submit_experiment(slots=2)).task_id
     run_pass()
-    promise = PoolPlan.objects.get().document["promises"][task]
+    promise = PoolPlan.objects.get().forecast["promises"][task]
     assert promise["span"] == last_plan.of(default_pool()).forecast[task]
     assert attempt_of(runs).state != AllocationState.TERMINATED
     return task
@@ -287,10 +286,11 @@ def waits_with_a_promise() -> str:
 def shift_promise(task: str, seconds: float) -> None:
     """As if the promise, and the last forecast, had been made so many seconds ago."""
     kept = PoolPlan.objects.get()
-    promise = kept.document["promises"][task]
+    promise = kept.forecast["promises"][task]
     promise["at"] -= seconds
     promise["span"] = [at - seconds for at in promise["span"]]
-    kept.document["forecast_at"] -= seconds
+    assert kept.forecast_at is not None
+    kept.forecast_at -= timedelta(seconds=seconds)
     kept.save()
     PoolChange.objects.create(pool=default_pool())
 
@@ -322,7 +322,7 @@ def test_the_start_of_a_promised_task_is_kept_with_its_promise() -> None:
     [row] = ForecastOutcome.objects.all()
     assert (row.task_id, row.missed_at, row.edited) == (task, None, False)
     assert row.started_at == Allocation.objects.get(task=task).assigned_at
-    assert PoolPlan.objects.get().document["promises"] == {}
+    assert PoolPlan.objects.get().forecast["promises"] == {}
 
 
 @pytest.mark.django_db
@@ -351,7 +351,8 @@ def test_a_promise_before_a_user_changed_the_queue_is_marked(edit: str) -> None:
 
 def make_forecast_due() -> None:
     kept = PoolPlan.objects.get()
-    kept.document["forecast_at"] -= 60
+    assert kept.forecast_at is not None
+    kept.forecast_at -= timedelta(seconds=60)
     kept.save()
     PoolChange.objects.create(pool=default_pool())
 
@@ -386,19 +387,19 @@ def test_each_start_is_the_first_after_its_own_promise() -> None:
 def test_a_task_that_ran_and_waits_again_has_kept_its_promise() -> None:
     task = waits_with_a_promise()
     shift_promise(task, 7200)
-    promise = PoolPlan.objects.get().document["promises"][task]
+    promise = PoolPlan.objects.get().forecast["promises"][task]
     attempt_at(task, promise["span"][0] + 1)
     run_pass()
     [row] = ForecastOutcome.objects.all()
     assert row.missed_at is None
     assert row.started_at is not None and row.started_at.timestamp() == pytest.approx(promise["span"][0] + 1)
-    document = PoolPlan.objects.get().document
-    assert document["promises"][task]["at"] > promise["at"] + 7000, "of the new wait"
+    futures = PoolPlan.objects.get().forecast
+    assert futures["promises"][task]["at"] > promise["at"] + 7000, "of the new wait"
     start = row.started_at.timestamp() - promise["at"]
-    assert document["places"] == [pytest.approx(place(promise["guess"], start))]
+    assert futures["places"] == [pytest.approx(place(promise["guess"], start))]
     shift_promise(task, 60)
     run_pass()
-    assert len(PoolPlan.objects.get().document["places"]) == 1, "later passes keep it, and add it once"
+    assert len(PoolPlan.objects.get().forecast["places"]) == 1, "later passes keep it, and add it once"
 
 
 @pytest.mark.django_db
@@ -408,10 +409,10 @@ def test_forecasts_do_not_learn_from_a_start_that_a_user_may_have_moved() -> Non
     queue_edits.apply([edit], actor="user:ada", role="admin")
     shift_promise(task, 7200)
     Event.objects.update(at=timezone.now() - timedelta(hours=1))
-    attempt_at(task, PoolPlan.objects.get().document["promises"][task]["span"][0] + 1)
+    attempt_at(task, PoolPlan.objects.get().forecast["promises"][task]["span"][0] + 1)
     run_pass()
     assert ForecastOutcome.objects.get().edited
-    assert PoolPlan.objects.get().document["places"] == []
+    assert PoolPlan.objects.get().forecast["places"] == []
 
 
 def missed_row() -> tuple[str, ForecastOutcome]:
@@ -425,7 +426,7 @@ def missed_row() -> tuple[str, ForecastOutcome]:
 def test_the_row_of_a_miss_gets_its_start_though_its_promise_is_forgotten() -> None:
     task, row = missed_row()
     kept = PoolPlan.objects.get()
-    del kept.document["promises"][task]
+    del kept.forecast["promises"][task]
     kept.save()
     run = Allocation.objects.exclude(task=task).get()
     settle.member_exited(run.members.get().pk, code=0, signal=None, ended_at=100.0, first_failure=None)
@@ -501,7 +502,7 @@ def test_an_experiment_runs_on_the_hosts_of_its_config_only_and_says_when_one_is
     waits, gone = submit_experiment(slots=2, hosts=["gpu2"]), submit_experiment(hosts=["gpu1"])
     Host.objects.get(name="gpu1").delete()
     run_pass()
-    told = default_pool().plan["waits"]
+    told = plan_of(default_pool())["waits"]
     assert "only gpu2 is allowed by its config" in sentences(waits)
     assert told[trial_of(waits).task_id]["sentence"].startswith("needs 2 slots on one host: gpu2 is reserved")
     said = told[trial_of(gone).task_id]

@@ -23,7 +23,7 @@ from jobs.models import Allocation, Member, SlotHold, Task, UsageRecord
 from jobs.states import AllocationState, MemberState, Reason, StopKind, TaskState
 from logs import sentences, why_stopped
 from shown import verdicts
-from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
+from tests.rig.world import attempt_of, make_host, members_of, plan_of, submit_experiment, trial_of
 
 Stop = Callable[..., Experiment]
 pytestmark = pytest.mark.django_db
@@ -308,7 +308,7 @@ def test_a_lowered_limit_of_slots_makes_what_runs_above_it_save_and_wait_again()
     trial = trial_of(experiment)
     assert trial.task.state == TaskState.WAITING and trial.restarts == 0
     pool_pass.run(experiment.job.pool_id)
-    assert default_pool().plan["waits"][trial.task_id]["code"] == "over_max_slots"
+    assert plan_of(default_pool())["waits"][trial.task_id]["code"] == "over_max_slots"
 
 
 @pytest.mark.survive(6)

@@ -17,7 +17,7 @@ from hosts.pools import default_pool
 from jobs import dependencies
 from jobs.models import Dependency, Job, Task
 from jobs.states import JobState, Reason, TaskState
-from tests.rig.world import CONFIG, make_host, submit_experiment, trial_of
+from tests.rig.world import CONFIG, make_host, plan_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
@@ -38,7 +38,7 @@ def state_of(experiment: Experiment) -> str:
 
 
 def why(experiment: Experiment) -> tuple[str, str]:
-    reason = default_pool().plan["waits"][trial_of(experiment).task_id]
+    reason = plan_of(default_pool())["waits"][trial_of(experiment).task_id]
     return reason["code"], reason["sentence"]
 
 
@@ -49,7 +49,7 @@ def test_a_job_starts_once_the_one_that_it_waits_for_has_succeeded() -> None:
     pool_pass.run(default_pool().pk)
     assert (state_of(first), state_of(second)) == (TaskState.RUNNING, TaskState.WAITING)
     assert why(second) == ("depends", f"waits for exp {first.pk} to succeed")
-    unknown = default_pool().plan["unknown"][trial_of(second).task_id]
+    unknown = plan_of(default_pool())["unknown"][trial_of(second).task_id]
     assert f"exp {first.pk} to succeed" in unknown
     PoolChange.objects.all().delete()
     ended(first, ExperimentState.COMPLETED)

@@ -3,17 +3,19 @@
 import uuid
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from django.utils import timezone
 
 from accounts.models import User
+from dispatch.passes import kept_plan
 from events import presence
 from events.models import Presence
 from events.presence import Part, Whole
 from experiments import submit
 from experiments.config import parse
 from experiments.models import Experiment, Project, Trial
-from hosts.models import Host, ResourcePool, Slot
+from hosts.models import Host, PoolPlan, ResourcePool, Slot
 from hosts.pools import default_pool
 from jobs import assigning
 from jobs.models import Allocation, Member
@@ -58,6 +60,26 @@ def be_whole(seconds: float = 7 * 24 * 3600.0) -> Whole:
     found = presence.whole()
     assert found is not None
     return found
+
+
+def plan_of(pool: ResourcePool) -> dict[str, Any]:
+    """What is kept of the last pass of a pool: the plan and the forecast."""
+    kept = kept_plan.read(pool.pk)
+    return {**kept.document, **kept.forecast}
+
+
+def keep_plan(pool: ResourcePool, **parts: Any) -> None:
+    """Keep these parts as the plan and the forecast of its last pass, a moment after the one before."""
+    futures = {name: parts.pop(name) for name in ("forecast", "forecast_of", "unknown") if name in parts}
+    waits = [(reason, [task_id]) for task_id, reason in parts.pop("waits", {}).items()]
+    kept = {"document": {**parts, "waits": waits}, "changes": {}, "written_at": None}
+    if futures:
+        kept |= {"forecast": futures, "forecast_at": None}
+    PoolPlan.objects.update_or_create(pool=pool, defaults=kept)
+    ResourcePool.objects.filter(pk=pool.pk).update(
+        planned_at=(pool.planned_at or timezone.now()) + timedelta(seconds=1)
+    )
+    pool.refresh_from_db()
 
 
 def make_project() -> Project:

@@ -34,7 +34,7 @@ _Row = tuple[Any, ...]
 _Rows = Callable[[str], list[_Row]]
 
 _POOLS = """
-SELECT pool.name, extract(epoch FROM pool.planned_at)::float8, (kept.document->>'took_ms')::float8 / 1000,
+SELECT pool.name, extract(epoch FROM pool.planned_at)::float8, kept.took_ms / 1000,
   (SELECT count(*) FROM hosts_poolchange change WHERE change.pool_id = pool.id)
 FROM hosts_resourcepool pool LEFT JOIN hosts_poolplan kept ON kept.pool_id = pool.id
 WHERE NOT pool.removed ORDER BY pool.name

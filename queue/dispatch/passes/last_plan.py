@@ -1,13 +1,15 @@
-"""The plan of a pool's last pass, kept for pages, API and command line: one document a pool.
+"""The plan of a pool's last pass, for pages, API and command line (`dispatch.passes.kept_plan` keeps it).
 
-With 10,000 waiting jobs it is megabytes long, so each process reads it once per pass. The forecast follows after the
-pass has been committed, so that no start waits for it. Until then, and while it is not due, the former forecast stays.
+Each process makes it once per pass. The forecast follows after the pass has been committed, so that no start waits
+for it. Until then, and while it is not due, the former forecast stays. Pages are told only of what they would show.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -16,10 +18,10 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 
-from dispatch.passes import forecast_outcomes, recent_work
+from dispatch.passes import forecast_outcomes, kept_plan, recent_work
 from events.announce import announce
 from hosts.models import PoolPlan, ResourcePool
-from scheduling import promises, world
+from scheduling import policies, promises, world
 from scheduling.calibration import MOST_PLACES
 from scheduling.forecast import forecast
 from scheduling.promises import Promise
@@ -30,19 +32,14 @@ OTHER_REASON = "what it waits for has changed since the last forecast; the next 
 #: a forecast may take this part of the time, but is never older than FORECAST_SECONDS allows
 FORECAST_PART = 0.05
 
-_STORE = """
-WITH told AS (UPDATE hosts_resourcepool SET planned_at = %(at)s WHERE id = %(pool)s)
-INSERT INTO hosts_poolplan AS kept (pool_id, document) VALUES (%(pool)s, %(plan)s::jsonb)
-ON CONFLICT (pool_id) DO UPDATE SET document = (kept.document - %(made)s::text[]) || excluded.document
-RETURNING (document->>'forecast_at')::float8, (document->>'forecast_ms')::float8
-"""
-# readers keep a document by its time, so a changed one has another
+# readers keep a plan by its time, so one with another forecast has another time
 _ADD = """
 WITH same AS (
   UPDATE hosts_resourcepool SET planned_at = planned_at + interval '1 microsecond'
   WHERE id = %(pool)s AND planned_at = %(at)s RETURNING id
 )
-UPDATE hosts_poolplan SET document = document || %(more)s::jsonb FROM same WHERE pool_id = same.id
+UPDATE hosts_poolplan SET forecast = %(forecast)s::jsonb, forecast_at = %(at)s, forecast_ms = %(took_ms)s
+FROM same WHERE pool_id = same.id
 """
 
 
@@ -75,11 +72,10 @@ def of(pool: ResourcePool) -> Plan:
     known = _latest.get(pool.pk)
     if known is not None and pool.planned_at is not None and known.planned_at == pool.planned_at:
         return known
-    pools = ResourcePool.with_removed  # what has ended in a removed pool is still shown
-    document, planned_at = pools.values_list("kept__document", "planned_at").get(pk=pool.pk)
-    document = document or {}
-    waits, made_for = document.get("waits") or {}, document.get("forecast_of") or {}
-    spans = dict(document.get("forecast") or {})
+    kept = kept_plan.read(pool.pk)  # of a removed pool too: what has ended there is still shown
+    document, futures = kept.document, kept.forecast
+    waits, made_for = document.get("waits") or {}, futures.get("forecast_of") or {}
+    spans = dict(futures.get("forecast") or {})
     running = frozenset(document.get("running") or ())
     changed = [
         task
@@ -89,11 +85,11 @@ def of(pool: ResourcePool) -> Plan:
     for task_id in changed:
         spans.pop(task_id, None)
     plan = Plan(
-        planned_at=planned_at,
-        took_ms=document.get("took_ms"),
+        planned_at=kept.planned_at,
+        took_ms=kept.took_ms,
         waits=waits,
         forecast=spans,
-        unknown=(document.get("unknown") or {}) | dict.fromkeys(changed, OTHER_REASON),
+        unknown=(futures.get("unknown") or {}) | dict.fromkeys(changed, OTHER_REASON),
         shares=document.get("shares") or {},
         ends=document.get("ends") or {},
     )
@@ -102,35 +98,37 @@ def of(pool: ResourcePool) -> Plan:
 
 
 def store(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, took_ms: float, now: datetime) -> bool:
-    """Replace the pool's document, within the pass; whether it is time for a forecast."""
-    with connection.cursor() as cursor:
-        document = _document(snapshot, plan, took_ms)
-        cursor.execute(
-            _STORE, {"at": now, "plan": json.dumps(document), "made": [*document], "pool": pool_id}
-        )
-        made_at, took = cursor.fetchone()
-    announce(f"plan:{pool_id}")
-    if made_at is None:
+    """Keep the plan, within the pass, and tell the pages if it is another one; whether it is time for a forecast."""
+    before, is_other = kept_plan.write(pool_id, plan.waits, _parts(snapshot, plan), round(took_ms, 1), now)
+    if is_other:
+        announce(f"plan:{pool_id}")
+    if before.forecast_at is None:
         return True
-    pause = min(settings.FORECAST_SECONDS, took / 1000 / FORECAST_PART)
-    return bool(now.timestamp() - made_at >= pause)
+    pause = min(settings.FORECAST_SECONDS, (before.forecast_ms or 0.0) / 1000 / FORECAST_PART)
+    return bool((now - before.forecast_at).total_seconds() >= pause)
 
 
-def _document(snapshot: world.Snapshot, plan: world.Plan, took_ms: float) -> dict[str, Any]:
-    """The plan as it is read. Keyed by task, except the order, which is of jobs."""
-    job_of = {request.task_id: request.job_id for request in snapshot.requests}
+def _parts(snapshot: world.Snapshot, plan: world.Plan) -> kept_plan.Document:
+    """The plan as it is read, but for its reasons. The order of jobs only where nothing else tells it."""
+    order: list[str] = []
+    if not policies.of(snapshot.pool.scheduler).order:
+        job_of = {request.task_id: request.job_id for request in snapshot.requests}
+        order = list(dict.fromkeys(job_of[task_id] for task_id in plan.order))
     return {
-        "order": list(dict.fromkeys(job_of[task_id] for task_id in plan.order)),
-        "waits": {task_id: reason.record() for task_id, reason in plan.waits.items()},
+        "order": order,
         "running": sorted(_running(snapshot, plan)),
         "shares": dict(plan.shares),
         "ends": {
-            request.task_id: request.running.ends
+            request.task_id: _minutes(request.running.ends)
             for request in snapshot.requests
             if request.running is not None and request.running.ends is not None
         },
-        "took_ms": round(took_ms, 1),
     }
+
+
+def _minutes(span: tuple[float, float]) -> tuple[float, float]:
+    """The whole minutes around a range: each pass estimates it again, and nobody is told of seconds."""
+    return math.floor(span[0] / 60) * 60.0, math.ceil(span[1] / 60) * 60.0
 
 
 def _running(snapshot: world.Snapshot, plan: world.Plan) -> set[str]:
@@ -156,18 +154,30 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
         "unknown": dict(found.unknown),
         "promises": {task_id: promise.record() for task_id, promise in kept.promises.items()},
         "places": [*places, *outcomes.places][-MOST_PLACES:],
-        "forecast_at": snapshot.now,
-        "forecast_ms": round(took * 1000, 1),
+    }
+    before = kept_plan.read(pool_id).forecast
+    values: dict[str, Any] = {
+        "forecast": json.dumps(more),
+        "took_ms": round(took * 1000, 1),
+        "pool": pool_id,
+        "at": planned_at,
     }
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(_ADD, {"more": json.dumps(more), "pool": pool_id, "at": planned_at})
+        cursor.execute(_ADD, values)
         if cursor.rowcount:  # otherwise a newer pass has its own forecast, which keeps the same promises
             forecast_outcomes.write(outcomes)
-    announce(f"plan:{pool_id}")
+    if _shown(before) != _shown(more):
+        announce(f"plan:{pool_id}")
+
+
+def _shown(futures: Mapping[str, Any]) -> tuple[object, ...]:
+    """What a page says of a forecast: its times in minutes."""
+    spans = {task: [at // 60 for at in span] for task, span in (futures.get("forecast") or {}).items()}
+    return spans, futures.get("unknown")
 
 
 def past(pool_id: int) -> tuple[dict[str, Promise], list[float]]:
     """Return the promises of a pool, and where the starts of the last ones were (`scheduling.calibration`)."""
-    kept = PoolPlan.objects.filter(pool=pool_id).values_list("document__promises", "document__places").first()
+    kept = PoolPlan.objects.filter(pool=pool_id).values_list("forecast__promises", "forecast__places").first()
     promised, places = kept or (None, None)
     return {task_id: Promise.of(record) for task_id, record in (promised or {}).items()}, places or []

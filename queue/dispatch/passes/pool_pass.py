@@ -81,6 +81,7 @@ def due_pools(now: datetime) -> list[int]:
         return [pk for (pk,) in cursor.fetchall()]
 
 
+@no_garbage_collection()
 def one(pool_id: int) -> Made | None:
     """One pass under the pool's lock; None when there is nothing new to see or another tick is at it."""
     made = _pass(pool_id, timezone.now())
@@ -108,10 +109,9 @@ def _pass(pool_id: int, now: datetime) -> Made | None:
     if not seen and pool_id not in due_pools(now):
         return None
     times: dict[str, float] = {}
-    with no_garbage_collection():
-        snapshot = timed(times, "survey", lambda: survey.take(pool, now))
-        plan = timed(times, "decide", lambda: decide(snapshot))
-        done = timed(times, "apply", lambda: apply(plan))
+    snapshot = timed(times, "survey", lambda: survey.take(pool, now))
+    plan = timed(times, "decide", lambda: decide(snapshot))
+    done = timed(times, "apply", lambda: apply(plan))
     if done.left:
         mark_dirty(pool_id)
     took_ms = sum(times.values())

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from hosts.models import Host, PoolPlan, ResourcePool
+from hosts.models import Host, ResourcePool
 from jobs import transitions
 from jobs.models import Job, Task
 from jobs.states import Reason, StopKind
 from tests.rig.api import CONFIG, Api, Cast, Json
-from tests.rig.world import assigned
+from tests.rig.world import assigned, keep_plan
 
 Submit = Callable[..., Json]
 
@@ -121,8 +121,7 @@ def test_the_reason_and_the_forecast_come_from_the_plan(
     job_id = submit()["jobId"]
     task = Task.objects.get(job_id=job_id)
     wait = {"code": "no_room", "sentence": "no slot is free", "data": {}}
-    document = {"order": [job_id], "waits": {task.pk: wait}, "forecast": {task.pk: [10.0, 20.0]}}
-    PoolPlan.objects.create(pool=pool, document=document)
+    keep_plan(pool, order=[job_id], waits={task.pk: wait}, forecast={task.pk: [10.0, 20.0]})
     row = queue(cast.vic)[0]
     assert row["reason"] == wait
     assert row["forecast"] == [10.0, 20.0]

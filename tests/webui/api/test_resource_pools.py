@@ -6,7 +6,7 @@ from dispatch.passes import pool_pass
 from hosts.models import Host, ResourcePool
 from jobs.models import Job
 from tests.rig.api import Cast
-from tests.rig.world import make_host, submit_experiment
+from tests.rig.world import make_host, plan_of, submit_experiment
 
 
 def test_a_pool_is_made_edited_and_removed(cast: Cast, pool: ResourcePool) -> None:
@@ -70,15 +70,15 @@ def test_the_scheduler_of_a_live_pool_changes_with_the_next_pass(cast: Cast, poo
         submit_experiment(name=f"j{number}")
     pool_pass.run(pool.pk)
     pool.refresh_from_db()
-    assert pool.plan["shares"] == {}
+    assert plan_of(pool)["shares"] == {}
     cast.admin.patch("resource-pools/default", {"scheduler": "fair_share"})
     pool_pass.run(pool.pk)
     pool.refresh_from_db()
-    assert pool.plan["shares"]
+    assert plan_of(pool)["shares"]
     cast.admin.patch("resource-pools/default", {"scheduler": "priority"})
     assert pool_pass.run(pool.pk)
     pool.refresh_from_db()
-    assert pool.plan["shares"] == {}
+    assert plan_of(pool)["shares"] == {}
 
 
 def test_work_that_names_no_pool_goes_to_the_default_of_its_kind(cast: Cast, pool: ResourcePool) -> None:

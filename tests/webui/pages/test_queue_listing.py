@@ -11,11 +11,12 @@ from django.test import Client
 from django.utils import timezone
 
 from accounts.models import User
-from hosts.models import PoolPlan, ResourcePool
+from hosts.models import ResourcePool
 from jobs.models import Allocation, Job, Task
 from shown.queue import board, listing, standing, times
 from shown.queue.listing import FOLD_FROM, PER_PAGE, Listing
 from tests.rig.html import Html
+from tests.rig.world import keep_plan
 from webui.pages.queue import board as queue_page
 
 pytestmark = pytest.mark.django_db
@@ -64,12 +65,6 @@ def listed(pool: ResourcePool, query: str = "", me: int = 0) -> Listing:
 
 def names(pool: ResourcePool, query: str = "", me: int = 0) -> list[str]:
     return [row.name for row in board.rows_of(pool, listed(pool, query, me))]
-
-
-def plan(pool: ResourcePool, **document: Any) -> None:
-    PoolPlan.objects.update_or_create(pool=pool, defaults={"document": document})
-    ResourcePool.objects.filter(pk=pool.pk).update(planned_at=timezone.now())
-    pool.refresh_from_db()
 
 
 def reason(code: str, **data: Any) -> dict[str, Any]:
@@ -123,7 +118,7 @@ def test_chips_count_the_whole_queue_and_filter_it(pool: ResourcePool, mira: Use
     job(pool, jun, "filler", runs="backfilled")
     job(pool, jun, "leaves", runs="stopping")
     too_large = job(pool, jun, "too-large", slots=99)
-    plan(pool, waits={f"{too_large.entity_id}.t": reason("never_fits")})
+    keep_plan(pool, waits={f"{too_large.entity_id}.t": reason("never_fits")})
 
     counts = listed(pool, "show=mine", mira.pk).counts
     assert counts == {
@@ -177,7 +172,7 @@ def test_the_page_opens_on_mine_the_next_departures_and_what_mine_wait_for(
     job(pool, jun, "unrelated", runs="scheduled")
     never = job(pool, jun, "never")
     now = timezone.now().timestamp()
-    plan(
+    keep_plan(
         pool,
         waits={
             f"{mine.entity_id}.t": reason("held", by=[f"exp {blocker.entity_id}"]),
@@ -216,7 +211,7 @@ def test_a_fair_share_pool_lists_in_the_order_of_its_last_pass_and_shows_shares(
 ) -> None:
     first, second, new = (job(pool, mira, name) for name in ("first", "second", "new"))
     ResourcePool.objects.filter(pk=pool.pk).update(scheduler="fair_share")
-    plan(pool, order=[str(second.pk), str(first.pk)], shares={str(second.pk): 3})
+    keep_plan(pool, order=[str(second.pk), str(first.pk)], shares={str(second.pk): 3})
     assert names(pool) == ["second", "first", "new"]
     rows = board.rows_of(pool, listed(pool))
     assert [(row.place, row.share) for row in rows] == [(None, 3), (None, None), (None, None)]
@@ -228,7 +223,7 @@ def test_a_row_says_when_it_starts_as_a_range_or_why_that_is_not_known(
 ) -> None:
     known, unknown, never = (job(pool, mira, name) for name in ("known", "unknown", "never"))
     now = timezone.now().timestamp()
-    plan(
+    keep_plan(
         pool,
         waits={f"{never.entity_id}.t": reason("never_fits")},
         forecast={f"{known.entity_id}.t": [now + 3600, now + 3600]},
