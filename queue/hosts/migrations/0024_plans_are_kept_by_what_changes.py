@@ -12,7 +12,7 @@ UPDATE hosts_resourcepool SET planned_at = NULL;
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('hosts', '0022_open_to'),
+        ('hosts', '0023_kernel_signs'),
     ]
 
     operations = [
