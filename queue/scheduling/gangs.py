@@ -208,12 +208,13 @@ class Pass:
 
     def _group(self, request: Request) -> Group:
         rights = self._rules.rights(request)
-        avoids = request.avoid_hosts, request.failed_hosts, request.only_hosts
+        closed = self._prospects.closed(request)
+        avoids = request.avoid_hosts, request.failed_hosts, request.only_hosts, closed
         key = (request.slots, request.single_host, *avoids, request.preemptible, rights)
         group = self._groups.get(key)
         if group is None:
             self._groups[key] = group = Group(
-                Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits),
+                Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits, closed),
                 self._prospects.hopeless(request),
                 rights,
                 borrows=self._rules.borrows(request),
@@ -371,7 +372,7 @@ class Pass:
         first = self._ends.first(shape, bool(whole)) if request.slots else None
         by = [_called(first, whom)] if first else []
         ends = [f"{label} should finish first" for label in by]
-        notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._cleaned]
+        notes = [*self._prospects.notes(request), *ends, *self._cleaned]
         return reasons.no_room(request.slots, whole, notes[:4], own or 0, by, sorted(only))
 
     @cached_property
