@@ -184,7 +184,7 @@ def _played(play: Play, future: Future, coming: Collection[str]) -> Iterator[tup
     come = list(future.newcomers)
     timeline, until = _begun(play, future)
     old = [run.young_until for run in play.runs if run.gives_way and run.young_until > future.now]
-    first_event = min([*until.values(), *old, *(one.at for one in come[:1])], default=inf)
+    first_event = min([*until.values(), *old, *play.opens, *(one.at for one in come[:1])], default=inf)
     for key, turn in play.turns:
         if isinstance(turn, Request):
             ask = play.asks[turn.task_id]

@@ -72,6 +72,8 @@ class Play:
         self._aux = waiting[0].slots == 0
         self._hosts = {view.id: index for index, view in enumerate(snapshot.hosts)}
         self._closings = Closings(snapshot) if snapshot.pool.windows else None
+        #: when windows are over
+        self.opens = [one.window.ends for one in self._closings.taken] if self._closings else []
         self._cuts = self._closings.cuts(snapshot) if self._closings else {}
         self._known_bans: dict[frozenset[str], frozenset[int]] = {}
         self._usable = {
