@@ -83,7 +83,7 @@ class GroupShare:
 class WindowView:
     """Hosts that are taken from `starts` to `ends`: for a group, or for nobody (maintenance) if `group` is empty.
 
-    `hosts`: their names. Without any, the planner chooses hosts that have so many `slots` (`windows.Closings`).
+    `hosts`: their names. Without any, the planner chooses hosts with this many `slots` (`windows.Closings`).
     """
 
     name: str

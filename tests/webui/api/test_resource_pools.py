@@ -103,7 +103,7 @@ def test_windows_are_added_tried_changed_and_removed(cast: Cast, host: Host) -> 
         "weekly": True, "slots": 1,
     }  # fmt: skip
     tried = cast.admin.post(path, {**body, "dryRun": True})["window"]
-    assert (tried["nextStart"], tried["takes"]) == ("2030-07-02T06:00:00Z", [host.name])
+    assert (tried["nextStart"], tried["takes"]) == ("2030-07-02T06:00:00.000000Z", [host.name])
     assert cast.vic.get(path)["windows"] == []
     made = cast.admin.post(path, body)["window"]
     assert made == tried
