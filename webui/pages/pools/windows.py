@@ -19,15 +19,13 @@ from webui.pages.frame import actor, form, or_404, posted, refusals_told, show, 
 from webui.pages.pools.fields import Number, Rule
 from webui.pages.pools.page import find
 
-_WHEN = forms.DateTimeInput({"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
-
 
 class WindowForm(Form):
     name = Rule("Name", "Letters, digits, '.', '_' and '-'.")
     starts = Rule(
-        "Starts", "By the clock of the time zone. Of a weekly window: the first time.", widget=_WHEN
+        "Starts", "Such as 2026-12-01T06:00, in the time zone below. Of a weekly window: the first time."
     )
-    ends = Rule("Ends", "", widget=_WHEN)
+    ends = Rule("Ends", "Such as 2026-12-01T08:00.")
     time_zone = Rule(
         "Time zone", "Such as Europe/Berlin. Weekly windows keep its clock, also in summer time."
     )
