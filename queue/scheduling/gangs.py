@@ -65,9 +65,8 @@ class Pass:
         perhaps by a stop for somebody else; and hosts where work is being stopped for others are taken last.
         """
         self.patient = patient
-        self.hasty = (
-            False  # something started that would have waited, or started elsewhere, in a patient pass
-        )
+        #: something started that would have waited, or started elsewhere, in a patient pass
+        self.hasty = False
         self.settled: set[str] = set()  # requests that start to stay, or wait only for stops under way
         self.starts: list[Start] = []
         self.releases: list[Release] = []

@@ -330,10 +330,9 @@ def clock(at: float, now: float) -> str:
 
 def window(what: str, starts: float, ends: float, now: float) -> Reason:
     """`what`: `maintenance drivers`, or `the reservation course for group vision`."""
-    text = f"starts after {what}, {clock(ends, now)}"
-    if starts > now:
-        text += f"; it could neither end nor save before {clock(starts, now)}"
-    return Reason(WaitCode.WINDOW, text, {"window": what, "starts": starts, "ends": ends})
+    before = f"; it could neither end nor save before {clock(starts, now)}" if starts > now else ""
+    data = {"window": what, "starts": starts, "ends": ends}
+    return Reason(WaitCode.WINDOW, f"starts after {what}, {clock(ends, now)}{before}", data)
 
 
 def young(until: float, now: float) -> str:
