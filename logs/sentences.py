@@ -22,6 +22,7 @@ _WISHES = {
     Reason.CANCELED_BY_USER: "Canceled",
     Reason.PAUSED_BY_USER: "Paused",
     Reason.POOL_CHANGED: "Moved to another resource pool",
+    Reason.WINDOW: "Asked to save and stop, since its hosts are about to be taken for maintenance or a reservation",
     Reason.MAX_SLOTS_SET: "Asked to give back its slots, since the max_slots of its job was lowered",
     Reason.SEARCHER_STOPPED: "Stopped by the searcher",
     Reason.SEARCHER_PARKED: "Parked at a rung of its search, which may promote it later",

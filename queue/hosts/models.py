@@ -55,6 +55,8 @@ class ResourcePool(models.Model):
     open_to = models.JSONField(default=dict, blank=True)
     #: after so long, what a group has held counts half in its turn for what is left over; 0: it does not count
     usage_half_life_seconds = models.PositiveIntegerField(default=7 * 86400)
+    #: hosts that are taken for a time: maintenance and reservations (`hosts.pool_windows`, their one writer)
+    windows = models.JSONField(default=list, blank=True)
     launch_error = models.BooleanField(
         default=True,
         help_text="work on one host that is larger than every host is refused; off: it waits for one",

@@ -143,14 +143,14 @@ def create(name: str, values: dict[str, Any], *, actor: str) -> ResourcePool:
     _take_defaults(fresh, values, actor)
     _assign(fresh, values)
     fresh.save()
-    _changed(fresh, "created", actor, {"rules": values})
+    changed(fresh, "created", actor, {"rules": values})
     return fresh
 
 
 @transaction.atomic
 def edit(name: str, values: dict[str, Any], *, actor: str) -> list[str]:
     """Change the given fields, all or none; the names of those that are new. Raises FieldRefusals."""
-    pool = _locked(name)
+    pool = locked(name)
     if errors := _wrong(pool, values):
         raise FieldRefusals(errors)
     changes = {field: [getattr(pool, field), value] for field, value in values.items()}
@@ -161,7 +161,7 @@ def edit(name: str, values: dict[str, Any], *, actor: str) -> list[str]:
         pool.save(update_fields=list(changes))
         if _ACCOUNTS & changes.keys():  # the doctor's reports say who may harm whom
             wake(JUDGE_ACCOUNTS)
-        _changed(pool, "changed", actor, {"changes": changes})
+        changed(pool, "changed", actor, {"changes": changes})
     return list(changes)
 
 
@@ -185,7 +185,7 @@ def remove(name: str, *, actor: str) -> None:
 
     Raises Refusal while hosts or unfinished jobs are in it, and for a default pool.
     """
-    pool = _locked(name)
+    pool = locked(name)
     if sentence := _needed(pool):
         raise Refusal(sentence, Code.CONFLICT)
     _record(pool, "removed", actor, {})
@@ -214,7 +214,8 @@ def _needed(pool: ResourcePool) -> str:
     return ""
 
 
-def _locked(name: str) -> ResourcePool:
+def locked(name: str) -> ResourcePool:
+    """The pool, while its rules change. Raises Refusal."""
     pool = ResourcePool.objects.select_for_update().filter(name=name).first()
     if pool is None:
         raise Refusal(f"There is no resource pool {name}.", Code.NOT_FOUND)
@@ -259,7 +260,8 @@ def _contradictions(pool: ResourcePool, after: dict[str, Any]) -> dict[str, str]
     return errors
 
 
-def _changed(pool: ResourcePool, reason: str, actor: str, detail: dict[str, Any]) -> None:
+def changed(pool: ResourcePool, reason: str, actor: str, detail: dict[str, Any]) -> None:
+    """Note that its rules have changed: an event, and a pass that follows them."""
     _record(pool, reason, actor, detail)
     mark_dirty(pool.pk)
 

@@ -27,6 +27,7 @@ _ASKED = {
     Reason.PREEMPTED: "pausing",
     Reason.SEARCHER_PARKED: "pausing",
     Reason.MAX_SLOTS_SET: "pausing",
+    Reason.WINDOW: "pausing",
     Reason.CANCELED_BY_USER: "canceling",
     Reason.POOL_CHANGED: "moving",
 }

@@ -94,6 +94,7 @@ class Reason(models.TextChoices):
     PRIORITY_SET = "priority_set", "priority changed"
     WEIGHT_SET = "weight_set", "weight changed"
     MAX_SLOTS_SET = "max_slots_set", "slot limit changed"
+    WINDOW = "window", "stopped for maintenance or a reservation"
 
 
 #: The code of such an attempt never ran, so it counts no restart; LAUNCH_ATTEMPTS of them in a row are the end.
@@ -101,7 +102,7 @@ NEVER_STARTED = frozenset({Reason.LAUNCH_FAILED, Reason.PORT_IN_USE, Reason.STOR
 #: Ends that are the platform's doing, not the training code's: tried again without counting a restart.
 NOT_THE_CODES_FAULT = NEVER_STARTED | {
     Reason.PREEMPTED, Reason.PAUSED_BY_USER, Reason.SEARCHER_PARKED, Reason.POOL_CHANGED, Reason.HOST_LOST,
-    Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.HOST_FAULT, Reason.MAX_SLOTS_SET,
+    Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.HOST_FAULT, Reason.MAX_SLOTS_SET, Reason.WINDOW,
 }  # fmt: skip
 
 TASK_STEPS: dict[TaskState, frozenset[TaskState]] = {

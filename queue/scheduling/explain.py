@@ -75,7 +75,9 @@ def _not_usable(snapshot: Snapshot, request: Request) -> list[Reason]:
     needs = Prospects(snapshot).of(request).needs_hosts_that_are_off(shape, request.slots)
     only = request.only_hosts
     allowed = [host for host in snapshot.hosts if not only or host.name in only]
-    out = [(host.name, why) for host in allowed if (why := _why_out(host, request)) is not None]
+    closings = Prospects(snapshot).closings
+    notes = {host.id: closings.notes(request, host.id) if closings else [] for host in allowed}
+    out = [(host.name, why) for host in allowed if (why := _why_out(host, request, notes[host.id]))]
     for name in sorted(only - {host.name for host in allowed}):
         out.append((name, "not ready" if name in snapshot.pool.unready else "not in the pool any more"))
     found = [needs] if needs is not None else []
@@ -84,9 +86,9 @@ def _not_usable(snapshot: Snapshot, request: Request) -> list[Reason]:
     return found
 
 
-def _why_out(host: HostView, request: Request) -> str | None:
-    """Why it uses this host not at all, or not all of it."""
-    notes = []
+def _why_out(host: HostView, request: Request, windows: list[str]) -> str:
+    """Why it uses this host not at all, or not all of it; empty if it may. `windows`: what they keep from it."""
+    notes = [*windows]
     if host.name in request.failed_hosts:
         notes.append("it could not be started there")
     elif host.needs_account and not request.has_account:
@@ -107,7 +109,7 @@ def _why_out(host: HostView, request: Request) -> str | None:
         draining = sum(slot.enabled and slot.draining for slot in host.slots if slot.outside is None)
         notes += [f"{reasons.slots(disabled)} disabled"] if disabled else []
         notes += [f"{reasons.slots(draining)} draining"] if draining else []
-    return "; ".join(notes) or None
+    return "; ".join(notes)
 
 
 def _limits(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
@@ -179,7 +181,8 @@ def _holders(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
     policy = policies.of(snapshot.pool.scheduler)
     rules = policy.rules(snapshot, Prospects(snapshot))
     board = slot_board(snapshot, rules)
-    shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits)
+    closed = Prospects(snapshot).closed(request)
+    shape = Shape.of(request, snapshot.pool.allow_heterogeneous_fits, closed)
     fits_one = any(host.cap >= shape.need and not host.avoided(shape.avoid) for host in board.hosts)
     reserved = _reserved(snapshot, request, plan)
     released = {release.allocation_id for release in plan.releases}

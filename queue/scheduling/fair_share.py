@@ -21,6 +21,7 @@ from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects, demand
 from scheduling.reasons import Reason, WaitCode
 from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing
+from scheduling.windows import NOWHERE
 from scheduling.world import GroupShare, Placement, PoolView, Request, Snapshot
 
 
@@ -41,10 +42,10 @@ def by_age(requests: Iterable[Request]) -> list[Request]:
     return sorted(requests, key=lambda r: (first[r.job_id], r.job_id, r.submitted_at, r.task_id))
 
 
-def capacity(snapshot: Snapshot) -> int:
-    """Slots that may be used now, and those that running work holds on hosts that are off."""
+def capacity(snapshot: Snapshot, shut: frozenset[str] = frozenset()) -> int:
+    """Slots that may be used now, and those that running work holds elsewhere. `shut`: hosts that nobody may use."""
     return sum(
-        slot.held_by is not None or (host.off is None and slot.usable)
+        slot.held_by is not None or (host.off is None and slot.usable and host.id not in shut)
         for host in snapshot.hosts
         for slot in host.slots
     )
@@ -268,7 +269,8 @@ class FairShare(Policy):
 
     def rules(self, snapshot: Snapshot, prospects: Prospects) -> Rules:
         queue = by_age(snapshot.requests)
-        granted = grants(demand(queue, prospects), capacity(snapshot), snapshot.pool.shares)
+        shut = prospects.closings.shut if prospects.closings else NOWHERE
+        granted = grants(demand(queue, prospects), capacity(snapshot, shut), snapshot.pool.shares)
         room = Room(snapshot) if snapshot.pool.shares else None
         return FairShareRules(queue, granted, snapshot.pool, room)
 

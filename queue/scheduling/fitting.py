@@ -27,10 +27,10 @@ class Shape:
     heterogeneous: bool
 
     @classmethod
-    def of(cls, request: Request, heterogeneous: bool) -> Shape:
-        """Zero-slot work needs one place; work of one slot never spans hosts."""
+    def of(cls, request: Request, heterogeneous: bool, closed: frozenset[str] = frozenset()) -> Shape:
+        """Zero-slot work needs one place; work of one slot never spans hosts. `closed`: ids of hosts to do without."""
         need = max(1, request.slots)
-        return cls(need, request.single_host or need == 1, request.avoid_hosts, heterogeneous)
+        return cls(need, request.single_host or need == 1, request.avoid_hosts | closed, heterogeneous)
 
 
 def whole_hosts(

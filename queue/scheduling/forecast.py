@@ -184,7 +184,7 @@ def _played(play: Play, future: Future, coming: Collection[str]) -> Iterator[tup
     come = list(future.newcomers)
     timeline, until = _begun(play, future)
     old = [run.young_until for run in play.runs if run.gives_way and run.young_until > future.now]
-    first_event = min([*until.values(), *old, *(one.at for one in come[:1])], default=inf)
+    first_event = min([*until.values(), *old, *play.opens, *(one.at for one in come[:1])], default=inf)
     for key, turn in play.turns:
         if isinstance(turn, Request):
             ask = play.asks[turn.task_id]
@@ -193,7 +193,9 @@ def _played(play: Play, future: Future, coming: Collection[str]) -> Iterator[tup
             yield turn.task_id, timeline.place(ask, future.lasts[turn.task_id], ready)
         elif turn.stopping:
             timeline.place(play.asks[turn.request.task_id], _rest(turn))
-        else:
+        elif turn.cut < inf and turn.cut <= until[turn.request.task_id]:
+            timeline.place(play.asks[turn.request.task_id], _rest(turn), turn.cut)
+        elif turn.yields:
             task = turn.request.task_id
             stopped = timeline.occupy(turn.parts, until[task], _gives_way_at(turn, future.soon, until[task]))
             if stopped < until[task]:
@@ -202,14 +204,15 @@ def _played(play: Play, future: Future, coming: Collection[str]) -> Iterator[tup
 
 def _begun(play: Play, future: Future) -> tuple[Timeline, dict[str, float]]:
     """The timeline as it is now, and task id -> when a run ends by itself."""
-    in_turn = {turn.request.task_id for _, turn in play.turns if isinstance(turn, Running)}
+    in_turn = {turn.request.task_id for _, turn in play.turns if isinstance(turn, Running) and turn.yields}
     free = [[future.now] * count for count in play.free]
     limits = play.limits()
     until = {}
     for run, left in zip(play.runs, future.ends, strict=True):
         task = run.request.task_id
-        until[task] = end = future.now + left
-        gives_way = task in in_turn and not run.stopping
+        is_cut = run.cut < inf and run.cut <= future.now + left
+        until[task] = end = max(run.cut, future.soon) if is_cut else future.now + left
+        gives_way = task in in_turn and not run.stopping and not is_cut
         for host, count in run.parts.items():
             free[host] += [_gives_way_at(run, future.soon, end) if gives_way else end] * count
         limit = play.asks[task].limit

@@ -65,9 +65,8 @@ class Pass:
         perhaps by a stop for somebody else; and hosts where work is being stopped for others are taken last.
         """
         self.patient = patient
-        self.hasty = (
-            False  # something started that would have waited, or started elsewhere, in a patient pass
-        )
+        #: something started that would have waited, or started elsewhere, in a patient pass
+        self.hasty = False
         self.settled: set[str] = set()  # requests that start to stay, or wait only for stops under way
         self.starts: list[Start] = []
         self.releases: list[Release] = []
@@ -208,12 +207,13 @@ class Pass:
 
     def _group(self, request: Request) -> Group:
         rights = self._rules.rights(request)
-        avoids = request.avoid_hosts, request.failed_hosts, request.only_hosts
+        closed = self._prospects.closed(request)
+        avoids = request.avoid_hosts, request.failed_hosts, request.only_hosts, closed
         key = (request.slots, request.single_host, *avoids, request.preemptible, rights)
         group = self._groups.get(key)
         if group is None:
             self._groups[key] = group = Group(
-                Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits),
+                Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits, closed),
                 self._prospects.hopeless(request),
                 rights,
                 borrows=self._rules.borrows(request),
@@ -371,7 +371,7 @@ class Pass:
         first = self._ends.first(shape, bool(whole)) if request.slots else None
         by = [_called(first, whom)] if first else []
         ends = [f"{label} should finish first" for label in by]
-        notes = [*reasons.failed_there(request.failed_hosts), *ends, *self._cleaned]
+        notes = [*self._prospects.notes(request), *ends, *self._cleaned]
         return reasons.no_room(request.slots, whole, notes[:4], own or 0, by, sorted(only))
 
     @cached_property

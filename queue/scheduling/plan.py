@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import chain
 
-from scheduling import giving_back, policies
+from scheduling import giving_back, policies, windows
 from scheduling.board import aux_board, slot_board
 from scheduling.gangs import Pass
 from scheduling.prospects import Prospects
@@ -18,14 +18,19 @@ def decide(snapshot: Snapshot) -> Plan:
     """What to start and stop now, and why each of the others waits.
 
     Slot work and zero-slot work are placed apart: neither waits for the other. What a job holds above its `max_slots`
-    is given back first.
+    is given back first, and what a window takes is stopped in time to save.
     """
     given_back = giving_back.releases(snapshot)
+    if snapshot.pool.windows:
+        known = {release.allocation_id for release in given_back}
+        given_back += [one for one in windows.releases(snapshot) if one.allocation_id not in known]
     if given_back:
         stops = {release.allocation_id: None for release in given_back}
         requests = tuple(_next(request, {}, stops, snapshot.now) for request in snapshot.requests)
         snapshot = replace(snapshot, requests=requests)
     policy, prospects, held = policies.of(snapshot.pool.scheduler), Prospects(snapshot), held_by_job(snapshot)
+    if prospects.closings is not None:
+        snapshot = replace(snapshot, hosts=prospects.closings.in_order(snapshot.hosts))
     rules = policy.rules(snapshot, prospects)
     waiting = rules.waiting()
     passes = [_slot_pass(snapshot, rules, [r for r in waiting if r.slots > 0], held, prospects)]

@@ -10,13 +10,16 @@ from scheduling import reasons
 from scheduling.fitting import Shape
 from scheduling.host import agreeable, apart_of, meeting
 from scheduling.reasons import Reason
+from scheduling.windows import NOWHERE, Closings
 from scheduling.world import HostView, Request, Snapshot
 
 
 class Prospects:
     """Asked once for each shape; a shape costs no look at every host. `only`: names of hosts, the others left out."""
 
-    def __init__(self, snapshot: Snapshot, only: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, snapshot: Snapshot, only: frozenset[str] = frozenset(), closings: Closings | None = None
+    ) -> None:
         self._snapshot = snapshot
         self._only = only
         self._unready = sorted(only & snapshot.pool.unready)
@@ -27,22 +30,40 @@ class Prospects:
         self._sizes = Counter(len(host.slots) for host in snapshot.hosts)
         self._sizes_on = Counter(_usable(host) for host in snapshot.hosts if host.off is None)
         self._needing = [host for host in snapshot.hosts if host.needs_account]
-        self._known: dict[tuple[int, bool, frozenset[str], bool], Reason | None] = {}
+        self._known: dict[tuple[object, ...], Reason | None] = {}
+        #: what windows take
+        self.closings = closings or (Closings(snapshot) if snapshot.pool.windows else None)
+
+    def closed(self, request: Request) -> frozenset[str]:
+        """Ids of the hosts that a window closes to this request now."""
+        return NOWHERE if self.closings is None else self.closings.closed(request)
+
+    def notes(self, request: Request) -> list[str]:
+        """Which hosts it does without now, although they could take it."""
+        failed = reasons.failed_there(request.failed_hosts)
+        return failed if self.closings is None else [*failed, *self.closings.notes(request)]
 
     def hopeless(self, request: Request) -> Reason | None:
         """Why a request of this shape cannot start although nothing else ran, now or ever; None if it could."""
         if request.only_hosts != self._only:
             return self.of(request).hopeless(request)
-        key = (request.slots, request.single_host, request.avoid_hosts, request.has_account)
+        closed = self.closed(request)
+        key = (request.slots, request.single_host, request.avoid_hosts, request.has_account, closed)
         if key not in self._known:
-            shape = Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits)
-            self._known[key] = (
-                self.lacks_account(request)
-                or self.never(shape, request.slots)
-                or self.needs_hosts_that_are_off(shape, request.slots)
-                or self.bad_pairs(shape)
-            )
+            self._known[key] = self._hopeless(request)
+            if closed and self.closings and self._known[key] is None:
+                elsewhere = replace(request, avoid_hosts=request.avoid_hosts | closed)
+                self._known[key] = self._hopeless(elsewhere) and self.closings.reason(request)
         return self._known[key]
+
+    def _hopeless(self, request: Request) -> Reason | None:
+        shape = Shape.of(request, self._snapshot.pool.allow_heterogeneous_fits)
+        return (
+            self.lacks_account(request)
+            or self.never(shape, request.slots)
+            or self.needs_hosts_that_are_off(shape, request.slots)
+            or self.bad_pairs(shape)
+        )
 
     def of(self, request: Request) -> Prospects:
         """What the hosts could take that the request's config allows."""
@@ -50,7 +71,7 @@ class Prospects:
         if only not in self._among:
             places = sorted(self._index[name] for name in only if name in self._index)
             hosts = tuple(self._snapshot.hosts[place] for place in places)
-            self._among[only] = Prospects(replace(self._snapshot, hosts=hosts), only)
+            self._among[only] = Prospects(replace(self._snapshot, hosts=hosts), only, self.closings)
         return self._among[only]
 
     def _told(self, reason: Reason | None) -> Reason | None:

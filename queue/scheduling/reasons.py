@@ -39,6 +39,9 @@ class WaitCode(StrEnum):
     OVER_GROUP_LIMIT = "over_group_limit"  # asks more than a group of its owner may ever hold: never
     NOT_RECLAIMABLE = "not_reclaimable"  # it may not be stopped, and would hold what is guaranteed to others
     GROUP_SHARE = "group_share"  # what its groups hold, and what of it is guaranteed
+    WINDOW = (
+        "window"  # the hosts that would do are taken for maintenance, or for a group, before it could end
+    )
     BAD_PAIR = "bad_pair"  # hosts whose ranks cannot meet
 
 
@@ -323,6 +326,13 @@ def clock(at: float, now: float) -> str:
     """`12:50 UTC`, with the day if that is not today. Both in epoch seconds."""
     then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC).date()
     return then.strftime("%H:%M UTC" if then.date() == today else "%b %d %H:%M UTC")
+
+
+def window(what: str, starts: float, ends: float, now: float) -> Reason:
+    """`what`: `maintenance drivers`, or `the reservation course for group vision`."""
+    before = f"; it could neither end nor save before {clock(starts, now)}" if starts > now else ""
+    data = {"window": what, "starts": starts, "ends": ends}
+    return Reason(WaitCode.WINDOW, f"starts after {what}, {clock(ends, now)}{before}", data)
 
 
 def young(until: float, now: float) -> str:

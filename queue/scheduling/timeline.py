@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 #: host index -> slots held there
@@ -41,7 +41,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What is to be placed. `banned`: host indexes it may not use. `apart`: pairs of hosts that no gang has both of."""
+    """What is to be placed. `banned`: host indexes it may not use. `apart`: pairs of hosts that no gang has both of.
+
+    `closings`: (last, until, hosts): between these times it may not start on these hosts.
+    """
 
     slots: int
     single_host: bool
@@ -50,6 +53,7 @@ class Ask:
     apart: frozenset[frozenset[int]] = frozenset()
     mixed: bool = False
     limit: str | None = None
+    closings: tuple[tuple[float, float, frozenset[int]], ...] = ()
 
 
 class Timeline:
@@ -77,7 +81,7 @@ class Timeline:
 
     def when(self, ask: Ask) -> float:
         """When it would start at the earliest on a host of its own."""
-        return self._earliest(ask)[0]
+        return self._open(ask, self.now)[0]
 
     def place(self, ask: Ask, lasts: float, ready: float = 0.0) -> float:
         """Put it where it starts first, `ready` at the earliest, and answer when; infinite if never."""
@@ -94,8 +98,7 @@ class Timeline:
 
     def _put(self, ask: Ask, lasts: float, ready: float) -> tuple[float, float]:
         """(start, last end)."""
-        at, parts = self._earliest(ask)
-        at = max(at, ready)
+        at, parts = self._open(ask, ready)
         sooner, hole = self._first(ask.slots, HOLE, ask.banned, ready) if ask.borrows else (inf, None)
         if hole is not None and sooner < at:
             return sooner, self._borrow(hole, ask, sooner, lasts, at, parts)
@@ -141,6 +144,16 @@ class Timeline:
             times.sort()
             return until
         return since if since > self._soon else self.now
+
+    def _open(self, ask: Ask, ready: float) -> tuple[float, Parts]:
+        """Where it starts first, on hosts that no window closes to it then."""
+        at, parts = self._earliest(ask)
+        at = max(at, ready)
+        for last, until, hosts in ask.closings:
+            if last < at < until and not hosts.isdisjoint(parts):
+                elsewhere = self._open(replace(ask, banned=ask.banned | hosts), ready)
+                return min(elsewhere, self._open(ask, until), key=lambda one: one[0])
+        return at, parts
 
     def _earliest(self, ask: Ask) -> tuple[float, Parts]:
         at, host = self._first(ask.slots, HOST, ask.banned, self.now)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from scheduling import policies
 from scheduling.durations import Span
 from scheduling.policy import Key
 from scheduling.timeline import Ask, Limit, Parts
+from scheduling.windows import Closings
 from scheduling.world import HostView, Plan, Request, Snapshot
 
 #: the limit that all work shares which may not be stopped
@@ -21,7 +22,8 @@ class Running:
     """A run, or one that starts now. `left`: seconds until it ends by itself, None when unknown.
 
     `again`: it is being stopped and will wait again. `gives_way`: a higher priority may stop it, but not before
-    `young_until`. `on_sufferance`: every request before it in the queue may stop it.
+    `young_until`. `on_sufferance`: every request before it in the queue may stop it. `cut`: when it is asked to save
+    for a window.
     """
 
     request: Request
@@ -32,6 +34,12 @@ class Running:
     gives_way: bool = False
     on_sufferance: bool = False
     young_until: float = 0.0
+    cut: float = inf
+
+    @property
+    def yields(self) -> bool:
+        """Is it stopped for others, or may it be?"""
+        return self.again or self.on_sufferance or self.gives_way
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,10 @@ class Play:
         self._snapshot = snapshot
         self._aux = waiting[0].slots == 0
         self._hosts = {view.id: index for index, view in enumerate(snapshot.hosts)}
+        self._closings = Closings(snapshot) if snapshot.pool.windows else None
+        #: when windows are over
+        self.opens = [one.window.ends for one in self._closings.taken] if self._closings else []
+        self._cuts = self._closings.cuts(snapshot) if self._closings else {}
         self._known_bans: dict[frozenset[str], frozenset[int]] = {}
         self._usable = {
             slot.id for view in snapshot.hosts if view.off is None for slot in view.slots if slot.usable
@@ -120,6 +132,7 @@ class Play:
                     young_until=self._young_until(
                         request, placement.running_since or now, placement.on_sufferance
                     ),
+                    cut=inf if stopping else self._cuts.get(request.task_id, inf),
                 )
 
     def _may_be_stopped(self, request: Request) -> bool:
@@ -156,6 +169,8 @@ class Play:
                 yield key, request
             elif run.again or run.on_sufferance or (run.gives_way and request.priority > highest):
                 yield key, run
+            elif run.cut < inf:
+                yield key, replace(run, gives_way=False)
 
     def key_of_next(self, request: Request) -> Key:
         """When the turn of a similar request would come if it were submitted later; among groups, last."""
@@ -183,6 +198,15 @@ class Play:
             apart=self._apart,
             mixed=pool.allow_heterogeneous_fits,
             limit=limit,
+            closings=self._closings_of(request),
+        )
+
+    def _closings_of(self, request: Request) -> tuple[tuple[float, float, frozenset[int]], ...]:
+        if self._closings is None:
+            return ()
+        return tuple(
+            (last, until, frozenset(self._hosts[host] for host in hosts))
+            for last, until, hosts in self._closings.times(request)
         )
 
     def _limit_of(self, group: str) -> int | None:

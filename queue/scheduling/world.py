@@ -80,6 +80,21 @@ class GroupShare:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowView:
+    """Hosts that are taken from `starts` to `ends`: for a group, or for nobody (maintenance) if `group` is empty.
+
+    `hosts`: their names. Without any, the planner chooses hosts with this many `slots` (`windows.Closings`).
+    """
+
+    name: str
+    starts: float
+    ends: float
+    hosts: frozenset[str] = frozenset()
+    slots: int = 0
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PoolView:
     """The pool's rules. `scheduler`: the name of its policy (`scheduling.policies`), which may ignore `preemption`.
 
@@ -89,6 +104,7 @@ class PoolView:
     work of this priority and of lower ones, down to the next entry, is left alone until it has run for so long.
     `unready`: names of hosts that are not in the snapshot, as they are still being added, or lost.
     `shares`: group -> what the pool gives it; empty, and groups count for nothing here.
+    `windows`: of each window the time that is now or comes next. `overrun`: seconds that work may run beyond its limit.
     """
 
     name: str = "default"
@@ -105,6 +121,8 @@ class PoolView:
     unready: frozenset[str] = frozenset()
     min_runtime: tuple[tuple[int, float], ...] = ()
     shares: Mapping[str, GroupShare] = field(default_factory=dict)
+    windows: tuple[WindowView, ...] = ()
+    overrun: float = 0.0
 
     def min_runtime_of(self, priority: int) -> float:
         """Seconds for which work of this priority may run before others may stop it."""
@@ -143,7 +161,8 @@ class Request:
     while it can run elsewhere (`prospects`). `blocked`: why the task may not be placed although it waits. `label`: how
     sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will run with 80 % probability once it
     has started (`durations.lasts_of`), None when unknown. `max_time`: its time limit in seconds. `groups`: those of its
-    owner, the department first.
+    owner, the department first. `time_left`: what this attempt may use of its limit. `notice`: seconds after which it
+    has saved and is gone at the latest, once it was asked to. Only pools with windows need these two.
     """
 
     task_id: str
@@ -167,6 +186,8 @@ class Request:
     lasts: tuple[float, float] | None = None
     max_time: float | None = None
     groups: tuple[str, ...] = ()
+    time_left: float | None = None
+    notice: float = 0.0
 
 
 def all_but(hosts: Iterable[HostView], only: Collection[str]) -> frozenset[str]:
@@ -195,11 +216,15 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Stop this allocation (it saves first) so that `for_task_id` starts; None: its job holds more than it may."""
+    """Stop this allocation (it saves first) so that `for_task_id` starts, or for a window, of which this is the name.
+
+    Without either, its job holds more than it may.
+    """
 
     allocation_id: str
     task_id: str
     for_task_id: str | None = None
+    window: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any, Callable, List, Optional
 from urllib.parse import quote
 
 from trainmaster import group_shares, pool_access
-from trainmaster.cli import output
+from trainmaster.cli import output, pool_window
 from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import UsageError
 from trainmaster.cli.output import SHORT_ID, Column, done
@@ -107,6 +107,7 @@ def add(add_noun: Adder) -> None:
         output.add_format(parser)
     parser = verbs.add_parser("delete", "name", aliases=["rm"], help="delete an empty pool", run=_delete)
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    pool_window.add(verbs)
     parser = verbs.add_parser("move-host", help="move idle hosts to a pool")
     parser.add_argument("name", metavar="POOL")
     parser.add_argument("hosts", nargs="+", metavar="HOST")

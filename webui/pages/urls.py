@@ -17,6 +17,7 @@ from webui.pages.notifications import page as notifications
 from webui.pages.places import page as places
 from webui.pages.places import project_notes
 from webui.pages.pools import page as pools
+from webui.pages.pools import windows
 from webui.pages.queue import board, job
 from webui.pages.search import charts, tree
 from webui.pages.search import trials as search_trials
@@ -198,6 +199,9 @@ urlpatterns = [
     path("pools/<str:name>/chart", pools.chart),
     path("pools/<str:name>/edit", pools.edit),
     path("pools/<str:name>/remove", pools.remove),
+    path("pools/<str:name>/windows/+new", windows.new),  # no name of a window begins with a plus
+    path("pools/<str:name>/windows/<str:window>", windows.edit),
+    path("pools/<str:name>/windows/<str:window>/remove", windows.remove),
     path("pools/<str:name>/pairs/test", pools.test_pairs),
     path("pools/<str:name>/<slug:tab>", pools.detail),
     # notifications

@@ -56,11 +56,17 @@ def _release(item: Release) -> None:
     transitions.request_stop(
         item.allocation_id,
         StopKind.PREEMPT,
-        reason=Reason.PREEMPTED if item.for_task_id else Reason.MAX_SLOTS_SET,
+        reason=_why(item),
         actor=_ACTOR,
         preemption_timeout_seconds=timeout,
         for_task_id=item.for_task_id or "",
     )
+
+
+def _why(item: Release) -> Reason:
+    if item.window:
+        return Reason.WINDOW
+    return Reason.PREEMPTED if item.for_task_id else Reason.MAX_SLOTS_SET
 
 
 def _start(starts: Sequence[Start]) -> int:

@@ -15,8 +15,9 @@ from django.db.models import F
 from django.db.models.functions import Least
 from django.utils import timezone
 
-from dispatch.passes import group_views, pool_rows
+from dispatch.passes import group_views, notices, pool_rows
 from dispatch.passes.pool_rows import PoolRows, Row
+from hosts import pool_windows
 from hosts.models import ResourcePool
 from jobs import failed_starts
 from jobs.labels import label_of
@@ -27,7 +28,17 @@ from scheduling import reasons
 from scheduling.durations import Span, ends_of, lasts_of
 from scheduling.past_runs import PastRuns, Work
 from scheduling.prospects import elsewhere_first
-from scheduling.world import GroupShare, HostView, Placement, PoolView, Request, SlotView, Snapshot, all_but
+from scheduling.world import (
+    GroupShare,
+    HostView,
+    Placement,
+    PoolView,
+    Request,
+    SlotView,
+    Snapshot,
+    WindowView,
+    all_but,
+)
 
 _NOWHERE: frozenset[str] = frozenset()
 #: the column of a task's row that counts its attempts
@@ -54,18 +65,21 @@ def take(pool: ResourcePool, now: datetime) -> Snapshot:
     """The pool, its hosts with what is held on them, and every task that waits or runs, at one moment."""
     rows = pool_rows.read(pool.pk)
     hosts = _hosts(rows, pool)
-    groups = group_views.paths() if pool.group_shares else {}
+    windows = pool_windows.views(pool, now.timestamp())
+    groups = group_views.paths() if pool.group_shares or any(one.group for one in windows) else {}
     return elsewhere_first(
         Snapshot(
             now=now.timestamp(),
-            pool=_pool(pool, rows, group_views.shares(pool, groups, now.timestamp())),
+            pool=_pool(pool, rows, group_views.shares(pool, groups, now.timestamp()), windows),
             hosts=hosts,
             requests=_Requests(pool, rows, hosts, now.timestamp(), past_runs(), groups).all(),
         )
     )
 
 
-def _pool(pool: ResourcePool, rows: PoolRows, shares: Mapping[str, GroupShare]) -> PoolView:
+def _pool(
+    pool: ResourcePool, rows: PoolRows, shares: Mapping[str, GroupShare], windows: tuple[WindowView, ...]
+) -> PoolView:
     return PoolView(
         name=pool.name,
         scheduler=pool.scheduler,
@@ -81,6 +95,8 @@ def _pool(pool: ResourcePool, rows: PoolRows, shares: Mapping[str, GroupShare]) 
         ),
         unready=frozenset(rows.unready),
         shares=shares,
+        windows=windows,
+        overrun=notices.after_limit() if windows else 0.0,
     )
 
 
@@ -146,6 +162,8 @@ class _Requests:
         #: what work avoids that would run as the login
         self._powerful = _NOWHERE if pool.allow_login_account else frozenset(may_become_root)
         self._avoided: dict[tuple[tuple[str, ...], frozenset[str], bool], frozenset[str]] = {}
+        self._notices = notices.of_pool(pool.pk) if pool.windows else {}
+        self._usual_notice = notices.usual() if pool.windows else 0.0
         self._lasts: dict[tuple[str | Work, float | None], Span | None] = {}
 
     def all(self) -> tuple[Request, ...]:
@@ -187,6 +205,8 @@ class _Requests:
             lasts=None if attempt else self._will_last(job_id, work, left),
             max_time=max_time,
             groups=self._groups.get(owner_id, ()),
+            time_left=left,
+            notice=self._notices.get(task_id, self._usual_notice),
         )
 
     def _blocked(self, job_id: str, blocked_by: str, not_before: float | None) -> reasons.Reason | None:

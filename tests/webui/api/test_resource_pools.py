@@ -94,3 +94,28 @@ def test_a_slot_used_from_outside_is_occupied_to_the_published_client(cast: Cast
     assert agent["slots"]["1"]["container"]["id"] == "outside the queue: root pid 77 python"
     assert agent["containers"] == {}
     assert agent["slotStats"]["typeStats"]["TYPE_CUDA"]["states"] == {}
+
+
+def test_windows_are_added_tried_changed_and_removed(cast: Cast, host: Host) -> None:
+    path = "resource-pools/default/windows"
+    body = {
+        "name": "drivers", "starts": "2030-07-02T08:00", "ends": "2030-07-02T10:00", "timeZone": "Europe/Berlin",
+        "weekly": True, "slots": 1,
+    }  # fmt: skip
+    tried = cast.admin.post(path, {**body, "dryRun": True})["window"]
+    assert (tried["nextStart"], tried["takes"]) == ("2030-07-02T06:00:00.000000Z", [host.name])
+    assert cast.vic.get(path)["windows"] == []
+    made = cast.admin.post(path, body)["window"]
+    assert made == tried
+    assert (made["stops"], made["inTheWay"], made["group"]) == ([], [], "")
+    cast.admin.patch(f"{path}/drivers", {"hosts": [host.name], "slots": None})
+    [shown] = cast.vic.get(path)["windows"]
+    assert (shown["hosts"], shown["weekly"], "slots" in shown) == ([host.name], True, False)
+    status, sentence = cast.admin.refused("POST", path, {**body, "name": "x", "ends": "2020-01-01T00:00"})
+    assert (status, sentence[:6]) == (400, "ends: ")
+    assert "unknown window field" in cast.admin.refused("POST", path, {**body, "colour": "blue"})[1]
+    assert cast.ada.refused("POST", path, body)[0] == 403
+    assert cast.ada.refused("DELETE", f"{path}/drivers")[0] == 403
+    assert cast.admin.refused("DELETE", f"{path}/none")[0] == 404
+    cast.admin.delete(f"{path}/drivers")
+    assert cast.vic.get(path)["windows"] == []

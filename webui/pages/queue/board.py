@@ -11,10 +11,12 @@ from typing import Any
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
+from django.utils import timezone
 
 from accounts.models import User
 from dispatch.passes import last_plan
 from hosts.models import ResourcePool
+from shown import pool_windows
 from shown import pools as shown_pools
 from shown.queue import board as queue_board
 from shown.queue.listing import CHIPS, MINE_FIRST, PER_PAGE, PLACE, SORTED, STATES, Listing, QueueView
@@ -45,6 +47,7 @@ def board(request: HttpRequest, pool_name: str = "") -> HttpResponse:
     found, paused = queue_board.paused(pool)
     context = {
         "pool": pool,
+        "window": pool_windows.coming(pool, timezone.now()),
         "view": view,
         "listing": listing,
         "parts": parts,
