@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('hosts', '0022_open_to'),
+        ('hosts', '0024_plans_are_kept_by_what_changes'),
     ]
 
     operations = [
