@@ -14,8 +14,8 @@ TEXT = """; Version: 2.2
 
 def test_a_trace_is_read_oldest_first_without_what_never_ran() -> None:
     assert parse(TEXT) == [
-        TraceJob(1, 0, 3600, 8, asks_time=7200, user=3),
-        TraceJob(3, 30, 100, 4, asks_time=100, user=7),
+        TraceJob(1, 0, 3600, 8, asks_time=7200, user=3, group="1"),
+        TraceJob(3, 30, 100, 4, asks_time=100, user=7, group="1"),
     ]
 
 
