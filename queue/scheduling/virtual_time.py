@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from scheduling import policies
-from scheduling.calibration import Guess, place
-from scheduling.durations import ends_of, lasts_of
+from scheduling.calibration import Guess, Learned, still_waiting
+from scheduling.durations import ends_of, lasts_of, tenths_of
 from scheduling.forecast import forecast
 from scheduling.past_runs import PastRuns, Work
 from scheduling.plan import applied, decide, ended
@@ -118,7 +118,7 @@ class VirtualPool:
         self._arrivals = 0
         self._recent: list[Request] = []
         self._promised: dict[str, Promise | None] = {}
-        self._places: list[float] = []
+        self._learned = Learned()
         self._capacity = hosts * slots
 
     def live(self, trace: Iterable[TraceJob]) -> Outcome:
@@ -245,7 +245,11 @@ class VirtualPool:
         now = snapshot.now
         self._recent = [request for request in self._recent if request.submitted_at > now - RECENT]
         recent = [replace(one, lasts=self._known(one, now).lasts) for one in self._recent]
-        found = forecast(snapshot, plan, recent, places=self._places)
+        live = [
+            one for one in self._promised.values() if one and self._out.jobs[one.task_id].first_start is None
+        ]
+        late = still_waiting([(one.at, one.guess) for one in live], now)
+        found = forecast(snapshot, plan, recent, places=self._learned.places, late=late)
         for task, span in found.spans.items():
             if self._out.jobs[task].first_start is None:
                 first = task in arrived and task not in self._promised
@@ -258,7 +262,7 @@ class VirtualPool:
 
     def _learn(self, promise: Promise | None, now: float) -> None:
         if promise is not None:
-            self._places.append(place(promise.guess, now - promise.at))
+            self._learned = self._learned.started(promise.at, promise.guess, now - promise.at)
 
     def _known(self, request: Request, now: float) -> Request:
         """The request with what the dispatcher could know of its duration now."""
@@ -266,10 +270,11 @@ class VirtualPool:
         like = self._past.like(request.job_id, _work(job.trace))
         running = request.running
         if running is None:
-            lasts = lasts_of(job.trace.asks_time, like)
+            lasts, tenths = lasts_of(job.trace.asks_time, like), tenths_of(job.trace.asks_time, like)
             if lasts is not None and job.done:
                 lasts = (max(1.0, lasts[0] - job.done), max(1.0, lasts[1] - job.done))
-            return replace(request, lasts=lasts)
+                tenths = tuple(max(1.0, each - job.done) for each in tenths)
+            return replace(request, lasts=lasts, tenths=tenths)
         began = running.started_at - job.done
         progress = ((now - began) / job.trace.runs) ** job.bend if job.reports else None
         ends = ends_of(began, now, progress, job.trace.asks_time, like)

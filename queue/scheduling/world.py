@@ -142,7 +142,8 @@ class Request:
     of the others (`all_but`). `failed_hosts`: names of those where it could not be started; it avoids them only
     while it can run elsewhere (`prospects`). `blocked`: why the task may not be placed although it waits. `label`: how
     sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will run with 80 % probability once it
-    has started (`durations.lasts_of`), None when unknown. `max_time`: its time limit in seconds. `groups`: those of its
+    has started (`durations.lasts_of`), None when unknown; `tenths`: equally likely run times between and beyond, where
+    similar work has run (`durations.tenths_of`). `max_time`: its time limit in seconds. `groups`: those of its
     owner, the department first.
     """
 
@@ -165,6 +166,7 @@ class Request:
     running: Placement | None = None
     blocked: Reason | None = None
     lasts: tuple[float, float] | None = None
+    tenths: tuple[float, ...] = ()
     max_time: float | None = None
     groups: tuple[str, ...] = ()
 
