@@ -141,7 +141,7 @@ def main() -> int:
     add_trace_options(parser)
     parser.add_argument("out", help="the file that receives the runs")
     parser.add_argument("--compression", type=float, default=1000.0)
-    arguments = parser.parse_args()
+    arguments, _ = parser.parse_known_args()  # the options of the replay may be among them
     if not installed():
         print("Slurm is not installed here: slurmctld, slurmd, sbatch and munged are needed", file=sys.stderr)
         return 2
