@@ -29,7 +29,7 @@ from scheduling.virtual_time import Habits, VirtualJob, habits_of
 _DONE = (
     '$1 == "S" && $3 == job {s = $4} '
     '$1 == "E" && $2 == job && s {r = $3 - s; s = 0; d += saves ? r : int(r / every) * every}'
-    ' END {printf "%f", runs > d ? runs - d : 0}'
+    ' END {printf "%f", (runs > d) ? runs - d : 0}'
 )
 
 

@@ -27,7 +27,7 @@ from scheduling.world import Plan, Request, Snapshot
 #: waiting requests that get a forecast, the first in the queue
 MOST_FORECASTS = 2000
 #: of these, the first are placed one by one; those behind them by the slot-seconds that are ahead of them
-NEAREST = 200
+NEAREST, LAST_OF_NEAREST = 200, 20
 #: how much run times of similar work are longer or shorter together, in one future: a correlation
 TOGETHER = 0.2
 #: futures that are drawn, and the slots and requests in all of them together that bound their number
@@ -186,11 +186,8 @@ def futures(
             lasts={task: drawn[number] for task, drawn in lasts.items()},
             newcomers=newcomers.drawn(now),
         )
-        last = now
-        for task, start in _played(play, future, coming):
-            starts[task].append(start)
-            last = max(last, start)
-        for task, start in behind.starts(number, last):
+        near = dict(_played(play, future, coming))
+        for task, start in (*near.items(), *behind.starts(number, near)):
             starts[task].append(start)
     return starts
 
@@ -302,13 +299,17 @@ class _Behind:
 
     def __init__(self, play: Play, far: Sequence[Request], draws: _Draws) -> None:
         self._far = far
+        self._before = [request.task_id for request in play.waiting[-LAST_OF_NEAREST:]]
         self._capacity = max(1, sum(play.caps))
         self._mean = {request: draws.means(request) for request in _by_length(far)}
 
-    def starts(self, number: int, begin: float) -> Iterator[tuple[str, float]]:
-        """(task id, its start) in this future; `begin`: the last start of those before them."""
+    def starts(self, number: int, near: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+        """(task id, its start) in this future; `near`: those of what is before them.
+
+        They begin in the middle of the last of these, of which gangs may start much later.
+        """
         mean = {request.tenths or request.lasts: means[number] for request, means in self._mean.items()}
-        at = begin
+        at = sorted(near[task] for task in self._before)[len(self._before) // 2] if self._far else inf
         for request in self._far:
             yield request.task_id, at
             at += mean[request.tenths or request.lasts] * max(1, request.slots) / self._capacity
