@@ -301,23 +301,24 @@ class _Behind:
         self._far = far
         self._before = [request.task_id for request in play.waiting[-LAST_OF_NEAREST:]]
         self._capacity = max(1, sum(play.caps))
-        self._mean = {request: draws.means(request) for request in _by_length(far)}
+        alike = {_length(request): request for request in far}
+        self._means = {length: draws.means(request) for length, request in alike.items()}
 
     def starts(self, number: int, near: Mapping[str, float]) -> Iterator[tuple[str, float]]:
         """(task id, its start) in this future; `near`: those of what is before them.
 
         They begin in the middle of the last of these, of which gangs may start much later.
         """
-        mean = {request.tenths or request.lasts: means[number] for request, means in self._mean.items()}
+        mean = {length: means[number] for length, means in self._means.items()}
         at = sorted(near[task] for task in self._before)[len(self._before) // 2] if self._far else inf
         for request in self._far:
             yield request.task_id, at
-            at += mean[request.tenths or request.lasts] * max(1, request.slots) / self._capacity
+            at += mean[_length(request)] * max(1, request.slots) / self._capacity
 
 
-def _by_length(requests: Sequence[Request]) -> list[Request]:
-    """One request of all that last alike."""
-    return list({request.tenths or request.lasts: request for request in requests}.values())
+def _length(request: Request) -> tuple[float, ...] | None:
+    """What is known of how long it runs."""
+    return request.tenths or request.lasts
 
 
 def _kind(request: Request) -> tuple[object, ...]:
@@ -352,9 +353,9 @@ class _Draws:
         """Run times in seconds, one for each future: as those of similar work, else lognormal."""
         if not request.tenths:
             return self._drawn(request.lasts, self._whole)
+        moods = self._moods(request.tenths)
         self._random.shuffle(self._normal)
         own, shared = sqrt(1 - TOGETHER), sqrt(TOGETHER)
-        moods = self._moods(request.tenths)
         return [
             _of_tenths(request.tenths, own * z + shared * mood)
             for z, mood in zip(self._normal, moods, strict=True)
