@@ -30,6 +30,8 @@ PURE = tests/test_layout.py tests/test_plain_words.py tests/test_survive_page.py
 	tests/webui/test_documentation.py
 
 .DEFAULT_GOAL := help
+COMPRESSION ?= 1000
+
 .PHONY: help setup setup-dev demo dev up quick test lint coverage chaos compat bench screenshots replay clean
 
 help: ## list the targets
@@ -38,6 +40,7 @@ help: ## list the targets
 	@echo "  TORCH_SPEC='torch==…' selects the build of PyTorch, TORCH_INDEX=URL where its CPU build comes from;"
 	@echo "  PYTEST='-k name' is passed to pytest;"
 	@echo "  UP='--port 8081' is passed to up, demo and dev; ONCE=1 exits the demo with the experiment's exit code;"
+	@echo "  REPLAY='--hosts 4 --days 7:14' sets options of replay; COMPRESSION=3000 is how much faster SLURM=1 runs;"
 	@echo "  DEV_DATA=DIR is the data folder of dev; CHAOS_MINUTES=0.1 shortens the chaos tests."
 
 setup: ## install the server in .venv
@@ -121,8 +124,10 @@ screenshots: setup-dev ## render the pictures in docs/img from a running server
 	@$(SETUP) tools chromium
 	$(RUN)/python -m tests.rig.screenshots
 
-replay: setup-dev ## run a generated job trace through the planner in virtual time; REPLAY='--hosts 4' sets options
-	$(RUN)/python -m scheduling.replay --report benchmarks/reports/replay.md $(REPLAY)
+replay: setup-dev ## replay a job trace in virtual time: a generated one, or TRACE=FILE (SWF or CSV) beside FIFO and EASY, with SLURM=1 Slurm too
+	$(if $(SLURM),$(RUN)/python -m benchmarks.slurm_replay $(TRACE) build/slurm-runs.csv --compression $(COMPRESSION) $(REPLAY))
+	$(RUN)/python -m scheduling.replay $(TRACE) $(if $(TRACE),,--report benchmarks/reports/replay.md) \
+		$(if $(SLURM),--slurm build/slurm-runs.csv) $(REPLAY)
 
 clean: ## remove .venv and caches; the data folder is kept
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

@@ -67,11 +67,15 @@ def _free_ports(count: int) -> list[int]:
 
 
 class Slurm:
-    """Started by the constructor, ended by `close`; `cpus` CPUs together."""
+    """Started by the constructor, ended by `close`; `cpus` CPUs together. `more`: lines of its configuration."""
 
-    cpus = NODES * CPUS_PER_NODE
-
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, nodes: int = NODES, cpus_per_node: int = CPUS_PER_NODE, more: str = ""
+    ) -> None:
+        self.cpus = nodes * cpus_per_node
+        self._count = nodes
+        self._each = cpus_per_node
+        self._more = more
         self._folder = folder
         self._processes: list[subprocess.Popen[bytes]] = []
         self.environment = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(folder / "slurm.conf")}
@@ -96,25 +100,25 @@ class Slurm:
 
     def _start_nodes(self) -> None:
         host = os.uname().nodename
-        ctld, *ports = _free_ports(1 + NODES)
+        ctld, *ports = _free_ports(1 + self._count)
         rows = [
             f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
-            f"CPUs={CPUS_PER_NODE} RealMemory=1000 State=UNKNOWN"
+            f"CPUs={self._each} RealMemory=1000 State=UNKNOWN"
             for number, port in enumerate(ports, 1)
         ]
-        text = _CONF.format(folder=self._folder, host=host, ctld=ctld, nodes="\n".join(rows), count=NODES)
+        text = _CONF.format(
+            folder=self._folder, host=host, ctld=ctld, nodes="\n".join(rows), count=self._count
+        )
+        text += self._more + "\n"
         (self._folder / "slurm.conf").write_text(text)
         self._spawn("slurmctld", "-D")
-        for number in range(1, NODES + 1):
+        for number in range(1, self._count + 1):
             (self._folder / f"spool.n{number}").mkdir()
             self._spawn("slurmd", "-D", "-N", f"n{number}")
         self._wait(self._all_idle, "the nodes did not become idle")
 
     def _all_idle(self) -> bool:
-        found = subprocess.run(
-            ["sinfo", "-h", "-o", "%D %t"], env=self.environment, capture_output=True, text=True, check=False
-        )
-        return found.stdout.split() == [str(NODES), "idle"]
+        return self.run("sinfo", "-h", "-p", "all", "-o", "%D %t").split() == [str(self._count), "idle"]
 
     def _spawn(self, *command: str) -> None:
         log = (self._folder / f"{Path(command[0]).name}.out").open("ab")
@@ -132,10 +136,15 @@ class Slurm:
                 raise RuntimeError(f"{complaint} in {_START_SECONDS:.0f} s; see {self._folder}")
             time.sleep(0.1)
 
-    def submit(self, script: str, cpus: int = 1) -> None:
+    def run(self, *command: str) -> str:
+        """What one of its programs prints."""
+        found = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        return found.stdout
+
+    def submit(self, script: str, cpus: int = 1, *options: str) -> None:
         """`sbatch` of a shell script; returns when Slurm has taken it."""
         subprocess.run(
-            ["sbatch", "-Q", "-n1", f"-c{cpus}", "-o", "/dev/null", "-D", str(self._folder)],
+            ["sbatch", "-Q", *(options or ("-n1",)), f"-c{cpus}", "-o", "/dev/null", "-D", str(self._folder)],
             input=f"#!/bin/sh\n{script}\n", text=True, env=self.environment, check=True, stdout=subprocess.DEVNULL,
         )  # fmt: skip
 

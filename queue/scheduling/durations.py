@@ -6,7 +6,8 @@ What is known, best first: how far it says it is, how long similar work ran, its
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
+
+from scheduling.past_runs import Like
 
 Span = tuple[float, float]
 
@@ -23,7 +24,7 @@ OVERDUE = 0.995
 GOES_ON = (0.05, 1.0)
 
 
-def lasts_of(max_time_seconds: float | None, like: NormalDist | None) -> Span | None:
+def lasts_of(max_time_seconds: float | None, like: Like | None) -> Span | None:
     """(shortest, longest) seconds that work of this kind runs, None when nothing is known.
 
     `like`: the logarithm of the seconds that similar work ran (`scheduling.past_runs`). `max_time_seconds`: the limit.
@@ -32,9 +33,16 @@ def lasts_of(max_time_seconds: float | None, like: NormalDist | None) -> Span | 
     if like is None:
         return None if limit == math.inf else (EARLIEST_OF_LIMIT * limit, limit)
     return (
-        min(math.exp(like.mean - Z80 * like.stdev), limit),
-        min(math.exp(like.mean + Z80 * like.stdev), limit),
+        min(math.exp(like.inv_cdf(0.1)), limit),
+        min(math.exp(like.inv_cdf(0.9)), limit),
     )
+
+
+def tenths_of(max_time_seconds: float | None, like: Like | None) -> tuple[float, ...]:
+    """Ten run times in seconds of which each is as likely as the others; empty if nothing similar has run."""
+    if like is None or max_time_seconds is None:
+        return like.tenths if like else ()
+    return tuple(min(each, max_time_seconds) for each in like.tenths)
 
 
 def ends_of(
@@ -42,7 +50,7 @@ def ends_of(
     now: float,
     progress: float | None,
     max_time_seconds: float | None,
-    like: NormalDist | None,
+    like: Like | None,
     held_since: float | None = None,
 ) -> Span | None:
     """(earliest, latest) end of an attempt that runs, None when nothing is known; never before `now`.
@@ -70,7 +78,7 @@ def _left_by_pace(gone: float, progress: float | None) -> Span | None:
     return left / (1 + error), left * (1 + error)
 
 
-def _left_by_history(gone: float, like: NormalDist | None) -> Span | None:
+def _left_by_history(gone: float, like: Like | None) -> Span | None:
     """What similar work that ran so long still took: the distribution is cut off at `gone`."""
     if like is None:
         return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, exp, inf, log
+from math import ceil, erf, exp, inf, log, sqrt
 from random import Random
 from statistics import NormalDist
 
@@ -25,7 +25,11 @@ from scheduling.turns import Newcomer, Play, Running
 from scheduling.world import Plan, Request, Snapshot
 
 #: waiting requests that get a forecast, the first in the queue
-MOST_FORECASTS = 200
+MOST_FORECASTS = 2000
+#: of these, the first are placed one by one; those behind them by the slot-seconds that are ahead of them
+NEAREST, LAST_OF_NEAREST = 200, 20
+#: how much run times of similar work are longer or shorter together, in one future: a correlation
+TOGETHER = 0.2
 #: futures that are drawn, and the slots and requests in all of them together that bound their number
 MOST_FUTURES, FEWEST_FUTURES = 39, 9
 MOST_WORK = 160_000
@@ -63,12 +67,14 @@ def forecast(
     recent: Sequence[Request] = (),
     asked: Collection[str] | None = None,
     places: Sequence[float] = (),
+    late: Sequence[float] = (),
 ) -> Forecast:
     """`plan` is what `decide(snapshot)` answered. Pure: the same input gives the same ranges.
 
     `recent`: what was submitted to this pool in, say, the last day, ended or not; it tells what may still come and go
     first. `asked`: tasks that must be answered; the queue is played no further than the last of these, since later
-    requests do not change its start. None: all. `places`: of the pool's last promises (`calibration`).
+    requests do not change its start. None: all. `places`, `late`: of the pool's last promises, and of those that still
+    wait (`calibration`).
     """
     requests = {request.task_id: request for request in snapshot.requests}
     waiting = [
@@ -82,7 +88,7 @@ def forecast(
         reason = plan.waits[request.task_id]
         if place >= MOST_FORECASTS:
             unknown[request.task_id] = (
-                f"{place:,} requests are ahead of it; only the first {MOST_FORECASTS} get a forecast"
+                f"{place:,} requests are ahead of it; only the first {MOST_FORECASTS:,} get a forecast"
             )
         elif reason.code in _UNKNOWABLE:
             unknown[request.task_id] = reason.sentence
@@ -91,16 +97,17 @@ def forecast(
     if asked is not None:
         found = [number for number, request in enumerate(played) if request.task_id in asked]
         played = played[: found[-1] + 1] if found else []
+    tails = calibration.tails(places, late)
     for work in ([r for r in played if r.slots > 0], [r for r in played if r.slots == 0]):
         if work:
-            play = Play(snapshot, plan, work)
+            play = Play(snapshot, plan, work[:NEAREST])
             coming = {r.task_id for r in work if plan.waits[r.task_id].code == WaitCode.COMING_FREE}
-            for task, starts in futures(play, snapshot.now, recent, coming).items():
+            for task, starts in futures(play, snapshot.now, recent, coming, work[NEAREST:]).items():
                 guess = _guess(starts, snapshot.now)
                 if guess is None:
                     unknown[task] = _why(play, requests[task])
                     continue
-                first, last = calibration.span(guess, places)
+                first, last = calibration.between(guess, tails)
                 if last > FURTHEST_AHEAD:
                     unknown[task] = "it may take longer than can be predicted"
                     continue
@@ -150,12 +157,16 @@ class Future:
 
 
 def futures(
-    play: Play, now: float, recent: Sequence[Request], coming: Collection[str]
+    play: Play,
+    now: float,
+    recent: Sequence[Request],
+    coming: Collection[str],
+    far: Sequence[Request] = (),
 ) -> dict[str, list[float]]:
     """Task id -> its start in each future, infinite where it never starts. `recent`: see `forecast`.
 
-    `coming`: tasks that the plan stops others for. Nothing else starts before something happens that the plan did not
-    know of, or the plan would have started it or stopped others for it.
+    `far`: what is behind all of these; `coming`: tasks that the plan stops others for. Nothing else starts before
+    something happens that the plan did not know of, or the plan would have started it or stopped others for it.
     """
     most = MOST_WORK // (sum(play.caps) + len(play.turns))
     tenths = (most + 1) // 10  # so that a tenth of the futures lies below a whole one
@@ -163,9 +174,10 @@ def futures(
     draws = _Draws(count)
     stops = draws.left(STOPPING)
     ends = [draws.left(STOPPING if run.stopping else run.left) for run in play.runs]
-    lasts = {request.task_id: draws.lasts(request.lasts) for request in play.waiting}
+    lasts = {request.task_id: draws.lasts(request) for request in play.waiting}
     newcomers = _Newcomers(play, now, recent)
-    starts: dict[str, list[float]] = {request.task_id: [] for request in play.waiting}
+    behind = _Behind(play, far, draws)
+    starts: dict[str, list[float]] = {request.task_id: [] for request in (*play.waiting, *far)}
     for number in range(count):
         future = Future(
             now,
@@ -174,7 +186,8 @@ def futures(
             lasts={task: drawn[number] for task, drawn in lasts.items()},
             newcomers=newcomers.drawn(now),
         )
-        for task, start in _played(play, future, coming):
+        near = dict(_played(play, future, coming))
+        for task, start in (*near.items(), *behind.starts(number, near)):
             starts[task].append(start)
     return starts
 
@@ -281,9 +294,49 @@ class _Newcomers:
         return new
 
 
+class _Behind:
+    """Starts of what is far behind in the queue: when the work that is ahead of it leaves the pool's slots free.
+
+    It costs little for each request, and far behind it matters little on which host which slot comes free.
+    """
+
+    def __init__(self, play: Play, far: Sequence[Request], draws: _Draws) -> None:
+        self._far = far
+        self._before = [request.task_id for request in play.waiting[-LAST_OF_NEAREST:]]
+        self._capacity = max(1, sum(play.caps))
+        alike = {_length(request): request for request in far}
+        self._means = {length: draws.means(request) for length, request in alike.items()}
+
+    def starts(self, number: int, near: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+        """(task id, its start) in this future; `near`: those of what is before them.
+
+        They begin in the middle of the last of these, of which gangs may start much later.
+        """
+        mean = {length: means[number] for length, means in self._means.items()}
+        at = sorted(near[task] for task in self._before)[len(self._before) // 2] if self._far else inf
+        for request in self._far:
+            yield request.task_id, at
+            at += mean[_length(request)] * max(1, request.slots) / self._capacity
+
+
+def _length(request: Request) -> tuple[float, ...] | None:
+    """What is known of how long it runs."""
+    return request.tenths or request.lasts
+
+
 def _kind(request: Request) -> tuple[object, ...]:
     """Requests of one kind are taken for each other's like."""
     return request.priority, request.weight, request.slots, request.preemptible
+
+
+_TENTHS = [NormalDist().inv_cdf((number + 0.5) / 10) for number in range(10)]
+
+
+def _of_tenths(tenths: tuple[float, ...], deviations: float) -> float:
+    """The run time that is so many standard deviations from the middle one, if run times were normal."""
+    at = (1 + erf(deviations / sqrt(2))) / 2 * len(tenths) - 0.5
+    low = max(0, min(int(at), len(tenths) - 2))
+    return max(LEAST, tenths[low] + (tenths[low + 1] - tenths[low]) * (at - low))
 
 
 class _Draws:
@@ -294,12 +347,39 @@ class _Draws:
         parts = [(number + 0.5) / count for number in range(count)]
         #: where a draw lies between the ends of its range (0 and 1), on a logarithmic scale
         self._whole = [(NormalDist().inv_cdf(part) / Z80 + 1) / 2 for part in parts]
+        self._normal = [NormalDist().inv_cdf(part) for part in parts]
+        self._known_moods: dict[tuple[float, ...], list[float]] = {}
         low, high = log(-log(0.9)), log(-log(0.1))
         self._rest = [(log(-log(1 - part)) - low) / (high - low) for part in parts]
 
-    def lasts(self, span: Span | None) -> list[float]:
-        """Run times in seconds, one for each future: lognormal."""
-        return self._drawn(span, self._whole)
+    def lasts(self, request: Request) -> list[float]:
+        """Run times in seconds, one for each future: as those of similar work, else lognormal."""
+        if not request.tenths:
+            return self._drawn(request.lasts, self._whole)
+        moods = self._moods(request.tenths)
+        self._random.shuffle(self._normal)
+        own, shared = sqrt(1 - TOGETHER), sqrt(TOGETHER)
+        return [
+            _of_tenths(request.tenths, own * z + shared * mood)
+            for z, mood in zip(self._normal, moods, strict=True)
+        ]
+
+    def means(self, request: Request) -> list[float]:
+        """How long much work like this runs on average, in each future."""
+        if not request.tenths:
+            return [sum(request.lasts) / 2 if request.lasts else inf] * len(self._normal)
+        own, shared = sqrt(1 - TOGETHER), sqrt(TOGETHER)
+        return [
+            sum(_of_tenths(request.tenths, own * z + shared * mood) for z in _TENTHS) / len(_TENTHS)
+            for mood in self._moods(request.tenths)
+        ]
+
+    def _moods(self, tenths: tuple[float, ...]) -> list[float]:
+        """How much longer similar work runs in each future: the same for all of it, in standard deviations."""
+        if tenths not in self._known_moods:
+            self._random.shuffle(self._normal)
+            self._known_moods[tenths] = list(self._normal)
+        return self._known_moods[tenths]
 
     def left(self, span: Span | None) -> list[float]:
         """What is left of a run: Weibull, since it may be over at once, which no lognormal time is."""

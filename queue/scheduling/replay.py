@@ -1,31 +1,36 @@
 """Runs a job trace through the planner in virtual time and says how the queue fared: `python -m scheduling.replay`.
 
-The trace is a file in the Standard Workload Format, or generated from a seed. The pool is so many equal hosts.
+The trace is a file in the Standard Workload Format or CSV, or generated from a seed. The pool is so many equal hosts.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from scheduling import policies
-from scheduling.traces import TraceError, TraceJob, generated, parse, written
+from scheduling import policies, traces
+from scheduling.plain_queues import PlainQueue
+from scheduling.slot_use import Run, used
+from scheduling.traces import TraceError, TraceJob, generated, written
 from scheduling.virtual_time import Habits, Outcome, Promise, VirtualPool
 from scheduling.world import PoolView
 from trainmaster.quantities import duration
 
 #: what the 80 % ranges are to hold
 GOAL = (0.75, 0.85)
+GENERATED_HOSTS = 16
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0, or 2 for a trace that cannot be read."""
     arguments = _parser().parse_args(argv)
     try:
-        jobs = _trace(arguments)
+        jobs = trace_of(arguments)
+        slurm = _runs(Path(arguments.slurm)) if arguments.slurm else []
     except (OSError, TraceError, UnicodeDecodeError) as error:
         print(f"cannot read the trace: {error}", file=sys.stderr)
         return 2
@@ -34,9 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     pool = PoolView(
         scheduler=arguments.scheduler, fitting=arguments.fitting, preemption=not arguments.no_preemption
     )
+    hosts = size_of(arguments)
     habits = Habits(preemptible=arguments.preemptible, reporting=arguments.reporting)
-    virtual = VirtualPool(arguments.hosts, arguments.slots, pool, habits, arguments.forecast_every)
-    text = report(virtual.live(jobs), _title(arguments, jobs))
+    outcome = VirtualPool(hosts, arguments.slots, pool, habits, arguments.forecast_every).live(jobs)
+    text = report(outcome, _title(arguments, jobs, hosts))
+    if arguments.trace:
+        text += "\n" + "\n".join(_beside(outcome, slurm, hosts, arguments.slots))
     print(text)
     if arguments.report:
         Path(arguments.report).write_text(text + "\n")
@@ -45,21 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m scheduling.replay", description=__doc__)
-    parser.add_argument(
-        "trace", nargs="?", help="a file in the Standard Workload Format; default: a generated one"
-    )
-    parser.add_argument("--hosts", type=_positive, default=16)
-    parser.add_argument("--slots", type=_positive, default=8, help="slots per host")
-    parser.add_argument(
-        "--jobs", type=_positive, default=2000, help="jobs in a generated trace, or the first N of a file"
-    )
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument(
-        "--load",
-        type=float,
-        default=0.9,
-        help="average share of all slots that is requested (generated traces)",
-    )
+    add_trace_options(parser)
     parser.add_argument(
         "--scheduler", choices=[name for name, _ in policies.CHOICES], default=policies.DEFAULT
     )
@@ -70,9 +64,66 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--forecast-every", type=int, default=12, help="forecast at every Nth arrival; 0: never"
     )
+    parser.add_argument(
+        "--slurm", metavar="FILE", help="runs of the same jobs that benchmarks.slurm_replay wrote"
+    )
     parser.add_argument("--write", metavar="FILE", help="write the trace to this file")
     parser.add_argument("--report", metavar="FILE", help="also write the report to this file")
     return parser
+
+
+def add_trace_options(parser: argparse.ArgumentParser) -> None:
+    """Which jobs, and on how many hosts."""
+    parser.add_argument(
+        "trace",
+        nargs="?",
+        help=f"a file in the Standard Workload Format, or CSV with the columns {', '.join(traces.COLUMNS)} "
+        "(the last three are optional); default: a generated one",
+    )
+    parser.add_argument(
+        "--hosts",
+        type=_positive,
+        help="default: as many as the load of the trace needs; generated traces: 16",
+    )
+    parser.add_argument("--slots", type=_positive, default=8, help="slots per host")
+    parser.add_argument(
+        "--jobs", type=_positive, help="jobs in a generated trace (default: 2000), or the first N of a file"
+    )
+    parser.add_argument(
+        "--days", type=_days, metavar="FIRST:LAST", help="only the jobs submitted on these days"
+    )
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--load",
+        type=_load,
+        default=0.9,
+        help="share of all slots that is requested, on average in generated traces; for files without --hosts, "
+        "in the four busiest weeks",
+    )
+    parser.add_argument(
+        "--priorities",
+        action="store_true",
+        help="draw the priorities of a file's jobs as in generated traces",
+    )
+
+
+def _days(text: str) -> tuple[float, float]:
+    first, _, last = text.partition(":")
+    if not (first.isdigit() and last.isdigit() and int(first) < int(last)):
+        raise argparse.ArgumentTypeError(
+            f"found {text}; allowed: two whole numbers such as 7:14, the lower one first"
+        )
+    return int(first), int(last)
+
+
+def _load(text: str) -> float:
+    try:
+        load = float(text)
+    except ValueError:
+        load = 0
+    if not 0 < load <= 10:
+        raise argparse.ArgumentTypeError(f"found {text}; allowed: a number above 0, up to 10")
+    return load
 
 
 def _positive(text: str) -> int:
@@ -91,18 +142,92 @@ def _share(text: str) -> float:
     return share
 
 
-def _trace(arguments: argparse.Namespace) -> list[TraceJob]:
-    if arguments.trace:
-        return parse(Path(arguments.trace).read_text())[: arguments.jobs]
-    return generated(arguments.jobs, arguments.hosts * arguments.slots, arguments.seed, arguments.load)
+def trace_of(arguments: argparse.Namespace) -> list[TraceJob]:
+    """The jobs that the options ask for, the oldest first."""
+    if not arguments.trace:
+        hosts = arguments.hosts or GENERATED_HOSTS
+        return generated(arguments.jobs or 2000, hosts * arguments.slots, arguments.seed, arguments.load)
+    jobs = traces.read(Path(arguments.trace).read_text())
+    arguments.hosts = arguments.hosts or traces.hosts_for(jobs, arguments.slots, arguments.load)
+    if arguments.days:
+        jobs = traces.between(jobs, *arguments.days)
+    if arguments.priorities:
+        jobs = traces.with_priorities(jobs)
+    return jobs[: arguments.jobs]
 
 
-def _title(arguments: argparse.Namespace, jobs: list[TraceJob]) -> str:
-    whence = arguments.trace or f"generated, seed {arguments.seed}, load {arguments.load:g}"
+def size_of(arguments: argparse.Namespace) -> int:
+    """How many hosts."""
+    return arguments.hosts or GENERATED_HOSTS
+
+
+def _title(arguments: argparse.Namespace, jobs: list[TraceJob], hosts: int) -> str:
+    whence = (
+        Path(arguments.trace).name
+        if arguments.trace
+        else f"generated, seed {arguments.seed}, load {arguments.load:g}"
+    )
     rules = arguments.scheduler + (", no preemption" if arguments.no_preemption else "")
+    return f"{len(jobs)} jobs ({whence}) on {hosts} hosts of {arguments.slots} slots; {rules}, {arguments.fitting} fit."
+
+
+def _runs(path: Path) -> list[Run]:
+    """What `benchmarks.slurm_replay` wrote."""
+    with path.open(newline="") as file:
+        rows = [
+            (int(row["job"]), float(row["start"]), float(row["end"]), row["hosts"].split())
+            for row in csv.DictReader(file)
+        ]
+    return [
+        Run(job, start, end, {int(part.split(":")[0]): int(part.split(":")[1]) for part in hosts})
+        for job, start, end, hosts in rows
+    ]
+
+
+def _beside(outcome: Outcome, slurm: list[Run], hosts: int, slots: int) -> Iterable[str]:
+    """The same jobs under other schedulers."""
+    jobs = [job.trace for job in outcome.jobs.values()]
+    redone = sum(job.redone * job.trace.slots for job in outcome.jobs.values())
+    others = {
+        "first come, first served": PlainQueue(hosts, slots).live(jobs),
+        "the same with EASY backfilling": PlainQueue(hosts, slots, backfills=True).live(jobs),
+        "Slurm": slurm,
+    }
+    yield from ("", "The same jobs under other schedulers:", "")
+    yield "| | wait: mean | median | 95 % below | slots in use | slot-hours idle while work fits | done again |"
+    yield "|---|---|---|---|---|---|---|"
+    yield _row("Trainmaster", jobs, outcome.runs, redone, hosts, slots)
+    for name, runs in others.items():
+        if runs:
+            yield _row(name, jobs, runs, _redone(jobs, runs), hosts, slots)
+
+
+def _row(
+    name: str, jobs: Sequence[TraceJob], runs: Sequence[Run], redone: float, hosts: int, slots: int
+) -> str:
+    use = used(jobs, runs, hosts, slots)
+    submitted = {job.number: job.submitted_at for job in jobs}
+    first: dict[int, float] = {}
+    for run in runs:
+        first[run.job] = min(run.start, first.get(run.job, run.start))
+    waits = sorted(max(0.0, start - submitted[job]) for job, start in first.items())
+    shown = (statistics.mean(waits), statistics.median(waits), waits[int(0.95 * (len(waits) - 1))])
+    total = use.seconds * hosts * slots
     return (
-        f"{len(jobs)} jobs ({whence}) on {arguments.hosts} hosts of {arguments.slots} slots; {rules}, "
-        f"{arguments.fitting} fit."
+        f"| {name} | {' | '.join(duration(one) for one in shown)} | {use.busy / total if total else 0:.1%} | "
+        f"{use.idle_while_fits / 3600:,.1f} | {redone / 3600:,.1f} |"
+    )
+
+
+def _redone(jobs: Sequence[TraceJob], runs: Iterable[Run]) -> float:
+    """Slot-seconds beyond what the jobs need, of those that were stopped."""
+    held: dict[int, list[float]] = {}
+    for run in runs:
+        held.setdefault(run.job, []).append(run.end - run.start)
+    return sum(
+        max(0.0, sum(held[job.number]) - job.runs) * job.slots
+        for job in jobs
+        if len(held.get(job.number, ())) > 1
     )
 
 

@@ -1,14 +1,16 @@
-"""Job traces in the Standard Workload Format: read, written, and generated from a seed.
+"""Job traces: read from the Standard Workload Format or from CSV, cut to a load, written, and generated from a seed.
 
-The format: D. Feitelson, "The Standard Workload Format", Parallel Workloads Archive; one job a line, 18 numbers,
--1 for unknown, comments after `;`.
+The Standard Workload Format: D. Feitelson, Parallel Workloads Archive; one job a line, 18 numbers, -1 for unknown,
+comments after `;`. CSV: a header that names the columns; see `COLUMNS`.
 """
 
 from __future__ import annotations
 
+import csv
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from random import Random
 
 FIELDS = 18
@@ -25,7 +27,7 @@ class TraceError(ValueError):
 class TraceJob:
     """`submitted_at`, `runs`, `asks_time`: seconds. `asks_time` is the user's estimate, None when there is none.
 
-    `program`: the number of what it runs, -1 when unknown.
+    `program`: the number of what it runs, -1 when unknown. `group`: the team of its user, empty when unknown.
     """
 
     number: int
@@ -36,6 +38,103 @@ class TraceJob:
     user: int = -1
     priority: int = DEFAULT_PRIORITY
     program: int = -1
+    group: str = ""
+
+
+#: the columns of a trace in CSV; the first three are required
+COLUMNS = ("submitted", "duration_s", "gpus", "group", "user", "program")
+
+
+def read(text: str) -> list[TraceJob]:
+    """The jobs of a trace in either format, which its first line tells. Raises TraceError."""
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    return parse_csv(text) if "," in first and not first.startswith(";") else parse(text)
+
+
+def parse_csv(text: str) -> list[TraceJob]:
+    """The jobs that ran, oldest first. Jobs without a duration or GPUs are left out. Raises TraceError.
+
+    `submitted`: UTC as 2017-09-24 14:01:56, or seconds. Users and programs may be any text.
+    """
+    rows = csv.DictReader(text.splitlines())
+    missing = [name for name in COLUMNS[:3] if name not in (rows.fieldnames or ())]
+    if missing:
+        raise TraceError(
+            f"line 1 names no column {missing[0]}; a trace in CSV has the columns {', '.join(COLUMNS[:3])}, "
+            f"and may have {', '.join(COLUMNS[3:])}"
+        )
+    numbers: dict[tuple[str, str], int] = {}
+    jobs = []
+    for number, row in enumerate(rows, 1):
+        job = _row_job(number, row, numbers)
+        if job.runs > 0 and job.slots > 0:
+            jobs.append(job)
+    return sorted(jobs, key=lambda job: (job.submitted_at, job.number))
+
+
+def _row_job(number: int, row: Mapping[str, str | None], numbers: dict[tuple[str, str], int]) -> TraceJob:
+    def numbered(column: str) -> int:
+        name = row.get(column) or ""
+        return numbers.setdefault((column, name), len(numbers)) if name else -1
+
+    try:
+        return TraceJob(
+            number,
+            _seconds(row["submitted"] or ""),
+            float(row["duration_s"] or 0),
+            int(row["gpus"] or 0),
+            user=numbered("user"),
+            program=numbered("program"),
+            group=row.get("group") or "",
+        )
+    except ValueError as error:
+        raise TraceError(
+            f"line {number + 1}: {error}; submitted must be a UTC time such as 2017-09-24 14:01:56 or seconds, "
+            "duration_s a number, and gpus a whole number"
+        ) from error
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        at = datetime.fromisoformat(text)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+#: the period whose load a cluster is cut to
+BUSIEST = 28 * 86400.0
+
+
+def hosts_for(jobs: Sequence[TraceJob], slots: int, load: float) -> int:
+    """How many hosts of so many slots the trace needs, so that its busiest four weeks ask for `load` of them all.
+
+    At least as many as its largest job needs.
+    """
+    most = asked = 0.0
+    oldest = 0
+    for job in jobs:
+        asked += job.runs * job.slots
+        while jobs[oldest].submitted_at < job.submitted_at - BUSIEST:
+            asked -= jobs[oldest].runs * jobs[oldest].slots
+            oldest += 1
+        most = max(most, asked)
+    largest = max((job.slots for job in jobs), default=1)
+    span = jobs[-1].submitted_at - jobs[0].submitted_at if jobs else 0.0
+    needs = most / max(1.0, min(BUSIEST, span)) / (load * slots)
+    return max(1, -(-largest // slots), round(needs))
+
+
+def between(jobs: Iterable[TraceJob], first_day: float, last_day: float) -> list[TraceJob]:
+    """The jobs that were submitted between these days, counted from the first submission."""
+    jobs = list(jobs)
+    start = min((job.submitted_at for job in jobs), default=0.0)
+    return [job for job in jobs if first_day * DAY <= job.submitted_at - start < last_day * DAY]
+
+
+def with_priorities(jobs: Iterable[TraceJob]) -> list[TraceJob]:
+    """The jobs with priorities drawn by their number, as often as in generated traces."""
+    return [replace(job, priority=_drawn(Random(job.number), PRIORITIES)) for job in jobs]
 
 
 def parse(text: str) -> list[TraceJob]:
@@ -80,6 +179,7 @@ def _job(number: int, data: list[str], prioritized: bool) -> TraceJob | None:
         user=int(values[11]),
         priority=priority if prioritized else DEFAULT_PRIORITY,
         program=int(values[13]),
+        group=str(int(values[12])) if values[12] >= 0 else "",
     )
 
 
@@ -90,9 +190,13 @@ def written(jobs: Iterable[TraceJob]) -> str:
         asks = -1 if job.asks_time is None else round(job.asks_time)
         lines.append(
             f"{job.number} {job.submitted_at:.0f} -1 {job.runs:.0f} {job.slots} -1 -1 {job.slots} {asks} -1 1 "
-            f"{job.user} -1 {job.program} {job.priority} -1 -1 -1"
+            f"{job.user} {_group_number(job.group)} {job.program} {job.priority} -1 -1 -1"
         )
     return "\n".join(lines) + "\n"
+
+
+def _group_number(group: str) -> str:
+    return group if group.isdigit() else "-1"
 
 
 #: (slots, how often): many small jobs, some gangs

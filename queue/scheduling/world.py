@@ -160,7 +160,8 @@ class Request:
     of the others (`all_but`). `failed_hosts`: names of those where it could not be started; it avoids them only
     while it can run elsewhere (`prospects`). `blocked`: why the task may not be placed although it waits. `label`: how
     sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will run with 80 % probability once it
-    has started (`durations.lasts_of`), None when unknown. `max_time`: its time limit in seconds. `groups`: those of its
+    has started (`durations.lasts_of`), None when unknown; `tenths`: equally likely run times between and beyond, where
+    similar work has run (`durations.tenths_of`). `max_time`: its time limit in seconds. `groups`: those of its
     owner, the department first. `time_left`: what this attempt may use of its limit. `notice`: seconds after which it
     has saved and is gone at the latest, once it was asked to. Only pools with windows need these two.
     """
@@ -184,6 +185,7 @@ class Request:
     running: Placement | None = None
     blocked: Reason | None = None
     lasts: tuple[float, float] | None = None
+    tenths: tuple[float, ...] = ()
     max_time: float | None = None
     groups: tuple[str, ...] = ()
     time_left: float | None = None

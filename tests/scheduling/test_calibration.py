@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.calibration import MOST_PLACES, UNFORESEEN, place, span
+from scheduling.calibration import MOST_PLACES, UNFORESEEN, Learned, place, span, still_waiting
 
 GUESS = (100.0, 200.0, 800.0)
 SECONDS = st.floats(0, 1e6)
@@ -48,3 +48,22 @@ def test_a_range_is_in_order_and_a_place_is_finite(
     earliest, latest = span((first, middle, last), places)
     assert 0 <= earliest <= latest < float("inf")
     assert abs(place((first, middle, last), start)) <= 10
+
+
+def test_what_is_late_and_still_waits_moves_the_range_though_the_starts_so_far_were_sooner() -> None:
+    soon = [-0.5] * 40
+    late = still_waiting([(number * 100.0, GUESS) for number in range(30)], 5000.0)
+    assert late and min(late) > 1
+    assert span(GUESS, soon, late)[1] > 2 * span(GUESS, soon)[1]
+    assert span(GUESS, soon, [-3.0] * 30)[1] == pytest.approx(span(GUESS, soon)[1], rel=0.3), "not yet late"
+
+
+def test_what_still_waits_within_its_range_tells_nothing_yet() -> None:
+    assert still_waiting([(0.0, GUESS)], 99.0) == []
+    assert still_waiting([(0.0, GUESS), (0.1, GUESS)], 200.0) == pytest.approx([0]), "one of two alike counts"
+
+
+def test_of_promises_that_were_given_close_together_one_counts() -> None:
+    learned = Learned().started(1000.0, GUESS, 200.0).started(1009.0, GUESS, 200.0)
+    assert learned.places == pytest.approx([0]) and learned.newest == 1000
+    assert len(learned.started(1011.0, GUESS, 200.0).places) == 2

@@ -162,12 +162,12 @@ def test_what_is_off_or_blocked_is_unknown_with_its_reason_and_what_never_fits_i
 
 def test_what_stands_far_back_is_told_how_many_are_before_it() -> None:
     snapshot = full(PoolView(), [host(1, 1)], {"a": (1, (2000, 3000))})
-    many = [request(f"t{n:04}", 1, 10 + n, lasts=(60, 90)) for n in range(1500)]
+    many = [request(f"t{n:04}", 1, 10 + n, lasts=(60, 90)) for n in range(MOST_FORECASTS + 1300)]
     found = made(waiting(snapshot, *many))
     assert len(found.spans) == MOST_FORECASTS
     assert (
-        found.unknown["t1234"]
-        == f"1,234 requests are ahead of it; only the first {MOST_FORECASTS} get a forecast"
+        found.unknown["t2234"]
+        == f"2,234 requests are ahead of it; only the first {MOST_FORECASTS:,} get a forecast"
     )
 
 

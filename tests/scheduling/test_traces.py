@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.traces import TraceError, TraceJob, generated, parse, written
+from scheduling.traces import TraceError, TraceJob, between, generated, hosts_for, parse, read, written
 
 TEXT = """; Version: 2.2
 ; Computer: a cluster
@@ -14,8 +14,8 @@ TEXT = """; Version: 2.2
 
 def test_a_trace_is_read_oldest_first_without_what_never_ran() -> None:
     assert parse(TEXT) == [
-        TraceJob(1, 0, 3600, 8, asks_time=7200, user=3),
-        TraceJob(3, 30, 100, 4, asks_time=100, user=7),
+        TraceJob(1, 0, 3600, 8, asks_time=7200, user=3, group="1"),
+        TraceJob(3, 30, 100, 4, asks_time=100, user=7, group="1"),
     ]
 
 
@@ -53,3 +53,45 @@ def test_queue_numbers_are_priorities_only_where_the_header_says_so() -> None:
     assert parse(line)[0].priority == 42
     with pytest.raises(TraceError, match="queue number 0"):
         parse("; Note: queue numbers are priorities, 1 goes first\n" + line)
+
+
+CSV = """submitted,duration_s,gpus,group,user
+2017-09-24 14:01:56,79.0,1,vision,ada
+2017-09-24 14:01:50,82.5,8,speech,bob
+2017-09-25 14:01:56,5,2,vision,ada
+2017-09-24 15:00:00,0,1,vision,ada
+"""
+
+
+def test_a_trace_in_csv_is_read_by_its_columns() -> None:
+    start = 1506261710.0
+    assert read(CSV) == [
+        TraceJob(2, start, 82.5, 8, user=1, group="speech"),
+        TraceJob(1, start + 6, 79.0, 1, user=0, group="vision"),
+        TraceJob(3, start + 6 + 86400, 5.0, 2, user=0, group="vision"),
+    ]
+    assert read(TEXT) == parse(TEXT), "and the other format as before"
+    assert [job.number for job in between(read(CSV), 1, 2)] == [3]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("submitted,gpus\n1,2", "line 1 names no column duration_s"),
+        ("submitted,duration_s,gpus\nyesterday,1,2", "line 2: Invalid isoformat string: 'yesterday'"),
+        ("submitted,duration_s,gpus\n1,1,2\n1,2,x", "line 3.* gpus a whole number"),
+    ],
+)
+def test_a_row_in_csv_of_another_form_is_refused_with_its_line(text: str, says: str) -> None:
+    with pytest.raises(TraceError, match=says):
+        read(text)
+
+
+def test_a_cluster_is_cut_to_the_four_busiest_weeks_and_holds_the_largest_job() -> None:
+    day = 86400.0
+    quiet = [TraceJob(n, n * day, day, 1) for n in range(100)]
+    busy = [TraceJob(100 + n, (40 + n) * day, day, 15) for n in range(28)]
+    jobs = sorted([*quiet, *busy], key=lambda job: job.submitted_at)
+    assert hosts_for(jobs, 8, 1.0) == 2
+    assert hosts_for(jobs, 8, 0.5) == 4
+    assert hosts_for([TraceJob(1, 0, 1, 64)], 8, 1.0) == 8

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from jobs import queue_history
 from jobs.models import Allocation, ForecastOutcome
-from scheduling.calibration import place
+from scheduling.calibration import Learned, still_waiting
 from scheduling.promises import Kept, Promise
 from scheduling.world import Plan
 
@@ -21,12 +21,12 @@ from scheduling.world import Plan
 class Outcomes:
     """`found`: rows to add. `over`: rows of missed promises whose tasks have started since, or left the queue.
 
-    `places`: of the starts that no edit of the queue has moved (`scheduling.calibration`).
+    `learned`: with the starts that no edit of the queue has moved (`scheduling.calibration`).
     """
 
     found: list[ForecastOutcome]
     over: list[ForecastOutcome]
-    places: list[float]
+    learned: Learned
 
 
 def started(promised: Mapping[str, Promise]) -> dict[str, datetime]:
@@ -37,8 +37,26 @@ def started(promised: Mapping[str, Promise]) -> dict[str, datetime]:
     return {task: first for task, first in firsts.items() if first is not None}
 
 
-def due(pool_id: int, kept: Kept, started: Mapping[str, datetime], plan: Plan, now: float) -> Outcomes:
-    """What is to be written. `started`: as above, of the promises from which `kept` was made."""
+def late(
+    pool_id: int, promised: Mapping[str, Promise], started: Mapping[str, datetime], now: float
+) -> list[float]:
+    """Where the starts of what still waits are at the earliest, but for what an edit of the queue may have moved."""
+    waiting = [
+        (promise.at, promise.guess)
+        for task, promise in promised.items()
+        if promise.guess is not None and task not in started and now - promise.at > promise.guess[0]
+    ]
+    if not waiting:
+        return []
+    edits = queue_history.edits_since(pool_id, _time(min(at for at, _ in waiting)))
+    last = max((at.timestamp() for at in edits), default=0.0)
+    return still_waiting([one for one in waiting if one[0] >= last], now)
+
+
+def due(
+    pool_id: int, kept: Kept, started: Mapping[str, datetime], plan: Plan, now: float, learned: Learned
+) -> Outcomes:
+    """What is to be written. `started`: as above, of the promises from which `kept` was made; `learned`: before."""
     begun = {task: kept.gone[task] for task in started}
     ended = {**kept.missed, **{task: promise for task, promise in begun.items() if not promise.missed}}
     since = min((promise.at for promise in {**ended, **begun}.values()), default=now)
@@ -61,12 +79,10 @@ def due(pool_id: int, kept: Kept, started: Mapping[str, datetime], plan: Plan, n
         )
         for task, promise in ended.items()
     ]
-    places = [
-        place(promise.guess, started[task].timestamp() - promise.at)
-        for task, promise in begun.items()
-        if promise.guess is not None and not edited(promise)
-    ]
-    return Outcomes(found, _over(pool_id, plan, now), places)
+    for task, promise in sorted(begun.items(), key=lambda one: one[1].at):
+        if promise.guess is not None and not edited(promise):
+            learned = learned.started(promise.at, promise.guess, started[task].timestamp() - promise.at)
+    return Outcomes(found, _over(pool_id, plan, now), learned)
 
 
 def write(outcomes: Outcomes) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from math import inf
 from typing import Any
 
 from django.conf import settings
@@ -22,7 +23,7 @@ from dispatch.passes import forecast_outcomes, kept_plan, recent_work
 from events.announce import announce
 from hosts.models import PoolPlan, ResourcePool
 from scheduling import policies, promises, world
-from scheduling.calibration import MOST_PLACES
+from scheduling.calibration import Learned
 from scheduling.forecast import forecast
 from scheduling.promises import Promise
 from scheduling.reasons import NEVER, about, still_about
@@ -139,21 +140,23 @@ def _running(snapshot: world.Snapshot, plan: world.Plan) -> set[str]:
 
 def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, planned_at: datetime) -> None:
     """Add when each will start, or why nobody knows, to the document of this pass; a newer one gets its own."""
-    promised, places = past(pool_id)
+    promised, learned = past(pool_id)
     started = forecast_outcomes.started(promised)
     recent = recent_work.of(pool_id, snapshot) if plan.waits else ()
+    late = forecast_outcomes.late(pool_id, promised, started, snapshot.now)
     begun = time.perf_counter()
-    found = forecast(snapshot, plan, recent, places=places)
+    found = forecast(snapshot, plan, recent, places=learned.places, late=late)
     kept = promises.keep(promised, found, plan, snapshot.now, started, _running(snapshot, plan))
     found = kept.forecast
     took = time.perf_counter() - begun
-    outcomes = forecast_outcomes.due(pool_id, kept, started, plan, snapshot.now)
+    outcomes = forecast_outcomes.due(pool_id, kept, started, plan, snapshot.now, learned)
     more = {
         "forecast": {task_id: list(span) for task_id, span in found.spans.items()},
         "forecast_of": {task_id: about(plan.waits[task_id].record()) for task_id in found.spans},
         "unknown": dict(found.unknown),
         "promises": {task_id: promise.record() for task_id, promise in kept.promises.items()},
-        "places": [*places, *outcomes.places][-MOST_PLACES:],
+        "places": list(outcomes.learned.places),
+        "places_until": outcomes.learned.newest if outcomes.learned.places else None,
     }
     before = kept_plan.read(pool_id).forecast
     values: dict[str, Any] = {
@@ -176,8 +179,13 @@ def _shown(futures: Mapping[str, Any]) -> tuple[object, ...]:
     return spans, futures.get("unknown")
 
 
-def past(pool_id: int) -> tuple[dict[str, Promise], list[float]]:
+def past(pool_id: int) -> tuple[dict[str, Promise], Learned]:
     """Return the promises of a pool, and where the starts of the last ones were (`scheduling.calibration`)."""
-    kept = PoolPlan.objects.filter(pool=pool_id).values_list("forecast__promises", "forecast__places").first()
-    promised, places = kept or (None, None)
-    return {task_id: Promise.of(record) for task_id, record in (promised or {}).items()}, places or []
+    kept = (
+        PoolPlan.objects.filter(pool=pool_id)
+        .values_list("forecast__promises", "forecast__places", "forecast__places_until")
+        .first()
+    )
+    promised, places, newest = kept or (None, None, None)
+    learned = Learned(tuple(places or ()), -inf if newest is None else newest)
+    return {task_id: Promise.of(record) for task_id, record in (promised or {}).items()}, learned

@@ -218,7 +218,9 @@ def _resuming(seen: _Foreseen, plans: Mapping[int, Plan]) -> dict[str, Outlook]:
         before, tasks = seen.snapshots[pool_id], {release.task_id for release in plan.releases}
         snapshot = ended(applied(before, plan), stopped, True, before.now)
         then = decide(snapshot)
-        futures = forecast(snapshot, then, recent_work.of(pool_id, before), tasks, last_plan.past(pool_id)[1])
+        futures = forecast(
+            snapshot, then, recent_work.of(pool_id, before), tasks, last_plan.past(pool_id)[1].places
+        )
         started = {start.task_id for start in then.starts}
         of_job: dict[str, list[str]] = defaultdict(list)
         for request in before.requests:
@@ -302,8 +304,8 @@ def _outlooks(seen: _Foreseen, plans: Mapping[int, Plan]) -> list[Outlook]:
         asked = {task for tasks in later.values() for task in tasks}
         futures = Forecast()
         if later:
-            recent, (_, places) = recent_work.of(pool_id, snapshot), last_plan.past(pool_id)
-            futures = forecast(snapshot, plan, recent, asked, places)
+            recent, (_, learned) = recent_work.of(pool_id, snapshot), last_plan.past(pool_id)
+            futures = forecast(snapshot, plan, recent, asked, learned.places)
         found += [
             _later(job, tasks, plan, futures) if job in later else Outlook(job, now=True)
             for job, tasks in waiting.items()

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from statistics import NormalDist
 
 from django.conf import settings
 from django.db.models import F
@@ -25,8 +24,8 @@ from jobs.models import Allocation
 from jobs.states import AllocationState, Reason
 from jobs.time_limits import time_used
 from scheduling import reasons
-from scheduling.durations import Span, ends_of, lasts_of
-from scheduling.past_runs import PastRuns, Work
+from scheduling.durations import Span, ends_of, lasts_of, tenths_of
+from scheduling.past_runs import Like, PastRuns, Work
 from scheduling.prospects import elsewhere_first
 from scheduling.world import (
     GroupShare,
@@ -41,6 +40,7 @@ from scheduling.world import (
 )
 
 _NOWHERE: frozenset[str] = frozenset()
+_UNKNOWN: tuple[Span | None, tuple[float, ...]] = (None, ())
 #: the column of a task's row that counts its attempts
 _RUN_COUNT = 7
 #: past attempts that forecasts go by, the newest
@@ -164,7 +164,7 @@ class _Requests:
         self._avoided: dict[tuple[tuple[str, ...], frozenset[str], bool], frozenset[str]] = {}
         self._notices = notices.of_pool(pool.pk) if pool.windows else {}
         self._usual_notice = notices.usual() if pool.windows else 0.0
-        self._lasts: dict[tuple[str | Work, float | None], Span | None] = {}
+        self._lasts: dict[tuple[str | Work, float | None], tuple[Span | None, tuple[float, ...]]] = {}
 
     def all(self) -> tuple[Request, ...]:
         return tuple([self._request(task) for task in self._rows.tasks])
@@ -182,6 +182,7 @@ class _Requests:
         blocked = blocked_by or not_before or job_id in self._depends
         only_hosts = frozenset(only) if only else _NOWHERE
         work = self._past.known(Work(owner_id, kind, name, slots))
+        lasts, tenths = _UNKNOWN if attempt else self._will_last(job_id, work, left)
         has_account = not self._shared and owner_id not in self._unlinked
         return Request(
             task_id=task_id,
@@ -202,7 +203,8 @@ class _Requests:
             failed_hosts=failed_starts.avoided(failed, self._eras) if failed else _NOWHERE,
             running=self._placement(attempt, max_time, self._past.like(job_id, work)) if attempt else None,
             blocked=self._blocked(job_id, blocked_by, not_before) if blocked and not attempt else None,
-            lasts=None if attempt else self._will_last(job_id, work, left),
+            lasts=lasts,
+            tenths=tenths,
             max_time=max_time,
             groups=self._groups.get(owner_id, ()),
             time_left=left,
@@ -227,13 +229,16 @@ class _Requests:
             self._avoided[key] = frozenset(names).union(powerful, all_but(self._hosts, only))
         return self._avoided[key]
 
-    def _will_last(self, job_id: str, work: Work, left: float | None) -> Span | None:
+    def _will_last(
+        self, job_id: str, work: Work, left: float | None
+    ) -> tuple[Span | None, tuple[float, ...]]:
         alike = job_id if self._past.knows(job_id) else work
         if (alike, left) not in self._lasts:
-            self._lasts[alike, left] = lasts_of(left, self._past.like(job_id, work))
+            like = self._past.like(job_id, work)
+            self._lasts[alike, left] = lasts_of(left, like), tenths_of(left, like)
         return self._lasts[alike, left]
 
-    def _placement(self, attempt: Row, max_time: float | None, like: NormalDist | None) -> Placement:
+    def _placement(self, attempt: Row, max_time: float | None, like: Like | None) -> Placement:
         (
             task_id, allocation_id, assigned, started, stopping, stopping_for, on_sufferance, asked, saved, progress,
         ) = attempt  # fmt: skip
