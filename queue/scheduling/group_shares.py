@@ -31,6 +31,15 @@ def path_of(request: Request) -> Path:
     return _PATHS[request.groups]
 
 
+def by_name(of_paths: Mapping[Path, int]) -> Counter[str]:
+    """Group -> slots, of departments those of their teams together."""
+    found = Counter[str]()
+    for path, slots in of_paths.items():
+        for name in path:
+            found[name] += slots
+    return found
+
+
 def guarantees(shares: Mapping[str, GroupShare]) -> dict[str, int]:
     """Group -> slots; a department has at least what its teams have together."""
     found = {name: share.guarantee for name, share in shares.items()}
@@ -48,18 +57,21 @@ class Room:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._shares = snapshot.pool.shares
-        self._guaranteed = guarantees(self._shares)
+        self._guaranteed = {name: slots for name, slots in guarantees(self._shares).items() if slots}
         self.has_limits = any(share.limit is not None for share in self._shares.values())
         tops = (slots for name, slots in self._guaranteed.items() if not parent_of(self._shares, name))
         usable = sum(
             slot.held_by is not None or slot.usable for host in snapshot.hosts for slot in host.slots
         )
         self._unguaranteed = max(0, usable - sum(tops))
-        self.held = Counter[str]()
+        of_path = Counter[Path]()
         self._firm = Counter[str]()  # department -> slots of work that may not be stopped
         for request in snapshot.requests:
             if request.running is not None:
-                self.take(request)
+                of_path[path_of(request)] += request.slots
+                if not request.preemptible:
+                    self._firm[path_of(request)[0]] += request.slots
+        self.held = by_name(of_path)
 
     def copy(self) -> Room:
         other = copy(self)
@@ -84,7 +96,7 @@ class Room:
                 if request.slots > share.limit:
                     return reasons.over_group_limit(name, request.slots, share.limit)
                 return reasons.group_limit(name, self.held[name], request.slots, share.limit)
-        if request.preemptible or not any(self._guaranteed.values()):
+        if request.preemptible or not self._guaranteed:
             return None
         top = path_of(request)[0]
         borrowed = {name: max(0, held - self._guaranteed.get(name, 0)) for name, held in self._firm.items()}
