@@ -7,7 +7,7 @@ are served as the pool's policy says.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate
@@ -129,17 +129,17 @@ class Groups:
         """
         of_path = Counter[Path]()
         first: list[Request] = []
-        lines: dict[Path, list[Turn]] = {}
-        served = self.protected[0].union(*self.within)
+        lines: defaultdict[Path, list[Turn]] = defaultdict(list)
+        served, able = self.protected[0].union(*self.within), self._able
         for place, request in enumerate(queue):
-            path = path_of(request)
-            if request.slots == 0 or request.task_id in served:
-                of_path[path] += request.slots
+            slots, task_id = request.slots, request.task_id
+            if slots == 0 or task_id in served:
+                of_path[path_of(request)] += slots
                 if request.running is None:
                     first.append(request)
             else:
-                counts = request.slots if request.running or request.task_id in self._able else 0
-                lines.setdefault(path, []).append((place, counts, request))
+                counts = slots if task_id in able or request.running is not None else 0
+                lines[path_of(request)].append((place, counts, request))
         has = by_name(of_path)
         of_tops: dict[str, list[Loaded]] = {}
         for (top, team), line in lines.items():
@@ -155,7 +155,9 @@ class Groups:
         share = self.shares.get(name, _NO_SHARE)
         usage, weight = share.usage, share.weight
         has = accumulate((counts for _, counts, _ in line), initial=slots)
-        return zip([(held + usage) / weight for held in has], line)
+        return zip(
+            [(held + usage) / weight for held in has], line, strict=False
+        )  # what it has in the end is no turn
 
 
 _NO_SHARE = GroupShare()
@@ -252,7 +254,8 @@ class GroupRules(Rules):
         self.inner = inner
         self.groups = groups
         self.room = groups.room
-        self._known: dict[tuple[Path, bool, bool, Rights, bool], Rights] = {}
+        self._known: dict[tuple[Path, tuple[bool, bool], Rights, bool], Rights] = {}
+        self._within = groups.within[0] | groups.within[1]
         self._stoppable: set[Path] = set()
         self._has_lent = False
         for request in inner.queue:
@@ -284,16 +287,18 @@ class GroupRules(Rules):
         return self.inner.protects(request, placement)
 
     def rights(self, request: Request) -> Rights:
-        path, inner = path_of(request), self.inner.rights(request)
-        within = self.groups.within
-        top, team = request.task_id in within[0], request.task_id in within[1]
+        task_id, path = request.task_id, path_of(request)
         is_gang = self._has_lent and request.slots > 1
-        if not (top or team or is_gang or path in self._stoppable):
+        is_within = task_id in self._within
+        if not (is_within or is_gang or path in self._stoppable):
             return NO_RIGHTS
-        key = (path, top, team, inner, is_gang)
+        tops, teams = self.groups.within
+        levels = (task_id in tops, task_id in teams) if is_within else (False, False)
+        inner = self.inner.rights(request)
+        key = (path, levels, inner, is_gang)
         known = self._known.get(key)
         if known is None:
-            self._known[key] = known = OfGroup(path, (top, team), inner, self.groups, is_gang)
+            self._known[key] = known = OfGroup(path, levels, inner, self.groups, is_gang)
         return known
 
     def borrows(self, request: Request) -> bool:
