@@ -155,9 +155,8 @@ class Groups:
         share = self.shares.get(name, _NO_SHARE)
         usage, weight = share.usage, share.weight
         has = accumulate((counts for _, counts, _ in line), initial=slots)
-        return zip(
-            [(held + usage) / weight for held in has], line, strict=False
-        )  # what it has in the end is no turn
+        # the last load is that after all turns, which is no turn
+        return zip([(held + usage) / weight for held in has], line, strict=False)
 
 
 _NO_SHARE = GroupShare()
