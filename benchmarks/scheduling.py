@@ -1,12 +1,14 @@
 """One pass of the planner over 1,000 hosts of 8 slots, beside a plain port of Determined's priority scheduler.
 
 The pool is idle, or every slot is held; 1,000 to 100,000 requests wait, of 1 to 16 slots in priorities 1 to 99, every
-tenth one that never fits. No database: dispatch is measured elsewhere. `python -m benchmarks.scheduling` writes
+tenth one that never fits; then the same with 20 groups of people, beside the pass without. No database: dispatch is
+measured elsewhere, and as there, no garbage is collected during a pass. `python -m benchmarks.scheduling` writes
 benchmarks/reports/scheduling.md; PASSES and LARGEST shorten it.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import statistics
 import sys
@@ -19,8 +21,9 @@ from typing import Any
 
 from benchmarks import plain_port
 from benchmarks.rows import Row, finish, size
+from scheduling.group_shares import shared
 from scheduling.plan import decide
-from scheduling.world import HostView, Placement, PoolView, Request, SlotView, Snapshot
+from scheduling.world import GroupShare, HostView, Placement, PoolView, Request, SlotView, Snapshot
 
 PASSES = size("PASSES", 7, quick=3)
 LARGEST = size("LARGEST", 100_000, quick=10_000)
@@ -32,6 +35,9 @@ PORT_SECONDS = 10.0
 MIXED = (1, 1, 1, 2, 2, 3, 4, 4, 8, 16)
 NEVER_FITS = 12
 GOAL_PORT = 200.0
+#: a pass among groups, beside the same pass without
+GOAL_GROUPS = 1.25
+DEPARTMENTS, TEAMS = 4, 4
 REPORT = Path(__file__).parent / "reports" / "scheduling.md"
 
 
@@ -86,6 +92,25 @@ def snapshot_of(situation: Situation, waiting: int, hosts: int = HOSTS) -> Snaps
     requests = runs + queue
     random.shuffle(requests)
     return Snapshot(2e6, situation.pool, views, tuple(requests))
+
+
+def among_groups(snapshot: Snapshot) -> Snapshot:
+    """The same with 20 groups, 16 of them teams, whose guarantees are half of the pool; each job is of a team."""
+    random = Random(5)
+    paths = [
+        shared((f"department {number}", f"team {number}.{team}"))
+        for number in range(DEPARTMENTS)
+        for team in range(TEAMS)
+    ]
+    half = sum(len(host.slots) for host in snapshot.hosts) // 2
+    shares = {
+        top: GroupShare(half // DEPARTMENTS, usage=50.0 * place) for place, (top, _) in enumerate(paths)
+    }
+    for place, (top, team) in enumerate(paths):
+        shares[team] = GroupShare(half // len(paths) // 2, weight=1.0 + place % TEAMS, parent=top)
+    of_job = {job: random.choice(paths) for job in dict.fromkeys(each.job_id for each in snapshot.requests)}
+    requests = tuple(replace(each, groups=of_job[each.job_id]) for each in snapshot.requests)
+    return replace(snapshot, pool=replace(snapshot.pool, shares=shares), requests=requests)
 
 
 def running(random: Random, situation: Situation, hosts: int) -> list[Request]:
@@ -151,6 +176,19 @@ def measure(situation: Situation) -> list[Times]:
     return found
 
 
+def beside_no_groups(situation: Situation) -> tuple[Times, Times]:
+    """A pass over 10,000 waiting requests without groups, and with: the least of each, measured in turn."""
+    plain = snapshot_of(situation, 10_000)
+    both = plain, among_groups(plain)
+    found: list[list[Times]] = [[], []]
+    for _ in range(PASSES):
+        for times, snapshot in zip(found, both, strict=True):
+            times.append(timed(lambda snapshot=snapshot: decide(snapshot), 1))
+    without, among = (min(times, key=lambda each: each.cpu) for times in found)
+    print(f"{situation.name}: {without.cpu:.0f} ms, among groups {among.cpu:.0f} ms of CPU", flush=True)
+    return without, among
+
+
 def beside_the_port(situation: Situation) -> list[tuple[int, Times, Times]]:
     """(hosts, the port's, ours), until a pass of the port takes longer than it is worth."""
     found: list[tuple[int, Times, Times]] = []
@@ -169,7 +207,9 @@ def beside_the_port(situation: Situation) -> list[tuple[int, Times, Times]]:
 
 
 def report(
-    passes: list[tuple[Situation, list[Times]]], port: list[tuple[Situation, list[tuple[int, Times, Times]]]]
+    passes: list[tuple[Situation, list[Times]]],
+    groups: list[tuple[Situation, Times, Times]],
+    port: list[tuple[Situation, list[tuple[int, Times, Times]]]],
 ) -> str:
     lines = [
         "# One pass of the planner",
@@ -189,6 +229,16 @@ def report(
         lines.append(f"| {situation.name} | {' | '.join(cells)} | {growth} |")
     lines += [
         "",
+        f"With {DEPARTMENTS} departments of {TEAMS} teams, 10,000 waiting, ms of CPU (the least of {PASSES}, in turn):",
+        "",
+        "| pool | without groups | among groups | ratio |",
+        "|---|---|---|---|",
+    ]
+    for situation, without, among in groups:
+        ratio = among.cpu / without.cpu
+        lines.append(f"| {situation.name} | {without.cpu:.0f} | {among.cpu:.0f} | {ratio:.2f} |")
+    lines += [
+        "",
         "Beside a plain Python port of Determined's algorithm (benchmarks/plain_port.py), ten waiting requests a host:",
         "",
         "| pool | hosts | waiting | plain port, s | here, s | ratio |",
@@ -204,9 +254,11 @@ def report(
 
 
 def main() -> int:
+    gc.disable()
     passes = [(situation, measure(situation)) for situation in SITUATIONS]
+    groups = [(situation, *beside_no_groups(situation)) for situation in SITUATIONS]
     port = [(situation, beside_the_port(situation)) for situation in SITUATIONS[:3]]
-    text = report(passes, port)
+    text = report(passes, groups, port)
     found = [
         Row(f"beside a plain port: {situation.name}", theirs.cpu / ours.cpu, "x faster", goal=GOAL_PORT)
         for situation, sizes in port
@@ -215,6 +267,10 @@ def main() -> int:
     for situation, times in passes if 10_000 in SIZES else []:
         at = times[SIZES.index(10_000)]
         found.append(Row(f"10,000 wait: {situation.name}", at.cpu, "ms of processor", goal=GOAL_MS))
+    found += [
+        Row(f"among groups: {situation.name}", among.cpu / without.cpu, "x without groups", goal=GOAL_GROUPS)
+        for situation, without, among in groups
+    ]
     return finish(REPORT, text, found)
 
 

@@ -7,14 +7,18 @@ are served as the pool's policy says.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from operator import itemgetter
+from itertools import accumulate
 
-from scheduling.group_shares import Path, Room, guarantees, path_of
+from scheduling.group_shares import Path, Room, by_name, guarantees, path_of
 from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing
 from scheduling.world import GroupShare, Placement, Request, Snapshot
+
+#: a place in the order of the policy (no two are equal), slots that count for the load of the group, and the request
+Turn = tuple[int, int, Request]
+Loaded = tuple[float, Turn]
 
 #: grades of borrowed runs begin here, above those of every policy
 BORROWED = 1000.0
@@ -31,14 +35,11 @@ class Groups:
         self._split = {share.parent for share in self.shares.values() if share.guarantee}
         self._able = {request.task_id for request in able if request.running is None}
         runs = [each for each in able if each.running is not None and not each.running.stopping]
-        held = Counter[str]()
+        of_path = Counter[Path]()
         for request in runs:
-            for name in path_of(request):
-                held[name] += request.slots
-        over = {
-            path: [held[name] - self._guaranteed.get(name, 0) for name in path]
-            for path in set(map(path_of, runs))
-        }
+            of_path[path_of(request)] += request.slots
+        held = by_name(of_path)
+        over = {path: [held[name] - self._guaranteed.get(name, 0) for name in path] for path in of_path}
         self._rank = {
             path: rank for rank, path in enumerate(sorted(over, key=lambda path: (over[path], path)), 1)
         }
@@ -49,9 +50,12 @@ class Groups:
             self._protect(firm, inner)
             self._within(snapshot, firm, inner)
 
-    def _protect(self, firm: list[Request], inner: Rules) -> None:
+    def _has_guarantee(self, request: Request) -> bool:
+        return not self._guaranteed.keys().isdisjoint(path_of(request))
+
+    def _protect(self, firm: Iterable[Request], inner: Rules) -> None:
         """Mark the runs that keep their slots, on each level."""
-        firm = sorted(firm, key=lambda request: _kept_first(request, inner))
+        firm = sorted(filter(self._has_guarantee, firm), key=lambda request: _kept_first(request, inner))
         kept = Counter[str]()
         for level in (1, 0):  # what a team is guaranteed, its department is
             for request in firm:
@@ -61,25 +65,26 @@ class Groups:
                     self.protected[level].add(request.task_id)
             firm = _first_in(self.protected[1], firm)
 
-    def _within(self, snapshot: Snapshot, firm: Sequence[Request], inner: Rules) -> None:
+    def _within(self, snapshot: Snapshot, firm: Iterable[Request], inner: Rules) -> None:
         """Mark the requests that wait and are within a guarantee, first of teams.
 
         Each path uses its guarantee in the order of the policy: what is behind a request that does not fit into it
         waits for that one, unless a limit keeps that one from starting.
         """
-        taken, of_jobs, room = Counter[str](), Counter[str](), self.room.copy()
+        of_path, of_jobs, room = Counter[Path](), Counter[str](), self.room.copy()
         for request in firm:
-            for name in path_of(request):
-                taken[name] += request.slots
+            of_path[path_of(request)] += request.slots
         for request in snapshot.requests:
             if request.running is not None:
                 of_jobs[request.job_id] += request.slots
+        taken = by_name(of_path)
         waiting = [each for each in inner.waiting() if each.task_id in self._able]
+        paths = set(map(path_of, waiting))
         for level in (1, 0):
-            closed: set[Path] = set()
-            for request in waiting:
+            using = {path for path in paths if path[level] in self._guaranteed}
+            for request in waiting if using else ():
                 path = path_of(request)
-                if path in closed or path[level] not in self._guaranteed:
+                if path not in using:
                     continue
                 known = request.task_id in self.within[1]
                 most = request.max_slots
@@ -89,14 +94,17 @@ class Groups:
                 ):
                     continue
                 if taken[path[level]] + request.slots > self._guaranteed[path[level]]:
-                    closed.add(path)
+                    using.discard(path)
+                    if not using:
+                        break
                     continue
                 taken[path[level]] += request.slots
                 self.within[level].add(request.task_id)
                 if not known:
                     room.take(request)
                     of_jobs[request.job_id] += request.slots
-            waiting = _first_in(self.within[1], waiting)
+            if level == 1:
+                waiting = _first_in(self.within[1], waiting)
 
     def is_within(self, request: Request) -> bool:
         return request.task_id in self.within[0] or request.task_id in self.within[1]
@@ -119,43 +127,39 @@ class Groups:
         does not change it, and what one job is stopped for no other gets. Of groups that have equally much, the one
         whose next request comes first in the order of the policy is next.
         """
-        has = Counter[str]()
+        of_path = Counter[Path]()
         first: list[Request] = []
-        lines: dict[str, dict[str, list[tuple[int, Request]]]] = {}
-        protected, within = self.protected[0], self.within
+        lines: defaultdict[Path, list[Turn]] = defaultdict(list)
+        served, able = self.protected[0].union(*self.within), self._able
         for place, request in enumerate(queue):
-            task, (top, team) = request.task_id, path_of(request)
-            if request.slots == 0 or task in protected or task in within[0] or task in within[1]:
-                has[top] += request.slots
-                has[team] += request.slots
+            slots, task_id = request.slots, request.task_id
+            if slots == 0 or task_id in served:
+                of_path[path_of(request)] += slots
                 if request.running is None:
                     first.append(request)
             else:
-                lines.setdefault(top, {}).setdefault(team, []).append((place, request))
-        found: list[tuple[float, int, Request]] = []
-        for top, teams in lines.items():
-            of_top: list[tuple[float, int, Request]] = []
-            for team, line in teams.items():
-                of_top += self._loaded(team, has[team], line)
-            of_top.sort(key=_by_load)
-            found += self._loaded(top, has[top], [(place, request) for _, place, request in of_top])
-        found.sort(key=_by_load)
-        return [*_first_in(within[1], first), *(each for _, _, each in found if each.running is None)]
+                counts = slots if task_id in able or request.running is not None else 0
+                lines[path_of(request)].append((place, counts, request))
+        has = by_name(of_path)
+        of_tops: dict[str, list[Loaded]] = {}
+        for (top, team), line in lines.items():
+            of_tops.setdefault(top, []).extend(self._loaded(team, has[team], line))
+        found: list[Loaded] = []
+        for top, teams in of_tops.items():
+            found += self._loaded(top, has[top], [turn for _, turn in sorted(teams)])
+        later = [request for _, (_, _, request) in sorted(found) if request.running is None]
+        return [*_first_in(self.within[1], first), *later]
 
-    def _loaded(
-        self, name: str, slots: int, line: Iterable[tuple[int, Request]]
-    ) -> Iterator[tuple[float, int, Request]]:
+    def _loaded(self, name: str, slots: int, line: list[Turn]) -> Iterator[Loaded]:
         """Each with the load that the group has when its turn comes."""
         share = self.shares.get(name, _NO_SHARE)
-        usage, weight, able = share.usage, share.weight, self._able
-        for place, request in line:
-            yield (slots + usage) / weight, place, request
-            if request.running is not None or request.task_id in able:
-                slots += request.slots
+        usage, weight = share.usage, share.weight
+        has = accumulate((counts for _, counts, _ in line), initial=slots)
+        # the last load is that after all turns, which is no turn
+        return zip([(held + usage) / weight for held in has], line, strict=False)
 
 
 _NO_SHARE = GroupShare()
-_by_load = itemgetter(0, 1)
 
 
 def _first_in(tasks: Collection[str], requests: Sequence[Request]) -> list[Request]:
@@ -250,15 +254,15 @@ class GroupRules(Rules):
         self.groups = groups
         self.room = groups.room
         self._known: dict[tuple[Path, tuple[bool, bool], Rights, bool], Rights] = {}
-        runs = [request for request in inner.queue if request.running is not None and request.slots]
-        self._stoppable = {
-            path_of(request)
-            for request in runs
-            if request.running is not None and inner.line(request, request.running) is not NOBODY
-        }
-        self._has_lent = any(
-            request.running is not None and request.running.on_sufferance for request in runs
-        )
+        self._within = groups.within[0] | groups.within[1]
+        self._stoppable: set[Path] = set()
+        self._has_lent = False
+        for request in inner.queue:
+            if request.running is not None and request.slots:
+                self._has_lent = self._has_lent or request.running.on_sufferance
+                path = path_of(request)
+                if path not in self._stoppable and inner.line(request, request.running) is not NOBODY:
+                    self._stoppable.add(path)
 
     def waiting(self) -> list[Request]:
         return self._in_turn
@@ -282,16 +286,19 @@ class GroupRules(Rules):
         return self.inner.protects(request, placement)
 
     def rights(self, request: Request) -> Rights:
-        path, inner = path_of(request), self.inner.rights(request)
-        within = self.groups.within
-        top, team = request.task_id in within[0], request.task_id in within[1]
+        task_id, path = request.task_id, path_of(request)
         is_gang = self._has_lent and request.slots > 1
-        if not (top or team or is_gang or path in self._stoppable):
+        is_within = task_id in self._within
+        if not (is_within or is_gang or path in self._stoppable):
             return NO_RIGHTS
-        key = (path, (top, team), inner, is_gang)
-        if key not in self._known:
-            self._known[key] = OfGroup(path, (top, team), inner, self.groups, is_gang)
-        return self._known[key]
+        tops, teams = self.groups.within
+        levels = (task_id in tops, task_id in teams) if is_within else (False, False)
+        inner = self.inner.rights(request)
+        key = (path, levels, inner, is_gang)
+        known = self._known.get(key)
+        if known is None:
+            self._known[key] = known = OfGroup(path, levels, inner, self.groups, is_gang)
+        return known
 
     def borrows(self, request: Request) -> bool:
         """What is within a guarantee keeps what it gets."""

@@ -114,10 +114,12 @@ class Stopping:
             runs = self._board.runs if rights.takes else self._of_path.get(rights.path, ())
             self._stoppable[rights] = rights.look_at(run for run in runs if not run.stopping)
         stoppable, hosts = self._stoppable[rights], self._board.hosts
-        if whole:
-            found = self._board.hosts_for(need, whole)
+        if whole:  # the others have none of its runs, and are not whole without
+            free = self._board.soon.whole(need, len(hosts), frozenset())
+            mine = [hosts[index] for index in stoppable] + free + (self._board.kept if lent else [])
+            found = [host for host in dict.fromkeys(mine) if host.cap == need and not host.strangers]
         elif lent:
-            found = list({host.index: host for host in self._board.kept if host.cap >= need}.values())
+            found = [host for host in dict.fromkeys(self._board.kept) if host.cap >= need]
         else:
             freed = {host.index for some in self._board.stopping_for.values() for host in some}
             found = [host for index in stoppable.keys() | freed if (host := hosts[index]).cap >= need]

@@ -228,7 +228,7 @@ def _rule(field: str, heading: str) -> Column:
 _DETAILS = [
     *_POOLS,
     *(
-        _rule(field, name.replace("-", " ").capitalize())
+        _rule(field, name.replace("-", " ").capitalize() + (" (s)" if field.endswith("Seconds") else ""))
         for name, (field, _) in {**_TEXTS, **_NUMBERS, **_SWITCHES}.items()
         if field != "scheduler"
     ),

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any, Callable, List, Tuple
 
-from trainmaster.cli import output
+from trainmaster.cli import output, user_group
 from trainmaster.cli.arguments import Adder
 from trainmaster.cli.output import Column, local_time
 from trainmaster.client import Client, Json
@@ -73,6 +73,13 @@ _SUMS = [
     Column("Name", lambda row: row["name"]),
     Column("Slot-hours", _hours),
 ]
+#: as the server writes them
+_SUMS_IN_CSV = [
+    Column("aggregation_type", lambda row: row["by"]),
+    Column("aggregation_key", lambda row: row["name"]),
+    Column("date", lambda row: row["period"]),
+    Column("seconds", lambda row: f"{float(row['seconds']):.6f}"),
+]
 _BY = (
     ("user", "byUsername"),
     ("pool", "byResourcePool"),
@@ -98,9 +105,10 @@ def _aggregated(client: Client, args: argparse.Namespace) -> None:
     if args.group is None:
         _print(client, args, "aggregated", query, _SUMS, _flat)
         return
+    user_group.path_of(client, args.group)  # refused here: a group that has held nothing has no rows either
     entries = client.get(f"/api/v1{_PATH}aggregated", query)["resourceEntries"]
     rows = [row for row in _flat(entries) if (row["by"], row["name"]) == ("group", args.group)]
-    output.show(rows, _SUMS, args.output)
+    output.show(rows, _SUMS_IN_CSV if args.output == "csv" else _SUMS, args.output)
 
 
 def _flat(entries: List[Json]) -> List[Json]:

@@ -65,7 +65,7 @@ def _search(client: Client, asked: Json) -> List[Json]:
     return list(client.post(f"{_PATH}/search", {"limit": -1, **asked})["groups"])
 
 
-def _path(client: Client, name: str) -> str:
+def path_of(client: Client, name: str) -> str:
     """The address of the group of this name. Raises CliError."""
     for row in _search(client, {"name": name}):
         return f"{_PATH}/{row['group']['groupId']}"
@@ -83,7 +83,7 @@ def _list(client: Client, args: argparse.Namespace) -> None:
 
 
 def _describe(client: Client, args: argparse.Namespace) -> None:
-    output.show_one(client.get(_path(client, args.group))["group"], _GROUP, args.output)
+    output.show_one(client.get(path_of(client, args.group))["group"], _GROUP, args.output)
 
 
 def _create(client: Client, args: argparse.Namespace) -> None:
@@ -94,7 +94,7 @@ def _create(client: Client, args: argparse.Namespace) -> None:
 
 def _members(client: Client, args: argparse.Namespace) -> None:
     names = args.users.split(",")
-    client.call("PUT", _path(client, args.group), {args.field: _ids(client, names)})
+    client.call("PUT", path_of(client, args.group), {args.field: _ids(client, names)})
     verb = "Added {} to" if args.field == "addUsers" else "Removed {} from"
     done(f"{verb.format(', '.join(names))} group {args.group}")
 
@@ -104,11 +104,11 @@ def _edit(client: Client, args: argparse.Namespace) -> None:
     changes = given(name=args.name, parent=parent)
     if not changes:
         raise UsageError("no change given, allowed: --name or --parent.")
-    client.call("PUT", _path(client, args.group), changes)
+    client.call("PUT", path_of(client, args.group), changes)
     done(f"Changed group {args.group}")
 
 
 def _delete(client: Client, args: argparse.Namespace) -> None:
     output.confirm(f"Delete the group {args.group}?", "Nothing was deleted.", args.yes)
-    client.call("DELETE", _path(client, args.group))
+    client.call("DELETE", path_of(client, args.group))
     done(f"Deleted group {args.group}")

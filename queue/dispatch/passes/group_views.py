@@ -12,13 +12,14 @@ from django.conf import settings
 from accounts.models import Group, User
 from hosts.models import ResourcePool
 from jobs import past_use
+from scheduling.group_shares import shared
 from scheduling.world import GroupShare
 
 
 def paths() -> dict[int, tuple[str, ...]]:
     """User -> their group, after its department."""
     rows = User.objects.filter(group__isnull=False).values_list("pk", "group__parent__name", "group__name")
-    return {pk: (parent, name) if parent else (name,) for pk, parent, name in rows}
+    return {pk: shared((parent, name) if parent else (name,)) for pk, parent, name in rows}
 
 
 def shares(pool: ResourcePool, groups: Mapping[int, tuple[str, ...]], now: float) -> dict[str, GroupShare]:

@@ -65,7 +65,8 @@ def test_a_pool_is_made_described_edited_and_deleted(tm: CommandLine) -> None:
     tm("pool", "edit", "a100", "--open-to", "everyone")
     tm("pool", "edit", "a100", "--group", "vision=none", "--group", "speech=none")
     assert json.loads(tm("pool", "describe", "a100", "-o", "json").stdout)["groupShares"] == {}
-    assert "Host lost after:        600" in tm("pool", "describe", "a100").stdout
+    described = " ".join(tm("pool", "describe", "a100").stdout.split())
+    assert "Host lost after (s): 600" in described and "Usage half life (s): 86400" in described
     rows = list(csv.DictReader(io.StringIO(tm("pool", "list", "-o", "csv").stdout)))
     assert {row["Name"]: row["Scheduler"] for row in rows} | {"a100": "fair share"} == {
         row["Name"]: row["Scheduler"] for row in rows

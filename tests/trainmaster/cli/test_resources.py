@@ -15,9 +15,11 @@ from tests.trainmaster.cli.conftest import CommandLine
 
 @pytest.fixture(scope="module")
 def used(local_host: CommandLine) -> CommandLine:
-    """One slot was held by a command that has ended."""
+    """One slot was held by a command that has ended; its owner is in the team vision of research."""
     ran = local_host("command", "run", "--slots", "1", "true")
     assert ran.returncode == 0, ran.stderr
+    local_host("user-group", "create", "research")
+    local_host("user-group", "create", "vision", "--parent", "research", "--add-user", "admin")
     assert wait_until(lambda: len(raw(local_host)) >= 1, 60)
     return local_host
 
@@ -60,6 +62,22 @@ def test_sums_are_by_day_or_month(used: CommandLine) -> None:
     assert set(entry["byUsername"]) == {"admin"}
 
 
+def test_sums_of_a_group_are_those_of_its_members(used: CommandLine) -> None:
+    month = f"{datetime.now(UTC):%Y-%m}"
+
+    def sums(*more: str) -> list[dict[str, str]]:
+        return list(
+            csv.DictReader(io.StringIO(used("resources", "agg", "--monthly", month, month, *more).stdout))
+        )
+
+    (admins,) = [row for row in sums() if row["aggregation_type"] == "username"]
+    for group in ("vision", "research"):
+        of_group = {"aggregation_type": "group", "aggregation_key": group}
+        assert sums("--group", group) == [admins | of_group] and float(admins["seconds"]) > 0
+    refused = used("resources", "agg", "--monthly", month, month, "--group", "moon")
+    assert (refused.returncode, refused.stdout) == (1, "") and "there is no group moon" in refused.stderr
+
+
 def test_a_wrong_time_is_a_sentence(used: CommandLine) -> None:
     refused = used("resources", "raw", "yesterday", "today")
     assert refused.returncode == 1 and "Found 'yesterday', allowed: a time, such as" in refused.stderr
@@ -78,4 +96,11 @@ def test_shares_of_a_pool_are_by_user_or_by_job(used: CommandLine) -> None:
     assert wait_until(lambda: bool(shares()) and shares()[0]["Slots held"] == "1", 60), shares()
     assert shares() == [{"User": "admin", "Slots held": "1", "Waiting for": "0", "Entitled to": ""}]
     assert shares("--jobs")[0]["User"] == "admin"
+    used("pool", "edit", "default", "--group", "vision=weight:2,limit:4")
+    (row,) = [row for row in shares("--groups") if row["Group"] == "vision"]
+    assert row == {
+        "Group": "vision", "Department": "research", "Guaranteed": "0", "Limit": "4", "Weight": "2",
+        "Slots held": "1", "Borrowed": "1", "Lent": "0", "Waiting for": "0",
+    }  # fmt: skip
+    used("pool", "edit", "default", "--group", "vision=none")
     assert "Pool moon not found" in used("pool", "shares", "moon").stderr
