@@ -8,10 +8,10 @@ from django.utils import timezone
 
 from commands.models import Command
 from commands.states import CommandState
-from commands.transitions import end, lock
+from commands.transitions import end, lock, locked
 from jobs import exits, failed_starts
 from jobs import transitions as jobs
-from jobs.models import Allocation, Member, Task
+from jobs.models import Allocation, Member
 from jobs.states import NEVER_STARTED, Reason, TaskState
 
 _ACTOR = "server"
@@ -26,9 +26,7 @@ _WELL = {Reason.COMPLETED, Reason.IDLE_TIMEOUT}
 
 def lock_for(allocation_id: str) -> Command | None:
     """Lock the command that an allocation belongs to: always before the allocation itself."""
-    tasks = Task.objects.filter(allocations=allocation_id, kind=Task.Kind.COMMAND)
-    task_id = tasks.values_list("pk", flat=True).first()
-    return lock(task_id) if task_id else None
+    return locked().filter(task__allocations=allocation_id).first()
 
 
 def allocation_ended(allocation: Allocation) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from commands.models import Command
@@ -22,11 +23,11 @@ from jobs.states import AllocationState, JobState, Reason, StopKind, TaskState
 
 def lock(command_id: uuid.UUID | str) -> Command:
     """The command, locked for the rest of the transaction: always before its task and its allocation."""
-    return (
-        Command.objects.select_related("job", "owner")
-        .select_for_update(of=("self",), no_key=True)
-        .get(pk=command_id)
-    )
+    return locked().get(pk=command_id)
+
+
+def locked() -> QuerySet[Command]:
+    return Command.objects.select_related("job", "owner").select_for_update(of=("self",), no_key=True)
 
 
 def set_state(

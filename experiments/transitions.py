@@ -14,7 +14,7 @@ from accounts.refusals import Code, Refusal
 from events.announce import announce, wake
 from events.models import Event
 from events.prepared import Prepared
-from events.record import record
+from events.record import record, store
 from events.steps import step
 from experiments import borrowers
 from experiments.models import Checkpoint, Experiment, Trial
@@ -135,7 +135,7 @@ def trial_promoted(trial: Trial, *, actor: str, detail: dict[str, Any] | None) -
     """Its search lets a trial go on as it is: no change of state, but part of its story."""
     event = _event_of(trial, Reason.SEARCHER_PROMOTED, actor, detail)
     event.from_state = event.to_state = trial.state
-    event.save(force_insert=True)
+    store(event)
     announce(f"experiment:{trial.experiment_id}")
 
 

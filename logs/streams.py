@@ -8,6 +8,11 @@ from django.db.models import F
 from logs.models import Stream
 
 _MOVE = 'UPDATE logs_stream SET "offset" = %s WHERE member_id = %s AND "offset" = %s'
+#: of a member's first batch, whose row is not there yet, unless the batch before this one was none
+_BEGIN = (
+    'INSERT INTO logs_stream (member_id, "offset", missing_bytes, closed) VALUES (%s, %s, 0, false) '
+    'ON CONFLICT (member_id) DO UPDATE SET "offset" = excluded."offset" WHERE logs_stream."offset" = 0'
+)
 
 
 class OffsetConflict(Exception):
@@ -26,9 +31,6 @@ def advance(member_id: int, offset: int, new_offset: int) -> None:
     """
     if offset < 0 or new_offset < offset:
         raise ValueError(f"A stream cannot go from byte {offset} to byte {new_offset}.")
-    if _moved(member_id, offset, new_offset):
-        return
-    Stream.objects.get_or_create(member_id=member_id)  # its first batch
     if not _moved(member_id, offset, new_offset):
         raise OffsetConflict(stored(member_id))
 
@@ -37,7 +39,10 @@ def _moved(member_id: int, offset: int, new_offset: int) -> bool:
     with (
         connection.cursor() as cursor
     ):  # each batch comes by here: an update of Django's costs four times as much
-        cursor.execute(_MOVE, [new_offset, member_id, offset])
+        if offset == 0:
+            cursor.execute(_BEGIN, [member_id, new_offset])
+        else:
+            cursor.execute(_MOVE, [new_offset, member_id, offset])
         return bool(cursor.rowcount)
 
 

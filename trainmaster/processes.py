@@ -11,6 +11,7 @@ from typing import Dict, List, Optional, Tuple
 from trainmaster.protocol import MARKER, ProcessRef, RunState
 
 PROC = Path("/proc")
+_READ_BYTES = 64 * 1024
 _SHELLS = ("sh", "bash", "dash", "ash", "busybox", "zsh")
 
 
@@ -21,11 +22,33 @@ def boot_id() -> str:
 
 def stat_fields(pid: int) -> Optional[List[str]]:
     """Fields 3 and up of /proc/<pid>/stat (the name before them may hold spaces), None when it is gone."""
+    text = _read(str(pid), "stat")
+    return None if text is None else text.rpartition(b")")[2].decode("ascii", "replace").split()
+
+
+def _pids() -> List[str]:
+    return [name for name in os.listdir(PROC) if name.isdigit()]  # noqa: PTH208  # a path each costs more than all else
+
+
+def _read(pid: str, name: str) -> Optional[bytes]:
+    """A file of a process in /proc; None when it is gone, or another account's.
+
+    Each start and each end of a run reads one of every process of the host, so it is read by the plainest calls.
+    """
     try:
-        text = (PROC / str(pid) / "stat").read_text(errors="replace")
+        descriptor = os.open(f"{PROC}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
-    return text.rpartition(")")[2].split()
+    try:
+        content = piece = os.read(descriptor, _READ_BYTES)
+        while len(piece) == _READ_BYTES:
+            piece = os.read(descriptor, _READ_BYTES)
+            content += piece
+        return content
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 def reference(pid: int) -> Optional[ProcessRef]:
@@ -72,11 +95,9 @@ def marked(variable: str = MARKER) -> Dict[str, List[ProcessRef]]:
     """
     found: Dict[str, List[ProcessRef]] = {}
     prefix = f"{variable}=".encode()
-    for entry in PROC.iterdir():
-        if not entry.name.isdigit():
-            continue
-        key = _marker(entry, prefix)
-        process = reference(int(entry.name)) if key else None
+    for pid in _pids():
+        key = _marker(pid, prefix)
+        process = reference(int(pid)) if key else None
         if key and process:
             found.setdefault(key, []).append(process)
     return found
@@ -102,7 +123,7 @@ def _real_uid(pid: int) -> Optional[int]:
 
 def marker_of(pid: int, variable: str = MARKER) -> Optional[str]:
     """The run key in the environment of a process, None without one or where this account may not look."""
-    return _marker(PROC / str(pid), f"{variable}=".encode())
+    return _marker(str(pid), f"{variable}=".encode())
 
 
 def is_shell(pid: int) -> bool:
@@ -140,12 +161,9 @@ def parent_of(pid: int) -> Optional[int]:
     return int(fields[1]) if fields is not None else None
 
 
-def _marker(entry: Path, prefix: bytes) -> Optional[str]:
-    try:
-        environment = (entry / "environ").read_bytes()
-    except OSError:  # gone, or another account's
-        return None
-    if prefix not in environment:
+def _marker(pid: str, prefix: bytes) -> Optional[str]:
+    environment = _read(pid, "environ")
+    if environment is None or prefix not in environment:
         return None
     for variable in environment.split(b"\0"):
         if variable.startswith(prefix):
@@ -161,10 +179,11 @@ def of_run(key: str) -> List[ProcessRef]:
 def descendants(root: int) -> List[ProcessRef]:
     """All living processes below `root`: with a subreaper these include orphans that dropped their marker."""
     children: Dict[int, List[int]] = {}
-    for entry in PROC.iterdir():
-        fields = stat_fields(int(entry.name)) if entry.name.isdigit() else None
-        if fields is not None:
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    for name in _pids():
+        text = _read(name, "stat")
+        if text is not None:
+            parent = int(text[text.rindex(b")") + 4 :].split(None, 1)[0])  # behind the letter of its state
+            children.setdefault(parent, []).append(int(name))
     found: List[ProcessRef] = []
     waiting = list(children.get(root, []))
     while waiting:

@@ -42,8 +42,14 @@ def hold(pool: ResourcePool) -> None:
             raise Refusal(f"resource pool {pool.name} has been removed; choose another one.", field="pool")
 
 
+_MARK = f"INSERT INTO {PoolChange._meta.db_table} (pool_id) VALUES (%s)"
+
+
 def mark_dirty(pool_id: int) -> None:
     """Something a pass should see has changed: note it in this transaction and wake the tick after commit."""
-    PoolChange.objects.create(pool_id=pool_id)
+    with (
+        connection.cursor() as cursor
+    ):  # an insert of Django's costs several times as much, and each end makes four
+        cursor.execute(_MARK, [pool_id])
     announce(f"pool:{pool_id}")
     wake("dispatch.tasks.tick", pool_id)

@@ -15,6 +15,7 @@ from django.db.models.functions import Now
 
 from events.announce import announce
 from events.models import Event
+from events.record import store
 from hosts.models import Slot
 from hosts.pools import mark_dirty
 from jobs.job_transitions import event_of
@@ -106,5 +107,5 @@ def _record(member: Member, reason: Reason, remains: Remains) -> None:
     detail = {"host": host, "index": member.index, "remains": remains}
     event = event_of(Event.Kind.MEMBER, member.run_key, task, reason, f"host:{host}", detail)
     event.to_state = reason  # of its slots: the member itself stays as it ended
-    event.save(force_insert=True)
+    store(event)
     announce("hosts", f"allocation:{member.allocation_id}")

@@ -112,7 +112,10 @@ def waiting_for(job: Job) -> set[uuid.UUID]:
 def ended_or_revived(job: Job) -> None:
     """Tell those that wait for this locked job: each may start, or waits in vain until it is revived."""
     waiting = Dependency.objects.filter(on=job, met_at=None)
-    pools = set(waiting.exclude(job__state=JobState.ENDED).values_list("job__pool_id", flat=True))
+    states = list(waiting.values_list("job__pool_id", "job__state"))
+    if not states:
+        return
+    pools = {pool_id for pool_id, state in states if state != JobState.ENDED}
     conditions = [each for each in Condition.values if met(job, each)]
     waiting.filter(condition__in=conditions).update(met_at=timezone.now())
     for pool_id in sorted(pools):

@@ -47,7 +47,8 @@ _KEPT = 64
 
 def forget(allocation: Allocation) -> None:
     """The attempt is over. If it had started, what failed before it no longer counts."""
-    if allocation.started_at and allocation.exit_reason not in NEVER_STARTED:
+    has_failed = allocation.task.failed_starts  # by attempts before this one, so nobody adds to it now
+    if has_failed and allocation.started_at and allocation.exit_reason not in NEVER_STARTED:
         Task.objects.filter(pk=allocation.task_id).exclude(failed_starts=[]).update(failed_starts=[])
 
 

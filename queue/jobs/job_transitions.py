@@ -17,8 +17,8 @@ from django.utils import timezone
 from accounts.models import User
 from events.announce import announce
 from events.models import Event
-from events.record import record
-from events.steps import Table, step
+from events.record import record, store
+from events.steps import Table, joined, step
 from hosts.models import ResourcePool
 from hosts.pools import hold, mark_dirty
 from jobs import dependencies
@@ -77,7 +77,7 @@ def _last_position(pool: ResourcePool, priority: int) -> float:
     return now if last is None else max(now, last + 1.0)
 
 
-@transaction.atomic
+@joined
 def set_job_state(
     job_id: uuid.UUID,
     to: JobState,
@@ -156,7 +156,7 @@ def create_task(
     return task
 
 
-@transaction.atomic
+@joined
 def set_task_state(
     task_id: str,
     to: TaskState,
@@ -169,7 +169,7 @@ def set_task_state(
     at: datetime | None = None,
 ) -> bool:
     """WAITING, PAUSED or ENDED (`at`: when, if not now); only `assign` makes a task RUNNING."""
-    task = Task.objects.select_for_update(no_key=True).get(pk=task_id)
+    task = Task.objects.select_related("job").select_for_update(of=("self",), no_key=True).get(pk=task_id)
     if to == TaskState.RUNNING:
         return False
     values: dict[str, Any] = {"failed_starts": []} if task.state == TaskState.ENDED else {}
@@ -225,7 +225,7 @@ def record_new(task: Task, actor: str) -> None:
     """The event row of a task that was just created."""
     event = event_of(Event.Kind.TASK, task.pk, task, Reason.SUBMITTED, actor)
     event.to_state = task.state
-    event.save(force_insert=True)
+    store(event)
     _tell(task)
 
 
@@ -283,7 +283,7 @@ def record_allocation(
     """The event row of a new allocation, or of what leaves the state as it is; `detail` as its reason has it."""
     event = event_of(Event.Kind.ALLOCATION, allocation.pk, allocation.task, reason, actor, detail)
     event.from_state, event.to_state = "" if is_new else allocation.state, allocation.state
-    event.save(force_insert=True)
+    store(event)
     _announce_allocation(allocation)
 
 

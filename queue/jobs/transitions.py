@@ -7,18 +7,19 @@ is not an error: the function returns False (or None) and has changed nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Max, Q
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from events.announce import announce, wake, wake_all
 from events.models import Event
 from events.presence import database_now
-from events.steps import step
+from events.steps import joined, step
 from hosts import failed_starts
 from hosts.pools import mark_dirty
 from jobs import cleaning, rank_ends
@@ -50,11 +51,11 @@ _TOLD_LATE_SECONDS = 60.0
 
 def lock_allocation(allocation_id: str) -> Allocation:
     """The allocation, locked for the rest of the transaction. Always locked before its members."""
-    return (
-        Allocation.objects.select_related("task__job")
-        .select_for_update(of=("self",), no_key=True)
-        .get(pk=allocation_id)
-    )
+    return _locked_allocations().get(pk=allocation_id)
+
+
+def _locked_allocations() -> QuerySet[Allocation]:
+    return Allocation.objects.select_related("task__job").select_for_update(of=("self",), no_key=True)
 
 
 @transaction.atomic
@@ -208,8 +209,7 @@ def lock_member(member_id: int) -> Member:
 
     The steps below take such a member, or the id alone and then lock it themselves.
     """
-    allocation_id = Member.objects.values_list("allocation_id", flat=True).get(pk=member_id)
-    allocation = lock_allocation(allocation_id)
+    allocation = _locked_allocations().get(members=member_id)
     member = Member.objects.select_related("host").get(pk=member_id)
     member.allocation = allocation
     return member
@@ -219,7 +219,7 @@ def _locked(member: Member | int) -> Member:
     return member if isinstance(member, Member) else lock_member(member)
 
 
-@transaction.atomic
+@joined
 def member_launched(member_or_id: Member | int, *, boot_id: str) -> bool:
     member = _locked(member_or_id)
     done = _step_member(
@@ -232,7 +232,7 @@ def member_launched(member_or_id: Member | int, *, boot_id: str) -> bool:
     return done
 
 
-@transaction.atomic
+@joined
 def member_running(member_or_id: Member | int, *, at: datetime | None = None) -> bool:
     """Its entrypoint has started, at the server's time `at` (None: now).
 
@@ -250,7 +250,7 @@ def member_running(member_or_id: Member | int, *, at: datetime | None = None) ->
     return done
 
 
-@transaction.atomic
+@joined
 def member_ended(
     member_or_id: Member | int,
     *,
@@ -292,18 +292,20 @@ def member_ended(
     return True
 
 
-@transaction.atomic
-def terminate(allocation: Allocation, *, exit_reason: Reason, exit_code: int | None) -> bool:
-    """Close a locked allocation whose members have all ended. False: not yet, or before.
+@joined
+def terminate(
+    allocation: Allocation, members: Sequence[Member], *, exit_reason: Reason, exit_code: int | None
+) -> bool:
+    """Close a locked allocation whose `members`, read under that lock, have all ended. False: not yet, or before.
 
     From now on its token opens nothing but the rest of its streams (dispatch.runs.intake) and of its uploads.
     """
     if allocation.state == AllocationState.TERMINATED:
         return False
-    if allocation.members.exclude(state=MemberState.ENDED).exists():
+    if any(member.state != MemberState.ENDED for member in members):
         return False
     now = database_now()
-    ended_at = allocation.members.aggregate(last=Max("ended_at"))["last"] or now
+    ended_at = max((member.ended_at for member in members if member.ended_at), default=now)
     late_seconds = (now - ended_at).total_seconds()
     detail = {
         "code": exit_code,
@@ -359,9 +361,9 @@ def ask_for_launches_again(after_seconds: float) -> int:
 def keep_account(allocation: Allocation) -> None:
     """Keep the account of an attempt's first launch for all its members and files, whoever is linked with it later."""
     if allocation.unix_user is None:
-        of_it = Allocation.objects.filter(pk=allocation.pk)
-        of_it.filter(unix_user=None).update(unix_user=allocation.account or "")
-        allocation.unix_user = of_it.values_list("unix_user", flat=True).get()
+        of_it, account = Allocation.objects.filter(pk=allocation.pk), allocation.account or ""
+        is_first = of_it.filter(unix_user=None).update(unix_user=account)
+        allocation.unix_user = account if is_first else of_it.values_list("unix_user", flat=True).get()
 
 
 def note_launch_sent(member_id: int) -> bool:

@@ -54,7 +54,9 @@ def test_what_has_started_runs_until_its_attempt_is_over(attempt: tuple[Experime
     allocation.refresh_from_db()
     assert allocation.state == "TERMINATING"
     assert seen(experiment) == {"RUNNING"}
-    transitions.terminate(allocation, exit_reason=Reason.COMPLETED, exit_code=0)
+    transitions.terminate(
+        allocation, list(allocation.members.all()), exit_reason=Reason.COMPLETED, exit_code=0
+    )
     assert seen(experiment) == {"QUEUED"}
 
 

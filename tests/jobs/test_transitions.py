@@ -49,7 +49,7 @@ def test_the_first_start_of_a_job_is_kept_and_stays() -> None:
     assert start.submitted_at == task.job.submitted_at
     transitions.member_ended(first.members.get().pk, code=0, signal=None, reason=Reason.COMPLETED)
     first.refresh_from_db()
-    assert transitions.terminate(first, exit_reason=Reason.COMPLETED, exit_code=0)
+    assert transitions.terminate(first, list(first.members.all()), exit_reason=Reason.COMPLETED, exit_code=0)
     transitions.set_task_state(task.pk, TaskState.WAITING, reason=Reason.ACTIVATED_BY_USER, actor="user:ada")
     assert assign(Task.objects.get(pk=task.pk)).number == 2
     assert FirstStart.objects.get().at == first.assigned_at
@@ -122,11 +122,15 @@ def test_a_late_or_doubled_word_of_a_member_changes_nothing() -> None:
 def test_slots_are_free_when_the_member_has_ended_and_ports_when_the_allocation_is_over() -> None:
     allocation = assign(trial_of(submit_experiment(slots=2)).task)
     member = allocation.members.get()
-    assert not transitions.terminate(allocation, exit_reason=Reason.COMPLETED, exit_code=0)
+    assert not transitions.terminate(
+        allocation, list(allocation.members.all()), exit_reason=Reason.COMPLETED, exit_code=0
+    )
     transitions.member_ended(member.pk, code=0, signal=None, reason=Reason.COMPLETED)
     assert not SlotHold.objects.filter(released_at=None).exists()
     allocation.refresh_from_db()
-    assert transitions.terminate(allocation, exit_reason=Reason.COMPLETED, exit_code=0)
+    assert transitions.terminate(
+        allocation, list(allocation.members.all()), exit_reason=Reason.COMPLETED, exit_code=0
+    )
     allocation.refresh_from_db()
     assert allocation.state == AllocationState.TERMINATED
     assert not PortLease.objects.exists()

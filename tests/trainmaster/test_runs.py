@@ -115,7 +115,7 @@ def test_a_server_at_a_new_address_is_found_by_server_json(
     host: TestHost, stream_server: StreamServer
 ) -> None:
     paths = host.run_script(UNTIL_TOLD)
-    stream_server.wait_for(lambda: stream_server.data)
+    stream_server.wait_for(lambda: stream_server.texts("rank2.stdout"))  # not its first word
     stream_server.down()
     stream_server.port = 0
     stream_server.up()

@@ -149,8 +149,14 @@ def _write(line: Dict[str, Any]) -> None:
 
 
 def _warm_up() -> None:
-    """Import all that launcher, runner and stopper need, which are forks of this process from now on."""
+    """Import all that the usual verbs, launcher, runner and stopper need, which are forks of this process from now on.
+
+    What is left out here, each of them would import anew.
+    """
+    from trainmaster.host import controlling, launching, old_bundles, revoking  # noqa: F401
     from trainmaster.runner import keeper, running, stopping  # noqa: F401
     from trainmaster.runner.__main__ import main
+
+    "localhost".encode("idna")  # as each first connection does with its host's name: a codec of 5 ms
 
     warm.warm_up(main)

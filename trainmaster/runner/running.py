@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from typing import Any, Callable, Dict, Optional, cast
+from typing import Any, Callable, Dict, List, Optional, cast
 
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
@@ -42,6 +42,8 @@ EXIT_ANOTHER_RUNS = 75  # not 0: the launcher looks again whether the other one 
 
 _BUSY_SECONDS = 0.02
 _IDLE_SECONDS = 0.04  # on top of it come the trip and the server, and a line should be seen within 0.25 s
+#: What ends sooner is shipped as a whole; what does not is heard of so much later.
+_AT_ONCE_SECONDS = 0.02
 _UPKEEP_SECONDS = 1.0
 _FREE_BYTES = 4 * 1024 * 1024
 _LAUNCHER_SWEEPS_SECONDS = 70.0
@@ -79,21 +81,22 @@ class Runner:
         self._upkeep_at = 0.0
         self._gone_checked = 0.0
         self._told_to_end = False  # by a refusal that came before the entrypoint had ended
+        self._left: Optional[List[int]] = (
+            None  # pids of the run at the last look, once its entrypoint has ended
+        )
 
     def run(self) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {LOOK_NOW})  # in every thread; `_follow` waits for it
-        self._start(self.shipper.run)
         self._start(self.uploads.run)
         self._start(lambda: self.event_files.run(self.ended))
-        if not self.outbox.exited:
-            self._start(lambda: poll_signals(self._link(), self.orders, self.weather, self.ended))
-            self._start(
-                lambda: send_heartbeats(self._link(), self.orders, self.limits, self._facts, self.ended)
-            )
-            self._start(lambda: self.pulse.run(self.ended))
-            self._start(lambda: self.sampler.run(self.ended))
-            self._follow()
+        if not self.outbox.exited and self._is_over_at_once():
+            self._collect()
+            self._note_running()
             self._write_exit()
+            self._start(self.shipper.run)
+        else:
+            self._start(self.shipper.run)
+            self._accompany()
         self.ended.set()
         while not self._told_to_end and self._has_to_bring():
             time.sleep(_BUSY_SECONDS)
@@ -101,6 +104,39 @@ class Runner:
         self._save_shipped(finished=True)
         self.shipper.ended.set()
         self.uploads.ended.set()
+
+    def _accompany(self) -> None:
+        """Until the exit record is written, unless it was by a runner before."""
+        if self.outbox.exited:
+            return
+        self._start(lambda: poll_signals(self._link(), self.orders, self.weather, self.ended))
+        self._start(lambda: send_heartbeats(self._link(), self.orders, self.limits, self._facts, self.ended))
+        self._start(lambda: self.pulse.run(self.ended))
+        self._start(lambda: self.sampler.run(self.ended))
+        self._follow()
+        self._write_exit()
+
+    def _is_over_at_once(self) -> bool:
+        """Whether the entrypoint has ended, with little to say and nothing left of it, before anything was shipped.
+
+        Then all of it is one batch, which costs the server one transaction, and needs no other thread here.
+        """
+        until = time.monotonic() + _AT_ONCE_SECONDS
+        while not self.paths.exit.exists():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            signal.sigtimedwait({LOOK_NOW}, left)
+        try:
+            size = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(self.paths.spool))
+        except OSError:  # what is wrong with it is said by who follows the run
+            return False
+        return not self.outbox.size and size <= self.limits["batch_bytes"] and not self._is_left()
+
+    def _is_left(self) -> bool:
+        """Look for processes of the run, once its entrypoint has ended."""
+        self._left = [process["pid"] for process in of_run(self.paths.key)]
+        return bool(self._left)
 
     def _has_to_bring(self) -> bool:
         """After the exit record "it is over" ends the shipping alone: the uploads of an attempt may outlive it.
@@ -183,7 +219,7 @@ class Runner:
         """True when nobody is left who could write."""
         if self.paths.exit.exists():
             until = time.monotonic() + _LAUNCHER_SWEEPS_SECONDS
-            while of_run(self.paths.key) and time.monotonic() < until:  # the launcher is sweeping
+            while self._is_left() and time.monotonic() < until:  # the launcher is sweeping
                 if not alive(read_state(self.paths), "launcher"):
                     sweep(self.paths.key)
                 self._collect()
@@ -213,8 +249,9 @@ class Runner:
         if ended is None:
             stopped = read_stop(self.paths) is not None
             ended = {"code": None, "signal": None, "ended_at": time.time(), "stopped": stopped}
-        left = [process["pid"] for process in of_run(self.paths.key)]
-        self._append(exit_record(ended, self.outbox.first_failure, boot_id(), left))
+        if self._left is None:
+            self._is_left()
+        self._append(exit_record(ended, self.outbox.first_failure, boot_id(), self._left or []))
         self.outbox.exited = True
         self.outbox.save_index()
 

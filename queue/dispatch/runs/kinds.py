@@ -32,12 +32,18 @@ _DESCRIBE: dict[Task.Kind, Callable[[Allocation, str], RunSpec]] = {
 
 def outcomes_of(allocation_id: str) -> Outcomes:
     """By the allocation's id, before anything of it is locked."""
-    kind = Task.objects.filter(allocations=allocation_id).values_list("kind", flat=True).get()
+    return outcomes_of_kind(
+        Task.objects.filter(allocations=allocation_id).values_list("kind", flat=True).get()
+    )
+
+
+def outcomes_of_kind(kind: str) -> Outcomes:
+    """By the kind of the allocation's task."""
     return _OUTCOMES[Task.Kind(kind)]
 
 
 def outcomes(task: Task) -> Outcomes:
-    return _OUTCOMES[Task.Kind(task.kind)]
+    return outcomes_of_kind(task.kind)
 
 
 def describe(allocation: Allocation, slot_kind: str) -> RunSpec:

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
 
 from commands import services
 from dispatch.keeping import usage
 from dispatch.runs import kinds
 from events.announce import wake
+from events.steps import joined
 from jobs import failed_starts, rank_ends, transitions
 from jobs.failed_starts import Fault
 from jobs.models import Allocation, Member, Task
@@ -29,8 +29,9 @@ _SENTENCE_CHARACTERS = 2000  # training code can write such a record, too
 
 def lock(member_id: int) -> Member:
     """The member, with what its end may change locked in the order that all use: experiment or command, allocation."""
-    allocation_id = Member.objects.values_list("allocation_id", flat=True).get(pk=member_id)
-    kinds.outcomes_of(allocation_id).lock_for(allocation_id)
+    rows = Member.objects.values_list("allocation_id", "allocation__task__kind")
+    allocation_id, kind = rows.get(pk=member_id)
+    kinds.outcomes_of_kind(kind).lock_for(allocation_id)
     return transitions.lock_member(member_id)
 
 
@@ -50,7 +51,7 @@ def reason_of_exit(allocation: Allocation, code: int | None, *, of_hook: bool = 
     return Reason.RANK_FAILED if allocation.task.kind == Task.Kind.TRIAL else Reason.COMMAND_FAILED
 
 
-@transaction.atomic
+@joined
 def member_exited(
     member_or_id: Member | int,
     *,
@@ -123,7 +124,7 @@ def not_swept(member: Member) -> list[dict[str, Any]] | None:
     return [] if member.holds.filter(released_at=None).exclude(slot__uuid="").exists() else None
 
 
-@transaction.atomic
+@joined
 def member_over(
     member_or_id: Member | int,
     *,
@@ -165,7 +166,7 @@ def member_over(
     return True
 
 
-@transaction.atomic
+@joined
 def conclude(allocation_id: str) -> bool:
     """Close the allocation if all its members have ended, and let the experiment decide what follows."""
     kinds.outcomes_of(allocation_id).lock_for(allocation_id)
@@ -186,7 +187,7 @@ def _close(allocation: Allocation, members: list[Member]) -> bool:
         code = detail["code"]
     if reason in _OF_A_HOST:
         code = _name_the_host(allocation, members, reason)
-    if not transitions.terminate(allocation, exit_reason=reason, exit_code=code):
+    if not transitions.terminate(allocation, members, exit_reason=reason, exit_code=code):
         return False
     usage.keep(allocation, members)
     failed_starts.forget(allocation)
