@@ -89,7 +89,8 @@ lint: setup-dev ## check code, templates, types, imports between rooms, wordings
 	$(RUN)/python -m tests.rig.plain_words
 	$(RUN)/python -m tests.rig.survive_page --check
 	$(RUN)/python -m pip check
-	$(RUN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+	TRAINMASTER_LOG_LEVEL=ERROR TRAINMASTER_DATABASE_WAIT_SECONDS=0.1 \
+		$(RUN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	TRAINMASTER_TLS=true TRAINMASTER_SECRET_KEY=$$($(RUN)/python -c 'import secrets; print(secrets.token_hex(40))') \
 		TRAINMASTER_ALLOWED_HOSTS=trainmaster.example \
 		$(RUN)/python manage.py check --deploy --fail-level WARNING

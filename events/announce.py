@@ -72,6 +72,14 @@ def wake_all(task_name: str, calls: Sequence[tuple[object, ...]]) -> None:
         hints.send()
 
 
+def waiting() -> int:
+    """Messages of the highest priority, which go first. 0 if Redis does not say: sending tells why."""
+    try:
+        return int(str(_connection(settings.REDIS_URL).llen(current_app.conf.task_default_queue)))
+    except redis.RedisError:
+        return 0
+
+
 def _publish(topics: list[str], calls: Mapping[str, Iterable[tuple[object, ...]]]) -> None:
     try:
         pipe = _connection(settings.REDIS_URL).pipeline(transaction=False)

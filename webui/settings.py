@@ -271,7 +271,7 @@ CELERY_TASK_TIME_LIMIT = None
 WORKER_SIGN = environment.text("TRAINMASTER_WORKER_SIGN")
 # What a busy worker has fetched, nobody else takes, and no priority overtakes.
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
-CELERY_BEAT_SCHEDULE = schedule.BEAT
+BEAT = schedule.BEAT
 # Hundreds of launches may wait for workers: passes and sweeps, which free slots and fill them, go first (0 before 9).
 CELERY_TASK_ROUTES = {
     "dispatch.tasks.launch": {"priority": 6},
@@ -321,15 +321,17 @@ METRICS_TOKEN = environment.text("TRAINMASTER_METRICS_TOKEN")
 # `up --insecure-http`: every page shows a banner.
 INSECURE_HTTP = environment.boolean("TRAINMASTER_INSECURE_HTTP", False)
 
+LOG_LEVEL = environment.text("TRAINMASTER_LOG_LEVEL", "INFO")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": environment.text("TRAINMASTER_LOG_LEVEL", "INFO")},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
     "loggers": {
         "asyncssh": {"level": "WARNING"},
-        "celery.beat": {"level": "WARNING"},
+        # it sets WARNING by itself, which would be told beside a TRAINMASTER_LOG_LEVEL of ERROR
+        "psycopg": {"level": "WARNING" if LOG_LEVEL in {"DEBUG", "INFO"} else LOG_LEVEL},
         "celery.worker.strategy": {"level": "WARNING"},  # two lines for each task, so for each second
         "celery.app.trace": {"level": "WARNING"},
     },

@@ -14,17 +14,7 @@ from tests.rig import pace, parts
 from tests.rig.stepped_clock import SteppedClocks
 from tests.rig.web import ROOT
 
-BEAT = [
-    "-m",
-    "celery",
-    "--skip-checks",
-    "-A",
-    "webui",
-    "beat",
-    "--scheduler",
-    "dispatch.watching.beat:Scheduler",
-    "--pidfile=",
-]
+BEAT = ["-c", "import webui.celery; from dispatch.watching.beat import Beat; Beat().run()"]
 
 
 @pytest.mark.chaos

@@ -29,7 +29,6 @@ from notifications import outbox
 from tests.rig import parts
 from tests.rig.web import database_url
 from tests.rig.world import make_host, submit_experiment
-from webui import schedule
 
 #: kombu's name of the list of messages without a priority
 QUEUE = "celery"
@@ -71,7 +70,6 @@ def test_no_message_expires_by_the_clock_of_who_sends_or_takes_it(own_redis: Red
     (message,) = messages(own_redis)
     assert json.loads(base64.b64decode(message["body"]))[0] == [pool.pk]
     assert message["headers"]["expires"] is None and message["headers"]["eta"] is None
-    assert not [name for name, entry in schedule.BEAT.items() if "expires" in str(entry)]
 
 
 @pytest.mark.survive(22)
@@ -129,40 +127,32 @@ def test_three_beats_and_three_workers_start_nothing_twice(own_redis: Redis) -> 
     assert not pool_pass.due_pools(default_pool().planned_at), "a tick with nothing to see asks one statement"
 
 
-def entry_of(task: str, beating: beat.Scheduler) -> beat.SteadyEntry:
-    return beating.Entry(name=task, task=task, schedule=1.0, app=beating.app)
-
-
 @pytest.mark.survive(21, 40)
 def test_a_beat_sends_nothing_while_no_worker_takes_what_waits(own_redis: Redis) -> None:
-    app = announce.current_app
-    app.conf.task_default_queue = QUEUE
-    beating = beat.Scheduler(app)
-    entry = entry_of("dispatch.tasks.sweep", beating)
+    announce.current_app.conf.task_default_queue = QUEUE
+    beating, sweep = beat.Beat(), "dispatch.tasks.sweep"
     with client(own_redis) as asked:
         for _ in range(2):
-            beating.apply_entry(entry, beating.producer)
+            beating.send(sweep)
         assert asked.llen(QUEUE) == 2
         asked.rpush(QUEUE, *[b"a message that nobody took"] * beat.WAITING_MAX)
-        beating.apply_entry(entry, beating.producer)
+        beating.send(sweep)
         assert asked.llen(QUEUE) == 2 + beat.WAITING_MAX
         asked.flushall()
-        beating.apply_entry(entry, beating.producer)
+        beating.send(sweep)
         assert asked.llen(QUEUE) == 1
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_beat_sends_no_tick_and_no_look_that_would_find_nothing(own_redis: Redis) -> None:
-    app = announce.current_app
-    app.conf.task_default_queue = QUEUE
-    beating = beat.Scheduler(app)
-    frequent = [entry_of(name, beating) for name in ("dispatch.tasks.tick", "notifications.tasks.look")]
+    announce.current_app.conf.task_default_queue = QUEUE
+    beating = beat.Beat()
 
     def sent() -> list[str]:
         with client(own_redis) as asked:
             asked.flushall()
-        for entry in frequent:
-            beating.apply_entry(entry, beating.producer)
+        for task in ("dispatch.tasks.tick", "notifications.tasks.look"):
+            beating.send(task)
         return [each["headers"]["task"] for each in messages(own_redis)]
 
     pool = default_pool()
@@ -179,10 +169,8 @@ def test_a_beat_sends_no_tick_and_no_look_that_would_find_nothing(own_redis: Red
 @pytest.mark.survive(23)
 @pytest.mark.django_db(transaction=True)
 def test_a_beat_continues_when_its_connection_to_postgresql_is_cut(own_redis: Redis) -> None:
-    app = announce.current_app
-    app.conf.task_default_queue = QUEUE
-    beating = beat.Scheduler(app)
-    entry = entry_of("dispatch.tasks.tick", beating)
+    announce.current_app.conf.task_default_queue = QUEUE
+    beating, tick = beat.Beat(), "dispatch.tasks.tick"
     default_pool()
     tasks.tick()
     with connection.cursor() as cursor:
@@ -190,7 +178,7 @@ def test_a_beat_continues_when_its_connection_to_postgresql_is_cut(own_redis: Re
         (own,) = cursor.fetchone()
     with psycopg.connect(database_url(), autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(%s, 5000)", [own])
-    beating.apply_entry(entry, beating.producer)
+    beating.send(tick)
     assert len(messages(own_redis)) == 1, "it can't know, so the task has to look"
-    beating.apply_entry(entry, beating.producer)
+    beating.send(tick)
     assert len(messages(own_redis)) == 1, "it knows again, over a new connection"
