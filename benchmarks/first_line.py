@@ -23,8 +23,8 @@ from tests.rig.ports import free_port
 from tests.rig.server import Server
 from tests.rig.stack import Stack, config
 
-RUNS = size("RUNS", 7, quick=2)
-WARM_UP = 2
+RUNS = size("RUNS", 7, quick=1)
+WARM_UP = size("WARM_UP", 2, quick=1)
 FLOOR = 1.0
 REPORT = Path(__file__).parent / "reports" / "first_line.md"
 ENTRYPOINT = "python3 -m determined.launch.torch_distributed first.py"

@@ -30,8 +30,8 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
 os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
-VIEWERS = size("VIEWERS", 100, quick=50)
-FLOOD_LINES = size("FLOOD_LINES", 100_000, quick=40_000)
+VIEWERS = size("VIEWERS", 100, quick=25)
+FLOOD_LINES = size("FLOOD_LINES", 100_000, quick=20_000)
 PLAIN_LINES = FLOOD_LINES // 2
 LINES_PER_BATCH = 5000  # about what fills a runner's batch
 SLOW_LINES_PER_SECOND, SLOW_SECONDS, SLOW_BATCHES = 100, 10, 20

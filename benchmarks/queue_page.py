@@ -26,9 +26,9 @@ from tests.rig import crowd
 from tests.rig.browser import Browser, programs, running_browser
 from tests.rig.server import Server
 
-JOBS = size("JOBS", 10_000, quick=2_000)
+JOBS = size("JOBS", 10_000, quick=1_000)
 MINE, SWEEP = JOBS // 30, JOBS // 20
-RUNS = size("RUNS", 15, quick=5)
+RUNS = size("RUNS", 15, quick=3)
 WARM_UP = 3
 RATIO, TARGET_MS, USABLE_MS, EDIT_MS, INP_MS = 2.0, 150.0, 1000.0, 100.0, 200.0
 RATIO_GOAL = 1.5

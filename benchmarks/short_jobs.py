@@ -28,8 +28,8 @@ from tests.rig.hosts import HostRig
 from tests.rig.server import Server
 from tests.rig.stack import Stack
 
-RUNS = size("RUNS", 20, quick=5)
-JOBS = size("JOBS", 500, quick=150)
+RUNS = size("RUNS", 20, quick=3)
+JOBS = size("JOBS", 500, quick=80)
 ROUNDS = size("ROUNDS", 2, quick=1)
 CHAIN = 10
 WARM_UP = 3
