@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from scheduling.reasons import Reason
+from scheduling.reasons import Reason, part_of_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,8 @@ class Request:
     while it can run elsewhere (`prospects`). `blocked`: why the task may not be placed although it waits. `label`: how
     sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will run with 80 % probability once it
     has started (`durations.lasts_of`), None when unknown. `max_time`: its time limit in seconds. `groups`: those of its
-    owner, the department first.
+    owner, the department first. `at_once`: (so many, of so many) elements of its array run at once, None for what is no
+    element or has no such limit; `max_slots` has it in slots. `is_element`: its job is an array.
     """
 
     task_id: str
@@ -167,6 +168,12 @@ class Request:
     lasts: tuple[float, float] | None = None
     max_time: float | None = None
     groups: tuple[str, ...] = ()
+    at_once: tuple[int, int] | None = None
+    is_element: bool = False
+
+    def called_to(self, job_id: str | None) -> str:
+        """How a sentence about a request of this job names it."""
+        return f"another {part_of_job(self.is_element)}" if self.job_id == job_id else self.label
 
 
 def all_but(hosts: Iterable[HostView], only: Collection[str]) -> frozenset[str]:

@@ -16,6 +16,7 @@ from trainmaster import __version__
 from trainmaster.address import BadAddress
 from trainmaster.cli import (
     agent,
+    array,
     beginning,
     browser_services,
     checkpoint,
@@ -60,6 +61,7 @@ _NOUNS = (
     trial,
     checkpoint,
     command,
+    array,
     shell,
     browser_services,
     job,

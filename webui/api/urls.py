@@ -15,6 +15,7 @@ from hosts import registry
 from shown import absent
 from webui.api import (
     agents,
+    arrays,
     async_routes,
     audit,
     auth,
@@ -181,6 +182,9 @@ urlpatterns: list[URLPattern] = [
     _at("tasks/<str:task_id>/samples", samples.TaskSamples),
     _at("tasks/<str:task_id>/why-stopped", why_stopped.TaskWhyStopped),
     # commands and services
+    _at("arrays/<str:array_id>", arrays.OneArray),
+    _at("arrays/<str:array_id>/kill", arrays.ArrayKill),
+    _at("arrays/<str:array_id>/rerun", arrays.ArrayRerun),
     _at("commands", commands.Commands),
     _at("commands/<str:command_id>", commands.OneCommand),
     _at("commands/<str:command_id>/kill", commands.CommandKill),

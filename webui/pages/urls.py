@@ -149,6 +149,8 @@ urlpatterns = [
     path(_C, tasks.detail),
     path(f"{_C}/kill", tasks.kill),
     path(f"{_C}/<slug:tab>", tasks.detail),
+    path("arrays/<uuid:array_id>/kill", tasks.kill_array),
+    path("arrays/<uuid:array_id>/rerun", tasks.rerun),
     path("tasks", tasks.listing),
     path("tasks/+new", task_form.new),
     path("tasks/+tensorboard", task_form.tensorboard),
