@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from celery.schedules import ParseException, crontab
@@ -15,7 +16,11 @@ _MOST_DAYS = 9 * 366
 
 
 class BadCron(ValueError):
-    """What is wrong with an expression or a zone, to complete "found …, allowed: …"."""
+    """What is allowed instead of an expression."""
+
+
+class BadZone(BadCron):
+    """What is allowed instead of a zone."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,11 @@ class Cron:
         """A local time that the clocks skip is as much later as they skip; one that they repeat is the first."""
         if not self._is_on(day):
             return set()
-        local = (datetime.combine(day, time(hour, minute), self.zone) for hour in self.hours for minute in self.minutes)
+        local = (
+            datetime.combine(day, time(hour, minute), self.zone)
+            for hour in self.hours
+            for minute in self.minutes
+        )
         return {at.astimezone(UTC) for at in local}
 
     def _is_on(self, day: date) -> bool:
@@ -58,13 +67,13 @@ class Cron:
 
 
 def parse(text: str, zone: str) -> Cron:
-    """Raises BadCron."""
+    """Raises BadCron, BadZone."""
     fields = text.split()
     if len(fields) != 5:
         raise BadCron(FORM)
     minute, hour, day, month, weekday = fields
     try:
-        given = crontab(
+        given: Any = crontab(
             minute=minute, hour=hour, day_of_month=day, month_of_year=month, day_of_week=_sunday(weekday)
         )
     except (ParseException, ValueError, KeyError) as error:
@@ -79,7 +88,7 @@ def parse(text: str, zone: str) -> Cron:
         zone=_zone(zone),
     )
     if found.next_after(datetime.now(UTC)) is None:
-        raise BadCron("days that a month has, such as 0 3 28 2 *")
+        raise BadCron(FORM)
     return found
 
 
@@ -90,5 +99,5 @@ def _sunday(weekday: str) -> str:
 
 def _zone(name: str) -> ZoneInfo:
     if name not in available_timezones():
-        raise BadCron("a time zone such as UTC or Europe/Berlin")
+        raise BadZone("a time zone such as UTC or Europe/Berlin")
     return ZoneInfo(name)

@@ -5,6 +5,7 @@ from django.core.exceptions import ImproperlyConfigured
 from webui import environment
 
 TICK_SECONDS = environment.number("TRAINMASTER_TICK_SECONDS", 1.0)
+SCHEDULE_SECONDS = environment.number("TRAINMASTER_SCHEDULE_SECONDS", 10.0)
 SWEEP_SECONDS = environment.number("TRAINMASTER_SWEEP_SECONDS", 5.0)
 # A part of the server that has not stamped its row for so long was away; what was seen before is not evidence any more.
 PRESENCE_GAP_SECONDS = environment.number("TRAINMASTER_PRESENCE_GAP_SECONDS", max(15.0, 3 * SWEEP_SECONDS))

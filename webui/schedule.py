@@ -14,6 +14,7 @@ def _every(seconds: float, task: str) -> dict[str, object]:
 
 BEAT = {
     "tick": _every(limits.TICK_SECONDS, "dispatch.tasks.tick"),
+    "schedules": _every(limits.SCHEDULE_SECONDS, "dispatch.tasks.submit_scheduled"),
     "sweep": _every(limits.SWEEP_SECONDS, "dispatch.tasks.sweep"),
     "notify": _every(limits.NOTIFY_SECONDS, "notifications.tasks.look"),
     "notify_watch": _every(limits.NOTIFY_WATCH_SECONDS, "notifications.tasks.watch"),

@@ -156,6 +156,7 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         "lines_at": f"/commands/{command.pk}",
         "story": stories.of_task(command.task, None),
         "array": label_of(command.job.kind, command.job.entity_id) if row.array else "",
+        "may_schedule": user_of(request).may_edit and rights.may_change(user_of(request), command),
         "elements_at": tasks.elements_at(command.job_id),
         "follow": f"trainmaster {command.kind.value.lower()} logs -f {command.short_id}",
     }
