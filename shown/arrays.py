@@ -43,6 +43,10 @@ class ArrayCounts:
         return "ERROR" if self.failed else "CANCELED" if self.canceled else "COMPLETED"
 
     @property
+    def total(self) -> int:
+        return self.waiting + self.running + self.done + self.failed + self.canceled
+
+    @property
     def has_ended(self) -> bool:
         return not (self.running or self.waiting)
 

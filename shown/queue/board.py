@@ -71,8 +71,8 @@ class BoardRow:
     stops_for: str = ""
     tasks: int = 0
     tasks_running: int = 0
-    #: the elements of an array in words
-    elements: str = ""
+    #: of an array
+    elements: int = 0
     held: int = 0
     needed: int = 0
     #: slots that are being freed for it
@@ -246,7 +246,8 @@ def rows_of(pool: ResourcePool, listing: Listing) -> list[BoardRow]:
 def _note_arrays(found: dict[uuid.UUID, BoardRow]) -> None:
     ids = [row.id for row in found.values() if row.kind == Job.Kind.ARRAY]
     for job_id, counts in (arrays.counts_by_job(ids) if ids else {}).items():
-        found[job_id].elements = counts.words
+        row = found[job_id]
+        row.elements, row.why = counts.total, "; ".join(filter(None, [counts.words, row.why]))
 
 
 def _row(shown: rows.JobRow, line: BoardLine) -> BoardRow:

@@ -235,7 +235,7 @@ def test_lists_and_the_board_have_one_row_for_it() -> None:
     assert len(task_list.matching(user, {"array": str(job.pk)})) == 10
     _, parts, _ = board.of(default_pool(), QueueView(), user.pk)
     (line,) = [row for part in parts for row in part.rows]
-    assert (line.elements, line.needed) == ("0 done, 2 running, 8 waiting, 0 failed", 10)
+    assert (line.elements, line.needed, line.why) == (10, 10, "0 done, 2 running, 8 waiting, 0 failed; gpu1")
     edit = queue_edits.Update(str(job.pk), priority=7)
     queue_edits.apply([edit], actor="user:ada", role="editor")
     job.refresh_from_db()

@@ -11,7 +11,7 @@ from trainmaster.cli import output
 from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import FAILED, OK
 from trainmaster.cli.output import SHORT_ID, Column, done, local_time, say
-from trainmaster.cli.task_verbs import COMMAND
+from trainmaster.cli.task_verbs import COMMAND, counts_of_array
 from trainmaster.client import Client, Json
 
 _POLL_SECONDS = 1.0
@@ -64,16 +64,12 @@ def started(client: Client, args: argparse.Namespace, array_id: str) -> int:
     told = ""
     while True:
         record = _read(client, array_id)
-        if (words := _words(record)) != told:
+        if (words := counts_of_array(record)) != told:
             told = words
             say(f"Array {short}: {words}.")
         if not record["waiting"] and not record["running"]:
             return OK if record["done"] == record["elements"] else FAILED
         time.sleep(_POLL_SECONDS)
-
-
-def _words(record: Json) -> str:
-    return ", ".join(f"{record[name]} {name}" for name in _NUMBERS if record[name])
 
 
 def _describe(client: Client, args: argparse.Namespace) -> None:

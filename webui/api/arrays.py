@@ -22,8 +22,6 @@ from webui.api.views import ApiView, Json
 class ArrayState(ArrayRecord):
     """An array with what all its elements share. `indices`, `atOnce`: as they were submitted."""
 
-    name: str
-    state: str
     indices: str
     username: str
     resource_pool: str
@@ -61,8 +59,6 @@ def _encoded(job: Job) -> ArrayState:
     config = Command.objects.filter(job=job).values_list("config", flat=True)[0]
     return ArrayState.of(
         ArrayRecord.of_job(job, counts),
-        name=job.name,
-        state=counts.state,
         indices=config["array"],
         username=job.owner.username,
         resource_pool=job.pool.name,

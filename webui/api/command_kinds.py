@@ -38,6 +38,8 @@ class ArrayRecord(Answer):
     """An array and its elements. `atOnce`: how many of them may run at a time."""
 
     id: str
+    name: str
+    state: str
     elements: int
     at_once: Maybe[int] = None
     waiting: int
@@ -49,7 +51,14 @@ class ArrayRecord(Answer):
     @classmethod
     def of_job(cls, job: Job, counts: ArrayCounts) -> ArrayRecord:
         assert job.elements is not None
-        return cls(id=str(job.pk), elements=job.elements, at_once=job.at_once, **asdict(counts))
+        return cls(
+            id=str(job.pk),
+            name=job.name,
+            state=counts.state,
+            elements=job.elements,
+            at_once=job.at_once,
+            **asdict(counts),
+        )
 
 
 class CommandRecord(Answer):

@@ -99,7 +99,10 @@ def _name(line: SeenRow) -> SafeString:
             f"&times;{row.alike}</a>"
         )
     elif row.elements:
-        more = f' <a class="hint trials" href="{escape(row.link)}" title="Show each element">{escape(row.elements)}</a>'
+        more = (
+            f' <a class="fold" href="{escape(row.link)}" aria-label="{row.elements} elements, show each">'
+            f"&times;{row.elements}</a>"
+        )
     elif row.tasks > 1:
         trials = f"{row.tasks_running} of {row.tasks} trials" if row.tasks_running else f"{row.tasks} trials"
         more = f' <span class="hint trials">{trials}</span>'
