@@ -54,7 +54,7 @@ def create_job(
     hold(pool)
     state = JobState.ACTIVE if active else JobState.PAUSED
     job = Job.objects.create(
-        id=entity_id if elements else uuid.uuid4(),
+        id=uuid.UUID(entity_id) if elements else uuid.uuid4(),
         kind=kind,
         name=name,
         owner=owner,

@@ -174,7 +174,7 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
         "groups/+new": ("", {"name": "mine", "parent": "research"}),
         "groups/<str:name>/edit": ("", {"name": "renamed", "members": "ada"}),
         "groups/<str:name>/delete": ("", {}),
-        "schedules/+new": ("", {"name": "weekly", "cron": "0 3 * * 1"}),
+        "schedules/+new": ("", {"name": "weekly", "cron": "0 3 * * 1", "experiment": str(waiting.pk)}),
         "schedules/<str:name>/do/<slug:action>": ("pause", {}),
         "arrays/<uuid:array_id>/kill": ("", {}),
         "arrays/<uuid:array_id>/rerun": ("", {"indices": "0"}),

@@ -60,24 +60,25 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
 @form(Right.EDIT, shown_to=Right.EDIT)
 def new(request: HttpRequest) -> HttpResponse:
     """The form of a schedule of `?experiment=12` or `?command=3f2a01bc`; POST creates it."""
-    asked, filled = request.GET, ScheduleForm.of(request, {"timezone": "UTC", "overlap": "skip"})
-    label = ""
-    try:
-        source = schedules.source_of(
-            experiment_id=as_whole(asked.get("experiment", "")), command_id=asked.get("command")
-        )
-        label = label_of(source.job.kind, source.job.entity_id)
-        if filled.is_valid():
-            given = filled.cleaned_data
+    asked = {**request.GET.dict(), **request.POST.dict()}
+    source = schedules.source_of(
+        experiment_id=as_whole(str(asked.get("experiment", ""))), command_id=str(asked.get("command", ""))
+    )
+    user, label = user_of(request), label_of(source.job.kind, source.job.entity_id)
+    rights.require_owner(user, source, label)
+    filled = ScheduleForm.of(request, {"timezone": "UTC", "overlap": "skip"})
+    if filled.is_valid():
+        given = filled.cleaned_data
+        try:
             made = schedules.create(
-                given["name"], source, owner=user_of(request), expression=given["cron"], zone=given["timezone"],
+                given["name"], source, owner=user, expression=given["cron"], zone=given["timezone"],
                 overlap=given["overlap"], actor=actor(request),
             )  # fmt: skip
+        except Refusal as refusal:
+            filled.add_error(refusal.field if refusal.field in filled.fields else None, str(refusal))
+        else:
             messages.success(request, f"Schedule {made.name} created.")
             return redirect(f"/schedules/{made.name}")
-    except Refusal as refusal:
-        filled.is_valid()
-        filled.add_error(refusal.field if refusal.field in filled.fields else None, str(refusal))
     context = {"form": filled, "label": label}
     return show(request, "schedule_form", context, room=ROOM, status=400 if filled.errors else 200)
 
