@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Annotated, Any, Literal
 
+from django.conf import settings
 from pydantic import BeforeValidator, ConfigDict, Field
 
+from commands import arrays
 from jobs.models import Job
 from submissions.config import masking, resources, schema, without_effect
 from submissions.config.environment import Environment
@@ -40,12 +43,34 @@ class Resources(resources.Resources):
     )
 
 
+def _indices(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise refuse(arrays.FORMS)
+    try:
+        return str(arrays.parse(str(value), settings.ELEMENTS_PER_ARRAY))
+    except ValueError as error:
+        raise refuse(str(error)) from None
+
+
+#: as `commands.arrays` writes it
+Array = Annotated[
+    str, BeforeValidator(_indices, json_schema_input_type=Annotated[str, Field(pattern=r"^[-0-9]")])
+]
+
+
 class CommandConfig(TaskFields):
     """A checked config with its defaults. Make one by `parse` or `check`."""
 
     model_config = ConfigDict(
         json_schema_extra=leading(
-            "description", "entrypoint", "resources", "environment", "bind_mounts", "work_dir", "debug"
+            "description",
+            "entrypoint",
+            "array",
+            "resources",
+            "environment",
+            "bind_mounts",
+            "work_dir",
+            "debug",
         )
     )
 
@@ -53,6 +78,9 @@ class CommandConfig(TaskFields):
     """The name shown in lists; if empty, the entrypoint."""
     entrypoint: Entrypoint | None = None
     """A list of words is executed directly; text, or a list of one word, is run by /bin/sh -c."""
+    array: Array | None = None
+    """Runs the command once for each index: `0-99`, with a step `0-99:2`, or a list `1,3,7`; `%8` behind them lets at
+    most 8 run at once."""
     resources: Resources = Resources()
     """The resources of the command."""
     environment: Environment = Environment()
@@ -121,7 +149,10 @@ def check(
     whole = merge(_of_template(template), config) if template else config
     if kind != Job.Kind.COMMAND:
         whole = _of_service(whole, kind)
-    return checked(whole, CommandConfig, _SHAPE, list(_broken_rules(whole)), SUBJECT)
+    broken = list(_broken_rules(whole))
+    if kind != Job.Kind.COMMAND and whole.get("array") is not None:
+        broken.append(Problem(at(("array",)), json.dumps(whole["array"]), "arrays of commands only"))
+    return checked(whole, CommandConfig, _SHAPE, broken, SUBJECT)
 
 
 def typed(

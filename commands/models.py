@@ -20,7 +20,8 @@ from submissions.models import Context
 class Command(models.Model):
     #: also the id of its task
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
-    job = models.OneToOneField(Job, on_delete=models.PROTECT, related_name="command")
+    #: its own, or that of the array whose element it is
+    job = models.ForeignKey(Job, on_delete=models.PROTECT, related_name="commands")
     task = models.OneToOneField(Task, on_delete=models.PROTECT, related_name="command")
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="commands")
     state = models.CharField(max_length=20, choices=CommandState.choices, default=CommandState.ACTIVE)
@@ -36,11 +37,19 @@ class Command(models.Model):
     ending = models.TextField(blank=True)
     submitted_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)
+    #: of an element of an array
+    array_index = models.PositiveIntegerField(null=True)
     #: a repeated submission with the same key returns the first command
     idempotency_key = models.CharField(max_length=128, null=True, unique=True)
 
     class Meta:
         ordering = ["-submitted_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "array_index"], name="array_index_once_per_job"),
+            models.UniqueConstraint(
+                fields=["job"], condition=models.Q(array_index=None), name="one_command_per_job"
+            ),
+        ]
         indexes = [
             models.Index(fields=["-submitted_at", "-id"], name="commands_by_time"),
             models.Index(fields=["owner", "-submitted_at"], name="commands_by_owner"),
@@ -52,7 +61,8 @@ class Command(models.Model):
     @property
     def kind(self) -> Job.Kind:
         """Whether it runs a program of its own, or one that people use through the server."""
-        return Job.Kind(self.job.kind)
+        kind = Job.Kind(self.job.kind)
+        return Job.Kind.COMMAND if kind == Job.Kind.ARRAY else kind
 
     @property
     def short_id(self) -> str:

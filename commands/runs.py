@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from commands import shell_keys
+from commands import arrays, shell_keys
 from commands.models import Command
 from jobs.models import Allocation, Job
 from jobs.run import RunSpec
@@ -31,6 +31,7 @@ def describe(allocation: Allocation, slot_kind: str) -> RunSpec:
         environment={
             **variables(environment.get("environment_variables"), slot_kind),
             **_keys(command),
+            **_of_element(command),
             **sdk_variables(environment),
         },
         python=environment.get("python") or "",
@@ -57,6 +58,14 @@ def _started(command: Command) -> str | list[str]:
         return [*_SERVING, "port", str(command.proxy_ports[0]["proxy_port"]), "--", *own]
     more = config["tensorboard_args"] if command.kind == Job.Kind.TENSORBOARD else []
     return [*_SERVING, command.kind.value.lower(), *more]
+
+
+def _of_element(command: Command) -> dict[str, str]:
+    """What an element of an array is told: which one it is."""
+    if command.array_index is None:
+        return {}
+    indices = arrays.parse(command.config["array"], command.job.elements or 0)
+    return arrays.variables(indices, command.array_index, command.job.entity_id)
 
 
 def _keys(command: Command) -> dict[str, str]:

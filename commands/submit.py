@@ -1,4 +1,4 @@
-"""A submission becomes a command, its job and its task, in one transaction or not at all."""
+"""A submission becomes a command, or an array of them, with job and tasks, in one transaction or not at all."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import Any
 from django.conf import settings
 
 from accounts.models import User
-from accounts.refusals import Together
-from commands.config import CommandConfig
+from accounts.refusals import Code, Refusal, Together
+from commands import arrays
+from commands.config import CommandConfig, check
 from commands.models import Command, Service
 from commands.states import CommandState
 from events.announce import announce
 from events.models import Event
-from events.record import record
 from hosts.models import ResourcePool
 from jobs import dependencies
 from jobs import transitions as jobs
 from jobs.accepting import once, refuse_too_many, settle
+from jobs.labels import label_of
 from jobs.models import Job, Task
 from jobs.states import Reason
 from submissions.models import Context
@@ -46,13 +47,18 @@ def create(
     kind: Job.Kind = Job.Kind.COMMAND,
     shown: Shown = Shown(),
 ) -> Command:
-    """Make the command. A repeated `idempotency_key` returns the first one. Raises Refusal."""
+    """Make the command, or all elements of an array by as many statements; of an array, the first element is returned.
+
+    A repeated `idempotency_key` returns the first one again. Raises Refusal.
+    """
     effective = config.effective()
     pool = accepted(effective, owner, workspace_number)
-    resources = effective["resources"]
-    command_id = uuid.uuid4()
+    indices = _indices(effective)
+    ids = [uuid.uuid4() for _ in indices.values] if indices else [uuid.uuid4()]
+    places = indices.values if indices else [None]
+    resources, entity = effective["resources"], uuid.uuid4() if indices else ids[0]
     job = jobs.create_job(
-        kind=kind,
+        kind=Job.Kind.ARRAY if indices else kind,
         name=effective["description"],
         owner=owner,
         pool=pool,
@@ -61,45 +67,62 @@ def create(
         max_slots=None,
         preemptible=False,
         active=True,
-        entity_id=str(command_id),
+        entity_id=str(entity),
         depends_on=dependencies.found(effective["depends_on"]),
+        elements=len(ids) if indices else None,
+        at_once=indices.at_once if indices else None,
         actor=actor,
     )
-    task = jobs.create_task(
+    names = [_name(effective, place) for place in places]
+    tasks = jobs.create_tasks(
         job=job,
-        task_id=str(command_id),
+        named={str(pk): name for pk, name in zip(ids, names, strict=True)},
         kind=Task.Kind.COMMAND,
-        name=effective["description"],
-        slots=resources["slots"],
-        single_host=True,
-        max_time_seconds=resources["max_time"],
-        only_hosts=resources["hosts"],
         actor=actor,
+        asked={
+            "slots": resources["slots"],
+            "single_host": True,
+            "max_time_seconds": resources["max_time"],
+            "only_hosts": resources["hosts"],
+        },
     )
-    command = Command.objects.create(
-        id=command_id,
-        job=job,
-        task=task,
-        owner=owner,
-        description=effective["description"],
-        config=effective,
-        context=context,
-        workspace_number=workspace_number,
-        idempotency_key=idempotency_key,
-    )
-    record(
-        Event.Kind.COMMAND,
-        command_id,
-        to_state=CommandState.ACTIVE,
-        reason=Reason.SUBMITTED,
-        actor=actor,
-        job_id=job.pk,
-        task_id=task.pk,
-        pools=[job.pool_id],
-    )
-    _listen(command, kind, shown)
+    commands = [
+        Command(
+            id=pk,
+            job=job,
+            task=task,
+            owner=owner,
+            description=name,
+            config=effective,
+            context=context,
+            workspace_number=workspace_number,
+            array_index=place,
+            idempotency_key=idempotency_key if pk == ids[0] else None,
+        )
+        for pk, task, name, place in zip(ids, tasks, names, places, strict=True)
+    ]
+    Command.objects.bulk_create(commands)
+    about: dict[str, Any] = {
+        "kind": Event.Kind.COMMAND, "reason": Reason.SUBMITTED, "actor": actor, "to_state": CommandState.ACTIVE,
+        "job_id": job.pk, "pools": [job.pool_id],
+    }  # fmt: skip
+    events = [Event(**about, subject=str(each.pk), task_id=each.task_id) for each in commands]
+    whole = [Event(**about, subject=job.entity_id)] if indices else []
+    Event.objects.bulk_create(events + whole)
+    _listen(commands, kind, shown)
     announce("commands")
-    return command
+    return commands[0]
+
+
+def _indices(effective: dict[str, Any]) -> arrays.Indices | None:
+    text = effective["array"]
+    return arrays.parse(text, settings.ELEMENTS_PER_ARRAY) if text else None
+
+
+def _name(effective: dict[str, Any], place: int | None) -> str:
+    """What lists call it, with the index of an element."""
+    mark = "" if place is None else f" [{place}]"
+    return str(effective["description"])[: 255 - len(mark)] + mark
 
 
 def accepted(effective: dict[str, Any], owner: User, workspace: int | None = None) -> ResourcePool:
@@ -107,7 +130,8 @@ def accepted(effective: dict[str, Any], owner: User, workspace: int | None = Non
     resources = effective["resources"]
     with Together() as faults:
         with faults.step():
-            refuse_too_many(owner)
+            indices = _indices(effective)
+            refuse_too_many(owner, len(indices.values) if indices else 1)
         with faults.step():
             dependencies.found(effective["depends_on"])
         return settle(
@@ -120,16 +144,56 @@ def accepted(effective: dict[str, Any], owner: User, workspace: int | None = Non
         )
 
 
-def _listen(command: Command, kind: Job.Kind, shown: Shown) -> None:
-    """What people use of it through the server, if anything."""
-    if kind == Job.Kind.COMMAND and not command.config["environment"]["proxy_ports"]:
+def _listen(commands: Sequence[Command], kind: Job.Kind, shown: Shown) -> None:
+    """What people use of each through the server, if anything."""
+    config = commands[0].config
+    if kind == Job.Kind.COMMAND and not config["environment"]["proxy_ports"]:
         return
-    seconds = command.config["idle_timeout"]
+    seconds = config["idle_timeout"]
     if seconds is None and kind == Job.Kind.TENSORBOARD:
         seconds = settings.TENSORBOARD_IDLE_SECONDS
-    Service.objects.create(
-        command=command,
-        idle_timeout_seconds=seconds or None,
-        experiment_ids=list(shown.experiment_ids),
-        trial_ids=list(shown.trial_ids),
+    Service.objects.bulk_create(
+        Service(
+            command=command,
+            idle_timeout_seconds=seconds or None,
+            experiment_ids=list(shown.experiment_ids),
+            trial_ids=list(shown.trial_ids),
+        )
+        for command in commands
+    )
+
+
+def rerun(
+    array: Job, indices: str, *, owner: User, actor: str, idempotency_key: str | None = None
+) -> Command:
+    """Submit elements of an array again, as an array with the same code and config; its first element.
+
+    `indices`: as in a config; empty, those that failed or were canceled. Raises Refusal.
+    """
+    elements = Command.objects.filter(job=array)
+    states = dict(elements.values_list("array_index", "state"))
+    label = label_of(array.kind, array.entity_id)
+    if indices:
+        try:
+            wanted = arrays.parse(indices, settings.ELEMENTS_PER_ARRAY)
+        except ValueError as error:
+            raise Refusal(f"indices: found {indices!r}, allowed: {error}.", field="indices") from None
+        if missing := [index for index in wanted.values if index not in states]:
+            raise Refusal(f"{label} has no element {missing[0]}.", Code.NOT_FOUND, field="indices")
+        at_once = wanted.at_once or array.at_once
+        wanted = arrays.Indices(wanted.values, at_once)
+    else:
+        again = {CommandState.ERROR, CommandState.CANCELED}
+        values = sorted(index or 0 for index, state in states.items() if state in again)
+        if not values:
+            raise Refusal(f"No element of {label} failed or was canceled.", Code.CONFLICT)
+        wanted = arrays.Indices(tuple(values), array.at_once)
+    first = elements.select_related("context").order_by("array_index")[0]
+    return create(
+        owner=owner,
+        config=check({**first.config, "array": str(wanted), "depends_on": []}),
+        context=first.context,
+        workspace_number=first.workspace_number,
+        idempotency_key=idempotency_key,
+        actor=actor,
     )

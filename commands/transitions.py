@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,10 +17,15 @@ from commands.models import Command
 from commands.states import END_STATES, STEPS, CommandState
 from events.announce import announce
 from events.models import Event
+from events.record import record
 from events.steps import step
 from jobs import transitions as jobs
-from jobs.models import Allocation
+from jobs.models import Allocation, Job, Task
 from jobs.states import AllocationState, JobState, Reason, StopKind, TaskState
+
+#: what an array as a whole is, by its elements
+_WORST_FIRST = (CommandState.ERROR, CommandState.CANCELED, CommandState.COMPLETED)
+KILLED_BEFORE_START = "killed before it started"
 
 
 def lock(command_id: uuid.UUID | str) -> Command:
@@ -68,11 +75,82 @@ def end(
     exit_code: int | None = None,
     at: datetime | None = None,
 ) -> None:
-    """The command is over, and with it its task and its job. `at`: when, if not now."""
+    """The command is over, and with it its task and its job; the job of an array with its last element.
+
+    `at`: when, if not now.
+    """
     set_state(command, to, reason=reason, actor=actor, at=at, exit_code=exit_code, ending=ending)
-    jobs.set_task_state(command.task_id, TaskState.ENDED, reason=reason, actor=actor, at=at)
+    succeeded, is_element = to == CommandState.COMPLETED, command.array_index is not None
+    jobs.set_task_state(
+        command.task_id, TaskState.ENDED, reason=reason, actor=actor, at=at,
+        succeeded=succeeded if is_element else None,
+    )  # fmt: skip
+    if is_element:
+        _end_array(jobs.element_ended(command.task_id), reason=reason, actor=actor, at=at)
+    else:
+        jobs.set_job_state(
+            command.job_id, JobState.ENDED, reason=reason, actor=actor, at=at, succeeded=succeeded
+        )
+
+
+def _end_array(job: Job, *, reason: Reason, actor: str, at: datetime | None) -> None:
+    """The array of a locked job is over once all its elements are: failed if one of them did, else killed or done."""
+    states = Counter(Command.objects.filter(job=job).values_list("state", flat=True))
+    if states.keys() - END_STATES:
+        return
+    to = next(each for each in _WORST_FIRST if states[each])
     succeeded = to == CommandState.COMPLETED
-    jobs.set_job_state(command.job_id, JobState.ENDED, reason=reason, actor=actor, at=at, succeeded=succeeded)
+    jobs.set_job_state(job.pk, JobState.ENDED, reason=reason, actor=actor, at=at, succeeded=succeeded)
+    record(
+        Event.Kind.COMMAND, job.entity_id, from_state=CommandState.ACTIVE, to_state=to, reason=reason, actor=actor,
+        detail={"elements": {each: states[each] for each in _WORST_FIRST if states[each]}}, job_id=job.pk,
+        pools=[job.pool_id],
+    )  # fmt: skip
+
+
+@transaction.atomic
+def kill_array(job_id: uuid.UUID, *, actor: str) -> int:
+    """End all elements of an array that have not ended, and return how many there were.
+
+    Those that wait end by as many statements for a thousand as for one, the last of all with its array as any command.
+    """
+    elements = Command.objects.filter(job_id=job_id).exclude(state__in=END_STATES)
+    rows = elements.select_related("job").select_for_update(of=("self",), no_key=True).order_by("pk")
+    opened = list(rows)
+    jobs.lock_tasks([each.task_id for each in opened])
+    waiting = set(
+        Task.objects.filter(pk__in=[each.task_id for each in opened], state=TaskState.WAITING)
+        .exclude(allocations__in=Allocation.objects.exclude(state=AllocationState.TERMINATED))
+        .values_list("pk", flat=True)
+    )
+    at_rest = [each for each in opened if each.task_id in waiting][1:]
+    for command in opened:
+        if command.task_id not in waiting:
+            kill(command.pk, actor=actor)
+    for first in [each for each in opened if each.task_id in waiting][:1]:
+        _kill_waiting(at_rest, actor)  # locks the job, so no attempt is locked after this
+        kill(first.pk, actor=actor)
+    return len(opened)
+
+
+def _kill_waiting(commands: Sequence[Command], actor: str) -> None:
+    """End these locked elements of an array, whose tasks are locked and wait."""
+    if not commands:
+        return
+    reason, at = Reason.KILLED_BY_USER, timezone.now()
+    Command.objects.filter(pk__in=[each.pk for each in commands]).update(
+        state=CommandState.CANCELED, ended_at=at, ending=KILLED_BEFORE_START
+    )
+    job = commands[0].job
+    Event.objects.bulk_create(
+        Event(
+            kind=Event.Kind.COMMAND, subject=str(each.pk), from_state=each.state, to_state=CommandState.CANCELED,
+            reason=reason, actor=actor, job_id=job.pk, task_id=each.task_id, pools=[job.pool_id],
+        )
+        for each in commands
+    )  # fmt: skip
+    jobs.end_waiting_elements(job, [each.task_id for each in commands], reason=reason, actor=actor, at=at)
+    announce("commands", f"job:{job.pk}", *[f"task:{each.task_id}" for each in commands])
 
 
 @transaction.atomic
@@ -83,7 +161,7 @@ def kill(command_id: uuid.UUID | str, *, actor: str) -> Command:
         return command
     reason = Reason.KILLED_BY_USER
     if not stop_attempt(command, reason=reason, actor=actor):
-        end(command, CommandState.CANCELED, "killed before it started", reason=reason, actor=actor)
+        end(command, CommandState.CANCELED, KILLED_BEFORE_START, reason=reason, actor=actor)
     return command
 
 

@@ -59,6 +59,7 @@ class Event(models.Model):
         WORKSPACE = "workspace"
         PROJECT = "project"
         TEMPLATE = "template"
+        SCHEDULE = "schedule"
         SERVER = "server"
 
     id = models.BigAutoField(primary_key=True)

@@ -22,6 +22,7 @@ from logs import alerts, last_words, read
 from logs.sentences import label
 from notifications.links import link
 from notifications.triggers import COMMAND_STATES, EXPERIMENT_STATES, Trigger
+from scheduling.reasons import listed
 from trainmaster.quantities import duration
 
 Json = dict[str, Any]
@@ -43,6 +44,7 @@ _WORDS = {
     "PAUSED": "was paused",
     "ACTIVE": "is active",
 }
+_OF_ELEMENTS = {"COMPLETED": "completed", "CANCELED": "were canceled", "ERROR": "failed"}
 
 
 @dataclass
@@ -69,6 +71,8 @@ def of_event(event: Event) -> Occurrence | None:
     if not event.from_state:  # the first state is the submission
         return None
     job = _job(event)
+    if job and job.kind == Job.Kind.ARRAY and event.subject != job.entity_id:
+        return None  # the end of one element: that of the whole array is told
     trigger = (
         Trigger.EXPERIMENT_STATE_CHANGE
         if event.kind == Event.Kind.EXPERIMENT
@@ -78,6 +82,9 @@ def of_event(event: Event) -> Occurrence | None:
     if found:
         reason = label(event.reason)
         found.facts |= {"state": event.to_state, "reason": reason, "time": _time(event)}
+        if counts := event.detail.get("elements"):
+            said = [f"{number:,} of its elements {_OF_ELEMENTS[state]}" for state, number in counts.items()]
+            reason = listed(said, most=len(said))
         found.facts["sentence"] = _sentence(found.facts, _WORDS[event.to_state], reason)
         if found.experiment and found.experiment.ended_at:
             seconds = (found.experiment.ended_at - found.experiment.started_at).total_seconds()
@@ -109,9 +116,9 @@ def about(job: Job | None, source: str, trigger: Trigger) -> Occurrence | None:
         concerns = (job.owner_id, experiment.project_id, experiment.project.workspace_id)
         return Occurrence(source, trigger, facts, [concerns], experiment)
     command = Command.objects.filter(job=job).first()
-    place = f"/commands/{command.pk}" if command else "/jobs"
-    facts |= {"kind": "command" if command else "job", "link": link(place)}
-    facts["id"] = command.short_id if command else str(job.pk)[:8]
+    place = f"/commands/{job.entity_id}" if command else "/jobs"
+    kind = "array" if job.kind == Job.Kind.ARRAY else "command" if command else "job"
+    facts |= {"kind": kind, "link": link(place), "id": (job.entity_id if command else str(job.pk))[:8]}
     return Occurrence(
         source, trigger, facts, [(job.owner_id, None, getattr(command, "workspace_number", None))]
     )

@@ -26,6 +26,7 @@ from jobs.models import Job
 from jobs.states import Reason
 from shown import timeline
 from shown.timeline import Change
+from submissions.models import Schedule
 from trainmaster import csv_text
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -35,7 +36,7 @@ Kind = Event.Kind
 #: kinds of objects that people act on
 KINDS = (
     Kind.EXPERIMENT, Kind.TRIAL, Kind.CHECKPOINT, Kind.COMMAND, Kind.JOB, Kind.TASK, Kind.POOL, Kind.HOST, Kind.USER,
-    Kind.GROUP, Kind.WORKSPACE, Kind.PROJECT, Kind.TEMPLATE, Kind.SERVER,
+    Kind.GROUP, Kind.WORKSPACE, Kind.PROJECT, Kind.TEMPLATE, Kind.SCHEDULE, Kind.SERVER,
 )  # fmt: skip
 
 
@@ -144,12 +145,13 @@ def found(filters: AuditFilters, viewer: User) -> QuerySet[Event]:
 
 
 #: models whose rows people know by names -> the field
-_NAMED: dict[str, tuple[type[Host | ResourcePool | User | Group | Template], str]] = {
+_NAMED: dict[str, tuple[type[Host | ResourcePool | User | Group | Template | Schedule], str]] = {
     Kind.HOST: (Host, "name"),
     Kind.POOL: (ResourcePool, "name"),
     Kind.USER: (User, "username"),
     Kind.GROUP: (Group, "name"),
     Kind.TEMPLATE: (Template, "name"),
+    Kind.SCHEDULE: (Schedule, "name"),
 }
 
 
@@ -294,6 +296,9 @@ def _objects(kind: str, subjects: Iterable[str]) -> Iterable[tuple[object, str, 
         case Kind.PROJECT:
             projects = Project.objects.filter(pk__in=numbers).values_list("pk", "name")
             return [(pk, name, f"/projects/{pk}") for pk, name in projects]
+        case Kind.SCHEDULE:
+            schedules = Schedule.objects.filter(pk__in=numbers).values_list("pk", "name")
+            return [(pk, name, f"/schedules/{name}") for pk, name in schedules]
         case Kind.TEMPLATE:
             templates = Template.objects.filter(pk__in=numbers).values_list("pk", "name")
             return [(pk, name, f"/templates/{quote(name, safe='')}") for pk, name in templates]

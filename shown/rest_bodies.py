@@ -99,6 +99,14 @@ BODIES: dict[str, Json] = {
         "config": {"resources": {"slots": 1}, "description": "a look at the data", "idle_timeout": "2h"}
     },
     "NewTensorboard": {"experimentIds": [7], "trialIds": [12]},
+    "NewSchedule": {
+        "name": "nightly",
+        "experimentId": 7,
+        "cron": "0 3 * * 1-5",
+        "timezone": "Europe/Berlin",
+        "overlap": "skip",
+    },
+    "Rerun": {"indices": "0,2"},
     "NewPriority": {"priority": 10},
     "Idle": {"idle": True},
     "KillBody": {"killFromRoot": False},

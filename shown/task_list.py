@@ -11,7 +11,7 @@ from commands.models import Command
 from commands.states import CommandState
 from jobs import phases
 from jobs.models import Job
-from shown import tasks
+from shown import arrays, tasks
 
 #: chip -> phases
 CHIPS: dict[str, list[str]] = {
@@ -42,11 +42,15 @@ def beginnings(kind: Job.Kind | None) -> Sequence[str]:
 
 
 def of_kind(rows: QuerySet[Command], kind: Job.Kind | None) -> QuerySet[Command]:
-    return rows.filter(job__kind=kind) if kind else rows
+    kinds = [kind, Job.Kind.ARRAY] if kind == Job.Kind.COMMAND else [kind]
+    return rows.filter(job__kind__in=kinds) if kind else rows
 
 
 def matching(user: User, wanted: Mapping[str, str]) -> QuerySet[Command]:
-    """Return what `type`, `state`, `user` and `q` leave, newest first; `user` may be `me`."""
+    """Return what `type`, `state`, `user` and `q` leave, newest first; `user` may be `me`.
+
+    An array is one row, unless `array` asks for its elements.
+    """
     rows = of_kind(tasks.with_parts(), KINDS.get(wanted.get("type", "")))
     if words := CHIPS.get(wanted.get("state", "")):
         rows = rows.filter(phases.where(*words))
@@ -54,4 +58,6 @@ def matching(user: User, wanted: Mapping[str, str]) -> QuerySet[Command]:
         rows = rows.filter(owner=user) if owner == "me" else rows.filter(owner__username=owner)
     if text := wanted.get("q", "").strip():
         rows = rows.filter(Q(description__icontains=text) | Q(task__id__startswith=text.lower()))
-    return rows.order_by("-submitted_at", "-pk")
+    if array := wanted.get("array"):
+        return rows.filter(job_id=array, array_index__isnull=False).order_by("array_index")
+    return arrays.folded(rows).order_by("-submitted_at", "-pk")

@@ -11,12 +11,15 @@ from django.utils import timezone
 
 from commands.config import shown
 from commands.models import Command, Service
+from commands.states import CommandState
 from hosts.login_accounts import unix_user
 from hosts.models import Host
 from jobs import phases
+from jobs.labels import label_of
 from jobs.models import Allocation, Job, Member
 from jobs.states import AllocationState
-from shown import verdicts
+from shown import arrays, verdicts
+from shown.arrays import ArrayCounts
 
 
 @dataclass(frozen=True)
@@ -31,13 +34,42 @@ class TaskRow:
     #: its only attempt, once it has slots
     attempt: Allocation | None
 
+    #: the elements of its array, if it is one of them
+    array: ArrayCounts | None = None
+    #: it stands for its whole array
+    folds: bool = False
+
     @property
     def kind(self) -> str:
-        return self.command.kind.label
+        return "Array" if self.folds else self.command.kind.label
 
     @property
     def kill_asks(self) -> str:
-        return kill_asks(self.command)
+        return array_kill_asks(self.command.job) if self.folds else kill_asks(self.command)
+
+    @property
+    def short_id(self) -> str:
+        return str(self.command.job_id)[:8] if self.folds else self.command.short_id
+
+    @property
+    def name(self) -> str:
+        return self.command.job.name if self.folds else self.command.description
+
+    @property
+    def address(self) -> str:
+        """Its page: of a whole array, the list of its elements."""
+        return elements_at(self.command.job_id) if self.folds else f"/commands/{self.command.pk}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is something to kill."""
+        if self.folds and self.array:
+            return not self.array.has_ended
+        return self.command.state == CommandState.ACTIVE
+
+    @property
+    def kill_at(self) -> str:
+        return f"/arrays/{self.command.job_id}/kill" if self.folds else f"/commands/{self.command.pk}/kill"
 
     @property
     def is_ready(self) -> bool:
@@ -53,6 +85,8 @@ class TaskRow:
     @property
     def state(self) -> str:
         """Its state in the words of a list: a service that people can use is READY."""
+        if self.folds and self.array:
+            return self.array.state
         return "READY" if self.is_ready else self.phase
 
     @property
@@ -78,6 +112,9 @@ class TaskRow:
     @property
     def why(self) -> str:
         """Why it waits or how it ended; empty while it runs."""
+        if self.folds and self.array:
+            waits = f"; {self.waiting}" if self.phase == phases.QUEUED and self.waiting else ""
+            return self.array.words + waits
         return self.waiting if self.phase == phases.QUEUED else self.command.ending
 
     @property
@@ -94,18 +131,31 @@ def kill_asks(command: Command) -> str:
     return f"{name} is stopped immediately, with everything that runs in it."
 
 
+def array_kill_asks(job: Job) -> str:
+    """The consequence that is confirmed before an array is killed."""
+    return f"All {job.elements:,} elements of {label_of(job.kind, job.entity_id)} that have not ended are stopped."
+
+
+def elements_at(array_id: object) -> str:
+    """The page with the elements of an array."""
+    return f"/tasks?array={array_id}"
+
+
 def with_parts() -> QuerySet[Command]:
     """Commands with phase, owner, pool, task, service, attempts and their hosts, in three queries for any number."""
     members = Prefetch("members", Member.objects.select_related("host"))
     attempts = Prefetch("task__allocations", Allocation.objects.prefetch_related(members))
     rows = Command.objects.select_related("owner", "job__pool", "task", "service").prefetch_related(attempts)
-    return rows.annotate(**phases.beside(Q(task=OuterRef("task_id"))))
+    return rows.annotate(**phases.beside(Q(task=OuterRef("task_id"))), array_counts=arrays.counted())
 
 
-def row(command: Command) -> TaskRow:
-    """The row of a command that `with_parts` has read."""
+def row(command: Command, *, folds: bool = False) -> TaskRow:
+    """The row of a command that `with_parts` has read. `folds`: of an element, it stands for its array."""
     attempt = next(iter(command.task.allocations.all()), None)
-    return TaskRow(command, phases.of(command), getattr(command, "service", None), attempt)
+    counts: dict[str, int] | None = command.array_counts  # type: ignore[attr-defined]  # of the query
+    array = ArrayCounts(**counts) if counts else None
+    service = getattr(command, "service", None)
+    return TaskRow(command, phases.of(command), service, attempt, array, folds and array is not None)
 
 
 def login_account(command: Command) -> str:

@@ -88,7 +88,9 @@ NEVER_FITS = "request unfulfillable, please try requesting less slots"
 
 # --- lines of a task's log ------------------------------------------------------------------------
 
-_KINDS = {"COMMAND": "Command", "SHELL": "Shell", "NOTEBOOK": "JupyterLab", "TENSORBOARD": "TensorBoard"}
+_KINDS = {
+    "COMMAND": "Command", "ARRAY": "Command", "SHELL": "Shell", "NOTEBOOK": "JupyterLab", "TENSORBOARD": "TensorBoard",
+}  # fmt: skip
 RETRIES_CANCELED = "trial failed and matched logs to a don't retry policy"
 
 

@@ -5,6 +5,7 @@ from django.core.exceptions import ImproperlyConfigured
 from webui import environment
 
 TICK_SECONDS = environment.number("TRAINMASTER_TICK_SECONDS", 1.0)
+SCHEDULE_SECONDS = environment.number("TRAINMASTER_SCHEDULE_SECONDS", 10.0)
 SWEEP_SECONDS = environment.number("TRAINMASTER_SWEEP_SECONDS", 5.0)
 # A part of the server that has not stamped its row for so long was away; what was seen before is not evidence any more.
 PRESENCE_GAP_SECONDS = environment.number("TRAINMASTER_PRESENCE_GAP_SECONDS", max(15.0, 3 * SWEEP_SECONDS))
@@ -120,6 +121,7 @@ LOGIN_WINDOW_SECONDS = int(environment.number("TRAINMASTER_LOGIN_WINDOW_SECONDS"
 # What one user may have at once: work that has not ended (waiting, paused or running), submissions within a minute,
 # access tokens, and in one web process sockets and large requests under way.
 UNFINISHED_JOBS_PER_USER = int(environment.number("TRAINMASTER_UNFINISHED_JOBS_PER_USER", 20_000))
+ELEMENTS_PER_ARRAY = int(environment.number("TRAINMASTER_ELEMENTS_PER_ARRAY", 2000))
 SUBMISSIONS_PER_MINUTE = int(environment.number("TRAINMASTER_SUBMISSIONS_PER_MINUTE", 1000))
 ACCESS_TOKENS_PER_USER = int(environment.number("TRAINMASTER_ACCESS_TOKENS_PER_USER", 200))
 SOCKETS_PER_USER = int(environment.number("TRAINMASTER_SOCKETS_PER_USER", 200))

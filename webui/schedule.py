@@ -9,6 +9,7 @@ from webui import limits
 #: Task name -> seconds between two messages.
 BEAT: dict[str, float] = {
     "dispatch.tasks.tick": limits.TICK_SECONDS,
+    "dispatch.tasks.submit_scheduled": limits.SCHEDULE_SECONDS,
     "dispatch.tasks.sweep": limits.SWEEP_SECONDS,
     "notifications.tasks.look": limits.NOTIFY_SECONDS,
     "notifications.tasks.watch": limits.NOTIFY_WATCH_SECONDS,

@@ -14,6 +14,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from commands import services
+from dispatch import schedules
 from dispatch.going_on import going_on
 from dispatch.keeping import deletion, event_retention, log_retention, pool_history
 from dispatch.passes import pool_pass
@@ -57,6 +58,12 @@ def tick(pool_id: int | None = None) -> None:
             faults.append(fault)
     if faults:
         raise ExceptionGroup("Passes have failed.", faults)
+
+
+@shared_task(name="dispatch.tasks.submit_scheduled")
+def submit_scheduled() -> None:
+    """Submit the schedules whose time has come."""
+    schedules.submit_due(timezone.now())
 
 
 @shared_task(name="dispatch.tasks.launch")

@@ -9,7 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.db.models import Model
+from django.db.models import Model, Sum
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from accounts.models import User
@@ -85,13 +86,18 @@ def refuse_unknown_pool(config: dict[str, Any]) -> None:
         pool_for(name)
 
 
-def refuse_too_many(owner: User) -> None:
-    """Before a job is made: nobody's fill the queue, or keep the server from everybody else's. Raises Refusal."""
+def refuse_too_many(owner: User, elements: int = 1) -> None:
+    """Before a job is made: nobody's fill the queue, or keep the server from everybody else's. Raises Refusal.
+
+    `elements`: those of an array, each of which counts.
+    """
     jobs, minute_ago = Job.objects.filter(owner=owner), timezone.now() - timedelta(minutes=1)
-    unfinished = jobs.exclude(state=JobState.ENDED).count()
-    if unfinished >= settings.UNFINISHED_JOBS_PER_USER:
+    counted = jobs.exclude(state=JobState.ENDED).aggregate(jobs=Sum(Coalesce("elements", 1)))
+    unfinished = counted["jobs"] or 0
+    if unfinished + elements > settings.UNFINISHED_JOBS_PER_USER:
+        more = "" if elements == 1 else f", and this array has {elements:,} more"
         raise Refusal(
-            f"{owner.username} has {unfinished:,} jobs that have not ended; allowed: at most "
+            f"{owner.username} has {unfinished:,} jobs that have not ended{more}; allowed: at most "
             f"{settings.UNFINISHED_JOBS_PER_USER:,}. Wait for some to end, or cancel some.",
             Code.CONFLICT,
         )

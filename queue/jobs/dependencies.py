@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
 from hosts.pools import mark_dirty
 from jobs.labels import label_of
-from jobs.models import Dependency, Job
+from jobs.models import Dependency, Job, Task
 from jobs.states import JobState
 
 Condition = Dependency.Condition
@@ -25,6 +25,8 @@ class Wanted:
     job_id: uuid.UUID
     label: str
     condition: str
+    #: of an array's job, if one element alone is waited for
+    element_id: str | None = None
 
 
 def found(entries: Sequence[str]) -> list[Wanted]:
@@ -36,19 +38,23 @@ def _found(entry: str) -> Wanted:
     name, _, written = entry.partition(":")
     condition = Condition(written or Condition.SUCCESS)
     job = Job.objects.filter(_named(name)).first()
+    element = Task.objects.select_related("job").filter(pk=name.lower(), job__kind=Job.Kind.ARRAY).first()
+    if element is not None:
+        job = element.job
     if job is None:
         kind = "experiment" if name.isdigit() else "job or command"
         raise Refusal(f"There is no {kind} {name} to wait for.", Code.NOT_FOUND, field="depends_on")
-    label = label_of(job.kind, job.entity_id)
-    if job.state == JobState.ENDED and job.succeeded is None:
+    label = label_of(Job.Kind.COMMAND, element.pk) if element else label_of(job.kind, job.entity_id)
+    what = element or job
+    if what.state == JobState.ENDED and what.succeeded is None:
         raise Refusal(f"{label} runs outside the queue, so no job can wait for it.", field="depends_on")
-    if job.state == JobState.ENDED and not met(job, condition):
+    if what.state == JobState.ENDED and not met(what, condition):
         raise Refusal(
-            f"{label} {'succeeded' if job.succeeded else 'did not succeed'}, so a job that waits for its "
+            f"{label} {'succeeded' if what.succeeded else 'did not succeed'}, so a job that waits for its "
             f"{condition} would never start.",
             field="depends_on",
         )
-    return Wanted(job.pk, label, condition)
+    return Wanted(job.pk, label, condition, element.pk if element else None)
 
 
 def _named(name: str) -> Q:
@@ -57,11 +63,11 @@ def _named(name: str) -> Q:
     return Q(pk=name) | Q(entity_id=name.lower())
 
 
-def met(job: Job, condition: str) -> bool:
-    """Has it ended as it must?"""
-    if job.state != JobState.ENDED:
+def met(what: Job | Task, condition: str) -> bool:
+    """Has the job, or the element of an array, ended as it must?"""
+    if what.state != JobState.ENDED:
         return False
-    return condition == Condition.END or (condition == Condition.SUCCESS) == bool(job.succeeded)
+    return condition == Condition.END or (condition == Condition.SUCCESS) == bool(what.succeeded)
 
 
 def put(job: Job, wanted: Sequence[Wanted]) -> None:
@@ -70,6 +76,7 @@ def put(job: Job, wanted: Sequence[Wanted]) -> None:
     Raises Refusal where one of them waits for this job, which has been there before.
     """
     others = lock([job.pk, *(each.job_id for each in wanted)])
+    elements = Task.objects.in_bulk([each.element_id for each in wanted if each.element_id])
     waits = waiting_for(job)
     if circle := [each for each in wanted if each.job_id in waits]:
         raise Refusal(
@@ -80,16 +87,21 @@ def put(job: Job, wanted: Sequence[Wanted]) -> None:
         )
     Dependency.objects.filter(job=job).delete()
     now = timezone.now()
-    Dependency.objects.bulk_create(
-        Dependency(
-            job=job,
-            on=others.get(each.job_id),
-            label=each.label,
-            condition=each.condition,
-            met_at=now if each.job_id in others and met(others[each.job_id], each.condition) else None,
+    rows = []
+    for each in wanted:
+        on = others.get(each.job_id)
+        what = elements.get(each.element_id) if each.element_id else on
+        rows.append(
+            Dependency(
+                job=job,
+                on=on,
+                element_id=each.element_id,
+                label=each.label,
+                condition=each.condition,
+                met_at=now if what and met(what, each.condition) else None,
+            )
         )
-        for each in wanted
-    )
+    Dependency.objects.bulk_create(rows)
 
 
 def lock(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Job]:
@@ -111,12 +123,20 @@ def waiting_for(job: Job) -> set[uuid.UUID]:
 
 def ended_or_revived(job: Job) -> None:
     """Tell those that wait for this locked job: each may start, or waits in vain until it is revived."""
-    waiting = Dependency.objects.filter(on=job, met_at=None)
+    _tell(job, Dependency.objects.filter(on=job, element=None, met_at=None))
+
+
+def element_ended(element: Task) -> None:
+    """Tell those that wait for this element of an array, whose job is locked."""
+    _tell(element, Dependency.objects.filter(element=element, met_at=None))
+
+
+def _tell(what: Job | Task, waiting: QuerySet[Dependency]) -> None:
     states = list(waiting.values_list("job__pool_id", "job__state"))
     if not states:
         return
     pools = {pool_id for pool_id, state in states if state != JobState.ENDED}
-    conditions = [each for each in Condition.values if met(job, each)]
+    conditions = [each for each in Condition.values if met(what, each)]
     waiting.filter(condition__in=conditions).update(met_at=timezone.now())
     for pool_id in sorted(pools):
         mark_dirty(pool_id)

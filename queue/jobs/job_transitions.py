@@ -6,8 +6,9 @@ Callers outside of this room reach all of it through `jobs.transitions`.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from django.db import transaction
@@ -42,14 +43,18 @@ def create_job(
     actor: str,
     entity_id: str = "",
     depends_on: Sequence[Wanted] = (),
+    elements: int | None = None,
+    at_once: int | None = None,
 ) -> Job:
     """A new job at the end of those of its priority. `entity_id`: what it is about, where that is known already.
 
+    `elements`: those of an array, whose job has the id that `entity_id` says; `at_once` of them may run at a time.
     `depends_on`: jobs that must end first. Raises Refusal where the pool was removed.
     """
     hold(pool)
     state = JobState.ACTIVE if active else JobState.PAUSED
     job = Job.objects.create(
+        id=uuid.UUID(entity_id) if elements else uuid.uuid4(),
         kind=kind,
         name=name,
         owner=owner,
@@ -61,6 +66,8 @@ def create_job(
         state=state,
         position=_last_position(pool, priority),
         entity_id=entity_id,
+        elements=elements,
+        at_once=at_once,
     )
     if depends_on:
         dependencies.put(job, depends_on)
@@ -96,6 +103,32 @@ def set_job_state(
     dependencies.ended_or_revived(job)
     mark_dirty(job.pool_id)
     return True
+
+
+def element_ended(task_id: str) -> Job:
+    """Tell those that wait for this element of an array. Its job is locked: elements end one after another."""
+    task = Task.objects.get(pk=task_id)
+    job = dependencies.lock([task.job_id])[task.job_id]
+    dependencies.element_ended(task)
+    return job
+
+
+def end_waiting_elements(
+    job: Job, task_ids: Sequence[str], *, reason: Reason, actor: str, at: datetime
+) -> None:
+    """End these locked tasks of an array, which wait: by as many statements as for one. It does not end the job."""
+    dependencies.lock([job.pk])
+    Task.objects.filter(pk__in=task_ids).update(
+        state=TaskState.ENDED, ended_at=at, not_before=None, blocked_by="", succeeded=False
+    )
+    tasks = Task.objects.filter(pk__in=task_ids)
+    events = [event_of(Event.Kind.TASK, task.pk, task, reason, actor) for task in tasks]
+    for event in events:
+        event.from_state, event.to_state = TaskState.WAITING, TaskState.ENDED
+    Event.objects.bulk_create(events)
+    for task in tasks.exclude(dependents=None):
+        dependencies.element_ended(task)
+    mark_dirty(job.pool_id)
 
 
 @transaction.atomic
@@ -140,20 +173,34 @@ def create_task(
     only_hosts: Sequence[str] = (),
 ) -> Task:
     """A new request for slots; it waits, or rests with its job."""
+    asked = {
+        "slots": slots,
+        "single_host": single_host,
+        "max_time_seconds": max_time_seconds,
+        "only_hosts": only_hosts,
+    }
+    return create_tasks(job=job, named={task_id: name}, kind=kind, actor=actor, asked=asked)[0]
+
+
+@transaction.atomic
+def create_tasks(
+    *, job: Job, named: Mapping[str, str], kind: Task.Kind, actor: str, asked: Mapping[str, Any]
+) -> list[Task]:
+    """Tasks of a job that all ask for the same, by two statements. `named`: id -> name."""
     state = TaskState.WAITING if job.state == JobState.ACTIVE else TaskState.PAUSED
-    task = Task.objects.create(
-        id=task_id,
-        job=job,
-        kind=kind,
-        name=name,
-        slots=slots,
-        single_host=single_host,
-        state=state,
-        max_time_seconds=max_time_seconds,
-        only_hosts=list(only_hosts),
-    )
-    record_new(task, actor)
-    return task
+    values = {**asked, "only_hosts": list(asked["only_hosts"])}
+    tasks = [
+        Task(id=task_id, job=job, kind=kind, name=name, state=state, **values)
+        for task_id, name in named.items()
+    ]
+    Task.objects.bulk_create(tasks)
+    events = [event_of(Event.Kind.TASK, task.pk, task, Reason.SUBMITTED, actor) for task in tasks]
+    for event in events:
+        event.to_state = state
+    Event.objects.bulk_create(events)
+    mark_dirty(job.pool_id)
+    announce(*chain.from_iterable(topics_of(task.pk, job.pk, job.kind, job.entity_id) for task in tasks))
+    return tasks
 
 
 @joined
@@ -167,14 +214,18 @@ def set_task_state(
     blocked_by: str = "",
     detail: dict[str, Any] | None = None,
     at: datetime | None = None,
+    succeeded: bool | None = None,
 ) -> bool:
-    """WAITING, PAUSED or ENDED (`at`: when, if not now); only `assign` makes a task RUNNING."""
+    """WAITING, PAUSED or ENDED (`at`: when, if not now); only `assign` makes a task RUNNING.
+
+    `succeeded`: of an element of an array, whether it has done what it was for.
+    """
     task = Task.objects.select_related("job").select_for_update(of=("self",), no_key=True).get(pk=task_id)
     if to == TaskState.RUNNING:
         return False
     values: dict[str, Any] = {"failed_starts": []} if task.state == TaskState.ENDED else {}
     values["ended_at"] = (at or timezone.now()) if to == TaskState.ENDED else None
-    values |= {"not_before": not_before, "blocked_by": blocked_by}
+    values |= {"not_before": not_before, "blocked_by": blocked_by, "succeeded": succeeded}
     return step_task(task, TASK_STEPS, to, reason, actor, detail, **values)
 
 

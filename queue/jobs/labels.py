@@ -14,6 +14,7 @@ LABELS = {
     Job.Kind.SHELL.value: "shell",
     Job.Kind.NOTEBOOK.value: "notebook",
     Job.Kind.TENSORBOARD.value: "tensorboard",
+    Job.Kind.ARRAY.value: "array",
 }
 
 

@@ -28,6 +28,8 @@ class Job(models.Model):
         SHELL = "SHELL"
         NOTEBOOK = "NOTEBOOK"
         TENSORBOARD = "TENSORBOARD", "TensorBoard"
+        # a command run many times; each time is a task of the job, which is called an element
+        ARRAY = "ARRAY"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4)
     kind = models.CharField(max_length=16, choices=Kind.choices)
@@ -50,6 +52,9 @@ class Job(models.Model):
     #: what the job is about: the experiment's id
     entity_id = models.CharField(max_length=64, blank=True)
     progress = models.FloatField(null=True)
+    #: of an array: how many elements it was submitted with, and how many of them may run at once (null: all)
+    elements = models.PositiveIntegerField(null=True)
+    at_once = models.PositiveIntegerField(null=True)
 
     class Meta:
         ordering = ["priority", "position"]
@@ -74,8 +79,9 @@ class Dependency(models.Model):
         FAILURE = "failure"
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="depends_on")
-    #: null once it was deleted
+    #: null once it was deleted; of an array, its job, with the element if one alone is waited for
     on = models.ForeignKey(Job, on_delete=models.SET_NULL, null=True, related_name="dependents")
+    element = models.ForeignKey("Task", on_delete=models.SET_NULL, null=True, related_name="dependents")
     #: how sentences call it
     label = models.CharField(max_length=64)
     condition = models.CharField(max_length=8, choices=Condition.choices)
@@ -115,6 +121,8 @@ class Task(models.Model):
     failed_starts = models.JSONField(default=list)
     created_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)
+    #: of an element of an array: whether it did what it was submitted for; null until it has ended
+    succeeded = models.BooleanField(null=True)
 
     class Meta:
         indexes = [

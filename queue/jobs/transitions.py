@@ -27,6 +27,9 @@ from jobs.assigning import run_token as run_token
 from jobs.job_transitions import avoid_host as avoid_host
 from jobs.job_transitions import create_job as create_job
 from jobs.job_transitions import create_task as create_task
+from jobs.job_transitions import create_tasks as create_tasks
+from jobs.job_transitions import element_ended as element_ended
+from jobs.job_transitions import end_waiting_elements as end_waiting_elements
 from jobs.job_transitions import event_of, record_allocation, step_allocation
 from jobs.job_transitions import lock_tasks as lock_tasks
 from jobs.job_transitions import revive_job as revive_job

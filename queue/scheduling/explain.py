@@ -116,7 +116,11 @@ def _limits(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
     """What its job, and all work like it, may hold."""
     held = held_by_job(snapshot).get(request.job_id, 0)
     found = []
-    if request.slots and request.max_slots is not None and held + request.slots > request.max_slots:
+    if request.at_once is not None:
+        runs = [each for each in snapshot.requests if each.running and each.job_id == request.job_id]
+        if len(runs) >= request.at_once[0]:
+            found.append(reasons.at_once(*request.at_once))
+    elif request.slots and request.max_slots is not None and held + request.slots > request.max_slots:
         found.append(reasons.max_slots(held, request.slots, request.max_slots))
     share = plan.shares.get(request.job_id)
     if share is not None and request.slots and held + request.slots > share:
@@ -168,7 +172,7 @@ def _reserved(snapshot: Snapshot, request: Request, plan: Plan) -> dict[str, str
     found = {}
     for task_id in takewhile(lambda task_id: task_id != request.task_id, plan.waits):
         other = requests[task_id]
-        name = reasons.called(other.label, is_own=other.job_id == request.job_id)
+        name = other.called_to(request.job_id)
         shown = f"{name} (priority {other.priority})" if by_priority else name
         found.update(dict.fromkeys(plan.reservations.get(task_id, ()), shown))
     return found
@@ -193,7 +197,7 @@ def _holders(snapshot: Snapshot, request: Request, plan: Plan) -> list[Reason]:
         if host.cap and host.cap >= need and short and not host.avoided(shape.avoid):
             runs = [
                 (
-                    reasons.called(run.request.label, is_own=run.request.job_id == request.job_id),
+                    run.request.called_to(request.job_id),
                     run.parts[host.index],
                     "already stopping"
                     if run.stopping or run.placement.allocation_id in released

@@ -12,6 +12,7 @@ The rules of a scheduler (who stands before whom, who may stop whom) come from o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -36,7 +37,7 @@ class Group:
     """Requests alike in shape and rights. While one of them is stuck, so are all behind it.
 
     `stuck_at`: number of hosts that had been eased when that was found out. `own`: (job, slots that it holds) -> the
-    same reason in its words, for a search whose other trials are in the way.
+    same reason in its words, for a search whose other trials, or an array whose other elements, are in the way.
     """
 
     shape: Shape
@@ -78,6 +79,8 @@ class Pass:
         self._prospects = prospects
         self._held_by_job = held_by_job
         self._running = dict(held_by_job)  # job id -> slots, of what is only claimed none
+        #: job id -> elements that run or are about to, of arrays that limit how many do at once
+        self._elements = Counter(run.request.job_id for run in board.runs if run.request.at_once)
         self._unpreemptible = sum(run.held for run in board.runs if not run.request.preemptible)
         self._room = rules.room and rules.room.copy()
         self._limited = (
@@ -173,7 +176,7 @@ class Pass:
         if not young:
             return reason
         first = min(young, key=lambda run: run.left_alone_until)
-        label = _called(first.request, request.job_id)
+        label = first.request.called_to(request.job_id)
         return reasons.with_young(reason, label, first.left_alone_until, self._snapshot.now)
 
     @cached_property
@@ -222,6 +225,8 @@ class Pass:
         return group
 
     def _over_limit(self, request: Request) -> Reason | None:
+        if request.at_once is not None and self._elements[request.job_id] >= request.at_once[0]:
+            return reasons.at_once(*request.at_once)
         too_long = self._prospects.too_long(request)
         if too_long is not None or request.slots == 0:
             return too_long
@@ -235,9 +240,8 @@ class Pass:
         if request.slots > request.max_slots:
             return reasons.over_max_slots(request.slots, request.max_slots)
         held = self._held_by_job.get(request.job_id, 0)
-        if held + request.slots > request.max_slots:
-            return reasons.max_slots(held, request.slots, request.max_slots)
-        return None
+        over = held + request.slots > request.max_slots
+        return reasons.max_slots(held, request.slots, request.max_slots) if over else None
 
     def _start(self, request: Request, parts: Parts | None, on_sufferance: bool) -> bool:
         if parts is None:
@@ -272,6 +276,8 @@ class Pass:
     def _count(self, request: Request) -> None:
         """What is about to be held counts against the limits like what is held."""
         self._held_by_job[request.job_id] = self._held_by_job.get(request.job_id, 0) + request.slots
+        if request.at_once is not None:
+            self._elements[request.job_id] += 1
         if not request.preemptible:
             self._unpreemptible += request.slots
         if self._room is not None:
@@ -306,7 +312,7 @@ class Pass:
             awaited = min(count, host.coming) if pledged else count - max(0, min(count, host.soon))
             shown.append((host.view.name, count - awaited, awaited))
             runs = host.stopping if pledged else host.runs
-            by.update((_called(run.request, request.job_id), None) for run in runs)
+            by.update((run.request.called_to(request.job_id), None) for run in runs)
             self._board.claim(host, count, request, pledged=pledged)
         self._count(request)
         return shown, list(by)
@@ -359,8 +365,8 @@ class Pass:
         whom = None if own is None else request.job_id
         kept = self._kept(shape) if request.slots else None
         if kept is not None:
-            who = [_called(by, whom) for by in kept.by]
-            runs = dict.fromkeys(_called(run.request, whom) for run in (*kept.stopping, *kept.runs))
+            who = [by.called_to(whom) for by in kept.by]
+            runs = dict.fromkeys(run.request.called_to(whom) for run in (*kept.stopping, *kept.runs))
             return reasons.kept_for(kept.free, kept.view.name, who, shape.need, list(runs))
         only = request.only_hosts
         caps = (
@@ -369,10 +375,11 @@ class Pass:
         largest = max(caps, default=0)
         whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
         first = self._ends.first(shape, bool(whole)) if request.slots else None
-        by = [_called(first, whom)] if first else []
+        by = [first.called_to(whom)] if first else []
         ends = [f"{label} should finish first" for label in by]
         notes = [*self._prospects.notes(request), *ends, *self._cleaned]
-        return reasons.no_room(request.slots, whole, notes[:4], own or 0, by, sorted(only))
+        about = request.slots, whole, notes[:4], own or 0, by, sorted(only), request.is_element
+        return reasons.no_room(*about)
 
     @cached_property
     def _cleaned(self) -> list[str]:
@@ -392,8 +399,3 @@ class Pass:
             return None
         would_do = (h for h in self._board.hosts if h.cap >= shape.need and not h.avoided(shape.avoid))
         return next(would_do, None)
-
-
-def _called(request: Request, whom: str | None) -> str:
-    """How a request, or its run, is named to the job `whom`."""
-    return reasons.called(request.label, is_own=request.job_id == whom)

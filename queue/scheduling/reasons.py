@@ -26,6 +26,7 @@ class WaitCode(StrEnum):
     TIME_LIMIT = "time_limit"  # asks longer than any work may run here: never
     LACKS_ACCOUNT = "lacks_account"  # it would run as a login that may become root: never
     MAX_SLOTS = "max_slots"  # its job holds as many as it may
+    AT_ONCE = "at_once"  # as many elements of its array run as may at once
     HOSTS_OFF = "hosts_off"
     COMING_FREE = "coming_free"
     KEPT_FOR = "kept_for"
@@ -99,9 +100,9 @@ def listed(names: Iterable[str], most: int = 3) -> str:
     return f"{', '.join(all_names[:-1])} and {all_names[-1]}"
 
 
-def called(label: str, *, is_own: bool) -> str:
-    """How a sentence about a request names a run. `is_own`: both are of one job, and so trials of one search."""
-    return "another trial of its search" if is_own else label
+def part_of_job(is_element: bool) -> str:
+    """How a sentence about a request names what else its job runs."""
+    return "element of its array" if is_element else "trial of its search"
 
 
 def slots(count: int) -> str:
@@ -227,6 +228,12 @@ def max_slots(held: int, asks: int, most: int) -> Reason:
     return Reason(WaitCode.MAX_SLOTS, text, {"held": held, "asks": asks, "max_slots": most})
 
 
+def at_once(most: int, total: int) -> Reason:
+    """`total`: elements of its array, `most` of which may run at a time and do."""
+    text = f"{most} of this array's {total} run{'s' if most == 1 else ''} at once"
+    return Reason(WaitCode.AT_ONCE, text, {"at_once": most, "elements": total})
+
+
 def time_limit(asks: float, longest: float, pool: str) -> Reason:
     """Both in seconds."""
     text = f"asks to run for {duration(asks)}; work in pool {pool} may run for at most {duration(longest)}"
@@ -300,10 +307,11 @@ def no_room(
     own: int = 0,
     by: Collection[str] = (),
     only: Collection[str] = (),
+    is_element: bool = False,
 ) -> Reason:
-    """`whole`: number of whole hosts it needs, 0 when it needs one host. `own`: slots that other trials of its search
-    hold. `notes` follow after semicolons. `by`: labels of runs that the notes name. `only`: the hosts that its config
-    allows.
+    """`whole`: number of whole hosts it needs, 0 when it needs one host. `own`: slots that other trials of its search,
+    or elements of its array (`is_element`), hold. `notes` follow after semicolons. `by`: labels of runs that the notes
+    name. `only`: the hosts that its config allows.
     """
     if asks == 0:
         text = f"every {'allowed ' if only else ''}host is at its limit of zero-slot tasks"
@@ -316,7 +324,7 @@ def no_room(
     if only:
         notes = [only_hosts(only).sentence, *notes]
     if own:
-        notes = [f"other trials of its search hold {slots(own)}", *notes]
+        notes = [f"other {part_of_job(is_element).replace(' ', 's ', 1)} hold {slots(own)}", *notes]
     data = {"asks": asks, "whole_hosts": whole, "notes": notes, "own": own, "by": list(by)}
     data |= {"only": list(only)} if only else {}
     return Reason(WaitCode.NO_ROOM, "; ".join([text, *notes]), data)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from scheduling.reasons import Reason
+from scheduling.reasons import Reason, part_of_job
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,9 @@ class Request:
     has started (`durations.lasts_of`), None when unknown; `tenths`: equally likely run times between and beyond, where
     similar work has run (`durations.tenths_of`). `max_time`: its time limit in seconds. `groups`: those of its
     owner, the department first. `time_left`: what this attempt may use of its limit. `notice`: seconds after which it
-    has saved and is gone at the latest, once it was asked to. Only pools with windows need these two.
+    has saved and is gone at the latest, once it was asked to. Only pools with windows need these two. `at_once`: (so
+    many, of so many) elements of its array run at once, None for what is no element or has no such limit; `max_slots`
+    has it in slots. `is_element`: its job is an array.
     """
 
     task_id: str
@@ -190,6 +192,12 @@ class Request:
     groups: tuple[str, ...] = ()
     time_left: float | None = None
     notice: float = 0.0
+    at_once: tuple[int, int] | None = None
+    is_element: bool = False
+
+    def called_to(self, job_id: str | None) -> str:
+        """How a sentence about a request of this job names it."""
+        return f"another {part_of_job(self.is_element)}" if self.job_id == job_id else self.label
 
 
 def all_but(hosts: Iterable[HostView], only: Collection[str]) -> frozenset[str]:

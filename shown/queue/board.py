@@ -26,10 +26,12 @@ from jobs.labels import called, label_of
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import JobState, Reason, StopKind, TaskState
 from scheduling.reasons import NEVER, WaitCode
+from shown import arrays
 from shown.queue import listing as queue_listing
 from shown.queue import rows, standing, times
 from shown.queue.listing import ALL, MINE_FIRST, PER_PAGE, BoardLine, Listing, QueueView
 from shown.queue.standing import Queue
+from shown.tasks import elements_at
 
 #: above this many, one bar stands for the lamps, and a number for the names of hosts
 MOST_LAMPS = 8
@@ -69,6 +71,8 @@ class BoardRow:
     stops_for: str = ""
     tasks: int = 0
     tasks_running: int = 0
+    #: of an array
+    elements: int = 0
     held: int = 0
     needed: int = 0
     #: slots that are being freed for it
@@ -97,6 +101,8 @@ class BoardRow:
     @property
     def link(self) -> str:
         """Where the job's work is shown."""
+        if self.kind == Job.Kind.ARRAY:
+            return elements_at(self.id)
         room = "experiments" if self.kind == Job.Kind.EXPERIMENT else "commands"
         return f"/{room}/{self.entity_id}"
 
@@ -233,7 +239,15 @@ def rows_of(pool: ResourcePool, listing: Listing) -> list[BoardRow]:
         row.share = None if each.share is None else int(each.share)
         if not each.runs:
             _note_wait(row, each, now)
+    _note_arrays(found)
     return list(found.values())
+
+
+def _note_arrays(found: dict[uuid.UUID, BoardRow]) -> None:
+    ids = [row.id for row in found.values() if row.kind == Job.Kind.ARRAY]
+    for job_id, counts in (arrays.counts_by_job(ids) if ids else {}).items():
+        row = found[job_id]
+        row.elements, row.why = counts.total, "; ".join(filter(None, [counts.words, row.why]))
 
 
 def _row(shown: rows.JobRow, line: BoardLine) -> BoardRow:

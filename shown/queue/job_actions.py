@@ -14,6 +14,7 @@ from jobs.models import Job
 from jobs.states import JobState
 from shown.queue.edit_rights import why_no_action, why_no_edit
 from shown.queue.job_facts import Facts
+from shown.tasks import elements_at
 
 #: what can be asked for from the queue: what acts on runs
 OF_JOBS = {name: action for name, action in ACTIONS.items() if action.on_runs}
@@ -47,7 +48,8 @@ def entries_of(facts: Facts, user: User) -> Iterator[MenuEntry]:
         if facts.ahead < facts.standing - 1:
             yield MenuEntry("Move Down", do="down", key="Alt+↓", reason=no_edit)
     if logs := logs_at(facts):
-        yield MenuEntry("View Logs", logs, key="l")
+        is_array = job.kind == Job.Kind.ARRAY  # each element has its own log
+        yield MenuEntry("View Elements" if is_array else "View Logs", logs, key="l")
     if job.state == JobState.ACTIVE and facts.held < facts.needed:
         yield MenuEntry("Why It Waits", f"/jobs/job/{job.pk}", key="w")
     yield from _entries(facts, user)
@@ -72,6 +74,8 @@ def _entries(facts: Facts, user: User) -> Iterator[MenuEntry]:
 def logs_at(facts: Facts) -> str:
     """Where its log is read: a command's own, or that of the newest trial that has run."""
     if facts.job.kind != Job.Kind.EXPERIMENT:
+        if facts.job.kind == Job.Kind.ARRAY:
+            return elements_at(facts.job.pk)
         return f"/commands/{facts.job.entity_id}/logs"
     trials = facts.experiment.trials.filter(task__run_count__gt=0) if facts.experiment else None
     trial = trials.order_by("-pk").first() if trials is not None else None
@@ -122,5 +126,8 @@ def _one(action: Action, job: Job, user: User) -> str:
 def _kill_command(action: Action, job: Job, user: User) -> str:
     if action.name != "kill":
         return f"{job.name} is a command: it cannot be {action.done}, only killed."
-    command_transitions.kill(job.command.pk, actor=f"user:{user.username}")
+    if job.kind == Job.Kind.ARRAY:
+        command_transitions.kill_array(job.pk, actor=f"user:{user.username}")
+    else:
+        command_transitions.kill(job.commands.get().pk, actor=f"user:{user.username}")
     return ""

@@ -347,5 +347,11 @@ def _once(world: World, shown: Trial, slots: list[Slot]) -> None:
         made = world.api.post(f"{noun}s", BODIES[body])[noun]
         _start(made["id"], slots.pop(0))
         world.add(f"{noun}s/command_id", made["id"])
+    array = world.api.post("commands", {"config": {"entrypoint": "true", "array": "0-3%2"}})["command"][
+        "array"
+    ]
+    world.add("arrays/array_id", array["id"])
+    world.api.post("schedules", {**BODIES["NewSchedule"], "experimentId": None, "commandId": array["id"]})
+    world.add("schedules/name", BODIES["NewSchedule"]["name"])
     chosen = {"trialIds": [shown.pk], "experimentIds": [shown.experiment_id]}
     world.add("tensorboards/command_id", world.api.post("tensorboards", chosen)["tensorboard"]["id"])

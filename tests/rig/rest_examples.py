@@ -54,6 +54,7 @@ def _found(world: World) -> dict[tuple[str, str], Example]:
         ("PATCH", f"{v1}/hosts/{{name}}"): ({}, {"python": "/opt/torch/bin/python3"}),
         ("POST", f"{v1}/job-queues"): ({}, edit),
         ("POST", f"{v1}/job-queues/preview"): ({}, edit),
+        ("POST", f"{v1}/schedules"): ({}, {**BODIES["NewSchedule"], "name": "weekly", "experimentId": running.pk}),
         ("POST", f"{v1}/projects/{{project_id}}/experiments/move"): (
             {}, {"experimentIds": [running.pk], "destinationProjectId": int(world.places["projects/project_id"][0])}),
         ("POST", f"{v1}/resource-pools"): ({}, {**BODIES["NewPool"], "name": "b100"}),

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from trainmaster.cli import config_schema, task_verbs
+from trainmaster.cli import array, config_schema, task_verbs
 from trainmaster.cli.arguments import Adder
 from trainmaster.cli.errors import FAILED, OK, UsageError
 from trainmaster.cli.log_stream import follow, tell, tell_what_it_waits_for, why_stopped
@@ -37,11 +37,19 @@ def _add_run(verbs: Any) -> None:
     parser.add_argument(
         "words", metavar="CMD", nargs=argparse.REMAINDER, help="the program and its arguments"
     )
+    parser.add_argument(
+        "--array",
+        metavar="INDICES",
+        help="run it once for each index: 0-99, 0-99:2 (every second), 1,3,7; %%8 behind them: at most 8 at once",
+    )
     task_verbs.add_start_options(parser, "run", "resources.priority=10", slots="; default 1")
 
 
 def _run(client: Client, args: argparse.Namespace) -> int:
-    command_id = str(task_verbs.start(client, args, COMMAND, _config_of(args))["command"]["id"])
+    record = task_verbs.start(client, args, COMMAND, _config_of(args))["command"]
+    command_id = str(record["id"])
+    if record.get("array"):
+        return array.started(client, args, str(record["array"]["id"]))
     if args.detach:
         print(command_id)
         return OK
@@ -54,6 +62,8 @@ def _config_of(args: argparse.Namespace) -> Json:
     words = args.words[1:] if args.words[:1] == ["--"] else args.words
     if words:
         config["entrypoint"] = words
+    if args.array:
+        config["array"] = args.array
     if not config.get("entrypoint"):
         raise UsageError(
             "no command given, allowed: a command after the options, or an entrypoint in the config."

@@ -16,6 +16,7 @@ from trainmaster import __version__
 from trainmaster.address import BadAddress
 from trainmaster.cli import (
     agent,
+    array,
     beginning,
     browser_services,
     checkpoint,
@@ -29,6 +30,7 @@ from trainmaster.cli import (
     pool,
     preview_search,
     resources,
+    schedule,
     shell,
     task,
     template,
@@ -60,6 +62,8 @@ _NOUNS = (
     trial,
     checkpoint,
     command,
+    array,
+    schedule,
     shell,
     browser_services,
     job,

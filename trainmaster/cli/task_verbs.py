@@ -65,7 +65,7 @@ class Kind(NamedTuple):
 _WHAT = [
     Column("ID", lambda row: row["id"], lambda value: str(value)[:SHORT_ID]),
     Column("Owner", lambda row: row["username"]),
-    Column("Description", lambda row: row["description"], lambda value: str(value)[:50]),
+    Column("Description", lambda row: row["description"], lambda value: str(value)[:60]),
     Column("State", lambda row: "READY" if row.get("ready") else row["phase"]),
 ]
 _WHERE = [
@@ -233,12 +233,34 @@ def _rows_of(client: Client, kind: Kind, args: argparse.Namespace) -> List[Json]
 
 
 def _list(client: Client, args: argparse.Namespace, kind: Kind) -> None:
-    rows = [_without_key(row) for row in _rows_of(client, kind, args)]
+    rows = [_folded(_without_key(row)) for row in _rows_of(client, kind, args)]
     if args.quiet:
         for row in rows:
             print(row["id"])
     else:
         output.show(rows, kind.columns, args.output)
+
+
+def _folded(row: Json) -> Json:
+    """Of the first element of an array, the row of the whole array."""
+    array = row.get("array")
+    if not array:
+        return row
+    name = f"{array['name']}: {counts_of_array(array)}"
+    return {
+        **row,
+        "id": array["id"],
+        "description": name,
+        "phase": array["state"],
+        "exitCode": None,
+        "hosts": [],
+    }
+
+
+def counts_of_array(array: Json) -> str:
+    """`90 done, 8 running, 2 waiting`."""
+    names = ("done", "running", "waiting", "failed", "canceled")
+    return ", ".join(f"{array[name]} {name}" for name in names if array[name])
 
 
 def _describe(client: Client, args: argparse.Namespace, kind: Kind) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,7 +16,8 @@ from rest_framework.request import Request
 
 from jobs import dialect_ends, phases
 from jobs.models import Job
-from shown import tasks
+from shown import task_list, tasks
+from shown.arrays import ArrayCounts
 from shown.tasks import TaskRow
 from trainmaster import dialect_words
 from webui.api.answers import Answer, Maybe, Pagination, Time
@@ -32,10 +34,38 @@ DIALECT = {
 _BEGINNING = re.compile(r"[0-9a-f][0-9a-f-]*")
 
 
+class ArrayRecord(Answer):
+    """An array and its elements. `atOnce`: how many of them may run at a time."""
+
+    id: str
+    name: str
+    state: str
+    elements: int
+    at_once: Maybe[int] = None
+    waiting: int
+    running: int
+    done: int
+    failed: int
+    canceled: int
+
+    @classmethod
+    def of_job(cls, job: Job, counts: ArrayCounts) -> ArrayRecord:
+        assert job.elements is not None
+        return cls(
+            id=str(job.pk),
+            name=job.name,
+            state=counts.state,
+            elements=job.elements,
+            at_once=job.at_once,
+            **asdict(counts),
+        )
+
+
 class CommandRecord(Answer):
     """Determined's command record, extended by slots, hosts and how it ended.
 
     `exitStatus`: how it ended in Determined's words, with ours behind them; `ending`: ours alone.
+    `array` and `arrayIndex`: of an element of an array.
     """
 
     id: str
@@ -59,6 +89,8 @@ class CommandRecord(Answer):
     hosts: list[str]
     allocation_id: Maybe[str] = None
     run_start_time: Maybe[Time] = None
+    array_index: Maybe[int] = None
+    array: Maybe[ArrayRecord] = None
 
 
 class LaunchedAnswer(Answer):
@@ -115,7 +147,7 @@ class OfKind:
     def find(self, command_id: str) -> TaskRow:
         """The one of this kind whose id is the text or alone begins with it. Raises Missing, BadRequest."""
         wanted = command_id.strip().lower()
-        rows = tasks.with_parts().filter(job__kind=self.kind)
+        rows = task_list.of_kind(tasks.with_parts(), self.kind)
         try:
             rows = rows.filter(pk=uuid.UUID(wanted))
         except ValueError:
@@ -154,6 +186,7 @@ class OfKind:
             hosts=row.hosts,
             allocation_id=row.current.pk if row.current else None,
             run_start_time=row.attempt.started_at if row.attempt else None,
+            array=ArrayRecord.of_job(command.job, row.array) if row.array else None,
         )
 
 

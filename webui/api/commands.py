@@ -19,7 +19,7 @@ from experiments import places, templates
 from experiments.models import Workspace
 from jobs import accepting, phases, queue_edits
 from jobs.models import Job
-from shown import tasks
+from shown import arrays, task_list, tasks
 from shown.launch_warnings import warnings_for
 from shown.tasks import TaskRow
 from submissions import contexts, host_remarks
@@ -27,7 +27,7 @@ from submissions.config.reading import read_yaml
 from webui.api import encoding
 from webui.api.answers import Maybe, Time
 from webui.api.command_kinds import DIALECT, CommandRecord, OfKind
-from webui.api.errors import BadRequest, existing
+from webui.api.errors import BadRequest, Missing, existing
 from webui.api.permissions import actor, idempotency_key, person, require_owner
 from webui.api.views import ApiView, Json
 
@@ -46,6 +46,7 @@ class CommandsQuery(encoding.PageQuery):
     userIds = encoding.list_of(serializers.IntegerField())
     workspaceId = serializers.IntegerField(required=False)
     phases = encoding.list_of(serializers.ChoiceField(choices=PHASES))
+    arrayId = serializers.CharField(required=False, help_text="the elements of this array")
 
 
 class NewCommand(serializers.Serializer[Any]):
@@ -65,7 +66,10 @@ class NewPriority(serializers.Serializer[Any]):
 
 
 class Commands(OfKind, ApiView):
-    """List all commands, newest first by default; or create one."""
+    """List all commands, newest first by default; or create one.
+
+    An array is listed as one record, that of its first element, unless `arrayId` asks for its elements.
+    """
 
     rights = {"GET": Right.READ, "POST": Right.EDIT}
     bodies = {"POST": NewCommand}
@@ -133,13 +137,19 @@ class Commands(OfKind, ApiView):
 
 def _chosen(query: Json, kind: Job.Kind) -> QuerySet[Command]:
     rows = encoding.narrowed(
-        tasks.with_parts().filter(job__kind=kind),
+        task_list.of_kind(tasks.with_parts(), kind),
         query,
         users="owner__username__in",
         userIds="owner_id__in",
         workspaceId="workspace_number",
     )
-    return rows.filter(phases.where(*query["phases"])) if query.get("phases") else rows
+    rows = rows.filter(phases.where(*query["phases"])) if query.get("phases") else rows
+    if "arrayId" not in query:
+        return arrays.folded(rows)
+    job = arrays.find(query["arrayId"])
+    if job is None:
+        raise Missing(f"array {query['arrayId']} not found")
+    return rows.filter(job=job)
 
 
 class _Submission(NamedTuple):

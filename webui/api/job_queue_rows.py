@@ -95,7 +95,7 @@ def encode_row(row: JobRow) -> Json:
     record = {
         "jobId": str(job.pk),
         "entityId": job.entity_id,
-        "type": f"TYPE_{job.kind}",
+        "type": "TYPE_COMMAND" if job.kind == Job.Kind.ARRAY else f"TYPE_{job.kind}",
         "name": job.name,
         "username": job.owner.username,
         "userId": job.owner_id,

@@ -15,6 +15,7 @@ from hosts import registry
 from shown import absent
 from webui.api import (
     agents,
+    arrays,
     async_routes,
     audit,
     auth,
@@ -53,6 +54,7 @@ from webui.api import (
     resource_usage,
     runs,
     samples,
+    schedules,
     schemas,
     search_preview,
     shells,
@@ -119,6 +121,11 @@ urlpatterns: list[URLPattern] = [
     _at("users/setting/reset", users.UserSettingsReset),
     _at("users/<int:user_id>", users.OneUser),
     _at("users/<str:username>/by-username", users.UserByName),
+    _at("schedules", schedules.Schedules),
+    _at("schedules/<str:name>", schedules.OneSchedule),
+    _at("schedules/<str:name>/pause", schedules.SchedulePause),
+    _at("schedules/<str:name>/resume", schedules.ScheduleResume),
+    _at("schedules/<str:name>/run", schedules.ScheduleRun),
     _at("groups", groups.Groups),
     _at("groups/search", groups.GroupsFound),
     _at("groups/<int:group_id>", groups.OneGroup),
@@ -188,6 +195,9 @@ urlpatterns: list[URLPattern] = [
     _at("tasks/<str:task_id>/samples", samples.TaskSamples),
     _at("tasks/<str:task_id>/why-stopped", why_stopped.TaskWhyStopped),
     # commands and services
+    _at("arrays/<str:array_id>", arrays.OneArray),
+    _at("arrays/<str:array_id>/kill", arrays.ArrayKill),
+    _at("arrays/<str:array_id>/rerun", arrays.ArrayRerun),
     _at("commands", commands.Commands),
     _at("commands/<str:command_id>", commands.OneCommand),
     _at("commands/<str:command_id>/kill", commands.CommandKill),

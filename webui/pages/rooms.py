@@ -43,6 +43,7 @@ GROUPS = (
             Room("Tasks", "/tasks", lambda: Command.objects.exclude(state__in=END_STATES).count(),
                  "commands shells notebooks tensorboards"),
             Room("Job Queue", "/jobs", lambda: Job.objects.filter(state=JobState.ACTIVE).count(), "waiting"),
+            Room("Schedules", "/schedules", words="cron nightly recurring again"),
             Room("Workspaces", "/workspaces", words="projects"),
             Room("Templates", "/templates", words="configs"),
         ),

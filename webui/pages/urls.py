@@ -19,6 +19,7 @@ from webui.pages.places import project_notes
 from webui.pages.pools import page as pools
 from webui.pages.pools import windows
 from webui.pages.queue import board, job
+from webui.pages.schedules import page as schedules
 from webui.pages.search import charts, tree
 from webui.pages.search import trials as search_trials
 from webui.pages.tasks import form as task_form
@@ -150,6 +151,12 @@ urlpatterns = [
     path(_C, tasks.detail),
     path(f"{_C}/kill", tasks.kill),
     path(f"{_C}/<slug:tab>", tasks.detail),
+    path("arrays/<uuid:array_id>/kill", tasks.kill_array),
+    path("arrays/<uuid:array_id>/rerun", tasks.rerun),
+    path("schedules", schedules.listing),
+    path("schedules/+new", schedules.new),
+    path("schedules/<str:name>", schedules.detail),
+    path("schedules/<str:name>/do/<slug:action>", schedules.act),
     path("tasks", tasks.listing),
     path("tasks/+new", task_form.new),
     path("tasks/+tensorboard", task_form.tensorboard),

@@ -57,7 +57,7 @@ SELECT json_build_array(
     FROM open JOIN jobs_member m ON m.allocation_id = open.id WHERE m.slots = 0),
   (SELECT json_agg(json_build_array(
       id, kind, entity_id, priority, position, extract(epoch FROM moved_at), weight, max_slots, preemptible, owner_id,
-      name))
+      name, elements, at_once))
     FROM (SELECT * FROM active UNION ALL SELECT j.* FROM running JOIN jobs_job j ON j.id = running.job_id) job),
   (SELECT json_agg(json_build_array(
       id, job_id, slots, extract(epoch FROM created_at), single_host, nullif(avoid_hosts, '[]'), max_time_seconds,
@@ -79,8 +79,9 @@ SELECT json_build_array(
     WHERE m.cleaning_since IS NOT NULL),
   (SELECT json_agg(id) FROM accounts_user WHERE unix_user = ''),
   (SELECT json_agg(json_build_array(
-      d.job_id, d.label, d.condition, coalesce(o.state, '{JobState.ENDED}') = '{JobState.ENDED}') ORDER BY d.id)
-    FROM jobs_dependency d LEFT JOIN jobs_job o ON o.id = d.on_id
+      d.job_id, d.label, d.condition,
+      coalesce(e.state = '{TaskState.ENDED}', o.state = '{JobState.ENDED}', true)) ORDER BY d.id)
+    FROM jobs_dependency d LEFT JOIN jobs_job o ON o.id = d.on_id LEFT JOIN jobs_task e ON e.id = d.element_id
     WHERE d.met_at IS NULL AND d.job_id IN (SELECT id FROM active)),
   (SELECT json_agg(name) FROM hosts_host WHERE pool_id = %(pool)s
     AND admission IN ('{Host.Admission.ADMITTING}', '{Host.Admission.FAILED}', '{Host.Admission.LOST}'))
@@ -96,8 +97,9 @@ class PoolRows:
     become other accounts. slots: host, id, index,
     enabled, draining, outside. holds: slot, host, allocation, also of other pools. aux: host, allocation, ended:
     members without slots. jobs: id, kind, entity, priority, position, moved, weight, max_slots, preemptible, owner,
-    name. tasks: id, job, slots, created, single_host, avoid_hosts, max_time, run_count, blocked_by, not_before,
-    failed_starts, only_hosts. attempts: task, id, assigned, started, stopping, stopping_for, on_sufferance,
+    name, elements of an array, how many of them run at once. tasks: id, job, slots, created, single_host, avoid_hosts,
+    max_time, run_count, blocked_by, not_before, failed_starts, only_hosts. attempts: task, id, assigned, started,
+    stopping, stopping_for, on_sufferance,
     asked_preempt, last_saved, progress. bad_pairs: host, host. cleaned: slot, kind
     and entity of the job after which it is cleaned up. unlinked: ids of users without a linked account.
     depends: job, label and condition of what it waits for, whether that is over and will not do. unready: names of

@@ -174,9 +174,13 @@ class _Requests:
             task_id, job_id, slots, created, single_host, avoid_hosts, max_time, _, blocked_by, not_before, failed,
             only,
         ) = task  # fmt: skip
-        _, kind, entity_id, priority, position, moved_at, weight, max_slots, preemptible, owner_id, name = (
-            self._jobs[job_id]
-        )
+        (
+            _, kind, entity_id, priority, position, moved_at, weight, max_slots, preemptible, owner_id, name, elements,
+            at_once,
+        ) = self._jobs[job_id]  # fmt: skip
+        if at_once:
+            most = at_once * max(1, slots)
+            max_slots = most if max_slots is None else min(max_slots, most)
         attempt = self._attempts.get(task_id)
         left = None if max_time is None else max(0.0, max_time - self._used.get(task_id, 0.0))
         blocked = blocked_by or not_before or job_id in self._depends
@@ -209,6 +213,8 @@ class _Requests:
             groups=self._groups.get(owner_id, ()),
             time_left=left,
             notice=self._notices.get(task_id, self._usual_notice),
+            at_once=(at_once, elements) if at_once else None,
+            is_element=elements is not None,
         )
 
     def _blocked(self, job_id: str, blocked_by: str, not_before: float | None) -> reasons.Reason | None:

@@ -174,6 +174,10 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
         "groups/+new": ("", {"name": "mine", "parent": "research"}),
         "groups/<str:name>/edit": ("", {"name": "renamed", "members": "ada"}),
         "groups/<str:name>/delete": ("", {}),
+        "schedules/+new": ("", {"name": "weekly", "cron": "0 3 * * 1", "experiment": str(waiting.pk)}),
+        "schedules/<str:name>/do/<slug:action>": ("pause", {}),
+        "arrays/<uuid:array_id>/kill": ("", {}),
+        "arrays/<uuid:array_id>/rerun": ("", {"indices": "0"}),
         "users/+new": ("", {"username": "hugo", "role": "editor"}),
         "users/<int:user_id>/edit": ("", {"username": "ada", "role": "editor", "display_name": "Countess"}),
         "users/<int:user_id>/do/<slug:action>": ("deactivate", {}),
@@ -190,6 +194,7 @@ def places(world: World) -> dict[str, object]:
         "experiment_id": running.pk,
         "trial_id": trial.pk,
         "command_id": command.pk,
+        "array_id": world.places["arrays/array_id"][0],
         "task_id": trial.task_id,
         "uuid:task_id": command.pk,
         "job_id": Job.objects.get(experiment__name="waiting").pk,
@@ -213,7 +218,13 @@ def places(world: World) -> dict[str, object]:
 
 
 NOTHING = {"int": "1", "uuid": "00000000-0000-0000-0000-000000000000"}
-NAMES = {"templates": "night", "hosts": "gpu1", "pools": "default", "groups": "research"}
+NAMES = {
+    "schedules": "nightly",
+    "templates": "night",
+    "hosts": "gpu1",
+    "pools": "default",
+    "groups": "research",
+}
 TABS = {"experiments": "timeline", "trials": "logs", "commands": "log", "pools": "stats"}
 
 

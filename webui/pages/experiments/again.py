@@ -32,6 +32,8 @@ def links(request: HttpRequest, experiment: Experiment) -> list[dict[str, str]]:
         found.append({"label": "Continue", "href": f"{at}/continue"})
     if not experiment.unmanaged and user_of(request).may_edit:
         found.append({"label": "Fork", "href": f"{at}/fork"})
+    if not experiment.unmanaged and acts:
+        found.append({"label": "Schedule", "href": f"/schedules/+new?experiment={experiment.pk}"})
     if acts:
         found.append({"label": "Edit", "href": f"{at}/edit"})
     if acts and experiment.state in DELETABLE:

@@ -91,12 +91,17 @@ def _state(line: SeenRow) -> SafeString:
 
 def _name(line: SeenRow) -> SafeString:
     row = line.row
-    kind = "an experiment" if row.kind == "EXPERIMENT" else "a command"
+    kind = {"EXPERIMENT": "an experiment", "ARRAY": "an array"}.get(row.kind, "a command")
     more = ""
     if row.alike > 1:
         more = (
             f' <a class="fold" href="{escape(line.unfolded)}" aria-label="{row.alike} similar jobs, show each">'
             f"&times;{row.alike}</a>"
+        )
+    elif row.elements:
+        more = (
+            f' <a class="fold" href="{escape(row.link)}" aria-label="{row.elements} elements, show each">'
+            f"&times;{row.elements}</a>"
         )
     elif row.tasks > 1:
         trials = f"{row.tasks_running} of {row.tasks} trials" if row.tasks_running else f"{row.tasks} trials"

@@ -14,13 +14,14 @@ from django.views.decorators.http import require_safe
 
 from accounts import rights
 from accounts.rights import Right, declares
-from commands import transitions
+from commands import submit, transitions
 from commands.config import explained_config
 from commands.models import Command
 from commands.states import CommandState
 from events.models import Event
+from jobs.labels import label_of
 from jobs.models import Job
-from shown import stories, tabs, task_list, tasks, timeline, verdicts
+from shown import arrays, stories, tabs, task_list, tasks, timeline, verdicts
 from webui.pages.frame import actor, or_404, page, page_for, posted, refusals_told, show, user_of
 from webui.query import choices
 
@@ -38,18 +39,24 @@ def find(command_id: uuid.UUID) -> Command:
 def listing(request: HttpRequest) -> HttpResponse:
     """All tasks that are no trials, the newest first, or those that the filters leave."""
     chosen, wrong = choices(request.GET, {"type": task_list.KINDS, "state": task_list.CHIPS})
+    array = arrays.find(chosen.get("array", "")) if chosen.get("array") else None
+    if array is not None:
+        chosen["array"] = str(array.pk)
+    elif chosen.pop("array", ""):
+        raise Http404("There is no such array.")
     chosen_kind = task_list.KINDS.get(chosen.get("type", ""))
     found = task_list.matching(user_of(request), chosen)
     current = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
-    rows = [_row(request, each) for each in current.object_list]
+    rows = [_row(request, each, folds=array is None) for each in current.object_list]
     context = {
+        "array": _array(request, array) if array else None,
         "page": current,
         "rows": rows,
         "kinds": list(task_list.KINDS),
         "chips": list(task_list.CHIPS),
         "chosen": chosen,
         "wrong": wrong,
-        "filters": [(name, chosen.get(name, "")) for name in ("type", "state", "user")],
+        "filters": [(name, chosen.get(name, "")) for name in ("type", "state", "user", "array")],
         "nothing_at_all": not rows and not task_list.of_kind(Command.objects.all(), chosen_kind).exists(),
         "beginnings": task_list.beginnings(chosen_kind),
         "may_edit": user_of(request).may_edit,
@@ -57,12 +64,28 @@ def listing(request: HttpRequest) -> HttpResponse:
     return show(request, "tasks", context, room=ROOM, fragment="tasks")
 
 
-def _row(request: HttpRequest, command: Command) -> dict[str, Any]:
+def _row(request: HttpRequest, command: Command, *, folds: bool) -> dict[str, Any]:
     mine = rights.may_change(user_of(request), command)
+    row = tasks.row(command, folds=folds)
     return {
-        "task": tasks.row(command),
+        "task": row,
         "may_use": mine,
-        "may_kill": mine and user_of(request).may_edit and command.state == CommandState.ACTIVE,
+        "may_kill": mine and user_of(request).may_edit and row.is_open,
+    }
+
+
+def _array(request: HttpRequest, job: Job) -> dict[str, Any]:
+    """What stands above the elements of an array."""
+    counts, user = arrays.counts_of(job.pk), user_of(request)
+    may_change = user.may_edit and rights.may_change(user, job)
+    return {
+        "job": job,
+        "label": label_of(job.kind, job.entity_id),
+        "words": counts.words,
+        "state": counts.state,
+        "may_kill": may_change and not counts.has_ended,
+        "may_rerun": may_change and bool(counts.failed or counts.canceled),
+        "kill_asks": tasks.array_kill_asks(job),
     }
 
 
@@ -111,7 +134,9 @@ def terminal(request: HttpRequest, task_id: uuid.UUID) -> HttpResponse:
 
 @page
 def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> HttpResponse:
-    """One command, or another task, with its state, its log, and Kill."""
+    """One command, or another task, with its state, its log, and Kill; of an array, its elements."""
+    if arrays.find(str(command_id)):
+        return redirect(tasks.elements_at(command_id))
     command = find(command_id)
     if tab not in tabs.TASK:
         raise Http404(f"A command has no page {tab}; it has {', '.join(tabs.TASK)}.")
@@ -130,6 +155,9 @@ def detail(request: HttpRequest, command_id: uuid.UUID, tab: str = "log") -> Htt
         "log_at": f"/commands/{command.pk}",
         "lines_at": f"/commands/{command.pk}",
         "story": stories.of_task(command.task, None),
+        "array": label_of(command.job.kind, command.job.entity_id) if row.array else "",
+        "may_schedule": user_of(request).may_edit and rights.may_change(user_of(request), command),
+        "elements_at": tasks.elements_at(command.job_id),
         "follow": f"trainmaster {command.kind.value.lower()} logs -f {command.short_id}",
     }
     if tab == "config":
@@ -143,6 +171,31 @@ def _words(entrypoint: str | list[str]) -> str:
     if isinstance(entrypoint, str):
         return entrypoint
     return entrypoint[0] if len(entrypoint) == 1 else shlex.join(entrypoint)
+
+
+def _array_or_404(request: HttpRequest, array_id: uuid.UUID) -> Job:
+    job = or_404(arrays.find(str(array_id)), f"There is no array {array_id}.")
+    rights.require_owner(user_of(request), job, label_of(job.kind, job.entity_id))
+    return job
+
+
+@posted(Right.EDIT)
+def kill_array(request: HttpRequest, array_id: uuid.UUID) -> HttpResponse:
+    """End all elements of an array and return to them."""
+    with refusals_told(request):
+        transitions.kill_array(_array_or_404(request, array_id).pk, actor=actor(request))
+    return redirect(tasks.elements_at(array_id))
+
+
+@posted(Right.EDIT)
+def rerun(request: HttpRequest, array_id: uuid.UUID) -> HttpResponse:
+    """Run elements of an array again, those that are named or all that did not complete; show the new array."""
+    to = array_id
+    with refusals_told(request):
+        job, user = _array_or_404(request, array_id), user_of(request)
+        indices = request.POST.get("indices", "")
+        to = submit.rerun(job, indices, owner=user, actor=actor(request)).job_id
+    return redirect(tasks.elements_at(to))
 
 
 @posted(Right.EDIT)

@@ -1,0 +1,103 @@
+"""When a cron expression is due in a time zone (pure): every time once, whatever the clocks there do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
+
+from celery.schedules import ParseException, crontab
+
+FORM = "five fields (minute, hour, day of the month, month, day of the week), such as 0 3 * * 1-5"
+#: February 29 may be eight years away
+_MOST_DAYS = 9 * 366
+
+
+class BadCron(ValueError):
+    """What is allowed instead of an expression."""
+
+
+class BadZone(BadCron):
+    """What is allowed instead of a zone."""
+
+
+@dataclass(frozen=True)
+class Cron:
+    """The times that an expression allows. As in cron, one of both kinds of days is enough if both are restricted."""
+
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    either_day: bool
+    zone: ZoneInfo
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        """The first time after a moment, in UTC; None if it never comes."""
+        return next(self.after(moment), None)
+
+    def after(self, moment: datetime) -> Iterator[datetime]:
+        """Its times after a moment, in UTC."""
+        day, last = moment.astimezone(self.zone).date() - timedelta(days=1), moment
+        for _ in range(_MOST_DAYS):
+            for at in sorted(self._of_day(day)):
+                if at > last:
+                    yield at
+                    last = at
+            day += timedelta(days=1)
+
+    def _of_day(self, day: date) -> set[datetime]:
+        """A local time that the clocks skip is as much later as they skip; one that they repeat is the first."""
+        if not self._is_on(day):
+            return set()
+        local = (
+            datetime.combine(day, time(hour, minute), self.zone)
+            for hour in self.hours
+            for minute in self.minutes
+        )
+        return {at.astimezone(UTC) for at in local}
+
+    def _is_on(self, day: date) -> bool:
+        by_number, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        on = (by_number or by_weekday) if self.either_day else (by_number and by_weekday)
+        return on and day.month in self.months
+
+
+def parse(text: str, zone: str) -> Cron:
+    """Raises BadCron, BadZone."""
+    fields = text.split()
+    if len(fields) != 5:
+        raise BadCron(FORM)
+    minute, hour, day, month, weekday = fields
+    try:
+        given: Any = crontab(
+            minute=minute, hour=hour, day_of_month=day, month_of_year=month, day_of_week=_sunday(weekday)
+        )
+    except (ParseException, ValueError, KeyError) as error:
+        raise BadCron(FORM) from error
+    found = Cron(
+        minutes=tuple(sorted(given.minute)),
+        hours=tuple(sorted(given.hour)),
+        days=frozenset(given.day_of_month),
+        months=frozenset(given.month_of_year),
+        weekdays=frozenset(given.day_of_week),
+        either_day=not (day.startswith("*") or weekday.startswith("*")),
+        zone=_zone(zone),
+    )
+    if found.next_after(datetime.now(UTC)) is None:
+        raise BadCron(FORM)
+    return found
+
+
+def _sunday(weekday: str) -> str:
+    """Sunday alone may be 7, as in cron."""
+    return "0" if weekday == "7" else weekday
+
+
+def _zone(name: str) -> ZoneInfo:
+    if name not in available_timezones():
+        raise BadZone("a time zone such as UTC or Europe/Berlin")
+    return ZoneInfo(name)
