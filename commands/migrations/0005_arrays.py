@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('commands', '0004_jobs_that_succeeded'),
-        ('jobs', '0032_arrays'),
+        ('jobs', '0033_arrays'),
         ('submissions', '0001_initial'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]

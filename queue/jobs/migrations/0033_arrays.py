@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0031_only_hosts'),
+        ('jobs', '0032_faults_and_windows'),
     ]
 
     operations = [
