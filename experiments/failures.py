@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 
 from events.prepared import Prepared
 from experiments.models import Trial
@@ -48,6 +48,11 @@ def sentences(trials: Iterable[Trial]) -> dict[int, str]:
 
 def _failed() -> QuerySet[Allocation]:
     return Allocation.objects.filter(state=AllocationState.TERMINATED).exclude(exit_reason__in=NOT_FAILURES)
+
+
+def has_failed() -> Exists:
+    """An annotation of trials: whether an attempt has failed."""
+    return Exists(_failed().filter(task=OuterRef("task")))
 
 
 _newest_failed = Prepared(

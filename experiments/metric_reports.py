@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db import connection
 
 from events.announce import announce
+from events.prepared import cursor
 from experiments import search
 from experiments.models import Experiment, Trial
 from experiments.search import Validation
@@ -85,8 +86,8 @@ def _save(trial: Trial, names: Sequence[str]) -> None:
     fields: list[Any] = [Trial._meta.get_field(name) for name in names]
     values = [field.get_db_prep_save(getattr(trial, field.attname), connection) for field in fields]
     columns = ", ".join(f"{name} = %s" for name in names)
-    with connection.cursor() as cursor:
-        cursor.execute(f"UPDATE experiments_trial SET {columns} WHERE id = %s", [*values, trial.pk])
+    with cursor() as writes:
+        writes.execute(f"UPDATE experiments_trial SET {columns} WHERE id = %s", [*values, trial.pk])
 
 
 def _refuse_many_names(summary: Mapping[str, Any], reports: Sequence[Report]) -> None:

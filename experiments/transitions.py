@@ -7,6 +7,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 import searching
@@ -47,23 +48,30 @@ def lock(experiment_id: int) -> Experiment:
 
 def lock_to_report(trial_id: int) -> Trial:
     """The trial, with what its reports change, and before it its experiment: both locked. Raises NoSuchExperiment."""
-    if (trial := _locked_to_report.find(trial_id)) is None:
+    if (trial := _to_report.find(trial_id)) is None:
         raise NoSuchExperiment(f"There is no trial {trial_id}.")
     return trial
 
 
+def lock_of_run(run: Allocation) -> Trial | None:
+    """The trial of a run, locked as by `lock_to_report`."""
+    return _to_report_by_task.find(run.task_id)
+
+
 _WITH_REPORTS = [
     "run_id", "steps_completed", "progress", "best_validation", "latest_validation", "summary_metrics",
-    "searcher_metric", "request_id", "state", "task",
+    "searcher_metric", "request_id", "state", "task", "early_exit",
     *(f"experiment__{name}" for name in ("job", "state", "search", "unmanaged", "best_metric", "best_trial_id")),
 ]  # fmt: skip
-_locked_to_report = Prepared(
-    lambda: (
-        Trial.objects.select_for_update(of=("experiment", "self"), no_key=True)
-        .select_related("experiment")
-        .only("experiment", *_WITH_REPORTS)
-    )
-)
+
+
+def _locked_with_reports() -> QuerySet[Trial]:
+    locked = Trial.objects.select_for_update(of=("experiment", "self"), no_key=True)
+    return locked.select_related("experiment").only("experiment", *_WITH_REPORTS)
+
+
+_to_report = Prepared(_locked_with_reports)
+_to_report_by_task = Prepared(_locked_with_reports, "task_id", "of no task")
 _locked = Prepared(
     lambda: Experiment.objects.select_for_update(of=("self",), no_key=True).select_related("job")
 )

@@ -114,15 +114,28 @@ def insert(group_id: int, tables: Sequence[Table], *, archived: bool = False) ->
     """Write each table as a chunk."""
     with cursor() as sends:
         for table in tables:
-            columns = [pack_column(column) for column in table.columns.values()]
-            ends = np.cumsum([len(column) for column in columns]).tolist()
-            reports = (group_id, int(table.steps[0]), int(table.steps[-1]), len(table), archived)
-            sends.execute(_INSERT, [*reports, list(table.columns), ends, pack_head(table), b"".join(columns)])
+            sends.execute(_INSERT, {"group": group_id, **values(table, archived=archived)})
 
 
-_INSERT = """INSERT INTO metrics_chunk
-  (group_id, first_step, last_step, reports, archived, names, ends, head, data)
-VALUES (%s, %s, %s, %s, %s, %s::text[], %s::int[], %b, %b)"""
+def values(table: Table, *, archived: bool = False) -> dict[str, Any]:
+    """What VALUES wants to know of a chunk."""
+    columns = [pack_column(column) for column in table.columns.values()]
+    return {
+        "first": int(table.steps[0]),
+        "last": int(table.steps[-1]),
+        "count": len(table),
+        "archived": archived,
+        "names": list(table.columns),
+        "ends": np.cumsum([len(column) for column in columns]).tolist(),
+        "head": pack_head(table),
+        "data": b"".join(columns),
+    }
+
+
+COLUMNS = "group_id, first_step, last_step, reports, archived, names, ends, head, data"
+VALUES = """%(first)s::bigint, %(last)s::bigint, %(count)s::int, %(archived)s::bool, %(names)s::text[], %(ends)s::int[],
+  %(head)b::bytea, %(data)b::bytea"""
+_INSERT = f"INSERT INTO metrics_chunk ({COLUMNS}) VALUES (%(group)s, {VALUES})"
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from django.db import connection, transaction
+from django.db import transaction
 
 from metrics import chunks
 from metrics.models import Chunk, Group
@@ -55,6 +55,9 @@ def store(trial_id: int, reports: Iterable[Report]) -> Stored:
         _lay(rows.setdefault(group_name(report.group), {}), report, stored)
     for name in sorted(rows):
         new = _table(rows[name])
+        if len(new) < _FEW and _append_few(trial_id, name, new):
+            stored.fresh[name] = new
+            continue
         group = _locked(trial_id, name)
         if group.last_step is None or new.steps[0] > group.last_step:
             _append(group, new)
@@ -65,7 +68,7 @@ def store(trial_id: int, reports: Iterable[Report]) -> Stored:
             stored.fresh[name] = fresh
             stored.refused += [(name, step, metric) for step, metric in refused]
         group.last_step = max(group.last_step or 0, int(new.steps[-1]))
-        with connection.cursor() as cursor:
+        with chunks.cursor() as cursor:
             cursor.execute(_COUNT, [group.reports, group.last_step, group.pk])
     if stored.refused:
         log.info(
@@ -117,35 +120,65 @@ ON CONFLICT (trial_id, name) DO UPDATE SET reports = known.reports RETURNING id,
 
 #: Written out, as the others of each batch are: Django's own cost several times as much.
 _COUNT = "UPDATE metrics_group SET reports = %s, last_step = %s WHERE id = %s"
-_TAIL = """SELECT id, reports FROM metrics_chunk WHERE group_id = %s AND NOT archived
-ORDER BY first_step DESC LIMIT 16"""
+#: Fewer reports than these are appended by one statement. Each time so many have come, they are put together.
+_FEW = 16
+_TAIL = f"""SELECT id, reports FROM metrics_chunk WHERE group_id = %s AND NOT archived
+ORDER BY first_step DESC LIMIT {2 * _FEW}"""
+_APPEND = f"""WITH known AS (
+  INSERT INTO metrics_group AS known (trial_id, name, reports, last_step)
+  VALUES (%(trial)s, %(name)s, %(count)s, %(last)s)
+  ON CONFLICT (trial_id, name) DO UPDATE SET reports = known.reports + excluded.reports, last_step = excluded.last_step
+    WHERE known.last_step IS NULL OR known.last_step < %(first)s
+  RETURNING id, reports
+), written AS (
+  INSERT INTO metrics_chunk ({chunks.COLUMNS}) SELECT id, {chunks.VALUES} FROM known
+)
+SELECT id, reports FROM known"""
+
+
+def _append_few(trial_id: int, name: str, new: Table) -> bool:
+    """Append a few reports as a chunk; return False and do nothing if they are not behind all others of the group."""
+    with chunks.cursor() as cursor:
+        known = cursor.execute(_APPEND, {"trial": trial_id, "name": name, **chunks.values(new)}).fetchone()
+    if known is None:
+        return False
+    pk, reports = known
+    if reports // _FEW != (reports - len(new)) // _FEW:
+        small = _small(pk, 0)
+        if len(small) > 1:
+            _replace(pk, small, joined(_read(small)), at_the_tail=True)
+    return True
 
 
 def _locked(trial_id: int, name: str) -> Group:
     """The group's row, made where there is none."""
-    with connection.cursor() as cursor:
+    with chunks.cursor() as cursor:
         cursor.execute(_LOCK, [trial_id, name])
-        pk, reports, last_step = cursor.fetchone()
+        ((pk, reports, last_step),) = cursor.fetchall()
     return Group(id=pk, trial_id=trial_id, name=name, reports=reports, last_step=last_step)
 
 
 def _append(group: Group, new: Table) -> None:
-    """Reports behind all others of the group. Small chunks before them are filled up.
+    """Reports behind all others of the group. Small chunks before them are filled up."""
+    small = _small(group.pk, len(new))
+    _replace(group.pk, small, joined([*_read(small), new]), at_the_tail=True)
+
+
+def _small(group_id: int, total: int) -> list[int]:
+    """The small chunks at the end of a group that are to be written again, together with the reports behind them.
 
     Those are taken in while they hold less than twice as much as what follows them, so that a report is written
     again a few times only, and few small chunks remain however the reports come.
     """
-    taken, total = [], len(new)
-    with connection.cursor() as cursor:
-        cursor.execute(_TAIL, [group.pk])
-        tail = cursor.fetchall()
+    with chunks.cursor() as cursor:
+        tail = cursor.execute(_TAIL, [group_id]).fetchall()
+    found = []
     for pk, count in tail:
-        if count >= chunks.FULL or count >= 2 * total:
+        if count >= chunks.FULL or 0 < 2 * total <= count:
             break
-        taken.append(pk)
+        found.append(pk)
         total += count
-    before = _read(taken)
-    _replace(group, taken, joined([*before, new]), at_the_tail=True)
+    return found
 
 
 def _merge(group: Group, new: Table) -> tuple[Table, list[tuple[int, str]]]:
@@ -162,7 +195,7 @@ def _merge(group: Group, new: Table) -> tuple[Table, list[tuple[int, str]]]:
         (standing,) = _read([pk])
         found = merged(standing, part)
         if found.fresh.columns or len(found.table) > count or (found.table.runs.sum() != standing.runs.sum()):
-            _replace(group, [pk], found.table, at_the_tail=place == len(live) - 1)
+            _replace(group.pk, [pk], found.table, at_the_tail=place == len(live) - 1)
         group.reports += len(found.table) - count
         fresh.append(found.fresh)
         refused += found.refused
@@ -181,11 +214,11 @@ def _read(ids: Sequence[int]) -> list[Table]:
     return [chunks.unpack(count, head, columns) for _, _, count, head, columns in rows]
 
 
-def _replace(group: Group, ids: Sequence[int], table: Table, *, at_the_tail: bool) -> None:
+def _replace(group_id: int, ids: Sequence[int], table: Table, *, at_the_tail: bool) -> None:
     if ids:
-        with connection.cursor() as cursor:
+        with chunks.cursor() as cursor:
             cursor.execute("DELETE FROM metrics_chunk WHERE id = ANY(%s)", [list(ids)])
-    chunks.insert(group.pk, chunks.pieces(table, at_the_tail=at_the_tail))
+    chunks.insert(group_id, chunks.pieces(table, at_the_tail=at_the_tail))
 
 
 @transaction.atomic

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db import connection
 from django.db.models import Count, F, IntegerField, OuterRef, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from dispatch.passes import last_plan
-from events.prepared import Prepared
+from events.prepared import Prepared, cursor
 from experiments import phases
 from experiments.config import masked, schema, shown
 from experiments.config.reading import SUBJECT
@@ -77,11 +76,9 @@ def find(experiment_id: int) -> Experiment | None:
 
 def trial_ids_of(experiment_id: int) -> list[int]:
     """The ids of its trials, the oldest first."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT id FROM experiments_trial WHERE experiment_id = %s ORDER BY id", [experiment_id]
-        )
-        return [pk for (pk,) in cursor.fetchall()]
+    with cursor() as asks:
+        asks.execute("SELECT id FROM experiments_trial WHERE experiment_id = %s ORDER BY id", [experiment_id])
+        return [pk for (pk,) in asks.fetchall()]
 
 
 def numbers() -> dict[str, Coalesce]:

@@ -11,7 +11,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from events.prepared import Prepared
-from experiments import phases
+from experiments import failures, phases
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import USABLE, ExperimentState, TrialState
 from jobs.models import Member
@@ -44,7 +44,7 @@ class TrialRow:
 
 
 def with_numbers() -> QuerySet[Trial]:
-    """Trials with checkpoint_count, checkpoint_bytes and their phase beside their columns."""
+    """Trials with checkpoint_count, checkpoint_bytes, has_failed and their phase beside their columns."""
     return _with_numbers().all()
 
 
@@ -54,7 +54,7 @@ def _with_numbers() -> QuerySet[Trial]:
     # the state of a search may be megabytes
     rows = Trial.objects.select_related("experiment").defer("experiment__search")
     rows = phases.annotated(rows).alias(state_in_words=phases.in_words(Trial))
-    return rows.annotate(**checkpoints.stored_numbers("trial"))
+    return rows.annotate(has_failed=failures.has_failed(), **checkpoints.stored_numbers("trial"))
 
 
 _one = Prepared(with_numbers)

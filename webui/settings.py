@@ -127,6 +127,8 @@ _database_entry["OPTIONS"] = environment.bounded(
     silent_seconds=DATABASE_SILENT_SECONDS,  # noqa: F405
     idle_transaction_seconds=IDLE_TRANSACTION_SECONDS,  # noqa: F405
 )
+# Statements of events.prepared are planned once per connection; Django's own cursors prepare nothing.
+_database_entry["OPTIONS"]["prepare_threshold"] = 5
 _database_entry["OPTIONS"]["pool"] = {
     "min_size": 1,
     "max_size": int(environment.number("TRAINMASTER_DATABASE_CONNECTIONS", 40)),  # of one process

@@ -9,8 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection
 
-from django.db import connection
-
+from events import prepared
 from hosts.models import ResourcePool
 from jobs import queue_order
 from shown.queue.standing import StandingJob
@@ -69,7 +68,7 @@ def page(
         "offset": offset,
     }
     question = _PAGE.format(direction="DESC" if descending else "ASC")
-    with connection.cursor() as cursor:
-        cursor.execute(_QUEUE.format(**queue_order.sql(pool.policy.order)) + question, asked)
-        rows = cursor.fetchall()
+    with prepared.cursor() as asks:
+        asks.execute(_QUEUE.format(**queue_order.sql(pool.policy.order)) + question, asked)
+        rows = asks.fetchall()
     return [StandingJob(*line) for _, *line in rows if line[0] is not None], int(rows[0][0])

@@ -100,6 +100,8 @@ async def preemption(request: HttpRequest, who: Principal, allocation_id: str) -
         raise Missing(f"allocation {allocation_id} not found")
     asked = number(request.GET, "timeoutSeconds", -inf, inf) or 0.0
     seconds = min(max(asked, 0.0), LONGEST_POLL_SECONDS)
+    if isinstance(who, Allocation) and seconds == 0:  # read as it is now, to find out who asks
+        return PreemptionAnswer(preempt=who.stop_kind != StopKind.NONE)
     found = await poll(f"allocation:{allocation_id}", seconds, _must_leave, allocation_id)
     return PreemptionAnswer(preempt=found is not None)
 

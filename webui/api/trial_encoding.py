@@ -151,7 +151,7 @@ def encode_trial(trial: Any, *, full: bool = True) -> TrialRecord:
     """One row of `shown.trials.with_numbers`."""
     end = trial.ended_at or timezone.now()
     best = best_checkpoint(trial) if full else None
-    failure = failures.latest(trial) if full else None
+    failure = failures.latest(trial) if full and trial.has_failed else None
     return TrialRecord.of(
         trial,
         task_ids=[trial.task_id],

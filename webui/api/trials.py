@@ -51,20 +51,23 @@ def find_to_report(request: Request, trial_id: int) -> Trial:
     """The trial for whoever reports of it: its run, or its owner; of a detached run that is a sign of life."""
     trial = _own(request, _seen_by(request, trial_id, _to_report.find(trial_id)))
     if trial.experiment.unmanaged and not isinstance(request.user, Allocation):
-        detached.sign_of_life(trial)
+        detached.noted(trial)
     return trial
 
 
 _to_report = Prepared(
-    lambda: Trial.objects.select_related("experiment__owner").only(
-        "task",
-        "experiment",
-        "early_exit",
-        "experiment__unmanaged",
-        "experiment__owner",
-        "experiment__owner__username",
+    lambda: detached.with_first_member(
+        Trial.objects.select_related("experiment__owner").only(
+            "task",
+            "experiment",
+            "early_exit",
+            "experiment__unmanaged",
+            "experiment__owner",
+            "experiment__owner__username",
+        )
     )
 )
+_alive = Prepared(lambda: detached.with_first_member(shown_trials.with_numbers()))
 
 
 def _own(request: Request, trial: Trial) -> Trial:
@@ -78,6 +81,21 @@ def reporting(request: Request, trial_id: int, what: str) -> Iterator[Any]:
     """One transaction for a report of the trial. Raises Missing, Forbidden."""
     trial = find_to_report(request, trial_id)
     with transaction.atomic():
+        yield trial
+        note_report(request, trial, what)
+
+
+@contextmanager
+def reporting_locked(request: Request, trial_id: int, what: str) -> Iterator[Trial]:
+    """As `reporting`, with the trial as `transitions.lock_to_report` gives it: of a run that is all that is read."""
+    who: Any = request.user
+    is_run = isinstance(who, Allocation)
+    if not is_run:
+        find_to_report(request, trial_id)
+    with transaction.atomic():
+        trial = transitions.lock_of_run(who) if is_run else transitions.lock_to_report(trial_id)
+        if trial is None or trial.pk != trial_id:
+            raise Missing(f"trial {trial_id} not found")
         yield trial
         note_report(request, trial, what)
 
@@ -115,8 +133,8 @@ class OneTrial(ApiView):
 
     def patch(self, request: Request, trial_id: int) -> TrialAnswer:
         state = (self.body(request).get("state") or "").removeprefix("STATE_")
-        trial = find_own(request, trial_id)
-        is_changed = bool(state) or (trial.experiment.unmanaged and detached.sign_of_life(trial))
+        trial: Any = _own(request, _seen_by(request, trial_id, _alive.find(trial_id)))
+        is_changed = bool(state) or (trial.experiment.unmanaged and detached.noted(trial))
         if not trial.experiment.unmanaged:
             raise BadRequest(f"trial {trial_id} is run by the queue, so its state cannot be set.")
         if state in {"RUNNING", "ACTIVE"}:
@@ -194,23 +212,22 @@ def store_report(request: Request, trial_id: int, group: str, report: dict[str, 
     What the published SDK's profiler has measured of its host comes without a step and belongs to the host's samples.
     """
     values = report["metrics"].get("avgMetrics")
-    with reporting(request, trial_id, "metrics_reported") as trial:
+    with reporting_locked(request, trial_id, "metrics_reported") as trial:
         if not isinstance(values, dict):
             raise BadRequest("metrics.avgMetrics: a map of names to numbers is required.")
         _store(trial, group, report, values)
 
 
-def _store(trial: Any, group: str, report: dict[str, Any], values: dict[str, Any]) -> None:
+def _store(row: Trial, group: str, report: dict[str, Any], values: dict[str, Any]) -> None:
     at: datetime = report.get("reportTime") or timezone.now()
     steps = report.get("stepsCompleted")
     if steps is None and group in profiler_batches.GROUPS:
         try:
             with transaction.atomic():
-                profiler_batches.store_group(trial.task_id, values, at.timestamp())
+                profiler_batches.store_group(row.task_id, values, at.timestamp())
         except ValueError as error:
             raise BadRequest(f"metrics.avgMetrics: {error}") from error
         return
-    row = transitions.lock_to_report(trial.pk)
     data = {
         "group": group,
         "steps_completed": steps if steps is not None else report.get("totalBatches") or 0,
@@ -241,8 +258,7 @@ class TrialProgress(ApiView):
     bodies = {"POST": ProgressBody}
 
     def post(self, request: Request, trial_id: int) -> None:
-        with reporting(request, trial_id, "progress_reported") as trial:
-            row = transitions.lock_to_report(trial.pk)
+        with reporting_locked(request, trial_id, "progress_reported") as row:
             reports.progress_reported(row.experiment, row, self._number(request))
 
     def _number(self, request: Request) -> float:

@@ -18,6 +18,7 @@ from django.db import connection
 from django.utils import timezone
 
 from dispatch.going_on import going_on
+from events import prepared
 from jobs.states import TaskState
 from logs import retention
 from logs.retention import FOR_EVER, Held
@@ -69,11 +70,11 @@ def kept(task_id: str) -> Kept:
 
 def kept_of(task_ids: Collection[str]) -> dict[str, Kept]:
     """Return how long the logs of these tasks are kept, by one statement."""
-    with connection.cursor() as cursor:
+    with prepared.cursor() as asks:
         values: dict[str, Any] = {"default": settings.LOG_RETENTION_DAYS, "tasks": list(task_ids)}
-        cursor.execute(f"{_KEPT} WHERE task.id = ANY(%(tasks)s)", values)
+        asks.execute(f"{_KEPT} WHERE task.id = ANY(%(tasks)s)", values)
         return {
-            task_id: Kept(days, policy, ended_at) for task_id, ended_at, days, policy, *_ in cursor.fetchall()
+            task_id: Kept(days, policy, ended_at) for task_id, ended_at, days, policy, *_ in asks.fetchall()
         }
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Max, Q
+from django.db.models import Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -92,22 +93,32 @@ def set_ended(trial_id: int, *, completed: bool) -> None:
 
 def sign_of_life(trial: Trial) -> bool:
     """Something came from the program by REST: its attempt lives. Return whether it does so again."""
-    first = _first_member.find(trial.task_id)
-    if first is None:
+    return noted(_with_first_member.find(trial.pk))
+
+
+def noted(trial: Any) -> bool:
+    """As `sign_of_life`, for a row of `with_first_member`."""
+    if trial is None or trial.first_member is None:
         return False
-    if first.state == MemberState.ENDED:
-        return reopen(first.pk)
-    heard = first.heartbeat_at
+    if trial.first_member_state == MemberState.ENDED:
+        return reopen(trial.first_member)
+    heard = trial.first_member_heard
     if heard is None or abs(timezone.now() - heard) > timedelta(seconds=_SIGN_EVERY_SECONDS):
-        note_sign(first.pk)
+        note_sign(trial.first_member)
     return False
 
 
-_first_member = Prepared(
-    lambda: Member.objects.filter(index=0).order_by("-allocation__number").only("state", "heartbeat_at"),
-    "allocation__task_id",
-    "of no task",
-)
+def with_first_member(rows: QuerySet[Trial]) -> QuerySet[Trial]:
+    """Trials with the first member of their newest attempt, so that a sign of life needs no query of its own."""
+    newest = Member.objects.filter(index=0, allocation__task=OuterRef("task")).order_by("-allocation__number")
+    return rows.annotate(
+        first_member=Subquery(newest.values("pk")[:1]),
+        first_member_state=Subquery(newest.values("state")[:1]),
+        first_member_heard=Subquery(newest.values("heartbeat_at")[:1]),
+    )
+
+
+_with_first_member = Prepared(lambda: with_first_member(Trial.objects.only("pk")))
 
 
 def note_sign(member_id: int) -> None:
