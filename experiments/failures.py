@@ -23,6 +23,7 @@ NOT_FAILURES = [
     Reason.SEARCHER_STOPPED,
     Reason.SEARCHER_PARKED,
     Reason.MAX_SLOTS_SET,
+    Reason.HOST_FAULT,
     Reason.WINDOW,
 ]
 

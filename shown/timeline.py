@@ -334,7 +334,7 @@ def _details(event: Event, unit: str) -> str:
     if event.kind == Event.Kind.HOST and event.reason == quarantine.REASON:
         where = f"slot {detail['slot']}: " if "slot" in detail else ""
         return f" ({where}{detail['sentence']})"
-    if event.kind == Event.Kind.HOST and "slot" in detail:
+    if event.kind == Event.Kind.HOST and detail.get("slot") is not None:
         return f" (slot {detail['slot']})"
     if event.kind == Event.Kind.HOST and "slots" in detail:
         return f" ({detail['slots']})"

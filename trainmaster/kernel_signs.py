@@ -66,15 +66,25 @@ def _other(kind: str, found: Match[str]) -> Sign:
     """A sign with the device that the line names, if it names one."""
     groups = found.groupdict()
     device = _pci(found) if groups.get("pci") else str(groups.get("device") or "")
+    if groups.get("status") and not int(str(groups["status"]), 16) & _UNCORRECTED:
+        kind = "machine_check_logged"
     return Sign(kind, 0, device, str(groups.get("word") or "").lower())
 
 
-_DISK = r"(?:\(?(?:device )?(?P<device>[\w/.-]+)\)?)"
+#: the bit of a machine check's status that says so
+_UNCORRECTED = 1 << 61
+
+
 _FS = r"(?:EXT\d-fs|XFS|BTRFS)"
-#: kind and pattern; the first that matches counts
+_NAMED = r"(?:\(?(?:device )?(?P<device>[\w/.-]+)\)?)"
+#: Kind and pattern, from the beginning of what the kernel wrote: further on it repeats names that programs choose.
+#: The first that matches counts.
 _PATTERNS: List[Tuple[str, str]] = [
-    ("xid", rf"NVRM: Xid \((?:PCI:)?{_PCI}\): (?P<code>\d{{1,4}})\b,?\s*(?P<rest>.*)"),
-    ("sxid", rf"SXid \((?:PCI:)?{_PCI}\): (?P<code>\d{{1,6}})\b,?\s*(?P<rest>.*)"),
+    (
+        "xid",
+        rf"NVRM: Xid \((?:PCI:)?{_PCI}(?: GPU-I:\d+)?(?: GPU-CI:\d+)?\): (?P<code>\d{{1,4}})\b,?\s*(?P<rest>.*)",
+    ),
+    ("sxid", rf"nvidia-nvswitch\d*: SXid \((?:PCI:)?{_PCI}\): (?P<code>\d{{1,6}})\b,?\s*(?P<rest>.*)"),
     ("gpu_lost", rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?{_PCI}.*fallen off the bus"),
     ("gpu_lost", r"NVRM:.*fallen off the bus"),
     ("gpu_init", rf"NVRM: GPU {_PCI}:? RmInitAdapter failed"),
@@ -85,55 +95,72 @@ _PATTERNS: List[Tuple[str, str]] = [
     ("memory_uncorrected", r"mce: Uncorrected hardware memory error"),
     ("memory_uncorrected", r"EDAC \S+: \d+ UE "),
     ("memory_corrected", r"EDAC \S+: \d+ CE "),
-    ("hardware_error", r"\[Hardware Error\]: event severity: (?P<word>fatal|recoverable|corrected)"),
-    ("machine_check", r"mce: \[Hardware Error\]: .*(?:Machine Check Exception|Machine Check: \d+ Bank)"),
+    (
+        "hardware_error",
+        r"(?:\{\d+\})?\[Hardware Error\]: event severity: (?P<word>fatal|recoverable|corrected)",
+    ),
+    ("machine_check", r"mce: \[Hardware Error\]: .*Machine Check Exception"),
+    (
+        "machine_check",
+        r"mce: \[Hardware Error\]: .*Machine Check: \w+ Bank \d+: (?P<status>[0-9a-f]{1,16})\b",
+    ),
     ("machine_check_logged", r"mce: \[Hardware Error\]: Machine check events logged"),
-    ("cpu_hot", r"temperature above threshold, cpu clock throttled"),
+    ("cpu_hot", r"(?:mce: )?CPU\d+: .*temperature above threshold, cpu clock throttled"),
     # PCI Express
-    ("pcie", rf"{_PCI}: (?:AER: |PCIe Bus Error: severity=).*?Uncorrect\w+ \(Fatal\)"),
+    ("pcie", rf"\S+ {_PCI}: (?:AER: |PCIe Bus Error: severity=).*?Uncorrect\w+ \(Fatal\)"),
     (
         "pcie_minor",
-        rf"{_PCI}: (?:AER: |PCIe Bus Error: severity=).*?(?:Uncorrect\w+ \(Non-Fatal\)|Corrected)",
+        rf"\S+ {_PCI}: (?:AER: |PCIe Bus Error: severity=).*?(?:Uncorrect\w+ \(Non-Fatal\)|Corrected)",
     ),
     # programs, and memory that ran out
     ("out_of_memory", r"(?:Out of memory|Memory cgroup out of memory): Kill(?:ed)? process (?P<device>\d+)"),
-    ("out_of_memory", r"(?P<device>\S{1,64}) invoked oom-killer"),
+    ("out_of_memory", r"(?P<device>.{1,16}) invoked oom-killer"),
     ("out_of_memory", r"oom-kill:constraint="),
-    ("segfault", r"(?P<device>[^\s\[]{1,64})\[\d+\]: segfault at "),
-    ("segfault", r"traps: (?P<device>[^\s\[]+)\[\d+\] "),
+    ("segfault", r"(?P<device>.{1,16})\[\d+\]: segfault at "),
+    ("segfault", r"traps: (?P<device>.{1,16})\[\d+\] "),
     # file systems and disks
-    ("read_only", rf"{_FS}[^:]*?{_DISK}?: .*(?:filesystem read-only|forced readonly|shut(?:ting)? down)"),
-    ("file_system", rf"{_FS}[^:]*: I/O error while writing superblock"),
+    ("read_only", rf"{_FS}[^:]*?{_NAMED}?: .*(?:filesystem read-only|forced readonly|shut(?:ting)? down)"),
+    ("file_system", rf"{_FS}[^:]*?{_NAMED}?: I/O error while writing superblock"),
     ("file_system", r"EXT4-fs error \(device (?P<device>[\w/.-]+)\)"),
     ("file_system", r"XFS \((?P<device>[\w/.-]+)\): .*(?:Corruption|Metadata .*error|Internal error)"),
     ("file_system", r"BTRFS (?:critical|error) \(device (?P<device>[\w/.-]+)"),
     ("disk_lost", r"nvme (?P<device>nvme\d+): (?:Removing after probe|Disabling device after reset) failure"),
     (
         "disk_reset",
-        r"(?P<device>nvme\d+): (?:controller is down; will reset|I/O .*timeout, reset controller)",
+        r"(?:nvme )?(?P<device>nvme\d+): (?:controller is down; will reset|I/O .*timeout, reset controller)",
     ),
     ("disk_lost", r"md/raid[\w:]*: ?Disk failure on (?P<device>[\w/-]+)"),
     ("disk_lost", r"block (?P<device>\S{1,64}): no available path - failing I/O"),
-    ("disk_error", r"(?:critical medium|I/O) error, dev (?P<device>\S+?),"),
+    (
+        "disk_error",
+        r"(?:blk_update_request: |print_req_error: )?(?:critical medium|I/O) error, dev (?P<device>\S+?),",
+    ),
     ("disk_error", r"Buffer I/O error on (?:dev|device) (?P<device>\S+?),"),
     ("nfs_silent", r"nfs: server (?P<device>\S+) (?:not responding|timed out)"),
     # network
-    ("nic_power", rf"mlx5_core(?: {_PCI})?.*Detected insufficient power"),
-    ("nic_cable", rf"(?:mlx5_core {_PCI})?.*Port module event.*(?:error|High Temperature)"),
+    ("nic_power", rf"mlx5_\w+(?: {_PCI})?.*Detected insufficient power"),
+    ("nic_cable", rf"(?:mlx5_\w+(?: {_PCI})?.*)?Port module event.*(?:error|High Temperature)"),
     (
         "nic_fatal",
         rf"mlx5_core {_PCI}.*(?:health compromised|Fatal (?:firmware )?error|fatal state|internal state error)",
     ),
-    ("nic_stuck", r"NETDEV WATCHDOG: (?P<device>\S+) .*transmit queue \d+ timed out"),
-    ("link_down", r"(?P<device>\S{1,64}):? (?:NIC )?Link is Down\b"),
-    ("link_down", r"(?P<device>\S{1,64}): (?:IB )?link (?:went )?down\b"),
+    ("nic_stuck", r"(?:\S+ \S+ )?(?:(?P<device>\S{1,15}): )?NETDEV WATCHDOG: .*transmit queue \d+ timed out"),
+    ("link_down", r"(?:\S+ ){0,4}(?P<device>\S{1,64}):? (?:NIC )?Link is Down\b"),
+    ("link_down", r"(?:\S+ ){0,3}(?P<device>\S{1,64}): (?:IB )?link (?:went )?down\b"),
     # the kernel itself
-    ("soft_lockup", r"BUG: soft lockup - CPU#(?P<device>\d+) stuck"),
-    ("hard_lockup", r"hard LOCKUP on cpu"),
-    ("kernel_bug", r"BUG: unable to handle|general protection fault|Oops: |kernel BUG at |Kernel panic"),
-    ("task_blocked", r"INFO: task (?P<device>\S+?):\d+ blocked for more than \d+ seconds"),
+    ("soft_lockup", r"(?:NMI )?(?:watchdog: )?BUG: soft lockup - CPU#(?P<device>\d+) stuck"),
+    ("hard_lockup", r"(?:NMI )?watchdog: (?:CPU\d+: )?(?:Watchdog detected )?hard LOCKUP on cpu"),
+    ("kernel_bug", r"BUG: unable to handle |general protection fault[,:] |Oops: .*\[#\d+\]|kernel BUG at "),
+    ("kernel_bug", r"Kernel panic - (?:not )?syncing: "),
+    ("task_blocked", r"INFO: task (?P<device>.{1,16}?):\d+ blocked for more than \d+ seconds"),
     ("rcu_stall", r"rcu: INFO: \S+ (?:self-)?detected stalls?"),
 ]
+#: what stands before it in a journal or in `dmesg -T`: time stamps, a host's name, the level
+_BEFORE = re.compile(
+    r"(?:<\d+>)?(?:kern +:\w+ *: )?"
+    r"(?:(?:\[[\d .:A-Za-z/]{0,40}\]|\w{3} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT[\d:,.+-]+) )*(?:(?:[\w.-]{1,64} )?kernel: )?"
+    r"(?:\[ *[\d.]+\] )?"
+)
 _COMPILED = [(kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _PATTERNS]
 #: a line without any of these, in small letters, is no sign: found out without trying all patterns
 _HINTS = (
@@ -150,8 +177,9 @@ def sign_of(line: str) -> Optional[Sign]:
     small = line.lower()
     if not any(hint in small for hint in _HINTS):
         return None
+    before = _BEFORE.match(line)
     for kind, pattern in _COMPILED:
-        found = pattern.search(line)
+        found = pattern.match(line, before.end() if before else 0)
         if found:
             return _xid(found) if kind == "xid" else _sxid(found) if kind == "sxid" else _other(kind, found)
     return None

@@ -184,7 +184,8 @@ def look_back() -> None:
         for step in (pool_history.count, pool_history.thin, idle_gpus.look):
             with going_on(step.__name__):
                 step(now)
-        with going_on("the probation of hosts"):
+        with going_on("faults of hosts"):
+            quarantine.judge_again()
             quarantine.end_probation()
 
 

@@ -315,11 +315,13 @@ class HostSign(models.Model):
     kind = models.CharField(max_length=32)
     code = models.PositiveIntegerField(default=0)
     device = models.CharField(max_length=64, blank=True)
-    #: of `hosts.health.verdicts.Action`, and its sentence
+    #: of `hosts.health.verdicts`: its Action, its Scope, and its sentence
     action = models.CharField(max_length=16)
+    scope = models.CharField(max_length=8, blank=True)
     sentence = models.TextField()
-    #: what was done about it, or why nothing, as a sentence
+    #: what was done about it, or why nothing, as a sentence; `settled`: it is not judged again
     done = models.TextField(blank=True)
+    settled = models.BooleanField(default=True)
 
     class Meta:
         ordering = ["-id"]

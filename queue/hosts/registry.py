@@ -29,6 +29,8 @@ from trainmaster.quantities import duration
 ADMIT = "dispatch.host_tasks.admit"
 LOST = "dispatch.tasks.host_lost"
 
+#: the reason of the event that ends a quarantine, whoever ends it and how
+QUARANTINE_OVER = "quarantine_over"
 _NAME_CHARACTERS = 128
 _PORTS = range(1, 65536)
 _SWITCHES = ["enabled", "draining", "drain_cause", "drain_reason", "quarantine"]
@@ -96,8 +98,9 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str, choose: bool = False) -
             host.drain_reason = f"{host.added_by} is adding it and has not chosen its Python and slots yet."
         failed_starts.clear(host)
         host.offered_host_key = host.contact_error = host.boot_id = host.server_route = host.server_url = ""
-        host.facts, host.doctor = {}, {}
+        host.facts, host.doctor, host.kernel_log = {}, {}, {}
         host.save()
+        host.slots.exclude(quarantine={}).update(quarantine={}, draining=False)
         if is_new:
             _changed(host, "added", actor, to_state=host.admission)
             wake(ADMIT, str(host.pk))
@@ -211,10 +214,13 @@ def enable(host_id: uuid.UUID, *, actor: str) -> None:
     """New work may be placed again, whatever could not be started there before."""
     host = locked(host_id)
     if not host.enabled or host.draining or host.failed_starts:
+        quarantine = host.quarantine
         _switch(host, enabled=True)
         failed_starts.clear(host)
         host.save(update_fields=[*_SWITCHES, *failed_starts.FIELDS])
-        _changed(host, "enabled", actor)
+        _changed(
+            host, QUARANTINE_OVER if quarantine else "enabled", actor, detail=_after(quarantine, slot=None)
+        )
 
 
 @transaction.atomic
@@ -241,6 +247,11 @@ def _switch(host: Host, *, enabled: bool, draining: bool = False, why: str = "")
     """Set the switches of a locked row as a person wishes, or as they are once the server lifts its own drain."""
     host.quarantine = {}
     host.enabled, host.draining, host.drain_cause, host.drain_reason = enabled, draining, "", why
+
+
+def _after(quarantine: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Of a quarantine that ends: whether a sign was its cause, not a person."""
+    return {**more, "by_sign": quarantine.get("sign") is not None} if quarantine else {}
 
 
 def _by(what: str, actor: str) -> str:
@@ -375,12 +386,17 @@ def choose_interpreter(
 @transaction.atomic
 def switch_slot(slot_id: int, *, enabled: bool, draining: bool = False, actor: str) -> Slot:
     """Let new work be placed on one slot, or not. What runs there is the caller's to stop."""
-    slot = Slot.objects.select_for_update().select_related("host").get(pk=slot_id)
+    slot = Slot.objects.select_related("host").get(pk=slot_id)
+    Host.objects.select_for_update(no_key=True).get(pk=slot.host_id)  # a host is locked before its slots
+    slot = Slot.objects.select_for_update(of=("self",)).select_related("host").get(pk=slot_id)
+    quarantine = slot.quarantine if enabled and not draining else {}
     if (slot.enabled, slot.draining) != (enabled, draining) or slot.quarantine:
         slot.enabled, slot.draining, slot.quarantine = enabled, draining, {}
         slot.save(update_fields=["enabled", "draining", "quarantine"])
         reason = "slot_draining" if draining else "slot_enabled" if enabled else "slot_disabled"
-        _changed(slot.host, reason, actor, detail={"slot": slot.index})
+        if quarantine:
+            reason = QUARANTINE_OVER
+        _changed(slot.host, reason, actor, detail={"slot": slot.index, **_after(quarantine)})
     return slot
 
 

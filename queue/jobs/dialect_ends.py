@@ -14,7 +14,7 @@ _WITHOUT_A_CODE = frozenset({Reason.REPORTED_FAILURE, Reason.METRIC_MISSING})
 #: only a trial is asked to save and leave; whatever else is stopped was killed, as was a trial that did not leave
 _SAVED = frozenset(
     {Reason.PREEMPTED, Reason.PAUSED_BY_USER, Reason.CANCELED_BY_USER, Reason.POOL_CHANGED, Reason.SEARCHER_PARKED,
-     Reason.SEARCHER_STOPPED, Reason.MAX_SLOTS_SET, Reason.WINDOW}
+     Reason.SEARCHER_STOPPED, Reason.MAX_SLOTS_SET, Reason.HOST_FAULT, Reason.WINDOW}
 )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ _ASKED = {
     Reason.SEARCHER_PARKED: "pausing",
     Reason.MAX_SLOTS_SET: "pausing",
     Reason.WINDOW: "pausing",
+    Reason.HOST_FAULT: "pausing",
     Reason.CANCELED_BY_USER: "canceling",
     Reason.POOL_CHANGED: "moving",
 }

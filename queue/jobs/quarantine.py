@@ -8,21 +8,24 @@ started again is left alone. Everything done is bounded (`_share`), told and rev
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import F, Q
 from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
+from events.announce import wake
 from events.models import Event
 from hosts import registry
-from hosts.health.signs import Judged
-from hosts.health.verdicts import Scope
-from hosts.models import Host, HostSign, Slot
+from hosts.health import signs, verdicts
+from hosts.health.verdicts import Scope, Verdict
+from hosts.models import Host, HostSign, ResourcePool, Slot
+from hosts.observe import DOCTOR
 from hosts.pools import mark_dirty
 from hosts.transitions import note
 from jobs import transitions
@@ -30,67 +33,87 @@ from jobs.models import Job, SlotHold
 from jobs.states import Reason, StopKind
 
 REASON = "quarantined"
-RELEASED = "quarantine_over"
 #: taken out again within so long, it stays out until a person lets it back
 _FLAPPING_DAYS = 7
 
 
-def judge(host_id: uuid.UUID, found: Sequence[Judged]) -> None:
-    """Do what the verdicts on new signs of a host ask for."""
-    for each in found:
-        if each.verdict.scope == Scope.NONE:
-            continue
-        about = {"sign": each.row.pk, "sentence": each.verdict.sentence, "boot": each.row.boot_id}
+@dataclass(frozen=True)
+class _Done:
+    """What was done about a sign, as a sentence; `is_final`: it is not judged again. `out`: the slots that are out."""
+
+    sentence: str
+    out: Sequence[int] = ()
+    is_final: bool = True
+
+
+def judge(host_id: uuid.UUID) -> None:
+    """Do what the verdicts on the unsettled signs of a host ask for."""
+    for sign in signs.unsettled(host_id):
+        verdict = verdicts.of_line(sign.line)
         with transaction.atomic():
             host = registry.present().select_for_update().filter(pk=host_id).first()
-            if host is None:
+            if host is None or verdict is None:
                 return
-            if each.verdict.scope == Scope.GPU and each.slots:
-                done, out = _slots_out(host, [slot.pk for slot in each.slots], about, actor="server")
-                fails = each.verdict.fails
-            else:  # of a GPU that is no slot, what runs on the others goes on
-                done, out = _host_out(host, about, actor="server")
-                fails = each.verdict.fails and each.verdict.scope == Scope.HOST
-        # after the commit: allocations are locked before hosts
-        if asked := _ask_to_leave(out) if fails else 0:
-            done += (
-                f" {asked} training{'s were' if asked > 1 else ' was'} asked to save and continue elsewhere."
-            )
-        HostSign.objects.filter(pk=each.row.pk).update(done=done)
+            done = _take_out(host, sign, verdict)
+        asked = (
+            _ask_to_leave(done.out) if verdict.fails else 0
+        )  # after the commit: allocations are locked before hosts
+        told = f" {asked} training{'s were' if asked > 1 else ' was'} asked to save and continue elsewhere."
+        HostSign.objects.filter(pk=sign.pk).update(
+            done=done.sentence + (told if asked else ""), settled=done.is_final
+        )
 
 
-def _slots_out(
-    host: Host, slots: Iterable[int], about: dict[str, Any], *, actor: str
-) -> tuple[str, list[int]]:
-    """(what was done, as a sentence, the slots that are out now by it)."""
+def judge_again() -> None:
+    """What was interrupted, and what the share of its pool did not allow before."""
+    hosts = HostSign.objects.filter(settled=False, boot_id=F("host__boot_id")).values_list(
+        "host_id", flat=True
+    )
+    for host_id in sorted(set(hosts), key=str):
+        judge(host_id)
+
+
+def _take_out(host: Host, sign: HostSign, verdict: Verdict) -> _Done:
+    about = {"sign": sign.pk, "sentence": verdict.sentence, "boot": sign.boot_id, "device": sign.device}
+    if verdict.scope == Scope.HOST:
+        return _host_out(host, about, actor="server")
+    known = signs.slots_by_device(host)
+    if slots := known.get(sign.device):
+        return _slots_out(host, [slot.pk for slot in slots], about, actor="server")
+    if not known and host.slots.filter(missing=False).exclude(uuid="").exists():
+        wake(DOCTOR, str(host.pk))
+        return _Done("The doctor is asked which slot the GPU is.", is_final=False)
+    return _Done("No slot of the host uses it.")
+
+
+def _slots_out(host: Host, slots: Sequence[int], about: dict[str, Any], *, actor: str) -> _Done:
     rows = list(
         host.slots.select_for_update().filter(pk__in=slots, enabled=True, draining=False).order_by("pk")
     )
     if not rows:
-        return "It was out of use already.", []
+        return _Done("It was out of use already.", slots)
     if actor == "server" and (full := _share(host, {row.pk for row in rows})):
-        return full, []
+        return _Done(full, is_final=False)
     for row in rows:
         row.draining, row.quarantine = True, _record(about, _times(host, row.index))
         row.save(update_fields=["draining", "quarantine"])
         note(host, REASON, actor, {"name": host.name, "slot": row.index, "sentence": about["sentence"]})
     mark_dirty(host.pool_id)
-    return f"Slot {', '.join(str(row.index) for row in rows)} was taken out of use.", [row.pk for row in rows]
+    return _Done(f"Slot {', '.join(str(row.index) for row in rows)} was taken out of use.", slots)
 
 
-def _host_out(host: Host, about: dict[str, Any], *, actor: str) -> tuple[str, list[int]]:
-    """The same for the whole host."""
-    if not host.enabled or host.draining:
-        return "The host was out of use already.", []
+def _host_out(host: Host, about: dict[str, Any], *, actor: str) -> _Done:
     slots = list(host.slots.filter(missing=False).values_list("pk", flat=True))
+    if not host.enabled or (host.draining and host.drain_cause != Host.Drain.CLEANUP):
+        return _Done("The host was out of use already.", slots)
     if actor == "server" and (full := _share(host, set(slots))):
-        return full, []
+        return _Done(full, is_final=False)
     host.draining, host.drain_cause, host.drain_reason = True, Host.Drain.FAULT, about["sentence"]
     host.quarantine = _record(about, _times(host, None))
     host.save(update_fields=["draining", "drain_cause", "drain_reason", "quarantine"])
     note(host, REASON, actor, {"name": host.name, "sentence": about["sentence"]}, to_state="draining")
     mark_dirty(host.pool_id)
-    return "The host was taken out of use.", slots
+    return _Done("The host was taken out of use.", slots)
 
 
 def _record(about: dict[str, Any], times: int) -> dict[str, Any]:
@@ -98,18 +121,17 @@ def _record(about: dict[str, Any], times: int) -> dict[str, Any]:
 
 
 def _times(host: Host, slot: int | None) -> int:
-    """How often it was let back within the last days."""
+    """How often it was let back within the last days after a sign."""
     since = timezone.now() - timedelta(days=_FLAPPING_DAYS)
-    events = Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk), reason=RELEASED, at__gt=since)
-    return (
-        events.filter(detail__slot=slot).count()
-        if slot is not None
-        else events.exclude(detail__has_key="slot").count()
-    )
+    events = Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk), reason=registry.QUARANTINE_OVER)
+    return events.filter(at__gt=since, detail__slot=slot, detail__by_sign=True).count()
 
 
 def _share(host: Host, slots: set[int]) -> str:
     """Why the server may not take these slots of the host out without a person; empty if it may."""
+    ResourcePool.objects.select_for_update(no_key=True).get(
+        pk=host.pool_id
+    )  # one at a time, or each counts none out
     present = registry.present_slots().filter(host__pool=host.pool_id)
     out = set(
         present.filter(~Q(quarantine={}) | Q(host__drain_cause=Host.Drain.FAULT)).values_list("pk", flat=True)
@@ -149,11 +171,11 @@ def by_hand(host_id: uuid.UUID, slot: int | None, reason: str, *, actor: str) ->
             f"{what} is drained, disabled or in quarantine already. Enable or release it first.",
             Code.CONFLICT,
         )
-    about = {"sign": None, "sentence": reason.strip()[:500], "boot": host.boot_id}
-    done, _ = (
+    about = {"sign": None, "sentence": reason.strip()[:500], "boot": host.boot_id, "device": ""}
+    done = (
         _host_out(host, about, actor=actor) if row is None else _slots_out(host, [row.pk], about, actor=actor)
     )
-    return done
+    return done.sentence
 
 
 @transaction.atomic
@@ -183,8 +205,6 @@ def _slot_of(host: Host, index: int) -> Slot:
 
 
 def _let_back(host: Host, row: Slot | None, actor: str) -> None:
-    detail = {"name": host.name} if row is None else {"name": host.name, "slot": row.index}
-    note(host, RELEASED, actor, detail)
     if row is None:
         registry.enable(host.pk, actor=actor)
     else:
@@ -210,24 +230,24 @@ def _end_probation_of(host_id: uuid.UUID) -> int:
     if host is None or host.contact != Host.Contact.REACHABLE:
         return 0
     rows = list(host.slots.select_for_update().filter(missing=False).exclude(quarantine={}))
-    served = [row for row in rows if _is_served(host, row.quarantine, row)]
+    served = [row for row in rows if _is_served(host, row.quarantine)]
     for row in served:
         _let_back(host, row, "server")
-    if host.quarantine and _is_served(host, host.quarantine, None):
+    if host.quarantine and _is_served(host, host.quarantine):
         _let_back(host, None, "server")
         return len(served) + 1
     return len(served)
 
 
-def _is_served(host: Host, quarantine: dict[str, Any], slot: Slot | None) -> bool:
+def _is_served(host: Host, quarantine: dict[str, Any]) -> bool:
     since = timezone.now() - timedelta(seconds=settings.QUARANTINE_PROBATION_SECONDS)
     by_a_sign = quarantine.get("sign") is not None and not quarantine.get("released")
     if not by_a_sign or not host.boot_id or host.boot_id == quarantine.get("boot"):
         return False
-    signs = HostSign.objects.filter(host=host, at__gt=since, action__in=("reset", "reboot", "vendor"))
-    if slot is not None:
-        signs = signs.filter(Q(slot=slot) | Q(slot=None))
+    faults = HostSign.objects.filter(host=host, at__gt=since).exclude(scope=Scope.NONE)
+    if device := quarantine.get("device"):  # a fault of another GPU is that one's
+        faults = faults.filter(Q(device=device) | Q(scope=Scope.HOST))
     restarted = Event.objects.filter(
         kind=Event.Kind.HOST, subject=str(host.pk), reason="restarted", at__gt=since
     )
-    return not signs.exists() and not restarted.exists()
+    return not faults.exists() and not restarted.exists()

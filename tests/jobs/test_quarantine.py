@@ -117,6 +117,43 @@ def test_the_server_takes_out_no_more_than_its_share_of_a_pool(host: Host) -> No
     assert out(others[0]) == [1], "a person may"
 
 
+def test_what_the_share_did_not_allow_is_done_once_there_is_room(host: Host) -> None:
+    other = make_host("gpu2")
+    tell(host, UNCORRECTED)
+    tell(other, LOST)
+    quarantine.judge_again()
+    assert out(other) == []
+    quarantine.release(host.pk, None, actor="user:ada")
+    quarantine.judge_again()
+    assert out(other) == [1] and HostSign.objects.get(host=other).settled
+
+
+def test_a_gpu_that_is_no_slot_takes_nothing_out(host: Host) -> None:
+    tell(host, LOST.replace("0000:01", "0000:77"))
+    assert out(host) == [] and host.state == "ready"
+    assert HostSign.objects.get().done == "No slot of the host uses it."
+
+
+def test_a_worse_fault_of_a_slot_that_is_out_asks_its_training_to_leave(host: Host) -> None:
+    attempt = training_on(host, 1)
+    tell(host, REMAP)
+    tell(host, LOST, since=9_000)
+    attempt.refresh_from_db()
+    assert out(host) == [1] and attempt.stop_kind == StopKind.PREEMPT
+
+
+def test_whoever_enables_it_ends_the_quarantine_and_its_return_counts(host: Host) -> None:
+    tell(host, LOST)
+    registry.switch_slot(host.slots.get(index=1).pk, enabled=True, actor="user:ada")
+    assert Event.objects.get(reason=registry.QUARANTINE_OVER).detail == {
+        "name": "gpu1",
+        "slot": 1,
+        "by_sign": True,
+    }
+    tell(host, LOST, since=9_000)
+    assert host.slots.get(index=1).quarantine["released"] == 1
+
+
 def test_probation_ends_a_day_after_a_reboot_without_another_fault(host: Host) -> None:
     tell(host, LOST)
     later = timezone.now() - timedelta(days=2)
@@ -138,7 +175,8 @@ def test_probation_ends_a_day_after_a_reboot_without_another_fault(host: Host) -
 @pytest.mark.parametrize(
     "answer",
     [
-        {}, {"kernel": None}, {"kernel": []}, {"kernel": {}}, {"kernel": {"lines": "NVRM: Xid"}},
+        {}, {"kernel": {"boot": "\x00", "source": "\ud800", "until": 1, "lines": []}},
+        {"kernel": None}, {"kernel": []}, {"kernel": {}}, {"kernel": {"lines": "NVRM: Xid"}},
         {"kernel": {"boot": "x" * 999, "until": -1, "lines": [["1", LOST], [True, LOST], [2**70, LOST], [1], None]}},
         {"kernel": {"boot": 7, "until": "9", "lines": [[5, "\x00" + "A" * 10_000]], "denied": "d" * 9_999}},
     ],

@@ -61,7 +61,7 @@ def _health(client: Client, args: argparse.Namespace) -> None:
     if args.output != "table":
         output.show(signs, _SIGNS, args.output)
         return
-    say(f"{args.name}: {answer['state']}")
+    print(f"{args.name}: {answer['state']}")
     if answer["outOfUse"]:
         output.show(answer["outOfUse"], _OUT, "table")
     if signs:

@@ -11,13 +11,13 @@ import json
 import os
 import re
 import time
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from trainmaster.host.asking import output_of
-from trainmaster.kernel_signs import LONGEST_LINE, sign_of
+from trainmaster.kernel_signs import LONGEST_LINE, Sign, sign_of
 from trainmaster.processes import boot_id
 
-#: a fault may repeat its line a thousand times a second: so many are sent, the newest
+#: a fault may repeat its line a thousand times a second: so many are sent
 MOST_LINES = 100
 #: the log may be moved by a fraction of a second between processors, so the last second is read again
 _AGAIN_US = 1_000_000
@@ -25,7 +25,7 @@ _KMSG = "/dev/kmsg"
 _SECONDS = 10
 _RECORD_BYTES = 16_384
 _KERNEL = 0  # the facility
-_DMESG = re.compile(r"<\d+>\[\s*(\d+)\.(\d{6})\] (.*)")
+_DMESG = re.compile(r"<(\d+)>\[\s*(\d+)\.(\d{6})\](?:\[\s*[TC]\d+\])? (.*)")
 
 Json = Dict[str, Any]
 #: (microseconds since boot, text)
@@ -42,11 +42,32 @@ def look(question: Json) -> Json:
     known = int(question.get("until") or 0) if before == boot else 0
     source, lines = _read()
     if lines is None:
-        return {"boot": boot, "source": "", "until": known, "lines": [], "denied": _denied()}
+        # no boot: once it may be read, its lines are old
+        return {"boot": "", "source": "", "until": 0, "lines": [], "denied": _denied()}
     first = known - _AGAIN_US
-    found = [[at, text] for at, text in lines if at > first and sign_of(text)] if before else []
+    found = _chosen(line for line in lines if line[0] > first) if before else []
     until = max((at for at, _ in lines), default=0)
-    return {"boot": boot, "source": source, "until": max(until, known), "lines": found[-MOST_LINES:]}
+    return {
+        "boot": boot,
+        "source": source,
+        "until": max(until, known),
+        "lines": [list(line) for line in found],
+    }
+
+
+def _chosen(lines: Iterable[Line]) -> List[Line]:
+    """The signs in order, at most MOST_LINES: the newest line of each sign before more of the same."""
+    last: Dict[Sign, Line] = {}
+    more: List[Line] = []
+    for line in lines:
+        sign = sign_of(line[1])
+        if sign:
+            if sign in last:
+                more.append(last[sign])
+            last[sign] = line
+    chosen = list(last.values())[-MOST_LINES:]
+    room = MOST_LINES - len(chosen)
+    return sorted([*chosen, *(more[-room:] if room else [])])
 
 
 def _denied() -> str:
@@ -131,12 +152,12 @@ def _of_journal() -> Optional[List[Line]]:
 
 
 def _of_dmesg() -> Optional[List[Line]]:
-    said = output_of(["dmesg", "--raw", "--facility=kern"], _SECONDS)
+    said = output_of(["dmesg", "--raw"], _SECONDS)
     if said is None:
         return None
     rows = map(_DMESG.match, said.decode("utf-8", "replace").splitlines())
     return [
-        (int(row.group(1)) * 1_000_000 + int(row.group(2)), row.group(3)[:LONGEST_LINE])
+        (int(row.group(2)) * 1_000_000 + int(row.group(3)), row.group(4)[:LONGEST_LINE])
         for row in rows
-        if row
+        if row and int(row.group(1)) >> 3 == _KERNEL
     ]

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from dispatch.going_on import going_on
 from hosts.health import signs
-from hosts.models import Host
 from jobs import quarantine
-
-log = logging.getLogger(__name__)
 
 question = signs.question
 
 
 def take_in(host_id: uuid.UUID, answer: Mapping[str, Any]) -> None:
-    """Keep what the host told, and take out of use what has a fault. A host that tells nonsense harms no other."""
-    try:
-        quarantine.judge(host_id, signs.take_in(host_id, answer))
-    except Host.DoesNotExist:
-        log.info("the host %s is gone", host_id)
+    """Keep what the host told if it was asked, and take out of use what has a fault. Nonsense harms no other host."""
+    if "kernel" not in answer:
+        return
+    with going_on(f"the kernel's log of host {host_id}"):
+        signs.take_in(host_id, answer["kernel"])
+        quarantine.judge(host_id)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Case, F, When
 
 from hosts.health import verdicts
-from hosts.health.verdicts import Verdict
+from hosts.health.verdicts import Scope
 from hosts.models import Host, HostSign, Slot
 from trainmaster.kernel_signs import LONGEST_LINE, Sign, sign_of
 
@@ -24,15 +24,6 @@ MOST_SIGNS = 1_000
 _MOST_US = 2**62
 
 
-@dataclass(frozen=True)
-class Judged:
-    """A new sign: its row, the verdict, and the slots of the GPU that it names (several with MIG)."""
-
-    row: HostSign
-    verdict: Verdict
-    slots: tuple[Slot, ...]
-
-
 def question(host: Host) -> dict[str, Any]:
     """What to add to a `status` request."""
     known = host.kernel_log
@@ -40,47 +31,46 @@ def question(host: Host) -> dict[str, Any]:
 
 
 @transaction.atomic
-def take_in(host_id: uuid.UUID, answer: Mapping[str, Any]) -> list[Judged]:
-    """Keep what the host answered to `question`; returns the signs that were not known."""
-    told = answer.get("kernel")
-    if not isinstance(told, dict):
-        return []
+def take_in(host_id: uuid.UUID, told: object) -> None:
+    """Keep what the host answered to `question`."""
     host = Host.objects.select_for_update(no_key=True).filter(pk=host_id).first()
-    if host is None:
-        return []
+    if host is None or not isinstance(told, dict):
+        return
     _remember(host, told)
     lines = told.get("lines")
     found = [_read(line) for line in lines[-MOST_LINES:]] if isinstance(lines, list) else []
-    signs = [each for each in found if each is not None]
-    if not signs:
-        return []
-    by_device = _slots_by_device(host)
+    if not (signs := [each for each in found if each is not None]):
+        return
+    by_device = slots_by_device(host)
     rows = [_row(host, at, line, sign, by_device.get(sign.device, ())) for at, line, sign in signs]
-    same = HostSign.objects.filter(host=host, boot_id=host.kernel_log["boot"])
-    times = [row.kernel_us for row in rows]
-    known = set(same.filter(kernel_us__in=times).values_list("kernel_us", "line"))
-    new = {(row.kernel_us, row.line): row for row in rows if (row.kernel_us, row.line) not in known}
-    HostSign.objects.bulk_create(new.values())
+    HostSign.objects.bulk_create(
+        {(row.kernel_us, row.line): row for row in rows}.values(), ignore_conflicts=True
+    )
     _forget_oldest(host)
-    return [
-        Judged(row, verdicts.of(sign), by_device.get(sign.device, ()))
-        for row in new.values()
-        if (sign := sign_of(row.line)) is not None
-    ]
+
+
+def unsettled(host_id: uuid.UUID) -> list[HostSign]:
+    """Signs of its boot that ask for something and were not judged, or could not be acted on; the oldest first."""
+    rows = HostSign.objects.filter(host=host_id, settled=False, boot_id=F("host__boot_id"))
+    return list(rows.order_by("pk"))
 
 
 def _remember(host: Host, told: Mapping[str, Any]) -> None:
     """How far the log is known now, and whether it may be read at all."""
     until = told.get("until")
-    heard = {
-        "boot": str(told.get("boot", ""))[:64],
-        "until": until if isinstance(until, int) and 0 <= until < _MOST_US else 0,
-        "source": str(told.get("source", ""))[:16],
-        "denied": str(told.get("denied", ""))[:500],
-    }
+    words = {name: _printable(str(told.get(name, "")))[:most] for name, most in _WORDS.items()}
+    heard = {**words, "until": until if isinstance(until, int) and 0 <= until < _MOST_US else 0}
     if heard != host.kernel_log:
         host.kernel_log = heard
         host.save(update_fields=["kernel_log"])
+
+
+#: what a host says beside its lines, with the length that is kept
+_WORDS = {"boot": 64, "source": 16, "denied": 500}
+
+
+def _printable(text: str) -> str:
+    return "".join(letter for letter in text if letter.isprintable())
 
 
 def _read(told: object) -> tuple[int, str, Sign] | None:
@@ -89,13 +79,13 @@ def _read(told: object) -> tuple[int, str, Sign] | None:
     at, text = told
     if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < _MOST_US or not isinstance(text, str):
         return None
-    line = "".join(letter for letter in text[:LONGEST_LINE] if letter.isprintable())
+    line = _printable(text[:LONGEST_LINE])
     sign = sign_of(line)
     return None if sign is None else (at, line, sign)
 
 
-def _slots_by_device(host: Host) -> dict[str, tuple[Slot, ...]]:
-    """PCI address -> the slots of that GPU, by what the last probe found."""
+def slots_by_device(host: Host) -> dict[str, tuple[Slot, ...]]:
+    """PCI address -> the slots of that GPU (several with MIG), by what the last probe found."""
     rows = {slot.uuid: slot for slot in host.slots.filter(missing=False).exclude(uuid="")}
     found: dict[str, tuple[Slot, ...]] = {}
     for gpu in host.facts.get("gpus") or []:
@@ -117,11 +107,14 @@ def _row(host: Host, at: int, line: str, sign: Sign, slots: tuple[Slot, ...]) ->
         code=sign.code,
         device=sign.device[:64],
         action=verdict.action,
+        scope=verdict.scope,
         sentence=verdict.sentence,
+        settled=verdict.scope == Scope.NONE,
     )
 
 
 def _forget_oldest(host: Host) -> None:
-    last = HostSign.objects.filter(host=host).values_list("pk", flat=True)[MOST_SIGNS : MOST_SIGNS + 1]
-    if oldest := list(last):
-        HostSign.objects.filter(host=host, pk__lte=oldest[0]).delete()
+    """Those that ask for nothing first: a loop of crashes hides no fault."""
+    kept = HostSign.objects.filter(host=host).order_by(Case(When(scope="", then=1), default=0), "-pk")
+    too_many = list(kept.values_list("pk", flat=True)[MOST_SIGNS:])
+    HostSign.objects.filter(pk__in=too_many).delete()

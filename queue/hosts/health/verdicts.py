@@ -7,10 +7,11 @@ changes nothing.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from trainmaster.kernel_signs import Sign
+from trainmaster.kernel_signs import Sign, sign_of
 
 
 class Action(StrEnum):
@@ -185,12 +186,12 @@ _OTHERS: dict[str, Verdict] = {
     "machine_check": Verdict(Action.VENDOR, "The processor reported a machine check.", Scope.HOST),
     "machine_check_logged": _nothing("The processor logged an event that it corrected."),
     "cpu_hot": _nothing("The processor is hot and runs slower.", "Check the cooling if it continues."),
-    "pcie": Verdict(Action.REBOOT, "A device on PCI Express had a fatal error.", Scope.HOST, fails=True),
+    "pcie": Verdict(Action.REBOOT, "A device on PCI Express had a fatal error.", Scope.HOST),
     "pcie_minor": _nothing("A device on PCI Express had an error that was corrected."),
     "out_of_memory": _program("The host or the program's share of it ran out of memory, and the program was ended."),
     "segfault": _program("A program crashed."),
     "read_only": Verdict(
-        Action.VENDOR, "A file system can only be read since its disk failed.", Scope.HOST, fails=True,
+        Action.VENDOR, "A file system can only be read since its disk failed.", Scope.HOST,
         advice="Check the disk, then the file system.",
     ),
     "file_system": Verdict(
@@ -202,8 +203,8 @@ _OTHERS: dict[str, Verdict] = {
     "nfs_silent": _nothing("A file server does not answer.", "Programs that use it wait until it does."),
     "nic_power": Verdict(Action.VENDOR, "A network card gets too little power from its slot."),
     "nic_cable": Verdict(Action.VENDOR, "A network port reports its cable or module.", advice="Check the cable."),
-    "nic_fatal": Verdict(Action.REBOOT, "A network card failed.", Scope.HOST, fails=True),
-    "nic_stuck": Verdict(Action.REBOOT, "A network card stopped sending.", Scope.HOST, fails=True),
+    "nic_fatal": Verdict(Action.REBOOT, "A network card failed.", Scope.HOST),
+    "nic_stuck": _nothing("A network card stopped sending and was reset.", "If it comes often, have it looked at."),
     "link_down": _nothing("A network link went down.", "If it comes often, check the cable."),
     "soft_lockup": Verdict(Action.REBOOT, "A processor was stuck in the kernel.", Scope.HOST),
     "hard_lockup": Verdict(Action.REBOOT, "A processor hangs in the kernel.", Scope.HOST, fails=True),
@@ -213,24 +214,32 @@ _OTHERS: dict[str, Verdict] = {
 }  # fmt: skip
 
 
+#: devices that are no disks of the host: images that somebody mounted, memory, drives for media
+_NO_DISK = re.compile(r"(?:loop|sr|fd|zram|ram)\d")
+_SEVERE = Verdict(Action.VENDOR, "The firmware reported a fatal hardware error.", Scope.HOST)
+
+
 def of(sign: Sign) -> Verdict:
     """The verdict on one sign."""
     if sign.kind == "xid":
         return _of_xid(sign)
     if sign.kind == "sxid":
         return _of_sxid(sign)
-    if sign.kind == "hardware_error":
+    if sign.kind == "hardware_error":  # of what could be recovered, other lines tell more
         return (
-            _nothing("The firmware reported an error that it corrected.")
-            if sign.word == "corrected"
-            else _MACHINE
+            _SEVERE
+            if sign.word == "fatal"
+            else _nothing("The firmware reported a hardware error that did no harm.")
         )
+    if sign.kind in ("read_only", "file_system", "disk_error") and _NO_DISK.match(sign.device):
+        return _nothing("A file system or device that is no disk of the host had an error.")
     return _OTHERS.get(sign.kind, _UNKNOWN)
 
 
-_MACHINE = Verdict(
-    Action.VENDOR, "The firmware reported a hardware error that could not be corrected.", Scope.HOST
-)
+def of_line(line: str) -> Verdict | None:
+    """The verdict on a line; None where it is no sign, perhaps since a pattern has changed."""
+    sign = sign_of(line)
+    return of(sign) if sign is not None else None
 
 
 def _of_xid(sign: Sign) -> Verdict:
