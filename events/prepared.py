@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import psycopg
+from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connection
 from django.db.backends.utils import CursorWrapper
 from django.db.models import Model, QuerySet
@@ -88,5 +89,12 @@ def cursor() -> Iterator[CursorWrapper]:
     Django's own writes them into the SQL, bytes as hex, and PostgreSQL plans each anew.
     """
     connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as own:
-        yield connection._prepare_cursor(own)  # what Django's `cursor` does: tests count its statements, too
+    driver: Any = connection.connection
+    driver.prepare_threshold = settings.PREPARE_AFTER or None
+    try:
+        with connection.wrap_database_errors, psycopg.Cursor(driver) as own:
+            yield connection._prepare_cursor(
+                own
+            )  # what Django's `cursor` does: tests count its statements, too
+    finally:
+        driver.prepare_threshold = None

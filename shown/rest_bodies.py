@@ -88,6 +88,8 @@ BODIES: dict[str, Json] = {
     },
     "HostPatch": {"pool": "a100", "python": "/opt/torch/bin/python3"},
     "KeyBody": {"fingerprint": "SHA256:4Zt3mWZQ0Xo2q7iW1m9yN4pQk5cVbT8uEoRrYfHsLdA"},
+    "QuarantineBody": {"slot": 5, "reason": "its fan is loud"},
+    "ReleaseBody": {"slot": 5},
     "NewPool": {"name": "a100", **_RULES},
     "PoolRules": _RULES,
     "JobUpdates": {"updates": [{"jobId": _JOB, "priority": 10}, {"jobId": _OTHER_JOB, "toTop": True}]},

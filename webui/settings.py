@@ -127,8 +127,9 @@ _database_entry["OPTIONS"] = environment.bounded(
     silent_seconds=DATABASE_SILENT_SECONDS,  # noqa: F405
     idle_transaction_seconds=IDLE_TRANSACTION_SECONDS,  # noqa: F405
 )
-# Statements of events.prepared are planned once per connection; Django's own cursors prepare nothing.
-_database_entry["OPTIONS"]["prepare_threshold"] = 5
+# Statements of events.prepared are planned once per connection (0: never, for a pooler that cannot). Django's own
+# cursors prepare nothing: a connection that may would keep the text of each of their statements.
+PREPARE_AFTER = int(environment.number("TRAINMASTER_PREPARE_AFTER", 5))
 _database_entry["OPTIONS"]["pool"] = {
     "min_size": 1,
     "max_size": int(environment.number("TRAINMASTER_DATABASE_CONNECTIONS", 40)),  # of one process

@@ -19,7 +19,7 @@ from hosts import pool_windows
 from hosts.pools import default_pool
 from jobs.states import Reason, StopKind
 from shown import pool_windows as shown
-from tests.rig.world import attempt_of, make_host, make_user, submit_experiment, trial_of
+from tests.rig.world import attempt_of, make_host, make_user, plan_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 ROOT = "user:root"
@@ -62,7 +62,7 @@ def test_a_window_stops_what_has_saved_and_tells_what_is_in_the_way() -> None:
     run_pass()
     [[reason]] = [each[:1] for each in preview.blockers(later.job, timezone.now()).values()]
     assert reason.sentence.startswith("starts after maintenance drivers, ")
-    assert default_pool().plan["waits"][trial_of(later).task_id]["code"] == "window"
+    assert plan_of(default_pool())["waits"][trial_of(later).task_id]["code"] == "window"
     assert "Maintenance drivers: gpu1" in shown.coming(default_pool(), timezone.now())
 
 
@@ -74,7 +74,7 @@ def test_a_reservation_is_for_its_group_follows_its_name_and_keeps_it_from_being
     submit_experiment(slots=1, owner=make_user("bob"))
     run_pass()
     assert attempt_of(ours).stop_kind == ""
-    assert len(default_pool().plan["waits"]) == 1
+    assert len(plan_of(default_pool())["waits"]) == 1
     with pytest.raises(Refusal, match="has a reservation for it"):
         user_groups.delete(user_groups.named("vision"), actor=ROOT)
     user_groups.change(user_groups.named("vision"), name="sight", actor=ROOT)

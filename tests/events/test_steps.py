@@ -237,5 +237,8 @@ def test_other_code_writes_no_state_but_for_many_rows_at_once() -> None:
         if "migrations" not in path.parts
         if re.search(r"\.update\(\s*(state|admission|contact)=", path.read_text())
     ]
-    # those lock the task and the allocation before
-    assert writers == ["queue/jobs/assigning.py", "queue/jobs/detached.py"]
+    # those lock the rows before
+    assert writers == [
+        "queue/jobs/assigning.py", "queue/jobs/detached.py", "queue/jobs/job_transitions.py",
+        "commands/transitions.py",
+    ]  # fmt: skip

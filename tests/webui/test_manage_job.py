@@ -14,13 +14,13 @@ from commands.config import check
 from dispatch.passes import pool_pass
 from experiments import transitions
 from experiments.models import Checkpoint, Experiment, Trial
-from hosts.models import PoolPlan, ResourcePool
+from hosts.models import ResourcePool
 from hosts.pools import default_pool
 from jobs.models import Allocation, Job
 from jobs.states import AllocationState
 from submissions import contexts
 from tests.rig.html import Html
-from tests.rig.world import attempt_of, make_host, make_user, submit_experiment, trial_of
+from tests.rig.world import attempt_of, keep_plan, make_host, make_user, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
@@ -198,7 +198,7 @@ def test_the_gain_is_said_beside_what_was_foreseen_without_the_edit(page: Client
     waiting = submit_experiment(slots=2)
     task = trial_of(waiting).task_id
     noon = timezone.now().replace(hour=12, minute=0).timestamp()
-    PoolPlan.objects.create(pool=waiting.job.pool, document={"forecast": {task: [noon, noon + 600]}})
+    keep_plan(waiting.job.pool, forecast={task: [noon, noon + 600]})
     answer = page.post(manage(waiting), fields(waiting, priority="10") | {"preview": "1"})
     assert "This job starts immediately instead of 12:00 to 12:10." in text(answer)
     assert Job.objects.get(pk=waiting.job_id).priority == 42

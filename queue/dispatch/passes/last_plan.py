@@ -174,9 +174,9 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
 
 
 def _shown(futures: Mapping[str, Any]) -> tuple[object, ...]:
-    """What a page says of a forecast: its times in minutes."""
+    """What a page says of a forecast: its times in minutes, where they belong to what the job waits for now."""
     spans = {task: [at // 60 for at in span] for task, span in (futures.get("forecast") or {}).items()}
-    return spans, futures.get("unknown")
+    return spans, futures.get("forecast_of"), futures.get("unknown")
 
 
 def past(pool_id: int) -> tuple[dict[str, Promise], Learned]:

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 
 from commands import services
 from dispatch.keeping import usage
@@ -166,7 +167,7 @@ def member_over(
     return True
 
 
-@joined
+@transaction.atomic
 def conclude(allocation_id: str) -> bool:
     """Close the allocation if all its members have ended, and let the experiment decide what follows."""
     kinds.outcomes_of(allocation_id).lock_for(allocation_id)

@@ -63,7 +63,10 @@ class Beat:
         now = time.monotonic()
         for task in [task for task, at in due.items() if at <= now]:
             due[task] = max(due[task] + every[task], now)
-            self.send(task)
+            try:
+                self.send(task)
+            except Exception:
+                log.exception("The beat could not ask for %s; it continues.", task)
 
     def send(self, task: str) -> None:
         """Send the message, unless it would find nothing, or nobody takes those that wait.

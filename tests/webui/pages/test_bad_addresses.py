@@ -42,7 +42,7 @@ def test_a_filter_takes_singular_and_plural_and_names_what_it_does_not_know() ->
         assert "found state=broken, allowed: " in client.get(f"/{place}?state=broken").content.decode()
         known = "Queued" if place == "jobs" else "Failed"
         assert "Filter ignored" not in client.get(f"/{place}?state={known}").content.decode()
-    allowed = "found show=his, allowed: silent, draining, disabled, outsiders, free, not ready."
+    allowed = "found show=his, allowed: silent, draining, quarantined, disabled, outsiders, free, not ready."
     assert allowed in client.get("/hosts?show=his").content.decode()
     allowed = "found show=his, allowed: for-you, all, mine, mine-waiting, never-fits, being-stopped."
     assert allowed in client.get("/jobs?show=his").content.decode()
