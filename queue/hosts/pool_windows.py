@@ -6,8 +6,8 @@ Without a group a window is maintenance: nobody uses its hosts then. With one it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -23,6 +23,10 @@ from scheduling.window_times import Times
 from scheduling.world import WindowView
 
 FIELDS = ("name", "starts", "ends", "time_zone", "weekly", "hosts", "slots", "group")
+#: reasons of the events of windows
+WINDOW_EDITS = ("window_added", "window_changed", "window_removed")
+#: no window starts or ends later than this from now
+MOST_YEARS = 5
 _EXAMPLE = "2026-12-01T06:00"
 
 
@@ -66,7 +70,9 @@ def views(pool: ResourcePool, now: float) -> tuple[WindowView, ...]:
     for window in of_pool(pool, now) if pool.windows else ():
         if span := window.times.coming(now):
             hosts = frozenset(window.hosts)
-            found.append(WindowView(window.name, *span, hosts, window.slots or 0, window.group))
+            again = window.times.coming(span[1]) if window.weekly else None
+            view = WindowView(window.name, *span, hosts, window.slots or 0, window.group)
+            found.append(replace(view, again=again[0]) if again else view)
     return tuple(found)
 
 
@@ -124,7 +130,9 @@ def _read(values: Mapping[str, Any]) -> Window:
     else:
         for field in ("starts", "ends"):
             times[field] = _local(values.get(field), clock)
-            if not times[field]:
+            if not values.get(field):
+                errors[field] = f"{field.rstrip('s').capitalize()} time is required, such as {_EXAMPLE}."
+            elif not times[field]:
                 errors[field] = f"Found {values.get(field)!r}; allowed: a date and time, such as {_EXAMPLE}."
     hosts, slots = values.get("hosts") or [], values.get("slots")
     if not isinstance(hosts, list | tuple) or not all(isinstance(host, str) for host in hosts):
@@ -145,13 +153,14 @@ def _read(values: Mapping[str, Any]) -> Window:
 
 def _local(value: object, zone: ZoneInfo) -> str:
     """What the clock of the zone shows then; empty if that is not a time."""
+    if not isinstance(value, str):
+        return ""
     try:
-        time = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
+        time = datetime.fromisoformat(value)
+        local = time.astimezone(zone).replace(tzinfo=None) if time.tzinfo else time
+        local.replace(tzinfo=zone).astimezone(UTC)  # it must be a time in UTC too
+    except (ValueError, OverflowError):
         return ""
-    if time is None:
-        return ""
-    local = time.astimezone(zone).replace(tzinfo=None) if time.tzinfo else time
     return local.isoformat(timespec="minutes")
 
 
@@ -160,8 +169,15 @@ def _wrong(pool: ResourcePool, window: Window, others: list[Window]) -> dict[str
     now, times = timezone.now().timestamp(), window.times
     if times.ends <= times.starts:
         return {"ends": f"The window ends at {window.ends}, not after its start at {window.starts}."}
+    last = (timezone.now() + timedelta(days=365 * MOST_YEARS)).replace(tzinfo=None)
+    for field in ("starts", "ends"):
+        if (found := getattr(times, field)) > last:
+            return {field: f"Found {found:%Y-%m-%d}; allowed: at most {MOST_YEARS} years ahead."}
     if window.weekly and (times.ends - times.starts).days >= 7:
         return {"ends": "A weekly window must be shorter than a week."}
+    starts, ends = times.at(0)
+    if starts == ends and not window.weekly:
+        return {"ends": f"The clock of {window.time_zone} skips this time. Choose a later end."}
     if times.coming(now) is None:
         return {
             "ends": f"The window is over: it ends at {window.ends} ({window.time_zone}). Choose a later time."

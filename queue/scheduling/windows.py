@@ -94,13 +94,28 @@ class Closings:
 
     def reason(self, request: Request) -> Reason:
         """Why a request waits that could start if no host were closed to it."""
-        first = min(self._closing(request), key=lambda one: one.window.ends)
+        first = min(
+            self._closing(request), key=lambda one: (self._closes_again(one, request), one.window.ends)
+        )
+        if self._closes_again(first, request):
+            return reasons.weekly_window(
+                first.what, first.window.starts, first.window.ends, request.time_left is not None
+            )
         return reasons.window(first.what, first.window.starts, first.window.ends, self._now)
 
     def times(self, request: Request) -> list[tuple[float, float, frozenset[str]]]:
         """(last start, end, ids of hosts): when hosts are closed to the request."""
         lasts = [(last_start(one, self._pool, request), one) for one in self.taken]
-        return [(last, one.window.ends, one.hosts) for last, one in lasts if last < inf]
+        return [
+            (last, inf if self._closes_again(one, request) else one.window.ends, one.hosts)
+            for last, one in lasts
+            if last < inf
+        ]
+
+    def _closes_again(self, taken: Taken, request: Request) -> bool:
+        """Is the next time of a weekly window too near for the request to start when this one ends?"""
+        window = taken.window
+        return window.again < inf and _last(taken, self._pool, request, window.again) < window.ends
 
     def cuts(self, snapshot: Snapshot) -> dict[str, float]:
         """Task id -> when its run is asked to save for a window, the first of them."""
@@ -134,15 +149,19 @@ class Closings:
 
 def last_start(taken: Taken, pool: PoolView, request: Request) -> float:
     """When the request may start on these hosts at the latest, as long as the window is not over."""
+    return _last(taken, pool, request, taken.window.starts)
+
+
+def _last(taken: Taken, pool: PoolView, request: Request, starts: float) -> float:
     if taken.admits(request):
         return inf
-    starts, last = taken.window.starts, -inf
+    last = -inf
     if request.time_left is not None:
         last = starts - request.time_left - pool.overrun
     if request.preemptible:
         least = max(LEAST_RUN, pool.min_runtime_of(request.priority))
         last = max(last, starts - request.notice - least)
-    return last
+    return last if last > -inf else starts - pool.window_ahead
 
 
 def releases(snapshot: Snapshot) -> list[Release]:
