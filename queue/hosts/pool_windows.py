@@ -32,7 +32,10 @@ _EXAMPLE = "2026-12-01T06:00"
 
 @dataclass(frozen=True)
 class Window:
-    """As it is stored; `starts` and `ends` are what the clock shows in `time_zone`, of a weekly one the first time."""
+    """As it is stored; `starts` and `ends` are what the clock shows in `time_zone`, for a weekly one its first time.
+
+    `chosen`: (start in epoch seconds, names of the hosts that were chosen for this time), empty until that is settled.
+    """
 
     name: str
     starts: str
@@ -42,10 +45,13 @@ class Window:
     hosts: tuple[str, ...] = ()
     slots: int | None = None
     group: str = ""
+    chosen: tuple[float, tuple[str, ...]] | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Window:
-        return cls(**{**record, "hosts": tuple(record.get("hosts") or ())})
+        settled = record.get("chosen")
+        chosen = (settled[0], tuple(settled[1])) if settled else None
+        return cls(**{**record, "hosts": tuple(record.get("hosts") or ()), "chosen": chosen})
 
     @property
     def times(self) -> Times:
@@ -53,7 +59,12 @@ class Window:
         return Times(starts, ends, self.time_zone, self.weekly)
 
     def record(self) -> dict[str, Any]:
+        """What people say of it, without what was chosen."""
         return {field: getattr(self, field) for field in FIELDS} | {"hosts": list(self.hosts)}
+
+    def stored(self) -> dict[str, Any]:
+        chosen = [self.chosen[0], list(self.chosen[1])] if self.chosen else None
+        return self.record() | ({"chosen": chosen} if chosen else {})
 
 
 def of_pool(pool: ResourcePool, now: float | None = None) -> list[Window]:
@@ -69,11 +80,24 @@ def views(pool: ResourcePool, now: float) -> tuple[WindowView, ...]:
     found = []
     for window in of_pool(pool, now) if pool.windows else ():
         if span := window.times.coming(now):
-            hosts = frozenset(window.hosts)
+            chosen = window.chosen[1] if window.chosen and window.chosen[0] == span[0] else ()
+            hosts = frozenset(window.hosts or chosen)
             again = window.times.coming(span[1]) if window.weekly else None
             view = WindowView(window.name, *span, hosts, window.slots or 0, window.group)
             found.append(replace(view, again=again[0]) if again else view)
     return tuple(found)
+
+
+def settle(pool: ResourcePool, choices: Mapping[str, tuple[float, list[str]]]) -> None:
+    """Keep which hosts were chosen for the next time of windows (by name), unless somebody has edited windows since.
+
+    From then on, the choice stays the same whatever is drained or ends.
+    """
+    windows = [
+        {**each, "chosen": choices[each["name"]]} if each["name"] in choices else each
+        for each in pool.windows
+    ]
+    ResourcePool.objects.filter(pk=pool.pk, windows=pool.windows).update(windows=windows)
 
 
 @transaction.atomic
@@ -87,6 +111,7 @@ def save(pool_name: str, values: Mapping[str, Any], *, actor: str, replaces: str
         raise FieldRefusals(errors)
     reason = "window_changed" if before else "window_added"
     detail = {"window": window.record()} | ({"was": before.record()} if before else {})
+    others = [replace(each, chosen=None) if _takes_its_hosts(window, each) else each for each in others]
     _keep(pool, [*others, window], reason, actor, detail)
     return window
 
@@ -101,9 +126,14 @@ def remove(pool_name: str, name: str, *, actor: str) -> None:
 
 
 def _keep(pool: ResourcePool, windows: list[Window], reason: str, actor: str, detail: dict[str, Any]) -> None:
-    pool.windows = [window.record() for window in windows]
+    pool.windows = [window.stored() for window in windows]
     pool.save(update_fields=["windows"])
     pool_edits.changed(pool, reason, actor, detail)
+
+
+def _takes_its_hosts(window: Window, other: Window) -> bool:
+    """Does the window name a host that was chosen for the other?"""
+    return other.chosen is not None and not set(window.hosts).isdisjoint(other.chosen[1])
 
 
 def _named(pool: ResourcePool, name: str) -> Window:

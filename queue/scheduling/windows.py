@@ -147,6 +147,19 @@ class Closings:
         return found
 
 
+def unsettled(snapshot: Snapshot) -> dict[str, tuple[float, list[str]]]:
+    """Window -> (its start, names of the hosts chosen for it), for windows so near that the choice must stay."""
+    pool = snapshot.pool
+    if all(one.hosts or one.starts - pool.window_ahead > snapshot.now for one in pool.windows):
+        return {}
+    names = {host.id: host.name for host in snapshot.hosts}
+    return {
+        one.window.name: (one.window.starts, sorted(names[host] for host in one.hosts))
+        for one in _taken(snapshot)
+        if not one.window.hosts and one.hosts and one.window.starts - pool.window_ahead <= snapshot.now
+    }
+
+
 def last_start(taken: Taken, pool: PoolView, request: Request) -> float:
     """When the request may start on these hosts at the latest, as long as the window is not over."""
     return _last(taken, pool, request, taken.window.starts)
@@ -223,8 +236,8 @@ def _taken(snapshot: Snapshot) -> Iterator[Taken]:
 def _chosen(snapshot: Snapshot, window: WindowView, hosts: Sequence[HostView]) -> list[HostView]:
     """Whole hosts that have the window's slots, as few as possible.
 
-    The same from pass to pass: it depends on names, switches and work that cannot be stopped, which is never placed on
-    a host that was chosen.
+    It depends on names, switches and work that cannot be stopped. Once the window is near, the choice is kept
+    (`unsettled`), and the window then names these hosts.
     """
     whole = Taken(window, frozenset(host.id for host in hosts))
     in_the_way: set[str] = set()

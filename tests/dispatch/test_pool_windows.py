@@ -143,6 +143,23 @@ def test_only_a_checkpoint_that_a_trial_resumes_from_counts_as_saved(state: str,
     assert request.running is not None and (request.running.last_saved_at is not None) is has_saved
 
 
+def test_hosts_that_are_chosen_for_a_near_window_stay_chosen() -> None:
+    hosts = {name: make_host(name, 4) for name in ("gpu1", "gpu2", "gpu3")}
+    add(hosts=[], slots=4, weekly=True)
+    run_pass()
+    hosts["gpu1"].draining = True
+    hosts["gpu1"].save()
+    [row] = shown.of_pool(default_pool(), timezone.now())
+    assert row.takes == ["gpu1"]
+    [later] = shown.of_pool(default_pool(), timezone.now() + timedelta(hours=3))
+    assert later.takes == ["gpu2"]
+    add(name="second", hosts=["gpu1"])
+    run_pass()
+    assert [row.takes for row in shown.of_pool(default_pool(), timezone.now())] == [["gpu2"], ["gpu1"]]
+    pool_windows.save("default", {"slots": 5}, actor=ROOT, replaces="drivers")
+    assert [each.chosen for each in pool_windows.of_pool(default_pool())] == [None, None]
+
+
 def test_a_window_is_changed_and_removed_and_each_leaves_an_event() -> None:
     make_host("gpu1", 4)
     add()
