@@ -89,7 +89,7 @@ def views(pool: ResourcePool, now: float) -> tuple[WindowView, ...]:
 
 
 def settle(pool: ResourcePool, choices: Mapping[str, tuple[float, list[str]]]) -> None:
-    """Keep which hosts were chosen for the next time of windows (by name), unless somebody has edited windows since.
+    """Keep which hosts were chosen for the next time of windows (by name), unless a user has edited windows since.
 
     From then on, the choice stays the same whatever is drained or ends.
     """
