@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
 
 from dispatch.passes import survey
 from hosts import pool_windows
@@ -24,11 +26,15 @@ class Met:
 
 @dataclass(frozen=True)
 class WindowRow:
-    """`starts` and `ends` are of the time that is now or comes next. `takes`: names of the hosts, as chosen now."""
+    """`starts` and `ends` are of the time that is now or comes next. `takes`: names of the hosts, as chosen now.
+
+    `open_until`: work that can neither save nor has a time limit starts there until then.
+    """
 
     window: Window
     starts: datetime
     ends: datetime
+    open_until: datetime
     is_now: bool
     takes: list[str]
     stops: list[Met]
@@ -54,6 +60,8 @@ def of_pool(pool: ResourcePool, now: datetime) -> list[WindowRow]:
                 window,
                 datetime.fromtimestamp(one.window.starts, UTC),
                 datetime.fromtimestamp(one.window.ends, UTC),
+                datetime.fromtimestamp(one.window.starts, UTC)
+                - timedelta(seconds=settings.WINDOW_AHEAD_SECONDS),
                 one.window.starts <= now.timestamp(),
                 sorted(names[host] for host in one.hosts),
                 [each for each in met if each.at is not None],

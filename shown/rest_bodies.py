@@ -88,10 +88,18 @@ BODIES: dict[str, Json] = {
     },
     "HostPatch": {"pool": "a100", "python": "/opt/torch/bin/python3"},
     "KeyBody": {"fingerprint": "SHA256:4Zt3mWZQ0Xo2q7iW1m9yN4pQk5cVbT8uEoRrYfHsLdA"},
-    "QuarantineBody": {"slot": 5, "reason": "its fan is loud"},
-    "ReleaseBody": {"slot": 5},
+    "QuarantineBody": {"slot": 0, "reason": "its fan is loud"},
+    "ReleaseBody": {"slot": 1},
     "NewPool": {"name": "a100", **_RULES},
     "PoolRules": _RULES,
+    "WindowFields": {
+        "name": "drivers",
+        "starts": "2026-12-01T06:00",
+        "ends": "2026-12-01T08:00",
+        "timeZone": "Europe/Berlin",
+        "weekly": True,
+        "slots": 1,
+    },
     "JobUpdates": {"updates": [{"jobId": _JOB, "priority": 10}, {"jobId": _OTHER_JOB, "toTop": True}]},
     # what is run once, and what is used while it runs
     "NewCommand": {

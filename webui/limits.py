@@ -46,6 +46,8 @@ GANG_FAILURE_GRACE_SECONDS = environment.number("TRAINMASTER_GANG_FAILURE_GRACE_
 PREEMPTION_TIMEOUT_SECONDS = environment.number("TRAINMASTER_PREEMPTION_TIMEOUT_SECONDS", 3600.0)
 # Before a window (maintenance or a reservation) its hosts are free for so much longer than work needs to save and stop.
 WINDOW_MARGIN_SECONDS = environment.number("TRAINMASTER_WINDOW_MARGIN_SECONDS", 120.0)
+# Work that can neither save nor has a time limit does not start on these hosts for so long before the window.
+WINDOW_AHEAD_SECONDS = environment.number("TRAINMASTER_WINDOW_AHEAD_SECONDS", 86400.0)
 # Forecasts look at so many days of ended work, read anew after so many seconds; of a large pool they are made so often.
 FORECAST_HISTORY_DAYS = environment.number("TRAINMASTER_FORECAST_HISTORY_DAYS", 30.0)
 FORECAST_HISTORY_SECONDS = environment.number("TRAINMASTER_FORECAST_HISTORY_SECONDS", 60.0)

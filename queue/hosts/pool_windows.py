@@ -6,8 +6,8 @@ Without a group a window is maintenance: nobody uses its hosts then. With one it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -23,12 +23,19 @@ from scheduling.window_times import Times
 from scheduling.world import WindowView
 
 FIELDS = ("name", "starts", "ends", "time_zone", "weekly", "hosts", "slots", "group")
+#: reasons of the events of windows
+WINDOW_EDITS = ("window_added", "window_changed", "window_removed")
+#: no window starts or ends later than this from now
+MOST_YEARS = 5
 _EXAMPLE = "2026-12-01T06:00"
 
 
 @dataclass(frozen=True)
 class Window:
-    """As it is stored; `starts` and `ends` are what the clock shows in `time_zone`, of a weekly one the first time."""
+    """As it is stored; `starts` and `ends` are what the clock shows in `time_zone`, for a weekly one its first time.
+
+    `chosen`: (start in epoch seconds, names of the hosts that were chosen for this time), empty until that is settled.
+    """
 
     name: str
     starts: str
@@ -38,10 +45,13 @@ class Window:
     hosts: tuple[str, ...] = ()
     slots: int | None = None
     group: str = ""
+    chosen: tuple[float, tuple[str, ...]] | None = None
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Window:
-        return cls(**{**record, "hosts": tuple(record.get("hosts") or ())})
+        settled = record.get("chosen")
+        chosen = (settled[0], tuple(settled[1])) if settled else None
+        return cls(**{**record, "hosts": tuple(record.get("hosts") or ()), "chosen": chosen})
 
     @property
     def times(self) -> Times:
@@ -49,7 +59,12 @@ class Window:
         return Times(starts, ends, self.time_zone, self.weekly)
 
     def record(self) -> dict[str, Any]:
+        """What people say of it, without what was chosen."""
         return {field: getattr(self, field) for field in FIELDS} | {"hosts": list(self.hosts)}
+
+    def stored(self) -> dict[str, Any]:
+        chosen = [self.chosen[0], list(self.chosen[1])] if self.chosen else None
+        return self.record() | ({"chosen": chosen} if chosen else {})
 
 
 def of_pool(pool: ResourcePool, now: float | None = None) -> list[Window]:
@@ -65,9 +80,24 @@ def views(pool: ResourcePool, now: float) -> tuple[WindowView, ...]:
     found = []
     for window in of_pool(pool, now) if pool.windows else ():
         if span := window.times.coming(now):
-            hosts = frozenset(window.hosts)
-            found.append(WindowView(window.name, *span, hosts, window.slots or 0, window.group))
+            chosen = window.chosen[1] if window.chosen and window.chosen[0] == span[0] else ()
+            hosts = frozenset(window.hosts or chosen)
+            again = window.times.coming(span[1]) if window.weekly else None
+            view = WindowView(window.name, *span, hosts, window.slots or 0, window.group)
+            found.append(replace(view, again=again[0]) if again else view)
     return tuple(found)
+
+
+def settle(pool: ResourcePool, choices: Mapping[str, tuple[float, list[str]]]) -> None:
+    """Keep which hosts were chosen for the next time of windows (by name), unless a user has edited windows since.
+
+    From then on, the choice stays the same whatever is drained or ends.
+    """
+    windows = [
+        {**each, "chosen": choices[each["name"]]} if each["name"] in choices else each
+        for each in pool.windows
+    ]
+    ResourcePool.objects.filter(pk=pool.pk, windows=pool.windows).update(windows=windows)
 
 
 @transaction.atomic
@@ -81,6 +111,7 @@ def save(pool_name: str, values: Mapping[str, Any], *, actor: str, replaces: str
         raise FieldRefusals(errors)
     reason = "window_changed" if before else "window_added"
     detail = {"window": window.record()} | ({"was": before.record()} if before else {})
+    others = [replace(each, chosen=None) if _takes_its_hosts(window, each) else each for each in others]
     _keep(pool, [*others, window], reason, actor, detail)
     return window
 
@@ -95,9 +126,14 @@ def remove(pool_name: str, name: str, *, actor: str) -> None:
 
 
 def _keep(pool: ResourcePool, windows: list[Window], reason: str, actor: str, detail: dict[str, Any]) -> None:
-    pool.windows = [window.record() for window in windows]
+    pool.windows = [window.stored() for window in windows]
     pool.save(update_fields=["windows"])
     pool_edits.changed(pool, reason, actor, detail)
+
+
+def _takes_its_hosts(window: Window, other: Window) -> bool:
+    """Does the window name a host that was chosen for the other?"""
+    return other.chosen is not None and not set(window.hosts).isdisjoint(other.chosen[1])
 
 
 def _named(pool: ResourcePool, name: str) -> Window:
@@ -124,7 +160,9 @@ def _read(values: Mapping[str, Any]) -> Window:
     else:
         for field in ("starts", "ends"):
             times[field] = _local(values.get(field), clock)
-            if not times[field]:
+            if not values.get(field):
+                errors[field] = f"{field.rstrip('s').capitalize()} time is required, such as {_EXAMPLE}."
+            elif not times[field]:
                 errors[field] = f"Found {values.get(field)!r}; allowed: a date and time, such as {_EXAMPLE}."
     hosts, slots = values.get("hosts") or [], values.get("slots")
     if not isinstance(hosts, list | tuple) or not all(isinstance(host, str) for host in hosts):
@@ -145,13 +183,14 @@ def _read(values: Mapping[str, Any]) -> Window:
 
 def _local(value: object, zone: ZoneInfo) -> str:
     """What the clock of the zone shows then; empty if that is not a time."""
+    if not isinstance(value, str):
+        return ""
     try:
-        time = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
+        time = datetime.fromisoformat(value)
+        local = time.astimezone(zone).replace(tzinfo=None) if time.tzinfo else time
+        local.replace(tzinfo=zone).astimezone(UTC)  # it must be a time in UTC too
+    except (ValueError, OverflowError):
         return ""
-    if time is None:
-        return ""
-    local = time.astimezone(zone).replace(tzinfo=None) if time.tzinfo else time
     return local.isoformat(timespec="minutes")
 
 
@@ -160,8 +199,15 @@ def _wrong(pool: ResourcePool, window: Window, others: list[Window]) -> dict[str
     now, times = timezone.now().timestamp(), window.times
     if times.ends <= times.starts:
         return {"ends": f"The window ends at {window.ends}, not after its start at {window.starts}."}
+    last = (timezone.now() + timedelta(days=365 * MOST_YEARS)).replace(tzinfo=None)
+    for field in ("starts", "ends"):
+        if (found := getattr(times, field)) > last:
+            return {field: f"Found {found:%Y-%m-%d}; allowed: at most {MOST_YEARS} years ahead."}
     if window.weekly and (times.ends - times.starts).days >= 7:
         return {"ends": "A weekly window must be shorter than a week."}
+    starts, ends = times.at(0)
+    if starts == ends and not window.weekly:
+        return {"ends": f"The clock of {window.time_zone} skips this time. Choose a later end."}
     if times.coming(now) is None:
         return {
             "ends": f"The window is over: it ends at {window.ends} ({window.time_zone}). Choose a later time."

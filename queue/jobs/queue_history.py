@@ -20,6 +20,7 @@ from accounts.models import User
 from accounts.refusals import Code, Refusal
 from events.models import Event
 from hosts.models import ResourcePool
+from hosts.pool_windows import WINDOW_EDITS
 from jobs.models import Job, QueueEdit
 from jobs.queue_rules import refuse_strict, refuse_viewer, short
 from jobs.queue_writes import Change, Edit, State, change_pool, lock_attempts, lock_jobs, save, state_of
@@ -63,13 +64,21 @@ def edits_of(job: Job, most: int) -> list[JobEdit]:
 
 
 def edits_since(pool_id: int, since: datetime) -> list[datetime]:
-    """When users edited, paused, activated or ended jobs of the pool, or moved them to another one."""
+    """When users edited, paused, activated or ended or moved jobs of the pool, or edited its windows."""
     name = ResourcePool.with_removed.values_list("name", flat=True).get(pk=pool_id)
     events = Event.objects.filter(
         Q(job_id__in=Job.objects.filter(pool=pool_id).values("pk")) | Q(detail__pool__0=name),
         kind=Event.Kind.JOB,
         at__gt=since,
         reason__in=[*_EDITS, *_SWITCHES],
+    )
+    return [*events.values_list("at", flat=True), *window_edits_since(pool_id, since)]
+
+
+def window_edits_since(pool_id: int, since: datetime) -> list[datetime]:
+    """When windows of the pool were added, changed or removed."""
+    events = Event.objects.filter(
+        kind=Event.Kind.POOL, subject=str(pool_id), at__gt=since, reason__in=WINDOW_EDITS
     )
     return list(events.values_list("at", flat=True))
 

@@ -69,10 +69,12 @@ def keep(
     now: float,
     started: Collection[str] = (),
     running: Collection[str] = (),
+    since: float = 0.0,
 ) -> Kept:
     """The forecast as it may be shown, given what was promised `before`.
 
     `started`: tasks that have started since they were promised, even if they wait again. `running`: labels of runs.
+    `since`: earlier promises no longer hold, since windows of the pool were edited then.
     """
     spans, unknown = dict(found.spans), dict(found.unknown)
     live = {task: promise for task, promise in before.items() if task in plan.waits and task not in started}
@@ -80,6 +82,8 @@ def keep(
     missed: dict[str, Promise] = {}
     for task, reason in plan.waits.items():
         promise, now_about = live.get(task), tuple(about(reason.record()))
+        if promise is not None and promise.at < since < now:
+            promise = None
         if promise is not None and promise.missed and not still_about(promise.about, now_about, running):
             promise = None
         if promise is not None and not promise.missed and now > promise.span[1]:

@@ -77,7 +77,8 @@ class Reason:
 def about(record: Mapping[str, Any]) -> list[str]:
     """What a stored reason is about: its code and whom it names. While that is the same, so is what is waited for."""
     data = record.get("data") or {}
-    return [str(record["code"]), *map(str, [*(data.get("by") or ()), *(data.get("for") or ())])]
+    window = (data["window"], data["ends"]) if "window" in data else ()
+    return [str(record["code"]), *map(str, [*(data.get("by") or ()), *(data.get("for") or ()), *window])]
 
 
 def still_about(then: Sequence[str], now: Sequence[str], running: Collection[str]) -> bool:
@@ -341,6 +342,13 @@ def window(what: str, starts: float, ends: float, now: float) -> Reason:
     before = f"; it could neither end nor save before {clock(starts, now)}" if starts > now else ""
     data = {"window": what, "starts": starts, "ends": ends}
     return Reason(WaitCode.WINDOW, f"starts after {what}, {clock(ends, now)}{before}", data)
+
+
+def weekly_window(what: str, starts: float, ends: float, has_limit: bool) -> Reason:
+    """The next time of a weekly window closes the hosts again before the request could start."""
+    data = {"window": what, "starts": starts, "ends": ends}
+    needs = "a shorter max_time" if has_limit else "a max_time"
+    return Reason(WaitCode.WINDOW, f"needs {needs}: {what} takes its hosts every week", data)
 
 
 def young(until: float, now: float) -> str:

@@ -146,14 +146,25 @@ class Timeline:
         return since if since > self._soon else self.now
 
     def _open(self, ask: Ask, ready: float) -> tuple[float, Parts]:
-        """Where it starts first, on hosts that no window closes to it then."""
-        at, parts = self._earliest(ask)
-        at = max(at, ready)
-        for last, until, hosts in ask.closings:
-            if last < at < until and not hosts.isdisjoint(parts):
-                elsewhere = self._open(replace(ask, banned=ask.banned | hosts), ready)
-                return min(elsewhere, self._open(ask, until), key=lambda one: one[0])
-        return at, parts
+        """Return the first start, `ready` at the earliest, on hosts that no window closes to it at that time.
+
+        Each step passes the beginning or the end of a closing, so there are at most two for each of them.
+        """
+        start, parts = self._earliest(ask)
+        at = start = max(start, ready)  # closings only delay it
+        while ask.closings and at < inf:
+            closed = [hosts for last, until, hosts in ask.closings if last < at < until]
+            open_to_it = replace(ask, banned=ask.banned.union(*closed)) if closed else ask
+            start, parts = self._earliest(open_to_it)
+            start = max(start, at)
+            opens = min((until for _, until, _ in ask.closings if at < until), default=inf)
+            if opens < start:
+                at = opens  # hosts that were closed may let it start sooner
+            elif _is_closed(ask, start, parts):
+                at = start
+            else:
+                break
+        return start, parts
 
     def _earliest(self, ask: Ask) -> tuple[float, Parts]:
         at, host = self._first(ask.slots, HOST, ask.banned, self.now)
@@ -270,3 +281,7 @@ class Timeline:
 
 def _apart(host: int, chosen: Iterable[int], apart: frozenset[frozenset[int]]) -> bool:
     return bool(apart) and any(frozenset((host, other)) in apart for other in chosen)
+
+
+def _is_closed(ask: Ask, at: float, parts: Parts) -> bool:
+    return any(last < at < until and not hosts.isdisjoint(parts) for last, until, hosts in ask.closings)

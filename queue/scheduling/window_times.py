@@ -22,9 +22,10 @@ class Times:
     weekly: bool = False
 
     def at(self, week: int) -> tuple[float, float]:
-        """Start and end so many weeks after the first time, in epoch seconds."""
+        """Start and end so many weeks after the first time, in epoch seconds; equal if the clock skips all of it."""
         zone = ZoneInfo(self.zone)
-        return _instant(self.starts + week * WEEK, zone), _instant(self.ends + week * WEEK, zone)
+        starts, ends = _instant(self.starts + week * WEEK, zone), _instant(self.ends + week * WEEK, zone)
+        return starts, max(starts, ends)
 
     def coming(self, now: float) -> tuple[float, float] | None:
         """The time that is now or comes next; None if there is none any more."""
@@ -35,7 +36,7 @@ class Times:
         first = max(0, since // WEEK) if self.weekly else 0
         for week in range(first, first + WEEKS_AHEAD) if self.weekly else (0,):
             span = self.at(week)
-            if span[1] > now:
+            if span[1] > now and span[1] > span[0]:
                 yield span
 
     def meets(self, other: Times, now: float) -> bool:

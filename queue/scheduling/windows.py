@@ -94,13 +94,28 @@ class Closings:
 
     def reason(self, request: Request) -> Reason:
         """Why a request waits that could start if no host were closed to it."""
-        first = min(self._closing(request), key=lambda one: one.window.ends)
+        first = min(
+            self._closing(request), key=lambda one: (self._closes_again(one, request), one.window.ends)
+        )
+        if self._closes_again(first, request):
+            return reasons.weekly_window(
+                first.what, first.window.starts, first.window.ends, request.time_left is not None
+            )
         return reasons.window(first.what, first.window.starts, first.window.ends, self._now)
 
     def times(self, request: Request) -> list[tuple[float, float, frozenset[str]]]:
         """(last start, end, ids of hosts): when hosts are closed to the request."""
         lasts = [(last_start(one, self._pool, request), one) for one in self.taken]
-        return [(last, one.window.ends, one.hosts) for last, one in lasts if last < inf]
+        return [
+            (last, inf if self._closes_again(one, request) else one.window.ends, one.hosts)
+            for last, one in lasts
+            if last < inf
+        ]
+
+    def _closes_again(self, taken: Taken, request: Request) -> bool:
+        """Is the next time of a weekly window too near for the request to start when this one ends?"""
+        window = taken.window
+        return window.again < inf and _last(taken, self._pool, request, window.again) < window.ends
 
     def cuts(self, snapshot: Snapshot) -> dict[str, float]:
         """Task id -> when its run is asked to save for a window, the first of them."""
@@ -132,17 +147,34 @@ class Closings:
         return found
 
 
+def unsettled(snapshot: Snapshot) -> dict[str, tuple[float, list[str]]]:
+    """Window -> (its start, names of the hosts chosen for it), for windows so near that the choice must stay."""
+    pool = snapshot.pool
+    if all(one.hosts or one.starts - pool.window_ahead > snapshot.now for one in pool.windows):
+        return {}
+    names = {host.id: host.name for host in snapshot.hosts}
+    return {
+        one.window.name: (one.window.starts, sorted(names[host] for host in one.hosts))
+        for one in _taken(snapshot)
+        if not one.window.hosts and one.hosts and one.window.starts - pool.window_ahead <= snapshot.now
+    }
+
+
 def last_start(taken: Taken, pool: PoolView, request: Request) -> float:
     """When the request may start on these hosts at the latest, as long as the window is not over."""
+    return _last(taken, pool, request, taken.window.starts)
+
+
+def _last(taken: Taken, pool: PoolView, request: Request, starts: float) -> float:
     if taken.admits(request):
         return inf
-    starts, last = taken.window.starts, -inf
+    last = -inf
     if request.time_left is not None:
         last = starts - request.time_left - pool.overrun
     if request.preemptible:
         least = max(LEAST_RUN, pool.min_runtime_of(request.priority))
         last = max(last, starts - request.notice - least)
-    return last
+    return last if last > -inf else starts - pool.window_ahead
 
 
 def releases(snapshot: Snapshot) -> list[Release]:
@@ -204,8 +236,8 @@ def _taken(snapshot: Snapshot) -> Iterator[Taken]:
 def _chosen(snapshot: Snapshot, window: WindowView, hosts: Sequence[HostView]) -> list[HostView]:
     """Whole hosts that have the window's slots, as few as possible.
 
-    The same from pass to pass: it depends on names, switches and work that cannot be stopped, which is never placed on
-    a host that was chosen.
+    It depends on names, switches and work that cannot be stopped. Once the window is near, the choice is kept
+    (`unsettled`), and the window then names these hosts.
     """
     whole = Taken(window, frozenset(host.id for host in hosts))
     in_the_way: set[str] = set()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Literal
 
 from scheduling.reasons import Reason, part_of_job
@@ -84,6 +85,7 @@ class WindowView:
     """Hosts that are taken from `starts` to `ends`: for a group, or for nobody (maintenance) if `group` is empty.
 
     `hosts`: their names. Without any, the planner chooses hosts with this many `slots` (`windows.Closings`).
+    `again`: when a weekly window starts the next time after this.
     """
 
     name: str
@@ -92,6 +94,7 @@ class WindowView:
     hosts: frozenset[str] = frozenset()
     slots: int = 0
     group: str = ""
+    again: float = inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class PoolView:
     `unready`: names of hosts that are not in the snapshot, as they are still being added, or lost.
     `shares`: group -> what the pool gives it; empty, and groups count for nothing here.
     `windows`: of each window the time that is now or comes next. `overrun`: seconds that work may run beyond its limit.
+    `window_ahead`: so many seconds before a window, work that can neither end nor save in time no longer starts.
     """
 
     name: str = "default"
@@ -123,6 +127,7 @@ class PoolView:
     shares: Mapping[str, GroupShare] = field(default_factory=dict)
     windows: tuple[WindowView, ...] = ()
     overrun: float = 0.0
+    window_ahead: float = 86400.0
 
     def min_runtime_of(self, priority: int) -> float:
         """Seconds for which work of this priority may run before others may stop it."""

@@ -13,13 +13,18 @@ from django.utils import timezone
 from accounts import user_groups
 from accounts.models import User
 from accounts.refusals import FieldRefusals, Refusal
-from dispatch.passes import pool_pass, preview
+from dispatch.passes import forecast_outcomes, last_plan, pool_pass, preview, survey
 from events.models import Event
+from experiments.models import Checkpoint
 from hosts import pool_windows
-from hosts.pools import default_pool
+from hosts.models import PoolChange
+from hosts.pools import default_pool, mark_dirty
+from jobs import queue_history
+from jobs.queue_edits import Update
 from jobs.states import Reason, StopKind
+from scheduling.promises import Promise
 from shown import pool_windows as shown
-from tests.rig.world import attempt_of, make_host, make_user, plan_of, submit_experiment, trial_of
+from tests.rig.world import attempt_of, make_host, make_user, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 ROOT = "user:root"
@@ -55,6 +60,10 @@ def test_a_window_stops_what_has_saved_and_tells_what_is_in_the_way() -> None:
     [row] = shown.of_pool(default_pool(), timezone.now())
     assert [met.label for met in row.stops] == [f"exp {asks.pk}"]
     assert [met.why for met in row.in_the_way] == ["has not saved yet, nor asked whether to stop"]
+    PoolChange.objects.all().delete()  # only the window is left that would stop the run
+    update = Update(str(submit_experiment(name="edited", slots=1).job_id), priority=90)
+    assert preview.of([update], actor=ROOT, role="admin", now=timezone.now()).stops == []
+    mark_dirty(default_pool().pk)
     run_pass()
     attempt.refresh_from_db()
     assert (attempt.stop_kind, attempt.stop_reason) == (StopKind.PREEMPT, Reason.WINDOW)
@@ -62,7 +71,7 @@ def test_a_window_stops_what_has_saved_and_tells_what_is_in_the_way() -> None:
     run_pass()
     [[reason]] = [each[:1] for each in preview.blockers(later.job, timezone.now()).values()]
     assert reason.sentence.startswith("starts after maintenance drivers, ")
-    assert plan_of(default_pool())["waits"][trial_of(later).task_id]["code"] == "window"
+    assert last_plan.of(default_pool()).waits[trial_of(later).task_id]["code"] == "window"
     assert "Maintenance drivers: gpu1" in shown.coming(default_pool(), timezone.now())
 
 
@@ -74,7 +83,7 @@ def test_a_reservation_is_for_its_group_follows_its_name_and_keeps_it_from_being
     submit_experiment(slots=1, owner=make_user("bob"))
     run_pass()
     assert attempt_of(ours).stop_kind == ""
-    assert len(plan_of(default_pool())["waits"]) == 1
+    assert len(last_plan.of(default_pool()).waits) == 1
     with pytest.raises(Refusal, match="has a reservation for it"):
         user_groups.delete(user_groups.named("vision"), actor=ROOT)
     user_groups.change(user_groups.named("vision"), name="sight", actor=ROOT)
@@ -91,6 +100,12 @@ def test_what_makes_no_sense_is_refused_with_a_sentence() -> None:
     assert faults(slots=4)["hosts"] == "Name either hosts or a number of slots."
     assert "Europe/Berlin" in faults(time_zone="Mars")["time_zone"]
     assert "date and time" in faults(starts="soon")["starts"]
+    assert faults(starts=None)["starts"].startswith("Start time is required")
+    assert "date and time" in faults(starts="0001-01-01T00:00+14:00")["starts"]
+    assert "at most 5 years ahead" in faults(ends="9999-12-31T23:59")["ends"]
+    assert faults(starts=local(6 * 365 * 24), ends=local(6 * 365 * 24 + 1))["starts"]
+    spring = {"starts": "2027-03-28T02:30", "ends": "2027-03-28T03:10", "time_zone": "Europe/Berlin"}
+    assert "skips this time" in faults(**spring)["ends"]
     assert faults(group="nobody")["group"] == "There is no group nobody."
     assert faults(weekly=True, ends=local(8 * 24))["ends"] == "A weekly window must be shorter than a week."
     assert faults(wide=1)["wide"].startswith("Unknown window field")
@@ -103,6 +118,46 @@ def test_what_makes_no_sense_is_refused_with_a_sentence() -> None:
         "Windows take 5 slots; pool default has 4 beside drivers."
     )
     add(name="after", starts=local(3), ends=local(4))
+
+
+def test_edits_of_windows_count_as_edits_of_the_queue() -> None:
+    make_host("gpu1", 4)
+    begun = timezone.now()
+    add()
+    pool_windows.save("default", {"hosts": ["gpu1"]}, actor=ROOT, replaces="drivers")
+    pool_windows.remove("default", "drivers", actor=ROOT)
+    pool = default_pool().pk
+    assert len(queue_history.edits_since(pool, begun)) == 3
+    assert forecast_outcomes.windows_edited(pool, {"t": Promise(begun.timestamp(), (0.0, 1.0))}) > 0
+    assert queue_history.edits_since(pool, timezone.now()) == []
+
+
+@pytest.mark.parametrize("state, has_saved", [("COMPLETED", True), ("PARTIAL", True), ("ERROR", False)])
+def test_only_a_checkpoint_that_a_trial_resumes_from_counts_as_saved(state: str, has_saved: bool) -> None:
+    make_host("gpu1", 4)
+    trial = trial_of(submit_experiment(slots=1))
+    run_pass()
+    now = timezone.now()
+    Checkpoint.objects.create(trial=trial, state=state, steps_completed=1, reported_at=now, resources={})
+    [request] = survey.take(default_pool(), now).requests
+    assert request.running is not None and (request.running.last_saved_at is not None) is has_saved
+
+
+def test_hosts_that_are_chosen_for_a_near_window_stay_chosen() -> None:
+    hosts = {name: make_host(name, 4) for name in ("gpu1", "gpu2", "gpu3")}
+    add(hosts=[], slots=4, weekly=True)
+    run_pass()
+    hosts["gpu1"].draining = True
+    hosts["gpu1"].save()
+    [row] = shown.of_pool(default_pool(), timezone.now())
+    assert row.takes == ["gpu1"]
+    [later] = shown.of_pool(default_pool(), timezone.now() + timedelta(hours=3))
+    assert later.takes == ["gpu2"]
+    add(name="second", hosts=["gpu1"])
+    run_pass()
+    assert [row.takes for row in shown.of_pool(default_pool(), timezone.now())] == [["gpu2"], ["gpu1"]]
+    pool_windows.save("default", {"slots": 5}, actor=ROOT, replaces="drivers")
+    assert [each.chosen for each in pool_windows.of_pool(default_pool())] == [None, None]
 
 
 def test_a_window_is_changed_and_removed_and_each_leaves_an_event() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from accounts.models import LoginToken, User
 from dispatch.passes import pool_pass
 from dispatch.runs import settle
+from dispatch.watching import kernel_signs
 from experiments import media
 from experiments.models import Checkpoint, Experiment, Media, Trial
 from hosts import pair_checks
@@ -171,6 +172,20 @@ def _hosts(world: World) -> tuple[Host, Host]:
         world.add(f"{noun}/name", "gpu1", "gpu2")
     world.add("slots/index", "0", "1")
     world.add("resource-pools/name", "default", "a100")
+    world.api.post("hosts/gpu1/quarantine", {**BODIES["QuarantineBody"], "slot": 1})
+    line = "NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=python, MMU Fault"
+    kernel_signs.take_in(
+        hosts[0].pk, {"kernel": {"boot": "b", "source": "kmsg", "until": 9, "lines": [[9, line]]}}
+    )
+    starts = datetime.now(UTC) + timedelta(days=700)
+    repairs = {
+        "name": "repairs",
+        "starts": f"{starts:%Y-%m-%dT08:00}",
+        "ends": f"{starts:%Y-%m-%dT10:00}",
+        "slots": 1,
+    }
+    world.api.post("resource-pools/default/windows", {**BODIES["WindowFields"], **repairs, "weekly": False})
+    world.add("windows/window", "repairs")
     return hosts[0], hosts[1]
 
 

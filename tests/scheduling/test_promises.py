@@ -78,6 +78,16 @@ def test_a_task_that_started_and_waits_again_has_not_missed_its_promise() -> Non
     assert found.promises == {"t": Promise(NOON + 3001, again.spans["t"], guess=GUESS)}
 
 
+def test_a_window_withdraws_what_was_promised_before_it() -> None:
+    promised = {"t": Promise(NOON, (NOON + 60, NOON + 3000))}
+    again = shown(NOON + 5000, NOON + 6000)
+    found = keep(promised, again, waits("exp 5"), NOON + 3001, since=NOON + 10)
+    assert (found.missed, found.gone) == ({}, {})
+    assert found.promises == {"t": Promise(NOON + 3001, again.spans["t"], guess=GUESS)}
+    drivers, later = (reasons.window("maintenance drivers", NOON, NOON + ends, NOON) for ends in (60, 120))
+    assert reasons.about(drivers.record()) != reasons.about(later.record())
+
+
 def test_the_day_of_a_missed_promise_is_named_if_it_is_not_today() -> None:
     promised = {"t": Promise(NOON, (NOON + 60, NOON + 3000))}
     found = keep(promised, shown(0, 0), waits("exp 5"), NOON + 86400)

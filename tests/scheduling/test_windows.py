@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import inf
 from random import Random
 from typing import Any
 
@@ -14,6 +15,7 @@ from scheduling.explain import explain
 from scheduling.forecast import forecast
 from scheduling.plan import decide
 from scheduling.reasons import WaitCode
+from scheduling.timeline import Ask, Parts, Timeline
 from scheduling.window_times import Times
 from scheduling.windows import LEAST_RUN, Closings, meetings
 from scheduling.world import Snapshot, WindowView
@@ -133,6 +135,79 @@ def test_in_a_fair_share_pool_nothing_is_granted_for_hosts_under_maintenance() -
     assert sum(world.plan.shares.values()) == 4 and len(world.running) == 1
 
 
+def test_a_window_far_away_does_not_keep_work_without_a_limit_from_starting() -> None:
+    far = replace(DRIVERS, starts=50 * HOUR, ends=52 * HOUR)
+    world = pool(far)
+    world.submit("endless", 1, preemptible=False)
+    world.tick()
+    assert world.running == {"endless"}
+    world.now = 27 * HOUR
+    world.submit("late", 1, preemptible=False)
+    world.tick()
+    assert world.why("late").code == WaitCode.WINDOW
+
+
+@pytest.mark.parametrize("limit, needs", [(None, "a max_time"), (8 * 24 * HOUR, "a shorter max_time")])
+def test_a_weekly_window_that_closes_the_hosts_again_promises_no_time(
+    limit: float | None, needs: str
+) -> None:
+    again = DRIVERS.ends + (5 * HOUR if limit is None else 166 * HOUR)
+    world = pool(replace(DRIVERS, again=again))
+    world.submit("long", 1, preemptible=False, time_left=limit, max_time=limit)
+    world.tick()
+    assert world.why("long").sentence == f"needs {needs}: maintenance drivers takes its hosts every week"
+    assert "long" not in forecast(world.snapshot, world.plan).spans
+    world.edit("long", time_left=HOUR, max_time=HOUR)
+    world.tick()
+    assert world.running == {"long"}
+
+
+class Counted(Timeline):
+    """Counts how often it looks for hosts."""
+
+    looks = 0
+
+    def _earliest(self, ask: Ask) -> tuple[float, Parts]:
+        self.looks += 1
+        return super()._earliest(ask)
+
+
+def test_a_gang_is_placed_among_many_windows_with_few_looks() -> None:
+    closings = tuple((100.0 * n - 50, 100.0 * n + 150, frozenset({n})) for n in range(32))
+    ask = Ask(64, single_host=False, borrows=False, closings=closings)
+    timeline = Counted(0.0, 0.0, [[10.0 * n] * 8 for n in range(32)], {})
+    assert timeline.when(ask) == 90.0
+    assert timeline.looks <= 4
+    everywhere = replace(ask, closings=tuple((-inf, 100.0 + n, frozenset({n})) for n in range(32)))
+    timeline = Counted(0.0, 0.0, [[0.0] * 8 for n in range(32)], {})
+    assert timeline.when(everywhere) == 107.0
+    assert timeline.looks <= 2 * 32 + 1
+
+
+CLOSINGS = st.lists(
+    st.tuples(st.integers(-5, 30), st.integers(1, 15), st.frozensets(st.integers(0, 3))), max_size=5
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    free=st.lists(st.integers(0, 20), min_size=4, max_size=4), found=CLOSINGS, hosts=st.sampled_from([1, 2])
+)
+def test_the_first_start_among_windows_is_that_of_looking_at_every_second(
+    free: list[int], found: list[tuple[int, int, frozenset[int]]], hosts: int
+) -> None:
+    closings = tuple((float(last), float(last + lasts), closed) for last, lasts, closed in found)
+    ask = Ask(2 * hosts, single_host=False, borrows=False, closings=closings)
+    timeline = Timeline(0.0, 0.0, [[float(time)] * 2 for time in free], {})
+
+    def fits(second: int) -> bool:
+        closed = [these for last, until, these in closings if last < second < until]
+        can = [n for n in range(4) if free[n] <= second and not any(n in these for these in closed)]
+        return len(can) >= hosts
+
+    assert timeline.when(ask) == next(second for second in range(100) if fits(second))
+
+
 def at(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
@@ -151,6 +226,13 @@ def test_the_night_of_a_change_of_the_clock_is_right() -> None:
     assert spring.at(0) == (at("2026-03-29T00:00"), at("2026-03-29T02:00"))
     autumn = Times(datetime(2026, 10, 25, 1), datetime(2026, 10, 25, 4), "Europe/Berlin")
     assert autumn.at(0) == (at("2026-10-24T23:00"), at("2026-10-25T03:00"))
+
+
+def test_a_time_that_the_clock_skips_is_no_time() -> None:
+    skipped = Times(datetime(2026, 3, 29, 2, 30), datetime(2026, 3, 29, 3, 10), "Europe/Berlin")
+    assert skipped.coming(at("2026-03-28T00:00")) is None
+    weekly = replace(skipped, weekly=True)
+    assert weekly.coming(at("2026-03-28T00:00")) == (at("2026-04-05T00:30"), at("2026-04-05T01:10"))
 
 
 @given(st.datetimes(datetime(2026, 1, 1), datetime(2027, 12, 31)), st.integers(0, 200), st.booleans())

@@ -20,6 +20,7 @@ _WINDOWS = [
     Column("For", lambda row: row["group"] or "maintenance"),
     Column("Next start", lambda row: row["nextStart"]),
     Column("Next end", lambda row: row["nextEnd"]),
+    Column("Open until", lambda row: row["openUntil"]),
     Column("Weekly", lambda row: row["timeZone"] if row["weekly"] else "no"),
     Column("Takes", lambda row: ", ".join(row["takes"])),
     Column("Stops", lambda row: _met(row["stops"])),
@@ -103,10 +104,13 @@ def _told(window: Json, args: argparse.Namespace, what: str) -> None:
         return
     output.told(window, _WINDOWS, args, f"{what} window {args.window} of pool {args.name}")
     if args.output == "table":
+        done(
+            f"From {window['openUntil']} on, work that cannot save and has no max_time does not start there."
+        )
         for run in window["stops"]:
             done(f"{run['label']} is asked to save at {run['at']}")
         for run in window["inTheWay"]:
-            done(f"{run['label']} is in the way: {run['why']}. It is not stopped; pause or cancel it")
+            done(f"{run['label']} is in the way: {run['why']}. It is not stopped; pause or cancel it.")
 
 
 def _remove(client: Client, args: argparse.Namespace) -> None:

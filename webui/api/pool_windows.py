@@ -37,7 +37,8 @@ class WindowRecord(Answer):
 
     `group`: the only one that uses the hosts then; empty: nobody does (maintenance). `nextStart` and `nextEnd`: of the
     time that is now or comes next. `takes`: its hosts, as chosen now. `stops`: runs that are asked to save in time.
-    `inTheWay`: runs that are not stopped, since they could not save.
+    `inTheWay`: runs that are not stopped, since they could not save. `openUntil`: until then,
+    work that can neither save nor has a `max_time` still starts on these hosts.
     """
 
     name: str
@@ -50,6 +51,7 @@ class WindowRecord(Answer):
     group: str
     next_start: Time
     next_end: Time
+    open_until: Time
     takes: list[str]
     stops: list[MetRun]
     in_the_way: list[MetRun]
@@ -81,6 +83,8 @@ class WindowFields(serializers.Serializer[Any]):
             raise BadRequest(
                 f"{', '.join(unknown)}: unknown window field; allowed: {', '.join(self.fields)}."
             )
+        if not isinstance(data.get("dryRun", False), bool):
+            raise BadRequest(f"dryRun: found {data['dryRun']!r}; allowed: true or false.")
         return dict(data)
 
 
@@ -133,6 +137,7 @@ def _encoded(row: WindowRow) -> WindowRecord:
         hosts=list(row.window.hosts),
         next_start=row.starts,
         next_end=row.ends,
+        open_until=row.open_until,
         takes=row.takes,
         stops=[MetRun.of(each) for each in row.stops],
         in_the_way=[MetRun.of(each) for each in row.in_the_way],

@@ -53,6 +53,14 @@ def late(
     return still_waiting([one for one in waiting if one[0] >= last], now)
 
 
+def windows_edited(pool_id: int, promised: Mapping[str, Promise]) -> float:
+    """When windows of the pool were edited last since the first of these promises; 0 if they were not."""
+    if not promised:
+        return 0.0
+    first = _time(min(promise.at for promise in promised.values()))
+    return max((at.timestamp() for at in queue_history.window_edits_since(pool_id, first)), default=0.0)
+
+
 def due(
     pool_id: int, kept: Kept, started: Mapping[str, datetime], plan: Plan, now: float, learned: Learned
 ) -> Outcomes:

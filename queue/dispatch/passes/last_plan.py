@@ -146,7 +146,8 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
     late = forecast_outcomes.late(pool_id, promised, started, snapshot.now)
     begun = time.perf_counter()
     found = forecast(snapshot, plan, recent, places=learned.places, late=late)
-    kept = promises.keep(promised, found, plan, snapshot.now, started, _running(snapshot, plan))
+    edited = forecast_outcomes.windows_edited(pool_id, promised)
+    kept = promises.keep(promised, found, plan, snapshot.now, started, _running(snapshot, plan), edited)
     found = kept.forecast
     took = time.perf_counter() - begun
     outcomes = forecast_outcomes.due(pool_id, kept, started, plan, snapshot.now, learned)

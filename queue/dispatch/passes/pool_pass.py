@@ -15,9 +15,11 @@ from django.utils import timezone
 from dispatch.passes import last_plan, survey
 from dispatch.passes.apply import apply
 from dispatch.passes.survey import no_garbage_collection
+from hosts import pool_windows
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import mark_dirty
 from jobs.states import TaskState
+from scheduling import windows
 from scheduling.plan import decide
 from scheduling.world import Plan, Snapshot
 
@@ -110,6 +112,8 @@ def _pass(pool_id: int, now: datetime) -> Made | None:
         return None
     times: dict[str, float] = {}
     snapshot = timed(times, "survey", lambda: survey.take(pool, now))
+    if choices := windows.unsettled(snapshot):
+        pool_windows.settle(pool, choices)
     plan = timed(times, "decide", lambda: decide(snapshot))
     done = timed(times, "apply", lambda: apply(plan))
     if done.left:

@@ -14,11 +14,15 @@ from typing import Any
 
 from django.db import connection
 
+from experiments.states import USABLE, CheckpointState
 from hosts.login_accounts import MAY_BECOME_ROOT_SQL
 from hosts.models import Host
 from jobs.states import AllocationState, JobState, MemberState, TaskState
 
 Row = list[Any]
+
+#: states of a checkpoint from which its trial resumes, now or once it is uploaded
+_SAVED = ", ".join(f"'{state}'" for state in sorted({*USABLE, CheckpointState.PARTIAL}))
 
 # `open`, `active` and the states of tasks are what jobs/queue_order.py calls HOLDS, ACTIVE and WANTS. They are stated
 # here again because a pass takes more than what stands in the queue: attempts of ended jobs still hold slots.
@@ -68,7 +72,8 @@ SELECT json_build_array(
   (SELECT json_agg(json_build_array(
       attempt.task_id, attempt.id, extract(epoch FROM assigned_at), extract(epoch FROM attempt.started_at),
       stop_kind <> '', stop_for_task, on_sufferance, asked_preempt_at IS NOT NULL,
-      (SELECT extract(epoch FROM max(reported_at)) FROM experiments_checkpoint c WHERE c.trial_id = trial.id),
+      (SELECT extract(epoch FROM max(reported_at)) FROM experiments_checkpoint c
+        WHERE c.trial_id = trial.id AND c.state IN ({_SAVED})),
       trial.progress))
     FROM attempt LEFT JOIN experiments_trial trial ON trial.task_id = attempt.task_id),
   (SELECT json_agg(json_build_array(first_id, second_id)) FROM hosts_paircheck WHERE NOT ok),

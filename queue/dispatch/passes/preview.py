@@ -19,7 +19,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from accounts.models import User
-from dispatch.passes import last_plan, recent_work, survey
+from dispatch.passes import forecast_outcomes, last_plan, recent_work, survey
 from dispatch.passes.survey import no_garbage_collection
 from experiments.models import Trial
 from hosts.models import PoolChange, ResourcePool
@@ -137,7 +137,7 @@ def _told(seen: _Foreseen, actor: str, now: datetime) -> Preview:
     plans = {pool_id: decide(snapshot) for pool_id, snapshot in seen.snapshots.items()}
     stops = dict.fromkeys(seen.leaving)
     for pool_id, plan in plans.items():
-        new = [release.allocation_id for release in plan.releases]
+        new = [release.allocation_id for release in plan.releases if not release.window]
         due = _due_anyway(pool_id, now) if new else set()
         stops.update(dict.fromkeys(one for one in new if one not in due))
     order, moved = _order(seen)
@@ -218,9 +218,7 @@ def _resuming(seen: _Foreseen, plans: Mapping[int, Plan]) -> dict[str, Outlook]:
         before, tasks = seen.snapshots[pool_id], {release.task_id for release in plan.releases}
         snapshot = ended(applied(before, plan), stopped, True, before.now)
         then = decide(snapshot)
-        futures = forecast(
-            snapshot, then, recent_work.of(pool_id, before), tasks, last_plan.past(pool_id)[1].places
-        )
+        futures = _forecast(pool_id, snapshot, then, tasks)
         started = {start.task_id for start in then.starts}
         of_job: dict[str, list[str]] = defaultdict(list)
         for request in before.requests:
@@ -304,13 +302,20 @@ def _outlooks(seen: _Foreseen, plans: Mapping[int, Plan]) -> list[Outlook]:
         asked = {task for tasks in later.values() for task in tasks}
         futures = Forecast()
         if later:
-            recent, (_, learned) = recent_work.of(pool_id, snapshot), last_plan.past(pool_id)
-            futures = forecast(snapshot, plan, recent, asked, learned.places)
+            futures = _forecast(pool_id, snapshot, plan, asked)
         found += [
             _later(job, tasks, plan, futures) if job in later else Outlook(job, now=True)
             for job, tasks in waiting.items()
         ]
     return found
+
+
+def _forecast(pool_id: int, snapshot: Snapshot, plan: Plan, asked: set[str]) -> Forecast:
+    """Return the forecast of these tasks as the pass after this plan would make it."""
+    promised, learned = last_plan.past(pool_id)
+    started = forecast_outcomes.started(promised)
+    late = forecast_outcomes.late(pool_id, promised, started, snapshot.now)
+    return forecast(snapshot, plan, recent_work.of(pool_id, snapshot), asked, learned.places, late)
 
 
 def _later(job_id: str, tasks: list[str], plan: Plan, futures: Forecast) -> Outlook:

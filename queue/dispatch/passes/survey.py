@@ -97,6 +97,7 @@ def _pool(
         shares=shares,
         windows=windows,
         overrun=notices.after_limit() if windows else 0.0,
+        window_ahead=settings.WINDOW_AHEAD_SECONDS,
     )
 
 

@@ -114,6 +114,11 @@ def test_windows_are_added_tried_changed_and_removed(cast: Cast, host: Host) -> 
     status, sentence = cast.admin.refused("POST", path, {**body, "name": "x", "ends": "2020-01-01T00:00"})
     assert (status, sentence[:6]) == (400, "ends: ")
     assert "unknown window field" in cast.admin.refused("POST", path, {**body, "colour": "blue"})[1]
+    assert cast.admin.refused("POST", path, {**body, "name": "x", "dryRun": "false"}) == (
+        400,
+        "dryRun: found 'false'; allowed: true or false.",
+    )
+    assert made["openUntil"] == "2030-07-01T06:00:00.000000Z"
     assert cast.ada.refused("POST", path, body)[0] == 403
     assert cast.ada.refused("DELETE", f"{path}/drivers")[0] == 403
     assert cast.admin.refused("DELETE", f"{path}/none")[0] == 404

@@ -93,6 +93,8 @@ DEMOTED = "owner who is a viewer now"
 #: who tells of most pages all that there is to tell
 READERS = ("nobody", "viewer")
 CONFIG = "name: made\nentrypoint: 'true'\nsearcher: {name: single, metric: loss, max_length: 1}\n"
+WINDOW = {"name": "repairs", "starts": "2026-12-01T06:00", "ends": "2026-12-01T08:00", "time_zone": "UTC", "weekly": "on",
+          "slots": "1"}  # fmt: skip
 TASK = {"type": "shell", "name": "mine", "slots": "0", "pool": "default", "config": ""}
 
 
@@ -159,6 +161,9 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
                             "aux_per_host": "10", "usage_half_life_seconds": "0"}),
         "pools/<str:name>/pairs/test": ("", {}),
         "pools/<str:name>/remove": ("", {}),
+        "pools/<str:name>/windows/+new": ("", WINDOW | {"name": "drivers"}),
+        "pools/<str:name>/windows/<str:window>": ("", WINDOW),
+        "pools/<str:name>/windows/<str:window>/remove": ("", {}),
         "pools/<str:name>/edit": ("", {"scheduler": "priority", "fitting": "worst", "default_priority": "42",
                                        "aux_per_host": "10", "usage_half_life_seconds": "0", "default_compute": "on",
                                        "default_aux": "on"}),
@@ -210,6 +215,7 @@ def places(world: World) -> dict[str, object]:
         "rule_id": world.places["webhooks/rule_id"][0],
         "delivery_id": world.places["deliveries/delivery_id"][0],
         "view_id": saved_views.save(make_user("ada"), "hers", "/jobs/default?show=mine", is_shared=True).pk,
+        "window": world.places["windows/window"][0],
         "index": 0,
         "pk": 1,
         "rest": "x",

@@ -23,7 +23,7 @@ from webui.pages.pools.page import find
 class WindowForm(Form):
     name = Rule("Name", "Letters, digits, '.', '_' and '-'.")
     starts = Rule(
-        "Starts", "Such as 2026-12-01T06:00, in the time zone below. Of a weekly window: the first time."
+        "Starts", "Such as 2026-12-01T06:00, in the time zone below. For a weekly window, its first time."
     )
     ends = Rule("Ends", "Such as 2026-12-01T08:00.")
     time_zone = Rule(
