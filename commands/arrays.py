@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 #: variables of each element: its index, what all elements share, and the bounds of the indices
-INDEX, ID, COUNT, MIN, MAX = (f"TRAINMASTER_ARRAY_{name}" for name in ("INDEX", "ID", "COUNT", "MIN", "MAX"))
+INDEX, ID, COUNT = "TRAINMASTER_ARRAY_INDEX", "TRAINMASTER_ARRAY_ID", "TRAINMASTER_ARRAY_COUNT"
+MIN, MAX = "TRAINMASTER_ARRAY_MIN", "TRAINMASTER_ARRAY_MAX"
 #: the largest index
 MOST_INDEX = 999_999
-FORMS = "indices such as 0-99, 0-99:2 (every second) or 1,3,7, and %8 behind them for at most 8 at once"
+FORMS = "indices such as 0-99, 0-99:2 (every second) or 1,3,7; add %8 to run at most 8 at once"
 _PART = re.compile(r"(\d{1,9})(?:-(\d{1,9})(?::(\d{1,9}))?)?", re.ASCII)
 _LIMIT = re.compile(r"\d{1,9}", re.ASCII)
 

@@ -79,8 +79,8 @@ class CommandConfig(TaskFields):
     entrypoint: Entrypoint | None = None
     """A list of words is executed directly; text, or a list of one word, is run by /bin/sh -c."""
     array: Array | None = None
-    """Runs the command once for each index: `0-99`, with a step `0-99:2`, or a list `1,3,7`; `%8` behind them lets at
-    most 8 run at once."""
+    """Runs the command once for each index: `0-99`, with a step `0-99:2`, or a list `1,3,7`; add `%8` to run at most 8
+    at once."""
     resources: Resources = Resources()
     """The resources of the command."""
     environment: Environment = Environment()
@@ -96,8 +96,10 @@ class CommandConfig(TaskFields):
     slurm: Ignored = None
 
     def effective(self) -> dict[str, Any]:
-        """What is stored with the command: every field with its value, as JSON."""
+        """What is stored with the command: every field with its value, as JSON; `array` only of an array."""
         found = self.model_dump(mode="json")
+        if self.array is None:
+            del found["array"]
         found["description"] = self.description.strip() or _words(self.entrypoint)
         return found
 

@@ -115,7 +115,7 @@ def create(
 
 
 def _indices(effective: dict[str, Any]) -> arrays.Indices | None:
-    text = effective["array"]
+    text = effective.get("array")
     return arrays.parse(text, settings.ELEMENTS_PER_ARRAY) if text else None
 
 

@@ -6,8 +6,7 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from django.db.models import Case, Count, OuterRef, Q, QuerySet, Subquery, When
-from django.db.models.functions import JSONObject
+from django.db.models import Count, Q, QuerySet
 
 from commands.models import Command
 from commands.states import CommandState
@@ -63,16 +62,10 @@ class ArrayCounts:
         return ", ".join(f"{number:,} {word}" for number, word in [*shown, *canceled])
 
 
-def counted() -> Case:
-    """An expression of a query of commands: the numbers of `ArrayCounts` of each element's array, else null."""
-    counts = {name: Count("pk", filter=which) for name, which in _COUNTED.items()}
-    rows = Command.objects.filter(job_id=OuterRef("job_id")).order_by().values("job_id")
-    together = rows.annotate(counts=JSONObject(**counts)).values("counts")
-    return Case(When(array_index__isnull=False, then=Subquery(together)))
-
-
 def counts_by_job(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, ArrayCounts]:
     """The elements of these arrays, whose ids are those of their jobs."""
+    if not job_ids:
+        return {}
     counts = {name: Count("pk", filter=which) for name, which in _COUNTED.items()}
     rows = Command.objects.filter(job_id__in=job_ids).order_by().values("job_id").annotate(**counts)
     return {job_id: ArrayCounts(*numbers) for job_id, *numbers in rows.values_list("job_id", *_COUNTED)}

@@ -25,6 +25,7 @@ from hosts.models import Host, ResourcePool
 from jobs.models import Job
 from jobs.states import Reason
 from shown import timeline
+from shown.tasks import elements_at
 from shown.timeline import Change
 from submissions.models import Schedule
 from trainmaster import csv_text
@@ -274,7 +275,9 @@ def _objects(kind: str, subjects: Iterable[str]) -> Iterable[tuple[object, str, 
             return [(task, f"of trial {pk}", f"/trials/{pk}/logs") for task, pk in tasks]
         case Kind.COMMAND:
             texts = Command.objects.filter(pk__in=ids).values_list("pk", "description")
-            return [(pk, text, f"/commands/{pk}") for pk, text in texts]
+            arrays = Job.objects.filter(pk__in=ids, kind=Job.Kind.ARRAY).values_list("pk", "name")
+            whole = [(pk, name, elements_at(pk)) for pk, name in arrays]
+            return [*whole, *((pk, text, f"/commands/{pk}") for pk, text in texts)]
         case Kind.JOB:
             jobs = Job.objects.filter(pk__in=ids).values_list("pk", "name")
             return [(pk, name, f"/jobs/job/{pk}") for pk, name in jobs]

@@ -204,7 +204,7 @@ def _trial_hits(wanted: Wanted) -> list[Hit]:
 
 def _task_hits(wanted: Wanted) -> list[Hit]:
     ids = [command.pk for command in _tasks(wanted)]
-    rows = map(tasks.row, tasks.with_parts().filter(pk__in=ids).order_by("-submitted_at", "-pk"))
+    rows = tasks.rows(tasks.with_parts().filter(pk__in=ids).order_by("-submitted_at", "-pk"))
     return [
         Hit(
             row.command.description,

@@ -65,6 +65,11 @@ def last_of(rows: list[Schedule]) -> dict[int, RunRow]:
     return {run.schedule_id: run_row(run) for run in runs.select_related("job", "schedule")}
 
 
+def next_of(schedule: Schedule) -> datetime | None:
+    """Its next time, in its zone; None while it is paused."""
+    return None if schedule.paused else schedule.next_at.astimezone(ZoneInfo(schedule.timezone))
+
+
 def coming(schedule: Schedule) -> list[datetime]:
     """Its next times, in its zone; none while it is paused."""
     zone = ZoneInfo(schedule.timezone)

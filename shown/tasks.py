@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,14 +147,23 @@ def with_parts() -> QuerySet[Command]:
     members = Prefetch("members", Member.objects.select_related("host"))
     attempts = Prefetch("task__allocations", Allocation.objects.prefetch_related(members))
     rows = Command.objects.select_related("owner", "job__pool", "task", "service").prefetch_related(attempts)
-    return rows.annotate(**phases.beside(Q(task=OuterRef("task_id"))), array_counts=arrays.counted())
+    return rows.annotate(**phases.beside(Q(task=OuterRef("task_id"))))
+
+
+def rows(commands: Iterable[Command], *, folds: bool = False) -> list[TaskRow]:
+    """The rows of commands that `with_parts` has read. `folds`: an element stands for its array."""
+    commands = list(commands)
+    counts = arrays.counts_by_job({each.job_id for each in commands if each.array_index is not None})
+    return [_row(each, counts.get(each.job_id), folds) for each in commands]
 
 
 def row(command: Command, *, folds: bool = False) -> TaskRow:
-    """The row of a command that `with_parts` has read. `folds`: of an element, it stands for its array."""
+    """The row of one of them."""
+    return rows([command], folds=folds)[0]
+
+
+def _row(command: Command, array: ArrayCounts | None, folds: bool) -> TaskRow:
     attempt = next(iter(command.task.allocations.all()), None)
-    counts: dict[str, int] | None = command.array_counts  # type: ignore[attr-defined]  # of the query
-    array = ArrayCounts(**counts) if counts else None
     service = getattr(command, "service", None)
     return TaskRow(command, phases.of(command), service, attempt, array, folds and array is not None)
 

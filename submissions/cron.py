@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 from celery.schedules import ParseException, crontab
 
+from accounts.refusals import Refusal
+
 FORM = "five fields (minute, hour, day of the month, month, day of the week), such as 0 3 * * 1-5"
 #: February 29 may be eight years away
 _MOST_DAYS = 9 * 366
-
-
-class BadCron(ValueError):
-    """What is allowed instead of an expression."""
-
-
-class BadZone(BadCron):
-    """What is allowed instead of a zone."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ class Cron:
             day += timedelta(days=1)
 
     def _of_day(self, day: date) -> set[datetime]:
-        """A local time that the clocks skip is as much later as they skip; one that they repeat is the first."""
+        """A local time that the clocks skip is shifted by the skipped amount; one that they repeat is the first."""
         if not self._is_on(day):
             return set()
         local = (
@@ -67,17 +62,17 @@ class Cron:
 
 
 def parse(text: str, zone: str) -> Cron:
-    """Raises BadCron, BadZone."""
+    """Raises Refusal, about `cron` or `timezone`."""
     fields = text.split()
     if len(fields) != 5:
-        raise BadCron(FORM)
+        raise _bad(text)
     minute, hour, day, month, weekday = fields
     try:
         given: Any = crontab(
             minute=minute, hour=hour, day_of_month=day, month_of_year=month, day_of_week=_sunday(weekday)
         )
     except (ParseException, ValueError, KeyError) as error:
-        raise BadCron(FORM) from error
+        raise _bad(text) from error
     found = Cron(
         minutes=tuple(sorted(given.minute)),
         hours=tuple(sorted(given.hour)),
@@ -88,8 +83,12 @@ def parse(text: str, zone: str) -> Cron:
         zone=_zone(zone),
     )
     if found.next_after(datetime.now(UTC)) is None:
-        raise BadCron(FORM)
+        raise _bad(text)
     return found
+
+
+def _bad(text: str) -> Refusal:
+    return Refusal(f"cron: found {text!r}, allowed: {FORM}.", field="cron")
 
 
 def _sunday(weekday: str) -> str:
@@ -98,6 +97,13 @@ def _sunday(weekday: str) -> str:
 
 
 def _zone(name: str) -> ZoneInfo:
-    if name not in available_timezones():
-        raise BadZone("a time zone such as UTC or Europe/Berlin")
+    if name not in _zones():
+        allowed = "a time zone such as UTC or Europe/Berlin"
+        raise Refusal(f"timezone: found {name!r}, allowed: {allowed}.", field="timezone")
     return ZoneInfo(name)
+
+
+@cache
+def _zones() -> frozenset[str]:
+    """Read once: they are the names of many files."""
+    return frozenset(available_timezones())

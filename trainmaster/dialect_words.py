@@ -88,15 +88,18 @@ NEVER_FITS = "request unfulfillable, please try requesting less slots"
 
 # --- lines of a task's log ------------------------------------------------------------------------
 
-_KINDS = {
-    "COMMAND": "Command", "ARRAY": "Command", "SHELL": "Shell", "NOTEBOOK": "JupyterLab", "TENSORBOARD": "TensorBoard",
-}  # fmt: skip
+_KINDS = {"COMMAND": "Command", "SHELL": "Shell", "NOTEBOOK": "JupyterLab", "TENSORBOARD": "TensorBoard"}
 RETRIES_CANCELED = "trial failed and matched logs to a don't retry policy"
+
+
+def kind_of(kind: str) -> str:
+    """The kind of a job, as Determined calls it: it knows no arrays."""
+    return "COMMAND" if kind == "ARRAY" else kind
 
 
 def named(kind: str, name: str) -> str:
     """A task that is not a trial, as Determined's logs call it: `Command (train.py)`."""
-    return f"{_KINDS[kind]} ({name})"
+    return f"{_KINDS[kind_of(kind)]} ({name})"
 
 
 def assigned(name: str) -> str:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, InterfaceError, OperationalError, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from accounts import rights
@@ -25,8 +27,9 @@ from events.announce import announce
 from events.models import Event
 from events.record import record
 from experiments import config as experiment_config
+from experiments import places
 from experiments import submit as experiment_submit
-from experiments.models import Experiment, Project
+from experiments.models import Experiment, Project, Workspace
 from jobs.labels import label_of
 from jobs.models import Job
 from jobs.states import JobState
@@ -41,16 +44,6 @@ MOST_MISSED = 20
 #: kept for people
 MOST_RUNS = 200
 Outcome = ScheduledRun.Outcome
-
-
-def parsed(expression: str, zone: str) -> cron.Cron:
-    """Raises Refusal, about `cron` or `timezone`."""
-    try:
-        return cron.parse(expression, zone)
-    except cron.BadZone as error:
-        raise Refusal(f"timezone: found {zone!r}, allowed: {error}.", field="timezone") from None
-    except cron.BadCron as error:
-        raise Refusal(f"cron: found {expression!r}, allowed: {error}.", field="cron") from None
 
 
 def source_of(*, experiment_id: int | None = None, command_id: str | None = None) -> Experiment | Command:
@@ -94,7 +87,7 @@ def create(
         raise Refusal(
             f"overlap: found {overlap!r}, allowed: {', '.join(Schedule.Overlap.values)}.", field="overlap"
         )
-    times = parsed(expression, zone)
+    times = cron.parse(expression, zone)
     if isinstance(source, Experiment):
         kind, place = Schedule.Kind.EXPERIMENT, source.project_id
         config = {"text": source.original_config, "template": source.template_config}
@@ -139,7 +132,7 @@ def coming(schedule: Schedule, count: int) -> list[datetime]:
 
 @transaction.atomic
 def set_paused(schedule: Schedule, paused: bool, *, actor: str) -> None:
-    """Paused, nothing is submitted; what was due then is not made up for later."""
+    """Paused, nothing is submitted; what was due then is not run later."""
     values = {"paused": paused, "paused_why": ""}
     if not paused:
         values["next_at"] = _next(cron.parse(schedule.cron, schedule.timezone), timezone.now())
@@ -150,14 +143,16 @@ def set_paused(schedule: Schedule, paused: bool, *, actor: str) -> None:
 @transaction.atomic
 def delete(schedule: Schedule, *, actor: str) -> None:
     """Jobs that it has submitted stay."""
-    _record(schedule, "deleted", actor)
-    schedule.delete()
+    if Schedule.objects.filter(pk=schedule.pk).delete()[0]:
+        _record(schedule, "deleted", actor)
 
 
 @transaction.atomic
 def run_now(schedule: Schedule, *, actor: str) -> Job:
-    """Submit it at once, besides its times. Raises Refusal."""
-    locked = Schedule.objects.select_for_update(no_key=True).get(pk=schedule.pk)
+    """Submit it now, in addition to its schedule. Raises Refusal."""
+    locked = Schedule.objects.select_for_update(no_key=True).filter(pk=schedule.pk).first()
+    if locked is None:
+        raise Refusal(f"Schedule {schedule.name} was deleted.", Code.NOT_FOUND)
     now = timezone.now()
     job = _submitted(locked, now, actor)
     ScheduledRun.objects.create(schedule=locked, due_at=now, outcome=Outcome.SUBMITTED, job=job)
@@ -174,7 +169,7 @@ def _record(schedule: Schedule, reason: str, actor: str) -> None:
 
 
 def submit_due(now: datetime) -> None:
-    """Submit every schedule whose time has come. One that fails delays no other, and is tried at the next look."""
+    """Submit every schedule whose time has come. One that fails delays no other."""
     for pk in list(Schedule.objects.filter(paused=False, next_at__lte=now).values_list("pk", flat=True)):
         with going_on(f"schedule {pk}"):
             _look(pk, now)
@@ -189,22 +184,39 @@ def _look(pk: int, now: datetime) -> None:
     schedule = rows.filter(pk=pk, paused=False, next_at__lte=now).first()
     if schedule is None:
         return
-    times = cron.parse(schedule.cron, schedule.timezone)
-    due = [schedule.next_at, *_until(times, schedule.next_at, now)]
+    try:
+        times = cron.parse(schedule.cron, schedule.timezone)
+    except Refusal as refusal:  # a zone that the system has no longer
+        _pause(schedule, str(refusal))
+        return
+    due = deque([schedule.next_at], maxlen=MOST_MISSED + 1)
+    due.extend(_until(times, schedule.next_at, now))
+    newest = due.pop()
     told = [
         ScheduledRun(
             schedule=schedule,
             due_at=at,
             outcome=Outcome.MISSED,
-            sentence="The server was not running at this time.",
+            sentence="Not submitted in time; only the latest missed time is run.",
         )
-        for at in due[:-1][-MOST_MISSED:]
+        for at in due
     ]
-    ScheduledRun.objects.bulk_create([*told, _run(schedule, due[-1])], ignore_conflicts=True)
+    ScheduledRun.objects.bulk_create([*told, _run(schedule, newest)], ignore_conflicts=True)
     Schedule.objects.filter(pk=pk).update(next_at=_next(times, now))
-    old = schedule.runs.order_by("-due_at").values_list("pk", flat=True)[MOST_RUNS:]
-    schedule.runs.filter(pk__in=list(old)).delete()
+    _prune(schedule)
     announce("schedules")
+
+
+def _prune(schedule: Schedule) -> None:
+    """Those whose job has not ended stay: a time may have to be skipped for it."""
+    past = schedule.runs.filter(Q(job=None) | Q(job__state=JobState.ENDED))
+    old = past.order_by("-due_at").values_list("pk", flat=True)[MOST_RUNS:]
+    schedule.runs.filter(pk__in=list(old)).delete()
+
+
+def _pause(schedule: Schedule, why: str) -> None:
+    Schedule.objects.filter(pk=schedule.pk).update(paused=True, paused_why=why)
+    _record(schedule, "paused", "server")
 
 
 def _until(times: cron.Cron, first: datetime, now: datetime) -> Iterator[datetime]:
@@ -223,8 +235,7 @@ def _run(schedule: Schedule, due_at: datetime) -> ScheduledRun:
             Outcome.REFUSED,
             f"{owner.username} is deactivated, so this schedule is paused.",
         )
-        Schedule.objects.filter(pk=schedule.pk).update(paused=True, paused_why=run.sentence)
-        _record(schedule, "paused", "server")
+        _pause(schedule, run.sentence)
         return run
     if schedule.overlap == Schedule.Overlap.SKIP and (last := _still_there(schedule)):
         run.outcome, run.sentence = Outcome.SKIPPED, f"{last} had not ended."
@@ -235,21 +246,41 @@ def _run(schedule: Schedule, due_at: datetime) -> ScheduledRun:
         run.outcome = Outcome.SUBMITTED
     except Refusal as refusal:
         run.outcome, run.sentence = Outcome.REFUSED, str(refusal)
+    except (OperationalError, InterfaceError):  # the database's: tried again at the next look
+        raise
+    except Exception:
+        log.exception("schedule %s could not be submitted.", schedule.name)
+        run.outcome, run.sentence = Outcome.REFUSED, "Internal error; see the server's log."
     return run
 
 
 def _still_there(schedule: Schedule) -> str:
-    """What it submitted last, if that has not ended."""
-    last = schedule.runs.filter(job__isnull=False).select_related("job").order_by("-due_at").first()
-    if last is None or last.job is None or last.job.state == JobState.ENDED:
-        return ""
-    return label_of(last.job.kind, last.job.entity_id)
+    """The newest of what it submitted that has not ended; empty if all has."""
+    submitted = schedule.runs.filter(job__isnull=False).exclude(job__state=JobState.ENDED)
+    last = submitted.select_related("job").order_by("-due_at").first()
+    return label_of(last.job.kind, last.job.entity_id) if last and last.job else ""
+
+
+def _place(schedule: Schedule) -> Project | Workspace:
+    """Where its jobs are put. Raises Refusal."""
+    place: Project | Workspace | None
+    if schedule.kind == Schedule.Kind.COMMAND:
+        word, place = "Workspace", Workspace.objects.filter(pk=schedule.place_number).first()
+    else:
+        word, place = "Project", Project.objects.filter(pk=schedule.place_number).first()
+    if place is None:
+        raise Refusal(f"{word} {schedule.place_number} was deleted.")
+    places.require_open(place)
+    return place
 
 
 def _submitted(schedule: Schedule, due_at: datetime, actor: str) -> Job:
     """Submit it as its owner, whose rights are those of today. Raises Refusal."""
     owner = schedule.owner
+    if not owner.is_active:
+        raise Refusal(f"{owner.username}, who owns this schedule, is deactivated.", Code.CONFLICT)
     rights.require_editor(owner)
+    place = _place(schedule)
     key = f"schedule {schedule.pk} {due_at.astimezone(UTC).isoformat()}"
     if schedule.kind == Schedule.Kind.COMMAND:
         return command_submit.create(
@@ -260,16 +291,14 @@ def _submitted(schedule: Schedule, due_at: datetime, actor: str) -> Job:
             idempotency_key=key,
             actor=actor,
         ).job
-    project = Project.objects.filter(pk=schedule.place_number).first()
-    if project is None:
-        raise Refusal(f"Project {schedule.place_number} was deleted.")
+    assert isinstance(place, Project)
     text = schedule.config["text"]
     return experiment_submit.create(
         owner=owner,
         config=experiment_config.parse(text, template=schedule.config["template"] or None),
         original=text,
         context=schedule.context,
-        project=project,
+        project=place,
         parent=None,
         activate=True,
         idempotency_key=key,

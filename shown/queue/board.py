@@ -245,7 +245,7 @@ def rows_of(pool: ResourcePool, listing: Listing) -> list[BoardRow]:
 
 def _note_arrays(found: dict[uuid.UUID, BoardRow]) -> None:
     ids = [row.id for row in found.values() if row.kind == Job.Kind.ARRAY]
-    for job_id, counts in (arrays.counts_by_job(ids) if ids else {}).items():
+    for job_id, counts in arrays.counts_by_job(ids).items():
         row = found[job_id]
         row.elements, row.why = counts.total, "; ".join(filter(None, [counts.words, row.why]))
 

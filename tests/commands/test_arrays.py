@@ -24,14 +24,14 @@ from jobs.models import Dependency, Job, Task
 from jobs.states import JobState, TaskState
 from notifications.occurrences import RELEVANT, of_event
 from shown import arrays as shown_arrays
-from shown import task_list
+from shown import audit, task_list, tasks
 from shown.arrays import ArrayCounts
 from shown.queue import board
 from shown.queue.listing import QueueView
 from submissions import contexts
 from submissions.models import Context
 from tests.commands.test_outcomes import exited, started
-from tests.rig.world import make_host, make_user
+from tests.rig.world import make_host, make_user, plan_of
 
 db = pytest.mark.django_db
 
@@ -122,7 +122,7 @@ def test_an_array_is_one_job_and_so_many_at_once_run() -> None:
     assert (job.kind, job.elements, job.at_once, Context.objects.count()) == ("ARRAY", 5, 2, 1)
     pool_pass.run(default_pool().pk)
     assert list(states(job).values()) == ["RUNNING", "RUNNING", "WAITING", "WAITING", "WAITING"]
-    waits = default_pool().plan["waits"]
+    waits = plan_of(default_pool())["waits"]
     assert {wait["sentence"] for wait in waits.values()} == {"2 of this array's 5 run at once"}
     spec = describe(element(job, 2).task.allocations.get(), "cuda")
     assert {name: spec.environment[name] for name in (arrays.INDEX, arrays.ID, arrays.COUNT, arrays.MAX)} == {
@@ -136,7 +136,7 @@ def test_the_limit_holds_for_work_without_slots() -> None:
     job = make_array("0-9%3", slots=0)
     pool_pass.run(default_pool().pk)
     assert list(states(job).values()).count(TaskState.RUNNING) == 3
-    wait = next(iter(default_pool().plan["waits"].values()))
+    wait = next(iter(plan_of(default_pool())["waits"].values()))
     assert wait["sentence"] == "3 of this array's 10 run at once"
 
 
@@ -197,7 +197,8 @@ def test_jobs_wait_for_an_array_or_for_one_element_of_it() -> None:
     pool_pass.run(default_pool().pk)
     label = f"cmd {str(element(job, 1).pk)[:8]}"
     assert (
-        default_pool().plan["waits"][element(one, 0).task_id]["sentence"] == f"waits for {label} to succeed"
+        plan_of(default_pool())["waits"][element(one, 0).task_id]["sentence"]
+        == f"waits for {label} to succeed"
     )
     exited(element(job, 1).task.allocations.get().members.get(), 0)
     assert Dependency.objects.get(job=one).met_at is not None
@@ -215,7 +216,7 @@ def test_an_element_that_failed_is_waited_for_in_vain() -> None:
     waiting = make_array("0", depends_on=[str(element(job, 0).pk)])
     exited(started(element(job, 0)), 1)
     pool_pass.run(default_pool().pk)
-    wait = default_pool().plan["waits"][element(waiting, 0).task_id]
+    wait = plan_of(default_pool())["waits"][element(waiting, 0).task_id]
     label = f"cmd {str(element(job, 0).pk)[:8]}"
     assert wait["sentence"] == f"depends on the success of {label}, which did not succeed"
     with pytest.raises(
@@ -240,6 +241,29 @@ def test_lists_and_the_board_have_one_row_for_it() -> None:
     queue_edits.apply([edit], actor="user:ada", role="editor")
     job.refresh_from_db()
     assert job.priority == 7
+
+
+@db
+def test_a_page_of_arrays_counts_their_elements_once() -> None:
+    jobs, user = [make_array("0-9"), make_array("0-4")], make_user()
+    with CaptureQueriesContext(connection) as one:
+        tasks.rows(task_list.matching(user, {})[:1], folds=True)
+    with CaptureQueriesContext(connection) as both:
+        rows = tasks.rows(task_list.matching(user, {}), folds=True)
+    assert len(both) == len(one)
+    assert {row.command.job_id: row.array for row in rows} == {
+        jobs[0].pk: ArrayCounts(waiting=10),
+        jobs[1].pk: ArrayCounts(waiting=5),
+    }
+
+
+@db
+def test_the_end_of_a_whole_array_has_its_name_and_address_in_the_audit_log() -> None:
+    job = make_array("0-1")
+    transitions.kill_array(job.pk, actor="user:ada")
+    rows = audit.page(audit.found(audit.AuditFilters(user="ada"), make_user()), make_user()).rows
+    whole = {(row.name, row.href) for row in rows if (row.kind, row.subject) == ("command", str(job.pk))}
+    assert whole == {("true", f"/tasks?array={job.pk}")}
 
 
 @db

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounts.models import User
-from accounts.refusals import Refusal
+from accounts.refusals import Code, Refusal
 from dispatch import schedules
+from experiments.models import Workspace
 from jobs.models import Job
 from submissions import cron
 from submissions.models import Schedule, ScheduledRun
@@ -64,7 +65,7 @@ def test_times_rise_and_every_day_has_as_many(moment: datetime, expression: str)
 @pytest.mark.parametrize("text", ["61 * * * *", "a b c d e", "0 0 31 2 *", "* *", "*/0 * * * *", ""])
 def test_an_expression_that_is_none_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(Refusal, match=r"cron: found .*, allowed: five fields") as refused:
-        schedules.parsed(text, "UTC")
+        cron.parse(text, "UTC")
     assert refused.value.field == "cron"
 
 
@@ -72,7 +73,7 @@ def test_an_unknown_zone_is_refused_with_a_sentence() -> None:
     with pytest.raises(
         Refusal, match="timezone: found 'Mars', allowed: a time zone such as UTC or Europe/Berlin"
     ):
-        schedules.parsed("0 3 * * *", "Mars")
+        cron.parse("0 3 * * *", "Mars")
 
 
 def make_schedule(overlap: str = "skip", source: object = None) -> Schedule:
@@ -126,10 +127,59 @@ def test_one_that_is_still_there_is_not_overtaken_unless_allowed() -> None:
 
 
 @db
+def test_an_older_one_that_is_still_there_counts_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "MOST_RUNS", 1)
+    make_host("gpu1", 4)
+    schedule = make_schedule()
+    first = schedule.next_at
+    look(first)
+    old = ScheduledRun.objects.get().job
+    newest = schedules.run_now(schedule, actor="user:ada")
+    ScheduledRun.objects.filter(job=newest).update(due_at=first + timedelta(minutes=1))
+    exited(started(newest.commands.get()), 0)
+    assert old is not None
+    label = f"cmd {old.entity_id[:8]}"
+    for hours in (1, 2, 3):
+        assert look(first + timedelta(hours=hours))[0] == ("skipped", f"{label} had not ended.")
+    assert [run.job for run in ScheduledRun.objects.order_by("-due_at")] == [None, old]
+
+
+@db
+def test_what_breaks_is_told_and_not_tried_again() -> None:
+    schedule = make_schedule(source=submit_experiment())
+    Schedule.objects.update(config={})
+    assert look(schedule.next_at) == [("refused", "Internal error; see the server's log.")]
+    due = schedule.next_at
+    schedule.refresh_from_db()
+    assert schedule.next_at == due + timedelta(hours=1)
+    Schedule.objects.update(timezone="Mars")
+    assert len(look(schedule.next_at)) == 1
+    schedule.refresh_from_db()
+    assert schedule.paused and schedule.paused_why.startswith("timezone: found 'Mars'")
+
+
+@db
+def test_who_runs_one_now_is_refused_if_it_or_its_owner_has_gone() -> None:
+    schedule = make_schedule()
+    Workspace.objects.update(archived=True)
+    with pytest.raises(Refusal, match="is archived; nothing can be added to it until it is unarchived"):
+        schedules.run_now(schedule, actor="user:ada")
+    assert look(schedule.next_at)[0][0] == "refused"
+    Workspace.objects.update(archived=False)
+    User.objects.filter(pk=schedule.owner_id).update(is_active=False)
+    with pytest.raises(Refusal, match="ada, who owns this schedule, is deactivated"):
+        schedules.run_now(schedule, actor="user:bob")
+    Schedule.objects.all().delete()
+    with pytest.raises(Refusal, match="Schedule nightly was deleted") as refused:
+        schedules.run_now(schedule, actor="user:bob")
+    assert refused.value.code == Code.NOT_FOUND
+
+
+@db
 def test_of_the_times_that_an_outage_has_missed_one_is_caught_up() -> None:
     schedule = make_schedule()
     after = schedule.next_at + timedelta(hours=3, minutes=5)
-    missed = ("missed", "The server was not running at this time.")
+    missed = ("missed", "Not submitted in time; only the latest missed time is run.")
     assert look(after) == [("submitted", ""), missed, missed, missed]
     schedule.refresh_from_db()
     assert schedule.next_at == after.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)

@@ -18,6 +18,7 @@ from django.core.management import get_commands, load_command_class
 from django.core.management.base import CommandError
 from starlette.routing import Router
 
+from commands.config import check as check_command
 from experiments.config import reading
 from submissions.config.problems import ConfigError
 from trainmaster.cli.main import build_parser
@@ -122,6 +123,8 @@ def test_every_config_that_is_shown_is_valid() -> None:
             if "entrypoint" in content and "searcher" in content:
                 whole += 1
                 reading.parse(block)
+            elif "array" in content:
+                check_command(content)
             else:
                 reading.check_template(block)
         except ConfigError as error:
@@ -133,7 +136,7 @@ def test_every_config_that_is_shown_is_valid() -> None:
 def test_every_setting_that_is_named_is_read_somewhere() -> None:
     code = "".join(
         path.read_text()
-        for folder in ("webui", "embedded", "queue", "trainmaster", "experiments", "deploy")
+        for folder in ("webui", "embedded", "queue", "trainmaster", "experiments", "commands", "deploy")
         for path in sorted((ROOT / folder).rglob("*"))
         if path.suffix in {".py", ".example", ".yaml", ".service"}
     )

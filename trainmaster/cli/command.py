@@ -40,7 +40,7 @@ def _add_run(verbs: Any) -> None:
     parser.add_argument(
         "--array",
         metavar="INDICES",
-        help="run it once for each index: 0-99, 0-99:2 (every second), 1,3,7; %%8 behind them: at most 8 at once",
+        help="run it once for each index: 0-99, 0-99:2 (every second), 1,3,7; add %%8 to run at most 8 at once",
     )
     task_verbs.add_start_options(parser, "run", "resources.priority=10", slots="; default 1")
 

@@ -72,7 +72,7 @@ def add(add_noun: Adder) -> None:
     verbs.add_parser("runs", "name", help=text, form=True, run=_runs, action="list its past times")
     for verb, text in (("pause", "submit nothing until it is resumed"), ("resume", "continue after a pause")):
         verbs.add_parser(verb, "name", help=text, run=_change)
-    verbs.add_parser("run", "name", help="submit it now, beside its times", run=_run)
+    verbs.add_parser("run", "name", help="submit it now, in addition to its schedule", run=_run)
     verbs.add_parser("delete", "name", help="delete a schedule; its jobs stay", run=_delete)
 
 

@@ -81,9 +81,9 @@ class Commands(OfKind, ApiView):
         if query["orderBy"] == "ORDER_BY_UNSPECIFIED" and "sortBy" not in query:
             query["orderBy"] = "ORDER_BY_DESC"  # Determined's client asks for no page and no order
         rows = _chosen(query, self.kind).order_by(*encoding.ordering(query, SORT, "submitted_at"))
-        return encoding.page(
-            self.answers["GET"], rows, query, lambda one: self.encoded(tasks.row(one), request)
-        )
+        chosen, pagination = encoding.cut(rows, query)
+        many = [self.encoded(row, request) for row in tasks.rows(chosen)]
+        return self.answers["GET"](**{f"{self.noun}s": many, "pagination": pagination})
 
     def post(self, request: Request) -> Json:
         body, user = self.body(request), person(request)

@@ -13,6 +13,7 @@ from shown.queue import lines
 from shown.queue import rows as queue_rows
 from shown.queue.rows import JobRow
 from shown.queue.standing import StandingJob
+from trainmaster import dialect_words
 from webui.api.answers import Answer, Maybe, Time, one_of, time_text
 from webui.api.views import Json
 
@@ -95,7 +96,7 @@ def encode_row(row: JobRow) -> Json:
     record = {
         "jobId": str(job.pk),
         "entityId": job.entity_id,
-        "type": "TYPE_COMMAND" if job.kind == Job.Kind.ARRAY else f"TYPE_{job.kind}",
+        "type": f"TYPE_{dialect_words.kind_of(job.kind)}",
         "name": job.name,
         "username": job.owner.username,
         "userId": job.owner_id,

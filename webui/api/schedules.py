@@ -138,7 +138,7 @@ class OneSchedule(ApiView):
 
 
 class SchedulePause(ApiView):
-    """Pause a schedule: nothing is submitted until it is resumed, and nothing is made up for."""
+    """Pause a schedule: nothing is submitted until it is resumed, and what was due meanwhile is not run later."""
 
     rights = {"POST": Right.EDIT}
     paused = True
@@ -157,7 +157,7 @@ class ScheduleResume(SchedulePause):
 
 
 class ScheduleRun(ApiView):
-    """Submit what a schedule repeats now, beside its times and as its owner."""
+    """Submit what a schedule repeats now, in addition to its schedule and as its owner."""
 
     rights = {"POST": Right.EDIT}
 

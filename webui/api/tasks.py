@@ -233,9 +233,10 @@ class OneTask(ApiView):
     def get(self, request: Request, task_id: str) -> TaskAnswer:
         task = find(task_id)
         attempts = sorted(task.allocations.all(), key=lambda allocation: -allocation.number)
+        kind = task.kind if task.kind == Task.Kind.TRIAL else dialect_words.kind_of(task.job.kind)
         row = TaskRecord(
             task_id=task.pk,
-            task_type=f"TASK_TYPE_{task.kind if task.kind == Task.Kind.TRIAL else task.job.kind}",
+            task_type=f"TASK_TYPE_{kind}",
             name=task.name,
             start_time=task.created_at,
             end_time=task.ended_at,
@@ -252,6 +253,6 @@ class TaskCount(ApiView):
 
     def get(self, request: Request) -> TaskCountAnswer:
         open_ones = Allocation.objects.exclude(state=AllocationState.TERMINATED)
-        counted = Counter(open_ones.values_list("task__job__kind", flat=True))
+        counted = Counter(map(dialect_words.kind_of, open_ones.values_list("task__job__kind", flat=True)))
         kinds = (Job.Kind.COMMAND, Job.Kind.NOTEBOOK, Job.Kind.SHELL, Job.Kind.TENSORBOARD)
         return TaskCountAnswer(**{f"{kind.value.lower()}s": counted[kind] for kind in kinds})

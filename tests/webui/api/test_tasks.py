@@ -6,9 +6,13 @@ import pytest
 
 from accounts.refusals import Code, Refusal
 from commands.states import CommandState
+from dispatch.passes import pool_pass
+from hosts.pools import default_pool
 from jobs.models import Member, Task
+from tests.commands.test_arrays import make_array
 from tests.rig.api import Cast
 from tests.rig.rows import make_command, make_gang
+from tests.rig.world import make_host
 from webui.api.tasks import find
 
 
@@ -50,3 +54,12 @@ def test_what_begins_no_id_is_no_task(member: Member, given: str) -> None:
     with pytest.raises(Refusal, match="not found") as refused:
         find(given)
     assert refused.value.code is Code.NOT_FOUND
+
+
+def test_an_element_of_an_array_is_a_command(cast: Cast) -> None:
+    make_host("gpu1", 2)
+    job = make_array("0-1")
+    pool_pass.run(default_pool().pk)
+    task_id = job.tasks.order_by("pk")[0].pk
+    assert cast.vic.get(f"tasks/{task_id}")["task"]["taskType"] == "TASK_TYPE_COMMAND"
+    assert cast.vic.get("tasks/count")["commands"] == 2

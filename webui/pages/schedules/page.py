@@ -40,7 +40,7 @@ def _find(name: str) -> Schedule:
 def listing(request: HttpRequest) -> HttpResponse:
     rows = list(shown.everyone())
     last = shown.last_of(rows)
-    listed = [{"schedule": each, "next": shown.coming(each)[:1], "last": last.get(each.pk)} for each in rows]
+    listed = [{"schedule": each, "next": shown.next_of(each), "last": last.get(each.pk)} for each in rows]
     return show(request, "schedules", {"rows": listed}, room=ROOM)
 
 

@@ -47,7 +47,7 @@ def listing(request: HttpRequest) -> HttpResponse:
     chosen_kind = task_list.KINDS.get(chosen.get("type", ""))
     found = task_list.matching(user_of(request), chosen)
     current = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
-    rows = [_row(request, each, folds=array is None) for each in current.object_list]
+    rows = [_row(request, each) for each in tasks.rows(current.object_list, folds=array is None)]
     context = {
         "array": _array(request, array) if array else None,
         "page": current,
@@ -64,9 +64,8 @@ def listing(request: HttpRequest) -> HttpResponse:
     return show(request, "tasks", context, room=ROOM, fragment="tasks")
 
 
-def _row(request: HttpRequest, command: Command, *, folds: bool) -> dict[str, Any]:
-    mine = rights.may_change(user_of(request), command)
-    row = tasks.row(command, folds=folds)
+def _row(request: HttpRequest, row: tasks.TaskRow) -> dict[str, Any]:
+    mine = rights.may_change(user_of(request), row.command)
     return {
         "task": row,
         "may_use": mine,
