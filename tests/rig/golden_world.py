@@ -115,7 +115,16 @@ def make(data_dir: Path) -> World:
     _once(world, running, [gpu2.slots.get(index=0), gpu1.slots.get(index=1), gpu2.slots.get(index=1)])
     pool_pass.run(default_pool().pk)
     outbox.look(datetime.now(UTC))
+    _faulty(world, gpu2)
     return world
+
+
+def _faulty(world: World, host: Host) -> None:
+    """One slot is out of use, and the kernel has reported something harmless."""
+    world.api.post(f"hosts/{host.name}/quarantine", {**BODIES["QuarantineBody"], "slot": 1})
+    line = "NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=python, MMU Fault"
+    told = {"boot": "b", "source": "kmsg", "until": 9, "lines": [[9, line]]}
+    kernel_signs.take_in(host.pk, {"kernel": told})
 
 
 def _people(world: World, admin: User) -> None:
@@ -172,11 +181,6 @@ def _hosts(world: World) -> tuple[Host, Host]:
         world.add(f"{noun}/name", "gpu1", "gpu2")
     world.add("slots/index", "0", "1")
     world.add("resource-pools/name", "default", "a100")
-    world.api.post("hosts/gpu1/quarantine", {**BODIES["QuarantineBody"], "slot": 1})
-    line = "NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=python, MMU Fault"
-    kernel_signs.take_in(
-        hosts[0].pk, {"kernel": {"boot": "b", "source": "kmsg", "until": 9, "lines": [[9, line]]}}
-    )
     starts = datetime.now(UTC) + timedelta(days=700)
     repairs = {
         "name": "repairs",

@@ -232,7 +232,7 @@ def of(sign: Sign) -> Verdict:
             else _nothing("The firmware reported a hardware error that did no harm.")
         )
     if sign.kind in ("read_only", "file_system", "disk_error") and _NO_DISK.match(sign.device):
-        return _nothing("A file system or device that is no disk of the host had an error.")
+        return _nothing("A file system or device that is not a disk of the host had an error.")
     return _OTHERS.get(sign.kind, _UNKNOWN)
 
 
