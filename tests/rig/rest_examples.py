@@ -52,6 +52,7 @@ def _found(world: World) -> dict[tuple[str, str], Example]:
         ("DELETE", f"{e}/tensorboard-files"): (gone, None),
         ("POST", f"{v1}/hosts"): ({}, {**BODIES["NewHost"], "name": "gpu9", "address": "gpu9.example.com"}),
         ("PATCH", f"{v1}/hosts/{{name}}"): ({}, {"python": "/opt/torch/bin/python3"}),
+        ("POST", f"{v1}/hosts/{{name}}/release"): ({"name": "gpu2"}, BODIES["ReleaseBody"]),
         ("POST", f"{v1}/job-queues"): ({}, edit),
         ("POST", f"{v1}/job-queues/preview"): ({}, edit),
         ("POST", f"{v1}/schedules"): ({}, {**BODIES["NewSchedule"], "name": "weekly", "experimentId": running.pk}),

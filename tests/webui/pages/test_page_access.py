@@ -93,8 +93,10 @@ DEMOTED = "owner who is a viewer now"
 #: who tells of most pages all that there is to tell
 READERS = ("nobody", "viewer")
 CONFIG = "name: made\nentrypoint: 'true'\nsearcher: {name: single, metric: loss, max_length: 1}\n"
-WINDOW = {"name": "repairs", "starts": "2026-12-01T06:00", "ends": "2026-12-01T08:00", "time_zone": "UTC", "weekly": "on",
-          "slots": "1"}  # fmt: skip
+WINDOW = {
+    "name": "repairs", "starts": "2026-12-01T06:00", "ends": "2026-12-01T08:00", "time_zone": "UTC", "weekly": "on",
+    "slots": "1",
+}  # fmt: skip
 TASK = {"type": "shell", "name": "mine", "slots": "0", "pool": "default", "config": ""}
 
 
