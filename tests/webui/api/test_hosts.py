@@ -167,6 +167,7 @@ def test_a_slot_is_drained_disabled_and_enabled(cast: Cast, running: tuple[Trial
 
 
 def test_what_is_out_of_use_because_of_a_fault_is_told_and_let_back(cast: Cast, host: Host) -> None:
+    Host.objects.filter(pk=host.pk).update(boot_id="b1")
     line = "EDAC MC1: 1 UE memory scrubbing error"
     kernel_signs.take_in(
         host.pk, {"kernel": {"boot": "b1", "source": "kmsg", "until": 9, "lines": [[9, line]]}}
