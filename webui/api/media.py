@@ -16,7 +16,7 @@ from webui.api.errors import Missing
 from webui.api.tasks import task_of_trial
 from webui.api.trials import find
 from webui.api.views import ApiView
-from webui.waiting.threads import on_files, reading
+from webui.waiting.threads import reading
 
 #: a picture never becomes a page with rights of ours, whatever a browser takes it for; its address never changes
 _HEADERS = {
@@ -70,6 +70,6 @@ class TrialMedia(ApiView):
 async def content(request: HttpRequest, who: Principal, trial_id: int, media_id: int) -> HttpResponse:
     """The file of an image; of a histogram, a text or a table its JSON."""
     await reading(task_of_trial, who, trial_id)
-    if (found := await on_files(media.content, trial_id, media_id)) is None:
+    if (found := await reading(media.content, trial_id, media_id)) is None:
         raise Missing(f"trial {trial_id} has no media {media_id}")
     return HttpResponse(found[1], content_type=found[0], headers=_HEADERS)
