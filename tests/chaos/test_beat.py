@@ -14,7 +14,10 @@ from tests.rig import pace, parts
 from tests.rig.stepped_clock import SteppedClocks
 from tests.rig.web import ROOT
 
-BEAT = ["-c", "import webui.celery, django; django.setup(); from dispatch.watching.beat import Beat; Beat().run()"]
+BEAT = [
+    "-c",
+    "import webui.celery, django; django.setup(); from dispatch.watching.beat import Beat; Beat().run()",
+]
 
 
 @pytest.mark.chaos
