@@ -86,7 +86,7 @@ def _with_constants(sql: str, parameters: tuple[Any, ...], placeholder: Any) -> 
 def cursor() -> Iterator[CursorWrapper]:
     """A cursor that sends parameters apart from the SQL, so that PostgreSQL keeps the plan of what comes again.
 
-    Django's own writes them into the SQL, bytes as hex, and PostgreSQL plans each anew.
+    Django's own writes them into the SQL, bytes as hex, and PostgreSQL plans each one again.
     """
     connection.ensure_connection()
     driver: Any = connection.connection

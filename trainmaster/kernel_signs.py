@@ -155,7 +155,7 @@ _PATTERNS: List[Tuple[str, str]] = [
     ("task_blocked", r"INFO: task (?P<device>.{1,16}?):\d+ blocked for more than \d+ seconds"),
     ("rcu_stall", r"rcu: INFO: \S+ (?:self-)?detected stalls?"),
 ]
-#: what stands before it in a journal or in `dmesg -T`: time stamps, a host's name, the level
+#: what precedes it in a journal or in `dmesg -T`: time stamps, a host's name, the level
 _BEFORE = re.compile(
     r"(?:<\d+>)?(?:kern +:\w+ *: )?"
     r"(?:(?:\[[\d .:A-Za-z/]{0,40}\]|\w{3} +\d+ [\d:]{8}|\d{4}-\d\d-\d\dT[\d:,.+-]+) )*(?:(?:[\w.-]{1,64} )?kernel: )?"

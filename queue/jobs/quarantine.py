@@ -82,7 +82,7 @@ def _take_out(host: Host, sign: HostSign, verdict: Verdict) -> _Done:
         return _slots_out(host, [slot.pk for slot in slots], about, actor="server")
     if not known and host.slots.filter(missing=False).exclude(uuid="").exists():
         wake(DOCTOR, str(host.pk))
-        return _Done("The doctor is asked which slot the GPU is.", is_final=False)
+        return _Done("The doctor is finding out which slot the GPU is.", is_final=False)
     return _Done("No slot of the host uses it.")
 
 

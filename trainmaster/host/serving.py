@@ -151,7 +151,7 @@ def _write(line: Dict[str, Any]) -> None:
 def _warm_up() -> None:
     """Import all that the usual verbs, launcher, runner and stopper need, which are forks of this process from now on.
 
-    What is left out here, each of them would import anew.
+    What is left out here, each of them would import again.
     """
     from trainmaster.host import controlling, launching, old_bundles, revoking  # noqa: F401
     from trainmaster.runner import keeper, running, stopping  # noqa: F401
