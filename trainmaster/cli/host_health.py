@@ -69,7 +69,9 @@ def _health(client: Client, args: argparse.Namespace) -> None:
     elif answer["denied"]:
         say(answer["denied"], "yellow")
     elif answer["kernelLog"]:
-        say(f"The kernel has reported no fault since Trainmaster began to read its log ({answer['kernelLog']}).")
+        say(
+            f"The kernel has reported no fault since Trainmaster began to read its log ({answer['kernelLog']})."
+        )
     else:
         say("The kernel's log has not been read yet.")
 
