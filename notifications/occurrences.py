@@ -16,6 +16,7 @@ from events.models import Event
 from experiments.models import Experiment, Trial
 from hosts import failed_starts
 from hosts.models import Host
+from jobs import quarantine
 from jobs.models import Allocation, Job, Member
 from jobs.states import MemberState, Reason
 from logs import alerts, last_words, read
@@ -26,6 +27,13 @@ from scheduling.reasons import listed
 from trainmaster.quantities import duration
 
 Json = dict[str, Any]
+#: what is told of hosts, by the reason of the event
+_OF_HOSTS = {
+    "silent": Trigger.HOST_SILENT,
+    failed_starts.REASON: Trigger.HOST_FAILS_STARTS,
+    quarantine.REASON: Trigger.HOST_FAULT,
+    quarantine.WITHHELD: Trigger.HOST_FAULT,
+}
 #: the event rows that some rule may be about
 RELEVANT = (
     Q(kind=Event.Kind.EXPERIMENT, to_state__in=EXPERIMENT_STATES)
@@ -33,7 +41,7 @@ RELEVANT = (
     | Q(kind=Event.Kind.ALLOCATION, to_state="TERMINATED", reason=Reason.PREEMPTED)
     | Q(kind=Event.Kind.ALLOCATION, reason=Reason.LOG_POLICY)
     | Q(kind__in=[Event.Kind.TRIAL, Event.Kind.EXPERIMENT], reason=alerts.REASON)
-    | Q(kind=Event.Kind.HOST, reason__in=["silent", failed_starts.REASON])
+    | Q(kind=Event.Kind.HOST, reason__in=_OF_HOSTS)
 )
 #: of what failed
 LINES, LINES_CHARACTERS, LINES_SECONDS = 8, 2000, 1.0
@@ -43,6 +51,12 @@ _WORDS = {
     "ERROR": "failed",
     "PAUSED": "was paused",
     "ACTIVE": "is active",
+}
+_HOST_STATES = {
+    "silent": "silent",
+    failed_starts.REASON: "draining",
+    quarantine.REASON: "quarantined",
+    quarantine.WITHHELD: "faulty",
 }
 _OF_ELEMENTS = {"COMPLETED": "completed", "CANCELED": "were canceled", "ERROR": "failed"}
 
@@ -181,24 +195,29 @@ def _host(event: Event) -> Occurrence | None:
         jobs.values_list("owner_id", "experiment__project_id", "experiment__project__workspace_id")
     )
     why = str(event.detail.get("sentence") or "")
-    drained = event.reason == failed_starts.REASON
-    trigger = Trigger.HOST_FAILS_STARTS if drained else Trigger.HOST_SILENT
+    trigger = _OF_HOSTS[event.reason]
     facts: Json = {
         "kind": "host", "id": host.name, "name": host.name, "host": host.name, "pool": host.pool.name,
-        "state": "draining" if drained else "silent", "reason": why, "link": link(f"/hosts/{host.name}"),
+        "state": _HOST_STATES[event.reason], "reason": why, "link": link(f"/hosts/{host.name}"),
         "time": _time(event), "trigger": trigger.value, "cluster": settings.CLUSTER_NAME,
     }  # fmt: skip
+    facts["sentence"] = _of_host(event, host, why, len(concerns))
+    return Occurrence(f"event:{event.pk}", trigger, facts, concerns)
+
+
+def _of_host(event: Event, host: Host, why: str, jobs: int) -> str:
+    if event.reason == failed_starts.REASON:
+        return f"Host {host.name} cannot start jobs. {why}"
+    if event.reason == quarantine.WITHHELD:
+        return f"Host {host.name} has a fault and is still in use. {why}"
+    if event.reason == quarantine.REASON:
+        slot = event.detail.get("slot")
+        what = f"Host {host.name}" if slot is None else f"Slot {slot} of host {host.name}"
+        return f"{what} is out of use because of a fault. {why}"
     seconds = event.detail.get("silent_seconds")
     since = f" for {duration(seconds)}" if seconds else ""
-    held = (
-        f" {len(concerns)} job{'s are' if len(concerns) != 1 else ' is'} running there." if concerns else ""
-    )
-    facts["sentence"] = (
-        f"Host {host.name} cannot start jobs. {why}"
-        if drained
-        else f"Host {host.name} is silent{since}.{held}"
-    )
-    return Occurrence(f"event:{event.pk}", trigger, facts, concerns)
+    held = f" {jobs} job{'s are' if jobs != 1 else ' is'} running there." if jobs else ""
+    return f"Host {host.name} is silent{since}.{held}"
 
 
 def _line(task_id: str, number: int | None) -> str:

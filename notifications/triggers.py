@@ -25,6 +25,7 @@ class Trigger(models.TextChoices):
     IDLE_GPU = "IDLE_GPU", "a job holds idle GPUs"
     HOST_SILENT = "HOST_SILENT", "a host stops responding"
     HOST_FAILS_STARTS = "HOST_FAILS_STARTS", "a host is drained because it cannot start jobs"
+    HOST_FAULT = "HOST_FAULT", "a host or GPU has a fault"
 
 
 EXPERIMENT_STATES = ("ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR")

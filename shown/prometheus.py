@@ -23,6 +23,7 @@ _OF_POOL = (
         "Slots that work may be placed on: enabled, on hosts that are ready.",
     ),
     ("trainmaster_slots_used", "used_slots", "Slots that are held by work."),
+    ("trainmaster_slots_quarantined", "quarantined_slots", "Slots that are out of use because of a fault."),
     ("trainmaster_pass_duration_seconds", "pass_seconds", "How long the last scheduling pass took."),
     ("trainmaster_pass_timestamp_seconds", "passed_at", "When the last scheduling pass was made."),
     ("trainmaster_pool_changes_pending", "changes", "Changes that no pass has seen yet."),

@@ -33,6 +33,9 @@ from jobs.models import Job, SlotHold
 from jobs.states import Reason, StopKind
 
 REASON = "quarantined"
+#: what has a fault stays in use, because its pool has lost its share already
+WITHHELD = "quarantine_withheld"
+_LEFT_IN_USE = "Nothing was taken out of use: "
 #: taken out again within so long, it stays out until a person lets it back
 _FLAPPING_DAYS = 7
 
@@ -55,6 +58,9 @@ def judge(host_id: uuid.UUID) -> None:
             if host is None or verdict is None:
                 return
             done = _take_out(host, sign, verdict)
+            if done.sentence.startswith(_LEFT_IN_USE) and not sign.done.startswith(_LEFT_IN_USE):
+                sentence = f"{verdict.sentence} {done.sentence}"
+                note(host, WITHHELD, "server", {"name": host.name, "sign": sign.pk, "sentence": sentence})
         asked = (
             _ask_to_leave(done.out) if verdict.fails else 0
         )  # after the commit: allocations are locked before hosts
@@ -140,8 +146,8 @@ def _share(host: Host, slots: set[int]) -> str:
     if len(out | slots) <= most:
         return ""
     return (
-        f"Nothing was taken out of use: of the pool's slots {len(out)} are out already, and the server takes out "
-        f"at most {most} without a person."
+        f"{_LEFT_IN_USE}of the pool's slots {len(out)} are out already, and the server takes out at most {most} "
+        "without a person."
     )
 
 

@@ -113,6 +113,10 @@ def test_the_server_takes_out_no_more_than_its_share_of_a_pool(host: Host) -> No
     assert HostSign.objects.get(host=others[0]).done.startswith(
         "Nothing was taken out of use: of the pool's slots 8 are out"
     )
+    quarantine.judge_again()
+    [event] = Event.objects.filter(reason=quarantine.WITHHELD)
+    assert event.subject == str(others[0].pk), "told once, however often it is judged"
+    assert "fallen off the bus" in event.detail["sentence"] and "8 are out" in event.detail["sentence"]
     quarantine.by_hand(others[0].pk, 1, "smells burnt", actor="user:ada")
     assert out(others[0]) == [1], "a person may"
 

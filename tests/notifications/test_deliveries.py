@@ -237,6 +237,24 @@ def test_alerts_log_lines_preemptions_and_silent_hosts_are_told(ada: User, recei
     }
 
 
+@pytest.mark.parametrize(
+    ("reason", "detail", "sentence"),
+    [
+        ("quarantined", {"slot": 3}, "Slot 3 of host gpu7 is out of use because of a fault. It burns."),
+        ("quarantined", {}, "Host gpu7 is out of use because of a fault. It burns."),
+        ("quarantine_withheld", {}, "Host gpu7 has a fault and is still in use. It burns."),
+    ],
+)
+def test_faults_of_hosts_are_told(
+    ada: User, reason: str, detail: dict[str, int], sentence: str, receiver: Receiver
+) -> None:
+    rule(make_user("root", User.Role.ADMIN), receiver.url, "HOST_FAULT", scope="cluster")
+    host = make_host("gpu7", slots=1)
+    record(Event.Kind.HOST, host.pk, reason=reason, detail={**detail, "sentence": "It burns."})
+    record(Event.Kind.HOST, host.pk, reason="quarantine_over", detail=detail)
+    assert [delivery.facts["sentence"] for delivery in told()] == [sentence]
+
+
 def test_lines_that_a_rule_looks_for_are_found_in_trials_that_it_is_about(
     ada: User, receiver: Receiver
 ) -> None:

@@ -29,7 +29,7 @@ _TRIGGERS = {
 }
 _ON = (
     "experiment[=STATE], command[=STATE], alert[=LEVEL], log=REGEX, log-policy=NAME, wait[=MINUTES], preempted, "
-    "idle-gpu, host-silent or host-fails-starts; may be repeated"
+    "idle-gpu, host-silent, host-fails-starts or host-fault; may be repeated"
 )
 
 

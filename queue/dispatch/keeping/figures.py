@@ -47,10 +47,12 @@ WHERE task.state IN ('WAITING', 'RUNNING') GROUP BY 1, 2
 """
 _HOSTS = """
 SELECT pool.name, host.admission, host.contact, host.enabled, host.draining, count(*),
-  coalesce(sum(slots.present), 0), coalesce(sum(slots.usable), 0), coalesce(sum(slots.held), 0)
+  coalesce(sum(slots.present), 0), coalesce(sum(slots.usable), 0), coalesce(sum(slots.held), 0),
+  coalesce(sum(CASE WHEN host.quarantine <> '{}' THEN slots.present ELSE slots.faulty END), 0)
 FROM hosts_host host JOIN hosts_resourcepool pool ON pool.id = host.pool_id LEFT JOIN (
   SELECT slot.host_id, count(*) FILTER (WHERE NOT slot.missing) AS present, count(hold.id) AS held,
-    count(*) FILTER (WHERE NOT slot.missing AND slot.enabled AND NOT slot.draining) AS usable
+    count(*) FILTER (WHERE NOT slot.missing AND slot.enabled AND NOT slot.draining) AS usable,
+    count(*) FILTER (WHERE NOT slot.missing AND slot.quarantine <> '{}') AS faulty
   FROM hosts_slot slot LEFT JOIN jobs_slothold hold ON hold.slot_id = slot.id AND hold.released_at IS NULL
   GROUP BY slot.host_id) slots ON slots.host_id = host.id
 WHERE host.admission <> %(removed)s GROUP BY 1, 2, 3, 4, 5
@@ -88,6 +90,7 @@ class PoolFigures:
     slots: int
     usable_slots: int  # enabled, on hosts that are ready
     used_slots: int
+    quarantined_slots: int  # out of use because of a fault
     runs: int  # gang members that run
     newest_heartbeat: float | None
     oldest_heartbeat: float | None
@@ -154,7 +157,7 @@ def _pool(row: _Row, tasks: list[_Row], hosts: list[_Row], runs: Mapping[str, _R
     for pool, admission, contact, enabled, draining, *numbers in hosts:
         if pool == name:
             state = Host(admission=admission, contact=contact, enabled=enabled, draining=draining).state
-            of_hosts[state] = [sum(each) for each in zip(of_hosts.get(state, [0] * 4), numbers, strict=True)]
+            of_hosts[state] = [sum(each) for each in zip(of_hosts.get(state, [0] * 5), numbers, strict=True)]
     running, newest, oldest, unshipped, shipped = runs.get(name, (0, None, None, 0, 0))
     return PoolFigures(
         name=name,
@@ -167,6 +170,7 @@ def _pool(row: _Row, tasks: list[_Row], hosts: list[_Row], runs: Mapping[str, _R
         slots=int(sum(numbers[1] for numbers in of_hosts.values())),
         usable_slots=int(of_hosts.get("ready", [0, 0, 0])[2]),
         used_slots=int(sum(numbers[3] for numbers in of_hosts.values())),
+        quarantined_slots=int(sum(numbers[4] for numbers in of_hosts.values())),
         runs=running,
         newest_heartbeat=newest,
         oldest_heartbeat=oldest,

@@ -68,6 +68,7 @@ def pool() -> ResourcePool:
 
 def test_a_scrape_counts_tasks_slots_and_hosts_of_each_pool(web: Web, pool: ResourcePool) -> None:
     Host.objects.filter(name="research-1").update(contact=Host.Contact.SILENT)
+    Slot.objects.filter(host__name="research-0", index=0).update(quarantine={"sentence": "It burns."})
     before = time.time()
     read = samples(plain_text(get(web)))
     assert at(read, "trainmaster_queue_tasks", pool="research", state="assigned") == 1
@@ -77,6 +78,7 @@ def test_a_scrape_counts_tasks_slots_and_hosts_of_each_pool(web: Web, pool: Reso
     assert at(read, "trainmaster_slots", pool="research") == 4
     assert at(read, "trainmaster_slots_usable", pool="research") == 2
     assert at(read, "trainmaster_slots_used", pool="research") == 2
+    assert at(read, "trainmaster_slots_quarantined", pool="research") == 1
     assert at(read, "trainmaster_hosts", pool="research", state="ready") == 1
     assert at(read, "trainmaster_hosts", pool="research", state="silent") == 1
     assert 0 < at(read, "trainmaster_pass_duration_seconds", pool="research") < 60
