@@ -38,6 +38,7 @@ LAUNCH_BACKOFF_SECONDS = 2.0
 _BACKOFF_SECONDS = {
     Reason.LAUNCH_FAILED: LAUNCH_BACKOFF_SECONDS,
     Reason.HOST_LOST: LAUNCH_BACKOFF_SECONDS,
+    Reason.HOST_FAULT: LAUNCH_BACKOFF_SECONDS,
     # another host may have it, or the mount comes back; one that is wrong stays wrong, so the attempts are few
     Reason.STORAGE_FAILED: 10.0,
 }
@@ -73,7 +74,7 @@ def allocation_ended(allocation: Allocation) -> None:
         end(TrialState.COMPLETED, Reason.COMPLETED)
     elif reason == Reason.TIME_LIMIT or _time_is_up(trial):
         end(TrialState.ERROR, Reason.TIME_LIMIT)
-    elif reason in NOT_THE_CODES_FAULT and not _starts_exhausted(trial, reason):
+    elif reason in NOT_THE_CODES_FAULT and not _starts_exhausted(trial, reason) and not _faults_go_on(trial):
         _again(experiment, trial, reason, _BACKOFF_SECONDS.get(reason, 0.0))
     elif reason not in NEVER_STARTED and log_labels.cancels_retries(trial.task_id):
         end(TrialState.ERROR, Reason.RETRIES_CANCELED)
@@ -97,6 +98,18 @@ def _time_is_up(trial: Trial) -> bool:
 def _starts_exhausted(trial: Trial, reason: Reason) -> bool:
     """True when the last attempts, one after the other, could not even start, whatever kept each of them."""
     return reason in NEVER_STARTED and failed_starts.exhausted(trial.task_id)
+
+
+#: a fault that is still there costs restarts from then on: its host may be in use because the pool has no other
+_FREE_FAULTS = 5
+
+
+def _faults_go_on(trial: Trial) -> bool:
+    """True when as many attempts in a row were ended by faults of their hosts as are free."""
+    last = trial.task.allocations.order_by("-number").values_list("exit_reason", flat=True)[
+        : _FREE_FAULTS + 1
+    ]
+    return len(last) > _FREE_FAULTS and set(last) == {Reason.HOST_FAULT}
 
 
 def _again(experiment: Experiment, trial: Trial, reason: Reason, backoff_seconds: float) -> None:

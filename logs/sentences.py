@@ -246,6 +246,8 @@ def _why_told(allocation: Allocation, members: list[Member], reason: Reason) -> 
     if reason == Reason.HOST_DISABLED:
         off = [member.host.name for member in members if not member.host.enabled]
         return f"Stopped because {', '.join(off) or 'its host'} was disabled."
+    if reason == Reason.HOST_FAULT and (fault := allocation.exit_detail.get("sentence")):
+        return f"Stopped because of {reason.label}: {fault}"
     wish = _WISHES.get(reason)
     if wish is None:
         return f"Stopped: {reason.label}{by(allocation.stop_actor)}."

@@ -29,7 +29,7 @@ from hosts.observe import DOCTOR
 from hosts.pools import mark_dirty
 from hosts.transitions import note
 from jobs import transitions
-from jobs.models import Job, SlotHold
+from jobs.models import Allocation, Job, SlotHold
 from jobs.states import Reason, StopKind
 
 REASON = "quarantined"
@@ -68,6 +68,24 @@ def judge(host_id: uuid.UUID) -> None:
         HostSign.objects.filter(pk=sign.pk).update(
             done=done.sentence + (told if asked else ""), settled=done.is_final
         )
+
+
+def fault_of(allocation: Allocation) -> str:
+    """The sentence of a fault that a host of the attempt has reported while it ran, and of which it fails; else empty.
+
+    Only faults of the slots that it held count, and those of the whole host.
+    """
+    rows = HostSign.objects.filter(host__members__allocation=allocation, at__gte=allocation.assigned_at)
+    for sign in rows.exclude(scope=Scope.NONE).select_related("host").order_by("pk"):
+        verdict = verdicts.of_line(sign.line)
+        if verdict is not None and verdict.fails and (verdict.scope == Scope.HOST or _held(allocation, sign)):
+            return f"{sign.host.name}: {verdict.sentence}"
+    return ""
+
+
+def _held(allocation: Allocation, sign: HostSign) -> bool:
+    slots = signs.slots_by_device(sign.host).get(sign.device, ())
+    return SlotHold.objects.filter(member__allocation=allocation, slot__in=slots).exists()
 
 
 def judge_again() -> None:

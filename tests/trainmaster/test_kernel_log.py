@@ -66,3 +66,16 @@ def test_dmesg_is_read_where_nothing_else_may_be(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     answer = kernel_log.look({"boot": "another"})
     assert (answer["source"], answer["until"], answer["lines"]) == ("dmesg", 2_000_001, [[1_500_000, XID]])
+
+
+@pytest.mark.usefixtures("records")
+def test_a_launcher_learns_whether_the_log_holds_faults() -> None:
+    assert kernel_log.has_faults()
+
+
+def test_what_programs_cause_is_no_fault_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "Out of memory: Killed process 4711 (python) total-vm:1kB"
+    monkeypatch.setattr(kernel_log, "_read", lambda: ("kmsg", [(1, line)]))
+    assert not kernel_log.has_faults()
+    monkeypatch.setattr(kernel_log, "_read", lambda: ("", None))
+    assert not kernel_log.has_faults()

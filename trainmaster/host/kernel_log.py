@@ -14,7 +14,7 @@ import time
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from trainmaster.host.asking import output_of
-from trainmaster.kernel_signs import LONGEST_LINE, Sign, sign_of
+from trainmaster.kernel_signs import LONGEST_LINE, OF_PROGRAMS, Sign, sign_of
 from trainmaster.processes import boot_id
 
 #: a fault may repeat its line a thousand times a second: so many are sent
@@ -53,6 +53,13 @@ def look(question: Json) -> Json:
         "until": max(until, known),
         "lines": [list(line) for line in found],
     }
+
+
+def has_faults() -> bool:
+    """Whether the log holds any sign that is not a program's, however old: then it is worth the server's look."""
+    _, lines = _read()
+    signs = (sign_of(text) for _, text in lines or ())
+    return any(sign is not None and sign.kind not in OF_PROGRAMS for sign in signs)
 
 
 def _chosen(lines: Iterable[Line]) -> List[Line]:

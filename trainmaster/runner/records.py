@@ -101,6 +101,7 @@ def exit_record(
             "storage_fault": ended.get("storage_fault"),
             "image_fault": ended.get("image_fault"),
             "hook_fault": ended.get("hook_fault"),
+            "kernel_faults": ended.get("kernel_faults"),
             "left": list(left),
         }
     )

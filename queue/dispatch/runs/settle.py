@@ -14,7 +14,7 @@ from dispatch.keeping import usage
 from dispatch.runs import kinds
 from events.announce import wake
 from events.steps import joined
-from jobs import failed_starts, rank_ends, transitions
+from jobs import failed_starts, quarantine, rank_ends, transitions
 from jobs.failed_starts import Fault
 from jobs.models import Allocation, Member, Task
 from jobs.states import NEVER_STARTED, MemberState, Reason, StopKind
@@ -23,6 +23,7 @@ from logs import last_words
 FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}
 #: Ends of a host: ranks elsewhere fail because of them, often before anyone knows.
 _OF_A_HOST = {Reason.HOST_LOST, Reason.HOST_RESTARTED}
+_MAY_BE_A_FAULT = FAILURES | {Reason.HOST_FAULT}
 #: an entrypoint that the shell could not find or execute
 _NOT_RUNNABLE = {126, 127}
 _SENTENCE_CHARACTERS = 2000  # training code can write such a record, too
@@ -186,6 +187,9 @@ def _close(allocation: Allocation, members: list[Member]) -> bool:
     ):
         rank_ends.correct(allocation, detail)
         code = detail["code"]
+    if reason in _MAY_BE_A_FAULT and (fault := quarantine.fault_of(allocation)):
+        reason = Reason.HOST_FAULT  # whatever it failed of, its hardware had failed before
+        rank_ends.correct(allocation, {**allocation.exit_detail, "sentence": fault})
     if reason in _OF_A_HOST:
         code = _name_the_host(allocation, members, reason)
     if not transitions.terminate(allocation, members, exit_reason=reason, exit_code=code):
@@ -214,8 +218,6 @@ def verdict(allocation: Allocation, members: list[Member]) -> tuple[Reason, int 
     asked = Reason(allocation.stop_reason) if allocation.stop_reason else None
     if asked and asked != Reason.PEER_ENDED and allocation.stop_kind == StopKind.STOP:
         return asked, next((member.exit_code for member in members if member.exit_code), 0)
-    if failed and asked == Reason.HOST_FAULT:  # whatever it failed of, its hardware had failed before
-        return asked, failed[0].exit_code
     if failed:
         detail = allocation.exit_detail
         code = detail.get("code") if detail else failed[0].exit_code
