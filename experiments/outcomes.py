@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
 
 import searching
 from events.models import ASKED, Event
-from experiments import detached, search
+from experiments import detached, same_failures, search
 from experiments.models import Experiment, Trial
 from experiments.states import GOING_ON, TRIAL_END_STATES, ExperimentState, TrialState
 from experiments.transitions import (
@@ -80,6 +81,8 @@ def allocation_ended(allocation: Allocation) -> None:
         end(TrialState.ERROR, Reason.RETRIES_CANCELED)
     elif reason in NEVER_STARTED or trial.restarts >= int(experiment.config.get("max_restarts", 5)):
         end(TrialState.ERROR, reason)
+    elif same := _same_failure(trial, allocation):
+        end(TrialState.ERROR, Reason.SAME_FAILURE, more=same)
     else:
         trial.restarts += 1
         Trial.objects.filter(pk=trial.pk).update(restarts=trial.restarts)
@@ -87,6 +90,11 @@ def allocation_ended(allocation: Allocation) -> None:
         _again(
             experiment, trial, reason, HOOK_BACKOFF_SECONDS if "sentence" in allocation.exit_detail else 0.0
         )
+
+
+def _same_failure(trial: Trial, allocation: Allocation) -> dict[str, Any] | None:
+    same_failures.note(trial, allocation)
+    return same_failures.repeated(trial)
 
 
 def _time_is_up(trial: Trial) -> bool:
@@ -149,9 +157,10 @@ def _end(
     *,
     at: datetime | None = None,
     searcher_reason: searching.ExitReason | None = None,
+    more: dict[str, Any] | None = None,
 ) -> None:
     set_trial_state(trial, state, reason=reason, actor=_ACTOR, at=at)
-    detail = _restarts(experiment, trial)
+    detail = {**_restarts(experiment, trial), **(more or {})}
     jobs.set_task_state(trial.task_id, TaskState.ENDED, reason=reason, actor=_ACTOR, detail=detail, at=at)
     _search_goes_on(experiment, trial, searcher_reason or _SEARCHER_REASON[state], actor)
     if (

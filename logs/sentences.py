@@ -41,7 +41,8 @@ _FAILURES = frozenset(
     {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.INVALID_HP, Reason.LAUNCH_FAILED,
      Reason.PORT_IN_USE, Reason.STORAGE_FAILED, Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.RUN_VANISHED,
      Reason.NO_SIGN_OF_LIFE, Reason.REPORTED_FAILURE, Reason.METRIC_MISSING,
-     Reason.STOP_TIMED_OUT, Reason.RESTARTS_EXHAUSTED, Reason.RETRIES_CANCELED, Reason.TIME_LIMIT}
+     Reason.STOP_TIMED_OUT, Reason.RESTARTS_EXHAUSTED, Reason.RETRIES_CANCELED, Reason.SAME_FAILURE,
+     Reason.TIME_LIMIT}
 )  # fmt: skip
 #: What ends all members of an attempt at once is said of the attempt alone.
 _OF_ALL_MEMBERS = frozenset({Reason.NO_SIGN_OF_LIFE, Reason.REPORTED_FAILURE})

@@ -16,6 +16,7 @@ from jobs.states import NEVER_STARTED, NOT_THE_CODES_FAULT, AllocationState, Rea
 from logs import last_words, log_labels, sentences, tracebacks
 from logs.last_words import LastWords
 from logs.log_labels import Match
+from scheduling.reasons import listed
 
 #: Ends that a process of the job brought about, so that its last words tell why.
 OWN_FAILURES = frozenset(
@@ -220,6 +221,8 @@ def _what_follows(allocation: Allocation) -> list[str]:
         return [f"Retried (restart {restarts} of {most})."]
     if event.reason == Reason.RETRIES_CANCELED:
         return ["Not retried: a log policy canceled its retries."]
+    if event.reason == Reason.SAME_FAILURE:
+        return [_failed_alike(event.detail)]
     if event.reason == Reason.INVALID_HP:
         return ["Not retried: the training code rejected its hyperparameters."]
     if most is None or allocation.exit_reason not in OWN_FAILURES | NEVER_STARTED:
@@ -230,6 +233,11 @@ def _what_follows(allocation: Allocation) -> list[str]:
         tries = f"{settings.LAUNCH_ATTEMPTS} attempts in a row failed to start"
         return [f"Not retried: {tries}. Fix that, then continue it, or fork it with another config."]
     return [f"Not retried: {restarts} of {most} restarts used." if most else "Not retried (max_restarts: 0)."]
+
+
+def _failed_alike(detail: dict[str, Any]) -> str:
+    what = f"the last {detail['attempts']} attempts failed of the same exception at step {detail['steps']:,}"
+    return f"Not retried: {what}, on {listed(detail['hosts'])}. Fix its code or data, then continue it."
 
 
 def _without_attempt(task: Task) -> Story:

@@ -59,6 +59,8 @@ TIME_LIMIT_SAVE_SECONDS = environment.number("TRAINMASTER_TIME_LIMIT_SAVE_SECOND
 DRAIN_SECONDS = environment.number("TRAINMASTER_DRAIN_SECONDS", 60.0)
 # after a lost message, or one that waits behind others
 LAUNCH_AGAIN_SECONDS = environment.number("TRAINMASTER_LAUNCH_AGAIN_SECONDS", 5.0)
+#: so many failures in a row of the same exception at the same step, on different hosts, end a trial; 0: none does
+SAME_FAILURES = int(environment.number("TRAINMASTER_SAME_FAILURES", 3))
 LAUNCH_ATTEMPTS = int(environment.number("TRAINMASTER_LAUNCH_ATTEMPTS", 3))
 # A host that is still starting a run after so long (a network disk that hangs) is told to give it up.
 LAUNCH_GIVE_UP_SECONDS = environment.number("TRAINMASTER_LAUNCH_GIVE_UP_SECONDS", 600.0)

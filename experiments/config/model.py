@@ -118,7 +118,11 @@ class ExperimentConfig(Section):
     debug: bool = False
     """Available to training code; the published SDK logs more with it."""
     max_restarts: NotNegative = 5
-    """How often a trial is restarted after failures."""
+    """How often a trial is restarted after failures.
+
+    Fewer times if the last three (`TRAINMASTER_SAME_FAILURES`; 0: never) failed of the same exception at the same step
+    on different hosts.
+    """
     hyperparameters: dict[str, Hyperparameter] = {}
     """Constants, ranges (type: int, double, log, categorical, const), and maps of both, nested to any depth."""
     searcher: Searcher

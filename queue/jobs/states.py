@@ -89,6 +89,7 @@ class Reason(models.TextChoices):
     NO_SIGN_OF_LIFE = "no_sign_of_life", "it stopped reporting"
     HEARD_AGAIN = "heard_again", "it reported again"
     LOG_POLICY = "log_policy", "a line of its log matched one of its log policies"
+    SAME_FAILURE = "same_failure", "failed again and again in the same way"
     RETRIES_CANCELED = "retries_canceled", "a log policy cancels its retries"
     MOVED = "moved", "moved in the queue"
     PRIORITY_SET = "priority_set", "priority changed"

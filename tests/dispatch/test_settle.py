@@ -1,15 +1,17 @@
 """What follows from an end: done, once more from the checkpoint, or over with the first cause."""
 
+import json
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 from django.utils import timezone
 
 from dispatch.passes import pool_pass
-from dispatch.runs import reconcile, settle
+from dispatch.runs import intake, reconcile, settle
 from events import presence
 from events.models import Event
 from experiments import transitions as experiments
@@ -100,6 +102,69 @@ def test_a_failure_is_tried_again_until_max_restarts() -> None:
     end(members_of(experiment)[0], 1)
     trial.refresh_from_db()
     assert trial.state == TrialState.ERROR and trial.restarts == 1
+
+
+def fails_with(experiment: Experiment, host: str, cause: str, steps: int) -> None:
+    """Start the next attempt on this host and let its rank die of an exception."""
+    Host.objects.update(draining=True)
+    Host.objects.filter(name=host).update(draining=False)
+    pool_pass.run(experiment.job.pool_id)
+    [member] = members_of(experiment)
+    trial_of(experiment).__class__.objects.update(steps_completed=steps)
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "train.py", line 3, in <module>',
+        "    main()",
+        cause,
+    ]
+    records: list[dict[str, Any]] = [
+        {"k": "state", "t": 1.0, "state": "running"},
+        {"k": "lines", "f": "rank0.stderr", "e": 1, "t": 1.0, "r": 0, "s": "stderr", "m": "\n".join(lines)},
+        {"k": "exit", "t": 2.0, "code": 1, "signal": None, "stopped": False,
+         "first_failure": {"rank": 0, "code": 1, "signal": None, "t": 2.0}},
+    ]  # fmt: skip
+    intake.store(member.pk, 0, b"".join(json.dumps(record).encode() + b"\n" for record in records))
+
+
+def on_two_hosts(failures: list[tuple[str, str, int]]) -> Experiment:
+    for name in ("gpu1", "gpu2"):
+        make_host(name, 1)
+    experiment = submit_experiment(max_restarts=5)
+    for host, cause, steps in failures:
+        fails_with(experiment, host, cause, steps)
+    return experiment
+
+
+def test_the_third_failure_of_one_kind_on_different_hosts_is_the_last() -> None:
+    at = "KeyError: 'loss' of 0x{:x}"
+    failures = [("gpu1", at.format(1), 7), ("gpu1", at.format(22), 7), ("gpu2", at.format(333), 7)]
+    experiment = on_two_hosts(failures)
+    trial = trial_of(experiment)
+    assert (trial.state, trial.restarts) == (TrialState.ERROR, 2)
+    assert why_stopped.of_attempt(Allocation.objects.get(number=3)).sentences[-1] == (
+        "Not retried: the last 3 attempts failed of the same exception at step 7, on gpu1 and gpu2. "
+        "Fix its code or data, then continue it."
+    )
+
+
+@pytest.mark.parametrize(
+    "third",
+    [
+        ("gpu1", "KeyError: 'loss'", 7),  # never elsewhere: it may be the host
+        ("gpu2", "KeyError: 'loss'", 8),
+        ("gpu2", "ValueError: 'loss'", 7),
+        ("gpu2", "RuntimeError: Connection closed by peer [10.0.0.1]:4711", 7),
+    ],
+)
+def test_failures_that_differ_are_tried_again(third: tuple[str, str, int]) -> None:
+    experiment = on_two_hosts([("gpu1", "KeyError: 'loss'", 7)] * 2 + [third])
+    assert trial_of(experiment).task.state == TaskState.WAITING and trial_of(experiment).restarts == 3
+
+
+def test_failures_of_one_kind_may_be_tried_as_often_as_max_restarts_says(settings: LazySettings) -> None:
+    settings.SAME_FAILURES = 0
+    experiment = on_two_hosts([(host, "KeyError: 'loss'", 7) for host in ("gpu1", "gpu2", "gpu1", "gpu2")])
+    assert trial_of(experiment).restarts == 4
 
 
 def test_a_pause_that_was_acknowledged_rests_and_activate_queues_again() -> None:
