@@ -77,6 +77,7 @@ _ACTS = {
     "draining": "drained",
     "quarantined": "taken out of use because of a fault",
     "quarantine_over": "released from quarantine",
+    "quarantine_overruled": "kept in use for a time in spite of faults",
     "quarantine_withheld": "left in use in spite of a fault",
     "written": "backup written",
     "restored": "restored from a backup",

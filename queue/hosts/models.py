@@ -203,6 +203,8 @@ class Host(models.Model):
     kernel_log = models.JSONField(default=dict)
     #: why it is out of use as a whole because of a fault; {}: it is not. As of a slot.
     quarantine = models.JSONField(default=dict)
+    #: as of a slot
+    overruled = models.JSONField(default=dict)
     #: not probed again before this time; whoever probes it claims it by moving the time
     probe_after = models.DateTimeField(null=True)
     boot_id = models.CharField(max_length=64, blank=True)
@@ -288,6 +290,8 @@ class Slot(models.Model):
     #: Why it drains because of a fault: {"sign", "sentence", "at", "boot", "released": how often within a week}. {}: it
     #: does not. `jobs.quarantine` alone writes it; whoever enables the slot ends it.
     quarantine = models.JSONField(default=dict)
+    #: Until when it stays in use whatever its kernel reports: {"until", "reason", "by"}. {}: nobody has decided that.
+    overruled = models.JSONField(default=dict)
     #: whoever held it at the last look had left it idle since then (metrics.idle_gpus); null: worked, or not measured
     idle_since = models.DateTimeField(null=True)
     #: the doctor did not find it any more, and history points at it; comes back with the same UUID

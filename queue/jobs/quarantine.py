@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
@@ -35,6 +35,9 @@ from jobs.states import Reason, StopKind
 REASON = "quarantined"
 #: what has a fault stays in use, because its pool has lost its share already
 WITHHELD = "quarantine_withheld"
+#: a person has decided that it stays in use for a time
+OVERRULED = "quarantine_overruled"
+_MOST_HOURS = 30 * 24
 _LEFT_IN_USE = "Nothing was taken out of use: "
 #: taken out again within so long, it stays out until a person lets it back
 _FLAPPING_DAYS = 7
@@ -116,11 +119,13 @@ def _slots_out(host: Host, slots: Sequence[int], about: dict[str, Any], *, actor
     )
     if not rows:
         return _Done("It was out of use already.", slots)
+    if actor == "server" and (decided := next(filter(None, map(_overruled, rows)), "")):
+        return _Done(decided, is_final=False)
     if actor == "server" and (full := _share(host, {row.pk for row in rows})):
         return _Done(full, is_final=False)
     for row in rows:
-        row.draining, row.quarantine = True, _record(about, _times(host, row.index))
-        row.save(update_fields=["draining", "quarantine"])
+        row.draining, row.quarantine, row.overruled = True, _record(about, _times(host, row.index)), {}
+        row.save(update_fields=["draining", "quarantine", "overruled"])
         note(host, REASON, actor, {"name": host.name, "slot": row.index, "sentence": about["sentence"]})
     mark_dirty(host.pool_id)
     return _Done(f"Slot {', '.join(str(row.index) for row in rows)} was taken out of use.", slots)
@@ -130,11 +135,13 @@ def _host_out(host: Host, about: dict[str, Any], *, actor: str) -> _Done:
     slots = list(host.slots.filter(missing=False).values_list("pk", flat=True))
     if not host.enabled or (host.draining and host.drain_cause != Host.Drain.CLEANUP):
         return _Done("The host was out of use already.", slots)
+    if actor == "server" and (decided := _overruled(host)):
+        return _Done(decided, is_final=False)
     if actor == "server" and (full := _share(host, set(slots))):
         return _Done(full, is_final=False)
     host.draining, host.drain_cause, host.drain_reason = True, Host.Drain.FAULT, about["sentence"]
-    host.quarantine = _record(about, _times(host, None))
-    host.save(update_fields=["draining", "drain_cause", "drain_reason", "quarantine"])
+    host.quarantine, host.overruled = _record(about, _times(host, None)), {}
+    host.save(update_fields=["draining", "drain_cause", "drain_reason", "quarantine", "overruled"])
     note(host, REASON, actor, {"name": host.name, "sentence": about["sentence"]}, to_state="draining")
     mark_dirty(host.pool_id)
     return _Done("The host was taken out of use.", slots)
@@ -142,6 +149,14 @@ def _host_out(host: Host, about: dict[str, Any], *, actor: str) -> _Done:
 
 def _record(about: dict[str, Any], times: int) -> dict[str, Any]:
     return {**about, "at": timezone.now().isoformat(), "released": times}
+
+
+def _overruled(row: Host | Slot) -> str:
+    """What a person has decided about it, while that holds; else empty."""
+    if not (kept := row.overruled) or datetime.fromisoformat(kept["until"]) <= timezone.now():
+        return ""
+    until = kept["until"][:16].replace("T", " ")
+    return f"It stays in use until {until} UTC, as {kept['by']} has decided: {kept['reason']}"
 
 
 def _times(host: Host, slot: int | None) -> int:
@@ -203,8 +218,16 @@ def by_hand(host_id: uuid.UUID, slot: int | None, reason: str, *, actor: str) ->
 
 
 @transaction.atomic
-def release(host_id: uuid.UUID, slot: int | None, *, actor: str) -> None:
-    """Let a host, or one slot of it, back into use. Raises Refusal if it is not out because of a fault."""
+def release(
+    host_id: uuid.UUID, slot: int | None, *, actor: str, hours: float | None = None, reason: str = ""
+) -> None:
+    """Let a host, or one slot of it, back into use. Raises Refusal if it is not out because of a fault.
+
+    For so many `hours` no sign takes it out again, for a `reason`; after that the sign that had taken it out is judged
+    anew, unless the host was rebooted. Without hours the next sign may take it out.
+    """
+    if hours is not None:
+        _check_overruling(hours, reason)
     host = registry.locked(host_id)
     row = None if slot is None else _slot_of(host, slot)
     if not (host.quarantine if row is None else row.quarantine):
@@ -213,7 +236,30 @@ def release(host_id: uuid.UUID, slot: int | None, *, actor: str) -> None:
             f"{what} is not in quarantine. What a person has drained or disabled is enabled instead.",
             Code.CONFLICT,
         )
+    sign = (host.quarantine if row is None else row.quarantine).get("sign")
     _let_back(host, row, actor)
+    if hours is not None:
+        _overrule(row or host, hours, reason.strip(), actor)
+        HostSign.objects.filter(pk=sign).update(settled=False)
+
+
+def _check_overruling(hours: float, reason: str) -> None:
+    if not 0 < hours <= _MOST_HOURS:
+        raise Refusal(
+            f"Found {hours:g} hours, allowed: more than 0, up to {_MOST_HOURS}. After that, release it again.",
+            field="hours",
+        )
+    if not reason.strip():
+        raise Refusal("Say why it may be used although its kernel reports a fault.", field="reason")
+
+
+def _overrule(row: Host | Slot, hours: float, reason: str, actor: str) -> None:
+    until = (timezone.now() + timedelta(hours=hours)).isoformat()
+    row.overruled = {"until": until, "reason": reason[:500], "by": actor.partition(":")[2] or actor}
+    row.save(update_fields=["overruled"])
+    host = row if isinstance(row, Host) else row.host
+    slot = None if isinstance(row, Host) else row.index
+    note(host, OVERRULED, actor, {"name": host.name, "slot": slot, "sentence": reason, "until": until})
 
 
 def _slot_of(host: Host, index: int) -> Slot:

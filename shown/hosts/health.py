@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.utils import timezone
+
 from hosts.models import Host, HostSign, Slot
 
 #: of one page or answer; `MOST_SIGNS` of hosts.health.signs are kept
@@ -23,10 +25,21 @@ class OutOfUse:
 
 
 @dataclass(frozen=True)
+class Overruled:
+    """What stays in use until then whatever its kernel reports. `slot` None: the whole host."""
+
+    slot: int | None
+    until: datetime
+    reason: str
+    by: str
+
+
+@dataclass(frozen=True)
 class Health:
     """`denied`: why the kernel's log cannot be read; empty where it can, or where nobody has looked yet."""
 
     out: list[OutOfUse]
+    overruled: list[Overruled]
     signs: list[HostSign]
     denied: str
     source: str
@@ -47,7 +60,9 @@ def of(host: Host, signs: int = MOST_SHOWN) -> Health:
     out = [_out(host, None)] if host.quarantine else []
     out += [_out(host, slot) for slot in slots]
     found = list(host.signs.select_related("slot")[:signs]) if signs else []
-    return Health(out, found, host.kernel_log.get("denied", ""), host.kernel_log.get("source", ""))
+    decided = [_overruled(host), *map(_overruled, host.slots.all())]
+    overruled = [each for each in decided if each is not None]
+    return Health(out, overruled, found, host.kernel_log.get("denied", ""), host.kernel_log.get("source", ""))
 
 
 def _out(host: Host, slot: Slot | None) -> OutOfUse:
@@ -58,6 +73,13 @@ def _out(host: Host, slot: Slot | None) -> OutOfUse:
         since=datetime.fromisoformat(kept["at"]),
         returns=_returns(kept),
     )
+
+
+def _overruled(row: Host | Slot) -> Overruled | None:
+    kept = row.overruled
+    if not kept or (until := datetime.fromisoformat(kept["until"])) <= timezone.now():
+        return None
+    return Overruled(None if isinstance(row, Host) else row.index, until, kept["reason"], kept["by"])
 
 
 def _returns(kept: dict[str, Any]) -> str:

@@ -132,6 +132,36 @@ def test_what_the_share_did_not_allow_is_done_once_there_is_room(host: Host) -> 
     assert out(other) == [1] and HostSign.objects.get(host=other).settled
 
 
+def test_what_a_person_wants_in_use_stays_so_for_a_time_and_then_the_verdict_holds_again(host: Host) -> None:
+    tell(host, LOST)
+    for hours, reason, wrong in ((0, "demo", "hours"), (721, "demo", "hours"), (4, " ", "reason")):
+        with pytest.raises(Refusal) as refused:
+            quarantine.release(host.pk, 1, actor="user:ada", hours=hours, reason=reason)
+        assert refused.value.field == wrong
+    quarantine.release(host.pk, 1, actor="user:ada", hours=4, reason="the demo needs it")
+    attempt = training_on(host, 1)
+    tell(host, LOST, since=9_000)
+    quarantine.judge_again()
+    attempt.refresh_from_db()
+    assert out(host) == [] and attempt.stop_kind == StopKind.NONE
+    said = set(HostSign.objects.values_list("done", flat=True))
+    assert len(said) == 1 and said.pop().endswith("as ada has decided: the demo needs it")
+    over = (timezone.now() - timedelta(seconds=1)).isoformat()
+    Slot.objects.filter(index=1).update(overruled={"until": over, "reason": "the demo needs it", "by": "ada"})
+    quarantine.judge_again()
+    assert out(host) == [1]
+
+
+def test_a_whole_host_stays_in_use_for_a_time_but_a_person_takes_it_out(host: Host) -> None:
+    tell(host, UNCORRECTED)
+    quarantine.release(host.pk, None, actor="user:ada", hours=4, reason="the demo needs it")
+    tell(host, UNCORRECTED, since=9_000)
+    assert host.state == "ready"
+    quarantine.by_hand(host.pk, None, "the demo is over", actor="user:bob")
+    host.refresh_from_db()
+    assert host.state == "draining" and host.overruled == {}
+
+
 def test_a_gpu_that_is_no_slot_takes_nothing_out(host: Host) -> None:
     tell(host, LOST.replace("0000:01", "0000:77"))
     assert out(host) == [] and host.state == "ready"

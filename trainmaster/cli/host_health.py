@@ -21,6 +21,12 @@ _OUT = [
     Column("Reason", lambda row: row["sentence"]),
     Column("Out", lambda row: row["returns"]),
 ]
+_OVERRULED = [
+    Column("Slot", lambda row: "all" if row["slot"] is None else row["slot"]),
+    Column("In use until", lambda row: local_time(row["until"])),
+    Column("By", lambda row: row["by"]),
+    Column("Reason", lambda row: row["reason"]),
+]
 _SIGNS = [
     Column("Reported", lambda row: local_time(row["at"])),
     Column("Slot", lambda row: "" if row["slot"] is None else row["slot"]),
@@ -43,6 +49,13 @@ def add_parsers(verbs: Any) -> None:
     parser.add_argument("--reason", required=True, help="why, shown to everybody whose work waits")
     parser = verbs.add_parser("release", "name", help="let it back into use", run=_release)
     parser.add_argument("--slot", type=int, metavar="N", help="only this slot")
+    parser.add_argument(
+        "--hours",
+        type=float,
+        metavar="H",
+        help="for so long no fault takes it out of use again; needs --reason",
+    )
+    parser.add_argument("--reason", default="", help="why it may be used although its kernel reports a fault")
 
 
 def _path(name: str, what: str) -> str:
@@ -64,6 +77,8 @@ def _health(client: Client, args: argparse.Namespace) -> None:
     print(f"{args.name}: {answer['state']}")
     if answer["outOfUse"]:
         output.show(answer["outOfUse"], _OUT, "table")
+    if answer["overruled"]:
+        output.show(answer["overruled"], _OVERRULED, "table")
     if signs:
         output.show(signs, _SIGNS, "table")
     elif answer["denied"]:
@@ -82,8 +97,10 @@ def _quarantine(client: Client, args: argparse.Namespace) -> None:
 
 
 def _release(client: Client, args: argparse.Namespace) -> None:
-    client.post(_path(args.name, "release"), {"slot": args.slot})
-    done(f"Released {_what(args)}")
+    body = {"slot": args.slot, "hours": args.hours, "reason": args.reason}
+    client.post(_path(args.name, "release"), body)
+    for_a_time = f". No fault takes it out of use for {args.hours:g} h" if args.hours else ""
+    done(f"Released {_what(args)}{for_a_time}")
 
 
 def _what(args: argparse.Namespace) -> str:

@@ -25,6 +25,15 @@ class OutOfUseRecord(Answer):
     returns: str
 
 
+class OverruledRecord(Answer):
+    """A slot, or the whole host (slot: null), that stays in use until then whatever its kernel reports."""
+
+    slot: int | None
+    until: Time
+    reason: str
+    by: str
+
+
 class SignRecord(Answer):
     """A line of the kernel. `action`: nothing, program, restart, reset, reboot, vendor; `done`: what the server did."""
 
@@ -44,6 +53,7 @@ class HealthAnswer(Answer):
 
     state: str
     out_of_use: list[OutOfUseRecord]
+    overruled: list[OverruledRecord]
     signs: list[SignRecord]
     kernel_log: str
     denied: str
@@ -69,6 +79,13 @@ class ReleaseBody(serializers.Serializer[Any]):
     slot = serializers.IntegerField(
         required=False, allow_null=True, default=None, help_text="null: the whole host"
     )
+    hours = serializers.FloatField(
+        required=False, allow_null=True, default=None,
+        help_text="for so long no fault takes it out of use again, 720 at most; null: the next one may",
+    )  # fmt: skip
+    reason = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=500, help_text="why; needed with hours"
+    )
 
 
 class HostQuarantine(ApiView):
@@ -90,7 +107,11 @@ class HostRelease(ApiView):
     bodies = {"POST": ReleaseBody}
 
     def post(self, request: Request, name: str) -> HealthAnswer:
-        quarantine.release(host_named(name).pk, self.body(request)["slot"], actor=actor(request))
+        body = self.body(request)
+        hours, reason = body["hours"], body["reason"]
+        quarantine.release(
+            host_named(name).pk, body["slot"], actor=actor(request), hours=hours, reason=reason
+        )
         return _answer(name)
 
 
@@ -99,6 +120,7 @@ def _answer(name: str) -> HealthAnswer:
     return HealthAnswer(
         state=found.word,
         out_of_use=[OutOfUseRecord.of(each) for each in found.out],
+        overruled=[OverruledRecord.of(each) for each in found.overruled],
         signs=[SignRecord.of(each, slot=each.slot.index if each.slot else None) for each in found.signs],
         kernel_log=found.source,
         denied=found.denied,

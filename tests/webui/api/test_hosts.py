@@ -200,6 +200,22 @@ def test_a_person_takes_a_slot_out_of_use_and_says_why(cast: Cast, host: Host) -
     assert (health["state"], health["outOfUse"][0]["sentence"]) == ("1 slot quarantined", "its fan is loud")
     assert cast.admin.refused("POST", "hosts/gpu1/quarantine", {"slot": 0, "reason": "again"})[0] == 409
     assert Event.objects.filter(reason="quarantined", actor="user:admin", detail__slot=0).exists()
+    assert cast.admin.refused("POST", "hosts/gpu1/release", {"slot": 0, "hours": 4})[0] == 400
+    health = cast.admin.post("hosts/gpu1/release", {"slot": 0, "hours": 4, "reason": "for the demo"})
+    assert health["outOfUse"] == []
+    [kept] = health["overruled"]
+    assert (kept["slot"], kept["by"], kept["reason"]) == (0, "admin", "for the demo")
+    console = Client()
+    console.force_login(User.objects.get(username="admin"))
+    assert "whatever its kernel reports, as admin has decided" in " ".join(
+        console.get("/hosts/gpu1", follow=True).content.decode().split()
+    )
+    cast.admin.post("hosts/gpu1/quarantine", {"slot": 0, "reason": "its fan is loud"})
+    form = {"slot": "0", "hours": "four", "reason": "x"}
+    told = console.post("/hosts/gpu1/release", form, follow=True).content.decode()
+    assert "allowed: a number, such as 4" in told
+    console.post("/hosts/gpu1/release", {**form, "hours": "4"})
+    assert cast.vic.get("hosts/gpu1/health")["overruled"][0]["slot"] == 0
 
 
 def test_the_interpreter_and_the_pool_of_a_host_are_changed(cast: Cast, host: Host) -> None:

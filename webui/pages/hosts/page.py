@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
 from accounts import rights
+from accounts.refusals import Refusal
 from accounts.rights import Right
 from events.models import Event
 from hosts import registry
@@ -169,10 +171,22 @@ def _quarantine(host: Host, request: HttpRequest) -> None:
     messages.success(request, done)
 
 
+def _release(host: Host, request: HttpRequest) -> None:
+    """The whole host, or the slot that was chosen; with hours for a time, whatever its kernel reports."""
+    slot, hours = request.POST.get("slot", ""), request.POST.get("hours", "").strip()
+    if hours and not _HOURS.fullmatch(hours):
+        raise Refusal(f"Found {hours!r} hours, allowed: a number, such as 4.", field="hours")
+    quarantine.release(
+        host.pk, int(slot) if slot.isdecimal() else None, actor=actor(request),
+        hours=float(hours) if hours else None, reason=request.POST.get("reason", ""),
+    )  # fmt: skip
+
+
+_HOURS = re.compile(r"\d{1,4}(\.\d{1,3})?")
 #: besides `registry.STEPS`
 _STEPS: dict[str, Callable[[Host, HttpRequest], object]] = {
     "quarantine": lambda host, request: _quarantine(host, request),
-    "release": lambda host, request: quarantine.release(host.pk, None, actor=actor(request)),
+    "release": lambda host, request: _release(host, request),
     "remove": lambda host, request: registry.remove(host.pk, actor=actor(request)),
     "accept-key": _accept,
     "doctor": _examine,
