@@ -15,14 +15,14 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Max, Q
 from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
 from events.announce import wake
 from events.models import Event
 from hosts import registry
-from hosts.health import signs, verdicts
+from hosts.health import probation, signs, verdicts
 from hosts.health.verdicts import Scope, Verdict
 from hosts.models import Host, HostSign, ResourcePool, Slot
 from hosts.observe import DOCTOR
@@ -39,8 +39,6 @@ WITHHELD = "quarantine_withheld"
 OVERRULED = "quarantine_overruled"
 _MOST_HOURS = 30 * 24
 _LEFT_IN_USE = "Nothing was taken out of use: "
-#: taken out again within so long, it stays out until a person lets it back
-_FLAPPING_DAYS = 7
 
 
 @dataclass(frozen=True)
@@ -161,9 +159,10 @@ def _overruled(row: Host | Slot) -> str:
 
 def _times(host: Host, slot: int | None) -> int:
     """How often it was let back within the last days after a sign."""
-    since = timezone.now() - timedelta(days=_FLAPPING_DAYS)
+    now = timezone.now()
     events = Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk), reason=registry.QUARANTINE_OVER)
-    return events.filter(at__gt=since, detail__slot=slot, detail__by_sign=True).count()
+    events = events.filter(at__gt=now - probation.FLAPPING, detail__slot=slot, detail__by_sign=True)
+    return probation.recent(events.values_list("at", flat=True), now)
 
 
 def _share(host: Host, slots: set[int]) -> str:
@@ -310,14 +309,14 @@ def _end_probation_of(host_id: uuid.UUID) -> int:
 
 
 def _is_served(host: Host, quarantine: dict[str, Any]) -> bool:
-    since = timezone.now() - timedelta(seconds=settings.QUARANTINE_PROBATION_SECONDS)
-    by_a_sign = quarantine.get("sign") is not None and not quarantine.get("released")
-    if not by_a_sign or not host.boot_id or host.boot_id == quarantine.get("boot"):
+    by_a_sign, returns = quarantine.get("sign") is not None, int(quarantine.get("released") or 0)
+    if not probation.ends_by_itself(by_a_sign=by_a_sign, returns=returns):
         return False
-    faults = HostSign.objects.filter(host=host, at__gt=since).exclude(scope=Scope.NONE)
+    if not host.boot_id or host.boot_id == quarantine.get("boot"):
+        return False
+    faults = HostSign.objects.filter(host=host).exclude(scope=Scope.NONE)
     if device := quarantine.get("device"):  # a fault of another GPU is that one's
         faults = faults.filter(Q(device=device) | Q(scope=Scope.HOST))
-    restarted = Event.objects.filter(
-        kind=Event.Kind.HOST, subject=str(host.pk), reason="restarted", at__gt=since
-    )
-    return not faults.exists() and not restarted.exists()
+    restarts = Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk), reason="restarted")
+    last = [faults.aggregate(at=Max("at"))["at"], restarts.aggregate(at=Max("at"))["at"]]
+    return probation.is_over(filter(None, last), timezone.now(), settings.QUARANTINE_PROBATION_SECONDS)

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from hosts.health import probation
 from hosts.models import Host, HostSign, Slot
 
 #: of one page or answer; `MOST_SIGNS` of hosts.health.signs are kept
@@ -83,8 +84,8 @@ def _overruled(row: Host | Slot) -> Overruled | None:
 
 
 def _returns(kept: dict[str, Any]) -> str:
-    if kept.get("sign") is None:
-        return "until someone releases it"
-    if kept.get("released"):
-        return "until someone releases it, since it failed again within a week"
+    by_a_sign, returns = kept.get("sign") is not None, int(kept.get("released") or 0)
+    if not probation.ends_by_itself(by_a_sign=by_a_sign, returns=returns):
+        again = ", since it failed again within a week" if returns else ""
+        return f"until someone releases it{again}"
     return "until someone releases it, or a day after a reboot without another fault"
