@@ -1,12 +1,12 @@
-"""What quarantine and probation are worth: public faults of hosts replayed in virtual time, over the rules of the product.
+"""What quarantine and probation are worth: public faults of hosts, replayed in virtual time over the product's rules.
 
-`python -m benchmarks.fault_trace TRACE.json [--hosts N] [--seeds N]` reads fault events of the form of InfiniteHBD's trace
-({"node_id", "event_time" in days, "event_type": fault_start or fault_end}), lets gangs of 1 to 32 hosts train on the cluster
-without a pause, and prints the share of all host time that became progress, beside each other: with any free host, with
-quarantine, with probation after the repair. It writes benchmarks/reports/fault_trace.md.
+`python -m benchmarks.fault_trace TRACE.json [--hosts N] [--seeds N]` reads fault events as in InfiniteHBD's trace
+({"node_id", "event_time" in days, "event_type": fault_start or fault_end}), lets gangs of 1 to 32 hosts train on the
+cluster without a pause, and prints the share of all host time that became progress, beside each other: with any free
+host, with quarantine, with probation after the repair. It writes benchmarks/reports/fault_trace.md.
 
-A gang saves once an hour. A fault of one of its hosts ends its run: what it did since the last checkpoint is lost, and it
-starts again at once on its other hosts as soon as it has one more. When a probation ends and when not is asked of
+A gang saves once an hour. A fault of one of its hosts ends its run: what it did since the last checkpoint is lost, and
+it starts again on its other hosts as soon as it has one more. When a probation ends and when not is asked of
 `hosts.health.probation`; a host that only a person lets back waits for that person for a while.
 """
 
@@ -286,10 +286,11 @@ def main() -> int:
 
 _REPORT = """# Faults of hosts, replayed
 
-{faults} faults of {nodes} among {hosts} hosts in {days:.0f} days (the first half of InfiniteHBD's public trace), in virtual time; {seeds} seeds each.
-Gangs of 1 to 32 hosts, of which there are always more, save once an hour and take ten minutes to start. Effective training time is the share of all host
-time that became progress. A host that fails again within a week of its return waits for a person, here {person:g} h. Spared: of the faults that met a run
-with quarantine alone. The product's probation is that of 24 h (`TRAINMASTER_QUARANTINE_PROBATION_SECONDS`).
+{faults} faults of {nodes} among {hosts} hosts in {days:.0f} days (the first half of InfiniteHBD's public trace), in
+virtual time; {seeds} seeds each. Gangs of 1 to 32 hosts, of which there are always more, save once an hour and take ten
+minutes to start. Effective training time is the share of all host time that became progress. A host that fails again
+within a week of its return waits for a person, here {person:g} h. Spared: of the faults that met a run with quarantine
+alone. The product's probation is that of 24 h (`TRAINMASTER_QUARANTINE_PROBATION_SECONDS`).
 
 {table}
 """

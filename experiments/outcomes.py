@@ -75,7 +75,11 @@ def allocation_ended(allocation: Allocation) -> None:
         end(TrialState.COMPLETED, Reason.COMPLETED)
     elif reason == Reason.TIME_LIMIT or _time_is_up(trial):
         end(TrialState.ERROR, Reason.TIME_LIMIT)
-    elif reason in NOT_THE_CODES_FAULT and not _starts_exhausted(trial, reason) and not _faults_go_on(trial):
+    elif (
+        reason in NOT_THE_CODES_FAULT
+        and not _starts_exhausted(trial, reason)
+        and not _faults_go_on(trial, reason)
+    ):
         _again(experiment, trial, reason, _BACKOFF_SECONDS.get(reason, 0.0))
     elif reason not in NEVER_STARTED and log_labels.cancels_retries(trial.task_id):
         end(TrialState.ERROR, Reason.RETRIES_CANCELED)
@@ -112,12 +116,14 @@ def _starts_exhausted(trial: Trial, reason: Reason) -> bool:
 _FREE_FAULTS = 5
 
 
-def _faults_go_on(trial: Trial) -> bool:
-    """True when as many attempts in a row were ended by faults of their hosts as are free."""
-    last = trial.task.allocations.order_by("-number").values_list("exit_reason", flat=True)[
-        : _FREE_FAULTS + 1
-    ]
-    return len(last) > _FREE_FAULTS and set(last) == {Reason.HOST_FAULT}
+def _faults_go_on(trial: Trial, reason: Reason) -> bool:
+    """True when more attempts than are free have failed of their hosts' faults since the trial last saved anything."""
+    if reason != Reason.HOST_FAULT:
+        return False
+    failed = trial.task.allocations.filter(exit_reason=reason).exclude(exit_code=0)
+    if trial.latest_checkpoint is not None:
+        failed = failed.filter(assigned_at__gt=trial.latest_checkpoint.reported_at)
+    return failed.count() > _FREE_FAULTS
 
 
 def _again(experiment: Experiment, trial: Trial, reason: Reason, backoff_seconds: float) -> None:

@@ -5,17 +5,22 @@ Trying again would only use up the hours of its slots, so a trial ends then alth
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from typing import Any
 
 from django.conf import settings
+from django.db import OperationalError, transaction
 
 from experiments.models import Trial
 from jobs import rank_ends
 from jobs.models import Allocation
 from jobs.states import Reason
 from logs import last_words, tracebacks
+from logs.lines import shown
+
+log = logging.getLogger(__name__)
 
 _CAUSE_CHARACTERS = 500
 #: what differs between two exceptions of one fault: addresses, sizes, process ids
@@ -25,15 +30,23 @@ _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 def note(trial: Trial, allocation: Allocation) -> None:
     """Keep of a failed attempt, whose rows are locked, what it is compared by: its exception and its step."""
     detail = allocation.exit_detail
-    if "sentence" in detail:  # of a hook
+    if (
+        "sentence" in detail or not trial.steps_completed
+    ):  # of a hook; or before it trained, where a download may fail
         return
     until = time.monotonic() + last_words.READ_SECONDS
-    said = last_words.of(
-        allocation, detail.get("rank"), allocation.exit_code, detail.get("signal"), until=until
-    )
-    if said.cause and not tracebacks.is_of_a_peer(said.cause):
-        kept = {"cause": said.cause[:_CAUSE_CHARACTERS], "steps": trial.steps_completed}
-        rank_ends.correct(allocation, {**detail, **kept})
+    try:
+        with transaction.atomic():
+            said = last_words.of(
+                allocation, detail.get("rank"), allocation.exit_code, detail.get("signal"), until=until
+            )
+            if said.cause and not tracebacks.is_of_a_peer(said.cause):
+                kept = {"cause": shown(said.cause)[:_CAUSE_CHARACTERS], "steps": trial.steps_completed}
+                rank_ends.correct(allocation, {**detail, **kept})
+    except OperationalError:
+        raise
+    except Exception:  # whatever its lines may hold, the end is settled
+        log.exception("how %s failed is not kept", allocation.pk)
 
 
 def repeated(trial: Trial) -> dict[str, Any] | None:

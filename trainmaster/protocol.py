@@ -263,7 +263,6 @@ class ExitFile(_Exit, total=False):
     `storage_fault`: the sentence why the run's checkpoint storage cannot be used, for which it was not started.
     `image_fault`: the sentence why the run's container could not be started, so that nothing ran in it.
     `hook_fault`: how a hook ended for which the entrypoint was not started; the code is the hook's.
-    `kernel_faults`: it failed, and the kernel's log holds signs of faults: the server looks there before it concludes.
     """
 
     oom_kills: Dict[str, int]
@@ -271,7 +270,6 @@ class ExitFile(_Exit, total=False):
     storage_fault: str
     image_fault: str
     hook_fault: str
-    kernel_faults: bool
 
 
 class PreemptOrder(TypedDict):

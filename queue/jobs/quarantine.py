@@ -29,8 +29,9 @@ from hosts.observe import DOCTOR
 from hosts.pools import mark_dirty
 from hosts.transitions import note
 from jobs import transitions
-from jobs.models import Allocation, Job, SlotHold
+from jobs.models import Job, Member, SlotHold
 from jobs.states import Reason, StopKind
+from trainmaster.kernel_signs import sign_of
 
 REASON = "quarantined"
 #: what has a fault stays in use, because its pool has lost its share already
@@ -59,7 +60,7 @@ def judge(host_id: uuid.UUID) -> None:
             if host is None or verdict is None:
                 return
             done = _take_out(host, sign, verdict)
-            if done.sentence.startswith(_LEFT_IN_USE) and not sign.done.startswith(_LEFT_IN_USE):
+            if done.sentence.startswith(_LEFT_IN_USE) and not _is_told(sign):
                 sentence = f"{verdict.sentence} {done.sentence}"
                 note(host, WITHHELD, "server", {"name": host.name, "sign": sign.pk, "sentence": sentence})
         asked = (
@@ -71,22 +72,33 @@ def judge(host_id: uuid.UUID) -> None:
         )
 
 
-def fault_of(allocation: Allocation) -> str:
-    """The sentence of a fault that a host of the attempt has reported while it ran, and of which it fails; else empty.
+def _is_told(sign: HostSign) -> bool:
+    """Whether it was told that this is left in use; a fault may repeat its line a thousand times."""
+    alike = HostSign.objects.filter(
+        host=sign.host_id, boot_id=sign.boot_id, device=sign.device, scope=sign.scope
+    )
+    return alike.filter(done__startswith=_LEFT_IN_USE).exists()
 
-    Only faults of the slots that it held count, and those of the whole host.
+
+def fault_of(member: Member, told: object = None) -> str:
+    """The sentence of a fault of the member's host or slots, reported while it ran, of which it fails; else empty.
+
+    `told`: lines of the kernel by the run's own word, beside those that the host has told.
     """
-    rows = HostSign.objects.filter(host__members__allocation=allocation, at__gte=allocation.assigned_at)
-    for sign in rows.exclude(scope=Scope.NONE).select_related("host").order_by("pk"):
-        verdict = verdicts.of_line(sign.line)
-        if verdict is not None and verdict.fails and (verdict.scope == Scope.HOST or _held(allocation, sign)):
-            return f"{sign.host.name}: {verdict.sentence}"
+    host = member.host
+    here = HostSign.objects.filter(host=host)
+    known = here.filter(Q(at__gte=member.allocation.assigned_at) | Q(settled=False, boot_id=host.boot_id))
+    held = set(SlotHold.objects.filter(member=member).values_list("slot_id", flat=True))
+    slots = signs.slots_by_device(host)
+    told_signs = [(sign, None) for _, _, sign in signs.read(told)]
+    for sign, slot in [*((sign_of(row.line), row.slot_id) for row in known.order_by("pk")), *told_signs]:
+        verdict = verdicts.of(sign) if sign is not None else None
+        if sign is None or verdict is None or not verdict.fails:
+            continue
+        of_device = {each.pk for each in slots.get(sign.device, ())} | {slot}
+        if verdict.scope == Scope.HOST or of_device & held:
+            return f"{host.name}: {verdict.sentence}"
     return ""
-
-
-def _held(allocation: Allocation, sign: HostSign) -> bool:
-    slots = signs.slots_by_device(sign.host).get(sign.device, ())
-    return SlotHold.objects.filter(member__allocation=allocation, slot__in=slots).exists()
 
 
 def judge_again() -> None:
@@ -117,8 +129,11 @@ def _slots_out(host: Host, slots: Sequence[int], about: dict[str, Any], *, actor
     )
     if not rows:
         return _Done("It was out of use already.", slots)
-    if actor == "server" and (decided := next(filter(None, map(_overruled, rows)), "")):
-        return _Done(decided, is_final=False)
+    if actor == "server":
+        decided = _overruled(host) or next(filter(None, map(_overruled, rows)), "")
+        rows = [] if _overruled(host) else [row for row in rows if not _overruled(row)]
+        if not rows:
+            return _Done(decided, is_final=False)
     if actor == "server" and (full := _share(host, {row.pk for row in rows})):
         return _Done(full, is_final=False)
     for row in rows:
@@ -225,8 +240,7 @@ def release(
     For so many `hours` no sign takes it out again, for a `reason`; after that the sign that had taken it out is judged
     anew, unless the host was rebooted. Without hours the next sign may take it out.
     """
-    if hours is not None:
-        _check_overruling(hours, reason)
+    _check_overruling(hours, reason)
     host = registry.locked(host_id)
     row = None if slot is None else _slot_of(host, slot)
     if not (host.quarantine if row is None else row.quarantine):
@@ -242,7 +256,14 @@ def release(
         HostSign.objects.filter(pk=sign).update(settled=False)
 
 
-def _check_overruling(hours: float, reason: str) -> None:
+def _check_overruling(hours: float | None, reason: str) -> None:
+    if hours is None and reason.strip():
+        raise Refusal(
+            "Say for how many hours no fault takes it out again; without hours no reason is needed.",
+            field="hours",
+        )
+    if hours is None:
+        return
     if not 0 < hours <= _MOST_HOURS:
         raise Refusal(
             f"Found {hours:g} hours, allowed: more than 0, up to {_MOST_HOURS}. After that, release it again.",

@@ -61,8 +61,11 @@ def of(host: Host, signs: int = MOST_SHOWN) -> Health:
     out = [_out(host, None)] if host.quarantine else []
     out += [_out(host, slot) for slot in slots]
     found = list(host.signs.select_related("slot")[:signs]) if signs else []
-    decided = [_overruled(host), *map(_overruled, host.slots.all())]
-    overruled = [each for each in decided if each is not None]
+    in_use: list[Host | Slot] = []
+    if host.enabled and not host.draining:
+        in_use = [host, *(slot for slot in host.slots.all() if slot.enabled and not slot.draining)]
+    overruled = [decided for each in in_use if (decided := _overruled(each)) is not None]
+    found = list(host.signs.select_related("slot")[:signs]) if signs else []
     return Health(out, overruled, found, host.kernel_log.get("denied", ""), host.kernel_log.get("source", ""))
 
 

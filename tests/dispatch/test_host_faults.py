@@ -1,4 +1,4 @@
-"""A training that fails of its host's fault: the host is asked first, and the end counts no restart."""
+"""A training that fails of a fault of its host or GPU keeps its restarts, whoever hears of the fault first."""
 
 from __future__ import annotations
 
@@ -6,25 +6,24 @@ import json
 from typing import Any
 
 import pytest
-from django.utils import timezone
 
 from dispatch.passes import pool_pass
-from dispatch.runs import intake, reconcile, settle
-from dispatch.ssh import remote
+from dispatch.runs import intake, settle
 from dispatch.watching import kernel_signs
 from experiments import transitions as experiments
 from experiments.models import Experiment
 from experiments.states import TrialState
-from hosts.models import Host, Slot
+from hosts.models import Host, HostSign, Slot
 from jobs import transitions
 from jobs.models import Allocation, Member
-from jobs.states import AllocationState, MemberState, Reason, TaskState
+from jobs.states import Reason, TaskState
 from logs import why_stopped
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
 LOST = "NVRM: Xid (PCI:0000:{:02x}:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+HANGS = "NMI watchdog: Watchdog detected hard LOCKUP on cpu 3"
 OWN_FAULT = "NVRM: Xid (PCI:0000:00:00): 31, pid=4711, name=python, MMU Fault: ENGINE GRAPHICS"
 
 
@@ -113,57 +112,80 @@ def test_faults_that_go_on_cost_restarts_in_the_end() -> None:
     assert trial_of(experiment).state == TrialState.ERROR and Allocation.objects.count() == 6
 
 
-def exit_record(member: Member, **fields: Any) -> bytes:
-    record = {"k": "exit", "t": 2.0, "code": 1, "signal": None, "stopped": False, "kernel_faults": True}
+def exit_record(member: Member, *lines: object, **fields: Any) -> bytes:
+    """As a runner writes it: `lines` are those of the kernel."""
+    record = {"k": "exit", "t": 2.0, "code": 1, "signal": None, "stopped": False, "kernel": list(lines)}
     return json.dumps({**record, **fields}).encode() + b"\n"
 
 
-class Answers:
-    """What the host answers; `asked` are the requests."""
-
-    def __init__(self, member: Member, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.key, self.line = member.run_key, line
-        self.asked: list[dict[str, Any]] = []
-        self.is_silent = False
-        monkeypatch.setattr(remote, "verb", self)
-
-    def __call__(self, host: Host, verb: str, request: dict[str, Any], **_: Any) -> dict[str, Any]:
-        self.asked.append(request)
-        if "kernel" in request and self.is_silent:
-            raise remote.Unreachable("no answer")
-        exit_file = {"code": 1, "signal": None, "ended_at": 2.0, "stopped": False, "kernel_faults": True}
-        runs = {self.key: {"state": "ended", "exit": exit_file, "unshipped_bytes": 0, "finished": True}}
-        found = {"boot_id": "b1", "runs": runs if request["runs"] else {}}
-        return found | (told(host, self.line) if "kernel" in request else {})
-
-
 @pytest.mark.parametrize(
-    ("line", "reason"), [(LOST.format(0), Reason.HOST_FAULT), (OWN_FAULT, Reason.RANK_FAILED)]
+    ("line", "reason"),
+    [
+        (LOST.format(0), Reason.HOST_FAULT),
+        (HANGS, Reason.HOST_FAULT),
+        (OWN_FAULT, Reason.RANK_FAILED),
+        (LOST.format(1), Reason.RANK_FAILED),
+        ("x\x00", Reason.RANK_FAILED),
+    ],
 )
-def test_the_host_is_asked_before_an_end_that_may_be_its_fault_is_concluded(
-    line: str, reason: Reason, monkeypatch: pytest.MonkeyPatch
+def test_what_the_runner_has_read_decides_on_the_restart_and_on_nothing_else(
+    line: str, reason: Reason
 ) -> None:
-    host = gpu_host("gpu1")
-    Host.objects.update(sampled_at=timezone.now())  # so that the look at its runs asks for no kernel lines
+    gpu_host("gpu1")
     experiment = running()
     [member] = members_of(experiment)
-    answers = Answers(member, line, monkeypatch)
-    intake.store(member.pk, 0, exit_record(member))
-    member.refresh_from_db()
-    assert member.state == MemberState.RUNNING, "the job's word alone concludes nothing"
-    answers.is_silent = True
-    reconcile.host(host.pk)
-    assert attempt_of(experiment).state == AllocationState.RUNNING
-    answers.is_silent = False
-    reconcile.host(host.pk)
-    assert Allocation.objects.get().exit_reason == reason
-    assert ["kernel" in request for request in answers.asked] == [False, True, False, True]
+    failure = {"rank": 3, "code": 1, "signal": None, "t": 1.0}
+    intake.store(member.pk, 0, exit_record(member, [9, line], [], "nonsense", first_failure=failure))
+    attempt = Allocation.objects.get()
+    assert attempt.exit_reason == reason
+    assert attempt.exit_detail["rank"] == (None if reason == Reason.HOST_FAULT else 3)
+    assert trial_of(experiment).restarts == int(reason == Reason.RANK_FAILED)
+    assert not HostSign.objects.exists() and not Slot.objects.filter(draining=True).exists(), "a job may lie"
 
 
-def test_what_was_told_to_stop_ends_at_once() -> None:
+def test_a_peer_that_was_stopped_brings_the_fault_of_its_host() -> None:
+    gpu_host("gpu1")
+    gpu_host("gpu2")
+    experiment = running(slots=2)
+    of_first, of_second = sorted(members_of(experiment), key=lambda member: member.host.name)
+    fails(of_second)
+    record = exit_record(of_first, [9, LOST.format(0)], code=143, stopped=True)
+    intake.store(of_first.pk, 0, record)
+    attempt = Allocation.objects.get()
+    assert attempt.exit_reason == Reason.HOST_FAULT
+    assert attempt.exit_detail["host"] == "gpu1" and trial_of(experiment).restarts == 0
+
+
+def test_a_training_that_was_asked_to_leave_keeps_its_restarts_though_the_gpu_is_gone_from_the_probe() -> (
+    None
+):
+    host = gpu_host("gpu1")
+    experiment = running(max_restarts=0)
+    kernel_signs.take_in(host.pk, told(host, LOST.format(0)))
+    Slot.objects.update(missing=True)
+    Host.objects.update(facts={"gpus": []})
+    fails(members_of(experiment)[0])
+    assert trial_of(experiment).task.state == TaskState.WAITING
+
+
+def test_what_saved_each_time_may_leave_as_often_as_it_must() -> None:
+    host = gpu_host("gpu1")
+    experiment = submit_experiment(max_restarts=0)
+    for number in range(8):
+        start(experiment)
+        answer = {"boot": "b1", "source": "kmsg", "until": number, "lines": [[number, LOST.format(0)]]}
+        kernel_signs.take_in(host.pk, {"kernel": answer})
+        transitions.preempt_acknowledged(attempt_of(experiment).pk)
+        fails(members_of(experiment)[0], 0)
+        Slot.objects.update(draining=False, quarantine={})
+        experiment.job.tasks.update(not_before=None)
+    assert trial_of(experiment).task.state == TaskState.WAITING
+
+
+def test_what_was_killed_ended_because_of_that() -> None:
     gpu_host("gpu1")
     experiment = running()
     [member] = members_of(experiment)
     experiments.kill(experiment.pk, actor="user:ada")
-    intake.store(member.pk, 0, exit_record(member, code=143, stopped=True))
+    intake.store(member.pk, 0, exit_record(member, [9, LOST.format(0)], code=143, stopped=True))
     assert Allocation.objects.get().exit_reason == Reason.KILLED_BY_USER

@@ -153,12 +153,19 @@ def test_the_third_failure_of_one_kind_on_different_hosts_is_the_last() -> None:
         ("gpu1", "KeyError: 'loss'", 7),  # never elsewhere: it may be the host
         ("gpu2", "KeyError: 'loss'", 8),
         ("gpu2", "ValueError: 'loss'", 7),
+        ("gpu2", "ValueError: \x00 \udcff", 7),
         ("gpu2", "RuntimeError: Connection closed by peer [10.0.0.1]:4711", 7),
     ],
 )
 def test_failures_that_differ_are_tried_again(third: tuple[str, str, int]) -> None:
     experiment = on_two_hosts([("gpu1", "KeyError: 'loss'", 7)] * 2 + [third])
     assert trial_of(experiment).task.state == TaskState.WAITING and trial_of(experiment).restarts == 3
+
+
+def test_what_fails_before_its_first_step_is_tried_again() -> None:
+    """A download may fail for a while, wherever it is tried."""
+    experiment = on_two_hosts([(host, "OSError: timed out", 0) for host in ("gpu1", "gpu2", "gpu1")])
+    assert trial_of(experiment).restarts == 3
 
 
 def test_failures_of_one_kind_may_be_tried_as_often_as_max_restarts_says(settings: LazySettings) -> None:

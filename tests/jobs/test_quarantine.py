@@ -113,6 +113,7 @@ def test_the_server_takes_out_no_more_than_its_share_of_a_pool(host: Host) -> No
     assert HostSign.objects.get(host=others[0]).done.startswith(
         "Nothing was taken out of use: of the pool's slots 8 are out"
     )
+    tell(others[0], LOST, since=5_000)
     quarantine.judge_again()
     [event] = Event.objects.filter(reason=quarantine.WITHHELD)
     assert event.subject == str(others[0].pk), "told once, however often it is judged"
@@ -157,6 +158,10 @@ def test_a_whole_host_stays_in_use_for_a_time_but_a_person_takes_it_out(host: Ho
     quarantine.release(host.pk, None, actor="user:ada", hours=4, reason="the demo needs it")
     tell(host, UNCORRECTED, since=9_000)
     assert host.state == "ready"
+    tell(host, LOST, since=10_000)
+    assert out(host) == [], "nor is a part of it taken out"
+    with pytest.raises(Refusal):
+        quarantine.release(host.pk, None, actor="user:ada", reason="without hours")
     quarantine.by_hand(host.pk, None, "the demo is over", actor="user:bob")
     host.refresh_from_db()
     assert host.state == "draining" and host.overruled == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -68,14 +69,14 @@ def test_dmesg_is_read_where_nothing_else_may_be(tmp_path: Path, monkeypatch: py
     assert (answer["source"], answer["until"], answer["lines"]) == ("dmesg", 2_000_001, [[1_500_000, XID]])
 
 
-@pytest.mark.usefixtures("records")
-def test_a_launcher_learns_whether_the_log_holds_faults() -> None:
-    assert kernel_log.has_faults()
-
-
-def test_what_programs_cause_is_no_fault_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = "Out of memory: Killed process 4711 (python) total-vm:1kB"
-    monkeypatch.setattr(kernel_log, "_read", lambda: ("kmsg", [(1, line)]))
-    assert not kernel_log.has_faults()
+def test_a_run_that_failed_brings_the_signs_of_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.clock_gettime(time.CLOCK_MONOTONIC) * 1e6
+    lines = [
+        (int(now - 3600e6 - 0.01 * now), "eth0: NIC Link is Down"),
+        (int(now - 5e6), XID),
+        (int(now), "all is well"),
+    ]
+    monkeypatch.setattr(kernel_log, "_read", lambda: ("kmsg", lines))
+    assert kernel_log.of_last(10.0, 20) == [[lines[1][0], XID]]
     monkeypatch.setattr(kernel_log, "_read", lambda: ("", None))
-    assert not kernel_log.has_faults()
+    assert kernel_log.of_last(10.0, 20) == []

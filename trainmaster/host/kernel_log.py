@@ -14,13 +14,14 @@ import time
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from trainmaster.host.asking import output_of
-from trainmaster.kernel_signs import LONGEST_LINE, OF_PROGRAMS, Sign, sign_of
+from trainmaster.kernel_signs import LONGEST_LINE, Sign, sign_of
 from trainmaster.processes import boot_id
 
 #: a fault may repeat its line a thousand times a second: so many are sent
 MOST_LINES = 100
 #: the log may be moved by a fraction of a second between processors, so the last second is read again
 _AGAIN_US = 1_000_000
+_OFF_SECONDS, _OFF_SHARE = 30.0, 0.0005
 _KMSG = "/dev/kmsg"
 _SECONDS = 10
 _RECORD_BYTES = 16_384
@@ -55,11 +56,15 @@ def look(question: Json) -> Json:
     }
 
 
-def has_faults() -> bool:
-    """Whether the log holds any sign that is not a program's, however old: then it is worth the server's look."""
+def of_last(seconds: float, most: int) -> List[List[Any]]:
+    """The signs of about so many seconds until now, as in `look`; rather too many of them than too few.
+
+    The log's clock is adjusted by nobody: it may be off by a fraction of the time since boot.
+    """
+    uptime = time.clock_gettime(time.CLOCK_MONOTONIC)
+    first = (uptime - seconds - _OFF_SECONDS - _OFF_SHARE * uptime) * 1e6
     _, lines = _read()
-    signs = (sign_of(text) for _, text in lines or ())
-    return any(sign is not None and sign.kind not in OF_PROGRAMS for sign in signs)
+    return [list(line) for line in _chosen(line for line in lines or () if line[0] >= first)[-most:]]
 
 
 def _chosen(lines: Iterable[Line]) -> List[Line]:

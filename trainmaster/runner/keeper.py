@@ -155,8 +155,6 @@ class Keeper:
             "stopped": read_stop(self.paths) is not None,
             "oom_kills": oom_kills.since(self._oom_kills),
         }
-        if code and _may_be_the_hosts_fault():
-            record["kernel_faults"] = True
         if port_in_use is not None:
             record["port_in_use"] = port_in_use
         fault = read_sentence(self.paths.storage_fault)
@@ -232,15 +230,6 @@ class Keeper:
         if self.runner is None and not self.runner_finished:
             return max(0.01, self._next_start - time.monotonic())
         return 5.0
-
-
-def _may_be_the_hosts_fault() -> bool:
-    from trainmaster.host import kernel_log  # a run that ends well does not pay for it
-
-    try:
-        return kernel_log.has_faults()
-    except Exception:  # of all that may go wrong here nothing is worth the exit code
-        return False
 
 
 def _written(path: Path, record: ExitFile) -> bool:

@@ -85,8 +85,13 @@ def state_record(at: float, state: str) -> bytes:
 
 
 def exit_record(
-    ended: ExitFile, first_failure: Optional[FirstFailure], boot: str, left: Sequence[int]
+    ended: ExitFile,
+    first_failure: Optional[FirstFailure],
+    boot: str,
+    left: Sequence[int],
+    kernel: Sequence[Sequence[Any]],
 ) -> bytes:
+    """`kernel`: the signs of faults in the kernel's log, where it failed: [microseconds since boot, text]."""
     return _line(
         {
             "k": "exit",
@@ -101,8 +106,8 @@ def exit_record(
             "storage_fault": ended.get("storage_fault"),
             "image_fault": ended.get("image_fault"),
             "hook_fault": ended.get("hook_fault"),
-            "kernel_faults": ended.get("kernel_faults"),
             "left": list(left),
+            "kernel": list(kernel),
         }
     )
 

@@ -50,6 +50,8 @@ _LAUNCHER_SWEEPS_SECONDS = 70.0
 _REFUSED_GRACE_SECONDS = 3.0
 _DISK_FULL_SECONDS = 1.0
 _EVENT_MEDIA_SECONDS = 30.0  # for what is left in TensorBoard's files when the entrypoint has ended
+#: for the kernel's log at the end of what failed, and so many lines of it
+_KERNEL_SECONDS, _KERNEL_LINES = 2.0, 20
 _NICE = 5  # a flood of lines takes a core: the ranks come first
 
 
@@ -251,7 +253,8 @@ class Runner:
             ended = {"code": None, "signal": None, "ended_at": time.time(), "stopped": stopped}
         if self._left is None:
             self._is_left()
-        self._append(exit_record(ended, self.outbox.first_failure, boot_id(), self._left or []))
+        kernel = _kernel_lines(self.paths) if ended["code"] else []
+        self._append(exit_record(ended, self.outbox.first_failure, boot_id(), self._left or [], kernel))
         self.outbox.exited = True
         self.outbox.save_index()
 
@@ -344,3 +347,20 @@ def run_runner(paths: RunPaths, make: Callable[[RunPaths], Runner] = Runner) -> 
     warm.cool_down()  # it has threads
     make(paths).run()
     return 0
+
+
+def _kernel_lines(paths: RunPaths) -> List[List[Any]]:
+    """The signs of faults in the kernel's log since the run was made. A log that hangs delays no end for long."""
+    found: List[List[Any]] = []
+
+    def look() -> None:
+        from trainmaster.host import kernel_log  # only what fails pays for it
+
+        with contextlib.suppress(OSError):
+            age = time.time() - paths.spec.stat().st_mtime
+            found.extend(kernel_log.of_last(max(0.0, age), _KERNEL_LINES))
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    looking.join(_KERNEL_SECONDS)
+    return list(found)

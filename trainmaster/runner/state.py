@@ -106,8 +106,6 @@ def read_exit(paths: RunPaths) -> Optional[ExitFile]:
         found.pop("oom_kills", None)
     if not _is_integer(found.get("port_in_use")):
         found.pop("port_in_use", None)
-    if found.get("kernel_faults") is not True:
-        found.pop("kernel_faults", None)
     for name in ("storage_fault", "image_fault", "hook_fault"):
         sentence = found.pop(name, None)
         if isinstance(sentence, str):

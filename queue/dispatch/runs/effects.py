@@ -14,12 +14,10 @@ from django.db import InterfaceError, OperationalError, connection, transaction
 
 from commands import services
 from dispatch.runs import batches, settle
-from events.announce import wake
 from experiments.models import Experiment, Trial
 from experiments.transitions import lock as lock_experiment
 from jobs import rank_ends, transitions
 from jobs.models import Member
-from jobs.states import MemberState, Reason, StopKind
 from logs import store as log_store
 from logs import streams
 
@@ -151,17 +149,8 @@ def _reported_to_service(member: Member, data: object) -> None:
 
 
 def exited(member: Member, record: dict[str, Any]) -> None:
-    """The last record: everything before it is stored, so the end may be shown.
-
-    Where the host's kernel has reported faults, whoever asks the host concludes it (`dispatch.runs.reconcile`): the
-    record is the job's word, so it may only slow its own end.
-    """
+    """The last record: everything before it is stored, so the end may be shown."""
     streams.close(member.pk)
-    attempt = member.allocation
-    is_asked = attempt.stop_kind == StopKind.STOP and attempt.stop_reason != Reason.PEER_ENDED
-    if record.get("kernel_faults") and not is_asked and member.state != MemberState.ENDED:
-        wake("dispatch.tasks.sweep_host", str(member.host_id))
-        return
     failure, kills = record.get("first_failure"), record.get("oom_kills")
     port = record.get("port_in_use")
     settle.member_exited(
@@ -176,6 +165,7 @@ def exited(member: Member, record: dict[str, Any]) -> None:
         storage_fault=str(record.get("storage_fault") or ""),
         image_fault=str(record.get("image_fault") or ""),
         hook_fault=str(record.get("hook_fault") or ""),
+        kernel=record.get("kernel"),
         left=_left(record.get("left")),
     )
 

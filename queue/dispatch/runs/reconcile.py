@@ -107,9 +107,7 @@ def _ask_runs(row: Host, members: list[Member], uploading: list[Member]) -> None
         log.info("status of %s: %s", row.name, error)
         return
     outsiders.take_in(row.pk, answer)
-    # before the runs: one that failed of a fault costs no restart
-    if not _take_in_faults(row, answer):
-        return
+    kernel_signs.take_in(row.pk, answer)  # before the runs: one that failed of a fault costs no restart
     boot_id = str(answer.get("boot_id", ""))
     for member in members:
         with going_on(f"the run {member.run_key} on {row.name}"):
@@ -117,23 +115,6 @@ def _ask_runs(row: Host, members: list[Member], uploading: list[Member]) -> None
     for member in uploading:
         uploads.settle(member, answer["runs"].get(member.run_key) or {"state": "absent"})
     host_samples.store([(row.pk, row.name, answer)])  # last: no run waits for a chart
-
-
-def _take_in_faults(row: Host, answer: dict[str, Any]) -> bool:
-    """What the kernel of the host reports, asked now where a run failed that may have failed of it.
-
-    False: it could not be asked, so nothing is concluded.
-    """
-    exits = [run.get("exit") or {} for run in answer["runs"].values()]
-    if "kernel" not in answer and any(each.get("kernel_faults") for each in exits):
-        try:
-            request = {"runs": [], **kernel_signs.question(row)}
-            answer = remote.verb(row, "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
-        except remote.RemoteError as error:
-            log.info("the kernel's log of %s: %s", row.name, error)
-            return False
-    kernel_signs.take_in(row.pk, answer)
-    return True
 
 
 def _settle(member: Member, run: dict[str, Any], boot_id: str, asked: Any) -> None:

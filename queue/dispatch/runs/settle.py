@@ -23,7 +23,7 @@ from logs import last_words
 FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}
 #: Ends of a host: ranks elsewhere fail because of them, often before anyone knows.
 _OF_A_HOST = {Reason.HOST_LOST, Reason.HOST_RESTARTED}
-_MAY_BE_A_FAULT = FAILURES | {Reason.HOST_FAULT}
+_MAY_BE_A_FAULT = {Reason.RANK_FAILED, Reason.PEER_ENDED}
 #: an entrypoint that the shell could not find or execute
 _NOT_RUNNABLE = {126, 127}
 _SENTENCE_CHARACTERS = 2000  # training code can write such a record, too
@@ -67,6 +67,7 @@ def member_exited(
     storage_fault: str = "",
     image_fault: str = "",
     hook_fault: str = "",
+    kernel: object = None,
     left: list[dict[str, Any]] | None = None,
 ) -> bool:
     """The host said that the entrypoint has ended (exit record, or exit file read over SSH).
@@ -75,7 +76,8 @@ def member_exited(
     an end without a code after a restart is the restart's. `oom_kills` is what the host counted meanwhile,
     `port_in_use` the leased port that another program had, `storage_fault` what is wrong with the checkpoint storage,
     `image_fault` what kept the container from starting, so that nothing was started, `hook_fault` how the hook ended
-    whose code this is (docs/protocol.md, exit.json).
+    whose code this is (docs/protocol.md, exit.json), `kernel` what its kernel reported meanwhile. That is the run's own
+    word, and decides on nothing but whether the end uses up a restart.
     `left`: as of `member_over`.
     """
     member = member_or_id if isinstance(member_or_id, Member) else lock(member_or_id)
@@ -115,6 +117,13 @@ def member_exited(
             detail["t"] = member.server_seconds(float(stamp))
         if oom_kills:
             detail["oom_kills"] = oom_kills
+    if reason in _MAY_BE_A_FAULT and not hook_fault and (fault := quarantine.fault_of(member, kernel)):
+        # before whatever fell of it
+        begun = member.allocation.assigned_at.timestamp()
+        reason, detail = (
+            Reason.HOST_FAULT,
+            {**where, "code": code, "signal": signal, "sentence": fault, "t": begun},
+        )
     return over(code=code, signal=signal, reason=reason, detail=detail, left=left)
 
 
@@ -187,9 +196,8 @@ def _close(allocation: Allocation, members: list[Member]) -> bool:
     ):
         rank_ends.correct(allocation, detail)
         code = detail["code"]
-    if reason in _MAY_BE_A_FAULT and (fault := quarantine.fault_of(allocation)):
-        reason = Reason.HOST_FAULT  # whatever it failed of, its hardware had failed before
-        rank_ends.correct(allocation, {**allocation.exit_detail, "sentence": fault})
+    if reason == Reason.HOST_FAULT and not allocation.exit_detail.get("sentence"):
+        _say_the_fault(allocation, members)
     if reason in _OF_A_HOST:
         code = _name_the_host(allocation, members, reason)
     if not transitions.terminate(allocation, members, exit_reason=reason, exit_code=code):
@@ -199,6 +207,11 @@ def _close(allocation: Allocation, members: list[Member]) -> bool:
     kinds.outcomes(allocation.task).allocation_ended(allocation)
     wake("dispatch.tasks.merge_log", allocation.task_id)
     return True
+
+
+def _say_the_fault(allocation: Allocation, members: list[Member]) -> None:
+    fault = next(filter(None, map(quarantine.fault_of, members)), "")
+    rank_ends.correct(allocation, {**allocation.exit_detail, "sentence": fault})
 
 
 def _name_the_host(allocation: Allocation, members: list[Member], reason: Reason) -> int | None:
@@ -218,6 +231,8 @@ def verdict(allocation: Allocation, members: list[Member]) -> tuple[Reason, int 
     asked = Reason(allocation.stop_reason) if allocation.stop_reason else None
     if asked and asked != Reason.PEER_ENDED and allocation.stop_kind == StopKind.STOP:
         return asked, next((member.exit_code for member in members if member.exit_code), 0)
+    if failed and asked == Reason.HOST_FAULT:  # whatever it failed of, its hardware had failed before
+        return asked, failed[0].exit_code
     if failed:
         detail = allocation.exit_detail
         code = detail.get("code") if detail else failed[0].exit_code
@@ -234,6 +249,7 @@ def _worst(failed: list[Member]) -> Reason:
         Reason.HOST_LOST,
         Reason.HOST_RESTARTED,
         Reason.HOST_DISABLED,
+        Reason.HOST_FAULT,
         Reason.LAUNCH_FAILED,
         Reason.PORT_IN_USE,
         Reason.STORAGE_FAILED,

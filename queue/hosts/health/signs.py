@@ -37,9 +37,7 @@ def take_in(host_id: uuid.UUID, told: object) -> None:
     if host is None or not isinstance(told, dict):
         return
     _remember(host, told)
-    lines = told.get("lines")
-    found = [_read(line) for line in lines[-MOST_LINES:]] if isinstance(lines, list) else []
-    if not (signs := [each for each in found if each is not None]):
+    if not (signs := read(told.get("lines"))):
         return
     by_device = slots_by_device(host)
     rows = [_row(host, at, line, sign, by_device.get(sign.device, ())) for at, line, sign in signs]
@@ -71,6 +69,12 @@ _WORDS = {"boot": 64, "source": 16, "denied": 500}
 
 def _printable(text: str) -> str:
     return "".join(letter for letter in text if letter.isprintable())
+
+
+def read(told: object) -> list[tuple[int, str, Sign]]:
+    """The signs among lines that somebody tells: [[microseconds since boot, text]]; what is none is left out."""
+    found = [_read(line) for line in told[-MOST_LINES:]] if isinstance(told, list) else []
+    return [each for each in found if each is not None]
 
 
 def _read(told: object) -> tuple[int, str, Sign] | None:

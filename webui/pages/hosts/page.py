@@ -174,10 +174,14 @@ def _quarantine(host: Host, request: HttpRequest) -> None:
 def _release(host: Host, request: HttpRequest) -> None:
     """The whole host, or the slot that was chosen; with hours for a time, whatever its kernel reports."""
     slot, hours = request.POST.get("slot", ""), request.POST.get("hours", "").strip()
+    if slot and not slot.isdecimal():
+        raise Refusal(
+            f"Found slot {slot!r}, allowed: a number, such as 1, or nothing for the whole host.", field="slot"
+        )
     if hours and not _HOURS.fullmatch(hours):
         raise Refusal(f"Found {hours!r} hours, allowed: a number, such as 4.", field="hours")
     quarantine.release(
-        host.pk, int(slot) if slot.isdecimal() else None, actor=actor(request),
+        host.pk, int(slot) if slot else None, actor=actor(request),
         hours=float(hours) if hours else None, reason=request.POST.get("reason", ""),
     )  # fmt: skip
 
