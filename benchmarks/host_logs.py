@@ -236,7 +236,9 @@ def run(script: str, files: dict[str, str] | None = None) -> tuple[Sink, float, 
         cpu = 0.0
         while not sink.ended.wait(0.05):
             if time.time() - begin > RUN_SECONDS_MAX:
-                raise RuntimeError(f"the run has not ended: {(paths.spool / '.runner.log').read_text()[-500:]}")
+                raise RuntimeError(
+                    f"the run has not ended: {(paths.spool / '.runner.log').read_text()[-500:]}"
+                )
             cpu = cpu_seconds(pid) or cpu
         seconds = time.time() - begin
         ended = read_exit(paths)
