@@ -15,8 +15,10 @@ GRACE_SECONDS = 3  # long polls and sockets are cut then; clients come back with
 class Server(uvicorn.Server):
     """It wakes once a second, to renew the Date header; uvicorn's own also looks ten times whether it shall end."""
 
+    _loop: asyncio.AbstractEventLoop | None = None  # until it has started
+
     async def main_loop(self) -> None:
-        self._loop, self._told = asyncio.get_running_loop(), asyncio.Event()
+        self._told, self._loop = asyncio.Event(), asyncio.get_running_loop()
         counter = 0
         while not await self.on_tick(counter):
             counter += 10  # uvicorn's tenths of a second: it renews the header at each ten
@@ -28,7 +30,8 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        self._loop.call_soon_threadsafe(self._told.set)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._told.set)
 
 
 def main() -> None:

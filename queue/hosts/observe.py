@@ -29,7 +29,8 @@ _HEARTBEAT_EVERY_SECONDS = 1.0
 _SEEN_EVERY_SECONDS = 1.0
 
 
-#: Whether all is as it was; if so, the answer is noted. Each contact with each host asks this.
+#: Whether all is as it was and the answer is noted, now or a moment ago; each contact with each host asks this. It is
+#: not noted if another transaction marks the host silent at the same time.
 _SEEN = f"""
 WITH host AS (
   SELECT id, contact = 'reachable' AND (%(boot)s = '' OR boot_id = %(boot)s) AS fine, contact_error <> ''
@@ -39,8 +40,9 @@ WITH host AS (
 ), noted AS (
   UPDATE hosts_host SET last_seen_at = statement_timestamp(), contact_error = '', failed_contacts = 0
   FROM host WHERE hosts_host.id = host.id AND hosts_host.contact = 'reachable' AND fine AND old
+  RETURNING hosts_host.id
 )
-SELECT fine FROM host
+SELECT fine AND (NOT old OR EXISTS (SELECT FROM noted)) FROM host
 """
 
 
