@@ -43,7 +43,9 @@ def test_the_table_has_all_rows_and_tells_what_is_missing(
 ) -> None:
     monkeypatch.setattr(rows, "KEPT", tmp_path / "bench")
     found = [Row("first line", 1.31, "x ssh", most=1.25, goal=1.0), Row("usable", 211, "ms", goal=1000)]
-    assert rows.finish(tmp_path / "gang.md", "# A report\n", found) == 0, "a bound that is missed is no failure"
+    assert rows.finish(tmp_path / "gang.md", "# A report\n", found) == 0, (
+        "a bound that is missed is no failure"
+    )
     assert (tmp_path / "gang.md").read_text() == "# A report\n"
     assert rows.main(["gang", "pages"]) == 1
     printed = capsys.readouterr().out
