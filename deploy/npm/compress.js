@@ -1,5 +1,5 @@
 // node compress.js [--quick] FILE...: makes each script FILE smaller, and FILE.br from it with Brotli. That takes half a minute of
-// the processor, so it is done at set-up and not when a server starts. --quick leaves FILE as it is, and FILE.br is a tenth larger.
+// the processor, so it is done at set-up and not when a server starts. --quick leaves FILE as it is, and FILE.br is a sixth larger.
 const { readFileSync, writeFileSync } = require("node:fs");
 const { brotliCompressSync, constants } = require("node:zlib");
 const { minify } = require("terser");
