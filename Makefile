@@ -118,7 +118,10 @@ bench: setup-dev ## measure beside ssh, Slurm, MLflow, Redis and PostgreSQL; one
 	@$(SETUP) tools sshd ip chromium slurm
 	@VENV=$(VENV)/mlflow $(SETUP) venv benchmarks/mlflow_requirements.txt
 	@rm -rf build/bench
-	@for name in $(BENCHMARKS); do echo "== $$name"; $(RUN)/python -m benchmarks.$$name || true; done
+	@# each would fill an empty database of its own: the first makes one that the others copy
+	@TESTS_SHARED_FOLDER=$$(mktemp -d) && export TESTS_SHARED_FOLDER && chmod 711 $$TESTS_SHARED_FOLDER && \
+		trap 'rm -rf $$TESTS_SHARED_FOLDER' EXIT && \
+		for name in $(BENCHMARKS); do echo "== $$name"; $(RUN)/python -m benchmarks.$$name || true; done
 	$(RUN)/python -m benchmarks.rows $(BENCHMARKS)
 
 screenshots: setup-dev ## render the pictures in docs/img from a running server

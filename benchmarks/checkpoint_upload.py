@@ -34,7 +34,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
 os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
-BYTES = size("BYTES", 1_000_000_000, quick=200_000_000)
+BYTES = size("BYTES", 1_000_000_000, quick=100_000_000)
 ROUNDS = size("ROUNDS", 3, quick=1)
 PLAIN, UPLOAD, DOWNLOAD = (
     "curl -T to a plain receiver", "upload to the server, checked", "download from the server, checked"

@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_MIGRATED = "migrated database"
 
 
 @contextmanager
 def parts(folder: Path, redis_folder: Path) -> Iterator[None]:
     """PostgreSQL and Redis, with Django set up on them."""
+    from tests.rig.parts import running_redis
+
+    with running_redis(redis_folder) as redis_server:
+        os.environ["REDIS_URL"] = redis_server.url()
+        subprocess.run(["cp", "-a", _migrated() / "postgres", folder], check=True)
+        with _running_postgres(folder):
+            import django
+
+            django.setup()
+            yield
+
+
+@contextmanager
+def _running_postgres(folder: Path) -> Iterator[None]:
+    """That of the data folder; DATABASE_URL leads to it."""
     from embedded import folder as folders
     from embedded import postgres
-    from tests.rig.parts import databases_account, end, running_redis
+    from tests.rig.parts import databases_account, end
 
     owner = databases_account()
     server = postgres.prepare(folders.prepare(folder, owner), owner, durable=True)
@@ -21,16 +42,23 @@ def parts(folder: Path, redis_folder: Path) -> Iterator[None]:
     server.create_database()
     os.environ["DATABASE_URL"] = server.url()
     try:
-        with running_redis(redis_folder) as redis_server:
-            os.environ["REDIS_URL"] = redis_server.url()
-            import django
-
-            django.setup()
-            from django.core.management import call_command
-
-            call_command("migrate", verbosity=0)
-            yield
+        yield
     finally:
-        import signal
-
         end(child, signal.SIGINT)
+
+
+def _migrated() -> Path:
+    """A data folder to copy, with the tables of this version: all benchmarks of one `make bench` share it."""
+    from tests.rig.parts import first_alone, private_folder, shared_folder
+
+    made = shared_folder() / "migrated"
+    with first_alone(_MIGRATED) as first_here:
+        if first_here:
+            with private_folder("migrated") as path:
+                with _running_postgres(path):
+                    command = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
+                    subprocess.run(command, cwd=ROOT, check=True)
+                made.mkdir()
+                made.chmod(0o711)
+                (path / "postgres").rename(made / "postgres")
+    return made

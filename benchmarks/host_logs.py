@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from benchmarks.rows import Row, finish, size
+from trainmaster.identity import CHALLENGE_HEADER, IDENTITY_PATH, PROOF_HEADER, proof
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "queue")]
@@ -35,6 +36,7 @@ REPORT = ROOT / "benchmarks" / "reports" / "host_logs.md"
 RANKS = 8
 GOAL_LINES_PER_SECOND = 300_000
 BATCH_BYTES = 1024**2
+RUN_SECONDS_MAX = 240.0
 LIMITS = {"heartbeat_seconds": 5.0}  # as the server says: tests let it beat faster
 FLOOD = """
 import os, threading, time
@@ -155,7 +157,10 @@ class _Server(ThreadingHTTPServer):
 
 
 class Sink:
-    """A server that takes every batch, counts its lines and keeps when it came; `address` is server.json."""
+    """A server that takes every batch, counts its lines and keeps when it came; `address` is server.json.
+
+    It proves to the runner that it is the run's own, else nothing would be sent to it.
+    """
 
     def __init__(self) -> None:
         self.lines = 0
@@ -163,6 +168,7 @@ class Sink:
         self.batches: list[int] = []
         self.delays: list[float] = []  # of lines that are nothing but the time of their writing
         sink = self
+        from tests.trainmaster.stream_server import PROOF_KEY
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -179,12 +185,16 @@ class Sink:
                 self.answer({"offset": offset + len(content), "preempt": None, "stop": None})
 
             def do_GET(self) -> None:
-                sink.ended.wait(5)
+                if not self.path.startswith(IDENTITY_PATH):  # signals, which the runner waits for
+                    sink.ended.wait(5)
                 self.answer({"preempt": None, "stop": None})
 
             def answer(self, value: object) -> None:
                 text = json.dumps(value).encode()
                 self.send_response(200)
+                if challenge := self.headers[CHALLENGE_HEADER]:
+                    nonce = challenge.partition(" ")[2]
+                    self.send_header(PROOF_HEADER, proof(PROOF_KEY, "c1", nonce, 200))
                 self.send_header("Content-Length", str(len(text)))
                 self.end_headers()
                 self.wfile.write(text)
@@ -225,6 +235,10 @@ def run(script: str, files: dict[str, str] | None = None) -> tuple[Sink, float, 
         pid = wait_until(lambda: read_state(paths).get("runner"))["pid"]
         cpu = 0.0
         while not sink.ended.wait(0.05):
+            if time.time() - begin > RUN_SECONDS_MAX:
+                raise RuntimeError(
+                    f"the run has not ended: {(paths.spool / '.runner.log').read_text()[-500:]}"
+                )
             cpu = cpu_seconds(pid) or cpu
         seconds = time.time() - begin
         ended = read_exit(paths)

@@ -22,8 +22,8 @@ from tests.rig.stack import Stack
 from trainmaster.processes import stat_fields
 
 REPORT = Path(__file__).parent / "reports" / "idle.md"
-SECONDS = float(size("SECONDS", 60, quick=20))
-STARTS = size("STARTS", 3, quick=2)
+SECONDS = float(size("SECONDS", 60, quick=10))
+STARTS = size("STARTS", 3, quick=1)
 HOSTS = 10
 SETTLE_SECONDS = 15.0
 GOAL_CORES, GOAL_MEMORY = 0.02, 300 * 2**20

@@ -30,8 +30,8 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
 os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
-VIEWERS = size("VIEWERS", 100, quick=25)
-FLOOD_LINES = size("FLOOD_LINES", 100_000, quick=20_000)
+VIEWERS = size("VIEWERS", 100, quick=10)
+FLOOD_LINES = size("FLOOD_LINES", 100_000, quick=10_000)
 PLAIN_LINES = FLOOD_LINES // 2
 LINES_PER_BATCH = 5000  # about what fills a runner's batch
 SLOW_LINES_PER_SECOND, SLOW_SECONDS, SLOW_BATCHES = 100, 10, 20
@@ -102,10 +102,12 @@ def cpu_seconds(pid: int) -> float:
 
 
 @contextmanager
-def viewers(url: str, lines: int, *options: str, token: str = "") -> Iterator[Callable[[], dict[str, Any]]]:
+def viewers(
+    url: str, lines: int, *options: str, token: str = "", count: int = VIEWERS
+) -> Iterator[Callable[[], dict[str, Any]]]:
     """Connected viewers; the function waits for what they have seen."""
     command = [sys.executable, "-m", "benchmarks.live_viewers", "--url", url, "--lines", str(lines),
-               "--viewers", str(VIEWERS), *options]  # fmt: skip
+               "--viewers", str(count), *options]  # fmt: skip
     child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdin is not None and child.stdout is not None
     child.stdin.write(token + "\n")
@@ -131,7 +133,7 @@ def flood(web: Any) -> dict[str, Any]:
     """One runner ships as fast as it is answered; everybody watches."""
     from benchmarks.log_flood import shipper, texts
 
-    member, token, request = _gang(web)
+    member, token, request = gang(web)
     url = f"{web.socket_url}/ws/tasks/{member.allocation.task_id}/logs"
     watched = Watched(web.pid, request)
     with viewers(url, FLOOD_LINES, token=token) as seen, watched.on():
@@ -152,7 +154,7 @@ def slow(web: Any) -> dict[str, Any]:
     """An even 100 lines a second: how late they are."""
     from benchmarks.log_flood import shipper
 
-    member, token, _ = _gang(web)
+    member, token, _ = gang(web)
     url = f"{web.socket_url}/ws/tasks/{member.allocation.task_id}/logs"
     total = SLOW_LINES_PER_SECOND * SLOW_SECONDS
     with viewers(url, total, "--late", token=token) as seen:
@@ -227,7 +229,7 @@ def _run_token() -> str:
     return RUN_TOKEN
 
 
-def _gang(web: Any) -> tuple[Any, str, Callable[[], None]]:
+def gang(web: Any) -> tuple[Any, str, Callable[[], None]]:
     """A running gang's member, a login token of its owner, and an ordinary request for its task."""
     import httpx
 

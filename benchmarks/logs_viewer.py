@@ -22,9 +22,9 @@ from tests.rig import long_log
 from tests.rig.browser import Browser, programs, running_browser
 from tests.rig.server import Server
 
-LINES = size("LINES", 1_000_000, quick=200_000)
-ROUNDS = size("ROUNDS", 5, quick=2)
-OPENINGS = size("OPENINGS", 9, quick=3)
+LINES = size("LINES", 1_000_000, quick=50_000)
+ROUNDS = size("ROUNDS", 5, quick=1)
+OPENINGS = size("OPENINGS", 9, quick=2)
 SWEEP, READ, READ_PIXELS = 400, 300, 95
 RATIO, TASK_MS, OPEN_MS, ROWS = 0.8, 100.0, 1000.0, 150
 REPORT = Path(__file__).parent / "reports" / "logs_viewer.md"

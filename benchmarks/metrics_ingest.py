@@ -38,10 +38,10 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
 os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
-POINTS = size("POINTS", 100_000, quick=30_000)
-THEIR_POINTS = size("THEIR_POINTS", 20_000, quick=5_000)
+POINTS = size("POINTS", 100_000, quick=10_000)
+THEIR_POINTS = size("THEIR_POINTS", 20_000, quick=2_000)
 SINGLE = size("SINGLE", 200, quick=50)
-ROUNDS = size("ROUNDS", 5, quick=2)
+ROUNDS = size("ROUNDS", 5, quick=1)
 FLOOR, GOAL = 10.0, 30.0
 REPORT = ROOT / "benchmarks" / "reports" / "metrics_ingest.md"
 

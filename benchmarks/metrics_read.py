@@ -32,8 +32,8 @@ os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
 POINTS = 100_000
-MANY = size("MANY", 1_000_000, quick=200_000)
-RUNS = size("RUNS", 20, quick=5)
+MANY = size("MANY", 1_000_000, quick=50_000)
+RUNS = size("RUNS", 20, quick=3)
 FLOOR, GOAL = 4.0, 10.0
 REPORT = ROOT / "benchmarks" / "reports" / "metrics_read.md"
 

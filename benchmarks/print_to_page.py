@@ -7,12 +7,13 @@ highest line number in its DOM whenever that changes. Host, server and browser s
 from __future__ import annotations
 
 import bisect
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
-LINES_PER_SECOND, SECONDS = 5000, int(os.environ.get("PAGE_SECONDS", "15"))
+from benchmarks.rows import size
+
+LINES_PER_SECOND, SECONDS = 5000, size("PAGE_SECONDS", 15, quick=5)
 RANKS = 4
 
 WORKER = f"""

@@ -12,13 +12,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.rows import Row, finish
+from benchmarks.rows import Row, finish, size
 from tests.rig import long_log
 from tests.rig.browser import Browser, programs, running_browser
 from tests.rig.server import Server
 
 HOSTS, LOCAL_RANKS = 64, 8
-ROUNDS, CHANGES = 5, 20
+ROUNDS, CHANGES = size("ROUNDS", 5, quick=2), size("CHANGES", 20, quick=5)
 MOST_MS = 50.0
 REPORT = Path(__file__).parent / "reports" / "rank_map.md"
 

@@ -50,7 +50,10 @@ def size(name: str, usual: int, quick: int) -> int:
 
 
 def finish(report: Path, text: str, rows: Iterable[Row]) -> int:
-    """Write the report, print it, keep the rows. The exit code: 1 if a bound does not hold."""
+    """Write the report, print it, keep the rows. The exit code is 0: a bound that is missed is a word in the table.
+
+    A benchmark fails only if it could not measure, by an exception.
+    """
     found = list(rows)
     if not QUICK:
         report.parent.mkdir(exist_ok=True)
@@ -58,22 +61,20 @@ def finish(report: Path, text: str, rows: Iterable[Row]) -> int:
     KEPT.mkdir(parents=True, exist_ok=True)
     (KEPT / f"{report.stem}.json").write_text(json.dumps([asdict(row) for row in found]))
     print(text)
-    return int(any(row.holds is False for row in found))
+    return 0
 
 
 def table(names: Sequence[str]) -> tuple[str, list[str]]:
-    """The rows of these benchmarks, and a sentence for each that is not as it should be."""
+    """The rows of these benchmarks, and a sentence for each that could not measure."""
     lines = ["| benchmark | what | here | wanted | goal | |", "|---|---|---|---|---|---|"]
     faults = []
     for name in names:
         kept = KEPT / f"{name}.json"
         if not kept.exists():
-            faults.append(f"{name} has no figures: see what it printed above.")
+            faults.append(f"{name} could not measure: see what it printed above.")
             continue
         for row in (Row(**each) for each in json.loads(kept.read_text())):
             verdict = {None: "", True: "holds", False: "missed"}[row.holds]
-            if row.holds is False:
-                faults.append(f"{name}: {row.what}: {_short(row.value)} {row.unit}, wanted {row.wanted}.")
             goal = "" if row.goal is None else _short(row.goal)
             here = f"{_short(row.value)} {row.unit}"
             lines.append(f"| {name} | {row.what} | {here} | {row.wanted} | {goal} | {verdict} |")

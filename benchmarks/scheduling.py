@@ -25,13 +25,13 @@ from scheduling.group_shares import shared
 from scheduling.plan import decide
 from scheduling.world import GroupShare, HostView, Placement, PoolView, Request, SlotView, Snapshot
 
-PASSES = size("PASSES", 7, quick=3)
+PASSES = size("PASSES", 7, quick=2)
 LARGEST = size("LARGEST", 100_000, quick=10_000)
 SIZES = [size for size in (1_000, 10_000, 100_000) if size <= LARGEST]
 HOSTS, SLOTS = 1_000, 8
 GOAL_MS = 100.0
 #: the port runs over ever more hosts, ten waiting requests for each, until one pass took so long
-PORT_SECONDS = float(size("PORT_SECONDS", 10, quick=2))
+PORT_SECONDS = float(size("PORT_SECONDS", 10, quick=1))
 MIXED = (1, 1, 1, 2, 2, 3, 4, 4, 8, 16)
 NEVER_FITS = 12
 GOAL_PORT = 200.0

@@ -25,7 +25,7 @@ from tests.trainmaster.made_run import ROOT, make_run
 
 STEP_SECONDS = 0.005
 BLOCK_STEPS = 5
-PAIRS = size("PAIRS", 400, quick=100)
+PAIRS = size("PAIRS", 400, quick=50)
 IMPORTS = 21
 MOST_SHARE, MOST_IMPORT_SECONDS = 0.01, 0.150
 REPORT = Path(__file__).parent / "reports" / "sdk_overhead.md"

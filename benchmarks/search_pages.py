@@ -22,9 +22,9 @@ from tests.rig import crowd
 from tests.rig.browser import Browser, programs, running_browser
 from tests.rig.server import Server
 
-TRIALS = size("TRIALS", 2_000, quick=500)
-MANY = size("MANY", 10_000, quick=2_000)
-RUNS = size("RUNS", 9, quick=3)
+TRIALS = size("TRIALS", 2_000, quick=200)
+MANY = size("MANY", 10_000, quick=500)
+RUNS = size("RUNS", 9, quick=2)
 WARM_UP = 1
 USABLE_MS = 1500.0
 REPORT = Path(__file__).parent / "reports" / "search_pages.md"

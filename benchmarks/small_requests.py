@@ -30,8 +30,8 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
 os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
 os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
-REQUESTS = size("REQUESTS", 300, 100)
-ROUNDS = size("ROUNDS", 5, 2)
+REQUESTS = size("REQUESTS", 300, 50)
+ROUNDS = size("ROUNDS", 5, 1)
 #: the folder of another version, whose server is measured in the same turns
 OLD = os.environ.get("OLD", "")
 #: processor time of a request, in times that of an empty answer: what is aimed for, 3 ms where an empty answer takes

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.rows import Row, finish
+from benchmarks.rows import Row, finish, size
 from trainmaster.core._profiler import ProfilerContext
 from trainmaster.core._records import Records
 from trainmaster.core._sign import Sign
 
-TIMES, ROUNDS, STEPS = 1_000_000, 5, 100_000
+TIMES, ROUNDS, STEPS = size("TIMES", 1_000_000, quick=200_000), 5, 100_000
 MOST_MICROSECONDS = 2.0
 REPORT = Path(__file__).parent / "reports" / "timing.md"
 

@@ -24,10 +24,10 @@ from tests.rig import long_run
 from tests.rig.browser import Browser, programs, running_browser
 from tests.rig.server import Server
 
-METRICS = size("METRICS", 40, quick=40)
-POINTS = size("POINTS", 100_000, quick=20_000)
-MANY = size("MANY", 1_000, quick=200)
-RUNS = size("RUNS", 15, quick=3)
+METRICS = size("METRICS", 40, quick=10)
+POINTS = size("POINTS", 100_000, quick=5_000)
+MANY = size("MANY", 1_000, quick=50)
+RUNS = size("RUNS", 15, quick=2)
 WARM_UP = 2
 COLD_RUNS = 3
 USABLE_MS = 1500.0

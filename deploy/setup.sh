@@ -15,6 +15,7 @@ VENV=${VENV:-.venv}
 TORCH_INDEX=${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}
 TORCH=build/torch
 NO_COMPILE=
+QUICK_ASSETS=
 
 say() { printf '%s\n' "$*"; }
 
@@ -89,15 +90,22 @@ with_node() (
 # Beside the old files and then in their place. Without npm's, charts are drawn by the whole of plotly.js out of its wheel.
 fetch_assets() {
     wanted=$(cat deploy/npm/* deploy/setup.sh | sha256sum)
-    [ "$(cat build/assets/.built 2>/dev/null || true)" = "$wanted" ] && return
-    say "Fetching what browsers get from npm, and making it smaller: half a minute."
+    built=$(cat build/assets/.built 2>/dev/null || true)
+    [ "$built" = "$wanted" ] && return
+    if [ -n "$QUICK_ASSETS" ]; then
+        wanted="$wanted quick"
+        [ "$built" = "$wanted" ] && return
+        say "Fetching what browsers get from npm."
+    else
+        say "Fetching what browsers get from npm, and making it smaller: half a minute."
+    fi
     scratch="$PWD/build/assets.$$"
     packages="$scratch/npm/node_modules"
     case $VENV in /*) pip=$VENV/bin/pip ;; *) pip=$PWD/$VENV/bin/pip ;; esac
     mkdir -p "$scratch/npm" "$scratch/plotly" "$scratch/fonts" "$scratch/xterm"
     cp deploy/npm/* "$scratch/npm"
     if said=$(with_node "$scratch/npm" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error 2>&1 &&
-        with_node "$scratch/npm" node compress.js "$packages"/plotly.js-*-dist-min/plotly-*.min.js 2>&1); then
+        with_node "$scratch/npm" node compress.js $QUICK_ASSETS "$packages"/plotly.js-*-dist-min/plotly-*.min.js 2>&1); then
         cp "$packages"/plotly.js-*-dist-min/plotly-*.min.js* "$scratch/plotly"
         cp "$packages"/@fontsource-variable/ibm-plex-sans/files/ibm-plex-sans-latin*-wght-normal.woff2 "$scratch/fonts"
         cp "$packages/@fontsource-variable/ibm-plex-sans/LICENSE" "$scratch/fonts/LICENSE.txt"
@@ -188,6 +196,7 @@ install_torch() {
 # All that the demo needs, with as much as can be at once; what its few processes import is compiled then.
 prepare_demo() {
     NO_COMPILE=--no-compile
+    QUICK_ASSETS=--quick # `make setup` makes them smaller
     make_venv
     download_torch &
     downloading=$!

@@ -1,13 +1,37 @@
 """One web process: uvicorn on sockets that `up` has opened and hands down as file descriptors."""
 
 import argparse
+import asyncio
 import socket
+from types import FrameType
 
 import uvicorn
 
 from webui.connections import Http, WebSocket
 
 GRACE_SECONDS = 3  # long polls and sockets are cut then; clients come back with their cursors
+
+
+class Server(uvicorn.Server):
+    """It wakes once a second, to renew the Date header; uvicorn's own also looks ten times whether it shall end."""
+
+    _loop: asyncio.AbstractEventLoop | None = None  # until it has started
+
+    async def main_loop(self) -> None:
+        self._told, self._loop = asyncio.Event(), asyncio.get_running_loop()
+        counter = 0
+        while not await self.on_tick(counter):
+            counter += 10  # uvicorn's tenths of a second: it renews the header at each ten
+            try:
+                async with asyncio.timeout(1):
+                    await self._told.wait()
+            except TimeoutError:
+                pass
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._told.set)
 
 
 def main() -> None:
@@ -35,7 +59,7 @@ def main() -> None:
         timeout_graceful_shutdown=GRACE_SECONDS,
         timeout_keep_alive=60,
     )
-    uvicorn.Server(config).run(sockets=[socket.socket(fileno=number) for number in options.fd])
+    Server(config).run(sockets=[socket.socket(fileno=number) for number in options.fd])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The table at the end of `make bench`: no benchmark is left out of it, and a bound that does not hold is told."""
+"""The table at the end of `make bench`: no benchmark is left out of it, and it says which bounds do not hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks import rows
 from benchmarks.rows import Row
 
 #: run by hand: their figures are in the note of the change that they were written for
-BY_HAND = {"live_viewers", "slurm_replay", "virtual_forecasts"}
+BY_HAND = {"live_viewers", "scale", "slurm_replay", "virtual_forecasts"}
 
 
 def test_every_benchmark_is_run() -> None:
@@ -43,11 +43,13 @@ def test_the_table_has_all_rows_and_tells_what_is_missing(
 ) -> None:
     monkeypatch.setattr(rows, "KEPT", tmp_path / "bench")
     found = [Row("first line", 1.31, "x ssh", most=1.25, goal=1.0), Row("usable", 211, "ms", goal=1000)]
-    assert rows.finish(tmp_path / "gang.md", "# A report\n", found) == 1
+    assert rows.finish(tmp_path / "gang.md", "# A report\n", found) == 0, (
+        "a bound that is missed is no failure"
+    )
     assert (tmp_path / "gang.md").read_text() == "# A report\n"
     assert rows.main(["gang", "pages"]) == 1
     printed = capsys.readouterr().out
     assert "| gang | first line | 1.31 x ssh | at most 1.25 | 1 | missed |" in printed
     assert "| gang | usable | 211 ms |  | 1,000 |  |" in printed
-    assert "gang: first line: 1.31 x ssh, wanted at most 1.25." in printed
-    assert "pages has no figures" in printed
+    assert "pages could not measure" in printed
+    assert rows.main(["gang"]) == 0

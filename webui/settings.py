@@ -266,7 +266,13 @@ CELERY_TASK_DEFAULT_QUEUE = "trainmaster"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None  # it may be away for longer than the hundred tries of the default
 CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # a Redis that is full is one to try again: without it, workers end
-CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 300, "socket_timeout": 10, "socket_keepalive": True}
+# A worker's question for messages waits in Redis for `polling_interval` seconds, less than a socket may be silent.
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": 300,
+    "socket_timeout": 10,
+    "socket_keepalive": True,
+    "polling_interval": 5,
+}
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
 CELERY_TASK_TIME_LIMIT = None

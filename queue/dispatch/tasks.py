@@ -10,7 +10,6 @@ from functools import partial
 from celery import shared_task, signals
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
-from django.db.models import Q
 from django.utils import timezone
 
 from commands import services
@@ -33,7 +32,6 @@ from experiments.models import Experiment
 from experiments.states import ExperimentState
 from experiments.transitions import NoSuchExperiment
 from hosts import admitting, pair_checks
-from hosts.models import Host
 from jobs import quarantine
 from logs import merging
 from logs import store as log_store
@@ -219,8 +217,7 @@ def _garbage() -> Iterator[tuple[str, Callable[[], object]]]:
     yield "the removal of old event rows", partial(event_retention.remove_old, timezone.now())
     yield "the folding of counts", counts.fold
     yield "the reports on accounts", host_doctor.judge_accounts
-    reachable = Q(contact=Host.Contact.REACHABLE, admission=Host.Admission.READY)
-    for host_id in Host.objects.filter(reachable).values_list("pk", flat=True):
+    for host_id in reconcile.hosts_with_folders():
         yield f"the removal of run folders of host {host_id}", partial(reconcile.remove_folders, host_id)
     for pk in Experiment.objects.filter(state=ExperimentState.DELETING).values_list("pk", flat=True):
         yield f"the deletion of experiment {pk}", partial(delete_experiment, pk)

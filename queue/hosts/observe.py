@@ -10,12 +10,13 @@ from datetime import timedelta
 
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import DurationField, ExpressionWrapper, F, Q
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from events import presence
 from events.announce import announce, wake
+from events.prepared import cursor
 from events.presence import Whole
 from hosts import evidence
 from hosts.models import Host
@@ -28,27 +29,38 @@ _HEARTBEAT_EVERY_SECONDS = 1.0
 _SEEN_EVERY_SECONDS = 1.0
 
 
+#: Whether all is as it was and the answer is noted, now or a moment ago; each contact with each host asks this. It is
+#: not noted if another transaction marks the host silent at the same time.
+_SEEN = f"""
+WITH host AS (
+  SELECT id, contact = 'reachable' AND (%(boot)s = '' OR boot_id = %(boot)s) AS fine, contact_error <> ''
+    OR failed_contacts > 0 OR last_seen_at IS NULL OR abs(extract(epoch FROM statement_timestamp() - last_seen_at))
+    >= {_SEEN_EVERY_SECONDS} AS old
+  FROM hosts_host WHERE id = %(host)s
+), noted AS (
+  UPDATE hosts_host SET last_seen_at = statement_timestamp(), contact_error = '', failed_contacts = 0
+  FROM host WHERE hosts_host.id = host.id AND hosts_host.contact = 'reachable' AND fine AND old
+  RETURNING hosts_host.id
+)
+SELECT fine AND (NOT old OR EXISTS (SELECT FROM noted)) FROM host
+"""
+
+
 def seen(host_id: uuid.UUID, *, boot_id: str = "") -> None:
     """The host has answered over SSH. A new boot id leaves an event: what ran there before is gone."""
-    age = ExpressionWrapper(Now() - F("last_seen_at"), output_field=DurationField())
-    rows = Host.objects.filter(pk=host_id).annotate(age=age)
-    row = rows.values("contact", "boot_id", "age", "contact_error", "failed_contacts").first()
-    if row is None:
-        return
-    recent = row["age"] is not None and abs(row["age"]) < timedelta(seconds=_SEEN_EVERY_SECONDS)
-    fine = row["contact"] == Host.Contact.REACHABLE and (not boot_id or row["boot_id"] == boot_id)
-    if fine and recent and not row["contact_error"] and not row["failed_contacts"]:
-        return
-    heard = {"last_seen_at": Now(), "contact_error": "", "failed_contacts": 0}
-    if fine:
-        Host.objects.filter(pk=host_id).update(**heard)
+    with cursor() as asks:
+        asks.execute(_SEEN, {"host": host_id, "boot": boot_id})
+        row = asks.fetchone()
+    if row is None or row[0]:
         return
     with transaction.atomic():
         host = Host.objects.select_for_update().get(pk=host_id)
         silent_for = presence.database_now() - host.last_seen_at if host.last_seen_at else None
         set_contact(host, Host.Contact.REACHABLE, silent_for=silent_for)
         _note_boot(host, boot_id)
-        Host.objects.filter(pk=host_id).update(boot_id=host.boot_id, **heard)
+        Host.objects.filter(pk=host_id).update(
+            boot_id=host.boot_id, last_seen_at=Now(), contact_error="", failed_contacts=0
+        )
 
 
 def _note_boot(host: Host, boot_id: str) -> None:
@@ -79,6 +91,13 @@ def spoke(host_id: uuid.UUID, sentence: str = "") -> None:
         not_asked(host_id, sentence)
 
 
+#: Whether a host may be silent, asked in each sweep.
+_QUIET = """
+SELECT EXISTS (SELECT FROM hosts_host WHERE contact = 'reachable' AND admission <> 'removed'
+  AND (last_seen_at IS NULL OR last_seen_at < %(oldest)s OR last_seen_at > %(latest)s))
+"""
+
+
 def note_silence(whole: Whole) -> int:
     """Mark hosts silent that have not answered for HOST_SILENT_AFTER_SECONDS; return how many.
 
@@ -88,6 +107,10 @@ def note_silence(whole: Whole) -> int:
     if not whole.lasts(settings.HOST_SILENT_AFTER_SECONDS):
         return 0
     oldest = whole.now - timedelta(seconds=settings.HOST_SILENT_AFTER_SECONDS)
+    with cursor() as asks:
+        asks.execute(_QUIET, {"oldest": oldest, "latest": whole.latest})
+        if not asks.fetchone()[0]:
+            return 0
     quiet = Q(last_seen_at__lt=oldest) | Q(last_seen_at__gt=whole.latest)
     quiet |= Q(last_seen_at=None, registered_at__lt=oldest)
     with transaction.atomic():

@@ -1,13 +1,17 @@
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from django.conf import LazySettings
+from django.db import connection, transaction
+from django.utils import timezone
 
 from events.models import Event
 from hosts import observe
 from hosts.models import Host
 from hosts.pools import default_pool
+from tests.rig import pace
 from tests.rig.world import be_whole
 
 pytestmark = pytest.mark.django_db
@@ -95,3 +99,34 @@ def test_the_most_pressing_word_is_said_first(host: Host) -> None:
     assert host.state == "silent"
     host.admission = Host.Admission.LOST
     assert host.state == "lost"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_answer_counts_while_the_host_is_marked_silent(redis_server: object) -> None:
+    host = Host.objects.create(
+        name="gpu1",
+        pool=default_pool(),
+        admission=Host.Admission.READY,
+        contact=Host.Contact.REACHABLE,
+        boot_id="b1",
+        last_seen_at=timezone.now() - timedelta(minutes=1),
+    )
+
+    def answer() -> None:
+        observe.seen(host.pk, boot_id="b1")
+        connection.close()
+
+    answering = threading.Thread(target=answer)
+    with transaction.atomic():
+        Host.objects.filter(pk=host.pk).update(contact=Host.Contact.SILENT)
+        answering.start()
+        assert pace.wait_until(_waits_for_a_lock, 20)
+    answering.join()
+    host.refresh_from_db()
+    assert host.contact == Host.Contact.REACHABLE
+
+
+def _waits_for_a_lock() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+        return bool(cursor.fetchone()[0])

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from dispatch.going_on import going_on
@@ -330,24 +330,29 @@ def finish_lost_hosts() -> None:
     uploads.give_up()
 
 
+def _removable() -> QuerySet[Member]:
+    """Those whose folders nobody needs any more, on whichever host."""
+    before = presence.database_now() - timedelta(seconds=KEEP_FOLDER_SECONDS)
+    ended = Member.objects.filter(
+        allocation__state=AllocationState.TERMINATED, allocation__settled_at__lt=before, removed_at=None
+    )
+    return ended.exclude(pk__in=uploads.awaited())
+
+
+def hosts_with_folders() -> list[uuid.UUID]:
+    """The hosts that can be asked now and have run folders to remove."""
+    reachable = Q(host__contact=Host.Contact.REACHABLE, host__admission=Host.Admission.READY)
+    return list(_removable().filter(reachable).values_list("host_id", flat=True).distinct())
+
+
 def remove_folders(host_id: uuid.UUID) -> None:
     """Remove run folders of this host that ended a while ago and whose checkpoints are uploaded.
 
     By force: whoever still has something to bring is among those that are awaited.
     """
-    before = presence.database_now() - timedelta(seconds=KEEP_FOLDER_SECONDS)
-    members = {
-        member.run_key: member
-        for member in Member.objects.filter(
-            host_id=host_id,
-            allocation__state=AllocationState.TERMINATED,
-            allocation__settled_at__lt=before,
-            removed_at=None,
-        )
-        .exclude(pk__in=uploads.awaited())
-        .select_related("host")
-        .order_by("?")[:FOLDERS_AT_ONCE]  # so that some which cannot be removed keep nobody waiting
-    }
+    waiting = _removable().filter(host_id=host_id).select_related("host")
+    # in no order, so that some which cannot be removed keep nobody waiting
+    members = {member.run_key: member for member in waiting.order_by("?")[:FOLDERS_AT_ONCE]}
     if not members:
         return
     row = next(iter(members.values())).host

@@ -97,10 +97,12 @@ class Beat:
 def _looks() -> dict[str, Callable[[], bool]]:
     """Task name -> whether it is due, for those that are asked for most often."""
     from dispatch.passes import pool_pass  # models, which Celery loads after this module
+    from dispatch.watching import probing
     from notifications import tasks as notifications
 
     return {
         "dispatch.tasks.tick": lambda: bool(pool_pass.due_pools(timezone.now())),
+        "dispatch.host_tasks.probe_all": probing.anything_due,
         "notifications.tasks.look": notifications.anything_due,
     }
 

@@ -15,6 +15,7 @@ from dispatch.ssh import remote
 from dispatch.ssh.threads import ask_all
 from dispatch.watching import host_samples, kernel_signs, outsiders
 from events import presence
+from events.prepared import cursor
 from hosts.models import Host
 from jobs.models import Member
 from jobs.states import MemberState
@@ -24,6 +25,23 @@ log = logging.getLogger(__name__)
 #: A host that stays silent is asked less and less often, up to this.
 _PAUSE_MAX_SECONDS = 60.0
 _STATUS_TIMEOUT_SECONDS = 20.0
+
+
+#: Each beat asks for this every few seconds. Rather too much than too little: who is asked is up to `_claim`.
+_DUE = """
+SELECT EXISTS (SELECT FROM hosts_host WHERE (admission = 'admitting' AND state_reason = '')
+    OR (admission IN ('ready', 'failed') AND (contact = 'silent' OR last_seen_at IS NULL
+      OR last_seen_at < statement_timestamp() - %(fresh)s * interval '1 second'
+      OR last_seen_at > statement_timestamp())))
+  OR EXISTS (SELECT FROM hosts_pairsearch WHERE ended_at IS NULL)
+"""
+
+
+def anything_due() -> bool:
+    """Whether a host may have to be asked, admitted or declared lost, or a test of pairs to be continued."""
+    with cursor() as asks:
+        asks.execute(_DUE, {"fresh": settings.HOST_PROBE_SECONDS})
+        return bool(asks.fetchone()[0])
 
 
 def probe_due() -> int:
