@@ -5,8 +5,8 @@
 Starts a PostgreSQL (durable commits) and a Redis of its own in a temporary folder for each round, prints tables and
 writes benchmarks/reports/one_pass.md. Experiments of one trial each, of 1 to 16 slots, every tenth of a size that never
 fits, wait on idle hosts; the first pass of each round starts 500 of them, the second finds those running. Then the
-hosts are filled, and before each steady pass 20 runs have ended. With BESIDE=FOLDER, another checkout, each round is measured
-with its code too, one after the other, and the report has the ratios. A round takes a minute of processor.
+hosts are filled, and before each steady pass 20 runs have ended. With BESIDE=FOLDER, another checkout, each round is
+measured with its code too, one after the other, and the report has the ratios. A round takes a minute of processor.
 """
 
 from __future__ import annotations
@@ -170,14 +170,15 @@ KINDS = ("first", "second", "steady")
 
 def one_round() -> dict[str, Passes]:
     """Measure here. What a worker has imported and read before is there at the first pass."""
-    from django.db import connection
-
-    from accounts.models import User
     from tests.rig.parts import private_folder
 
     with ExitStack() as stack:
         folders = [stack.enter_context(private_folder(name)) for name in ("postgres", "redis")]
         stack.enter_context(database.parts(folders[0], folders[1]))
+        from django.db import connection
+
+        from accounts.models import User
+
         owner = User.objects.create_user("bench", role=User.Role.EDITOR)
         warm, pool = make_pool("warm", 10), make_pool("full", HOSTS)
         make_waiting(warm, owner, 50)
@@ -265,8 +266,8 @@ def main() -> int:
         *table(f"Steady passes, {ENDED} runs ended before each", here["steady"]),
         "## Where the processor goes",
         "",
-        "Milliseconds of processor, Python + PostgreSQL, the median of all rounds; `rest`: commits and messages. The sum "
-        "of steady passes is without forecasts, of which one is made every few seconds.",
+        "Milliseconds of processor, Python + PostgreSQL, the median of all rounds; `rest`: commits and messages. The "
+        "sum of steady passes is without forecasts, of which one is made every few seconds.",
         "",
         *profile({"here": here, **({"the code beside it": former[0]} if former else {})}),
     ]

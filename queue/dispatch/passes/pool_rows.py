@@ -8,7 +8,7 @@ statement can give several tables only so; 10,000 model instances alone would ta
 Jobs, tasks and slots are many and seldom change. Of these the statement can name the *versions* of all rows, and give
 the columns of those alone that a process may not have yet (`dispatch.passes.kept_rows`). A version, the place and
 `xmin` of a row, is that of one content: whoever changes a row writes another version, and no version comes twice
-within the two billion transactions after which PostgreSQL numbers them again.
+within the four billion transactions after which PostgreSQL numbers them again.
 """
 
 from __future__ import annotations
