@@ -1,12 +1,12 @@
-"""How long one pass of the scheduler takes with PostgreSQL: survey, decide, apply, by thousands of waiting jobs.
+"""How long one pass of the scheduler takes with PostgreSQL, and where its processor goes, by thousands of waiting jobs.
 
-    WAITING=10000 HOSTS=1000 ROUNDS=5 python -m benchmarks.one_pass
+    WAITING=10000 HOSTS=1000 ROUNDS=2 python -m benchmarks.one_pass
 
-Starts a PostgreSQL (durable commits) and a Redis of its own in a temporary folder, prints a table and writes
-benchmarks/reports/one_pass.md. Experiments of one trial each, of 1 to 16 slots, every tenth of a size that never fits,
-wait on idle hosts; the first pass of each round starts 500 of them, the second finds those running. Then the hosts of
-the last round are filled, and in each steady pass 20 runs have ended. With BESIDE=FOLDER, another checkout, the same is
-measured with its code first, and the report has the ratios.
+Starts a PostgreSQL (durable commits) and a Redis of its own in a temporary folder for each round, prints tables and
+writes benchmarks/reports/one_pass.md. Experiments of one trial each, of 1 to 16 slots, every tenth of a size that never
+fits, wait on idle hosts; the first pass of each round starts 500 of them, the second finds those running. Then the
+hosts are filled, and before each steady pass 20 runs have ended. With BESIDE=FOLDER, another checkout, each round is
+measured with its code too, one after the other, and the report has the ratios. A round takes a minute of processor.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from benchmarks import database
 from benchmarks.rows import Row, finish, size
@@ -37,9 +39,11 @@ os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 SLOTS_PER_HOST = 8
 WAITING = size("WAITING", 10_000, quick=2_000)
 HOSTS = size("HOSTS", 1_000, quick=200)
-ROUNDS = size("ROUNDS", 5, quick=2)
-ENDED, STEADY = 20, size("STEADY", 10, quick=3)
+ROUNDS = size("ROUNDS", 2, quick=1)
+ENDED, STEADY = 20, size("STEADY", 8, quick=3)
 REPORT = ROOT / "benchmarks" / "reports" / "one_pass.md"
+#: the parts of a pass that it times itself; what is left are commits and messages
+PARTS = ("survey", "decide", "apply", "store", "forecast")
 #: what the waiting jobs ask for; every tenth can never start
 SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 16)
 NEVER = 12
@@ -105,7 +109,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def timed_pass(pool: Any) -> dict[str, Any]:
-    """One pass as the server makes it; milliseconds of each part, and of CPU here and in PostgreSQL for all of it."""
+    """One pass as the server makes it: milliseconds of each part, and its processor time here and in PostgreSQL."""
     from django.db import connection
 
     from dispatch.passes import pool_pass
@@ -113,18 +117,34 @@ def timed_pass(pool: Any) -> dict[str, Any]:
 
     PoolChange.objects.create(pool=pool)
     backend = connection.connection.info.backend_pid
-    begin, here, there = time.perf_counter(), time.process_time(), cpu_seconds(backend)
-    made = pool_pass.one(pool.pk)
+
+    def used() -> list[float]:
+        return [time.process_time() * 1000, cpu_seconds(backend) * 1000]
+
+    processor: dict[str, list[float]] = {}
+
+    def timed(times: dict[str, float], part: str, work: Callable[[], Any]) -> Any:
+        begun, before = time.perf_counter(), used()
+        result = work()
+        processor[part] = [now - then for now, then in zip(used(), before, strict=True)]
+        times[part] = (time.perf_counter() - begun) * 1000
+        return result
+
+    begin, before = time.perf_counter(), used()
+    with mock.patch.object(pool_pass, "timed", timed):
+        made = pool_pass.one(pool.pk)
     total = (time.perf_counter() - begin) * 1000
     assert made is not None
-    times = made.milliseconds
+    whole = [now - then for now, then in zip(used(), before, strict=True)]
+    rest = [
+        all_of_it - sum(each)
+        for all_of_it, each in zip(whole, zip(*processor.values(), strict=True), strict=True)
+    ]
     return {
-        **times,
-        "survey+decide+apply": sum(times[part] for part in ("survey", "decide", "apply")),
+        **made.milliseconds,
         "all": total,
-        "CPU of Python": (time.process_time() - here) * 1000,
-        "CPU of PostgreSQL": (cpu_seconds(backend) - there) * 1000,
         "starts": made.started,
+        "processor": {**processor, "rest": rest},
     }
 
 
@@ -144,67 +164,87 @@ def end_some(pool: Any, chance: random.Random) -> None:
 
 
 Passes = list[dict[str, Any]]
+#: the first pass of each round (over idle hosts), the second ones, and the steady ones
+KINDS = ("first", "second", "steady")
+#: of the processor of the code beside: at most, and the goal
+FLOORS: Mapping[str, tuple[float | None, float | None]] = {
+    "first": (0.4, None),
+    "second": (None, None),
+    "steady": (0.3, 0.1),
+}
 
 
-def rounds(waiting: int, hosts: int, count: int) -> tuple[Passes, Passes, Passes]:
-    """Return the first pass (over idle hosts) and the second of each round, and steady ones of the last.
-
-    Each round has its own pool. What a worker has imported and read before is there at the first.
-    """
-    from django.db import connection
-
-    from accounts.models import User
-
-    owner = User.objects.create_user(f"bench-{waiting}", role=User.Role.EDITOR)
-    first, second, steady = [], [], []
-    warm = make_pool(f"warm{waiting}", 10)
-    make_waiting(warm, owner, 50)
-    timed_pass(warm)
-    for number in range(count):
-        pool = make_pool(f"p{waiting}-{number}", hosts)
-        make_waiting(pool, owner, waiting)
-        with connection.cursor() as cursor:
-            cursor.execute("ANALYZE")
-        first.append(timed_pass(pool))
-        second.append(timed_pass(pool))
-    while timed_pass(pool)["starts"]:
-        pass
-    chance = random.Random(1)
-    for _ in range(STEADY):
-        end_some(pool, chance)
-        steady.append(timed_pass(pool))
-    return first, second, steady
-
-
-def processor(passes: Passes) -> float:
-    """Milliseconds of processor of a pass without its forecast, which comes after it and not each time."""
-    times = [each["CPU of Python"] + each["CPU of PostgreSQL"] for each in passes if "forecast" not in each]
-    times = times or [each["CPU of Python"] + each["CPU of PostgreSQL"] for each in passes]
-    return statistics.median(times)
-
-
-def measured_here() -> tuple[Passes, Passes, Passes]:
+def one_round() -> dict[str, Passes]:
+    """Measure here. What a worker has imported and read before is there at the first pass."""
     from tests.rig.parts import private_folder
 
     with ExitStack() as stack:
         folders = [stack.enter_context(private_folder(name)) for name in ("postgres", "redis")]
         stack.enter_context(database.parts(folders[0], folders[1]))
-        return rounds(WAITING, HOSTS, ROUNDS)
+        from django.db import connection
+
+        from accounts.models import User
+
+        owner = User.objects.create_user("bench", role=User.Role.EDITOR)
+        warm, pool = make_pool("warm", 10), make_pool("full", HOSTS)
+        make_waiting(warm, owner, 50)
+        timed_pass(warm)
+        make_waiting(pool, owner, WAITING)
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE")
+        found: dict[str, Passes] = {"first": [timed_pass(pool)], "second": [timed_pass(pool)], "steady": []}
+        while timed_pass(pool)["starts"]:
+            pass
+        chance = random.Random(1)
+        for _ in range(STEADY):
+            end_some(pool, chance)
+            found["steady"].append(timed_pass(pool))
+        return found
 
 
-def measured(code: Path) -> tuple[Passes, Passes, Passes]:
-    """The same with the code of a checkout, by a process of its own."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "benchmarks.one_pass"],
-        cwd=ROOT, env={**os.environ, "CODE": str(code)}, stdout=subprocess.PIPE, check=True,
-    )  # fmt: skip
-    first, second, steady = json.loads(ran.stdout.splitlines()[-1])
-    return first, second, steady
+def measured(codes: Sequence[Path]) -> list[dict[str, Passes]]:
+    """All rounds with the code of each checkout, each round by a process of its own."""
+    found: list[dict[str, Passes]] = [{kind: [] for kind in KINDS} for _ in codes]
+    for _ in range(ROUNDS):
+        for code, passes in zip(codes, found, strict=True):
+            ran = subprocess.run(
+                [sys.executable, "-m", "benchmarks.one_pass"],
+                cwd=ROOT, env={**os.environ, "CODE": str(code)}, stdout=subprocess.PIPE, check=True,
+            )  # fmt: skip
+            for kind, more in json.loads(ran.stdout.splitlines()[-1]).items():
+                passes[kind] += more
+    return found
+
+
+def processor(passes: Passes, part: str, where: int | None = None) -> float:
+    """Milliseconds of processor of a part, the median; `where`: 0 in Python, 1 in PostgreSQL, None in both."""
+    times = [each["processor"][part] for each in passes if part in each["processor"]]
+    return statistics.median(sum(each) if where is None else each[where] for each in times) if times else 0.0
+
+
+def whole(passes: Passes, kind: str) -> float:
+    """Milliseconds of processor of all parts; without the forecast in steady passes, of which few make one."""
+    return sum(processor(passes, part) for part in (*PARTS, "rest") if kind != "steady" or part != "forecast")
+
+
+def profile(named: Mapping[str, dict[str, Passes]]) -> list[str]:
+    """Lines of a Markdown table: where the processor goes."""
+    lines = [f"| | {' | '.join((*PARTS, 'rest'))} | all |", f"|---|{'---|' * (len(PARTS) + 2)}"]
+    for kind in KINDS:
+        for name, passes in named.items():
+            each = [
+                f"{processor(passes[kind], part, 0):.0f} + {processor(passes[kind], part, 1):.0f}"
+                for part in (*PARTS, "rest")
+            ]
+            lines.append(f"| {kind}, {name} | {' | '.join(each)} | {whole(passes[kind], kind):.0f} |")
+    return [*lines, ""]
 
 
 def table(title: str, measured: list[dict[str, Any]]) -> list[str]:
     """Lines of a Markdown table: milliseconds of each part, the median and the extremes of all rounds."""
-    columns = list(dict.fromkeys(name for row in measured for name in row if name != "starts"))
+    columns = list(
+        dict.fromkeys(name for row in measured for name in row if name not in ("starts", "processor"))
+    )
     lines = [f"{title}: {measured[0]['starts']} starts.", ""]
     lines += [f"| ms | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
     for name, choose in (("median", statistics.median), ("least", min), ("most", max)):
@@ -215,41 +255,35 @@ def table(title: str, measured: list[dict[str, Any]]) -> list[str]:
 
 def main() -> int:
     if "CODE" in os.environ:
-        print(json.dumps(measured_here()))
+        print(json.dumps(one_round()))
         return 0
     beside = os.environ.get("BESIDE")
-    former = measured(Path(beside)) if beside else None
-    first, second, steady = measured(ROOT)
+    here, *former = measured([ROOT, Path(beside)] if beside else [ROOT])
     load = os.getloadavg()[0]
     lines = [
         "# One pass of the scheduler with PostgreSQL",
         "",
         f"{WAITING:,} trials wait on {HOSTS:,} hosts of {SLOTS_PER_HOST} slots; {ROUNDS} "
-        f"rounds on {os.cpu_count()} cores at a load of {load:.1f}, durable commits. Goal: survey, decide and apply "
-        "of the first 500 starts in 500 ms on a quiet machine. `store` keeps the plan for the pages; `forecast` "
-        "follows after the commit; `all` has commit and messages too.",
+        f"rounds on {os.cpu_count()} cores at a load of {load:.1f}, durable commits. `store` keeps the plan for the "
+        "pages; `forecast` follows after the commit; `all` has commits and messages too. Milliseconds.",
         "",
-        *table("First pass, idle hosts", first),
-        *table("Second pass", second),
-        *table(f"Steady passes, {ENDED} runs ended before each", steady),
+        *table("First pass, idle hosts", here["first"]),
+        *table("Second pass", here["second"]),
+        *table(f"Steady passes, {ENDED} runs ended before each", here["steady"]),
+        "## Where the processor goes",
+        "",
+        "Milliseconds of processor, Python + PostgreSQL, the median of all rounds; `rest`: commits and messages. The "
+        "sum of steady passes is without forecasts, of which one is made every few seconds.",
+        "",
+        *profile({"here": here, **({"the code beside it": former[0]} if former else {})}),
     ]
-    parts = ("survey+decide+apply", "all", "CPU of Python", "CPU of PostgreSQL")
-    found = [
-        Row(f"{which} pass, {part}", statistics.median(each.get(part, 0.0) for each in measured), "ms")
-        for which, measured in (("first", first), ("second", second), ("steady", steady))
-        for part in parts
-    ]
-    if former:
-        for which, then, now in zip(
-            ("first", "second", "steady"), former, (first, second, steady), strict=True
-        ):
-            ratio = processor(now) / processor(then)
-            most, goal = (0.3, 0.1) if which == "steady" else (0.4, None)
-            found.append(Row(f"{which} pass, processor", ratio, "x the code beside it", most=most, goal=goal))
-            lines.append(
-                f"{which.capitalize()} pass: {processor(then):.0f} ms of processor with the code beside it, "
-                f"{processor(now):.0f} ms here: {ratio:.2f} x."
-            )
+    found = [Row(f"{kind} pass, processor", whole(here[kind], kind), "ms") for kind in KINDS]
+    for kind in KINDS if former else ():
+        ratio = whole(here[kind], kind) / whole(former[0][kind], kind)
+        most, goal = FLOORS[kind]
+        found.append(Row(f"{kind} pass, processor", ratio, "x the code beside it", most=most, goal=goal))
+        bound = "" if most is None else f", at most {most}"
+        lines.append(f"{kind.capitalize()} pass: {ratio:.2f} x the processor of the code beside it{bound}.")
     return finish(REPORT, "\n".join(lines), found)
 
 

@@ -51,6 +51,9 @@ WINDOW_AHEAD_SECONDS = environment.number("TRAINMASTER_WINDOW_AHEAD_SECONDS", 86
 # Forecasts look at so many days of ended work, read anew after so many seconds; of a large pool they are made so often.
 FORECAST_HISTORY_DAYS = environment.number("TRAINMASTER_FORECAST_HISTORY_DAYS", 30.0)
 FORECAST_HISTORY_SECONDS = environment.number("TRAINMASTER_FORECAST_HISTORY_SECONDS", 60.0)
+# All rows of a pool are read again after so long, to check what a process keeps of them between passes. It is less than
+# FORECAST_HISTORY_SECONDS, since requests are made anew then and would not be compared.
+SURVEY_CHECK_SECONDS = environment.number("TRAINMASTER_SURVEY_CHECK_SECONDS", 45.0)
 FORECAST_SECONDS = environment.number("TRAINMASTER_FORECAST_SECONDS", 5.0)
 # A run is told so long before its time limit (at most a tenth of it), and has so long to save when it is reached.
 TIME_WARNING_SECONDS = environment.number("TRAINMASTER_TIME_WARNING_SECONDS", 600.0)

@@ -105,7 +105,7 @@ class PoolPlan(models.Model):
     #: what the last pass decided otherwise than the document says
     changes = models.JSONField(default=dict)
     took_ms = models.FloatField(null=True)
-    #: {"forecast", "forecast_of", "unknown", "promises", "places"} of the pass at `forecast_at`
+    #: {"forecast", "forecast_of", "unknown", "behind", "promises", "places"} of the pass at `forecast_at`
     forecast = models.JSONField(default=dict)
     forecast_at = models.DateTimeField(null=True)
     forecast_ms = models.FloatField(null=True)

@@ -252,14 +252,7 @@ def _waiting(wanted: Sequence[Assignment]) -> dict[str, _Waiting]:
     )  # fmt: skip
     tasks = {row[0]: _Waiting(*row) for row in rows}
     pools = _pools_of_usable({host for item in wanted for host, _ in item.placement})
-    slots = set(
-        Slot.objects.filter(
-            pk__in=[slot for item in wanted for _, ids in item.placement for slot in ids],
-            enabled=True,
-            draining=False,
-            missing=False,
-        ).values_list("pk", flat=True)
-    )
+    slots = _usable({slot for item in wanted for _, ids in item.placement for slot in ids})
     fitting = [
         item
         for item in wanted
@@ -277,6 +270,17 @@ def _pools_of_usable(host_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, int]:
             [list(host_ids), Host.Admission.READY],
         )
         return dict(cursor.fetchall())
+
+
+def _usable(slot_ids: Collection[int]) -> set[int]:
+    """Those of the slots where work may still be placed."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT array_agg(id) FROM {Slot._meta.db_table}"
+            " WHERE id = ANY(%s::bigint[]) AND enabled AND NOT draining AND NOT missing",
+            ["{" + ",".join(map(str, slot_ids)) + "}"],
+        )
+        return set(cursor.fetchone()[0] or ())
 
 
 def _fits(item: Assignment, task: _Waiting, pools: Mapping[uuid.UUID, int], usable: set[int]) -> bool:

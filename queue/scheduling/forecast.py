@@ -53,12 +53,22 @@ class Forecast:
     """`spans`: task id -> (earliest, latest) start, epoch seconds. `unknown`: task id -> why there is none.
 
     Every request of the plan that waits is in one of the two, but for those that never start here, and those that
-    were not asked for. `guesses`: task id -> what the model says of the spans, before they were moved.
+    were not asked for. `guesses`: task id -> what the model says of the spans, before they were moved. `behind`: of the
+    unknown, those of which `too_far` tells, in their order.
     """
 
     spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     guesses: Mapping[str, Guess] = field(default_factory=dict)
+    behind: tuple[str, ...] = ()
+
+
+def too_far(behind: Sequence[str]) -> dict[str, str]:
+    """Sentences for the tasks behind those that get a forecast, given in their order."""
+    return {
+        task: f"{place:,} requests are ahead of it; only the first {MOST_FORECASTS:,} get a forecast"
+        for place, task in enumerate(behind, MOST_FORECASTS)
+    }
 
 
 def forecast(
@@ -81,16 +91,13 @@ def forecast(
         requests[task] for task in plan.order if task in plan.waits and plan.waits[task].code not in NEVER
     ]
     spans: dict[str, Span] = {}
-    unknown: dict[str, str] = {}
+    behind = tuple([request.task_id for request in waiting[MOST_FORECASTS:]])
+    unknown = too_far(behind)
     guesses: dict[str, Guess] = {}
     played = []
-    for place, request in enumerate(waiting):
+    for request in waiting[:MOST_FORECASTS]:
         reason = plan.waits[request.task_id]
-        if place >= MOST_FORECASTS:
-            unknown[request.task_id] = (
-                f"{place:,} requests are ahead of it; only the first {MOST_FORECASTS:,} get a forecast"
-            )
-        elif reason.code in _UNKNOWABLE:
+        if reason.code in _UNKNOWABLE:
             unknown[request.task_id] = reason.sentence
         else:
             played.append(request)
@@ -101,11 +108,12 @@ def forecast(
     for work in ([r for r in played if r.slots > 0], [r for r in played if r.slots == 0]):
         if work:
             play = Play(snapshot, plan, work[:NEAREST])
+            whys = _Whys(play)
             coming = {r.task_id for r in work if plan.waits[r.task_id].code == WaitCode.COMING_FREE}
             for task, starts in futures(play, snapshot.now, recent, coming, work[NEAREST:]).items():
                 guess = _guess(starts, snapshot.now)
                 if guess is None:
-                    unknown[task] = _why(play, requests[task])
+                    unknown[task] = whys.of(task)
                     continue
                 first, last = calibration.between(guess, tails)
                 if last > FURTHEST_AHEAD:
@@ -113,7 +121,7 @@ def forecast(
                     continue
                 guesses[task] = guess
                 spans[task] = snapshot.now + first, snapshot.now + last
-    return Forecast(spans, unknown, guesses)
+    return Forecast(spans, unknown, guesses, behind)
 
 
 def _guess(starts: list[float], now: float) -> Guess | None:
@@ -126,22 +134,30 @@ def _guess(starts: list[float], now: float) -> Guess | None:
     return None if last == inf else (first, middle, last)
 
 
-def _why(play: Play, request: Request) -> str:
-    """Whose end nobody knows."""
-    runs = [run.request.label for run in play.runs if run.left is None and not run.stopping]
-    if runs:
-        reports, has = ("reports", "has") if len(set(runs)) == 1 else ("report", "have")
-        return f"{listed(dict.fromkeys(runs))} {reports} no progress and {has} no time limit"
-    before = []
-    for other in play.waiting:
-        if other.task_id == request.task_id:
-            break
-        if other.lasts is None:
-            before.append(other.label)
-    if before:
-        has = "has" if len(set(before)) == 1 else "have"
-        return f"{listed(dict.fromkeys(before))} ahead of it {has} no time limit, and nothing similar has run here yet"
-    return "running work leaves no space for it within the time that can be predicted"
+class _Whys:
+    """Sentences on whose end nobody knows."""
+
+    def __init__(self, play: Play) -> None:
+        runs = dict.fromkeys(run.request.label for run in play.runs if run.left is None and not run.stopping)
+        reports, has = ("reports", "has") if len(runs) == 1 else ("report", "have")
+        self._runs = f"{listed(runs)} {reports} no progress and {has} no time limit" if runs else ""
+        #: task -> how many of these are ahead of it; what is not played is behind all of them
+        self._ahead: dict[str, int] = {}
+        self._endless: dict[str, None] = {}
+        for request in play.waiting:
+            self._ahead[request.task_id] = len(self._endless)
+            if request.lasts is None:
+                self._endless[request.label] = None
+
+    def of(self, task_id: str) -> str:
+        """Why nobody knows when this one starts."""
+        if self._runs:
+            return self._runs
+        before = list(self._endless)[: self._ahead.get(task_id)]
+        if before:
+            has = "has" if len(before) == 1 else "have"
+            return f"{listed(before)} ahead of it {has} no time limit, and nothing similar has run here yet"
+        return "running work leaves no space for it within the time that can be predicted"
 
 
 @dataclass(frozen=True, slots=True)

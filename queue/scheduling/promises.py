@@ -80,8 +80,10 @@ def keep(
     live = {task: promise for task, promise in before.items() if task in plan.waits and task not in started}
     promises: dict[str, Promise] = {}
     missed: dict[str, Promise] = {}
+    reasons = {id(reason): reason for reason in plan.waits.values()}  # many tasks share one
+    abouts = {key: tuple(about(reason.record())) for key, reason in reasons.items()}
     for task, reason in plan.waits.items():
-        promise, now_about = live.get(task), tuple(about(reason.record()))
+        promise, now_about = live.get(task), abouts[id(reason)]
         if promise is not None and promise.at < since < now:
             promise = None
         if promise is not None and promise.missed and not still_about(promise.about, now_about, running):
@@ -97,4 +99,4 @@ def keep(
         if promise is not None:
             promises[task] = promise
     gone = {task: promise for task, promise in before.items() if task not in live}
-    return Kept(Forecast(spans, unknown, found.guesses), promises, missed, gone)
+    return Kept(Forecast(spans, unknown, found.guesses, found.behind), promises, missed, gone)

@@ -7,14 +7,15 @@ slots are integers; the pass only compares them for equality.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import Literal
 
 from scheduling.reasons import Reason, part_of_job
+from scheduling.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class SlotView:
     """One GPU (or CPU share). `held_by`: an allocation. `outside`: who else uses it, as last seen.
 
@@ -35,7 +36,7 @@ class SlotView:
         return self.enabled and not self.draining and self.outside is None and self.cleaning is None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class HostView:
     """One host of the pool. `aux_held` counts the zero-slot runs that it has now."""
 
@@ -65,7 +66,7 @@ class HostView:
         return "silent" if self.silent else None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GroupShare:
     """What a pool gives a group of people: slots that it gets whenever it asks, at most so many, and a weight.
 
@@ -80,7 +81,7 @@ class GroupShare:
     usage: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WindowView:
     """Hosts that are taken from `starts` to `ends`: for a group, or for nobody (maintenance) if `group` is empty.
 
@@ -97,7 +98,7 @@ class WindowView:
     again: float = inf
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PoolView:
     """The pool's rules. `scheduler`: the name of its policy (`scheduling.policies`), which may ignore `preemption`.
 
@@ -134,7 +135,7 @@ class PoolView:
         return next((seconds for first, seconds in reversed(self.min_runtime) if first <= priority), 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Placement:
     """Where a request runs. `slots`: host id -> slot ids (empty tuple for zero-slot work).
 
@@ -155,7 +156,7 @@ class Placement:
     running_since: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Request:
     """One task that asks for slots or runs. Paused and finished tasks are not in a snapshot.
 
@@ -210,7 +211,7 @@ def all_but(hosts: Iterable[HostView], only: Collection[str]) -> frozenset[str]:
     return frozenset(host.id for host in hosts if host.name not in only) if only else frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Snapshot:
     """One pool at one moment."""
 
@@ -220,7 +221,7 @@ class Snapshot:
     requests: tuple[Request, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Start:
     """Start this task now. `hosts`: (host id, slot ids) by member, in rank order; no ids for zero slots."""
 
@@ -229,7 +230,7 @@ class Start:
     on_sufferance: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Release:
     """Stop this allocation (it saves first) so that `for_task_id` starts, or for a window, of which this is the name.
 
@@ -242,7 +243,7 @@ class Release:
     window: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Plan:
     """What one pass decided. `waits` has a reason for every request that neither runs nor starts.
 

@@ -26,6 +26,7 @@ from hosts.pools import default_pool, mark_dirty
 from jobs import queue_edits, queue_order
 from jobs.models import Allocation, ForecastOutcome, Job, Member, SlotHold, Task
 from jobs.states import AllocationState, Reason, StopKind, TaskState
+from scheduling import forecast
 from scheduling.calibration import place
 from scheduling.explain import explain
 from scheduling.past_runs import Work
@@ -250,6 +251,23 @@ def test_forecasts_and_what_is_unknown_are_stored_with_the_plan() -> None:
     earliest, latest = plan["forecast"][waits]
     assert timezone.now().timestamp() < earliest < latest < timezone.now().timestamp() + 7200
     assert lost not in plan["forecast"] and plan["waits"][lost]["code"] == "never_fits"
+
+
+@pytest.mark.django_db
+def test_of_what_is_too_far_back_for_a_forecast_only_the_order_is_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forecast, "MOST_FORECASTS", 1)
+    make_host("gpu1", 2)
+    submit_experiment(slots=2, max_time="1h")
+    waiting = [trial_of(submit_experiment(slots=2)).task_id for _ in range(3)]
+    run_pass()
+    plan = plan_of(default_pool())
+    assert (plan["behind"], plan["unknown"]) == (waiting[1:], {})
+    assert last_plan.of(default_pool()).unknown == {
+        task: f"{place} requests are ahead of it; only the first 1 get a forecast"
+        for place, task in enumerate(waiting[1:], 1)
+    }
 
 
 @pytest.mark.django_db

@@ -40,7 +40,7 @@ from jobs.states import AllocationState, JobState, MemberState
 from tests.rig.held_against_hosts import LOST_AFTER_SECONDS, HeldAgainstHosts
 from tests.rig.mortal import Killed, Process
 from tests.rig.pretend_hosts import Payload, Pretended, Run
-from tests.rig.world import be_whole, make_user, submit_experiment
+from tests.rig.world import be_whole, make_user, submit_experiment, survey_that_keeps
 
 HOSTS, SLOTS = 3, 2
 #: rows whose times go back when time passes
@@ -273,6 +273,7 @@ class Interleavings(HeldAgainstHosts):
     ) -> None:
         act = self.of_workers[what % len(self.of_workers)]
         self.made_by(Process(dies_at, fates, meanwhile), act, choice)
+        survey_that_keeps(default_pool())
 
     @rule(what=NUMBERS, choice=NUMBERS, dies_at=DEATHS, meanwhile=MEANWHILE)
     def a_request_comes(

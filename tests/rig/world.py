@@ -2,13 +2,14 @@
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 from django.utils import timezone
 
 from accounts.models import User
-from dispatch.passes import kept_plan
+from dispatch.passes import kept_plan, survey
 from events import presence
 from events.models import Presence
 from events.presence import Part, Whole
@@ -80,6 +81,16 @@ def keep_plan(pool: ResourcePool, **parts: Any) -> None:
         planned_at=(pool.planned_at or timezone.now()) + timedelta(seconds=1)
     )
     pool.refresh_from_db()
+
+
+def survey_that_keeps(pool: ResourcePool) -> None:
+    """Take a survey as a pass does, from what this process has kept of the last one: it must be one of all rows."""
+    now = timezone.now()
+    kept, whole = (
+        replace(one, requests=tuple(sorted(one.requests, key=lambda request: request.task_id)))
+        for one in (survey.take(pool, now, keep=True), survey.take(pool, now))
+    )
+    assert kept == whole
 
 
 def make_project() -> Project:

@@ -24,7 +24,7 @@ from events.announce import announce
 from hosts.models import PoolPlan, ResourcePool
 from scheduling import policies, promises, world
 from scheduling.calibration import Learned
-from scheduling.forecast import forecast
+from scheduling.forecast import forecast, too_far
 from scheduling.promises import Promise
 from scheduling.reasons import NEVER, about, still_about
 
@@ -90,7 +90,9 @@ def of(pool: ResourcePool) -> Plan:
         took_ms=kept.took_ms,
         waits=waits,
         forecast=spans,
-        unknown=(futures.get("unknown") or {}) | dict.fromkeys(changed, OTHER_REASON),
+        unknown=too_far(futures.get("behind") or ())
+        | (futures.get("unknown") or {})
+        | dict.fromkeys(changed, OTHER_REASON),
         shares=document.get("shares") or {},
         ends=document.get("ends") or {},
     )
@@ -151,10 +153,12 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
     found = kept.forecast
     took = time.perf_counter() - begun
     outcomes = forecast_outcomes.due(pool_id, kept, started, plan, snapshot.now, learned)
+    far = too_far(found.behind)  # thousands of sentences, of which only their order is kept
     more = {
         "forecast": {task_id: list(span) for task_id, span in found.spans.items()},
         "forecast_of": {task_id: about(plan.waits[task_id].record()) for task_id in found.spans},
-        "unknown": dict(found.unknown),
+        "unknown": {task_id: why for task_id, why in found.unknown.items() if far.get(task_id) != why},
+        "behind": list(found.behind),
         "promises": {task_id: promise.record() for task_id, promise in kept.promises.items()},
         "places": list(outcomes.learned.places),
         "places_until": outcomes.learned.newest if outcomes.learned.places else None,
@@ -177,7 +181,7 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
 def _shown(futures: Mapping[str, Any]) -> tuple[object, ...]:
     """What a page says of a forecast: its times in minutes, where they belong to what the job waits for now."""
     spans = {task: [at // 60 for at in span] for task, span in (futures.get("forecast") or {}).items()}
-    return spans, futures.get("forecast_of"), futures.get("unknown")
+    return spans, futures.get("forecast_of"), futures.get("unknown"), futures.get("behind")
 
 
 def past(pool_id: int) -> tuple[dict[str, Promise], Learned]:

@@ -111,7 +111,7 @@ def _pass(pool_id: int, now: datetime) -> Made | None:
     if not seen and pool_id not in due_pools(now):
         return None
     times: dict[str, float] = {}
-    snapshot = timed(times, "survey", lambda: survey.take(pool, now))
+    snapshot = timed(times, "survey", lambda: survey.take(pool, now, keep=True))
     if choices := windows.unsettled(snapshot):
         pool_windows.settle(pool, choices)
     plan = timed(times, "decide", lambda: decide(snapshot))

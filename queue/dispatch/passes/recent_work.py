@@ -45,21 +45,22 @@ def _read(pool_id: int) -> list[Request]:
     past = past_runs()
     return [
         Request(
-            task.pk,
-            str(task.job_id),
-            task.name,
-            task.slots,
-            priority=task.job.priority,
-            weight=task.job.weight,
-            submitted_at=task.created_at.timestamp(),
-            preemptible=task.job.preemptible,
-            single_host=task.single_host,
-            lasts=lasts_of(
-                task.max_time_seconds,
-                past.like(
-                    str(task.job_id), Work(task.job.owner_id, task.job.kind, task.job.name, task.slots)
-                ),
-            ),
+            task_id,
+            str(job_id),
+            name,
+            slots,
+            priority=priority,
+            weight=weight,
+            submitted_at=created.timestamp(),
+            preemptible=preemptible,
+            single_host=single_host,
+            lasts=lasts_of(max_time, past.like(str(job_id), Work(owner_id, kind, job_name, slots))),
         )
-        for task in tasks.select_related("job").order_by("-created_at")[:MOST_TASKS]
-    ]
+        for (
+            task_id, job_id, name, slots, created, single_host, max_time, priority, weight, preemptible, owner_id, kind,
+            job_name,
+        ) in tasks.order_by("-created_at").values_list(
+            "pk", "job_id", "name", "slots", "created_at", "single_host", "max_time_seconds", "job__priority",
+            "job__weight", "job__preemptible", "job__owner_id", "job__kind", "job__name",
+        )[:MOST_TASKS]
+    ]  # fmt: skip

@@ -8,13 +8,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from operator import itemgetter
 
 from django.conf import settings
 from django.db.models import F
 from django.db.models.functions import Least
 from django.utils import timezone
 
-from dispatch.passes import group_views, notices, pool_rows
+from dispatch.passes import group_views, kept_rows, notices
+from dispatch.passes.kept_rows import Kept, Made
 from dispatch.passes.pool_rows import PoolRows, Row
 from hosts import pool_windows
 from hosts.models import ResourcePool
@@ -41,8 +43,9 @@ from scheduling.world import (
 
 _NOWHERE: frozenset[str] = frozenset()
 _UNKNOWN: tuple[Span | None, tuple[float, ...]] = (None, ())
-#: the column of a task's row that counts its attempts
-_RUN_COUNT = 7
+#: columns of a task's row
+_JOB, _RUN_COUNT, _BLOCKED_BY, _NOT_BEFORE = 1, 7, 8, 9
+_slot_index = itemgetter(2)
 #: past attempts that forecasts go by, the newest
 MOST_ATTEMPTS = 5000
 #: news of an end that took longer is of a server or host that was away, which is not expected again
@@ -61,9 +64,12 @@ def no_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def take(pool: ResourcePool, now: datetime) -> Snapshot:
-    """The pool, its hosts with what is held on them, and every task that waits or runs, at one moment."""
-    rows = pool_rows.read(pool.pk)
+def take(pool: ResourcePool, now: datetime, *, keep: bool = False) -> Snapshot:
+    """The pool, its hosts with what is held on them, and every task that waits or runs, at one moment.
+
+    `keep`: what this process kept of the last such survey is used where it still holds (`dispatch.passes.kept_rows`).
+    """
+    rows, kept = kept_rows.read(pool.pk) if keep else (kept_rows.read_all(pool.pk), None)
     hosts = _hosts(rows, pool)
     windows = pool_windows.views(pool, now.timestamp())
     groups = group_views.paths() if pool.group_shares or any(one.group for one in windows) else {}
@@ -72,7 +78,7 @@ def take(pool: ResourcePool, now: datetime) -> Snapshot:
             now=now.timestamp(),
             pool=_pool(pool, rows, group_views.shares(pool, groups, now.timestamp()), windows),
             hosts=hosts,
-            requests=_Requests(pool, rows, hosts, now.timestamp(), past_runs(), groups).all(),
+            requests=_Requests(pool, rows, hosts, now.timestamp(), past_runs(), groups).all(kept),
         )
     )
 
@@ -102,13 +108,13 @@ def _pool(
 
 
 def _hosts(rows: PoolRows, pool: ResourcePool) -> tuple[HostView, ...]:
-    holders = {slot_id: allocation_id for slot_id, _, allocation_id in rows.holds}
+    holders = {slot_id: allocation_id for _, allocation_id, slot_ids in rows.holds for slot_id in slot_ids}
     cleaned = {slot_id: label_of(kind, entity_id) for slot_id, kind, entity_id in rows.cleaned}
     aux: dict[str, int] = defaultdict(int)
     for host_id, _, ended in rows.aux:
         aux[host_id] += not ended
     slots: dict[str, list[SlotView]] = defaultdict(list)
-    for host_id, slot_id, index, enabled, draining, outside in rows.slots:
+    for host_id, slot_id, index, enabled, draining, outside in sorted(rows.slots, key=_slot_index):
         slots[host_id].append(
             SlotView(slot_id, index, enabled, draining, holders.get(slot_id), outside, cleaned.get(slot_id))
         )
@@ -167,8 +173,46 @@ class _Requests:
         self._usual_notice = notices.usual() if pool.windows else 0.0
         self._lasts: dict[tuple[str | Work, float | None], tuple[Span | None, tuple[float, ...]]] = {}
 
-    def all(self) -> tuple[Request, ...]:
-        return tuple([self._request(task) for task in self._rows.tasks])
+    def all(self, kept: Kept | None = None) -> tuple[Request, ...]:
+        """A request for each task; those that are kept where their rows and all around them are the same."""
+        if kept is None:
+            return tuple([self._request(task) for task in self._rows.tasks])
+        around = self._surroundings()
+        former = kept.requests if kept.surroundings == around else {}
+        made: dict[str, Made] = {}
+        requests = []
+        for task in self._rows.tasks:
+            task_id, job = task[0], self._jobs[task[1]]
+            is_kept = (known := former.get(task_id)) and known.task is task and known.job is job
+            if known and is_kept and self._may_keep(task):
+                made[task_id] = known
+                requests.append(known.request)
+                continue
+            request = self._request(task)
+            requests.append(request)
+            if self._may_keep(task):
+                made[task_id] = Made(task, job, request)
+        kept.surroundings, kept.requests = around, made
+        kept.check_requests()
+        return tuple(requests)
+
+    def _surroundings(self) -> tuple[object, ...]:
+        """All that the request of a task that `_may_keep` is made of besides the rows of the task and its job."""
+        hosts = [(row[0], row[1], row[-2], row[-1]) for row in self._rows.hosts]
+        return (
+            self._past,
+            hosts,
+            self._unlinked,
+            self._shared,
+            self._powerful,
+            self._groups,
+            self._usual_notice,
+        )
+
+    def _may_keep(self, task: Row) -> bool:
+        """Its request depends neither on the time nor on rows of its own in other tables."""
+        blocked = task[_BLOCKED_BY] or task[_NOT_BEFORE] or task[_JOB] in self._depends
+        return not (blocked or task[0] in self._attempts or task[0] in self._used or self._notices)
 
     def _request(self, task: Row) -> Request:
         (
@@ -270,9 +314,8 @@ class _Requests:
 def _held(rows: PoolRows) -> dict[str, dict[str, tuple[int, ...]]]:
     """Allocation -> host -> slots, wherever the hosts have gone meanwhile; no slots for zero-slot work."""
     held: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
-    for slot_id, host_id, allocation_id in rows.holds:
-        here = held[allocation_id]
-        here[host_id] = (*here.get(host_id, ()), slot_id)
+    for host_id, allocation_id, slot_ids in rows.holds:
+        held[allocation_id][host_id] = tuple(slot_ids)
     for host_id, allocation_id, _ in rows.aux:
         held[allocation_id][host_id] = ()
     return held
