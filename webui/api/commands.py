@@ -206,7 +206,7 @@ class OneCommand(OfKind, ApiView):
 
 
 class CommandKill(OfKind, ApiView):
-    """Kill a command immediately. An ended one is left unchanged."""
+    """Kill a command immediately, or, by the ID of an array, all its elements. What has ended is left unchanged."""
 
     rights = {"POST": Right.EDIT}
     part = "changed"
@@ -214,7 +214,10 @@ class CommandKill(OfKind, ApiView):
     def post(self, request: Request, command_id: str) -> Json:
         command = self.find(command_id).command
         require_owner(person(request), command)
-        transitions.kill(command.pk, actor=actor(request))
+        if str(command.pk).startswith(command_id.strip().lower()):
+            transitions.kill(command.pk, actor=actor(request))
+        else:
+            transitions.kill_array(command.job_id, actor=actor(request))
         return {self.noun: self.encoded(self.find(str(command.pk)), request)}
 
 
