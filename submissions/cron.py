@@ -108,7 +108,7 @@ def _bad(text: str) -> Refusal:
 
 def _weekdays(field: str) -> str:
     """The field with 0 for Sunday, which may be 7 as in cron, also at the end of a range."""
-    return ",".join(_of_week(part) for part in field.split(","))
+    return ",".join(_of_week(part) for part in field.lower().split(","))
 
 
 def _of_week(part: str) -> str:

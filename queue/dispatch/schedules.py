@@ -121,7 +121,8 @@ def create(
 
 
 def _refuse_too_many(owner: User) -> None:
-    """Raises Refusal."""
+    """Raises Refusal. Until the transaction ends, the owner creates no other."""
+    User.objects.select_for_update(no_key=True).get(pk=owner.pk)
     has = Schedule.objects.filter(owner=owner).count()
     if has >= settings.SCHEDULES_PER_USER:
         raise Refusal(

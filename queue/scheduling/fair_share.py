@@ -66,13 +66,15 @@ def grants(
     slots: int,
     shares: Mapping[str, GroupShare] | None = None,
     reserved: Mapping[str, int] = {},
+    owners: Mapping[str, str] = {},
 ) -> Grants:
     """Share `slots` among the jobs of `requests` (in order of age; those that can start one day).
 
     `shares`: what groups are given. Each first gets what it is guaranteed, then always the group that has the least for
     its weight is granted one more request. `reserved`: group -> slots that requests of it alone are granted, too.
+    `owners`: host id -> group that it is reserved for.
     """
-    granting = _Granting(slots, shares or {}, reserved)
+    granting = _Granting(slots, shares or {}, reserved, owners)
     left = granting.firm(requests)
     if not shares:
         granting.share(left)
@@ -95,12 +97,19 @@ Jobs = list[tuple[float, float, int, Iterator[Request]]]
 
 
 class _Granting:
-    def __init__(self, slots: int, groups: Mapping[str, GroupShare], reserved: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        slots: int,
+        groups: Mapping[str, GroupShare],
+        reserved: Mapping[str, int],
+        owners: Mapping[str, str],
+    ) -> None:
         self.order: dict[str, int] = {}
         self.shares: dict[str, int] = {}
         self.of_groups = Counter[str]()
         self._left = slots  # for everybody
         self._reserved = Counter(reserved)
+        self._owners = owners
         self._groups = groups
 
     def firm(self, requests: Iterable[Request]) -> list[Request]:
@@ -197,13 +206,19 @@ class _Granting:
                 self.of_groups[name] += request.slots
 
     def _take(self, request: Request) -> None:
-        """What is reserved for it first."""
+        """What is reserved for it first; of a run that cannot be taken back, only what it holds there."""
         slots = request.slots
         for name in request.groups if self._reserved else ():
-            own = min(slots, self._reserved[name])
+            own = min(self._held_there(request, name), slots, self._reserved[name])
             self._reserved[name] -= own
             slots -= own
         self._left -= slots
+
+    def _held_there(self, request: Request, group: str) -> int:
+        if request.running is None or request.preemptible:
+            return request.slots
+        held = request.running.slots.items()
+        return sum(len(ids) for host, ids in held if self._owners.get(host) == group)
 
 
 class OfJob(Rights):
@@ -303,7 +318,8 @@ class FairShare(Policy):
     def rules(self, snapshot: Snapshot, prospects: Prospects) -> Rules:
         queue = by_age(snapshot.requests)
         slots, reserved = capacity(snapshot, prospects.closings)
-        granted = grants(demand(queue, prospects), slots, snapshot.pool.shares, reserved)
+        owners = prospects.closings.owners if prospects.closings else {}
+        granted = grants(demand(queue, prospects), slots, snapshot.pool.shares, reserved, owners)
         room = Room(snapshot) if snapshot.pool.shares else None
         return FairShareRules(queue, granted, snapshot.pool, room)
 

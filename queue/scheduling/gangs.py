@@ -354,10 +354,17 @@ class Pass:
         """Keep the hosts where a gang can start soonest. One slot needs none: it gets what comes free."""
         parts = self._elsewhere(request, group.shape, partial(self._open_hosts, request, group.rights))
         if parts is None:
-            group.reserves = False  # and never will: claims are only added
+            # and none of the group ever will, since claims are only added; unless it is for this one's window
+            group.reserves = not self._all_claimed(request, group)
             return None
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
         return reasons.held(request.slots, *self._claimed(request, parts, pledged=False))
+
+    def _all_claimed(self, request: Request, group: Group) -> bool:
+        """Does no host remain, whatever windows will close?"""
+        if self._prospects.closings is None:
+            return True
+        return self._reserving.soonest(standing(request), group.shape, group.rights.reserving()) is None
 
     def _open_hosts(self, request: Request, rights: Rights, shape: Shape) -> Parts | None:
         """The unclaimed hosts where it can start first and which no window will close to it by then.

@@ -157,6 +157,31 @@ def test_a_run_in_the_way_of_a_reservation_keeps_the_share_that_it_holds() -> No
     assert world.plan.shares == {"in the way": 4, "ours": 4, "theirs": 0}
 
 
+def test_a_run_of_the_group_elsewhere_leaves_it_what_is_reserved() -> None:
+    world = World([host(1, 4), host(2, 4)], windows=(COURSE,), scheduler="fair_share")
+    world.submit("elsewhere", 4, preemptible=False, groups=("vision",), avoid_hosts=frozenset({"gpu-1"}))
+    world.tick()
+    world.now = 11 * HOUR
+    world.submit("theirs", 4)
+    world.submit("ours", 4, groups=("vision",))
+    world.tick()
+    assert world.plan.shares == {"elsewhere": 4, "ours": 4, "theirs": 0}
+
+
+def test_a_window_of_one_gang_keeps_no_other_from_its_reservation() -> None:
+    world = pool(DRIVERS)
+    world.now = HOUR
+    world.submit("until 8", 4, **{**BOUND, "time_left": 7 * HOUR})
+    world.tick()
+    running = world["until 8"].running
+    assert running is not None
+    world.edit("until 8", running=replace(running, ends=(8 * HOUR, 8 * HOUR)))
+    for label, hours in (("long", 3), ("short", 1)):
+        world.submit(label, 4, preemptible=False, time_left=hours * HOUR, max_time=hours * HOUR)
+    world.tick()
+    assert world.plan.reservations == {"short": ("h1",)}
+
+
 def test_no_host_is_kept_for_a_gang_that_closes_before_the_gang_can_start() -> None:
     world = pool(DRIVERS, hosts=2)
     world.now = HOUR

@@ -259,7 +259,13 @@ def _folded(row: Json) -> Json:
 
 def _asked(record: Json, task_id: str) -> Json:
     """The row of the whole array if the id is that of an array, whose first element the record is."""
-    return record if record["id"].startswith(task_id.strip().lower()) else _folded(record)
+    text, array = task_id.strip().lower().replace("-", ""), record.get("array")
+    is_element = record["id"].replace("-", "").startswith(text)
+    return (
+        _folded(record)
+        if array and array["id"].replace("-", "").startswith(text) and not is_element
+        else record
+    )
 
 
 def counts_of_array(array: Json) -> str:

@@ -149,6 +149,10 @@ class OfKind:
 
         The id of an array, which lists have, finds its first element.
         """
+        return self.found(command_id)[0]
+
+    def found(self, command_id: str) -> tuple[TaskRow, Job | None]:
+        """What `find` finds, and the array if the id is that of one."""
         wanted = command_id.strip().lower()
         rows = task_list.of_kind(tasks.with_parts(), self.kind)
         try:
@@ -158,7 +162,8 @@ class OfKind:
                 raise Missing(f"{self.noun} {command_id} not found") from None
             rows = rows.annotate(text_id=Cast("id", TextField())).filter(text_id__startswith=wanted)
         found = list(rows[:2])
-        if not found and (array := self.array(wanted)):
+        array = None if found or self.kind != Job.Kind.COMMAND else arrays.find(wanted)
+        if array is not None:
             elements = task_list.of_kind(tasks.with_parts(), self.kind)
             found = list(elements.filter(job=array).order_by("array_index")[:1])
         if not found:
@@ -167,11 +172,7 @@ class OfKind:
             raise BadRequest(
                 f"{self.noun} {command_id} is ambiguous: several ids start with it; give more characters"
             )
-        return tasks.row(found[0])
-
-    def array(self, command_id: str) -> Job | None:
-        """The array of commands whose id the text is or begins."""
-        return arrays.find(command_id) if self.kind == Job.Kind.COMMAND else None
+        return tasks.row(found[0]), array
 
     def encoded(self, row: TaskRow, request: Request) -> CommandRecord:
         """One row, as whoever asks may see it."""

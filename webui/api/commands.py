@@ -212,12 +212,13 @@ class CommandKill(OfKind, ApiView):
     part = "changed"
 
     def post(self, request: Request, command_id: str) -> Json:
-        command = self.find(command_id).command
+        row, array = self.found(command_id)
+        command = row.command
         require_owner(person(request), command)
-        if str(command.pk).startswith(command_id.strip().lower()):
+        if array is None:
             transitions.kill(command.pk, actor=actor(request))
         else:
-            transitions.kill_array(command.job_id, actor=actor(request))
+            transitions.kill_array(array.pk, actor=actor(request))
         return {self.noun: self.encoded(self.find(str(command.pk)), request)}
 
 

@@ -112,7 +112,9 @@ class Schedules(ApiView):
     queries = {"GET": encoding.PageQuery}
 
     def get(self, request: Request) -> SchedulesAnswer:
-        rows, pagination = encoding.cut(shown.everyone(), self.query(request))
+        query = self.query(request)
+        query["limit"] = query["limit"] or -1  # as before there were pages
+        rows, pagination = encoding.cut(shown.everyone(), query)
         last = shown.last_of(rows)
         found = [_record(each, last.get(each.pk)) for each in rows]
         return SchedulesAnswer(schedules=found, pagination=pagination)

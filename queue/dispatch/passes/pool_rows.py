@@ -24,7 +24,9 @@ Row = list[Any]
 #: states of a checkpoint from which its trial resumes, now or once it is uploaded
 _SAVED = ", ".join(f"'{state}'" for state in sorted({*USABLE, CheckpointState.PARTIAL}))
 #: why runs are stopped whose task waits for slots again
-_WAITS_AGAIN = ", ".join(f"'{reason}'" for reason in (Reason.PREEMPTED, Reason.MAX_SLOTS_SET, Reason.WINDOW))
+_WAITS_AGAIN = ", ".join(
+    f"'{reason}'" for reason in (Reason.PREEMPTED, Reason.MAX_SLOTS_SET, Reason.WINDOW, Reason.HOST_FAULT)
+)
 
 # `open`, `active` and the states of tasks are what jobs/queue_order.py calls HOLDS, ACTIVE and WANTS. They are stated
 # here again because a pass takes more than what stands in the queue: attempts of ended jobs still hold slots.

@@ -78,6 +78,10 @@ def test_the_id_of_an_array_is_taken_where_that_of_a_command_is(cast: Cast) -> N
     cast.admin.post(f"{path}/set_priority", {"priority": 7})
     job.refresh_from_db()
     assert job.priority == 7
+    first, second = [each["id"] for each in cast.vic.get(f"commands?arrayId={array}")["commands"]]
+    cast.admin.post(f"commands/{first.replace('-', '')}/kill")
+    assert cast.vic.get(f"arrays/{array}")["array"]["canceled"] == 1
+    assert cast.vic.get(f"commands/{second}")["command"]["phase"] == "QUEUED"
     cast.admin.post(f"{path}/kill")
     assert cast.vic.get(f"arrays/{array}")["array"]["canceled"] == 2
     assert cast.vic.refused("GET", f"shells/{array}")[0] == 404
