@@ -126,10 +126,11 @@ LOGIN_ATTEMPTS_PER_ADDRESS = int(
 )
 LOGIN_WINDOW_SECONDS = int(environment.number("TRAINMASTER_LOGIN_WINDOW_SECONDS", 60))
 # What one user may have at once: work that has not ended (waiting, paused or running), submissions within a minute,
-# access tokens, and in one web process sockets and large requests under way.
+# schedules, access tokens, and in one web process sockets and large requests under way.
 UNFINISHED_JOBS_PER_USER = int(environment.number("TRAINMASTER_UNFINISHED_JOBS_PER_USER", 20_000))
 ELEMENTS_PER_ARRAY = int(environment.number("TRAINMASTER_ELEMENTS_PER_ARRAY", 2000))
 SUBMISSIONS_PER_MINUTE = int(environment.number("TRAINMASTER_SUBMISSIONS_PER_MINUTE", 1000))
+SCHEDULES_PER_USER = int(environment.number("TRAINMASTER_SCHEDULES_PER_USER", 200))
 ACCESS_TOKENS_PER_USER = int(environment.number("TRAINMASTER_ACCESS_TOKENS_PER_USER", 200))
 SOCKETS_PER_USER = int(environment.number("TRAINMASTER_SOCKETS_PER_USER", 200))
 # Requests of one user that a web process works on at the same time; further ones wait for so long, then are refused.

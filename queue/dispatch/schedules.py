@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
 
+from django.conf import settings
 from django.db import IntegrityError, InterfaceError, OperationalError, transaction
 from django.db.models import Q
 from django.utils import timezone
@@ -88,6 +89,7 @@ def create(
             f"overlap: found {overlap!r}, allowed: {', '.join(Schedule.Overlap.values)}.", field="overlap"
         )
     times = cron.parse(expression, zone)
+    _refuse_too_many(owner)
     if isinstance(source, Experiment):
         kind, place = Schedule.Kind.EXPERIMENT, source.project_id
         config = {"text": source.original_config, "template": source.template_config}
@@ -116,6 +118,18 @@ def create(
         raise Refusal(f"A schedule named {name} exists already.", Code.CONFLICT, field="name") from None
     _record(schedule, "created", actor)
     return schedule
+
+
+def _refuse_too_many(owner: User) -> None:
+    """Raises Refusal. Until the transaction ends, the owner creates no other."""
+    User.objects.select_for_update(no_key=True).get(pk=owner.pk)
+    has = Schedule.objects.filter(owner=owner).count()
+    if has >= settings.SCHEDULES_PER_USER:
+        raise Refusal(
+            f"{owner.username} has {has:,} schedules; allowed: at most {settings.SCHEDULES_PER_USER:,}. "
+            "Delete one first.",
+            Code.CONFLICT,
+        )
 
 
 def _next(times: cron.Cron, after: datetime) -> datetime:

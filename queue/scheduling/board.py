@@ -28,6 +28,7 @@ class Board:
         self.stopping_for: dict[str, set[Host]] = {}  # task id -> hosts where runs are being stopped for it
         self.claimed: dict[int, Host] = {}
         self.kept: list[Host] = []  # for requests that cannot start yet
+        self.changes = 0  # how often any host has changed
         self.eased: list[int] = []  # host indexes, whenever more came free on one than is pledged there
         self.firm, self.soon, self.lendable = Bins(hosts, worst), Bins(hosts, worst), Bins(hosts, worst)
         self._place(runs)
@@ -63,6 +64,7 @@ class Board:
         """File it anew: by free slots that nobody of higher standing needs (firm), by those once the stopping runs
         have ended (soon), and by free slots kept for a gang that is not about to use them (lendable)."""
         host.changes += 1
+        self.changes += 1
         free, soon, left = host.loose, host.soon, host.free + host.coming - host.pledged
         self.firm.file(host, free if free < soon else soon)
         self.soon.file(host, soon)

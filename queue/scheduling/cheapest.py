@@ -61,23 +61,30 @@ class Cheapest:
             self._cursor = len(eased)
         found: list[Host] = []
         passed: list[tuple[Cost, int, int]] = []
-        for host in self._priced(asker):
-            if not host.avoided(avoid):
-                found.append(host)
-                if len(found) == count:
-                    break
+        for host in self._priced(asker, avoid, passed):
+            found.append(host)
+            if len(found) == count:
+                break
             passed.append(heapq.heappop(self._heap))
         for entry in passed:
             heapq.heappush(self._heap, entry)
         return found
 
-    def _priced(self, asker: Standing) -> Iterator[Host]:
-        """The host on top of the heap, priced for this asker; who wants the next takes it off before."""
+    def _priced(
+        self, asker: Standing, avoid: frozenset[str], passed: list[tuple[Cost, int, int]]
+    ) -> Iterator[Host]:
+        """The host on top of the heap, priced for this asker; who wants the next takes it off before.
+
+        Hosts to avoid are not priced: they are taken off, and `passed` tells them.
+        """
         heap, hosts, cost_of = self._heap, self._board.hosts, self._prices.cost
         while heap:
             price, index, number = heap[0]
             if not self._prices.reached(asker, price):
                 return
+            if avoid and hosts[index].avoided(avoid):
+                passed.append(heapq.heappop(heap))
+                continue
             cost = cost_of(hosts[index], asker) if self._entry[index] == number else None
             if cost is None:
                 heapq.heappop(heap)

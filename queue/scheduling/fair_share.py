@@ -21,7 +21,7 @@ from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects, demand
 from scheduling.reasons import Reason, WaitCode
 from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing
-from scheduling.windows import NOWHERE
+from scheduling.windows import Closings
 from scheduling.world import GroupShare, Placement, PoolView, Request, Snapshot
 
 
@@ -42,22 +42,39 @@ def by_age(requests: Iterable[Request]) -> list[Request]:
     return sorted(requests, key=lambda r: (first[r.job_id], r.job_id, r.submitted_at, r.task_id))
 
 
-def capacity(snapshot: Snapshot, shut: frozenset[str] = frozenset()) -> int:
-    """Slots that may be used now, and those that running work holds elsewhere. `shut`: hosts that nobody may use."""
-    return sum(
-        slot.held_by is not None or (host.off is None and slot.usable and host.id not in shut)
-        for host in snapshot.hosts
-        for slot in host.slots
-    )
+def capacity(snapshot: Snapshot, closings: Closings | None = None) -> tuple[int, dict[str, int]]:
+    """Slots that anybody may use now, with those that running work holds elsewhere; and those reserved, by group."""
+    owners = closings.owners if closings is not None else {}
+    groups = {
+        each.running.allocation_id: each.groups for each in snapshot.requests if owners and each.running
+    }
+    free, reserved = 0, Counter[str]()
+    for host in snapshot.hosts:
+        on, owner = host.off is None, owners.get(host.id)
+        for slot in host.slots:
+            if slot.held_by is None and not (on and slot.usable):
+                continue
+            if owner is None or (slot.held_by and owner not in groups.get(slot.held_by, ())):
+                free += 1
+            elif owner:
+                reserved[owner] += 1
+    return free, reserved
 
 
-def grants(requests: list[Request], slots: int, shares: Mapping[str, GroupShare] | None = None) -> Grants:
+def grants(
+    requests: list[Request],
+    slots: int,
+    shares: Mapping[str, GroupShare] | None = None,
+    reserved: Mapping[str, int] = {},
+    owners: Mapping[str, str] = {},
+) -> Grants:
     """Share `slots` among the jobs of `requests` (in order of age; those that can start one day).
 
     `shares`: what groups are given. Each first gets what it is guaranteed, then always the group that has the least for
-    its weight is granted one more request.
+    its weight is granted one more request. `reserved`: group -> slots that requests of it alone are granted, too.
+    `owners`: host id -> group that it is reserved for.
     """
-    granting = _Granting(slots, shares or {})
+    granting = _Granting(slots, shares or {}, reserved, owners)
     left = granting.firm(requests)
     if not shares:
         granting.share(left)
@@ -80,11 +97,19 @@ Jobs = list[tuple[float, float, int, Iterator[Request]]]
 
 
 class _Granting:
-    def __init__(self, slots: int, groups: Mapping[str, GroupShare]) -> None:
+    def __init__(
+        self,
+        slots: int,
+        groups: Mapping[str, GroupShare],
+        reserved: Mapping[str, int],
+        owners: Mapping[str, str],
+    ) -> None:
         self.order: dict[str, int] = {}
         self.shares: dict[str, int] = {}
         self.of_groups = Counter[str]()
-        self._left = slots
+        self._left = slots  # for everybody
+        self._reserved = Counter(reserved)
+        self._owners = owners
         self._groups = groups
 
     def firm(self, requests: Iterable[Request]) -> list[Request]:
@@ -104,7 +129,7 @@ class _Granting:
     def share(self, requests: Iterable[Request], most: float = inf) -> None:
         """Grant these as long as there are slots, or `most` of them."""
         jobs = self._jobs(requests)
-        while jobs and self._left > 0 and most > 0:
+        while jobs and self._has_slots and most > 0:
             request = self._next(jobs, most)
             most -= request.slots if request else 0
 
@@ -116,7 +141,7 @@ class _Granting:
         jobs = {path: self._jobs(line) for path, line in lines.items()}
         turns = [(self._load(path), place, path) for place, path in enumerate(jobs)]
         heapq.heapify(turns)
-        while turns and self._left > 0:
+        while turns and self._has_slots:
             known, place, path = turns[0]
             load_now = self._load(path)
             if known != load_now:  # it, or another team of its department, has been granted more
@@ -125,6 +150,14 @@ class _Granting:
                 self._next(jobs[path], inf)
             else:
                 heapq.heappop(turns)
+
+    @property
+    def _has_slots(self) -> bool:
+        return self._left > 0 or any(slots > 0 for slots in self._reserved.values())
+
+    def _left_for(self, request: Request) -> int:
+        own = sum(self._reserved[name] for name in request.groups) if self._reserved else 0
+        return max(0, self._left) + own
 
     def _load(self, path: Path) -> tuple[float, ...]:
         return tuple([load(self._groups, name, self.of_groups[name]) for name in path])
@@ -146,7 +179,7 @@ class _Granting:
         for request in wanted:
             holds = self.shares[request.job_id] + request.slots
             if (
-                request.slots <= self._left
+                request.slots <= self._left_for(request)
                 and request.slots <= most
                 and (request.max_slots is None or holds <= request.max_slots)
                 and not (self._groups and self._is_over(request))
@@ -165,12 +198,27 @@ class _Granting:
         )
 
     def _grant(self, request: Request) -> None:
-        self._left -= request.slots
+        self._take(request)
         self.shares[request.job_id] += request.slots
         self.order[request.task_id] = len(self.order)
         if self._groups:
             for name in path_of(request):
                 self.of_groups[name] += request.slots
+
+    def _take(self, request: Request) -> None:
+        """What is reserved for it first; of a run that cannot be taken back, only what it holds there."""
+        slots = request.slots
+        for name in request.groups if self._reserved else ():
+            own = min(self._held_there(request, name), slots, self._reserved[name])
+            self._reserved[name] -= own
+            slots -= own
+        self._left -= slots
+
+    def _held_there(self, request: Request, group: str) -> int:
+        if request.running is None or request.preemptible:
+            return request.slots
+        held = request.running.slots.items()
+        return sum(len(ids) for host, ids in held if self._owners.get(host) == group)
 
 
 class OfJob(Rights):
@@ -269,8 +317,9 @@ class FairShare(Policy):
 
     def rules(self, snapshot: Snapshot, prospects: Prospects) -> Rules:
         queue = by_age(snapshot.requests)
-        shut = prospects.closings.shut if prospects.closings else NOWHERE
-        granted = grants(demand(queue, prospects), capacity(snapshot, shut), snapshot.pool.shares)
+        slots, reserved = capacity(snapshot, prospects.closings)
+        owners = prospects.closings.owners if prospects.closings else {}
+        granted = grants(demand(queue, prospects), slots, snapshot.pool.shares, reserved, owners)
         room = Room(snapshot) if snapshot.pool.shares else None
         return FairShareRules(queue, granted, snapshot.pool, room)
 

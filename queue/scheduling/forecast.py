@@ -8,6 +8,7 @@ bounded by counts, never by a clock; the same snapshot gives the same futures.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ from scheduling.durations import Z80, Span
 from scheduling.policy import Key
 from scheduling.reasons import NEVER, WaitCode, listed
 from scheduling.timeline import Ask, Timeline
-from scheduling.turns import Newcomer, Play, Running
+from scheduling.turns import ClosedSlots, Newcomer, Play, Running
+from scheduling.windows import Closings
 from scheduling.world import Plan, Request, Snapshot
 
 #: waiting requests that get a forecast, the first in the queue
@@ -104,10 +106,10 @@ def forecast(
     if asked is not None:
         found = [number for number, request in enumerate(played) if request.task_id in asked]
         played = played[: found[-1] + 1] if found else []
-    tails = calibration.tails(places, late)
+    tails, closings = calibration.tails(places, late), Closings.of(snapshot) if played else None
     for work in ([r for r in played if r.slots > 0], [r for r in played if r.slots == 0]):
         if work:
-            play = Play(snapshot, plan, work[:NEAREST])
+            play = Play(snapshot, plan, work[:NEAREST], closings)
             whys = _Whys(play)
             coming = {r.task_id for r in work if plan.waits[r.task_id].code == WaitCode.COMING_FREE}
             for task, starts in futures(play, snapshot.now, recent, coming, work[NEAREST:]).items():
@@ -320,6 +322,8 @@ class _Behind:
         self._far = far
         self._before = [request.task_id for request in play.waiting[-LAST_OF_NEAREST:]]
         self._capacity = max(1, sum(play.caps))
+        self._flow = Flow(play.taken)
+        self._closed = play.closed_slots(far)
         alike = {_length(request): request for request in far}
         self._means = {length: draws.means(request) for length, request in alike.items()}
 
@@ -330,9 +334,40 @@ class _Behind:
         """
         mean = {length: means[number] for length, means in self._means.items()}
         at = sorted(near[task] for task in self._before)[len(self._before) // 2] if self._far else inf
-        for request in self._far:
-            yield request.task_id, at
-            at += mean[_length(request)] * max(1, request.slots) / self._capacity
+        for request, closed in zip(self._far, self._closed, strict=True):
+            yield request.task_id, self._opens(at, request.slots, closed) if closed else at
+            work = mean[_length(request)] * max(1, request.slots)
+            at = self._flow.after(at, work, self._capacity) if self._flow else at + work / self._capacity
+
+    def _opens(self, at: float, slots: int, closed: ClosedSlots) -> float:
+        """When enough slots are open to it, at this time or later."""
+        for _ in closed:  # each step passes the end of one at least
+            now = [(until, lost) for last, until, lost in closed if last < at < until]
+            if self._capacity - sum(lost for _, lost in now) >= max(1, slots):
+                break
+            at = min(until for until, _ in now)
+        return at
+
+
+class Flow:
+    """How far work gets while windows take slots of the pool: a part of them, between a start and an end."""
+
+    def __init__(self, taken: Sequence[tuple[float, float, int]]) -> None:
+        self._taken = taken
+        self._changes = sorted({at for starts, ends, _ in taken for at in (starts, ends)})
+
+    def __bool__(self) -> bool:
+        return bool(self._taken)
+
+    def after(self, at: float, work: float, capacity: int) -> float:
+        """When so many slot-seconds of work are done that begins at this time."""
+        for change in [*self._changes[bisect_right(self._changes, at) :], inf]:
+            lost = sum(slots for starts, ends, slots in self._taken if starts <= at < ends)
+            if work <= (change - at) * (left := max(0, capacity - lost)):
+                return at + work / left if left else at
+            work -= (change - at) * left
+            at = change
+        return inf
 
 
 def _length(request: Request) -> tuple[float, ...] | None:

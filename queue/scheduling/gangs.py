@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from math import inf
 from typing import TypeVar
 
 from scheduling import fitting, reasons
@@ -24,6 +25,7 @@ from scheduling.first_to_end import Ends
 from scheduling.fitting import Parts, Shape
 from scheduling.host import Host
 from scheduling.making_room import Reserving, Stopping
+from scheduling.no_room import NoRoom
 from scheduling.prospects import Prospects
 from scheduling.reasons import Reason
 from scheduling.runs import NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing, standing
@@ -94,6 +96,7 @@ class Pass:
         self._reserving = Reserving(board, snapshot.now)
         self._deferred: list[tuple[Request, Shape, Parts, bool]] = []
         self._ends = Ends(board.runs, board.hosts, snapshot.now)
+        self._no_room = NoRoom(board, prospects, self._ends)
 
     def run(self, queue: Iterable[Request]) -> None:
         """`queue`: those that wait, the first first."""
@@ -193,10 +196,10 @@ class Pass:
     def _why_stuck(self, request: Request, group: Group) -> Reason:
         """The reason; where groups of people have the same shapes, it is looked for only once in each."""
         if self._room is None:
-            return self._no_room(request, group.shape)
+            return self._no_room.reason(request, group.shape)
         key = (group.shape, request.only_hosts, request.failed_hosts, len(self.reservations))
         if key not in self._no_rooms:
-            self._no_rooms[key] = self._no_room(request, group.shape)
+            self._no_rooms[key] = self._no_room.reason(request, group.shape)
         return self._no_rooms[key]
 
     def _stuck(self, request: Request, group: Group) -> Reason | None:
@@ -205,7 +208,7 @@ class Pass:
             return group.stuck
         key = request.job_id, self._running.get(request.job_id, 0)
         if key not in group.own:
-            group.own[key] = self._no_room(request, group.shape, key[1])
+            group.own[key] = self._no_room.reason(request, group.shape, key[1])
         return group.own[key]
 
     def _group(self, request: Request) -> Group:
@@ -349,53 +352,31 @@ class Pass:
 
     def _reserve(self, request: Request, group: Group) -> Reason | None:
         """Keep the hosts where a gang can start soonest. One slot needs none: it gets what comes free."""
-        parts = self._elsewhere(
-            request,
-            group.shape,
-            lambda shape: self._reserving.soonest(standing(request), shape, group.rights.reserving()),
-        )
+        parts = self._elsewhere(request, group.shape, partial(self._open_hosts, request, group.rights))
         if parts is None:
-            group.reserves = False  # and never will: claims are only added
+            # and none of the group ever will, since claims are only added; unless it is for this one's window
+            group.reserves = not self._all_claimed(request, group)
             return None
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
         return reasons.held(request.slots, *self._claimed(request, parts, pledged=False))
 
-    def _no_room(self, request: Request, shape: Shape, own: int | None = None) -> Reason:
-        """The reason that all requests of this shape share; with `own`, that of a job which holds so many slots."""
-        whom = None if own is None else request.job_id
-        kept = self._kept(shape) if request.slots else None
-        if kept is not None:
-            who = [by.called_to(whom) for by in kept.by]
-            runs = dict.fromkeys(run.request.called_to(whom) for run in (*kept.stopping, *kept.runs))
-            return reasons.kept_for(kept.free, kept.view.name, who, shape.need, list(runs))
-        only = request.only_hosts
-        caps = (
-            [host.cap for host in self._board.hosts if host.view.name in only] if only else self._board.by_cap
-        )
-        largest = max(caps, default=0)
-        whole = 0 if shape.need <= largest or not largest else -(-shape.need // largest)
-        first = self._ends.first(shape, bool(whole)) if request.slots else None
-        by = [first.called_to(whom)] if first else []
-        ends = [f"{label} should finish first" for label in by]
-        notes = [*self._prospects.notes(request), *ends, *self._cleaned]
-        about = request.slots, whole, notes[:4], own or 0, by, sorted(only), request.is_element
-        return reasons.no_room(*about)
+    def _all_claimed(self, request: Request, group: Group) -> bool:
+        """Does no host remain, whatever windows will close?"""
+        if self._prospects.closings is None:
+            return True
+        return self._reserving.soonest(standing(request), group.shape, group.rights.reserving()) is None
 
-    @cached_property
-    def _cleaned(self) -> list[str]:
-        return [
-            reasons.cleaned(host.cleaned, f"of {host.view.name}")
-            for host in self._board.hosts
-            if host.cleaned
-        ]
+    def _open_hosts(self, request: Request, rights: Rights, shape: Shape) -> Parts | None:
+        """The unclaimed hosts where it can start first and which no window will close to it by then.
 
-    def _kept(self, shape: Shape) -> Host | None:
-        """A host that would do if it were not reserved: one that is free, or any if all that would do are reserved."""
-        claimed = self._board.claimed.values()
-        free = [h for h in claimed if h.free >= shape.need and not h.avoided(shape.avoid)]
-        if free:
-            return min(free, key=lambda host: host.index)
-        if self._ends.open_host(shape):
-            return None
-        would_do = (h for h in self._board.hosts if h.cap >= shape.need and not h.avoided(shape.avoid))
-        return next(would_do, None)
+        If nobody knows when it can start, hosts that will be closed at some time are the second choice.
+        """
+        second: Parts | None = None
+        while found := self._reserving.soonest(standing(request), shape, rights.reserving()):
+            at, parts = found
+            closed = self._prospects.closed_at(request, at)
+            if not closed or not any(host.view.id in closed for host, _ in parts):
+                return parts
+            second = second or (parts if at == inf else None)
+            shape = replace(shape, avoid=shape.avoid | closed)
+        return second

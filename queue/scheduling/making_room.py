@@ -257,8 +257,8 @@ class Reserving:
         self._outlooks: dict[tuple[int, Rights], Outlook] = {}
         self._waits: dict[tuple[int, bool, Rights], tuple[Waits, Cheapest]] = {}
 
-    def soonest(self, asker: Standing, shape: Shape, rights: Rights) -> Parts | None:
-        """The unclaimed hosts where it can start first; None if all are claimed."""
+    def soonest(self, asker: Standing, shape: Shape, rights: Rights) -> tuple[float, Parts] | None:
+        """(when, there): the unclaimed hosts where it can start first; None if all are claimed."""
         choices: list[tuple[Cost, Parts]] = []
         waits, cheapest = self._for(shape.need, False, rights)
         for host in cheapest.first(asker, 1, shape.avoid):
@@ -272,7 +272,10 @@ class Reserving:
             each = [self._for(cap, True, rights)[0].wait(host, asker) for host, cap in spread]
             latest, earliest = max(wait[0] for wait in each), max(wait[2] for wait in each)
             choices.append(((latest, sum(wait[1] for wait in each), earliest), spread))
-        return min(choices, key=lambda choice: choice[0])[1] if choices else None
+        if not choices:
+            return None
+        cost, parts = min(choices, key=lambda choice: choice[0])
+        return cost[0], parts
 
     def _for(self, need: int, whole: bool, rights: Rights) -> tuple[Waits, Cheapest]:
         key = (need, whole, rights)

@@ -11,6 +11,7 @@ from scheduling.board import aux_board, slot_board
 from scheduling.gangs import Pass
 from scheduling.prospects import Prospects
 from scheduling.runs import Rules
+from scheduling.windows import Closings
 from scheduling.world import HostView, Placement, Plan, Request, Snapshot, Start
 
 
@@ -21,16 +22,23 @@ def decide(snapshot: Snapshot) -> Plan:
     is given back first, and what a window takes is stopped in time to save.
     """
     given_back = giving_back.releases(snapshot)
-    if snapshot.pool.windows:
+    closings = Closings.of(snapshot)
+    if closings is not None:
         known = {release.allocation_id for release in given_back}
-        given_back += [one for one in windows.releases(snapshot) if one.allocation_id not in known]
+        given_back += [one for one in windows.releases(snapshot, closings) if one.allocation_id not in known]
     if given_back:
         stops = {release.allocation_id: None for release in given_back}
-        requests = tuple(_next(request, {}, stops, snapshot.now) for request in snapshot.requests)
+        requests = tuple(
+            [
+                request if request.running is None else _next(request, {}, stops, snapshot.now)
+                for request in snapshot.requests
+            ]
+        )
         snapshot = replace(snapshot, requests=requests)
-    policy, prospects, held = policies.of(snapshot.pool.scheduler), Prospects(snapshot), held_by_job(snapshot)
-    if prospects.closings is not None:
-        snapshot = replace(snapshot, hosts=prospects.closings.in_order(snapshot.hosts))
+    if closings is not None:
+        snapshot = replace(snapshot, hosts=closings.in_order(snapshot.hosts))
+    policy, held = policies.of(snapshot.pool.scheduler), held_by_job(snapshot)
+    prospects = Prospects(snapshot, closings=closings)
     rules = policy.rules(snapshot, prospects)
     waiting = rules.waiting()
     passes = [_slot_pass(snapshot, rules, [r for r in waiting if r.slots > 0], held, prospects)]
@@ -107,7 +115,8 @@ def _next(
         return replace(request, running=running)
     if request.running is not None and request.running.allocation_id in stops:
         whom = stops[request.running.allocation_id]
-        return replace(request, running=replace(request.running, stopping=True, stopping_for=whom))
+        stopped = replace(request.running, stopping=True, stopping_for=whom, waits_again=True)
+        return replace(request, running=stopped)
     return request
 
 

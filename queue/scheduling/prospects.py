@@ -28,15 +28,21 @@ class Prospects:
         for index, host in enumerate(snapshot.hosts):
             self._index[host.id] = self._index[host.name] = index
         self._sizes = Counter(len(host.slots) for host in snapshot.hosts)
-        self._sizes_on = Counter(_usable(host) for host in snapshot.hosts if host.off is None)
+        #: host id -> slots that can be used there, of hosts that are on
+        self._usable = {host.id: _usable(host) for host in snapshot.hosts if host.off is None}
+        self._sizes_on = Counter(self._usable.values())
         self._needing = [host for host in snapshot.hosts if host.needs_account]
         self._known: dict[tuple[object, ...], Reason | None] = {}
         #: what windows take
-        self.closings = closings or (Closings(snapshot) if snapshot.pool.windows else None)
+        self.closings = closings or Closings.of(snapshot)
 
     def closed(self, request: Request) -> frozenset[str]:
         """Ids of the hosts that a window closes to this request now."""
         return NOWHERE if self.closings is None else self.closings.closed(request)
+
+    def closed_at(self, request: Request, at: float) -> frozenset[str]:
+        """The same at another time."""
+        return NOWHERE if self.closings is None else self.closings.closed_at(request, at)
 
     def notes(self, request: Request) -> list[str]:
         """Which hosts it does without now, although they could take it."""
@@ -137,7 +143,7 @@ class Prospects:
     def needs_hosts_that_are_off(self, shape: Shape, asks: int) -> Reason | None:
         """Why it cannot start on what is switched on, although the pool's hosts would do; else None."""
         avoided = self._avoided(shape)
-        on = self._sizes_on - Counter(_usable(host) for host in avoided if host.off is None)
+        on = self._sizes_on - Counter(self._usable[host.id] for host in avoided if host.off is None)
         has_hosts = self._snapshot.hosts or self._unready
         if not has_hosts or (on and asks == 0) or (asks > 0 and _could(on, shape)):
             return None

@@ -69,6 +69,7 @@ class Timeline:
         self._caps = [len(times) for times in free]
         self._hosts = len(free)
         self._until: dict[int, float] = {}  # when the holes close
+        self._host_of: dict[int, int] = {}  # of the holes
         self._holes_of: dict[int, list[int]] = {}
         self._limits = limits
         self._heaps: dict[tuple[int, int], list[tuple[float, int]]] = {}
@@ -99,13 +100,23 @@ class Timeline:
     def _put(self, ask: Ask, lasts: float, ready: float) -> tuple[float, float]:
         """(start, last end)."""
         at, parts = self._open(ask, ready)
-        sooner, hole = self._first(ask.slots, HOLE, ask.banned, ready) if ask.borrows else (inf, None)
+        sooner, hole = self._first_hole(ask, ready) if ask.borrows else (inf, None)
         if hole is not None and sooner < at:
             return sooner, self._borrow(hole, ask, sooner, lasts, at, parts)
         if at == inf or not parts:
             return inf, inf
         self._fill(parts, at, at + lasts)
         return at, at + lasts
+
+    def _first_hole(self, ask: Ask, ready: float) -> tuple[float, int | None]:
+        """The hole where it starts first, on a host that no window closes to it then."""
+        banned = ask.banned
+        while True:
+            start, hole = self._first(ask.slots, HOLE, banned, ready)
+            closed = [hosts for last, until, hosts in ask.closings if last < start < until]
+            if hole is None or not any(self._host_of[hole] in hosts for hosts in closed):
+                return start, hole
+            banned = banned.union(*closed)
 
     def _borrow(self, hole: int, ask: Ask, start: float, lasts: float, at: float, parts: Parts) -> float:
         """Start in a hole; what is left when it closes goes on at `parts`. The end."""
@@ -221,7 +232,7 @@ class Timeline:
             elif times[need - 1] > known:
                 heapq.heapreplace(heap, (times[need - 1], index))
             elif (
-                index in banned
+                self._host_of.get(index, index) in banned
                 or self._until.get(index, inf) <= ready
                 or (apart and _apart(index, beside, apart))
             ):
@@ -266,6 +277,7 @@ class Timeline:
         hole = len(self._free)
         self._free.append(times)
         self._until[hole] = until
+        self._host_of[hole] = host
         self._holes_of.setdefault(host, []).append(hole)
         for (need, kind), heap in self._heaps.items():
             if kind == HOLE and len(times) >= need:

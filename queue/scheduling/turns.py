@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -54,6 +54,9 @@ class Newcomer:
 
 Turn = tuple[Key, Request | Running]
 
+#: (last, until, slots): between these times, so many slots are closed to a request
+ClosedSlots = tuple[tuple[float, float, int], ...]
+
 
 class Play:
     """What is the same in all futures: the hosts, what runs on them, and `waiting` in the order of its turns.
@@ -61,7 +64,9 @@ class Play:
     `waiting` is slot work or zero-slot work; the two have nothing in common.
     """
 
-    def __init__(self, snapshot: Snapshot, plan: Plan, waiting: list[Request]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, plan: Plan, waiting: list[Request], closings: Closings | None
+    ) -> None:
         self.waiting = waiting
         self.policy = policies.of(snapshot.pool.scheduler)
         self._by_priority = "priority" in self.policy.knobs
@@ -71,7 +76,7 @@ class Play:
         self._snapshot = snapshot
         self._aux = waiting[0].slots == 0
         self._hosts = {view.id: index for index, view in enumerate(snapshot.hosts)}
-        self._closings = Closings(snapshot) if snapshot.pool.windows else None
+        self._closings = closings
         #: when windows are over
         self.opens = [one.window.ends for one in self._closings.taken] if self._closings else []
         self._cuts = self._closings.cuts(snapshot) if self._closings else {}
@@ -119,7 +124,7 @@ class Play:
                 )
             elif placement is not None:
                 left = None if placement.ends is None else (placement.ends[0] - now, placement.ends[1] - now)
-                again = placement.allocation_id in released or placement.stopping_for is not None
+                again = placement.allocation_id in released or placement.waits_again
                 stopping = again or placement.stopping
                 yield Running(
                     request,
@@ -208,6 +213,29 @@ class Play:
             (last, until, frozenset(self._hosts[host] for host in hosts))
             for last, until, hosts in self._closings.times(request)
         )
+
+    @property
+    def taken(self) -> list[tuple[float, float, int]]:
+        """(start, end, slots) of each window."""
+        found = self._closings.taken if self._closings else []
+        return [(one.window.starts, one.window.ends, self._slots_of(one.hosts)) for one in found]
+
+    def closed_slots(self, requests: Iterable[Request]) -> list[ClosedSlots]:
+        """How many slots windows close to each request, and when. Requests that are alike share one answer."""
+        if self._closings is None:
+            return [() for _ in requests]
+        known: dict[object, ClosedSlots] = {}
+        found = []
+        for request in requests:
+            key = self._closings.alike(request)
+            if key not in known:
+                times = self._closings.times(request)
+                known[key] = tuple((last, until, self._slots_of(hosts)) for last, until, hosts in times)
+            found.append(known[key])
+        return found
+
+    def _slots_of(self, hosts: Iterable[str]) -> int:
+        return sum(self.caps[self._hosts[host]] for host in hosts)
 
     def _limit_of(self, group: str) -> int | None:
         share = self._snapshot.pool.shares.get(group)

@@ -8,7 +8,7 @@ not save is left alone: it is in the way until it ends or a user stops it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from operator import attrgetter
 
@@ -51,7 +51,15 @@ class Meeting:
 
 
 class Closings:
-    """The windows of a pool at one moment. Requests that are alike in what windows ask share one answer."""
+    """The windows of a pool at one moment, found once in a pass.
+
+    Requests that are alike in what windows ask share one answer.
+    """
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Closings | None:
+        """None for a pool without windows."""
+        return cls(snapshot) if snapshot.pool.windows else None
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._now = snapshot.now
@@ -61,12 +69,17 @@ class Closings:
         alike = ["time_left", "notice", "preemptible"]
         alike += ["priority"] if self._pool.min_runtime else []
         alike += ["groups"] if any(one.window.group for one in self.taken) else []
-        self._alike: Callable[[Request], tuple[object, ...]] = attrgetter(*alike)
+        #: the same of requests that are alike in what windows ask
+        self.alike: Callable[[Request], tuple[object, ...]] = attrgetter(*alike)
         self._known: dict[tuple[object, ...], frozenset[str]] = {}
         self._notes: dict[tuple[object, ...], list[str]] = {}
-        now = [one for one in self.taken if one.window.starts <= self._now < one.window.ends]
-        #: hosts that are under maintenance now
-        self.shut = NOWHERE.union(*(one.hosts for one in now if not one.window.group))
+        #: host id -> the group that it is reserved for now; empty under maintenance
+        self.owners = {
+            host: one.window.group
+            for one in self.taken
+            if one.window.starts <= self._now < one.window.ends
+            for host in one.hosts
+        }
 
     def in_order(self, hosts: Sequence[HostView]) -> tuple[HostView, ...]:
         """Hosts that are reserved now first: their group uses them before others. Those that will be taken last."""
@@ -78,7 +91,7 @@ class Closings:
 
     def closed(self, request: Request) -> frozenset[str]:
         """Ids of the hosts on which the request may not start now."""
-        key = self._alike(request)
+        key = self.alike(request)
         known = self._known.get(key)
         if known is None:
             found = NOWHERE.union(*(one.hosts for one in self._closing(request)))
@@ -102,6 +115,13 @@ class Closings:
                 first.what, first.window.starts, first.window.ends, request.time_left is not None
             )
         return reasons.window(first.what, first.window.starts, first.window.ends, self._now)
+
+    def closed_at(self, request: Request, at: float) -> frozenset[str]:
+        """Ids of the hosts on which the request may not start at this time; infinite: that close at any time."""
+        times = self.times(request)
+        return NOWHERE.union(
+            *(hosts for last, until, hosts in times if last < at and (at < until or at == inf))
+        )
 
     def times(self, request: Request) -> list[tuple[float, float, frozenset[str]]]:
         """(last start, end, ids of hosts): when hosts are closed to the request."""
@@ -129,7 +149,7 @@ class Closings:
 
     def notes(self, request: Request, host_id: str = "") -> list[str]:
         """What windows keep from the request, for the end of a sentence; of one host only, if that is given."""
-        key = (self._alike(request), host_id)
+        key = (self.alike(request), host_id)
         if key not in self._notes:
             self._notes[key] = self._noted(request, host_id)
         return self._notes[key]
@@ -177,10 +197,10 @@ def _last(taken: Taken, pool: PoolView, request: Request, starts: float) -> floa
     return last if last > -inf else starts - pool.window_ahead
 
 
-def releases(snapshot: Snapshot) -> list[Release]:
+def releases(snapshot: Snapshot, closings: Closings) -> list[Release]:
     """The runs that must be asked to save now, so that they are gone when a window starts."""
     found: dict[str, Release] = {}
-    for one in Closings(snapshot).taken:
+    for one in closings.taken:
         for met in meetings(snapshot, one):
             running = met.request.running
             if running is not None and met.asked_at is not None and met.asked_at <= snapshot.now:
@@ -192,11 +212,12 @@ def releases(snapshot: Snapshot) -> list[Release]:
 def meetings(snapshot: Snapshot, taken: Taken) -> list[Meeting]:
     """The runs that would still be there when the window starts, or are there in its time."""
     found = []
+    hosts = taken.hosts
     for request in snapshot.requests:
         running = request.running
-        if running is None or running.stopping or taken.admits(request):
+        if running is None or running.stopping or hosts.isdisjoint(running.slots):
             continue
-        if taken.hosts.isdisjoint(running.slots):
+        if taken.admits(request):
             continue
         if snapshot.now >= taken.window.ends or ends_by(snapshot, request, running) <= taken.window.starts:
             continue
@@ -240,9 +261,10 @@ def _chosen(snapshot: Snapshot, window: WindowView, hosts: Sequence[HostView]) -
     (`unsettled`), and the window then names these hosts.
     """
     whole = Taken(window, frozenset(host.id for host in hosts))
+    firm = tuple([each for each in snapshot.requests if each.running is not None and not each.preemptible])
     in_the_way: set[str] = set()
-    for met in meetings(snapshot, whole):
-        if not met.request.preemptible and met.request.running is not None:
+    for met in meetings(replace(snapshot, requests=firm), whole):
+        if met.request.running is not None:
             in_the_way.update(met.request.running.slots)
     order = sorted(
         hosts,

@@ -139,7 +139,8 @@ class PoolView:
 class Placement:
     """Where a request runs. `slots`: host id -> slot ids (empty tuple for zero-slot work).
 
-    An allocation that is ending for any reason is `stopping`; `stopping_for` is the task it was stopped for.
+    An allocation that is ending for any reason is `stopping`; `stopping_for` is the task it was stopped for, and
+    `waits_again` says that its task waits again afterwards: others, a window or its job's limit need the slots.
     `started_at`: when it was given its slots; `running_since`: when its processes began, None before that.
     `ends`: (earliest, latest) between which it ends with 80 % probability (`durations.ends_of`), None when unknown.
     """
@@ -154,6 +155,7 @@ class Placement:
     asked_preempt: bool = False
     ends: tuple[float, float] | None = None
     running_since: float | None = None
+    waits_again: bool = False
 
 
 @value

@@ -43,7 +43,25 @@ def times(expression: str, zone: str, after: datetime, count: int) -> list[str]:
         ),
         ("0 0 13 * 5", "UTC", NOON, ["04-03 00:00", "04-10 00:00", "04-13 00:00"]),  # either day, as in cron
         ("0 0 * * 7", "UTC", NOON, ["03-29 00:00", "04-05 00:00"]),
+        ("0 0 * * 5-7", "UTC", NOON, ["03-29 00:00", "04-03 00:00", "04-04 00:00", "04-05 00:00"]),
+        ("0 0 * * 0-7", "UTC", NOON, ["03-29 00:00", "03-30 00:00", "03-31 00:00"]),
+        ("0 0 * * SUN-7", "UTC", NOON, ["03-29 00:00", "03-30 00:00", "03-31 00:00"]),
+        ("0 0 * * 1,6-7/1", "UTC", NOON, ["03-29 00:00", "03-30 00:00", "04-04 00:00"]),
         ("0 0 29 2 *", "UTC", NOON, ["02-29 00:00"]),
+        # by the clock: 02:00 is skipped on March 29, and comes twice on October 25
+        (
+            "0 */2 * * *",
+            "Europe/Berlin",
+            datetime(2026, 3, 28, 22, tzinfo=UTC),
+            ["03-28 23:00", "03-29 02:00"],
+        ),
+        ("30 * * * *", "Europe/Berlin", datetime(2026, 3, 29, 0, tzinfo=UTC), ["03-29 00:30", "03-29 01:30"]),
+        (
+            "30 * * * *",
+            "Europe/Berlin",
+            datetime(2026, 10, 24, 23, 45, tzinfo=UTC),
+            ["10-25 00:30", "10-25 01:30", "10-25 02:30"],
+        ),
     ],
 )
 def test_times_in_a_zone(expression: str, zone: str, after: datetime, expected: list[str]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
 
 from scheduling.explain import explain
-from scheduling.forecast import forecast
+from scheduling.forecast import Flow, forecast
 from scheduling.plan import decide
 from scheduling.reasons import WaitCode
 from scheduling.timeline import Ask, Parts, Timeline
@@ -133,6 +133,134 @@ def test_in_a_fair_share_pool_nothing_is_granted_for_hosts_under_maintenance() -
         world.submit(label, 4)
     world.tick()
     assert sum(world.plan.shares.values()) == 4 and len(world.running) == 1
+
+
+def test_a_reservation_is_granted_to_its_group_alone_and_the_rest_of_the_pool_to_all() -> None:
+    world = World([host(1, 4), host(2, 4)], windows=(COURSE,), scheduler="fair_share")
+    world.now = 11 * HOUR
+    for label in ("one", "two"):
+        world.submit(label, 4)
+    world.submit("ours", 4, groups=("research", "vision"))
+    world.tick()
+    assert world.host_of("ours") == "h1" and len(world.running) == 2
+    assert sorted(world.plan.shares.values()) == [0, 4, 4]
+
+
+def test_a_run_in_the_way_of_a_reservation_keeps_the_share_that_it_holds() -> None:
+    world = World([host(1, 4), host(2, 4)], windows=(COURSE,), scheduler="fair_share")
+    world.submit("in the way", 4, **BOUND, avoid_hosts=frozenset({"gpu-2"}))
+    world.tick()
+    world.now = 11 * HOUR
+    world.submit("ours", 4, groups=("vision",))
+    world.submit("theirs", 4)
+    world.tick()
+    assert world.plan.shares == {"in the way": 4, "ours": 4, "theirs": 0}
+
+
+def test_a_run_of_the_group_elsewhere_leaves_it_what_is_reserved() -> None:
+    world = World([host(1, 4), host(2, 4)], windows=(COURSE,), scheduler="fair_share")
+    world.submit("elsewhere", 4, preemptible=False, groups=("vision",), avoid_hosts=frozenset({"gpu-1"}))
+    world.tick()
+    world.now = 11 * HOUR
+    world.submit("theirs", 4)
+    world.submit("ours", 4, groups=("vision",))
+    world.tick()
+    assert world.plan.shares == {"elsewhere": 4, "ours": 4, "theirs": 0}
+
+
+def test_a_window_of_one_gang_keeps_no_other_from_its_reservation() -> None:
+    world = pool(DRIVERS)
+    world.now = HOUR
+    world.submit("until 8", 4, **{**BOUND, "time_left": 7 * HOUR})
+    world.tick()
+    running = world["until 8"].running
+    assert running is not None
+    world.edit("until 8", running=replace(running, ends=(8 * HOUR, 8 * HOUR)))
+    for label, hours in (("long", 3), ("short", 1)):
+        world.submit(label, 4, preemptible=False, time_left=hours * HOUR, max_time=hours * HOUR)
+    world.tick()
+    assert world.plan.reservations == {"short": ("h1",)}
+
+
+def test_no_host_is_kept_for_a_gang_that_closes_before_the_gang_can_start() -> None:
+    world = pool(DRIVERS, hosts=2)
+    world.now = HOUR
+    long = {"preemptible": False, "time_left": 30 * HOUR, "max_time": 30 * HOUR}
+    world.submit("until 8", 4, **{**BOUND, "time_left": 7 * HOUR}, avoid_hosts=frozenset({"gpu-2"}))
+    world.submit("until 9", 4, preemptible=False, avoid_hosts=frozenset({"gpu-1"}))
+    world.tick()
+    for label, end in (("until 8", 8 * HOUR), ("until 9", 9 * HOUR)):
+        running = world[label].running
+        assert running is not None
+        world.edit(label, running=replace(running, ends=(end, end)))
+    world.submit("short", 4, preemptible=False, time_left=HOUR, max_time=HOUR)
+    world.tick()
+    assert world.plan.reservations["short"] == ("h1",)
+    world.edit("short", time_left=3 * HOUR, max_time=3 * HOUR)
+    world.tick()
+    assert world.plan.reservations["short"] == ("h2",)
+    world.submit("long", 4, **long)
+    world.tick()
+    assert world.plan.reservations == {"short": ("h2",)}
+
+
+def test_a_run_that_saves_for_a_window_is_in_the_forecast_of_what_waits() -> None:
+    world = pool(DRIVERS, hosts=2)
+    world.submit("saved", 4, notice=HOUR, avoid_hosts=frozenset({"gpu-2"}))
+    world.submit("firm", 4, preemptible=False)
+    world.tick()
+    saves(world, "saved")
+    for label, ends in (("saved", 30 * HOUR), ("firm", 9.5 * HOUR)):
+        running = world[label].running
+        assert running is not None
+        world.edit(label, running=replace(running, ends=(ends, ends)))
+    world.now = 9 * HOUR
+    world.submit("next", 4, preemptible=False, lasts=(HOUR, HOUR), priority=60, time_left=HOUR, max_time=HOUR)
+    world.edit("saved", avoid_hosts=frozenset())
+    for _ in range(2):
+        world.tick()  # asks it to save; then it is saving
+        start = forecast(world.snapshot, world.plan).guesses["next"][1]
+        assert world.now + start >= 12 * HOUR  # "saved" takes gpu-2 at half past nine, before it
+
+
+def test_forecasts_far_behind_know_windows() -> None:
+    work: dict[str, Any] = {
+        "lasts": (600.0, 600.0),
+        "time_left": 600.0,
+        "max_time": 600.0,
+        "preemptible": False,
+    }
+    starts = []
+    for windows in ((), (DRIVERS,)):
+        world = pool(*windows)
+        world.now = 9.5 * HOUR
+        for number in range(230):
+            world.submit(f"t{number:03}", 4, **work)
+        world.tick()
+        guesses = forecast(world.snapshot, world.plan).guesses
+        starts.append([world.now + guesses[f"t{number:03}"][1] for number in (3, 202, 229)])
+    assert [later - sooner for sooner, later in zip(*starts, strict=True)] == pytest.approx(
+        [2 * HOUR, 2 * HOUR, 2 * HOUR], abs=0.4 * HOUR
+    )
+
+
+def test_what_is_far_behind_waits_for_the_end_of_a_window_that_takes_what_it_needs() -> None:
+    flow = Flow([(100.0, 200.0, 8), (150.0, 300.0, 4)])
+    assert flow.after(0.0, 400.0, 8) == 50.0
+    assert flow.after(0.0, 800.0, 8) == 100.0
+    assert flow.after(0.0, 1200.0, 8) == 300.0
+    assert flow.after(0.0, 1600.0, 8) == 350.0
+    assert flow.after(400.0, inf, 8) == inf
+
+
+@pytest.mark.parametrize("closing", [(), ((-inf, 500.0, frozenset({0})),)])
+def test_holes_of_hosts_that_are_closed_or_avoided_are_not_used(closing: Any) -> None:
+    timeline = Timeline(0.0, 0.0, [[0.0, 0.0, 300.0, 300.0], [1000.0]], {})
+    assert timeline.place(Ask(4, single_host=True, borrows=False), 100.0) == 300.0  # opens a hole at host 0
+    small = Ask(1, single_host=True, borrows=True, closings=closing)
+    banned = replace(small, closings=(), banned=frozenset({0}))
+    assert timeline.place(banned, 10.0) == 1000.0
+    assert timeline.place(small, 10.0) == (500.0 if closing else 0.0)
 
 
 def test_a_window_far_away_does_not_keep_work_without_a_limit_from_starting() -> None:

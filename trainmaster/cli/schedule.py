@@ -81,7 +81,7 @@ def _path(name: str) -> str:
 
 
 def _list(client: Client, args: argparse.Namespace) -> None:
-    output.show(client.get(_PATH)["schedules"], _COLUMNS, args.output)
+    output.show(client.pages(_PATH, "schedules"), _COLUMNS, args.output)
 
 
 def _create(client: Client, args: argparse.Namespace) -> None:

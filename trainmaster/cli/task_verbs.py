@@ -257,6 +257,17 @@ def _folded(row: Json) -> Json:
     }
 
 
+def _asked(record: Json, task_id: str) -> Json:
+    """The row of the whole array if the id is that of an array, whose first element the record is."""
+    text, array = task_id.strip().lower().replace("-", ""), record.get("array")
+    is_element = record["id"].replace("-", "").startswith(text)
+    return (
+        _folded(record)
+        if array and array["id"].replace("-", "").startswith(text) and not is_element
+        else record
+    )
+
+
 def counts_of_array(array: Json) -> str:
     """`90 done, 8 running, 2 waiting`."""
     names = ("done", "running", "waiting", "failed", "canceled")
@@ -264,7 +275,7 @@ def counts_of_array(array: Json) -> str:
 
 
 def _describe(client: Client, args: argparse.Namespace, kind: Kind) -> None:
-    record = _without_key(kind.record(client, args.id))
+    record = _without_key(_asked(kind.record(client, args.id), args.id))
     output.show_one(record, [*kind.columns, *kind.details], args.output)
 
 
@@ -278,7 +289,11 @@ def _config(client: Client, args: argparse.Namespace, kind: Kind) -> None:
 
 
 def _logs(client: Client, args: argparse.Namespace, kind: Kind) -> int:
-    task_id = str(kind.record(client, args.id)["id"])
+    record = kind.record(client, args.id)
+    if _asked(record, args.id)["id"] != record["id"]:
+        more = f"trainmaster array elements {args.id}"
+        raise CliError(f"{args.id} is an array, and each element has a log of its own. Choose one: {more}.")
+    task_id = str(record["id"])
     short = task_id[:SHORT_ID]
     args.goes_on = f"{kind.shown} {short} keeps running."
 
@@ -301,20 +316,20 @@ def _kill(client: Client, args: argparse.Namespace, kind: Kind) -> int:
     code = OK
     for task_id in args.ids:
         try:
-            before = kind.record(client, task_id)
+            before = _asked(kind.record(client, task_id), task_id)
             if before["phase"] in ENDED:
                 # no failure, as in Determined's client
                 why = before.get("ending") or str(before["phase"]).lower()
                 done(f"{kind.noun.capitalize()} {before['id']} had already ended: {why}.")
                 continue
-            killed = client.post(f"{kind.path}/{before['id']}/kill")[kind.noun]
+            client.post(f"{kind.path}/{before['id']}/kill")
         except HttpError as error:
             if not args.force:
                 raise
             say(f"Skipping {task_id}: {error}", "red")
             code = FAILED
         else:
-            done(f"Killed {kind.noun} {killed['id']}")
+            done(f"Killed {kind.noun} {before['id']}")
     return code
 
 

@@ -16,7 +16,7 @@ from rest_framework.request import Request
 
 from jobs import dialect_ends, phases
 from jobs.models import Job
-from shown import task_list, tasks
+from shown import arrays, task_list, tasks
 from shown.arrays import ArrayCounts
 from shown.tasks import TaskRow
 from trainmaster import dialect_words
@@ -145,7 +145,14 @@ class OfKind:
         return self.kind.value.lower()
 
     def find(self, command_id: str) -> TaskRow:
-        """The one of this kind whose id is the text or alone begins with it. Raises Missing, BadRequest."""
+        """The one of this kind whose id is the text or alone begins with it. Raises Missing, BadRequest.
+
+        The id of an array, which lists have, finds its first element.
+        """
+        return self.found(command_id)[0]
+
+    def found(self, command_id: str) -> tuple[TaskRow, Job | None]:
+        """What `find` finds, and the array if the id is that of one."""
         wanted = command_id.strip().lower()
         rows = task_list.of_kind(tasks.with_parts(), self.kind)
         try:
@@ -155,13 +162,17 @@ class OfKind:
                 raise Missing(f"{self.noun} {command_id} not found") from None
             rows = rows.annotate(text_id=Cast("id", TextField())).filter(text_id__startswith=wanted)
         found = list(rows[:2])
+        array = None if found or self.kind != Job.Kind.COMMAND else arrays.find(wanted)
+        if array is not None:
+            elements = task_list.of_kind(tasks.with_parts(), self.kind)
+            found = list(elements.filter(job=array).order_by("array_index")[:1])
         if not found:
             raise Missing(f"{self.noun} {command_id} not found")
         if len(found) > 1:
             raise BadRequest(
                 f"{self.noun} {command_id} is ambiguous: several ids start with it; give more characters"
             )
-        return tasks.row(found[0])
+        return tasks.row(found[0]), array
 
     def encoded(self, row: TaskRow, request: Request) -> CommandRecord:
         """One row, as whoever asks may see it."""

@@ -206,15 +206,19 @@ class OneCommand(OfKind, ApiView):
 
 
 class CommandKill(OfKind, ApiView):
-    """Kill a command immediately. An ended one is left unchanged."""
+    """Kill a command immediately, or, by the ID of an array, all its elements. What has ended is left unchanged."""
 
     rights = {"POST": Right.EDIT}
     part = "changed"
 
     def post(self, request: Request, command_id: str) -> Json:
-        command = self.find(command_id).command
+        row, array = self.found(command_id)
+        command = row.command
         require_owner(person(request), command)
-        transitions.kill(command.pk, actor=actor(request))
+        if array is None:
+            transitions.kill(command.pk, actor=actor(request))
+        else:
+            transitions.kill_array(array.pk, actor=actor(request))
         return {self.noun: self.encoded(self.find(str(command.pk)), request)}
 
 

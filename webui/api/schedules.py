@@ -12,7 +12,8 @@ from dispatch import schedules
 from jobs.models import Job
 from shown import schedules as shown
 from submissions.models import Schedule
-from webui.api.answers import Answer, Maybe, Time
+from webui.api import encoding
+from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.errors import existing
 from webui.api.permissions import actor, person, require_owner
 from webui.api.views import ApiView
@@ -46,6 +47,7 @@ class ScheduleRecord(Answer):
 
 class SchedulesAnswer(Answer):
     schedules: list[ScheduleRecord]
+    pagination: Pagination
 
 
 class ScheduleAnswer(Answer):
@@ -103,15 +105,19 @@ def _whole(schedule: Schedule) -> ScheduleWithRuns:
 
 
 class Schedules(ApiView):
-    """List all schedules, or create one that repeats an experiment or a command."""
+    """List schedules by name, or create one that repeats an experiment or a command."""
 
     rights = {"GET": Right.READ, "POST": Right.EDIT}
     bodies = {"POST": NewSchedule}
+    queries = {"GET": encoding.PageQuery}
 
     def get(self, request: Request) -> SchedulesAnswer:
-        rows = list(shown.everyone())
+        query = self.query(request)
+        query["limit"] = query["limit"] or -1  # as before there were pages
+        rows, pagination = encoding.cut(shown.everyone(), query)
         last = shown.last_of(rows)
-        return SchedulesAnswer(schedules=[_record(each, last.get(each.pk)) for each in rows])
+        found = [_record(each, last.get(each.pk)) for each in rows]
+        return SchedulesAnswer(schedules=found, pagination=pagination)
 
     def post(self, request: Request) -> ScheduleWithRuns:
         body = self.body(request)

@@ -24,12 +24,16 @@ from django.db import connection
 from experiments.states import USABLE, CheckpointState
 from hosts.login_accounts import MAY_BECOME_ROOT_SQL
 from hosts.models import Host
-from jobs.states import AllocationState, JobState, MemberState, TaskState
+from jobs.states import AllocationState, JobState, MemberState, Reason, TaskState
 
 Row = list[Any]
 
 #: states of a checkpoint from which its trial resumes, now or once it is uploaded
 _SAVED = ", ".join(f"'{state}'" for state in sorted({*USABLE, CheckpointState.PARTIAL}))
+#: why runs are stopped whose task waits for slots again
+_WAITS_AGAIN = ", ".join(
+    f"'{reason}'" for reason in (Reason.PREEMPTED, Reason.MAX_SLOTS_SET, Reason.WINDOW, Reason.HOST_FAULT)
+)
 
 #: a row `r` with its version, and how many transactions ago it was written
 _VERSION = "r.*, r.ctid::text || r.xmin AS version, age(r.xmin) AS age"
@@ -87,7 +91,7 @@ SELECT pg_postmaster_start_time()::text, pg_snapshot_xmin(pg_current_snapshot())
       stop_kind <> '', stop_for_task, on_sufferance, asked_preempt_at IS NOT NULL,
       (SELECT extract(epoch FROM max(reported_at)) FROM experiments_checkpoint c
         WHERE c.trial_id = trial.id AND c.state IN ({_SAVED})),
-      trial.progress))
+      trial.progress, stop_reason IN ({_WAITS_AGAIN})))
     FROM attempt LEFT JOIN experiments_trial trial ON trial.task_id = attempt.task_id)::text,
   (SELECT json_agg(json_build_array(first_id, second_id)) FROM hosts_paircheck WHERE NOT ok)::text,
   (SELECT json_agg(json_build_array(hold.slot_id, j.kind, j.entity_id))
@@ -127,9 +131,9 @@ class PoolRows:
     members without slots. jobs: id, kind, entity, priority, position, moved, weight, max_slots, preemptible, owner,
     name, elements of an array, how many of them run at once. tasks: id, job, slots, created, single_host, avoid_hosts,
     max_time, run_count, blocked_by, not_before, failed_starts, only_hosts. attempts: task, id, assigned, started,
-    stopping, stopping_for, on_sufferance,
-    asked_preempt, last_saved, progress. bad_pairs: host, host. cleaned: slot, kind
-    and entity of the job after which it is cleaned up. unlinked: ids of users without a linked account.
+    stopping, stopping_for, on_sufferance, asked_preempt, last_saved, progress, whether its task waits again once it
+    has stopped. bad_pairs: host, host. cleaned: slot, kind and entity of the job after which it is cleaned up.
+    unlinked: ids of users without a linked account.
     depends: job, label and condition of what it waits for, whether that is over and will not do. unready: names of
     hosts that are still being added, failed to be, or are lost.
     """

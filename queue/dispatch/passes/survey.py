@@ -292,6 +292,7 @@ class _Requests:
     def _placement(self, attempt: Row, max_time: float | None, like: Like | None) -> Placement:
         (
             task_id, allocation_id, assigned, started, stopping, stopping_for, on_sufferance, asked, saved, progress,
+            waits_again,
         ) = attempt  # fmt: skip
         # progress and limit are of all attempts: as if they had been one
         used = self._used.get(task_id, 0.0)
@@ -305,6 +306,7 @@ class _Requests:
             last_saved_at=saved,
             asked_preempt=asked,
             running_since=started,
+            waits_again=stopping and waits_again,
             ends=ends_of(
                 (started or assigned) - used, self._now, progress, max_time, like, held_since=assigned - used
             ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from accounts.refusals import Code, Refusal
@@ -9,6 +11,7 @@ from commands.states import CommandState
 from dispatch.passes import pool_pass
 from hosts.pools import default_pool
 from jobs.models import Member, Task
+from tests.commands import test_outcomes
 from tests.commands.test_arrays import make_array
 from tests.rig.api import Cast
 from tests.rig.rows import make_command, make_gang
@@ -63,3 +66,35 @@ def test_an_element_of_an_array_is_a_command(cast: Cast) -> None:
     task_id = job.tasks.order_by("pk")[0].pk
     assert cast.vic.get(f"tasks/{task_id}")["task"]["taskType"] == "TASK_TYPE_COMMAND"
     assert cast.vic.get("tasks/count")["commands"] == 2
+
+
+def test_the_id_of_an_array_is_taken_where_that_of_a_command_is(cast: Cast) -> None:
+    make_host("gpu1", 2)
+    job = make_array("0-1")
+    array, path = job.entity_id, f"commands/{job.entity_id}"
+    [listed] = cast.vic.get("commands")["commands"]
+    assert listed["array"]["id"] == array
+    assert cast.vic.get(path)["command"]["id"] == listed["id"] == cast.vic.get(path[:-4])["command"]["id"]
+    cast.admin.post(f"{path}/set_priority", {"priority": 7})
+    job.refresh_from_db()
+    assert job.priority == 7
+    first, second = [each["id"] for each in cast.vic.get(f"commands?arrayId={array}")["commands"]]
+    cast.admin.post(f"commands/{first.replace('-', '')}/kill")
+    assert cast.vic.get(f"arrays/{array}")["array"]["canceled"] == 1
+    assert cast.vic.get(f"commands/{second}")["command"]["phase"] == "QUEUED"
+    cast.admin.post(f"{path}/kill")
+    assert cast.vic.get(f"arrays/{array}")["array"]["canceled"] == 2
+    assert cast.vic.refused("GET", f"shells/{array}")[0] == 404
+
+
+def test_schedules_are_listed_by_page(cast: Cast, settings: Any) -> None:
+    command = str(test_outcomes.make_command().pk)
+    settings.SCHEDULES_PER_USER = 2
+    for name in ("a", "b"):
+        cast.admin.post("schedules", {"name": name, "commandId": command, "cron": "0 3 * * *"})
+    page = cast.vic.get("schedules?limit=1&offset=1")
+    assert [each["name"] for each in page["schedules"]] == ["b"] and page["pagination"]["total"] == 2
+    status, body = cast.admin.refused(
+        "POST", "schedules", {"name": "c", "commandId": command, "cron": "0 3 * * *"}
+    )
+    assert status == 409 and "admin has 2 schedules; allowed: at most 2. Delete one first." in str(body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django import forms
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
@@ -19,6 +20,7 @@ from webui.pages.frame import actor, form, or_404, page, posted, refusals_told, 
 from webui.query import as_whole
 
 ROOM = "Schedules"
+PER_PAGE = 50
 _OVERLAPS = [("skip", "Skip this time"), ("allow", "Submit another one")]
 
 
@@ -38,10 +40,11 @@ def _find(name: str) -> Schedule:
 
 @page
 def listing(request: HttpRequest) -> HttpResponse:
-    rows = list(shown.everyone())
+    current = Paginator(shown.everyone(), PER_PAGE).get_page(request.GET.get("page"))
+    rows = list(current.object_list)
     last = shown.last_of(rows)
     listed = [{"schedule": each, "next": shown.next_of(each), "last": last.get(each.pk)} for each in rows]
-    return show(request, "schedules", {"rows": listed}, room=ROOM)
+    return show(request, "schedules", {"rows": listed, "page": current}, room=ROOM)
 
 
 @page
