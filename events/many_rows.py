@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.db import connection
 from django.db.models import Model
+
+
+def _text(value: object) -> str:
+    if isinstance(value, datetime | UUID):
+        return str(value)
+    raise TypeError(f"{value!r} is no value of a column.")
 
 
 def insert(
@@ -23,7 +31,8 @@ def insert(
     """Insert one row for each value of the columns; return the primary keys, in the order of the values.
 
     `columns`: values by attribute, as the database has them (the ids of foreign keys). All rows share `same` and the
-    defaults of the other fields: what must differ, such as a secret, must be in `columns`.
+    defaults of the other fields: what must differ, such as a secret, must be in `columns`. None is NULL, of a JSON column
+    too.
     With `ignore_conflicts`, rows that exist already are left out.
     """
     template = model(**same)
@@ -53,6 +62,6 @@ def insert(
             f" FROM ROWS FROM (json_to_recordset(%s) AS ({kinds})) WITH ORDINALITY AS given ({own}, place)"
             " ORDER BY place"
             f'{" ON CONFLICT DO NOTHING" if ignore_conflicts else ""} RETURNING "{key.column}"',
-            [*values, json.dumps(rows, default=str)],
+            [*values, json.dumps(rows, default=_text)],
         )
         return [row[0] for row in cursor.fetchall()]

@@ -42,6 +42,13 @@ _AGE = f"coalesce(age(%(since)s::xid), {2**31 - 1})"
 _IS_NEW = f"age <= {_AGE}"
 _VERSIONS = "string_agg(version, ' ') FILTER (WHERE %(since)s::xid IS NOT NULL)"
 
+#: Within this a version names one content of a row. VACUUM FULL and CLUSTER write a table anew, where a place then has
+#: another row of the same transaction.
+_SERVER = (
+    "concat_ws(' ', pg_postmaster_start_time(), pg_relation_filenode('hosts_slot'), pg_relation_filenode('jobs_job'), "
+    "pg_relation_filenode('jobs_task'))"
+)
+
 # `open`, `active` and the states of tasks are what jobs/queue_order.py calls HOLDS, ACTIVE and WANTS. They are stated
 # here again because a pass takes more than what stands in the queue: attempts of ended jobs still hold slots.
 #
@@ -50,7 +57,7 @@ _VERSIONS = "string_agg(version, ' ') FILTER (WHERE %(since)s::xid IS NOT NULL)"
 # makes a look-up by key of what it would otherwise join by another index, comparing every row there with every attempt.
 _READ = f"""
 WITH host AS MATERIALIZED (
-    SELECT *, age(xmin) AS age FROM hosts_host
+    SELECT * FROM hosts_host
     WHERE pool_id = %(pool)s AND admission IN ('{Host.Admission.READY}', '{Host.Admission.SUSPENDED}')
 ), open AS MATERIALIZED (
     SELECT * FROM jobs_allocation WHERE state <> '{AllocationState.TERMINATED}'
@@ -71,9 +78,9 @@ WITH host AS MATERIALIZED (
     WHERE state = '{TaskState.WAITING}' AND (job_id IN (SELECT id FROM active)) IS TRUE
     UNION ALL SELECT *, false FROM running
 ), slot AS (
-    SELECT {_VERSION}, host.age <= {_AGE} AS of_new FROM host JOIN hosts_slot r ON r.host_id = host.id
+    SELECT {_VERSION} FROM host JOIN hosts_slot r ON r.host_id = host.id
 )
-SELECT pg_postmaster_start_time()::text, pg_snapshot_xmin(pg_current_snapshot())::xid::text,
+SELECT {_SERVER}, pg_snapshot_xmin(pg_current_snapshot())::xid::text,
   slots.versions, slots.new, jobs.versions, jobs.new, tasks.versions, tasks.new,
   (SELECT json_agg(json_build_array(
       id, name, enabled, draining, contact <> '{Host.Contact.REACHABLE}', admission = '{Host.Admission.SUSPENDED}',
@@ -110,7 +117,7 @@ SELECT pg_postmaster_start_time()::text, pg_snapshot_xmin(pg_current_snapshot())
 FROM (SELECT {_VERSIONS} AS versions, json_agg(json_build_array(
       host_id, id, index, enabled AND NOT missing, draining,
       CASE WHEN outside <> '{{}}' THEN coalesce(nullif(outside->>'user', ''), 'someone') END, version))
-      FILTER (WHERE {_IS_NEW} OR of_new)::text AS new FROM slot) slots,
+      FILTER (WHERE {_IS_NEW})::text AS new FROM slot) slots,
   (SELECT {_VERSIONS} AS versions, json_agg(json_build_array(
       id, kind, entity_id, priority, position, extract(epoch FROM moved_at), weight, max_slots, preemptible, owner_id,
       name, elements, at_once, version)) FILTER (WHERE {_IS_NEW})::text AS new FROM job) jobs,

@@ -317,7 +317,7 @@ def _held(rows: PoolRows) -> dict[str, dict[str, tuple[int, ...]]]:
     """Allocation -> host -> slots, wherever the hosts have gone meanwhile; no slots for zero-slot work."""
     held: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
     for host_id, allocation_id, slot_ids in rows.holds:
-        held[allocation_id][host_id] = tuple(slot_ids)
+        held[allocation_id][host_id] = (*held[allocation_id].get(host_id, ()), *slot_ids)
     for host_id, allocation_id, _ in rows.aux:
         held[allocation_id][host_id] = ()
     return held
