@@ -143,7 +143,10 @@ def interactions(browser: Browser) -> list[float]:
 
 def planned(server: Server) -> bool:
     """Whether a pass has seen the whole queue."""
-    code = "from hosts.models import ResourcePool as P; print(len(P.objects.get(name='default').plan.get('waits', {})))"
+    code = (
+        "from dispatch.passes import kept_plan; from hosts.models import ResourcePool as P;"
+        "print(len(kept_plan.read(P.objects.get(name='default').pk).waits))"
+    )
     return int(crowd.shell(server, code)) >= JOBS
 
 

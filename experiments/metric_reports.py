@@ -5,6 +5,7 @@ When a trial restarts from an earlier step, the reports beyond that step are set
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -79,6 +80,39 @@ def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]
         search.steps_reported(experiment, before, trial.steps_completed)
     announce(f"experiment:{experiment.pk}", *(["progress"] if VALIDATION in fresh else []))
     return told
+
+
+def store_alone(trial: Trial, report: Report) -> bool:
+    """Store a report by one statement, in a transaction of its own, if it changes only its trial and its group.
+
+    `trial` is from `transitions.read_to_report`, and not locked. False: nothing is done, because the report is of a
+    late attempt, a validation, of a step that is not behind all others or that moves the search, or because something
+    else has changed the trial since it was read. Then it goes the long way, by `store`.
+    """
+    before, now = trial.steps_completed, max(trial.steps_completed, report.steps_completed)
+    managed = not trial.experiment.unmanaged
+    if report.group == VALIDATION or report.run_id < trial.run_id or (managed and search.moves(before, now)):
+        return False
+    _refuse_many_names(trial.summary_metrics, [report])
+
+    def changes(new: Table) -> Mapping[str, Any]:
+        summary = json.dumps(summarized(trial.summary_metrics, {report.group: new}))
+        return {"version": trial.version, "steps": now, "summary": summary}  # type: ignore[attr-defined]
+
+    if not ingest.append_alone(trial.pk, report, _ALONE, changes):
+        return False
+    announce(f"experiment:{trial.experiment_id}")
+    return True
+
+
+#: Locks as `transitions.lock_to_report` does. A row that another transaction has written since has another `xmin`.
+_ALONE = ingest.appending(
+    """SELECT trial.id FROM experiments_experiment experiment
+      JOIN experiments_trial trial ON trial.experiment_id = experiment.id
+    WHERE trial.id = %(trial)s AND trial.xmin = %(version)s::xid FOR NO KEY UPDATE OF experiment, trial""",
+    """UPDATE experiments_trial trial SET steps_completed = %(steps)s, summary_metrics = %(summary)s FROM known
+    WHERE trial.id = %(trial)s""",
+)
 
 
 def _save(trial: Trial, names: Sequence[str]) -> None:

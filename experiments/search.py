@@ -20,6 +20,7 @@ from django.db.models.functions import Greatest
 import searching
 from accounts.refusals import Code, Refusal
 from events.announce import announce
+from events.prepared import Prepared, cursor
 from experiments import sources
 from experiments.models import Experiment, Trial
 from experiments.states import GOING_ON, TRIAL_END_STATES, ExperimentState, TrialState
@@ -177,15 +178,38 @@ def _now() -> int:
 def progress_reported(experiment: Experiment, before: float | None, now: float) -> None:
     """A trial said how far it is, 0 to 1, and what it had said before. Whole percents move the search."""
     if before is None or int(before * 100) != int(now * 100):
-        Experiment.objects.filter(pk=experiment.pk).update(progress=_further(experiment))
+        _move(experiment)
 
 
 def steps_reported(experiment: Experiment, before: int, now: int) -> None:
     """A trial has trained further, whether it validates or not. Each two percent more of its steps move the search."""
-    if not experiment.search or now <= before:
+    if moves(before, now):
+        _move(experiment)
+
+
+def moves(before: int, now: int) -> bool:
+    """Whether that many more steps of a trial move its search."""
+    if now <= before:
+        return False
+    return not before or int(math.log(now) / _STEPS_GROW) != int(math.log(before) / _STEPS_GROW)
+
+
+def _move(experiment: Experiment) -> None:
+    """Write how far its search is, without Django's own queries: batches of metrics come by here."""
+    search = _searches.find(experiment.pk)
+    if search is None or not search.search:
         return
-    if not before or int(math.log(now) / _STEPS_GROW) != int(math.log(before) / _STEPS_GROW):
-        Experiment.objects.filter(pk=experiment.pk).update(progress=_further(experiment))
+    now = _progress(search)
+    with cursor() as writes:
+        writes.execute(_SET if custom.is_custom(search.search) else _RAISE, [now, experiment.pk])
+
+
+_searches = Prepared(lambda: Experiment.objects.only("search", "config"))
+_SET = "UPDATE experiments_experiment SET progress = %s WHERE id = %s"
+#: never less than before, as `_further` says
+_RAISE = "UPDATE experiments_experiment SET progress = GREATEST(progress, %s) WHERE id = %s"
+_REACHED = """SELECT request_id, progress, steps_completed FROM experiments_trial
+WHERE experiment_id = %s AND request_id = ANY(%s::uuid[])"""
 
 
 def _further(experiment: Experiment) -> Any:
@@ -199,9 +223,9 @@ def _further(experiment: Experiment) -> Any:
 
 def _progress(experiment: Experiment) -> float:
     partly = searching.partly_done(experiment.search)
-    rows = experiment.trials.filter(request_id__in=partly).values_list(
-        "request_id", "progress", "steps_completed"
-    )
+    with cursor() as asks:
+        asks.execute(_REACHED, [experiment.pk, partly])
+        rows = asks.fetchall()
     length = _length_in_steps(experiment)
     reached = {str(name): max(said or 0.0, steps / length if length else 0.0) for name, said, steps in rows}
     return searching.progress(experiment.search, reached)

@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 from django.db.models import QuerySet
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 import searching
@@ -58,6 +59,12 @@ def lock_of_run(run: Allocation) -> Trial | None:
     return _to_report_by_task.find(run.task_id)
 
 
+def read_to_report(rows: QuerySet[Trial]) -> QuerySet[Trial]:
+    """Trials as `metric_reports.store_alone` takes them: `version` is another one whenever the row has been written."""
+    return rows.only(*REPORTED).annotate(version=RawSQL("experiments_trial.xmin::text", []))
+
+
+REPORTED = ("task", "experiment", "run_id", "steps_completed", "summary_metrics", "experiment__unmanaged")
 _WITH_REPORTS = [
     "run_id", "steps_completed", "progress", "best_validation", "latest_validation", "summary_metrics",
     "searcher_metric", "request_id", "state", "task", "early_exit",

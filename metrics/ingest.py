@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from django.db import transaction
 
+from events import prepared
 from metrics import chunks
 from metrics.models import Chunk, Group
 from metrics.table import Table, joined, merged, table_of
@@ -55,7 +56,7 @@ def store(trial_id: int, reports: Iterable[Report]) -> Stored:
         _lay(rows.setdefault(group_name(report.group), {}), report, stored)
     for name in sorted(rows):
         new = _table(rows[name])
-        if len(new) < _FEW and _append_few(trial_id, name, new):
+        if len(new) <= chunks.FULL and _append_whole(trial_id, name, new):
             stored.fresh[name] = new
             continue
         group = _locked(trial_id, name)
@@ -120,13 +121,13 @@ ON CONFLICT (trial_id, name) DO UPDATE SET reports = known.reports RETURNING id,
 
 #: Written out, as the others of each batch are: Django's own cost several times as much.
 _COUNT = "UPDATE metrics_group SET reports = %s, last_step = %s WHERE id = %s"
-#: Fewer reports than these are appended by one statement. Each time so many have come, they are put together.
+#: Each time so many reports have come, small chunks are put together.
 _FEW = 16
 _TAIL = f"""SELECT id, reports FROM metrics_chunk WHERE group_id = %s AND NOT archived
 ORDER BY first_step DESC LIMIT {2 * _FEW}"""
-_APPEND = f"""WITH known AS (
+_APPEND = f"""WITH guard AS (SELECT 1), known AS (
   INSERT INTO metrics_group AS known (trial_id, name, reports, last_step)
-  VALUES (%(trial)s, %(name)s, %(count)s, %(last)s)
+  SELECT %(trial)s::bigint, %(name)s::text, %(count)s::bigint, %(last)s::bigint FROM guard
   ON CONFLICT (trial_id, name) DO UPDATE SET reports = known.reports + excluded.reports, last_step = excluded.last_step
     WHERE known.last_step IS NULL OR known.last_step < %(first)s
   RETURNING id, reports
@@ -136,18 +137,58 @@ _APPEND = f"""WITH known AS (
 SELECT id, reports FROM known"""
 
 
-def _append_few(trial_id: int, name: str, new: Table) -> bool:
-    """Append a few reports as a chunk; return False and do nothing if they are not behind all others of the group."""
-    with chunks.cursor() as cursor:
-        known = cursor.execute(_APPEND, {"trial": trial_id, "name": name, **chunks.values(new)}).fetchone()
+def _append_whole(trial_id: int, name: str, new: Table) -> bool:
+    """Append reports as a chunk; return False and do nothing if they are not behind all others of the group."""
+    with prepared.cursor() as cursor:
+        cursor.execute(_APPEND, {"trial": trial_id, "name": name, **chunks.values(new)})
+        known = cursor.fetchone()
     if known is None:
         return False
     pk, reports = known
-    if reports // _FEW != (reports - len(new)) // _FEW:
-        small = _small(pk, 0)
-        if len(small) > 1:
-            _replace(pk, small, joined(_read(small)), at_the_tail=True)
+    if len(new) < chunks.FULL and _is_many(reports, len(new)):
+        _put_together(pk)
     return True
+
+
+def append_alone(
+    trial_id: int, report: Report, statement: str, parameters: Callable[[Table], Mapping[str, Any]]
+) -> bool:
+    """Append one report by a `statement` of `appending`, in a transaction of its own; False if it has done nothing."""
+    name, rows = group_name(report.group), dict[int, Report]()
+    _lay(rows, report, Stored())
+    new = _table(rows)
+    with prepared.cursor() as cursor:
+        cursor.execute(statement, {"trial": trial_id, "name": name, **chunks.values(new), **parameters(new)})
+        known = cursor.fetchone()
+    if known is None:
+        return False
+    pk, reports = known
+    if _is_many(reports, 1):
+        with transaction.atomic():
+            _locked(trial_id, name)
+            _put_together(pk)
+    return True
+
+
+def appending(guard: str, change: str) -> str:
+    """The statement that appends a few reports if `guard` finds a row, and then makes the `change`.
+
+    `guard` is a SELECT that locks what it finds; `change` an UPDATE from `known`, the group, which is there if the
+    reports are behind all others of it. They may use the parameter `trial`, and what `append_alone` is given.
+    """
+    assert _APPEND.count("(SELECT 1)") == 1
+    guarded = _APPEND.replace("(SELECT 1)", f"MATERIALIZED ({guard})")
+    return guarded.replace("\nSELECT id, reports", f", changed AS ({change})\nSELECT id, reports")
+
+
+def _is_many(reports: int, new: int) -> bool:
+    """Whether small chunks are to be put together now that the group has so many reports, of which some are new."""
+    return reports // _FEW != (reports - new) // _FEW
+
+
+def _put_together(group_id: int) -> None:
+    if len(small := _small(group_id, 0)) > 1:
+        _replace(group_id, small, joined(_read(small)), at_the_tail=True)
 
 
 def _locked(trial_id: int, name: str) -> Group:

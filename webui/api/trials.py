@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -21,6 +20,7 @@ from experiments import metric_reports, outcomes, reports, transitions
 from experiments.models import Checkpoint, Trial
 from jobs.models import Allocation
 from metrics import profiler_batches
+from metrics.ingest import Report
 from shown import trials as shown_trials
 from webui.api.answers import Answer
 from webui.api.checkpoint_encoding import CheckpointsAnswer, CheckpointsQuery, page_of
@@ -57,13 +57,8 @@ def find_to_report(request: Request, trial_id: int) -> Trial:
 
 _to_report = Prepared(
     lambda: detached.with_first_member(
-        Trial.objects.select_related("experiment__owner").only(
-            "task",
-            "experiment",
-            "early_exit",
-            "experiment__unmanaged",
-            "experiment__owner",
-            "experiment__owner__username",
+        transitions.read_to_report(Trial.objects.select_related("experiment__owner")).only(
+            *transitions.REPORTED, "early_exit", "experiment__owner__username"
         )
     )
 )
@@ -88,10 +83,16 @@ def reporting(request: Request, trial_id: int, what: str) -> Iterator[Any]:
 @contextmanager
 def reporting_locked(request: Request, trial_id: int, what: str) -> Iterator[Trial]:
     """As `reporting`, with the trial as `transitions.lock_to_report` gives it: of a run that is all that is read."""
+    if not isinstance(request.user, Allocation):
+        find_to_report(request, trial_id)
+    with _locked(request, trial_id, what) as trial:
+        yield trial
+
+
+@contextmanager
+def _locked(request: Request, trial_id: int, what: str) -> Iterator[Trial]:
     who: Any = request.user
     is_run = isinstance(who, Allocation)
-    if not is_run:
-        find_to_report(request, trial_id)
     with transaction.atomic():
         trial = transitions.lock_of_run(who) if is_run else transitions.lock_to_report(trial_id)
         if trial is None or trial.pk != trial_id:
@@ -168,7 +169,7 @@ class TrialCheckpoints(ApiView):
         return page_of(rows, trial.experiment, self.query(request))
 
 
-class Report(serializers.Serializer[Any]):
+class ReportedMetrics(serializers.Serializer[Any]):
     trialId = serializers.IntegerField(required=False)
     trialRunId = serializers.IntegerField(required=False)
     stepsCompleted = serializers.IntegerField(required=False, min_value=0, allow_null=True)
@@ -179,7 +180,7 @@ class Report(serializers.Serializer[Any]):
 
 class ReportBody(serializers.Serializer[Any]):
     group = serializers.CharField(max_length=128, required=False, default="training")
-    metrics = Report()
+    metrics = ReportedMetrics()
 
 
 class TrialMetrics(ApiView):
@@ -199,7 +200,7 @@ class TrialMetricsOfGroup(ApiView):
 
     rights = {"POST": Right.EDIT | Right.RUN}
     polled = frozenset({"POST"})
-    bodies = {"POST": Report}
+    bodies = {"POST": ReportedMetrics}
     group = "training"
 
     def post(self, request: Request, trial_id: int) -> None:
@@ -211,37 +212,57 @@ def store_report(request: Request, trial_id: int, group: str, report: dict[str, 
 
     What the published SDK's profiler has measured of its host comes without a step and belongs to the host's samples.
     """
-    values = report["metrics"].get("avgMetrics")
-    with reporting_locked(request, trial_id, "metrics_reported") as trial:
-        if not isinstance(values, dict):
-            raise BadRequest("metrics.avgMetrics: a map of names to numbers is required.")
-        _store(trial, group, report, values)
+    trial, values = find_to_report(request, trial_id), report["metrics"].get("avgMetrics")
+    if not isinstance(values, dict):
+        raise BadRequest("metrics.avgMetrics: a map of names to numbers is required.")
+    data = {**report, "group": group, "values": values, "at": report.get("reportTime") or timezone.now()}
+    with _refused():
+        is_alone = trial.experiment.unmanaged or isinstance(request.user, Allocation)
+        if is_alone and not _is_profiled(data) and metric_reports.store_alone(trial, _report_of(trial, data)):
+            return
+    with _locked(request, trial_id, "metrics_reported") as trial:
+        _store(trial, data)
 
 
-def _store(row: Trial, group: str, report: dict[str, Any], values: dict[str, Any]) -> None:
-    at: datetime = report.get("reportTime") or timezone.now()
-    steps = report.get("stepsCompleted")
-    if steps is None and group in profiler_batches.GROUPS:
+def _is_profiled(data: dict[str, Any]) -> bool:
+    return data.get("stepsCompleted") is None and data["group"] in profiler_batches.GROUPS
+
+
+def _store(trial: Trial, data: dict[str, Any]) -> None:
+    if _is_profiled(data):
         try:
             with transaction.atomic():
-                profiler_batches.store_group(row.task_id, values, at.timestamp())
+                profiler_batches.store_group(trial.task_id, data["values"], data["at"].timestamp())
         except ValueError as error:
             raise BadRequest(f"metrics.avgMetrics: {error}") from error
         return
-    data = {
-        "group": group,
-        "steps_completed": steps if steps is not None else report.get("totalBatches") or 0,
-        "metrics": values,
-        "run_id": report.get("trialRunId") or row.run_id,
-        "t": at.timestamp(),
-    }
+    with _refused():
+        read = _report_of(trial, data)
+    (validation,) = metric_reports.store(trial.experiment, trial, [read])
+    if validation:
+        metric_reports.tell(trial.experiment, trial, [validation])
+
+
+def _report_of(trial: Trial, data: dict[str, Any]) -> Report:
+    steps = data.get("stepsCompleted")
+    return metric_reports.report_of(
+        trial,
+        {
+            "group": data["group"],
+            "steps_completed": steps if steps is not None else data.get("totalBatches") or 0,
+            "metrics": data["values"],
+            "run_id": data.get("trialRunId") or trial.run_id,
+            "t": data["at"].timestamp(),
+        },
+    )
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
     try:
-        read = metric_reports.report_of(row, data)
+        yield
     except (TypeError, ValueError, OverflowError) as error:
         raise BadRequest(f"The report cannot be stored: {error}.") from error
-    (validation,) = metric_reports.store(row.experiment, row, [read])
-    if validation:
-        metric_reports.tell(row.experiment, row, [validation])
 
 
 class ProgressBody(serializers.Serializer[Any]):

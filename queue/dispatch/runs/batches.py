@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from django.db import InterfaceError, OperationalError, transaction
 from django.utils import timezone
+from pydantic_core import from_json
 
 from accounts.refusals import Refusal
 from dispatch.runs.log_policies import PolicyMatch
@@ -59,10 +60,11 @@ def parse(body: bytes) -> list[dict[str, Any]]:
     """
     if body and not body.endswith(b"\n"):
         raise Refusal("The batch ends in the middle of a record; send whole lines.")
-    with contextlib.suppress(ValueError, RecursionError):  # costs a quarter of what record by record does
-        whole = json.loads(b"[" + body[:-1].replace(b"\n", b",") + b"]")
-        if len(whole) == body.count(b"\n") and all(type(record) is dict for record in whole):
-            return [_without_depth(record) for record in whole]
+    with contextlib.suppress(ValueError):  # costs an eighth of what record by record does
+        whole = from_json(b"[" + body[:-1].replace(b"\n", b",") + b"]")
+        is_plain = len(whole) == body.count(b"\n") and all(type(record) is dict for record in whole)
+        if is_plain and not bounded_json.is_deep(whole):
+            return list(whole)
     records: list[dict[str, Any]] = []
     spoiled = (
         0  # lines in a row that are no records: many may be in a batch, and each would be a line of the log
@@ -181,9 +183,11 @@ class Reporting:
             _is_metrics(data) and not told for data, told in zip(self._data, self._validations, strict=True)
         ]
 
-    def is_done(self, place: int) -> bool:
-        """Is nothing left to do for the record at this place?"""
-        return self._done[place]
+    def left(self) -> Iterator[int]:
+        """The places of records for which something is left to do, as long as it is."""
+        for place, done in enumerate(self._done.copy()):
+            if not done and not self._done[place]:
+                yield place
 
     def apply(self, place: int) -> None:
         """The record at this place; of metrics, what the searcher has to hear."""

@@ -47,9 +47,8 @@ def apply(member: Member, records: Sequence[dict[str, Any]], trial: Trial | None
     if trial is None and any(record["k"] == "core" for record in stateful):
         trial = _trial(member)
     reporting = batches.Reporting(trial, member, stateful) if trial else None
-    for place, record in enumerate(stateful):
-        if reporting and reporting.is_done(place):
-            continue
+    for place in reporting.left() if reporting else range(len(stateful)):
+        record = stateful[place]
         if record["k"] == "core" and _rank_ended(member, record.get("d")):
             continue
         if record["k"] == "core" and reporting:

@@ -6,10 +6,13 @@ from collections.abc import Callable
 import pytest
 
 from events.models import Event
+from experiments import metric_reports, transitions
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import CheckpointState
 from hosts.models import Host
 from jobs.models import Allocation
+from metrics import reported
+from metrics.ingest import Report
 from tests.rig.api import CONFIG, Api, Cast, Json
 from tests.rig.world import assigned
 
@@ -66,6 +69,32 @@ def test_reports_become_workloads_curves_and_best_values(cast: Cast, running: Ru
         (5, {"loss": 0.2}),
         (10, {"loss": 0.1}),
     ]
+
+
+def test_a_report_is_stored_by_one_statement_unless_something_else_changes(running: Running) -> None:
+    trial, _, run = running
+    Trial.objects.filter(pk=trial.pk).update(run_id=1)
+
+    def stored(step: int, group: str = "training", run: int = 1) -> bool:
+        read = transitions.read_to_report(Trial.objects.filter(pk=trial.pk)).get()
+        return metric_reports.store_alone(read, Report(run, group, step, 1e9 + step, {"loss": step / 10}))
+
+    assert not stored(5), "the first steps move the search"
+    report(run, trial, "training", 100_000, loss=3.0)
+    assert all(stored(step) for step in range(100_001, 100_019)), "some are put together with those before"
+    read = transitions.read_to_report(Trial.objects.filter(pk=trial.pk)).get()
+    read.version = "3"  # another transaction has written the row since
+    assert not metric_reports.store_alone(read, Report(1, "training", 100_019, 1e9, {"loss": 0.0})), (
+        "it changed"
+    )
+    late, of_before, validates = stored(7), stored(100_019, run=0), stored(100_019, "validation")
+    assert not (late or of_before or validates)
+    trial.refresh_from_db()
+    kept = trial.summary_metrics["avg_metrics"]["loss"]
+    assert (kept["count"], kept["max"], kept["last"], kept["step"]) == (19, 10_001.8, 10_001.8, 100_018)
+    assert trial.steps_completed == 100_018
+    steps = [found.steps_completed for found in reported.read([trial.pk], ["training"])]
+    assert steps == list(range(100_000, 100_019))
 
 
 def test_older_clients_report_by_group_in_the_path(cast: Cast, running: Running) -> None:
