@@ -5,14 +5,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from itertools import chain
+from typing import NamedTuple
 
 import redis
 from celery import current_app
 from django.conf import settings
 from django.db import connection, transaction
 
+from events.paced import Paced
+
 #: All topics share one Redis channel, and those of one transaction one message, with a line for each.
 CHANNEL = "trainmaster:wake"
+
+
+class _Pace(NamedTuple):
+    """In a burst a process sends a message at once, and then one in so many seconds. If `joined`, all calls of the
+    task share messages, else those with the same arguments do; the task takes the arguments of any number of calls."""
+
+    every_seconds: float
+    joined: bool
+
+
+_PACES = {
+    "dispatch.tasks.tick": _Pace(0.05, joined=False),
+    "dispatch.tasks.merge_log": _Pace(0.2, joined=True),
+    # a short run has ended by then, and its end has brought the lines of its start into its log
+    "dispatch.tasks.merge_logs": _Pace(2.0, joined=True),
+}
 
 log = logging.getLogger(__name__)
 
@@ -96,5 +116,24 @@ def _publish(topics: list[str], calls: Mapping[str, Iterable[tuple[object, ...]]
 def _send(calls: Mapping[str, Iterable[tuple[object, ...]]]) -> None:
     with current_app.producer_or_acquire() as producer, producer.batch():
         for name, arguments in calls.items():
-            for args in arguments:
+            for args in _due(name, arguments):
                 current_app.send_task(name, args=args, producer=producer, retry=False, ignore_result=True)
+
+
+def _due(name: str, calls: Iterable[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Those of the calls to send now; the others follow when the rest of their task is over."""
+    pace = _PACES.get(name)
+    if pace is None:
+        return list(calls)
+    keys = {args: (name, None if pace.joined else args) for args in calls}
+    due = [args for args, key in keys.items() if _paced.is_due(key, args)]
+    for args in due:
+        _paced.rest(keys[args], pace.every_seconds)
+    return due
+
+
+def _send_rest(key: tuple[str, object], calls: list[tuple[object, ...]]) -> None:
+    _publish([], {key[0]: {tuple(dict.fromkeys(chain.from_iterable(calls))): None}})
+
+
+_paced = Paced(_send_rest)
