@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import chain
 from typing import NamedTuple
 
 import redis
@@ -27,6 +26,8 @@ class _Pace(NamedTuple):
     joined: bool
 
 
+#: What a joined message asks for at most.
+_MOST_JOINED = 100
 _PACES = {
     "dispatch.tasks.tick": _Pace(0.05, joined=False),
     "dispatch.tasks.merge_log": _Pace(0.2, joined=True),
@@ -100,7 +101,7 @@ def waiting() -> int:
         return 0
 
 
-def _publish(topics: list[str], calls: Mapping[str, Iterable[tuple[object, ...]]]) -> None:
+def _publish(topics: list[str], calls: Mapping[str, Collection[tuple[object, ...]]]) -> None:
     try:
         pipe = _connection(settings.REDIS_URL).pipeline(transaction=False)
         if topics:
@@ -133,7 +134,21 @@ def _due(name: str, calls: Iterable[tuple[object, ...]]) -> list[tuple[object, .
 
 
 def _send_rest(key: tuple[str, object], calls: list[tuple[object, ...]]) -> None:
-    _publish([], {key[0]: {tuple(dict.fromkeys(chain.from_iterable(calls))): None}})
+    _publish([], {key[0]: list(_joined(calls))})
+
+
+def _joined(calls: list[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
+    """The arguments of these calls as few calls, none so long that a worker is at it for long or loses much."""
+    message: dict[object, None] = {}
+    size = 0
+    for args in calls:
+        more = sum(len(each) if isinstance(each, tuple | list) else 1 for each in args)
+        if message and size + more > _MOST_JOINED:
+            yield tuple(message)
+            message, size = {}, 0
+        message.update(dict.fromkeys(args))
+        size += more
+    yield tuple(message)
 
 
 _paced = Paced(_send_rest)

@@ -89,8 +89,8 @@ def run_paced(pool_id: int) -> None:
     if one(pool_id) is None:  # nothing to see, or another worker is at it and looks again itself
         return
     _paced.rest(pool_id, min(LONGEST_REST_SECONDS, REST_FACTOR * (time.monotonic() - begun)))
-    if PoolChange.objects.filter(pool_id=pool_id).exists():
-        _paced.is_due(pool_id, pool_id)
+    if PoolChange.objects.filter(pool_id=pool_id).exists() and _paced.is_due(pool_id, pool_id):
+        _look_again(pool_id, None)  # the rest is over already, so nothing waits for its end
 
 
 def _look_again(pool_id: int, _: object) -> None:
