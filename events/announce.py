@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import NamedTuple
 
 import redis
 from celery import current_app
 from django.conf import settings
 from django.db import connection, transaction
 
+from events.paced import Paced
+
 #: All topics share one Redis channel, and those of one transaction one message, with a line for each.
 CHANNEL = "trainmaster:wake"
+
+
+class _Pace(NamedTuple):
+    """In a burst a process sends a message at once, and then one in so many seconds. If `joined`, all calls of the
+    task share messages, else those with the same arguments do; the task takes the arguments of any number of calls."""
+
+    every_seconds: float
+    joined: bool
+
+
+#: What a joined message asks for at most.
+_MOST_JOINED = 100
+_PACES = {
+    "dispatch.tasks.tick": _Pace(0.05, joined=False),
+    "dispatch.tasks.merge_log": _Pace(0.2, joined=True),
+    # a short run has ended by then, and its end has brought the lines of its start into its log
+    "dispatch.tasks.merge_logs": _Pace(2.0, joined=True),
+}
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +101,7 @@ def waiting() -> int:
         return 0
 
 
-def _publish(topics: list[str], calls: Mapping[str, Iterable[tuple[object, ...]]]) -> None:
+def _publish(topics: list[str], calls: Mapping[str, Collection[tuple[object, ...]]]) -> None:
     try:
         pipe = _connection(settings.REDIS_URL).pipeline(transaction=False)
         if topics:
@@ -96,5 +117,38 @@ def _publish(topics: list[str], calls: Mapping[str, Iterable[tuple[object, ...]]
 def _send(calls: Mapping[str, Iterable[tuple[object, ...]]]) -> None:
     with current_app.producer_or_acquire() as producer, producer.batch():
         for name, arguments in calls.items():
-            for args in arguments:
+            for args in _due(name, arguments):
                 current_app.send_task(name, args=args, producer=producer, retry=False, ignore_result=True)
+
+
+def _due(name: str, calls: Iterable[tuple[object, ...]]) -> list[tuple[object, ...]]:
+    """Those of the calls to send now; the others follow when the rest of their task is over."""
+    pace = _PACES.get(name)
+    if pace is None:
+        return list(calls)
+    keys = {args: (name, None if pace.joined else args) for args in calls}
+    due = [args for args, key in keys.items() if _paced.is_due(key, args)]
+    for args in due:
+        _paced.rest(keys[args], pace.every_seconds)
+    return due
+
+
+def _send_rest(key: tuple[str, object], calls: list[tuple[object, ...]]) -> None:
+    _publish([], {key[0]: list(_joined(calls))})
+
+
+def _joined(calls: list[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
+    """The arguments of these calls as few calls, none so long that a worker is at it for long or loses much."""
+    message: dict[object, None] = {}
+    size = 0
+    for args in calls:
+        more = sum(len(each) if isinstance(each, tuple | list) else 1 for each in args)
+        if message and size + more > _MOST_JOINED:
+            yield tuple(message)
+            message, size = {}, 0
+        message.update(dict.fromkeys(args))
+        size += more
+    yield tuple(message)
+
+
+_paced = Paced(_send_rest)

@@ -58,11 +58,19 @@ _OF_REMAINS: dict[str, tuple[Level, str]] = {
 _COUNTED = _FAILURES - NOT_THE_CODES_FAULT  # what is tried again at the cost of a restart
 
 
-def sentence(event: Event) -> Sentence | None:
-    """What the log says about an event of its task; None for one that the log need not name."""
+def task_of(task_id: str) -> Task | None:
+    """The task as `sentence` needs it; None if it is gone."""
+    return Task.objects.select_related("job").filter(pk=task_id).first()
+
+
+def sentence(event: Event, task: Task | None = None) -> Sentence | None:
+    """What the log says about an event of its task; None for one that the log need not name.
+
+    The task is read if it is not given, so give it with many events of one.
+    """
     match event.kind:
         case Event.Kind.ALLOCATION:
-            return _of_allocation(event)
+            return _of_allocation(event, task)
         case Event.Kind.MEMBER:
             return _of_member(event)
         case Event.Kind.TASK:
@@ -72,7 +80,7 @@ def sentence(event: Event) -> Sentence | None:
     return None
 
 
-def _of_allocation(event: Event) -> Sentence | None:
+def _of_allocation(event: Event, task: Task | None) -> Sentence | None:
     run = f"Run {event.subject.rpartition('.')[2]}"
     detail = event.detail
     if "stop" in detail:
@@ -93,11 +101,11 @@ def _of_allocation(event: Event) -> Sentence | None:
         case AllocationState.ASSIGNED:
             extra = " as backfill, ahead of its turn" if event.reason == Reason.BACKFILLED else ""
             ours = f"{run} was assigned to {_hosts(detail)}{extra}."
-            return Sentence(Level.INFO, _beside(dialect_words.assigned, event, ours))
+            return Sentence(Level.INFO, _beside(dialect_words.assigned, event, task, ours))
         case AllocationState.RUNNING:
-            return _of_start(run, event)
+            return _of_start(run, event, task)
         case AllocationState.TERMINATED:
-            return _of_end(run, event)
+            return _of_end(run, event, task)
     return None
 
 
@@ -109,21 +117,20 @@ def _hosts(detail: dict[str, Any]) -> str:
     return ", ".join(named) or "no host"
 
 
-def _beside(theirs: Callable[[str], str], event: Event, ours: str) -> str:
+def _beside(theirs: Callable[[str], str], event: Event, task: Task | None, ours: str) -> str:
     """Determined's words of the event's task, and ours; ours alone if the task is gone."""
-    task = Task.objects.select_related("job").filter(pk=event.task_id).first()
+    task = task or task_of(event.task_id)
     return dialect_words.beside(theirs(dialect_ends.name_of(task)), ours) if task else ours
 
 
-def _of_start(run: str, event: Event) -> Sentence:
+def _of_start(run: str, event: Event, task: Task | None) -> Sentence:
+    task = task or task_of(event.task_id)
     ours = f"{run} has started."
-    members = Member.objects.filter(allocation=event.subject, allocation__task__kind=Task.Kind.TRIAL)
-    parts = [
-        (member.run_key, member.host.name) for member in members.select_related("host").order_by("index")
-    ]
-    if parts:
-        ours = dialect_words.beside(dialect_words.trial_runners(parts), ours)
-    return Sentence(Level.INFO, _beside(dialect_words.started, event, ours))
+    if task and task.kind == Task.Kind.TRIAL:
+        members = Member.objects.filter(allocation=event.subject).select_related("host").order_by("index")
+        parts = [(member.run_key, member.host.name) for member in members]
+        ours = dialect_words.beside(dialect_words.trial_runners(parts), ours) if parts else ours
+    return Sentence(Level.INFO, _beside(dialect_words.started, event, task, ours))
 
 
 def _of_match(event: Event) -> Sentence:
@@ -138,7 +145,7 @@ def _of_stop(run: str, event: Event) -> Sentence:
     return Sentence(Level.INFO, f"{run} {how}: {label(event.reason)}{by(event.actor)}.")
 
 
-def _of_end(run: str, event: Event) -> Sentence:
+def _of_end(run: str, event: Event, task: Task | None) -> Sentence:
     level = Level.ERROR if event.reason in _FAILURES else Level.INFO
     if event.reason == Reason.COMPLETED:
         ours = f"{run} ended with exit code 0{known_late(event)}."
@@ -148,7 +155,9 @@ def _of_end(run: str, event: Event) -> Sentence:
         why = _told(event) or label(event.reason) + _failure(event.detail)
         ours = f"{run} ended: {why}{known_late(event)}."
     end = dialect_ends.of(event.reason, event.detail.get("code"))
-    return Sentence(level, _beside(lambda name: dialect_words.terminated(name, end.exit_reason), event, ours))
+    return Sentence(
+        level, _beside(lambda name: dialect_words.terminated(name, end.exit_reason), event, task, ours)
+    )
 
 
 def known_late(event: Event) -> str:

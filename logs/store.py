@@ -17,7 +17,7 @@ from jobs.models import Member
 from logs.chunks import Packed, Source, pack
 from logs.lines import SERVER, Block, NewLine, blocks_of
 from logs.models import Chunk, TaskLog
-from logs.sentences import sentence
+from logs.sentences import sentence, task_of
 
 #: A transaction that writes an event row commits within this time, so older ids cannot still appear.
 EVENTS_SETTLE_SECONDS = 600.0
@@ -188,16 +188,18 @@ def _merge(log: TaskLog) -> bool:
     if not new:
         return False
     lines = []
+    task = task_of(log.pk)
     for event in new:
-        said = sentence(event)
+        said = sentence(event, task)
         if said is not None:
             lines.append(NewLine(event.at.timestamp(), None, SERVER, said.level.name, said.text))
     _write(log, lines)
     settled_before = timezone.now() - timedelta(seconds=EVENTS_SETTLE_SECONDS)
     merged = [*log.recent_events, *(event.pk for event in new)]
-    settled = Event.objects.filter(pk__in=merged, at__lt=settled_before).order_by("-id").first()
-    if settled is not None:
-        log.last_event = settled.pk
+    if log.recent_events or any(event.at < settled_before for event in new):
+        settled = Event.objects.filter(pk__in=merged, at__lt=settled_before).order_by("-id").first()
+        if settled is not None:
+            log.last_event = settled.pk
     log.recent_events = sorted(pk for pk in merged if pk > log.last_event)
     return True
 

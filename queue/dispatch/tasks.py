@@ -6,8 +6,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 
-from celery import shared_task, signals
+from celery import Task, shared_task, signals
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
@@ -41,16 +42,19 @@ from metrics import sample_store, timing_store
 _MINUTELY = 30.0
 
 
-@shared_task(name="dispatch.tasks.tick")
-def tick(pool_id: int | None = None) -> None:
-    """Bring the plan of one pool, or of every pool, up to date. One whose pass fails delays no other."""
-    if pool_id is not None:
-        pool_pass.run(pool_id)
-        return
+@shared_task(name="dispatch.tasks.tick", bind=True)
+def tick(self: Task, *pool_ids: int) -> None:
+    """Bring the plans of these pools, or of every pool, up to date. One whose pass fails delays no other.
+
+    A message for a pool whose pass was made just now waits for others to share the next with.
+    """
     faults = []
-    for pk in pool_pass.due_pools(timezone.now()):
+    for pk in pool_ids or pool_pass.due_pools(timezone.now()):
         try:
-            pool_pass.run(pk)
+            if self.request.called_directly:
+                pool_pass.run(pk)
+            else:
+                pool_pass.run_paced(pk)
         except Exception as fault:
             fault.add_note(f"In the pass of pool {pk}.")
             faults.append(fault)
@@ -75,16 +79,17 @@ def stop(allocation_id: str) -> None:
 
 
 @shared_task(name="dispatch.tasks.merge_log")
-def merge_log(task_id: str) -> None:
-    """Write a task's newest events into its log now, rather than with its next line or the next sweep."""
-    log_store.merge_events(task_id)
+def merge_log(*task_ids: str) -> None:
+    """Write the newest events of tasks into their logs now, rather than with their next lines or the next sweep."""
+    for task_id in log_store.unmerged(task_ids):
+        with going_on(f"the log of {task_id}"):
+            log_store.merge_events(task_id)
 
 
 @shared_task(name="dispatch.tasks.merge_logs")
-def merge_logs(task_ids: list[str]) -> None:
-    """Write the newest events of tasks that a pass has started together into their logs."""
-    for task_id in task_ids:
-        log_store.merge_events(task_id)
+def merge_logs(*started: list[str]) -> None:
+    """The same for tasks that passes have started, a list for each pass."""
+    merge_log(*chain.from_iterable(started))
 
 
 @shared_task(name="dispatch.tasks.merge_cold_logs")

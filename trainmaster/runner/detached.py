@@ -28,8 +28,12 @@ def own_environment(run_key: str) -> Dict[str, str]:
 def start_detached(verb: str, paths: RunPaths, *arguments: str, keep_open: Tuple[int, ...] = ()) -> None:
     """Start a host process of the run, in a session of its own, and return at once.
 
-    The middle process is a fork of its own, so that the new process is nobody's child who would have to reap it.
+    The middle process is a fork of its own, so that the new process is nobody's child who would have to reap it. One
+    that is warm does verbs: it ends before long, and whoever reaps orphans reaps its children.
     """
+    if warm.is_warm():
+        spawn_in_session(verb, paths, *arguments, keep_open=keep_open)
+        return
     middle = os.fork()
     if middle:
         os.waitpid(middle, 0)

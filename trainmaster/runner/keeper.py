@@ -89,10 +89,12 @@ class Keeper:
         update_state(self.paths, first)
         self._start_entrypoint()
         os.close(started)
-        while self.entrypoint is not None or self.post_hook is not None or not self.runner_finished:
+        while True:
+            self._reap()  # first, since a child that ends while another is started is not waited for
+            if self.entrypoint is None and self.post_hook is None and self.runner_finished:
+                return
             self._tend_runner()
             signal.sigtimedwait({signal.SIGCHLD}, self._patience())
-            self._reap()
 
     def _start_entrypoint(self) -> None:
         if read_stop(self.paths) is not None:  # asked to stop before it began
@@ -282,6 +284,7 @@ def _start(paths: RunPaths, spec: Spec, words: List[str], more: Dict[str, str]) 
         more = {**_of_runtimes(), **more}
     view = own_view.planned(paths, spec, str(BUNDLE))
     streams = [_append_only(paths.launcher_stream(name)) for name in ("stdout", "stderr")]
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the program must not inherit what is blocked here
     try:
         return subprocess.Popen(
             words,
@@ -291,18 +294,12 @@ def _start(paths: RunPaths, spec: Spec, words: List[str], more: Dict[str, str]) 
             stdout=streams[0],
             stderr=streams[1],
             start_new_session=True,
-            preexec_fn=lambda: _before_exec(view),
+            preexec_fn=None if view is None else view.take,  # without one, Python need not copy this process
         )
     finally:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         for stream in streams:
             os.close(stream)
-
-
-def _before_exec(view: Optional[own_view.View]) -> None:
-    """In the entrypoint's process, which must not inherit the launcher's blocked SIGCHLD."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    if view is not None:
-        view.take()
 
 
 def command_line(spec: Spec, hook: bool = False, check: bool = False) -> List[str]:
