@@ -56,7 +56,7 @@ def store(trial_id: int, reports: Iterable[Report]) -> Stored:
         _lay(rows.setdefault(group_name(report.group), {}), report, stored)
     for name in sorted(rows):
         new = _table(rows[name])
-        if len(new) <= chunks.FULL and _append_whole(trial_id, name, new):
+        if len(new) < chunks.FULL and _append_whole(trial_id, name, new):
             stored.fresh[name] = new
             continue
         group = _locked(trial_id, name)
@@ -145,7 +145,7 @@ def _append_whole(trial_id: int, name: str, new: Table) -> bool:
     if known is None:
         return False
     pk, reports = known
-    if len(new) < chunks.FULL and _is_many(reports, len(new)):
+    if _is_many(reports, len(new)):
         _put_together(pk)
     return True
 

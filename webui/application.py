@@ -22,7 +22,4 @@ application = front.build(Handler())
 # what is loaded now stays for good: a full collection would go through its 160,000 objects, tens of milliseconds in
 # which nobody is answered, each time that a chart has made some thousand points
 gc.freeze()
-# a batch of metrics makes some thousand objects that live until it is stored: the usual 700 would go through them again
-# and again, a fifth of the batch's processor time
-gc.set_threshold(20_000)
 gc.enable()

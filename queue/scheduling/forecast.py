@@ -343,7 +343,7 @@ class _Behind:
         """When enough slots are open to it, at this time or later."""
         for _ in closed:  # each step passes the end of one at least
             now = [(until, lost) for last, until, lost in closed if last < at < until]
-            if self._capacity - sum(lost for _, lost in now) >= max(1, slots):
+            if not now or self._capacity - sum(lost for _, lost in now) >= max(1, slots):
                 break
             at = min(until for until, _ in now)
         return at

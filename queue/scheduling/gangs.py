@@ -34,6 +34,10 @@ from scheduling.world import Release, Request, Snapshot, Start
 T = TypeVar("T")
 
 
+#: kinds of requests of one group for which hosts are looked for in vain in a pass
+_MOST_FRUITLESS = 20
+
+
 @dataclass(slots=True, eq=False)
 class Group:
     """Requests alike in shape and rights. While one of them is stuck, so are all behind it.
@@ -50,6 +54,8 @@ class Group:
     stuck: Reason | None = None
     stuck_at: int = -1
     own: dict[tuple[str, int], Reason] = field(default_factory=dict)
+    #: kinds of requests, as windows tell them apart, for which no host could be kept
+    fruitless: set[object] = field(default_factory=set)
 
 
 class Pass:
@@ -352,10 +358,14 @@ class Pass:
 
     def _reserve(self, request: Request, group: Group) -> Reason | None:
         """Keep the hosts where a gang can start soonest. One slot needs none: it gets what comes free."""
+        kind = self._prospects.alike(request)
+        if kind in group.fruitless:
+            return None
         parts = self._elsewhere(request, group.shape, partial(self._open_hosts, request, group.rights))
         if parts is None:
             # and none of the group ever will, since claims are only added; unless it is for this one's window
-            group.reserves = not self._all_claimed(request, group)
+            group.fruitless.add(kind)
+            group.reserves = len(group.fruitless) < _MOST_FRUITLESS and not self._all_claimed(request, group)
             return None
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
         return reasons.held(request.slots, *self._claimed(request, parts, pledged=False))

@@ -44,6 +44,10 @@ class Prospects:
         """The same at another time."""
         return NOWHERE if self.closings is None else self.closings.closed_at(request, at)
 
+    def alike(self, request: Request) -> object:
+        """Equal for requests to which windows close the same hosts at all times."""
+        return None if self.closings is None else self.closings.alike(request)
+
     def notes(self, request: Request) -> list[str]:
         """Which hosts it does without now, although they could take it."""
         failed = reasons.failed_there(request.failed_hosts)

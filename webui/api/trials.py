@@ -237,8 +237,7 @@ def _store(trial: Trial, data: dict[str, Any]) -> None:
             raise BadRequest(f"metrics.avgMetrics: {error}") from error
         return
     with _refused():
-        read = _report_of(trial, data)
-    (validation,) = metric_reports.store(trial.experiment, trial, [read])
+        (validation,) = metric_reports.store(trial.experiment, trial, [_report_of(trial, data)])
     if validation:
         metric_reports.tell(trial.experiment, trial, [validation])
 

@@ -63,7 +63,7 @@ def parse(body: bytes) -> list[dict[str, Any]]:
     with contextlib.suppress(ValueError):  # costs an eighth of what record by record does
         whole = from_json(b"[" + body[:-1].replace(b"\n", b",") + b"]")
         is_plain = len(whole) == body.count(b"\n") and all(type(record) is dict for record in whole)
-        if is_plain and not bounded_json.is_deep(whole):
+        if is_plain and not bounded_json.is_deep([record["d"] for record in whole if "d" in record]):
             return list(whole)
     records: list[dict[str, Any]] = []
     spoiled = (
