@@ -18,7 +18,7 @@ from django.db.models import Model
 def _text(value: object) -> str:
     if isinstance(value, datetime | UUID):
         return str(value)
-    raise TypeError(f"{value!r} is no value of a column.")
+    raise TypeError(f"{value!r} is not a value of a column.")
 
 
 def insert(
@@ -31,8 +31,8 @@ def insert(
     """Insert one row for each value of the columns; return the primary keys, in the order of the values.
 
     `columns`: values by attribute, as the database has them (the ids of foreign keys). All rows share `same` and the
-    defaults of the other fields: what must differ, such as a secret, must be in `columns`. None is NULL, of a JSON column
-    too.
+    defaults of the other fields: what must differ, such as a secret, must be in `columns`. None is NULL, in a
+    JSON column too.
     With `ignore_conflicts`, rows that exist already are left out.
     """
     template = model(**same)

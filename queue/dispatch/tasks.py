@@ -43,7 +43,7 @@ _MINUTELY = 30.0
 
 
 @shared_task(name="dispatch.tasks.tick", bind=True)
-def tick(self: Task, *pool_ids: int) -> None:
+def tick(self: Task[..., None], *pool_ids: int) -> None:
     """Bring the plans of these pools, or of every pool, up to date. One whose pass fails delays no other.
 
     A message for a pool whose pass was made just now waits for others to share the next with.
