@@ -8,30 +8,28 @@ bounded by counts, never by a clock; the same snapshot gives the same futures.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil, erf, exp, inf, log, sqrt
+from math import ceil, inf
 from random import Random
-from statistics import NormalDist
 
 from scheduling import calibration
-from scheduling.calibration import LEAST, TAIL, Guess
+from scheduling.calibration import TAIL, Guess
+from scheduling.draws import Draws, drawn
 from scheduling.durations import Z80, Span
+from scheduling.far_queue import FarQueue
 from scheduling.policy import Key
 from scheduling.reasons import NEVER, WaitCode, listed
 from scheduling.timeline import Ask, Timeline
-from scheduling.turns import ClosedSlots, Newcomer, Play, Running
+from scheduling.turns import Newcomer, Play, Running
 from scheduling.windows import Closings
 from scheduling.world import Plan, Request, Snapshot
 
 #: waiting requests that get a forecast, the first in the queue
 MOST_FORECASTS = 2000
 #: of these, the first are placed one by one; those behind them by the slot-seconds that are ahead of them
-NEAREST, LAST_OF_NEAREST = 200, 20
-#: how much run times of similar work are longer or shorter together, in one future: a correlation
-TOGETHER = 0.2
+NEAREST = 200
 #: futures that are drawn, and the slots and requests in all of them together that bound their number
 MOST_FUTURES, FEWEST_FUTURES = 39, 9
 MOST_WORK = 160_000
@@ -189,12 +187,12 @@ def futures(
     most = MOST_WORK // (sum(play.caps) + len(play.turns))
     tenths = (most + 1) // 10  # so that a tenth of the futures lies below a whole one
     count = max(FEWEST_FUTURES, min(MOST_FUTURES, 10 * tenths - 1))
-    draws = _Draws(count)
+    draws = Draws(count)
     stops = draws.left(STOPPING)
     ends = [draws.left(STOPPING if run.stopping else run.left) for run in play.runs]
     lasts = {request.task_id: draws.lasts(request) for request in play.waiting}
     newcomers = _Newcomers(play, now, recent)
-    behind = _Behind(play, far, draws)
+    behind = FarQueue(play, far, draws)
     starts: dict[str, list[float]] = {request.task_id: [] for request in (*play.waiting, *far)}
     for number in range(count):
         future = Future(
@@ -278,12 +276,6 @@ def _rest(run: Running) -> float:
     return inf if run.left is None else sum(run.left) / 2
 
 
-def drawn(span: Span, place: float) -> float:
-    """Seconds; `place` 0 is the start of the range and 1 its end, on a logarithmic scale."""
-    first, last = log(max(LEAST, span[0])), log(max(LEAST, *span))
-    return exp(first + (last - first) * place)
-
-
 class _Newcomers:
     """Work that goes before what waits now is submitted as often as work of its kind was lately."""
 
@@ -312,132 +304,6 @@ class _Newcomers:
         return new
 
 
-class _Behind:
-    """Starts of what is far behind in the queue: when the work that is ahead of it leaves the pool's slots free.
-
-    It costs little for each request, and far behind it matters little on which host which slot comes free.
-    """
-
-    def __init__(self, play: Play, far: Sequence[Request], draws: _Draws) -> None:
-        self._far = far
-        self._before = [request.task_id for request in play.waiting[-LAST_OF_NEAREST:]]
-        self._capacity = max(1, sum(play.caps))
-        self._flow = Flow(play.taken)
-        self._closed = play.closed_slots(far)
-        alike = {_length(request): request for request in far}
-        self._means = {length: draws.means(request) for length, request in alike.items()}
-
-    def starts(self, number: int, near: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-        """(task id, its start) in this future; `near`: those of what is before them.
-
-        They begin in the middle of the last of these, of which gangs may start much later.
-        """
-        mean = {length: means[number] for length, means in self._means.items()}
-        at = sorted(near[task] for task in self._before)[len(self._before) // 2] if self._far else inf
-        for request, closed in zip(self._far, self._closed, strict=True):
-            yield request.task_id, self._opens(at, request.slots, closed) if closed else at
-            work = mean[_length(request)] * max(1, request.slots)
-            at = self._flow.after(at, work, self._capacity) if self._flow else at + work / self._capacity
-
-    def _opens(self, at: float, slots: int, closed: ClosedSlots) -> float:
-        """When enough slots are open to it, at this time or later."""
-        for _ in closed:  # each step passes the end of one at least
-            now = [(until, lost) for last, until, lost in closed if last < at < until]
-            if not now or self._capacity - sum(lost for _, lost in now) >= max(1, slots):
-                break
-            at = min(until for until, _ in now)
-        return at
-
-
-class Flow:
-    """How far work gets while windows take slots of the pool: a part of them, between a start and an end."""
-
-    def __init__(self, taken: Sequence[tuple[float, float, int]]) -> None:
-        self._taken = taken
-        self._changes = sorted({at for starts, ends, _ in taken for at in (starts, ends)})
-
-    def __bool__(self) -> bool:
-        return bool(self._taken)
-
-    def after(self, at: float, work: float, capacity: int) -> float:
-        """When so many slot-seconds of work are done that begins at this time."""
-        for change in [*self._changes[bisect_right(self._changes, at) :], inf]:
-            lost = sum(slots for starts, ends, slots in self._taken if starts <= at < ends)
-            if work <= (change - at) * (left := max(0, capacity - lost)):
-                return at + work / left if left else at
-            work -= (change - at) * left
-            at = change
-        return inf
-
-
-def _length(request: Request) -> tuple[float, ...] | None:
-    """What is known of how long it runs."""
-    return request.tenths or request.lasts
-
-
 def _kind(request: Request) -> tuple[object, ...]:
     """Requests of one kind are taken for each other's like."""
     return request.priority, request.weight, request.slots, request.preemptible
-
-
-_TENTHS = [NormalDist().inv_cdf((number + 0.5) / 10) for number in range(10)]
-
-
-def _of_tenths(tenths: tuple[float, ...], deviations: float) -> float:
-    """The run time that is so many standard deviations from the middle one, if run times were normal."""
-    at = (1 + erf(deviations / sqrt(2))) / 2 * len(tenths) - 0.5
-    low = max(0, min(int(at), len(tenths) - 2))
-    return max(LEAST, tenths[low] + (tenths[low + 1] - tenths[low]) * (at - low))
-
-
-class _Draws:
-    """Draws from ranges that hold 80 %, spread evenly over the futures and shuffled for each range."""
-
-    def __init__(self, count: int) -> None:
-        self._random = Random(count)
-        parts = [(number + 0.5) / count for number in range(count)]
-        #: where a draw lies between the ends of its range (0 and 1), on a logarithmic scale
-        self._whole = [(NormalDist().inv_cdf(part) / Z80 + 1) / 2 for part in parts]
-        self._normal = [NormalDist().inv_cdf(part) for part in parts]
-        self._known_moods: dict[tuple[float, ...], list[float]] = {}
-        low, high = log(-log(0.9)), log(-log(0.1))
-        self._rest = [(log(-log(1 - part)) - low) / (high - low) for part in parts]
-
-    def lasts(self, request: Request) -> list[float]:
-        """Run times in seconds, one for each future: as those of similar work, else lognormal."""
-        if not request.tenths:
-            return self._drawn(request.lasts, self._whole)
-        moods = self._moods(request.tenths)
-        self._random.shuffle(self._normal)
-        own, shared = sqrt(1 - TOGETHER), sqrt(TOGETHER)
-        return [
-            _of_tenths(request.tenths, own * z + shared * mood)
-            for z, mood in zip(self._normal, moods, strict=True)
-        ]
-
-    def means(self, request: Request) -> list[float]:
-        """How long much work like this runs on average, in each future."""
-        if not request.tenths:
-            return [sum(request.lasts) / 2 if request.lasts else inf] * len(self._normal)
-        own, shared = sqrt(1 - TOGETHER), sqrt(TOGETHER)
-        return [
-            sum(_of_tenths(request.tenths, own * z + shared * mood) for z in _TENTHS) / len(_TENTHS)
-            for mood in self._moods(request.tenths)
-        ]
-
-    def _moods(self, tenths: tuple[float, ...]) -> list[float]:
-        """How much longer similar work runs in each future: the same for all of it, in standard deviations."""
-        if tenths not in self._known_moods:
-            self._random.shuffle(self._normal)
-            self._known_moods[tenths] = list(self._normal)
-        return self._known_moods[tenths]
-
-    def left(self, span: Span | None) -> list[float]:
-        """What is left of a run: Weibull, since it may be over at once, which no lognormal time is."""
-        return self._drawn(span, self._rest)
-
-    def _drawn(self, span: Span | None, places: list[float]) -> list[float]:
-        if span is None:
-            return [inf] * len(places)
-        self._random.shuffle(places)
-        return [drawn(span, place) for place in places]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
 
 from scheduling.explain import explain
-from scheduling.forecast import Flow, forecast
+from scheduling.far_queue import Flow
+from scheduling.forecast import forecast
 from scheduling.plan import decide
 from scheduling.reasons import WaitCode
 from scheduling.timeline import Ask, Parts, Timeline
@@ -180,6 +181,22 @@ def test_a_window_of_one_gang_keeps_no_other_from_its_reservation() -> None:
         world.submit(label, 4, preemptible=False, time_left=hours * HOUR, max_time=hours * HOUR)
     world.tick()
     assert world.plan.reservations == {"short": ("h1",)}
+
+
+def test_hosts_are_kept_for_a_gang_that_is_too_late_for_a_window_only_at_the_worst() -> None:
+    """Others would take each slot that comes free, and it would start after the window at last."""
+    world = pool(replace(DRIVERS, hosts=frozenset({"gpu-1", "gpu-2"})), hosts=2)
+    for number in range(8):
+        world.submit(f"small{number}", 1, preemptible=False, time_left=3 * HOUR, max_time=3 * HOUR)
+    world.tick()
+    for number in range(8):
+        running = world[f"small{number}"].running
+        assert running is not None
+        ends = (world.now + HOUR / 2, world.now + 3 * HOUR)
+        world.edit(f"small{number}", running=replace(running, ends=ends))
+    world.submit("gang", 8, preemptible=False, time_left=8 * HOUR, max_time=8 * HOUR)
+    world.tick()
+    assert sorted(world.plan.reservations["gang"]) == ["h1", "h2"]
 
 
 def test_no_host_is_kept_for_a_gang_that_closes_before_the_gang_can_start() -> None:
