@@ -157,7 +157,7 @@ BODIES: dict[str, Json] = {
     "PrepareBody": {"runId": 12},
     "MetadataBody": {"metadata": {"data": {"version": 3, "cleaned": True}}},
     "ReportBody": {"group": "training", "metrics": {"trialId": 12, **_REPORT}},
-    "Report": _REPORT,
+    "ReportedMetrics": _REPORT,
     "ProgressBody": {"progress": 0.5},
     "EarlyExitBody": {"reason": "EXITED_REASON_INVALID_HP"},
     "RunnerStateBody": {"state": "validating"},

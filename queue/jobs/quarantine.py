@@ -49,6 +49,8 @@ class _Done:
     sentence: str
     out: Sequence[int] = ()
     is_final: bool = True
+    #: it has a fault and stays in use, since its pool has lost its share
+    is_withheld: bool = False
 
 
 def judge(host_id: uuid.UUID) -> None:
@@ -60,7 +62,7 @@ def judge(host_id: uuid.UUID) -> None:
             if host is None or verdict is None:
                 return
             done = _take_out(host, sign, verdict)
-            if done.sentence.startswith(_LEFT_IN_USE) and not _is_told(sign):
+            if done.is_withheld and not _is_told(sign):
                 sentence = f"{verdict.sentence} {done.sentence}"
                 note(host, WITHHELD, "server", {"name": host.name, "sign": sign.pk, "sentence": sentence})
         asked = (
@@ -135,7 +137,7 @@ def _slots_out(host: Host, slots: Sequence[int], about: dict[str, Any], *, actor
         if not rows:
             return _Done(decided, is_final=False)
     if actor == "server" and (full := _share(host, {row.pk for row in rows})):
-        return _Done(full, is_final=False)
+        return _Done(full, is_final=False, is_withheld=True)
     for row in rows:
         row.draining, row.quarantine, row.overruled = True, _record(about, _times(host, row.index)), {}
         row.save(update_fields=["draining", "quarantine", "overruled"])
@@ -151,7 +153,7 @@ def _host_out(host: Host, about: dict[str, Any], *, actor: str) -> _Done:
     if actor == "server" and (decided := _overruled(host)):
         return _Done(decided, is_final=False)
     if actor == "server" and (full := _share(host, set(slots))):
-        return _Done(full, is_final=False)
+        return _Done(full, is_final=False, is_withheld=True)
     host.draining, host.drain_cause, host.drain_reason = True, Host.Drain.FAULT, about["sentence"]
     host.quarantine, host.overruled = _record(about, _times(host, None)), {}
     host.save(update_fields=["draining", "drain_cause", "drain_reason", "quarantine", "overruled"])
