@@ -23,7 +23,6 @@ NOT_FAILURES = [
     Reason.SEARCHER_STOPPED,
     Reason.SEARCHER_PARKED,
     Reason.MAX_SLOTS_SET,
-    Reason.HOST_FAULT,
     Reason.WINDOW,
 ]
 
@@ -48,7 +47,9 @@ def sentences(trials: Iterable[Trial]) -> dict[int, str]:
 
 
 def _failed() -> QuerySet[Allocation]:
-    return Allocation.objects.filter(state=AllocationState.TERMINATED).exclude(exit_reason__in=NOT_FAILURES)
+    over = Allocation.objects.filter(state=AllocationState.TERMINATED)
+    left_in_time = {"exit_reason": Reason.HOST_FAULT, "stop_reason": Reason.HOST_FAULT}
+    return over.exclude(exit_reason__in=NOT_FAILURES).exclude(**left_in_time)
 
 
 def has_failed() -> Exists:

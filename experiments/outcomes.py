@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Min
 from django.utils import timezone
 
 import searching
@@ -91,9 +92,8 @@ def allocation_ended(allocation: Allocation) -> None:
         trial.restarts += 1
         Trial.objects.filter(pk=trial.pk).update(restarts=trial.restarts)
         # a failure that has a sentence of the host's is that of a hook, before the entrypoint
-        _again(
-            experiment, trial, reason, HOOK_BACKOFF_SECONDS if "sentence" in allocation.exit_detail else 0.0
-        )
+        pause = HOOK_BACKOFF_SECONDS if "sentence" in allocation.exit_detail else 0.0
+        _again(experiment, trial, reason, pause, is_counted=True)
 
 
 def _same_failure(trial: Trial, allocation: Allocation) -> dict[str, Any] | None:
@@ -120,18 +120,21 @@ def _faults_go_on(trial: Trial, reason: Reason) -> bool:
     """True when more attempts than are free have failed of their hosts' faults since the trial last saved anything."""
     if reason != Reason.HOST_FAULT:
         return False
-    failed = trial.task.allocations.filter(exit_reason=reason).exclude(exit_code=0)
-    if trial.latest_checkpoint is not None:
-        failed = failed.filter(assigned_at__gt=trial.latest_checkpoint.reported_at)
+    failed = trial.task.allocations.filter(exit_reason=reason).exclude(exit_code=0, stop_reason=reason)
+    if saved := trial.latest_checkpoint:
+        of_step = trial.checkpoints.filter(steps_completed=saved.steps_completed)
+        failed = failed.filter(assigned_at__gt=of_step.aggregate(at=Min("reported_at"))["at"])
     return failed.count() > _FREE_FAULTS
 
 
-def _again(experiment: Experiment, trial: Trial, reason: Reason, backoff_seconds: float) -> None:
+def _again(
+    experiment: Experiment, trial: Trial, reason: Reason, backoff_seconds: float, *, is_counted: bool = False
+) -> None:
     """From the latest checkpoint: back into the queue, or to rest with a paused experiment or at a rung.
 
     In the queue it waits for `backoff_seconds`, times the number of attempts that ended so.
     """
-    detail = _restarts(experiment, trial)
+    detail = {**_restarts(experiment, trial), "is_counted": is_counted}
     if experiment.state == ExperimentState.PAUSED or trial.state == TrialState.PAUSED:
         jobs.set_task_state(trial.task_id, TaskState.PAUSED, reason=reason, actor=_ACTOR, detail=detail)
         return

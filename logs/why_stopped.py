@@ -216,7 +216,7 @@ def _what_follows(allocation: Allocation) -> list[str]:
     if event.to_state == TaskState.PAUSED:
         return ["It stays paused until you activate it."]
     if event.to_state == TaskState.WAITING:
-        if allocation.exit_reason in NOT_THE_CODES_FAULT:
+        if allocation.exit_reason in NOT_THE_CODES_FAULT and not event.detail.get("is_counted"):
             return ["Queued again; this does not count as a restart."]
         return [f"Retried (restart {restarts} of {most})."]
     if event.reason == Reason.RETRIES_CANCELED:
@@ -225,7 +225,7 @@ def _what_follows(allocation: Allocation) -> list[str]:
         return [_failed_alike(event.detail)]
     if event.reason == Reason.INVALID_HP:
         return ["Not retried: the training code rejected its hyperparameters."]
-    if most is None or allocation.exit_reason not in OWN_FAILURES | NEVER_STARTED:
+    if most is None or allocation.exit_reason not in OWN_FAILURES | NEVER_STARTED | {Reason.HOST_FAULT}:
         return []
     if event.reason in NEVER_STARTED:
         if any(failed["final"] for failed in allocation.task.failed_starts):

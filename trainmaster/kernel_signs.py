@@ -12,6 +12,8 @@ from typing import List, Match, NamedTuple, Optional, Tuple
 
 #: a longer line is cut: the sign stands at its beginning
 LONGEST_LINE = 500
+#: kinds that programs cause: they tell nothing of the host
+OF_PROGRAMS = frozenset({"out_of_memory", "segfault"})
 
 
 class Sign(NamedTuple):

@@ -39,6 +39,8 @@ WITHHELD = "quarantine_withheld"
 #: a person has decided that it stays in use for a time
 OVERRULED = "quarantine_overruled"
 _MOST_HOURS = 30 * 24
+#: lines of a run's own word, and signs of its host, that are looked at for why it failed
+_MOST_BROUGHT, _MOST_LOOKED_AT = 20, 200
 _LEFT_IN_USE = "Nothing was taken out of use: "
 
 
@@ -57,9 +59,12 @@ def judge(host_id: uuid.UUID) -> None:
     """Do what the verdicts on the unsettled signs of a host ask for."""
     for sign in signs.unsettled(host_id):
         verdict = verdicts.of_line(sign.line)
+        if verdict is None or verdict.scope == Scope.NONE:  # by the rules of an earlier version
+            HostSign.objects.filter(pk=sign.pk).update(settled=True)
+            continue
         with transaction.atomic():
             host = registry.present().select_for_update().filter(pk=host_id).first()
-            if host is None or verdict is None:
+            if host is None:
                 return
             done = _take_out(host, sign, verdict)
             if done.is_withheld and not _is_told(sign):
@@ -87,13 +92,18 @@ def fault_of(member: Member, told: object = None) -> str:
 
     `told`: lines of the kernel by the run's own word, beside those that the host has told.
     """
-    host = member.host
-    here = HostSign.objects.filter(host=host)
-    known = here.filter(Q(at__gte=member.allocation.assigned_at) | Q(settled=False, boot_id=host.boot_id))
+    host, since = member.host, member.allocation.assigned_at
+    here = HostSign.objects.filter(host=host).exclude(scope=Scope.NONE)
+    known = {row.line: row.slot_id for row in here.filter(at__gte=since).order_by("pk")[:_MOST_LOOKED_AT]}
+    before = set(here.filter(at__lt=since, boot_id=host.boot_id).values_list("kernel_us", "line"))
+    brought = signs.read(told[-_MOST_BROUGHT:] if isinstance(told, list) else None)
+    for at, line, _ in brought:
+        if (at, line) not in before:
+            known.setdefault(line, None)
     held = set(SlotHold.objects.filter(member=member).values_list("slot_id", flat=True))
     slots = signs.slots_by_device(host)
-    told_signs = [(sign, None) for _, _, sign in signs.read(told)]
-    for sign, slot in [*((sign_of(row.line), row.slot_id) for row in known.order_by("pk")), *told_signs]:
+    for line, slot in known.items():
+        sign = sign_of(line)
         verdict = verdicts.of(sign) if sign is not None else None
         if sign is None or verdict is None or not verdict.fails:
             continue
@@ -131,11 +141,10 @@ def _slots_out(host: Host, slots: Sequence[int], about: dict[str, Any], *, actor
     )
     if not rows:
         return _Done("It was out of use already.", slots)
-    if actor == "server":
-        decided = _overruled(host) or next(filter(None, map(_overruled, rows)), "")
-        rows = [] if _overruled(host) else [row for row in rows if not _overruled(row)]
-        if not rows:
-            return _Done(decided, is_final=False)
+    stays = [row for row in rows if actor == "server" and (_overruled(host) or _overruled(row))]
+    rows = [row for row in rows if row not in stays]
+    if not rows:
+        return _Done(_overruled(host) or _overruled(stays[0]), is_final=False)
     if actor == "server" and (full := _share(host, {row.pk for row in rows})):
         return _Done(full, is_final=False, is_withheld=True)
     for row in rows:
@@ -143,7 +152,9 @@ def _slots_out(host: Host, slots: Sequence[int], about: dict[str, Any], *, actor
         row.save(update_fields=["draining", "quarantine", "overruled"])
         note(host, REASON, actor, {"name": host.name, "slot": row.index, "sentence": about["sentence"]})
     mark_dirty(host.pool_id)
-    return _Done(f"Slot {', '.join(str(row.index) for row in rows)} was taken out of use.", slots)
+    kept = {row.pk for row in stays}
+    sentence = f"Slot {', '.join(str(row.index) for row in rows)} was taken out of use."
+    return _Done(sentence, [slot for slot in slots if slot not in kept], is_final=not stays)
 
 
 def _host_out(host: Host, about: dict[str, Any], *, actor: str) -> _Done:

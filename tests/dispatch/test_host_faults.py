@@ -14,7 +14,7 @@ from experiments import transitions as experiments
 from experiments.models import Experiment
 from experiments.states import TrialState
 from hosts.models import Host, HostSign, Slot
-from jobs import transitions
+from jobs import quarantine, transitions
 from jobs.models import Allocation, Member
 from jobs.states import Reason, TaskState
 from logs import why_stopped
@@ -110,6 +110,18 @@ def test_faults_that_go_on_cost_restarts_in_the_end() -> None:
         Slot.objects.update(draining=False, quarantine={})
         experiment.job.tasks.update(not_before=None)
     assert trial_of(experiment).state == TrialState.ERROR and Allocation.objects.count() == 6
+    [why, *_, follows] = why_stopped.of_attempt(Allocation.objects.get(number=6)).sentences
+    assert "fallen off the bus" in why and follows == "Not retried (max_restarts: 0)."
+
+
+def test_a_slot_that_a_person_keeps_in_use_excuses_no_bug_of_later_runs() -> None:
+    host = gpu_host("gpu1")
+    kernel_signs.take_in(host.pk, told(host, LOST.format(0)))
+    quarantine.release(host.pk, 0, actor="user:ada", hours=4, reason="the demo needs it")
+    experiment = running()
+    [member] = members_of(experiment)
+    intake.store(member.pk, 0, exit_record(member, [9, LOST.format(0)]))
+    assert Allocation.objects.get().exit_reason == Reason.RANK_FAILED
 
 
 def exit_record(member: Member, *lines: object, **fields: Any) -> bytes:

@@ -78,5 +78,12 @@ def test_a_run_that_failed_brings_the_signs_of_its_own_time(monkeypatch: pytest.
     ]
     monkeypatch.setattr(kernel_log, "_read", lambda: ("kmsg", lines))
     assert kernel_log.of_last(10.0, 20) == [[lines[1][0], XID]]
+    own = [
+        (int(now), f"Out of memory: Killed process {number} (python) total-vm:1kB") for number in range(30)
+    ]
+    freed = [(int(now), XID.replace("79, GPU has fallen off the bus", "45, Ch 00000010"))] * 30
+    monkeypatch.setattr(kernel_log, "_read", lambda: ("kmsg", [lines[1], *own, *freed]))
+    found = [text for _, text in kernel_log.of_last(10.0, 5)]
+    assert XID in found and len(found) == 5, "neither repeats nor programs hide it"
     monkeypatch.setattr(kernel_log, "_read", lambda: ("", None))
     assert kernel_log.of_last(10.0, 20) == []

@@ -14,7 +14,7 @@ import time
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from trainmaster.host.asking import output_of
-from trainmaster.kernel_signs import LONGEST_LINE, Sign, sign_of
+from trainmaster.kernel_signs import LONGEST_LINE, OF_PROGRAMS, Sign, sign_of
 from trainmaster.processes import boot_id
 
 #: a fault may repeat its line a thousand times a second: so many are sent
@@ -57,14 +57,20 @@ def look(question: Json) -> Json:
 
 
 def of_last(seconds: float, most: int) -> List[List[Any]]:
-    """The signs of about so many seconds until now, as in `look`; rather too many of them than too few.
+    """Of each sign of about so many seconds until now its newest line; what programs cause is left out first.
 
     The log's clock is adjusted by nobody: it may be off by a fraction of the time since boot.
     """
     uptime = time.clock_gettime(time.CLOCK_MONOTONIC)
     first = (uptime - seconds - _OFF_SECONDS - _OFF_SHARE * uptime) * 1e6
     _, lines = _read()
-    return [list(line) for line in _chosen(line for line in lines or () if line[0] >= first)[-most:]]
+    newest: Dict[Sign, Line] = {}
+    for line in lines or ():
+        sign = sign_of(line[1]) if line[0] >= first else None
+        if sign:
+            newest[sign] = line
+    ranked = sorted(newest.items(), key=lambda found: (found[0].kind in OF_PROGRAMS, -found[1][0]))
+    return sorted(list(line) for _, line in ranked[:most])
 
 
 def _chosen(lines: Iterable[Line]) -> List[Line]:

@@ -361,6 +361,7 @@ def _kernel_lines(paths: RunPaths) -> List[List[Any]]:
             found.extend(kernel_log.of_last(max(0.0, age), _KERNEL_LINES))
 
     looking = threading.Thread(target=look, daemon=True)
-    looking.start()
-    looking.join(_KERNEL_SECONDS)
+    with contextlib.suppress(RuntimeError):  # where the account may not start another thread
+        looking.start()
+        looking.join(_KERNEL_SECONDS)
     return list(found)

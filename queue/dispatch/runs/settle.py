@@ -117,7 +117,12 @@ def member_exited(
             detail["t"] = member.server_seconds(float(stamp))
         if oom_kills:
             detail["oom_kills"] = oom_kills
-    if reason in _MAY_BE_A_FAULT and not hook_fault and (fault := quarantine.fault_of(member, kernel)):
+    fell = reason == Reason.STOP_TIMED_OUT and member.allocation.stop_reason == Reason.PEER_ENDED
+    if (
+        (reason in _MAY_BE_A_FAULT or fell)
+        and not hook_fault
+        and (fault := quarantine.fault_of(member, kernel))
+    ):
         # before whatever fell of it
         begun = member.allocation.assigned_at.timestamp()
         reason, detail = (
