@@ -29,7 +29,7 @@ class _Pace(NamedTuple):
 #: What a joined message asks for at most.
 _MOST_JOINED = 100
 _PACES = {
-    "dispatch.tasks.tick": _Pace(0.05, joined=False),
+    "dispatch.tasks.tick": _Pace(0.02, joined=False),
     "dispatch.tasks.merge_log": _Pace(0.2, joined=True),
     # a short run has ended by then, and its end has brought the lines of its start into its log
     "dispatch.tasks.merge_logs": _Pace(2.0, joined=True),

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 
-from celery import Task, shared_task, signals
+from celery import shared_task, signals
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
@@ -42,19 +42,13 @@ from metrics import sample_store, timing_store
 _MINUTELY = 30.0
 
 
-@shared_task(name="dispatch.tasks.tick", bind=True)
-def tick(self: Task[..., None], *pool_ids: int) -> None:
-    """Bring the plans of these pools, or of every pool, up to date. One whose pass fails delays no other.
-
-    A message for a pool whose pass was made just now waits for others to share the next with.
-    """
+@shared_task(name="dispatch.tasks.tick")
+def tick(*pool_ids: int) -> None:
+    """Bring the plans of these pools, or of every pool, up to date. One whose pass fails delays no other."""
     faults = []
     for pk in pool_ids or pool_pass.due_pools(timezone.now()):
         try:
-            if self.request.called_directly:
-                pool_pass.run(pk)
-            else:
-                pool_pass.run_paced(pk)
+            pool_pass.run(pk)
         except Exception as fault:
             fault.add_note(f"In the pass of pool {pk}.")
             faults.append(fault)

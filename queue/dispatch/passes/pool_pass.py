@@ -15,8 +15,6 @@ from django.utils import timezone
 from dispatch.passes import last_plan, survey
 from dispatch.passes.apply import apply
 from dispatch.passes.survey import no_garbage_collection
-from events.announce import wake
-from events.paced import Paced
 from hosts import pool_windows
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import mark_dirty
@@ -31,9 +29,6 @@ ADVISORY_LOCK_CLASS = 0x7261_696E
 IDLE_PASS_SECONDS = 10.0
 #: Passes in a row before the next tick takes over.
 MOST_PASSES_AT_ONCE = 5
-#: A pool rests after a pass for so many times as long as that took: in a burst, passes take a part of a worker alone.
-REST_FACTOR = 2.0
-LONGEST_REST_SECONDS = 0.25
 
 #: Each beat asks for this every second: Django takes longer to write such a query than PostgreSQL to answer it.
 _DUE = """
@@ -76,28 +71,6 @@ def run(pool_id: int) -> int:
     while passes < MOST_PASSES_AT_ONCE and one(pool_id) is not None:
         passes += 1
     return passes
-
-
-def run_paced(pool_id: int) -> None:
-    """One pass, for a message. What is noted in the rest that follows it shares the next pass.
-
-    After a pause a pass is made at once, so that the end of a run starts the next without waiting.
-    """
-    if not _paced.is_due(pool_id, pool_id):
-        return
-    begun = time.monotonic()
-    if one(pool_id) is None:  # nothing to see, or another worker is at it and looks again itself
-        return
-    _paced.rest(pool_id, min(LONGEST_REST_SECONDS, REST_FACTOR * (time.monotonic() - begun)))
-    if PoolChange.objects.filter(pool_id=pool_id).exists() and _paced.is_due(pool_id, pool_id):
-        _look_again(pool_id, None)  # the rest is over already, so nothing waits for its end
-
-
-def _look_again(pool_id: int, _: object) -> None:
-    wake("dispatch.tasks.tick", pool_id)
-
-
-_paced = Paced(_look_again)
 
 
 def due_pools(now: datetime) -> list[int]:
