@@ -52,7 +52,7 @@ WINDOW_AHEAD_SECONDS = environment.number("TRAINMASTER_WINDOW_AHEAD_SECONDS", 86
 FORECAST_HISTORY_DAYS = environment.number("TRAINMASTER_FORECAST_HISTORY_DAYS", 30.0)
 FORECAST_HISTORY_SECONDS = environment.number("TRAINMASTER_FORECAST_HISTORY_SECONDS", 60.0)
 # All rows of a pool are read again after so long, to check what a process keeps of them between passes. It is less than
-# FORECAST_HISTORY_SECONDS, since requests are made anew then and would not be compared.
+# FORECAST_HISTORY_SECONDS, since requests are then built again and would not be compared.
 SURVEY_CHECK_SECONDS = environment.number("TRAINMASTER_SURVEY_CHECK_SECONDS", 45.0)
 FORECAST_SECONDS = environment.number("TRAINMASTER_FORECAST_SECONDS", 5.0)
 # A run is told so long before its time limit (at most a tenth of it), and has so long to save when it is reached.

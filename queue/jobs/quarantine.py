@@ -95,11 +95,12 @@ def fault_of(member: Member, told: object = None) -> str:
     host, since = member.host, member.allocation.assigned_at
     here = HostSign.objects.filter(host=host).exclude(scope=Scope.NONE)
     known = {row.line: row.slot_id for row in here.filter(at__gte=since).order_by("pk")[:_MOST_LOOKED_AT]}
-    before = set(here.filter(at__lt=since, boot_id=host.boot_id).values_list("kernel_us", "line"))
-    brought = signs.read(told[-_MOST_BROUGHT:] if isinstance(told, list) else None)
-    for at, line, _ in brought:
-        if (at, line) not in before:
-            known.setdefault(line, None)
+    if brought := signs.read(told[-_MOST_BROUGHT:] if isinstance(told, list) else None):
+        former = here.filter(at__lt=since, boot_id=host.boot_id)
+        before = set(former.values_list("kernel_us", "line"))
+        known |= {line: None for at, line, _ in brought if (at, line) not in before and line not in known}
+    if not known:
+        return ""
     held = set(SlotHold.objects.filter(member=member).values_list("slot_id", flat=True))
     slots = signs.slots_by_device(host)
     for line, slot in known.items():
@@ -251,7 +252,7 @@ def release(
     """Let a host, or one slot of it, back into use. Raises Refusal if it is not out because of a fault.
 
     For so many `hours` no sign takes it out again, for a `reason`; after that the sign that had taken it out is judged
-    anew, unless the host was rebooted. Without hours the next sign may take it out.
+    again, unless the host was rebooted. Without hours the next sign may take it out.
     """
     _check_overruling(hours, reason)
     host = registry.locked(host_id)

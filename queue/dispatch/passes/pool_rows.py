@@ -42,8 +42,8 @@ _AGE = f"coalesce(age(%(since)s::xid), {2**31 - 1})"
 _IS_NEW = f"age <= {_AGE}"
 _VERSIONS = "string_agg(version, ' ') FILTER (WHERE %(since)s::xid IS NOT NULL)"
 
-#: Within this a version names one content of a row. VACUUM FULL and CLUSTER write a table anew, where a place then has
-#: another row of the same transaction.
+#: Within this a version names one content of a row. VACUUM FULL and CLUSTER rewrite a table: a place then holds another
+#: row of the same transaction.
 _SERVER = (
     "concat_ws(' ', pg_postmaster_start_time(), pg_relation_filenode('hosts_slot'), pg_relation_filenode('jobs_job'), "
     "pg_relation_filenode('jobs_task'))"

@@ -23,7 +23,6 @@ from logs import last_words
 FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}
 #: Ends of a host: ranks elsewhere fail because of them, often before anyone knows.
 _OF_A_HOST = {Reason.HOST_LOST, Reason.HOST_RESTARTED}
-_MAY_BE_A_FAULT = {Reason.RANK_FAILED, Reason.PEER_ENDED}
 #: an entrypoint that the shell could not find or execute
 _NOT_RUNNABLE = {126, 127}
 _SENTENCE_CHARACTERS = 2000  # training code can write such a record, too
@@ -117,19 +116,18 @@ def member_exited(
             detail["t"] = member.server_seconds(float(stamp))
         if oom_kills:
             detail["oom_kills"] = oom_kills
-    fell = reason == Reason.STOP_TIMED_OUT and member.allocation.stop_reason == Reason.PEER_ENDED
-    if (
-        (reason in _MAY_BE_A_FAULT or fell)
-        and not hook_fault
-        and (fault := quarantine.fault_of(member, kernel))
-    ):
-        # before whatever fell of it
-        begun = member.allocation.assigned_at.timestamp()
-        reason, detail = (
-            Reason.HOST_FAULT,
-            {**where, "code": code, "signal": signal, "sentence": fault, "t": begun},
-        )
+    if not hook_fault and _may_be_a_fault(member, reason) and (fault := quarantine.fault_of(member, kernel)):
+        begun = member.allocation.assigned_at.timestamp()  # before whatever fell of it
+        reason = Reason.HOST_FAULT
+        detail = {**where, "code": code, "signal": signal, "sentence": fault, "t": begun}
     return over(code=code, signal=signal, reason=reason, detail=detail, left=left)
+
+
+def _may_be_a_fault(member: Member, reason: Reason) -> bool:
+    """Whether hardware may have brought about this end: a rank's own, or that of one which fell with its gang."""
+    if reason == Reason.STOP_TIMED_OUT:
+        return member.allocation.stop_reason == Reason.PEER_ENDED
+    return reason in {Reason.RANK_FAILED, Reason.PEER_ENDED}
 
 
 def not_swept(member: Member) -> list[dict[str, Any]] | None:
