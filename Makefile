@@ -51,7 +51,7 @@ setup: ## install the server in .venv
 setup-dev: ## install what lint and tests need in .venv
 	@$(SETUP) venv requirements-dev.txt
 	@$(SETUP) docs
-	@$(SETUP) assets
+	@$(SETUP) assets --quick
 
 demo: ## serve, add two hosts, train on both and follow the log, until Ctrl-C
 	@$(SETUP) demo
@@ -71,9 +71,8 @@ quick: setup-dev ## run lint, types, and the tests that need no server, in about
 	$(RUN)/mypy
 	$(RUN)/python -m pytest -q -n 2 $(PURE) $(PYTEST)
 
-test: setup-dev ## run lint, then all tests except the long ones; up to three failed tests are retried alone
-	@$(SETUP) torch
-	@$(SETUP) tools sshd ip chromium sudo
+test: ## run lint, then all tests except the long ones; up to three failed tests are retried alone
+	@$(SETUP) tests
 	@$(MAKE) --no-print-directory lint
 	$(RUN)/python -m pytest --cache-clear -m "$(NOT_LONG)" $(LONG:%=--ignore %) -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST) \
 		|| { [ $$? = 1 ] && $(RUN)/python -m tests.rig.second_try; }
@@ -114,6 +113,7 @@ compat: setup-dev ## run the tests against heavy third-party packages
 	$(RUN)/python -m pytest -m compat $(PYTEST)
 
 bench: setup-dev ## measure beside ssh, Slurm, MLflow, Redis and PostgreSQL; one table at the end; QUICK=1: with smaller sizes
+	@$(SETUP) assets
 	@$(SETUP) torch
 	@$(SETUP) tools sshd ip chromium slurm
 	@VENV=$(VENV)/mlflow $(SETUP) venv benchmarks/mlflow_requirements.txt

@@ -3,10 +3,11 @@
 #
 #   setup.sh venv FILE          .venv with the requirements of FILE, installed again only when they have changed
 #   setup.sh docs               build/docs out of docs/, built again only when that has changed
-#   setup.sh assets             build/assets: what browsers get out of the npm packages that deploy/npm/ pins by hash
+#   setup.sh assets [--quick]   build/assets: what browsers get out of the npm packages that deploy/npm/ pins by hash; --quick: larger by a sixth
 #   setup.sh torch              PyTorch in .venv: one that is importable, else $TORCH_SPEC, else the latest: with CUDA libraries where there is
 #                               an NVIDIA driver, else the CPU build of $TORCH_INDEX
-#   setup.sh demo               all of these as the demo needs them, with PyTorch's download beside the rest
+#   setup.sh demo               all of these as the demo needs them, as much as can be at once
+#   setup.sh tests              all of these as the tests need them, in the same way
 #   setup.sh tools NAME...      openssh-server, iproute2, chromium, sudo, Slurm: by apt where root may, else a line on what is skipped
 set -eu
 cd "$(dirname "$0")/.."
@@ -193,24 +194,30 @@ install_torch() {
     rm -rf "$TORCH"
 }
 
-# All that the demo needs, with as much as can be at once; what its few processes import is compiled then.
-prepare_demo() {
+# prepare FILE TOOL...: all of these with the requirements of FILE and with TOOLs, as much as can be at once; what the processes
+# import is compiled then.
+prepare() {
     NO_COMPILE=--no-compile
     QUICK_ASSETS=--quick # `make setup` makes them smaller
+    requirements=$1
+    shift
     make_venv
     download_torch &
     downloading=$!
     fetch_assets &
     fetching=$!
-    trap 'kill $downloading $fetching 2>/dev/null || true' EXIT
+    install_tools "$@" &
+    installing=$!
+    trap 'kill $downloading $fetching $installing 2>/dev/null || true' EXIT
     trap 'exit 130' INT TERM
-    install_requirements requirements.txt
+    install_requirements "$requirements"
     build_docs
     install_requirements examples/requirements.txt
-    install_tools sshd
     await_torch $downloading
     install_torch
+    has_torch "$VENV/bin/python" # compiles it for those who may not write there: ranks that have an account of their own
     wait $fetching || fetch_assets # without npm they need what was not installed yet
+    wait $installing
 }
 
 find_program() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }
@@ -239,9 +246,13 @@ shift
 case $verb in
 venv) install_requirements "$1" ;;
 docs) build_docs ;;
-assets) fetch_assets ;;
+assets)
+    QUICK_ASSETS=${1:-}
+    fetch_assets
+    ;;
 torch) install_torch ;;
-demo) prepare_demo ;;
+demo) prepare requirements.txt sshd ;;
+tests) prepare requirements-dev.txt sshd ip chromium sudo ;;
 tools) install_tools "$@" ;;
-*) say "setup.sh: unknown verb $verb; allowed: venv, docs, assets, torch, demo, tools"; exit 2 ;;
+*) say "setup.sh: unknown verb $verb; allowed: venv, docs, assets, torch, demo, tests, tools"; exit 2 ;;
 esac

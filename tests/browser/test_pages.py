@@ -113,10 +113,8 @@ def drawn(browser: Browser) -> bool:
     return bool(browser.all("#charts .main-svg"))
 
 
-def faults(browser: Browser, where: str) -> list[str]:
-    """What makes the page wider than its window, and what axe finds."""
-    wide = [f"{where}: wider than the window by {each}" for each in browser.sticking_out()]
-    return wide + [f"{where}: {each}" for each in browser.violations()]
+def too_wide(browser: Browser, where: str) -> list[str]:
+    return [f"{where}: wider than the window by {each}" for each in browser.sticking_out()]
 
 
 def look_at(browser: Browser, address: str, paints: dict[str, float], complained: str = "") -> list[str]:
@@ -131,9 +129,9 @@ def look_at(browser: Browser, address: str, paints: dict[str, float], complained
     for dark, width in LOOKS:
         browser.look(dark=dark, width=width)
         where = f"{address} at {width} px, {'dark' if dark else 'light'}"
-        wrong += faults(browser, where)
+        wrong += too_wide(browser, where) + [f"{where}: {each}" for each in browser.violations()]
     browser.look(dark=False, width=WIDE // 2, height=450, scale=2)
-    wrong += faults(browser, f"{address} at 200 %")
+    wrong += too_wide(browser, f"{address} at 200 %")  # of axe's rules none depends on the scale
     browser.look(dark=False, width=WIDE)
     said = [each for each in browser.complaints() if not complained or complained not in each]
     paints[address] = browser.first_paint_ms() or 0.0
