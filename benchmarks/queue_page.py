@@ -145,7 +145,7 @@ def planned(server: Server) -> bool:
     """Whether a pass has seen the whole queue."""
     code = (
         "from dispatch.passes import kept_plan; from hosts.models import ResourcePool as P;"
-        "print(len(kept_plan.read(P.objects.get(name='default').pk).waits))"
+        "print(len(kept_plan.read(P.objects.get(name='default').pk).document.get('waits', ())))"
     )
     return int(crowd.shell(server, code)) >= JOBS
 
