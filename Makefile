@@ -12,7 +12,7 @@ SETUP = sh deploy/setup.sh
 NOT_LONG = not chaos and not compat
 # folders of tests that are all long: to read them alone would import PyTorch
 LONG = tests/chaos tests/compat
-# in the order of their run; the last command of `make bench` prints the figures of all
+# in the order of their run
 BENCHMARKS = first_line short_jobs queue_page job_queue scheduling one_pass search host_logs logs_ingest logs_store \
 	logs_read logs_live logs_viewer rank_map trial_page search_pages sampler samples_ingest metrics_ingest \
 	small_requests metrics_read timing checkpoint_upload sdk_overhead forecasts idle
@@ -120,9 +120,7 @@ bench: setup-dev ## measure beside ssh, Slurm, MLflow, Redis and PostgreSQL; one
 	@rm -rf build/bench
 	@# each would fill an empty database of its own: the first makes one that the others copy
 	@TESTS_SHARED_FOLDER=$$(mktemp -d) && export TESTS_SHARED_FOLDER && chmod 711 $$TESTS_SHARED_FOLDER && \
-		trap 'rm -rf $$TESTS_SHARED_FOLDER' EXIT && \
-		for name in $(BENCHMARKS); do echo "== $$name"; $(RUN)/python -m benchmarks.$$name || true; done
-	$(RUN)/python -m benchmarks.rows $(BENCHMARKS)
+		trap 'rm -rf $$TESTS_SHARED_FOLDER' EXIT && $(RUN)/python -m benchmarks.runs $(BENCHMARKS)
 
 screenshots: setup-dev ## render the pictures in docs/img from a running server
 	@$(SETUP) tools chromium

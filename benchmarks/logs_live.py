@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks import database
 from benchmarks.print_to_page import LINES_PER_SECOND
 from benchmarks.print_to_page import measure as ages
-from benchmarks.rows import Row, finish, size
+from benchmarks.rows import Row, finish, not_measured, size
 from tests.rig.browser import programs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -313,8 +313,7 @@ def compared(found: dict[str, Any], page: list[float]) -> tuple[list[str], list[
 
 def main() -> int:
     if programs() is None:
-        print("needs chromium and chromedriver")
-        return 2
+        return not_measured(REPORT, "chromium and chromedriver are not installed")
     before = os.getloadavg()[0]
     page = ages()
     found = fan_out()

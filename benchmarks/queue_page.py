@@ -20,7 +20,7 @@ from pathlib import Path
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from benchmarks.rows import Row, finish, size
+from benchmarks.rows import Row, finish, not_measured, size
 from embedded.processes import wait_until
 from tests.rig import crowd
 from tests.rig.browser import Browser, programs, running_browser
@@ -145,7 +145,7 @@ def planned(server: Server) -> bool:
     """Whether a pass has seen the whole queue."""
     code = (
         "from dispatch.passes import kept_plan; from hosts.models import ResourcePool as P;"
-        "print(len(kept_plan.read(P.objects.get(name='default').pk).waits))"
+        "print(len(kept_plan.read(P.objects.get(name='default').pk).document.get('waits', ())))"
     )
     return int(crowd.shell(server, code)) >= JOBS
 
@@ -200,8 +200,7 @@ def measure(server: Server) -> tuple[str, list[Row]]:
 
 def main() -> int:
     if programs() is None:
-        print("needs chromium and chromedriver")
-        return 2
+        return not_measured(REPORT, "chromium and chromedriver are not installed")
     with tempfile.TemporaryDirectory(prefix="queue-page-") as name:
         Path(name).chmod(0o711)
         server = Server(Path(name) / "data")

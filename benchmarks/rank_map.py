@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.rows import Row, finish, size
+from benchmarks.rows import Row, finish, not_measured, size
 from tests.rig import long_log
 from tests.rig.browser import Browser, programs, running_browser
 from tests.rig.server import Server
@@ -67,8 +67,7 @@ def spread(values: list[float]) -> str:
 
 def main() -> int:
     if programs() is None:
-        print("needs chromium and chromedriver")
-        return 2
+        return not_measured(REPORT, "chromium and chromedriver are not installed")
     with tempfile.TemporaryDirectory(prefix="rank-map-") as name:
         Path(name).chmod(0o711)
         server = Server(Path(name) / "data")

@@ -1,4 +1,4 @@
-"""What benchmarks find, a row a figure: each keeps its own, `python -m benchmarks.rows NAME...` prints those of all.
+"""What benchmarks find, a row a figure: each keeps its own, and `benchmarks.runs` prints the table of all.
 
 Bounds stand on ratios, shares and counts alone: what is measured side by side holds on any machine, a time does not.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -64,21 +63,32 @@ def finish(report: Path, text: str, rows: Iterable[Row]) -> int:
     return 0
 
 
+def not_measured(report: Path, why: str) -> int:
+    """Keep the reason why this machine cannot measure it, for the table, and print it; the exit code."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    (KEPT / f"{report.stem}.json").write_text(json.dumps(why))
+    print(f"Not measured, because {why}.")
+    return 2
+
+
 def table(names: Sequence[str]) -> tuple[str, list[str]]:
-    """The rows of these benchmarks, and a sentence for each that could not measure."""
+    """A line for each row of these benchmarks, and for each that has none the reason; and those that failed."""
     lines = ["| benchmark | what | here | wanted | goal | |", "|---|---|---|---|---|---|"]
-    faults = []
+    failed = [name for name in names if not (KEPT / f"{name}.json").exists()]
     for name in names:
-        kept = KEPT / f"{name}.json"
-        if not kept.exists():
-            faults.append(f"{name} could not measure: see what it printed above.")
+        if name in failed:
+            lines.append(f"| {name} | not measured, because it failed: see what it printed above | | | | |")
             continue
-        for row in (Row(**each) for each in json.loads(kept.read_text())):
+        kept = json.loads((KEPT / f"{name}.json").read_text())
+        if isinstance(kept, str):
+            lines.append(f"| {name} | not measured, because {kept} | | | | |")
+            continue
+        for row in (Row(**each) for each in kept):
             verdict = {None: "", True: "holds", False: "missed"}[row.holds]
             goal = "" if row.goal is None else _short(row.goal)
             here = f"{_short(row.value)} {row.unit}"
             lines.append(f"| {name} | {row.what} | {here} | {row.wanted} | {goal} | {verdict} |")
-    return "\n".join(lines), faults
+    return "\n".join(lines), failed
 
 
 def _short(value: float) -> str:
@@ -86,15 +96,3 @@ def _short(value: float) -> str:
     if value == 0 or abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"
-
-
-def main(names: Sequence[str]) -> int:
-    text, faults = table(names)
-    print(f"\nOn {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}.\n\n{text}\n")
-    for fault in faults:
-        print(fault)
-    return int(bool(faults))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.rows import Row, finish, size
+from benchmarks.rows import Row, finish, not_measured, size
 from tests.rig import crowd
 from tests.rig.browser import Browser, programs, running_browser
 from tests.rig.server import Server
@@ -116,8 +116,7 @@ def table(found: Loads) -> str:
 
 def main() -> int:
     if programs() is None:
-        print("needs chromium and chromedriver")
-        return 2
+        return not_measured(REPORT, "chromium and chromedriver are not installed")
     with tempfile.TemporaryDirectory(prefix="search-pages-") as folder:
         Path(folder).chmod(0o711)
         server = Server(Path(folder) / "data")

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 import psycopg
 
-from benchmarks.rows import Row, finish, size
+from benchmarks.rows import Row, finish, not_measured, size
 from benchmarks.slurm import CPUS_PER_NODE, NODES, Slurm, installed
 from tests.rig.hosts import HostRig
 from tests.rig.server import Server
@@ -235,8 +235,7 @@ def report(found: dict[str, tuple[list[float], list[float]]], way: list[tuple[st
 
 def main() -> int:
     if not installed():
-        print("SKIPPED: Slurm is not installed (apt: slurm-wlm munge).")
-        return 0
+        return not_measured(REPORT, "Slurm is not installed (apt: slurm-wlm munge)")
     found, way = measure()
     text = report(found, way)
     measured = [

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.rows import Row, finish, size
+from benchmarks.rows import Row, finish, not_measured, size
 from tests.rig import long_run
 from tests.rig.browser import Browser, programs, running_browser
 from tests.rig.server import Server
@@ -126,8 +126,7 @@ def row(name: str, values: list[float], goal: str) -> str:
 
 def main() -> int:
     if programs() is None:
-        print("needs chromium and chromedriver")
-        return 2
+        return not_measured(REPORT, "chromium and chromedriver are not installed")
     with tempfile.TemporaryDirectory(prefix="trial-page-") as name:
         Path(name).chmod(0o711)
         server = Server(Path(name) / "data")

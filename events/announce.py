@@ -93,10 +93,13 @@ def wake_all(task_name: str, calls: Sequence[tuple[object, ...]]) -> None:
         hints.send()
 
 
-def waiting() -> int:
-    """Messages of the highest priority, which go first. 0 if Redis does not say: sending tells why."""
+def waiting(priority: int = 0) -> int:
+    """Messages of this priority, by default of the highest. 0 if Redis does not say: sending tells why."""
+    queue = str(current_app.conf.task_default_queue)
     try:
-        return int(str(_connection(settings.REDIS_URL).llen(current_app.conf.task_default_queue)))
+        # kombu keeps a list for each priority; that of the highest has the queue's own name
+        found = _connection(settings.REDIS_URL).llen(f"{queue}\x06\x16{priority}" if priority else queue)
+        return int(str(found))
     except redis.RedisError:
         return 0
 

@@ -18,6 +18,8 @@ EPOCH = "epoch"
 #: Smoothed by more, a curve would hardly move within any number of points that a chart shows.
 MOST_SMOOTHING = 0.999
 _WHOLE = 10**12
+#: significant digits of what is drawn, and how large a value is rounded to them; powers of ten up to 1e22 are exact
+_DIGITS, _ROUNDED_BELOW = 7, 1e15
 #: values that are averaged by one multiplication of matrices
 _BLOCK = 128
 
@@ -65,10 +67,10 @@ class Curve:
     last_step: int
 
     def record(self) -> dict[str, object]:
-        """As JSON has it."""
-        smooth = {"x": plain(self.smooth_x), "y": plain(self.smooth_y)} if len(self.smooth_x) else None
+        """As JSON has it, with as many digits as a chart shows; all of them are in the CSV of its points."""
+        smooth = {"x": plain(self.smooth_x), "y": drawn(self.smooth_y)} if len(self.smooth_x) else None
         return {
-            "group": self.group, "name": self.name, "x": plain(self.x), "y": plain(self.y), "smooth": smooth,
+            "group": self.group, "name": self.name, "x": plain(self.x), "y": drawn(self.y), "smooth": smooth,
             "total": self.total, "last": self.last_step,
         }  # fmt: skip
 
@@ -153,6 +155,22 @@ def _curve(group: str, each: Series, view: CurveView, clock: Clock | None) -> Cu
         chosen = series.envelope(smooth_y, view.points)
         smooth_x, smooth_y = smooth_x[chosen], smooth_y[chosen]
     return Curve(group, each.name, shown[kept], values[kept], smooth_x, smooth_y, len(values), last_step)
+
+
+def drawn(values: Floats) -> list[float | int | None]:
+    """For JSON: with 7 significant digits, or more where values differ by less than that; whole numbers with all."""
+    sizes, finite = np.abs(values), np.isfinite(values)
+    with np.errstate(over="ignore"):
+        spread = float(np.ptp(values[finite])) if finite.any() else 0.0
+    if spread:
+        sizes = np.minimum(sizes, spread)
+    chosen = np.flatnonzero(
+        finite & (values != np.floor(values)) & (sizes > 1 / _ROUNDED_BELOW) & (sizes < _ROUNDED_BELOW)
+    )
+    scale = 10.0 ** (_DIGITS - 1 - np.floor(np.log10(sizes[chosen])))
+    found = values.copy()
+    found[chosen] = np.round(values[chosen] * scale) / scale
+    return plain(found)
 
 
 def smoothed(values: Floats, weight: float) -> Floats:

@@ -281,8 +281,10 @@ WORKER_SIGN = environment.text("TRAINMASTER_WORKER_SIGN")
 # What a busy worker has fetched, nobody else takes, and no priority overtakes.
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 BEAT = schedule.BEAT
-# Hundreds of launches may wait for workers: passes and sweeps, which free slots and fill them, go first (0 before 9).
+# Hundreds of launches may wait for workers. Passes, which fill slots, go first; then hosts are asked about their runs,
+# which frees slots, and takes seconds where many have ended (0 before 9).
 CELERY_TASK_ROUTES = {
+    "dispatch.tasks.sweep_host": {"priority": 3},
     "dispatch.tasks.launch": {"priority": 6},
     "dispatch.tasks.merge_log*": {"priority": 9},
     "dispatch.tasks.merge_samples": {"priority": 9},

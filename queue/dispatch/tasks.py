@@ -25,7 +25,7 @@ from dispatch.ssh import tunnel
 from dispatch.watching import admission, idle_gpus, idle_services, pairs, probing, stacks
 from dispatch.watching import doctor as host_doctor
 from events import presence
-from events.announce import wake, wake_all
+from events.announce import waiting, wake, wake_all
 from events.leases import alone, forget_workers
 from events.presence import Part
 from experiments import checkpoint_deletion, counts
@@ -154,6 +154,9 @@ def stop_unused() -> None:
 
 
 def _ask_hosts() -> None:
+    """Once those of the sweep before are asked: more would be the same questions, and all that workers do."""
+    if waiting(settings.CELERY_TASK_ROUTES["dispatch.tasks.sweep_host"]["priority"]):
+        return
     wake_all("dispatch.tasks.sweep_host", [(str(host_id),) for host_id in reconcile.hosts_to_ask()])
 
 

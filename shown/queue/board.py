@@ -6,7 +6,6 @@ of submissions looks through all waiting tasks for each job of a join.
 
 from __future__ import annotations
 
-import heapq
 import uuid
 import zlib
 from collections import defaultdict
@@ -41,8 +40,7 @@ MOST_PAUSED = 50
 #: candidates; those alike fold into one line, and a few lines are shown (`listing.OTHERS_LINES`)
 MOST_DEPARTURES = 100
 MOST_BLOCKERS = 20
-#: so many of a person's waiting tasks, of so many of their jobs, are asked what they wait for
-MOST_JOBS = 1000
+#: so many of a person's waiting tasks, of as many of their jobs, are asked what they wait for
 MOST_ASKED = 200
 #: the soonest forecasts may be of a person's own tasks, and several of one job
 FORECASTS_READ = 5 * MOST_DEPARTURES
@@ -167,8 +165,7 @@ def of(pool: ResourcePool, view: QueueView, me: int) -> tuple[Listing, list[Boar
 
 def next_departures(pool: ResourcePool, me: int) -> list[uuid.UUID]:
     """Others' jobs that start next, by their forecasts."""
-    plan = last_plan.of(pool)
-    soonest = heapq.nsmallest(FORECASTS_READ, plan.forecast, key=lambda task: plan.forecast[task])
+    soonest = last_plan.of(pool).soonest[:FORECASTS_READ]
     jobs = dict(Task.objects.filter(pk__in=soonest, state=TaskState.WAITING).values_list("pk", "job_id"))
     others = Job.objects.filter(pk__in=set(jobs.values()), pool=pool, state=JobState.ACTIVE).exclude(
         owner_id=me
@@ -190,8 +187,14 @@ def blocking_jobs(pool: ResourcePool, queue: Queue, me: int) -> list[uuid.UUID]:
 
 def _waiting_of(queue: Queue, me: int) -> list[str]:
     """A person's first waiting tasks, in the order of their jobs."""
-    mine = compress(queue.ids, (owner == me for owner in queue.owners))
-    waiting = rows.waiting_tasks([uuid.UUID(job_id) for job_id in islice(mine, MOST_JOBS)])
+    lacking = (
+        owner == me and (state == "queued" or held < needed)
+        for owner, state, held, needed in zip(
+            queue.owners, queue.states, queue.held, queue.needed, strict=True
+        )
+    )
+    jobs = islice(compress(queue.ids, lacking), MOST_ASKED)
+    waiting = rows.waiting_tasks([uuid.UUID(job_id) for job_id in jobs])
     return [*islice(chain.from_iterable(waiting), MOST_ASKED)]
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from bisect import bisect
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -127,7 +128,7 @@ _VERSIONS = f"""
 SELECT pg_current_xact_id_if_assigned() IS NULL, pg_current_snapshot()::text,
        CASE WHEN pg_current_snapshot()::text <> %s THEN (
   SELECT coalesce(jsonb_object_agg(bucket, version), '{{}}') FROM (
-    SELECT bucket, count(*) || ' ' || sum(hashint8extended(writer::text::bigint, seed)) AS version FROM (
+    SELECT bucket, count(*) || ' ' || sum(hashtextextended(writer::text, seed)) AS version FROM (
       SELECT {_BUCKET.format("j.id")} AS bucket, j.xmin AS writer, 1 AS seed
       FROM jobs_job j WHERE j.pool_id = %s AND j.state <> '{JobState.ENDED}'
       UNION ALL SELECT {_BUCKET.format("t.job_id")}, t.xmin, 2 FROM jobs_task t WHERE {queue_order.WANTS}
@@ -178,10 +179,9 @@ def of(pool: ResourcePool) -> Queue:
         }
         if basis != kept.basis or len(changed) > MOST_AGAIN:
             kept.rows = _read(pool)
-        elif changed:
-            kept.rows = [row for row in kept.rows if row[-1] not in changed] + _read(pool, changed)
-        if basis != kept.basis or changed:
             kept.queue = _columns(kept.rows)
+        elif changed:
+            kept.rows, kept.queue = _replaced(kept, changed, _read(pool, changed))
         kept.basis, kept.snapshot, kept.versions = basis, snapshot, versions
         return kept.queue
 
@@ -221,8 +221,36 @@ def _read(pool: ResourcePool, buckets: Collection[int] | None = None) -> list[tu
         return list(cursor.fetchall())
 
 
+def _replaced(
+    kept: _Kept, buckets: Collection[int], fresh: Iterable[tuple[Any, ...]]
+) -> tuple[list[tuple[Any, ...]], Queue]:
+    """The kept rows and their queue, with `fresh` as the rows of these buckets.
+
+    Most rows of a changed bucket are as they were, and to make the columns again takes 20 ms for 10,000 jobs, for which
+    every viewer of the pool would wait.
+    """
+    new = set(fresh)
+    before = [(spot, row) for spot, row in enumerate(kept.rows) if row[-1] in buckets]
+    gone = [spot for spot, row in before if row not in new]
+    new.difference_update(row for _, row in before)
+    rows = list(kept.rows)
+    columns: list[list[Any]] = [list(getattr(kept.queue, each.name)) for each in fields(Queue)]
+    for spot in reversed(gone):
+        for column in (rows, *columns):
+            del column[spot]
+    for row in new:
+        spot = bisect(rows, row)
+        for column, value in zip((rows, *columns), (row, *_values(row)), strict=True):
+            column.insert(spot, value)
+    return rows, Queue(*map(tuple, columns))
+
+
 def _columns(rows: list[tuple[Any, ...]]) -> Queue:
     """Sort the rows, which takes a tenth of what it takes PostgreSQL, and turn them into columns."""
     rows.sort()
-    columns = [*zip(*rows, strict=True)]
-    return Queue(*columns[-1 - len(fields(Queue)) : -1])
+    return Queue(*_values([*zip(*rows, strict=True)]))
+
+
+def _values(row: Sequence[Any]) -> Sequence[Any]:
+    """Those for the fields of `Queue`, of a row or of as many columns."""
+    return row[-1 - len(fields(Queue)) : -1]

@@ -169,6 +169,13 @@ def test_without_scripts_pages_are_links(browser: Browser) -> None:
     browser.wait(lambda: browser.run(PLACES)[:1] == [0], "the page before")
 
 
+#: What was fetched of the page, in order.
+PARTS = """
+return performance.getEntriesByType("resource").map(({ name }) => new URL(name).searchParams.get("part"))
+  .filter((part) => part !== null);
+"""
+
+
 def test_an_edit_elsewhere_moves_the_row_and_leaves_the_others_alone(
     browser: Browser, server: Server
 ) -> None:
@@ -193,6 +200,12 @@ def test_an_edit_elsewhere_moves_the_row_and_leaves_the_others_alone(
     assert browser.run("return document.querySelector(arguments[0] + ' input').checked", row)
     assert browser.run("return document.activeElement.closest('tr')?.id") == still
     assert any(topic.startswith("pool:") for topic in browser.run("return window.told")), "not only a pass"
+
+    def follows() -> bool:
+        parts = browser.run(PARTS)
+        return "rows" in parts and "" in parts[parts.index("rows") :]
+
+    browser.wait(follows, "the numbers around the table behind the rows")
     assert browser.complaints() == []
 
 

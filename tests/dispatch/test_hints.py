@@ -144,6 +144,27 @@ def test_a_beat_sends_nothing_while_no_worker_takes_what_waits(own_redis: Redis)
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.survive(18)
+def test_hosts_are_asked_behind_passes_and_again_only_once_they_have_been(
+    own_redis: Redis, settings: LazySettings
+) -> None:
+    announce.current_app.conf.task_default_queue = QUEUE
+    announce.current_app.conf.task_routes = settings.CELERY_TASK_ROUTES
+    for name in ("gpu1", "gpu2"):
+        host = make_host(name, 1)
+        host.drain_cause = host.Drain.CLEANUP
+        host.save()
+    with client(own_redis) as asked:
+        asked.flushall()
+        tasks._ask_hosts()
+        assert (asked.llen(QUEUE), announce.waiting(3)) == (0, 2)
+        tasks._ask_hosts()
+        assert announce.waiting(3) == 2, "questions of two sweeps do not pile up"
+        announce.wake("dispatch.tasks.tick")
+        assert (asked.llen(QUEUE), announce.waiting(6)) == (1, 0)
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_beat_sends_no_tick_and_no_look_that_would_find_nothing(own_redis: Redis) -> None:
     announce.current_app.conf.task_default_queue = QUEUE
     beating = beat.Beat()

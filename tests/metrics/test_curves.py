@@ -117,3 +117,32 @@ def test_a_smoothed_line_goes_on_across_what_is_no_number_and_the_curve_keeps_th
     assert np.isfinite(found.y).tolist() == [True, False, True, False, True]
     assert found.smooth_x.tolist() == found.x[[0, 2, 4]].tolist()
     assert found.smooth_y.tolist() == pytest.approx(smoothed(np.array([2.0, 4.0, 4.0]), 0.5).tolist())
+
+
+@given(st.lists(st.floats(), max_size=20))
+@settings(max_examples=40, deadline=None)
+def test_drawn_values_differ_by_less_than_anybody_sees(values: list[float]) -> None:
+    found = curves.drawn(np.array(values, dtype=np.float64))
+    finite = [value for value in values if math.isfinite(value)]
+    spread = max(finite, default=0.0) - min(finite, default=0.0)
+    for value, drawn in zip(values, found, strict=True):
+        if drawn is None:
+            assert not math.isfinite(value)
+        else:
+            assert math.isclose(value, drawn, rel_tol=1e-6)
+            assert not spread or abs(value - drawn) <= 1e-6 * spread
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([1 / 3, 2 / 3], [0.3333333, 0.6666667]),
+        ([10 / 3, 1e-5 / 3], [3.333333, 3.333333e-06]),  # for an axis of logarithms
+        ([1e9 + 0.1234567891, 1e9 + 0.2], [1e9 + 0.1234568, 1e9 + 0.2]),
+        ([1234567891.0], [1234567891]),
+        ([3.0, math.nan, math.inf], [3, None, None]),
+        ([], []),
+    ],
+)
+def test_a_chart_gets_the_digits_that_it_shows(values: list[float], said: list[float | None]) -> None:
+    assert curves.drawn(np.array(values, dtype=np.float64)) == said

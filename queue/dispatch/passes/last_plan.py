@@ -64,6 +64,11 @@ class Plan:
         """The tasks that no waiting will start."""
         return [task_id for task_id, wait in self.waits.items() if wait.get("code") in NEVER]
 
+    @cached_property
+    def soonest(self) -> list[str]:
+        """The tasks that have a forecast, those that start first at the front."""
+        return sorted(self.forecast, key=self.forecast.__getitem__)
+
 
 _latest: dict[int, Plan] = {}
 

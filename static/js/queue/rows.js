@@ -1,6 +1,7 @@
 // The rows of the departures board: kept fresh row by row, and fetched page by page while one scrolls.
 // A wake-up fetches the pages that are in the window, with the versions of the rows that are here; the server leaves
-// those out. What differs is put in place by the id of its row, so that focus, marks and the scroll position stay.
+// those out. A change is shown by its rows first; the numbers around the table cost as much again and follow them.
+// What differs is put in place by the id of its row, so that focus, marks and the scroll position stay.
 
 import { tell } from "../live.js";
 
@@ -10,6 +11,7 @@ const PAGE = /^\d+$/;
 const NEAR_PX = 1200;
 const BURST = 3; // fetches at once, then one in REFILL_MS: a change is seen at once, and a busy pool asks for little
 const REFILL_MS = 1_000;
+const OWED_MS = 2_000; // the numbers of a busy pool are no older
 const LOOK_AGAIN_MS = 30_000;
 const PAGES_AT_ONCE = 6;
 
@@ -18,18 +20,19 @@ let asked = 0; // fetches of the live part, of which `fetching` are under way
 let fetching = 0;
 let shown = 0; // which of them is the latest that is shown
 let fetchedAt = -Infinity;
+let owedAt = Infinity; // since when the numbers are older than the rows
 let allowance = BURST;
 let allowedAt = 0;
 let timer = null;
 
 // --- what is asked for ---
 
-function addressOf(pages) {
+function addressOf(pages, part) {
   const address = new URL(location.href);
   address.hash = "";
   address.searchParams.delete("page");
   if (pages.length) address.searchParams.set("pages", pages.join(","));
-  address.searchParams.set("part", "");
+  address.searchParams.set("part", part);
   return address;
 }
 
@@ -43,9 +46,9 @@ function inView(body) {
   return bottom >= -NEAR_PX && top <= innerHeight + NEAR_PX;
 }
 
-async function fetchPart(pages) {
+async function fetchPart(pages, part) {
   const seen = bodies().flatMap(rowsOf).map((row) => row.dataset.version).join(" ");
-  const response = await fetch(addressOf(pages), { headers: { "X-Seen-Rows": seen, "HX-Request": "true" } });
+  const response = await fetch(addressOf(pages, part), { headers: { "X-Seen-Rows": seen, "HX-Request": "true" } });
   if (new URL(response.url).pathname === "/login") { location.reload(); return null; }
   if (!response.ok) throw new Error(`the queue answered ${response.status}`);
   const place = document.createElement("template");
@@ -81,6 +84,7 @@ async function refresh() {
     timer = setTimeout(refresh, wait);
     return;
   }
+  const part = due === "now" && performance.now() - owedAt < OWED_MS ? "rows" : "";
   if (due === "now") allowance -= 1;
   due = "";
   fetching += 1;
@@ -88,14 +92,16 @@ async function refresh() {
   try {
     const listed = pagesShown();
     const near = bodies().filter((body) => listed.includes(Number(body.dataset.part)) && inView(body)).map((body) => Number(body.dataset.part));
-    const content = await fetchPart((near.length ? near : listed).slice(0, PAGES_AT_ONCE));
+    const content = await fetchPart((near.length ? near : listed).slice(0, PAGES_AT_ONCE), part);
     if (content && number > shown) {
       shown = number;
+      owedAt = part ? Math.min(owedAt, performance.now()) : Infinity;
       show(content);
     }
-  } catch { /* the server is away: the socket says so, and wakes this when it is back */ }
+  } catch { owedAt = Infinity; /* the server is away: the socket says so, and wakes this when it is back */ }
   fetching -= 1;
   fetchedAt = performance.now();
+  if (owedAt < Infinity) due ||= "soon";
   refresh();
 }
 
@@ -268,7 +274,7 @@ async function load(body) {
   if (loading.has(page)) return;
   loading.add(page);
   try {
-    const content = await fetchPart([page]);
+    const content = await fetchPart([page], "rows");
     if (content && body.isConnected) show(content);
   } catch {
     setTimeout(() => { if (body.isConnected && isEmpty(body) && inView(body)) load(body); }, 2_000);
@@ -283,7 +289,11 @@ function unload(body) {
 }
 
 if (queue) {
-  queue.addEventListener("wake", (event) => wake(event.detail?.topics?.every((topic) => topic.startsWith("plan:")) ? "soon" : "now"));
+  queue.addEventListener("wake", (event) => {
+    const topics = event.detail?.topics;
+    if (!topics || topics.includes("")) owedAt = 0; // whatever has changed: all of the part at once
+    wake(topics?.every((topic) => topic.startsWith("plan:")) ? "soon" : "now");
+  });
   document.addEventListener("visibilitychange", refresh);
   new MutationObserver(refresh).observe(queue, { attributeFilter: ["data-hold"] });
   setInterval(() => wake("soon"), LOOK_AGAIN_MS);

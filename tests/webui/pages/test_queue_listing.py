@@ -281,3 +281,13 @@ def test_every_row_of_the_board_has_a_cell_for_each_head(
         assert sorted(ids) == sorted(set(ids))
         for span in re.findall(r'colspan="(\d+)"', page):
             assert int(span) == len(titles) + 2
+
+
+def test_the_rows_come_without_what_stands_around_them(pool: ResourcePool, mira: User) -> None:
+    client = Client()
+    client.force_login(mira)
+    made = job(pool, mira, "first")
+    both = [client.get(f"/jobs/{pool.name}?show=all&part={part}").content.decode() for part in ("", "rows")]
+    for part in both:
+        assert f'id="job-{made.pk}"' in part and 'id="queue-none"' in part and 'id="queue-pages"' in part
+    assert ["queue-numbers" in part for part in both] == [True, False]

@@ -170,7 +170,7 @@ def data(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     checkpoint = shown_trials.best_checkpoint(found)
     best = None if checkpoint is None else _marked(checkpoint, view, clock)
     data = {"run": found.run_id, "whole": not is_tail, "curves": answer, "best": best}
-    return JsonResponse(data, headers=UNKEPT)
+    return JsonResponse(data, headers=UNKEPT, json_dumps_params={"separators": (",", ":")})
 
 
 def _marked(checkpoint: Checkpoint, view: CurveView, clock: Clock | None) -> dict[str, object]:

@@ -33,7 +33,7 @@ MOST_PAGES = 6
 
 @page
 def board(request: HttpRequest, pool_name: str = "") -> HttpResponse:
-    """The queue of one pool."""
+    """The queue of one pool; `?part=rows` is its table alone, which takes half of what the part with its head takes."""
     if wanted := request.GET.get("pool"):
         return redirect(f"/jobs/{wanted}")
     pools = shown_pools.every()
@@ -44,20 +44,18 @@ def board(request: HttpRequest, pool_name: str = "") -> HttpResponse:
     if not pool.policy.order and view.sort == PLACE and view.descending:
         view = replace(view, descending=False)
     listing, parts, view = queue_board.of(pool, view, user_of(request).pk)
-    found, paused = queue_board.paused(pool)
     context = {
         "pool": pool,
-        "window": pool_windows.coming(pool, timezone.now()),
         "view": view,
         "listing": listing,
         "parts": parts,
         "seen": set(request.headers.get("X-Seen-Rows", "").split()),
-        **_head(pool, pools, listing, view),
-        "paused": found,
-        "paused_count": paused,
-        "paused_more": paused - len(found),
+        **_columns(pool, view),
         **_pages(listing, view),
     }
+    if request.GET.get("part") == "rows":
+        return show(request, "queue", context, room="Job Queue", fragment="queue_table")
+    context |= _head(pool, pools, listing, view)
     return show(request, "queue", context, room="Job Queue", fragment="queue")
 
 
@@ -85,19 +83,27 @@ def _page_numbers(query: QueryDict) -> tuple[int, ...]:
     return tuple(sorted(numbers)[:MOST_PAGES]) or (1,)
 
 
-def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view: QueueView) -> dict[str, Any]:
-    """What stands above the table, and the sentence that is read out when it changes."""
-    counts = listing.counts
-    here = (counts.get("scheduled", 0), counts.get("queued", 0))
-    numbers = shown_pools.numbers(pools, {pool.pk: here})
+def _columns(pool: ResourcePool, view: QueueView) -> dict[str, Any]:
+    """The columns of the table and their heads."""
     columns, sort = queue_columns.of(pool).values(), Sort(view.sort, None, view.descending, plain=PLACE)
-    names = dict(User.objects.filter(pk__in=listing.owners).values_list("pk", "username"))
-    owners = sorted((names.get(owner, "?"), jobs) for owner, jobs in listing.owners.items())
     return {
-        "switch": numbers.values(),
         "columns": columns,
         "heads": [sort.head(column) for column in columns],
         "is_sortable": view.show != MINE_FIRST,
+    }
+
+
+def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view: QueueView) -> dict[str, Any]:
+    """What stands around the table, and the sentence that is read out when it changes."""
+    counts = listing.counts
+    here = (counts.get("scheduled", 0), counts.get("queued", 0))
+    numbers = shown_pools.numbers(pools, {pool.pk: here})
+    found, paused = queue_board.paused(pool)
+    names = dict(User.objects.filter(pk__in=listing.owners).values_list("pk", "username"))
+    owners = sorted((names.get(owner, "?"), jobs) for owner, jobs in listing.owners.items())
+    return {
+        "window": pool_windows.coming(pool, timezone.now()),
+        "switch": numbers.values(),
         "many_pools": len(pools) > MOST_PILLS,
         "numbers": numbers[pool.pk],
         "backfilled": counts["backfilled"],
@@ -105,6 +111,9 @@ def _head(pool: ResourcePool, pools: list[ResourcePool], listing: Listing, view:
         "owners": owners,
         "took_ms": last_plan.of(pool).took_ms,
         "filtered": bool(view.text or view.user or view.state or view.like),
+        "paused": found,
+        "paused_count": paused,
+        "paused_more": paused - len(found),
     }
 
 
