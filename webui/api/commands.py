@@ -59,6 +59,9 @@ class NewCommand(serializers.Serializer[Any]):
     templateName = serializers.CharField(required=False, allow_null=True, allow_blank=True)
     template_name = serializers.CharField(required=False, allow_null=True, allow_blank=True)
     workspaceId = serializers.IntegerField(required=False, allow_null=True)
+    preview = serializers.BooleanField(
+        required=False, allow_null=True, help_text="check it and answer its config, but create nothing"
+    )
 
 
 class NewPriority(serializers.Serializer[Any]):
@@ -242,7 +245,6 @@ class NewService(NewCommand):
     """`config` may be left out, or be an object, or YAML as text."""
 
     config = serializers.JSONField(required=False, allow_null=True)
-    preview = serializers.BooleanField(required=False, allow_null=True)
 
 
 class ServiceRecord(CommandRecord):
