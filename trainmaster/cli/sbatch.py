@@ -36,6 +36,7 @@ in the #SBATCH lines before the script's first command, in this order. A sentenc
 Options of Trainmaster:
   --context DIR       run the script in a copy of this folder, for hosts that do not share the folder of the submission
   --config KEY=VALUE  set a field of the command's config, such as resources.priority=10; repeatable
+  --requeues N        start the script again, up to N times, if it calls `scontrol requeue`; --time limits each start
   --strict            refuse the script if anything of it could not be taken over
 """
 _TEXT = {
@@ -259,7 +260,7 @@ def _help() -> str:
     lines = [_HELP]
     by_fate: Dict[str, List[str]] = {}
     for option in options.SBATCH:
-        if option.name not in ("context", "config", "strict"):
+        if option.name not in ("context", "config", "requeues", "strict"):
             by_fate.setdefault(option.fate, []).append(
                 f"--{option.name}" + (f" (-{option.short})" if option.short else "")
             )

@@ -209,6 +209,16 @@ def _need(job: str, condition: str, text: str) -> Need:
     return Need(found[1].lower(), condition, None if found[2] is None else int(found[2]))
 
 
+def megabytes(text: str) -> int:
+    """--mem: a number of MiB, or with one of the units K, M, G and T."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([kmgtKMGT]?)[bB]?", text.strip())
+    if found is None:
+        raise BadScript(f"{text!r} is not a size of memory, allowed: a number of MiB, or such as 16G.")
+    return int(
+        float(found[1]) * {"k": 1 / 1024, "": 1, "m": 1, "g": 1024, "t": 1024 * 1024}[found[2].lower()]
+    )
+
+
 def step_of(array: str) -> int:
     """The step of --array as SLURM_ARRAY_TASK_STEP has it: 1 unless it is one range with a step."""
     found = re.fullmatch(r"\d+-\d+:(\d+)(?:%\d+)?", array.strip())

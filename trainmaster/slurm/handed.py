@@ -32,6 +32,8 @@ class JobFile(TypedDict):
     input: Optional[str]
     appends: bool
     seconds: Optional[int]
+    #: how often `scontrol requeue` may start the script again; then `seconds` holds for each start
+    requeues: int
     signal: Optional[int]
     signal_seconds: int
     signal_script_only: bool

@@ -45,6 +45,7 @@ SBATCH: Sequence[Option] = (
     # what Trainmaster adds
     Option("context"),
     Option("config"),
+    Option("requeues"),
     Option("strict", "", FLAG),
     # what is taken over
     Option("array", "a", variable="ARRAY_INX"),
@@ -73,7 +74,6 @@ SBATCH: Sequence[Option] = (
     Option("output", "o", variable="OUTPUT"),
     Option("parsable", "", FLAG),
     Option("partition", "p", variable="PARTITION"),
-    Option("requeue", "", FLAG, variable="REQUEUE"),
     Option("signal", variable="SIGNAL"),
     Option("test-only", "", FLAG),
     Option("time", "t", variable="TIMELIMIT"),
@@ -94,6 +94,8 @@ SBATCH: Sequence[Option] = (
     Option("nodefile", "F", REQUIRED, REFUSED, "name the hosts with --nodelist"),
     Option("container", "", REQUIRED, REFUSED, "name an image instead: --config environment.image=NAME"),
     # what is lost
+    Option("requeue", "", FLAG, LOST, "a job is never stopped for others; for `scontrol requeue` give --requeues",
+           "REQUEUE"),
     Option("account", "A", REQUIRED, LOST, _ACCOUNTING, "ACCOUNT"),
     Option("qos", "q", REQUIRED, LOST, _ACCOUNTING, "QOS"),
     *_lost(_ACCOUNTING, "wckey", "mcs-label", "licenses", "acctg-freq", "profile"),

@@ -66,7 +66,7 @@ def translated(
         "slots": _slots(given, size, pool, remarks),
         "resource_pool": value_of(given, "partition"),
     }
-    resources["max_time"] = job["seconds"]
+    resources["max_time"] = job["seconds"] and job["seconds"] * (1 + job["requeues"])
     resources["priority"] = _priority(given, pool)
     resources["hosts"] = _hosts(given, pool, remarks)
     words = [*RUN, posixpath.basename(place.script) or "stdin", *place.arguments]
@@ -204,11 +204,16 @@ def _job(
         "input": value_of(given, "input"),
         "appends": mode.startswith("a"),
         "seconds": amounts.seconds(given["time"]) if "time" in given else None,
+        "requeues": amounts.number(given, "requeues", 0) or 0,
         "signal": warned.number if warned else None,
         "signal_seconds": warned.seconds if warned else 0,
         "signal_script_only": bool(warned and warned.script_only),
-        "told": {variable: given[key] for key, variable in _TOLD.items() if key in given},
+        "told": {variable: _told(key, given[key]) for key, variable in _TOLD.items() if key in given},
     }
+
+
+def _told(name: str, value: str) -> str:
+    return str(amounts.megabytes(value)) if name.startswith("mem") else value
 
 
 def _files(given: Mapping[str, str], job: JobFile, remarks: List[str]) -> None:

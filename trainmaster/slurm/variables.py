@@ -15,7 +15,7 @@ _ARRAY = {
 }
 
 
-def of_job(job: JobFile, own: Mapping[str, str], *, node: str, cpus: int, now: float) -> Dict[str, str]:
+def of_job(job: JobFile, own: Mapping[str, str], *, node: str, cpus: int) -> Dict[str, str]:
     """What the script finds. `own`: the variables that every run has; `cpus`: those of the host that it may use."""
     task_id, tasks = own["DET_TASK_ID"], str(job["ntasks"])
     cores = str(min(cpus, job["ntasks"] * job["cpus_per_task"]) if job["cpus_per_task"] else cpus)
@@ -46,14 +46,20 @@ def of_job(job: JobFile, own: Mapping[str, str], *, node: str, cpus: int, now: f
         "SLURM_JOB_CPUS_PER_NODE": cores,
         "SLURM_GPUS_ON_NODE": str(job["gpus"]) if job["gpus"] else None,
         "SLURM_GPUS_PER_TASK": _text(job["gpus_per_task"]),
-        "SLURM_JOB_START_TIME": str(int(now)),
-        "SLURM_JOB_END_TIME": None if job["seconds"] is None else str(int(now) + job["seconds"]),
         **{name: own.get(source) for name, source in _ARRAY.items()},
         **job["told"],
     }
     if "SLURM_ARRAY_TASK_ID" in found and found["SLURM_ARRAY_TASK_ID"] is not None:
         found["SLURM_ARRAY_TASK_STEP"] = str(job["array_step"])
     return {name: value for name, value in found.items() if value is not None}
+
+
+def of_start(job: JobFile, restarts: int, now: float) -> Dict[str, str]:
+    """What each start of the script has beside that."""
+    found = {"SLURM_JOB_START_TIME": str(int(now)), "SLURM_RESTART_COUNT": str(restarts)}
+    if job["seconds"] is not None:
+        found["SLURM_JOB_END_TIME"] = str(int(now) + job["seconds"])
+    return found
 
 
 def of_task(
