@@ -86,10 +86,13 @@ def gres(text: str) -> Resources:
         if name != "gpu":
             others.append(part)
             continue
-        count = re.split(r"\(", more[-1])[0] if more else ""
-        total += int(count) if count.isdecimal() else 1
-        if more and (len(more) > 1 or not count.isdecimal()):
-            kinds.append(more[0])
+        if more and more[-1].isdecimal():
+            total += int(more.pop())
+        elif len(more) < 2:
+            total += 1
+        else:
+            raise BadScript(f"--gres is {text!r}, allowed: gpu:2, or a type and a number such as gpu:a100:2.")
+        kinds += more[:1]
     return Resources(total, ",".join(kinds), others)
 
 

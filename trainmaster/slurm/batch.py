@@ -28,6 +28,7 @@ _BUNDLE = Path(__file__).resolve().parents[2]
 STEPS = "TRAINMASTER_SBATCH_STEPS"
 PID, REQUEUE = "script", "requeue"
 _PROGRAMS = ("srun", "scontrol")
+_AGAIN = "bash_env"
 _LACKING = 2
 _KILL_SECONDS = 30.0  # from SIGTERM to SIGKILL at the end of a start's time, as Slurm's KillWait
 _OWN_END_SECONDS = 5.0  # for what has called `scontrol requeue`, before SIGTERM
@@ -47,7 +48,7 @@ def main() -> int:
     own = dict(os.environ)
     slurm = variables.of_job(job, own, node=_node(), cpus=len(os.sched_getaffinity(0)))
     environment = variables.environment_of(job, own, slurm, str(_made_programs(root)))
-    environment.update(_functions())
+    environment.setdefault("BASH_ENV", str(root / FOLDER / _AGAIN))
     environment[STEPS] = str(root / FOLDER / "steps")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(number, lambda number, frame: None)  # the script is told by itself; we wait for its end
@@ -187,19 +188,18 @@ def interpreter(script: Path) -> List[str]:
 
 
 def _made_programs(root: Path) -> Path:
-    """A folder with srun and scontrol, for all that look along PATH."""
+    """A folder with srun and scontrol, which leads PATH: also after the profile of `#!/bin/bash -l` has set another."""
     folder = root / FOLDER / "bin"
     folder.mkdir(exist_ok=True)
     for name in _PROGRAMS:
         path = folder / name
         path.write_text(f'#!/bin/sh\nexec {_called(name)} "$@"\n', encoding="utf-8")
         path.chmod(0o755)
+    again = (
+        f"case $PATH in {shlex.quote(str(folder))}:*) ;; *) PATH={shlex.quote(str(folder))}:$PATH ;; esac\n"
+    )
+    (root / FOLDER / _AGAIN).write_text(again, encoding="utf-8")
     return folder
-
-
-def _functions() -> Dict[str, str]:
-    """The same as functions, for `#!/bin/bash -l`, whose profile sets another PATH."""
-    return {f"BASH_FUNC_{name}%%": f'() {{ {_called(name)} "$@"\n}}' for name in _PROGRAMS}
 
 
 def _called(name: str) -> str:

@@ -239,10 +239,9 @@ def remarks(given: Mapping[str, str]) -> List[str]:
     for name, value in given.items():
         option = by_name(name)
         if option.fate in (LOST, REFUSED):
-            text = f"{shown(name, value)} is not taken over: {option.sentence}."
             if option.fate == REFUSED:
-                raise BadScript(text)
-            found.append(text)
+                raise BadScript(f"{shown(name, value)}: {option.sentence}.")
+            found.append(f"{shown(name, value)} is not taken over: {option.sentence}.")
     return found
 
 

@@ -92,7 +92,11 @@ class Commands(OfKind, ApiView):
         body, user = self.body(request), person(request)
         if body.get("preview"):
             found = _checked(Together(), body, self.kind, user)
-            answer = {"config": shown(found.config.effective()), "warnings": [], "notices": found.notices}
+            effective = found.config.effective()
+            with transaction.atomic():
+                submit.accepted(effective, user)
+            notices = found.notices + found.config.remarks()
+            answer = {"config": shown(effective), "warnings": [], "notices": notices}
             return {self.noun: None, **answer}
         key = idempotency_key(request, user)
         is_repeated = key is not None and Command.objects.filter(idempotency_key=key).exists()
