@@ -37,7 +37,8 @@ def run(stack: Stack, python: Path, folder: Path, *words: str) -> str:
         "HOME": str(folder), "TRAINMASTER_MASTER": stack.server.url, "TRAINMASTER_TOKEN": stack.server.token(),
     }  # fmt: skip
     ran = subprocess.run(
-        [str(python), *words], cwd=folder, env=environment, text=True, capture_output=True, timeout=LIMIT_SECONDS, check=False,
+        [str(python), *words], cwd=folder, env=environment, text=True, capture_output=True, timeout=LIMIT_SECONDS,
+        check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout

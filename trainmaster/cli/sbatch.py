@@ -7,16 +7,18 @@ import json
 import os
 import socket
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from trainmaster.cli import array
 from trainmaster.cli.arguments import Adder
+from trainmaster.cli.command import wait_end
 from trainmaster.cli.errors import FAILED, OK, USAGE, CliError, UsageError
 from trainmaster.cli.output import SHORT_ID, Bar, say, say_notices
 from trainmaster.cli.session import log_in
 from trainmaster.cli.submission import packed
-from trainmaster.cli.task_verbs import COMMAND, ENDED
+from trainmaster.cli.task_verbs import COMMAND, ENDED, say_on_interrupt
 from trainmaster.client import Client, Json
 from trainmaster.context import made
 from trainmaster.overrides import BadOverride, apply_overrides
@@ -129,9 +131,7 @@ def _exported(merged: Mapping[str, str]) -> exports.Exported:
     found = exports.exported(merged.get("export"), os.environ, "context" not in merged)
     if found.secrets:
         names = ", ".join(found.secrets)
-        say(
-            f"sbatch: not passed on, since the names suggest secrets: {names}. To pass one, name it in --export."
-        )
+        say(f"sbatch: not passed on, since these suggest secrets: {names}. To pass one, name it in --export.")
     return found
 
 
@@ -245,9 +245,6 @@ def _submitted(client: Client, args: argparse.Namespace, merged: Mapping[str, st
 
 
 def _wait(client: Client, args: argparse.Namespace, job_id: str) -> int:
-    from trainmaster.cli.command import wait_end
-    from trainmaster.cli.task_verbs import say_on_interrupt
-
     say_on_interrupt(args, COMMAND, job_id)
     record = wait_end(client, job_id)
     if record["phase"] == "COMPLETED":
@@ -270,8 +267,6 @@ def _help() -> str:
 
 
 def _filled(words: List[Any]) -> str:
-    import textwrap
-
     return textwrap.fill(
         ", ".join(words), _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
     )

@@ -37,7 +37,7 @@ _LOOK_SECONDS = 0.1
 
 def main() -> int:
     """Its exit code, as a shell gives it."""
-    root = Path.cwd()
+    root = Path(os.environ.get("DET_WORKDIR") or os.getcwd())  # noqa: PTH109
     job = cast(JobFile, json.loads((root / JOB).read_text(encoding="utf-8")))
     folder = root / (job["folder"] or ".")
     try:

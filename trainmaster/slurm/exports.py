@@ -22,6 +22,7 @@ _SECRET = re.compile(
     r"(?:^|_)(?:secret|password|passwd|passphrase|pass|pwd|token|auth|credentials?|webhook|apikey|key)(?:_|$|[0-9])",
     re.IGNORECASE,
 )
+_PASSWORD_IN_ADDRESS = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _MOST_BYTES = 128 * 1024 - 1  # of one variable, as the kernel takes it
 
@@ -70,7 +71,7 @@ def _all(named: Dict[str, str], environment: Mapping[str, str], shares_folders: 
             continue
         if not shares_folders and _FOLDERS.fullmatch(name):
             continue
-        if _SECRET.search(name):
+        if _SECRET.search(name) or _PASSWORD_IN_ADDRESS.search(value):
             secrets.append(name)
         else:
             passed[name] = value

@@ -14,14 +14,13 @@ class BadScript(Exception):
 
 
 class Option(NamedTuple):
-    """`sentence`: why it is lost or refused, and what to do instead. `variable`: what sets it, of SBATCH_…"""
+    """`sentence`: why it is lost or refused, and what to do instead."""
 
     name: str
     short: str = ""
     value: str = REQUIRED
     fate: str = TAKEN
     sentence: str = ""
-    variable: str = ""
 
 
 _FOLDERS = "name the hosts with --nodelist, or the pool with --partition"
@@ -48,42 +47,42 @@ SBATCH: Sequence[Option] = (
     Option("requeues"),
     Option("strict", "", FLAG),
     # what is taken over
-    Option("array", "a", variable="ARRAY_INX"),
+    Option("array", "a"),
     Option("chdir", "D"),
     Option("comment"),
-    Option("cpus-per-gpu", variable="CPUS_PER_GPU"),
+    Option("cpus-per-gpu"),
     Option("cpus-per-task", "c"),
     Option("dependency", "d"),
-    Option("error", "e", variable="ERROR"),
+    Option("error", "e"),
     Option("exclude", "x"),
-    Option("export", variable="EXPORT"),
-    Option("gpus", "G", variable="GPUS"),
-    Option("gpus-per-node", variable="GPUS_PER_NODE"),
-    Option("gpus-per-task", variable="GPUS_PER_TASK"),
-    Option("gres", variable="GRES"),
+    Option("export"),
+    Option("gpus", "G"),
+    Option("gpus-per-node"),
+    Option("gpus-per-task"),
+    Option("gres"),
     Option("help", "h", FLAG),
-    Option("input", "i", variable="INPUT"),
-    Option("job-name", "J", variable="JOB_NAME"),
+    Option("input", "i"),
+    Option("job-name", "J"),
     Option("nice", "", OPTIONAL),
     Option("nodelist", "w"),
     Option("nodes", "N"),
     Option("ntasks", "n"),
     Option("ntasks-per-gpu"),
     Option("ntasks-per-node"),
-    Option("open-mode", variable="OPEN_MODE"),
-    Option("output", "o", variable="OUTPUT"),
+    Option("open-mode"),
+    Option("output", "o"),
     Option("parsable", "", FLAG),
-    Option("partition", "p", variable="PARTITION"),
-    Option("signal", variable="SIGNAL"),
+    Option("partition", "p"),
+    Option("signal"),
     Option("test-only", "", FLAG),
-    Option("time", "t", variable="TIMELIMIT"),
-    Option("wait", "W", FLAG, variable="WAIT"),
+    Option("time", "t"),
+    Option("wait", "W", FLAG),
     Option("wrap"),
     # what holds here anyway
     Option("kill-on-invalid-dep", "", REQUIRED, NOTHING),
-    Option("no-requeue", "", FLAG, NOTHING, variable="NO_REQUEUE"),
+    Option("no-requeue", "", FLAG, NOTHING),
     Option("quiet", "Q", FLAG, NOTHING),
-    Option("verbose", "v", FLAG, NOTHING, variable="DEBUG"),
+    Option("verbose", "v", FLAG, NOTHING),
     *_nothing("get-user-env", value=OPTIONAL),
     *_nothing("ignore-pbs", "use-min-nodes", "spread-job", "contiguous", "overcommit", "usage"),
     Option("no-kill", "k", OPTIONAL, NOTHING),
@@ -94,22 +93,21 @@ SBATCH: Sequence[Option] = (
     Option("nodefile", "F", REQUIRED, REFUSED, "name the hosts with --nodelist"),
     Option("container", "", REQUIRED, REFUSED, "name an image instead: --config environment.image=NAME"),
     # what is lost
-    Option("requeue", "", FLAG, LOST, "a job is never stopped for others; for `scontrol requeue` give --requeues",
-           "REQUEUE"),
-    Option("account", "A", REQUIRED, LOST, _ACCOUNTING, "ACCOUNT"),
-    Option("qos", "q", REQUIRED, LOST, _ACCOUNTING, "QOS"),
+    Option("requeue", "", FLAG, LOST, "a job is never stopped for others; for `scontrol requeue` give --requeues"),
+    Option("account", "A", REQUIRED, LOST, _ACCOUNTING),
+    Option("qos", "q", REQUIRED, LOST, _ACCOUNTING),
     *_lost(_ACCOUNTING, "wckey", "mcs-label", "licenses", "acctg-freq", "profile"),
-    Option("constraint", "C", REQUIRED, LOST, f"hosts have no features; {_FOLDERS}", "CONSTRAINT"),
+    Option("constraint", "C", REQUIRED, LOST, f"hosts have no features; {_FOLDERS}"),
     *_lost(f"hosts have no features; {_FOLDERS}", "prefer", "batch", "cluster-constraint", "switches"),
-    Option("clusters", "M", REQUIRED, LOST, "there is one server; -m before sbatch names another", "CLUSTERS"),
+    Option("clusters", "M", REQUIRED, LOST, "there is one server; -m before sbatch names another"),
     Option("reservation", "", REQUIRED, LOST, "a window of a pool reserves hosts for a group (docs/queue.md)"),
     Option("exclusive", "", OPTIONAL, LOST, "other jobs may run on the host; to have it alone, ask for all its GPUs"),
     Option("oversubscribe", "s", FLAG, LOST, "a slot belongs to one job at a time"),
     Option("deadline", "", REQUIRED, LOST, "give --time, which limits the run itself"),
     Option("time-min", "", REQUIRED, LOST, "the limit of --time is not shortened"),
-    Option("mem", "", REQUIRED, LOST, _MEMORY, "MEM_PER_NODE"),
-    Option("mem-per-cpu", "", REQUIRED, LOST, _MEMORY, "MEM_PER_CPU"),
-    Option("mem-per-gpu", "", REQUIRED, LOST, _MEMORY, "MEM_PER_GPU"),
+    Option("mem", "", REQUIRED, LOST, _MEMORY),
+    Option("mem-per-cpu", "", REQUIRED, LOST, _MEMORY),
+    Option("mem-per-gpu", "", REQUIRED, LOST, _MEMORY),
     *_lost("disk space is not reserved", "tmp", "bb", "bbf"),
     *_lost(_MAIL, "mail-type", "mail-user"),
     Option("priority", "", REQUIRED, LOST, "Slurm's numbers have another scale; give --config resources.priority=N, "
@@ -132,6 +130,23 @@ _OLDER = {
     "share": "oversubscribe",
     "tasks": "ntasks",
     "tasks-per-node": "ntasks-per-node",
+}
+
+#: what follows SBATCH_ in the variables that sbatch reads
+_VARIABLES = (
+    "ACCOUNT", "ACCTG_FREQ", "ARRAY_INX", "BATCH", "CLUSTERS", "CONSTRAINT", "CONTAINER", "CORE_SPEC", "CPUS_PER_GPU",
+    "DEBUG", "DELAY_BOOT", "DISTRIBUTION", "ERROR", "EXCLUSIVE", "EXPORT", "GET_USER_ENV", "GPU_BIND", "GPU_FREQ",
+    "GPUS", "GPUS_PER_NODE", "GPUS_PER_TASK", "GRES", "GRES_FLAGS", "HINT", "IGNORE_PBS", "INPUT", "JOB_NAME",
+    "MEM_BIND", "MEM_PER_CPU", "MEM_PER_GPU", "MEM_PER_NODE", "NETWORK", "NO_KILL", "NO_REQUEUE", "OPEN_MODE", "OUTPUT",
+    "OVERCOMMIT", "PARTITION", "POWER", "PROFILE", "QOS", "REQ_SWITCH", "REQUEUE", "RESERVATION", "SIGNAL",
+    "SPREAD_JOB", "THREAD_SPEC", "THREADS_PER_CORE", "TIMELIMIT", "USE_MIN_NODES", "WAIT", "WAIT_ALL_NODES", "WCKEY",
+)  # fmt: skip
+_OTHER_NAMES = {
+    "ARRAY_INX": "array",
+    "DEBUG": "verbose",
+    "MEM_PER_NODE": "mem",
+    "REQ_SWITCH": "switches",
+    "TIMELIMIT": "time",
 }
 
 Given = List[Tuple[Option, str]]
@@ -203,8 +218,9 @@ def _next(left: List[str], shown: str) -> str:
 def of_environment(environment: Mapping[str, str]) -> Given:
     """What the variables SBATCH_… set. A flag is set by an empty value, `yes`, or a number other than 0."""
     given: Given = []
-    for option in SBATCH:
-        value = environment.get(f"SBATCH_{option.variable}") if option.variable else None
+    for variable in _VARIABLES:
+        value = environment.get(f"SBATCH_{variable}")
+        option = by_name(_OTHER_NAMES.get(variable) or variable.lower().replace("_", "-"))
         if value is None:
             continue
         if option.value != FLAG:
