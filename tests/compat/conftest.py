@@ -15,7 +15,7 @@ from tests.rig.stack import local_host
 
 CLIENT = "determined==0.38.1"
 TRAINERS = ("transformers==5.23.0", "accelerate==1.15.0", "lightning==2.6.6")
-SUBMITIT = ("submitit==1.5.4", "hydra-submitit-launcher==1.2.0")
+SUBMITIT = ("submitit==1.5.4", "hydra-submitit-launcher==1.2.0", "hydra-core==1.3.8")
 SERVICES = ("jupyterlab==4.6.6", "tensorboard==2.21.0", "setuptools<81")
 #: a command of the client, whose start alone takes seconds on a busy machine
 LIMIT_SECONDS = 300

@@ -56,8 +56,8 @@ def test_submitit_submits_waits_fails_continues_and_cancels(
     assert (seen["array"], seen["indices"]) == ([11, 22, 33], ["0", "1", "2"])
     assert (seen["failed"], seen["failed state"]) == (True, "FAILED")
     assert [row[:3] for row in seen["tasks"]] == [[0, 2, 1], [1, 2, 1]]
-    begun, ended = seen["continued"]
-    assert 0 < begun < ended == 8, "it was told before its time was over, and continued from there"
+    begun, restarts = seen["continued"]
+    assert begun and restarts == 1, "it was told before its time was over, and continued from there"
     assert seen["same id"] and seen["canceled"] == "CANCELLED"
     assert "a batch script runs on one host here" in seen["gang"]
     stack.wait_free()

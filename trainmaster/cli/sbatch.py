@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import socket
 import sys
 import textwrap
@@ -18,7 +19,7 @@ from trainmaster.cli.errors import FAILED, OK, USAGE, CliError, UsageError
 from trainmaster.cli.output import SHORT_ID, Bar, say, say_notices
 from trainmaster.cli.session import log_in
 from trainmaster.cli.submission import packed
-from trainmaster.cli.task_verbs import COMMAND, ENDED, say_on_interrupt
+from trainmaster.cli.task_verbs import COMMAND, say_on_interrupt
 from trainmaster.client import Client, Json
 from trainmaster.context import made
 from trainmaster.overrides import BadOverride, apply_overrides
@@ -26,7 +27,7 @@ from trainmaster.slurm import exports, options, script
 from trainmaster.slurm.amounts import Need
 from trainmaster.slurm.handed import FOLDER, JOB, SCRIPT
 from trainmaster.slurm.options import BadScript
-from trainmaster.slurm.translate import Place, Pool, Translated, described, translated
+from trainmaster.slurm.translate import Place, Pool, Translated, described, partitions, translated
 
 _HELP = """\
 usage: trainmaster sbatch [OPTIONS] SCRIPT [ARGS...]
@@ -48,7 +49,7 @@ _TEXT = {
     options.REFUSED: "Refused, with a sentence",
 }
 _WIDTH = 100
-_ALL_DIGITS = 20  # characters of a number of an experiment, at most
+_WHOLE_ID = 36  # characters
 
 
 def add(add_noun: Adder) -> None:
@@ -119,6 +120,14 @@ def _script(line: Mapping[str, str], rest: List[str]) -> Tuple[str, Place]:
     return script.checked(text, rest[0]), Place(here, host, rest[0], rest[1:])
 
 
+def _found(name: str, folder: str) -> Path:
+    """The script's file: in the folder of --chdir, here, or along PATH, as sbatch looks for it."""
+    for path in (Path(folder, name), Path(name)):
+        if path.exists():
+            return path
+    return Path(shutil.which(name) or name)
+
+
 def _is_here(folder: str) -> bool:
     """Whether this is a name of the current folder: of several, other machines may know the one of the shell alone."""
     try:
@@ -137,7 +146,7 @@ def _exported(merged: Mapping[str, str]) -> exports.Exported:
 
 def _pool(client: Client, merged: Mapping[str, str]) -> Pool:
     """The pool of --partition, of several the first. Raises BadScript if there is none of that name."""
-    wanted = (merged.get("partition") or "").split(",")[0]
+    wanted = partitions(merged)[0]
     pools = client.resource_pools()
     for row in pools:
         if row["name"] == wanted or (not wanted and row["defaultComputePool"]):
@@ -184,32 +193,28 @@ def _config(client: Client, merged: Mapping[str, str], found: Translated) -> Jso
 
 
 def _resolved(client: Client, need: Need) -> str:
-    """As depends_on names it: a number is an experiment's, all else the beginning of an ID."""
-    if need.job.isdecimal() and len(need.job) < SHORT_ID:
+    """As depends_on names it: a number is an experiment's, all else an ID or the beginning of a command's."""
+    if (need.job.isdecimal() and len(need.job) < SHORT_ID) or (
+        len(need.job) == _WHOLE_ID and need.element is None
+    ):
         return f"{need.job}:{need.condition}"
     record = COMMAND.record(client, need.job)
     whole = record.get("array") or {}
-    if need.element is not None:
-        query = [("arrayId", whole.get("id", record["id"]))]
-        rows = client.pages(COMMAND.path, "commands", query)
-        element = next((row for row in rows if row["arrayIndex"] == need.element), None)
-        if element is None:
-            raise CliError(f"--dependency: array {need.job} has no element {need.element}.")
-        return f"{element['jobId'] if not whole else element['id']}:{need.condition}"
-    is_array = str(whole.get("id", "")).startswith(need.job)
-    return f"{whole['id'] if is_array else record['id']}:{need.condition}"
+    if need.element is None:
+        is_array = str(whole.get("id", "")).startswith(need.job)
+        return f"{whole['id'] if is_array else record['id']}:{need.condition}"
+    rows = client.pages(COMMAND.path, "commands", [("arrayId", whole["id"])]) if whole else []
+    for row in rows:
+        if row["arrayIndex"] == need.element:
+            return f"{row['id']}:{need.condition}"
+    raise CliError(f"--dependency: {need.job} has no element {need.element}.")
 
 
 def _namesakes(client: Client, name: str) -> List[str]:
-    """What --dependency=singleton waits for: the user's commands of this name that have not ended."""
-    rows = client.pages(COMMAND.path, "commands", [("users", client.me()["username"])])
-    found = []
-    for row in rows:
-        whole = row.get("array")
-        one = {"id": whole["id"], "name": whole["name"], "phase": whole["state"]} if whole else row
-        if one.get("name", row["description"]) == name and one["phase"] not in ENDED:
-            found.append(f"{one['id']}:end")
-    return found
+    """What --dependency=singleton waits for: the user's jobs of this name in the queues of all pools."""
+    user = str(client.me()["username"])
+    rows = [row for pool in client.resource_pools() for row in client.job_queue(pool["name"], user=user)]
+    return [f"{row['jobId']}:end" for row in rows if row.get("name") == name]
 
 
 def _context(merged: Mapping[str, str]) -> Optional[Path]:

@@ -155,8 +155,10 @@ class _Start:
             _kill(pid, number)
 
     def _running(self) -> List[int]:
-        """Those of srun."""
-        return [int(path.name) for path in self._steps.iterdir() if path.name.isdecimal()]
+        """Those of srun; one that was killed has left its file behind."""
+        return [
+            int(path.name) for path in self._steps.iterdir() if path.name.isdecimal() and _is_srun(path.name)
+        ]
 
     def _end_steps(self) -> None:
         """The script is requeued, and what it has started goes with it; whoever asked for it may end by itself."""
@@ -170,14 +172,20 @@ class _Start:
             deadline = time.monotonic() + seconds
             while self._running() and time.monotonic() < deadline:
                 time.sleep(_LOOK_SECONDS)
-        for pid in self._running():
-            self._note(str(pid)).unlink()
 
 
 def _kill(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         if pid:
             os.kill(pid, number)
+
+
+def _is_srun(pid: str) -> bool:
+    """Whether the process is ours: a number may have been given to another one."""
+    try:
+        return b"trainmaster.slurm import srun" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def interpreter(script: Path) -> List[str]:

@@ -64,7 +64,7 @@ def translated(
     job = _job(given, place, size, exports, name, pool)
     resources: Dict[str, Any] = {
         "slots": _slots(given, size, pool, remarks),
-        "resource_pool": value_of(given, "partition"),
+        "resource_pool": _partition(given, remarks),
     }
     resources["max_time"] = job["seconds"] and job["seconds"] * (1 + job["requeues"])
     resources["priority"] = _priority(given, pool)
@@ -140,6 +140,18 @@ def _slots(given: Mapping[str, str], size: _Size, pool: Pool, remarks: List[str]
             f"--cpus-per-task={given['cpus-per-task']} reserves no cores: the slots of {where} are GPUs."
         )
     return 0
+
+
+def _partition(given: Mapping[str, str], remarks: List[str]) -> Optional[str]:
+    name, *others = partitions(given)
+    if others:
+        remarks.append(f"--partition={given['partition']}: the job waits in the pool {name} alone.")
+    return name or None
+
+
+def partitions(given: Mapping[str, str]) -> List[str]:
+    """The names of --partition, of which the first is the pool."""
+    return given.get("partition", "").split(",")
 
 
 def _priority(given: Mapping[str, str], pool: Pool) -> Optional[int]:

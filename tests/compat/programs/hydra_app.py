@@ -4,7 +4,7 @@ import hydra
 from omegaconf import DictConfig
 
 
-@hydra.main(version_base="1.2", config_path=None)
+@hydra.main(version_base=None)
 def app(config: DictConfig) -> None:
     print(f"x is {config.x} in {hydra.core.hydra_config.HydraConfig.get().job.id}", flush=True)
 

@@ -184,6 +184,12 @@ def test_in_a_copy_of_the_folder_relative_files_are_not_written() -> None:
     assert absolute.config["resources"]["max_time"] == 3 * 1800 and absolute.job["seconds"] == 1800
 
 
+def test_of_several_partitions_the_first_is_the_pool() -> None:
+    found = become(ARRAY, "-p", "fast,small")
+    assert found.config["resources"]["resource_pool"] == "fast"
+    assert found.remarks == ["--partition=fast,small: the job waits in the pool fast alone."]
+
+
 def test_nice_is_an_offset_from_the_pools_priority() -> None:
     priority = {
         text: become(ARRAY, f"--nice{text}").config["resources"]["priority"] for text in ("", "=10", "=-90")
