@@ -78,7 +78,7 @@ def _submit(args: argparse.Namespace) -> int:
         script.directives(text, place.script or "the script"), options.of_environment(os.environ), given
     )
     client = log_in(args)
-    found = translated(merged, text, place, _pool(client, merged), _exported(merged))
+    found = translated(merged, place, _pool(client, merged), _exported(merged))
     notices = found.remarks + _hints(text)
     for remark in notices:
         say(f"sbatch: {remark}", "yellow")
@@ -106,11 +106,9 @@ def _script(line: Mapping[str, str], rest: List[str]) -> Tuple[str, Place]:
     if not rest:
         text = sys.stdin.read()
         return script.checked(text, "standard input"), Place(here, host, "", [])
-    path = (
-        Path(line.get("chdir", ""), rest[0]) if line.get("chdir") and "context" not in line else Path(rest[0])
-    )
+    path = _found(rest[0], "" if "context" in line else line.get("chdir", ""))
     try:
-        text = (path if path.exists() else Path(rest[0])).read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise CliError(f"the script {rest[0]} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:

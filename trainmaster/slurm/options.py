@@ -50,7 +50,6 @@ SBATCH: Sequence[Option] = (
     Option("array", "a"),
     Option("chdir", "D"),
     Option("comment"),
-    Option("cpus-per-gpu"),
     Option("cpus-per-task", "c"),
     Option("dependency", "d"),
     Option("error", "e"),
@@ -93,6 +92,7 @@ SBATCH: Sequence[Option] = (
     Option("nodefile", "F", REQUIRED, REFUSED, "name the hosts with --nodelist"),
     Option("container", "", REQUIRED, REFUSED, "name an image instead: --config environment.image=NAME"),
     # what is lost
+    Option("cpus-per-gpu", "", REQUIRED, LOST, "cores are not reserved; the job is told the value"),
     Option("requeue", "", FLAG, LOST, "a job is never stopped for others; for `scontrol requeue` give --requeues"),
     Option("account", "A", REQUIRED, LOST, _ACCOUNTING),
     Option("qos", "q", REQUIRED, LOST, _ACCOUNTING),

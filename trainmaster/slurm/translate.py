@@ -52,9 +52,7 @@ class Translated(NamedTuple):
     remarks: List[str]
 
 
-def translated(
-    given: Mapping[str, str], text: str, place: Place, pool: Pool, exports: Exported
-) -> Translated:
+def translated(given: Mapping[str, str], place: Place, pool: Pool, exports: Exported) -> Translated:
     """Raises BadScript for what is wrong or would make another job of it."""
     remarks = options.remarks(given)
     size = _size(given, remarks)

@@ -27,7 +27,7 @@ def become(
         options.of_environment(variables),
         given,
     )
-    return translated(options.merged(*sources), text, place, pool, exports)
+    return translated(options.merged(*sources), place, pool, exports)
 
 
 SINGLE_GPU = """\
