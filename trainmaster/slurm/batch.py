@@ -50,13 +50,17 @@ def main() -> int:
     environment = variables.environment_of(job, own, slurm, str(_made_programs(root)))
     environment.setdefault("BASH_ENV", str(root / FOLDER / _AGAIN))
     environment[STEPS] = str(root / FOLDER / "steps")
+    environment["PWD"] = str(folder)
+    heard: List[int] = []
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, lambda number, frame: None)  # the script is told by itself; we wait for its end
+        signal.signal(
+            number, lambda number, frame: heard.append(number)
+        )  # the script has it, too; we wait for its end
     restarts = 0
     while True:
         start = _Start(job, root, {**environment, **variables.of_start(job, restarts, time.time())})
         code = start.run(appends=job["appends"] or restarts > 0)
-        if not start.is_requeued():
+        if signal.SIGTERM in heard or not start.is_requeued():  # what was stopped does not start again
             return code
         if restarts == job["requeues"]:
             print(_without_requeues(restarts), file=sys.stderr, flush=True)

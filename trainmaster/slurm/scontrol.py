@@ -46,6 +46,8 @@ def _requeue(ids: List[str]) -> None:
     if len(ids) != 1 or ids[0] not in own:
         raise BadScript(f"requeue: found {' '.join(ids)!r}, allowed: the job's own ID, $SLURM_JOB_ID.")
     folder = Path(os.environ[STEPS])
+    if (folder / REQUEUE).exists():  # a trap for SIGTERM may come here again
+        return
     (folder / REQUEUE).touch()
     with contextlib.suppress(ProcessLookupError):
         os.kill(int((folder / PID).read_text(encoding="ascii")), signal.SIGTERM)

@@ -1,7 +1,7 @@
 """`hydra/launcher=submitit_trainmaster`. The wheel carries it as hydra_plugins.trainmaster_submitit_launcher."""
 
-from __future__ import annotations
-
+# Hydra 1.3 executes this file without entering it into sys.modules, where dataclasses look up postponed annotations: so
+# they are not postponed here.
 import contextlib
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,25 +23,31 @@ ROOT = Path(__file__).resolve().parents[3]
 LIMIT_SECONDS = 60
 
 
-def run(
-    place: Path, text: str, more: dict[str, str] | None = None, **job: Any
-) -> subprocess.CompletedProcess[str]:
-    """The script as a host runs it, in `place`."""
+def put(place: Path, text: str, **job: Any) -> None:
+    """What a submission sends to the host."""
     (place / FOLDER).mkdir()
     (place / SCRIPT).write_text(text)
     (place / JOB).write_text(json.dumps({**JOB_FILE, **job}))
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "DET_TASK_ID": ID,
-        "DET_AGENT_ID": "gpu1",
-        **(more or {}),
-    }
-    words = [sys.executable, "-m", "trainmaster.slurm.batch", "train.sh"]
-    return subprocess.run(
-        words, cwd=place, env=environment, text=True, capture_output=True, timeout=LIMIT_SECONDS, check=False,
-        start_new_session=True,
+
+
+def started(place: Path, text: str, more: dict[str, str] | None = None, **job: Any) -> subprocess.Popen[str]:
+    """The script as a host starts it, in `place`."""
+    put(place, text, **job)
+    own = {"PYTHONPATH": str(ROOT), "DET_TASK_ID": ID, "DET_AGENT_ID": "gpu1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainmaster.slurm.batch", "train.sh"],
+        cwd=place, env={**os.environ, **own, **(more or {})}, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
+
+
+def run(
+    place: Path, text: str, more: dict[str, str] | None = None, **job: Any
+) -> subprocess.CompletedProcess[str]:
+    """The script as a host runs it, to its end."""
+    with started(place, text, more, **job) as process:
+        out, error = process.communicate(timeout=LIMIT_SECONDS)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, error)
 
 
 def test_the_script_has_its_variables_arguments_and_files(tmp_path: Path) -> None:
@@ -122,6 +129,21 @@ def test_a_requeued_script_starts_again_as_often_as_it_may(tmp_path: Path) -> No
     assert ran.stdout.splitlines() == [f"start {number}" for number in range(3)]
     assert (tmp_path / "log").read_text() == ran.stdout
     assert ran.returncode == 143 and "started again 2 times, as often as --requeues allows" in ran.stderr
+
+
+def test_what_was_stopped_does_not_start_again(tmp_path: Path) -> None:
+    text = """\
+#!/bin/bash
+trap 'scontrol requeue $SLURM_JOB_ID; exit 1' TERM
+srun bash -c 'trap "echo saved; exit" TERM; echo begun; while :; do sleep 0.1; done' &
+wait
+"""
+    with started(tmp_path, text, requeues=3) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        os.killpg(process.pid, signal.SIGTERM)
+        out, _ = process.communicate(timeout=LIMIT_SECONDS)
+    assert out == "saved\n"
+    assert process.returncode in (1, 143)
 
 
 @pytest.mark.parametrize(
