@@ -27,6 +27,7 @@ PURE = tests/test_layout.py tests/test_plain_words.py tests/test_survive_page.py
 	tests/metrics/test_packing.py tests/metrics/test_sweep.py \
 	tests/trainmaster/test_container_commands.py tests/trainmaster/test_context.py \
 	tests/trainmaster/test_environment.py tests/trainmaster/test_searcher_length.py tests/trainmaster/test_yamltext.py \
+	tests/trainmaster/slurm \
 	tests/webui/test_documentation.py
 
 .DEFAULT_GOAL := help

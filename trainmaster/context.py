@@ -109,6 +109,12 @@ def encode(listing: Listing, progress: Optional[Progress] = None) -> List[Dict[s
     return encoded
 
 
+def made(path: str, content: bytes) -> Dict[str, Any]:
+    """A file that is on no disk, as `encode` gives one."""
+    text = base64.b64encode(content).decode("ascii")
+    return {"path": path, "type": _FILE, "content": text, "mtime": "0", "mode": 0o600, "uid": 0, "gid": 0}
+
+
 def _name(path: Path) -> str:
     """What `path` is called; `.` and `..` by the folder that they mean."""
     return path.name if path.name not in ("", "..") else path.resolve().name

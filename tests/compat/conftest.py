@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.server import Server
+from tests.rig.server import ROOT, Server
 from tests.rig.stack import local_host
 
 CLIENT = "determined==0.38.1"
 TRAINERS = ("transformers==5.23.0", "accelerate==1.15.0", "lightning==2.6.6")
+SUBMITIT = ("submitit==1.5.4", "hydra-submitit-launcher==1.2.0", "hydra-core==1.3.8")
 SERVICES = ("jupyterlab==4.6.6", "tensorboard==2.21.0", "setuptools<81")
 #: a command of the client, whose start alone takes seconds on a busy machine
 LIMIT_SECONDS = 300
@@ -60,6 +61,17 @@ def services_python(tmp_path_factory: pytest.TempPathFactory) -> str:
         subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
         subprocess.run([str(venv / "bin/pip"), "install", "--quiet", *SERVICES], check=True)
     return str(venv / "bin/python")
+
+
+@pytest.fixture(scope="session")
+def submitit_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with SUBMITIT and the wheel of this package: of SUBMITIT_VENV where that is set, else made for it."""
+    given = os.environ.get("SUBMITIT_VENV")
+    venv = Path(given) if given else tmp_path_factory.mktemp("submitit")
+    if not given:
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        subprocess.run([str(venv / "bin/pip"), "install", "--quiet", *SUBMITIT, str(ROOT)], check=True)
+    return venv / "bin/python"
 
 
 class PublishedClient:

@@ -57,10 +57,15 @@ def started(client: Client, args: argparse.Namespace, array_id: str) -> int:
     if args.detach:
         print(array_id)
         return OK
+    say(f"Launched array {array_id}")
+    return wait(client, args, array_id)
+
+
+def wait(client: Client, args: argparse.Namespace, array_id: str) -> int:
+    """Say how far it is until all elements have ended. Fails unless all completed."""
     short = array_id[:SHORT_ID]
     args.goes_on = f"Array {short} keeps running; stop it with `trainmaster array kill {short}`."
     args.reopen = f"trainmaster array describe {short}"
-    say(f"Launched array {array_id}")
     told = ""
     while True:
         record = _read(client, array_id)

@@ -82,7 +82,7 @@ def _watch(client: Client, command_id: str, args: argparse.Namespace) -> int:
     log = f"/api/v1/tasks/{command_id}/logs"
     follow(client, log, [], _print, lambda: COMMAND.record(client, command_id)["phase"] in ENDED)
     sys.stdout.flush()
-    record = _wait_end(client, command_id)
+    record = wait_end(client, command_id)
     if record["phase"] == "COMPLETED":
         return OK
     end = f"Command {command_id[:SHORT_ID]}: {record.get('ending') or record['phase'].lower()}."
@@ -103,7 +103,8 @@ def _print(record: Json) -> None:
     print(text, file=stream, flush=True)
 
 
-def _wait_end(client: Client, command_id: str) -> Json:
+def wait_end(client: Client, command_id: str) -> Json:
+    """Its record once it has ended."""
     while True:
         record = COMMAND.record(client, command_id)
         if record["phase"] in ENDED:

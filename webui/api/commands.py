@@ -59,6 +59,9 @@ class NewCommand(serializers.Serializer[Any]):
     templateName = serializers.CharField(required=False, allow_null=True, allow_blank=True)
     template_name = serializers.CharField(required=False, allow_null=True, allow_blank=True)
     workspaceId = serializers.IntegerField(required=False, allow_null=True)
+    preview = serializers.BooleanField(
+        required=False, allow_null=True, help_text="check it and answer its config, but create nothing"
+    )
 
 
 class NewPriority(serializers.Serializer[Any]):
@@ -89,7 +92,11 @@ class Commands(OfKind, ApiView):
         body, user = self.body(request), person(request)
         if body.get("preview"):
             found = _checked(Together(), body, self.kind, user)
-            answer = {"config": shown(found.config.effective()), "warnings": [], "notices": found.notices}
+            effective = found.config.effective()
+            with transaction.atomic():
+                submit.accepted(effective, user)
+            notices = found.notices + found.config.remarks()
+            answer = {"config": shown(effective), "warnings": [], "notices": notices}
             return {self.noun: None, **answer}
         key = idempotency_key(request, user)
         is_repeated = key is not None and Command.objects.filter(idempotency_key=key).exists()
@@ -242,7 +249,6 @@ class NewService(NewCommand):
     """`config` may be left out, or be an object, or YAML as text."""
 
     config = serializers.JSONField(required=False, allow_null=True)
-    preview = serializers.BooleanField(required=False, allow_null=True)
 
 
 class ServiceRecord(CommandRecord):

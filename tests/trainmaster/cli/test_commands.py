@@ -12,6 +12,15 @@ import pytest
 from tests.rig import pace
 from tests.trainmaster.cli.conftest import CommandLine
 
+BATCH_SCRIPT = """\
+#!/bin/bash
+#SBATCH --job-name=train --time=5 --ntasks=2 --mem=1G
+#SBATCH --output=%x-%A_%a.out
+#SBATCH --array=1-5:2%2
+echo "element $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT, job $SLURM_ARRAY_JOB_ID, $1, LR=$LR"
+srun sh -c 'echo "task $SLURM_PROCID"'
+"""
+
 
 def test_output_goes_where_it_was_written_and_the_exit_code_is_the_commands(local_host: CommandLine) -> None:
     ran = local_host("command", "run", "seq 1 300; echo aside >&2; exit 3")
@@ -120,3 +129,42 @@ def test_wrong_command_lines_get_a_sentence(local_host: CommandLine) -> None:
                        "--resource-pool", "default")  # fmt: skip
     assert "cancel" in moved.stderr
     assert local_host("command", "kill", short, "ffffffff", "-f").returncode == 1
+
+
+def test_a_script_becomes_an_array_whose_output_is_in_files_and_on_the_server(
+    local_host: CommandLine, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(BATCH_SCRIPT)
+    words = ["sbatch", "--parsable", "-W", "-D", str(tmp_path), "train.sh", "big"]
+    ran = local_host(*words, environment={"LR": "0.1"})
+    assert ran.returncode == 0, ran.stderr
+    assert "sbatch: --mem=1G is not taken over: memory is not reserved" in ran.stderr
+    array_id = ran.stdout.strip()
+    for index in (1, 3, 5):
+        lines = (tmp_path / f"train-{array_id}_{index}.out").read_text().splitlines()
+        assert lines[0] == f"element {index} of 3, job {array_id}, big, LR=0.1"
+        assert sorted(lines[1:]) == ["task 0", "task 1"]
+    element = local_host("array", "elements", array_id, "--json").stdout
+    assert '"description": "train [5]"' in element
+    waits = local_host(
+        "sbatch", "--parsable", f"--dependency=afterok:{array_id[:8]}_3", "-n1", "--wrap", "true"
+    )
+    config = local_host("command", "config", waits.stdout.strip()).stdout
+    assert "depends_on" in config and ":success" in config and array_id not in config
+
+
+def test_what_is_tried_or_refused_submits_nothing(local_host: CommandLine) -> None:
+    before = local_host("command", "list", "-a", "-q").stdout
+    tried = local_host("sbatch", "--test-only", "--nice=10", "-n2", "--wrap", "true")
+    assert tried.stdout == "sbatch: would submit wrap: wrap (slots 2, pool the default pool)\n", tried.stderr
+    strict = local_host("sbatch", "--strict", "--mem=1G", "--wrap", "true")
+    assert (strict.returncode, strict.stdout) == (2, "")
+    assert "nothing was submitted, because of --strict" in strict.stderr
+    too_large = local_host("sbatch", "--test-only", "-n100", "--wrap", "true")
+    assert too_large.returncode == 1 and "slots" in too_large.stderr
+    gang = local_host("sbatch", "-N2", "--wrap", "true")
+    assert gang.returncode == 2 and "a batch script runs on one host here" in gang.stderr
+    nowhere = local_host("sbatch", "-p", "nowhere", "--wrap", "true")
+    assert "--partition is 'nowhere', allowed: default." in nowhere.stderr
+    assert local_host("command", "list", "-a", "-q").stdout == before

@@ -36,6 +36,17 @@ def test_a_command_is_a_job_with_one_task_that_cannot_be_preempted(cast: Cast, h
     assert (record["username"], record["resourcePool"], record["workspaceId"]) == ("ada", "default", 1)
 
 
+def test_a_preview_is_judged_as_a_submission_and_creates_nothing(cast: Cast, host: Host) -> None:
+    config = {"entrypoint": "true", "resources": {"slots": 1}}
+    answer = cast.ada.post("commands", {"config": config, "preview": True})
+    assert answer["command"] is None
+    assert answer["config"]["resources"]["resource_pool"] == "default"
+    config["resources"] = {"slots": 100}
+    status, refused = cast.ada.refused("POST", "commands", {"config": config, "preview": True})[:2]
+    assert (status, "100" in str(refused)) == (400, True)
+    assert not Command.objects.exists()
+
+
 def test_the_published_clients_body_is_accepted_as_it_is(cast: Cast, host: Host) -> None:
     config = {
         "entrypoint": ["echo", "hello"],

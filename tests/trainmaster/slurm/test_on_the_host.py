@@ -1,0 +1,225 @@
+"""A batch script on a host: its variables, its files, srun, scontrol, signals and requeues, without a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainmaster.slurm.job_file import ID, JOB_FILE
+from trainmaster.slurm import amounts, batch, variables
+from trainmaster.slurm.handed import FOLDER, JOB, SCRIPT
+from trainmaster.slurm.options import BadScript
+from trainmaster.slurm.srun import step_of
+
+ROOT = Path(__file__).resolve().parents[3]
+LIMIT_SECONDS = 60
+
+
+def put(place: Path, text: str, **job: Any) -> None:
+    """What a submission sends to the host."""
+    (place / FOLDER).mkdir()
+    (place / SCRIPT).write_text(text)
+    (place / JOB).write_text(json.dumps({**JOB_FILE, **job}))
+
+
+def started(place: Path, text: str, more: dict[str, str] | None = None, **job: Any) -> subprocess.Popen[str]:
+    """The script as a host starts it, in `place`."""
+    put(place, text, **job)
+    own = {"PYTHONPATH": str(ROOT), "DET_TASK_ID": ID, "DET_AGENT_ID": "gpu1"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "trainmaster.slurm.batch", "train.sh"],
+        cwd=place, env={**os.environ, **own, **(more or {})}, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def run(
+    place: Path, text: str, more: dict[str, str] | None = None, **job: Any
+) -> subprocess.CompletedProcess[str]:
+    """The script as a host runs it, to its end."""
+    with started(place, text, more, **job) as process:
+        out, error = process.communicate(timeout=LIMIT_SECONDS)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, error)
+
+
+def test_the_script_has_its_variables_arguments_and_files(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("from a file\n")
+    text = """\
+#!/bin/bash -e
+echo "$SLURM_JOB_ID $SLURM_JOB_NAME $SLURM_NTASKS $SLURM_SUBMIT_DIR $LR $1"
+cat
+echo aside >&2
+exit 3
+"""
+    ran = run(
+        tmp_path,
+        text,
+        arguments=["a b"],
+        environment={"LR": "0.1"},
+        input="in",
+        output="%x-%j.out",
+        error="%x.err",
+    )
+    said = f"{ID} train 1 /home/ada/code 0.1 a b\nfrom a file\n"
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, said, "aside\n")
+    assert (tmp_path / f"train-{ID}.out").read_text() == said
+    assert (tmp_path / "train.err").read_text() == "aside\n"
+
+
+def test_without_the_folder_nothing_runs_and_without_that_of_the_log_the_script_does(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir(), second.mkdir()
+    ran = run(first, "#!/bin/sh\necho ran\n", folder="/nowhere")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "the folder /nowhere cannot be used on gpu1" in ran.stderr and "--context ." in ran.stderr
+    ran = run(second, "#!/bin/sh\necho ran\n", output="logs/%j.out")
+    assert (ran.returncode, ran.stdout) == (0, "ran\n")
+    assert (
+        f"logs/{ID}.out cannot be written: No such file or directory. The folder logs does not exist."
+        in ran.stderr
+    )
+
+
+def test_srun_starts_the_tasks_and_ends_with_the_worst_code(tmp_path: Path) -> None:
+    text = """\
+#!/bin/bash -l
+unset PYTHONPATH
+srun -l sh -c 'echo $SLURM_PROCID/$SLURM_NTASKS $SLURM_STEP_ID $CUDA_VISIBLE_DEVICES'
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n1)
+[ "$head" = "$SLURM_JOB_NODELIST" ] && echo found
+sh -c 'srun -n1 -o step-%t.out echo into a file'
+srun -n2 -K sh -c '[ $SLURM_PROCID = 1 ] && exit 5; exec sleep 60'
+echo code $?
+srun -N2 true
+scontrol hold 7
+"""
+    ran = run(tmp_path, text, {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}, ntasks=2, gpus=2, gpus_per_task=1)
+    lines = ran.stdout.splitlines()
+    assert sorted(lines[:2]) == ["0: 0/2 0 GPU-a", "1: 1/2 0 GPU-b"]
+    assert lines[2:] == ["found", "code 143"], ran.stderr
+    assert (tmp_path / "step-0.out").read_text() == "into a file\n"
+    assert "srun: task 1 ended with exit code 5." in ran.stderr
+    assert "srun: srun --nodes=2: this job has one host." in ran.stderr
+    assert ran.returncode == 1 and "scontrol: 'hold 7' does not exist in a job of Trainmaster" in ran.stderr
+
+
+def test_the_signal_comes_before_the_time_is_over_to_the_script_or_to_the_steps(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir(), second.mkdir()
+    text = "#!/bin/bash\ntrap 'echo warned; exit 4' USR1\ntouch ready\nwhile :; do sleep 0.1; done\n"
+    warning = {"seconds": 101, "signal": 10, "signal_seconds": 100}
+    ran = run(first, text, **warning, signal_script_only=True)
+    assert (ran.returncode, ran.stdout) == (4, "warned\n")
+    text = f"#!/bin/bash\nsrun bash -c {shlex.quote(text.partition(chr(10))[2])}\n"
+    ran = run(second, text, **warning)
+    assert (ran.returncode, ran.stdout) == (4, "warned\n"), ran.stderr
+
+
+def test_a_requeued_script_starts_again_as_often_as_it_may(tmp_path: Path) -> None:
+    text = "#!/bin/bash\necho start $SLURM_RESTART_COUNT\nscontrol requeue $SLURM_JOB_ID\nsleep 60\n"
+    ran = run(tmp_path, text, requeues=2, output="log")
+    assert ran.stdout.splitlines() == [f"start {number}" for number in range(3)]
+    assert (tmp_path / "log").read_text() == ran.stdout
+    assert ran.returncode == 143 and "started again 2 times, as often as --requeues allows" in ran.stderr
+
+
+def test_what_was_stopped_does_not_start_again(tmp_path: Path) -> None:
+    text = """\
+#!/bin/bash
+trap 'scontrol requeue $SLURM_JOB_ID; exit 1' TERM
+srun bash -c 'trap "echo saved; exit" TERM; echo begun; while :; do sleep 0.1; done' &
+wait
+"""
+    with started(tmp_path, text, requeues=3) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        os.killpg(process.pid, signal.SIGTERM)
+        out, _ = process.communicate(timeout=LIMIT_SECONDS)
+    assert out == "saved\n"
+    assert process.returncode in (1, 143)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("", "srun needs a command."),
+        ("--multi-prog conf", "--multi-prog does not exist here"),
+        ("-w gpu7 hostname", "this job runs on gpu1 alone"),
+        ("-N 2 hostname", "this job has one host"),
+        ("-n many x", "--ntasks is 'many'"),
+        ("--no-such x", "srun has no option --no-such."),
+    ],
+)
+def test_what_srun_cannot_do_is_said(words: str, sentence: str) -> None:
+    with pytest.raises(BadScript) as refused:
+        step_of(words.split(), {"SLURM_JOB_NODELIST": "gpu1"})
+    assert sentence in str(refused.value)
+
+
+def test_options_of_srun_that_change_nothing_are_taken() -> None:
+    words = [
+        "--mpi=pmix",
+        "--cpu-bind=none",
+        "-u",
+        "-c4",
+        "--gres=gpu:1",
+        "-K0",
+        "-w",
+        "gpu1",
+        "python",
+        "-n",
+        "3",
+    ]
+    step = step_of(words, {"SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "gpu1"})
+    assert (step.command, step.tasks, step.ends_together) == (["python", "-n", "3"], 4, False)
+
+
+def test_file_names() -> None:
+    own = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_ARRAY_JOB_ID": "5",
+        "SLURM_ARRAY_TASK_ID": "3",
+        "SLURM_JOB_NAME": "x",
+        "USER": "ada",
+    }
+    names = variables.symbols(own, rank=2, step="1")
+    assert amounts.file_name("%x-%A_%3a-%j-%J-%t-%s-%u-%%.out", names) == "x-5_003-7-7.1-2-1-ada-%.out"
+    assert amounts.file_name("\\%j", names) == "%j"
+
+
+def test_an_element_of_an_array_knows_which_one_it_is() -> None:
+    own = {
+        "DET_TASK_ID": ID,
+        "TRAINMASTER_ARRAY_ID": "5",
+        "TRAINMASTER_ARRAY_INDEX": "3",
+        "TRAINMASTER_ARRAY_MAX": "9",
+    }
+    job: Any = {**JOB_FILE, "array_step": 3, "cpus_per_task": 4, "ntasks": 2}
+    found = variables.of_job(job, own, node="gpu1", cpus=64)
+    assert {name: value for name, value in found.items() if "ARRAY" in name} == {
+        "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_MAX": "9",
+        "SLURM_ARRAY_TASK_STEP": "3",
+    }  # fmt: skip
+    assert (found["SLURM_CPUS_ON_NODE"], found["SLURM_CPUS_PER_TASK"]) == ("8", "4")
+    assert "SLURM_ARRAY_TASK_ID" not in variables.of_job(job, {"DET_TASK_ID": ID}, node="gpu1", cpus=64)
+
+
+def test_what_the_run_needs_stays_at_the_head_of_its_paths() -> None:
+    own = {"PATH": "/venv/bin:/usr/bin", "PYTHONPATH": "/bundle:/site", "DET_TASK_ID": ID}
+    job: Any = {**JOB_FILE, "environment": {"PATH": "/opt/conda/bin:/usr/bin", "PYTHONPATH": "/home/ada"}}
+    found = variables.environment_of(job, own, {}, "/programs")
+    assert found["PATH"] == "/programs:/opt/conda/bin:/usr/bin:/venv/bin"
+    assert found["PYTHONPATH"] == "/bundle:/home/ada:/site"
+
+
+def test_the_first_line_is_read_as_the_kernel_does(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("#! /usr/bin/env -S python3 -u \nx\n")
+    assert batch.interpreter(script) == ["/usr/bin/env", "-S python3 -u"]

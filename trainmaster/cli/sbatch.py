@@ -1,0 +1,275 @@
+"""`sbatch`: a batch script written for Slurm becomes a command, or an array of commands, of any pool."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from trainmaster.cli import array
+from trainmaster.cli.arguments import Adder
+from trainmaster.cli.command import wait_end
+from trainmaster.cli.errors import FAILED, OK, USAGE, CliError, UsageError
+from trainmaster.cli.output import SHORT_ID, Bar, say, say_notices
+from trainmaster.cli.session import log_in
+from trainmaster.cli.submission import packed
+from trainmaster.cli.task_verbs import COMMAND, say_on_interrupt
+from trainmaster.client import Client, Json
+from trainmaster.context import made
+from trainmaster.overrides import BadOverride, apply_overrides
+from trainmaster.slurm import exports, options, script
+from trainmaster.slurm.amounts import Need
+from trainmaster.slurm.handed import FOLDER, JOB, SCRIPT
+from trainmaster.slurm.options import BadScript
+from trainmaster.slurm.translate import Place, Pool, Translated, described, partitions, translated
+
+_HELP = """\
+usage: trainmaster sbatch [OPTIONS] SCRIPT [ARGS...]
+       trainmaster sbatch [OPTIONS] --wrap COMMAND
+
+Submit a batch script written for Slurm. Options are those of sbatch, on the command line, in variables SBATCH_..., and
+in the #SBATCH lines before the script's first command, in this order. A sentence says what could not be taken over.
+
+Options of Trainmaster:
+  --context DIR       run the script in a copy of this folder, for hosts that do not share the folder of the submission
+  --config KEY=VALUE  set a field of the command's config, such as resources.priority=10; repeatable
+  --requeues N        start the script again, up to N times, if it calls `scontrol requeue`; --time limits each start
+  --strict            refuse the script if anything of it could not be taken over
+"""
+_TEXT = {
+    options.TAKEN: "Taken over",
+    options.NOTHING: "Without effect here",
+    options.LOST: "Not taken over, with a sentence",
+    options.REFUSED: "Refused, with a sentence",
+}
+_WIDTH = 100
+_WHOLE_ID = 36  # characters
+
+
+def add(add_noun: Adder) -> None:
+    # no word is an option of argparse's: sbatch reads them as Slurm does
+    text = "submit a batch script written for Slurm"
+    own = {"add_help": False, "prefix_chars": "\0"}
+    parser = add_noun("sbatch", help=text, run_alone=_sbatch, action="submit the script", **own)
+    parser.add_argument("words", nargs=argparse.REMAINDER)
+
+
+def _sbatch(args: argparse.Namespace) -> int:
+    try:
+        return _submit(args)
+    except BadScript as error:
+        raise UsageError(str(error)) from error
+
+
+def _submit(args: argparse.Namespace) -> int:
+    given, rest = options.parsed(args.words)
+    line = options.merged(given)
+    if "help" in line:
+        print(_help())
+        return OK
+    text, place = _script(line, rest)
+    merged = options.merged(
+        script.directives(text, place.script or "the script"), options.of_environment(os.environ), given
+    )
+    client = log_in(args)
+    found = translated(merged, place, _pool(client, merged), _exported(merged))
+    notices = found.remarks + _hints(text)
+    for remark in notices:
+        say(f"sbatch: {remark}", "yellow")
+    if notices and "strict" in merged:
+        say("sbatch: nothing was submitted, because of --strict.", "red")
+        return USAGE
+    config = _config(client, merged, found)
+    if "test-only" in merged:
+        return _tried(client, config)
+    files = [*packed(_context(merged), []), *_handed(text, found)]
+    with Bar("Sending") as bar:
+        answer = dict(client.upload(COMMAND.path, {"config": config, "files": files}, bar))
+    say_notices(answer)
+    return _submitted(client, args, merged, answer["command"])
+
+
+def _script(line: Mapping[str, str], rest: List[str]) -> Tuple[str, Place]:
+    """The script's text, and where it is submitted from. Raises BadScript, CliError."""
+    here, host = os.getcwd(), socket.gethostname()  # noqa: PTH109  # as the shell names it below
+    here = os.environ["PWD"] if _is_here(os.environ.get("PWD", "")) else here
+    if "wrap" in line:
+        if rest:
+            raise BadScript(f"--wrap takes the place of a script; found {rest[0]!r} beside it.")
+        return script.wrapped(line["wrap"]), Place(here, host, "wrap", [])
+    if not rest:
+        text = sys.stdin.read()
+        return script.checked(text, "standard input"), Place(here, host, "", [])
+    path = _found(rest[0], "" if "context" in line else line.get("chdir", ""))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CliError(f"the script {rest[0]} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise CliError(
+            f"the script {rest[0]} is not UTF-8 text: {error.reason} at byte {error.start}."
+        ) from error
+    return script.checked(text, rest[0]), Place(here, host, rest[0], rest[1:])
+
+
+def _found(name: str, folder: str) -> Path:
+    """The script's file: in the folder of --chdir, here, or along PATH, as sbatch looks for it."""
+    for path in (Path(folder, name), Path(name)):
+        if path.exists():
+            return path
+    return Path(shutil.which(name) or name)
+
+
+def _is_here(folder: str) -> bool:
+    """Whether this is a name of the current folder: of several, other machines may know the one of the shell alone."""
+    try:
+        return bool(folder) and Path(folder).samefile(".")
+    except OSError:
+        return False
+
+
+def _exported(merged: Mapping[str, str]) -> exports.Exported:
+    found = exports.exported(merged.get("export"), os.environ, "context" not in merged)
+    if found.secrets:
+        names = ", ".join(found.secrets)
+        say(f"sbatch: not passed on, since these suggest secrets: {names}. To pass one, name it in --export.")
+    return found
+
+
+def _pool(client: Client, merged: Mapping[str, str]) -> Pool:
+    """The pool of --partition, of several the first. Raises BadScript if there is none of that name."""
+    wanted = partitions(merged)[0]
+    pools = client.resource_pools()
+    for row in pools:
+        if row["name"] == wanted or (not wanted and row["defaultComputePool"]):
+            names = (
+                [each["name"] for each in client.hosts() if each["pool"] == row["name"]]
+                if "exclude" in merged
+                else []
+            )
+            return Pool(row["name"], row["slotType"], int(row["defaultPriority"]), names)
+    if wanted:
+        raise BadScript(f"--partition is {wanted!r}, allowed: {', '.join(row['name'] for row in pools)}.")
+    return Pool("", "", 50, [])
+
+
+def _hints(text: str) -> List[str]:
+    """What the script itself does that is another thing here."""
+    found = []
+    lines = script.lines_that_compute(text)
+    if lines:
+        which = (
+            f"line {lines[0]} computes" if len(lines) == 1 else f"lines {', '.join(map(str, lines))} compute"
+        )
+        found.append(
+            f"{which} with the ID of the job, which is not a number here. For a port, use $((20000 + RANDOM % 10000))."
+        )
+    for program in ("sbatch", "salloc", "scancel", "squeue", "sacct", "sbcast"):
+        if script.names_program(text, program):
+            found.append(f"the script calls {program}, which does not exist in a job; see docs/slurm.md.")
+    return found
+
+
+def _config(client: Client, merged: Mapping[str, str], found: Translated) -> Json:
+    """The command's config with what it waits for, and with --config on top. Raises CliError."""
+    config: Json = dict(found.config)
+    waits = [_resolved(client, need) for need in found.needs]
+    if found.singleton:
+        waits += _namesakes(client, config["description"])
+    if waits:
+        config["depends_on"] = list(dict.fromkeys(waits))
+    try:
+        return apply_overrides(config, merged["config"].split("\n")) if "config" in merged else config
+    except BadOverride as error:
+        raise UsageError(f"{error}.") from error
+
+
+def _resolved(client: Client, need: Need) -> str:
+    """As depends_on names it: a number is an experiment's, all else an ID or the beginning of a command's."""
+    if (need.job.isdecimal() and len(need.job) < SHORT_ID) or (
+        len(need.job) == _WHOLE_ID and need.element is None
+    ):
+        return f"{need.job}:{need.condition}"
+    record = COMMAND.record(client, need.job)
+    whole = record.get("array") or {}
+    if need.element is None:
+        is_array = str(whole.get("id", "")).startswith(need.job)
+        return f"{whole['id'] if is_array else record['id']}:{need.condition}"
+    rows = client.pages(COMMAND.path, "commands", [("arrayId", whole["id"])]) if whole else []
+    for row in rows:
+        if row["arrayIndex"] == need.element:
+            return f"{row['id']}:{need.condition}"
+    raise CliError(f"--dependency: {need.job} has no element {need.element}.")
+
+
+def _namesakes(client: Client, name: str) -> List[str]:
+    """What --dependency=singleton waits for: the user's jobs of this name in the queues of all pools."""
+    user = str(client.me()["username"])
+    rows = [row for pool in client.resource_pools() for row in client.job_queue(pool["name"], user=user)]
+    return [f"{row['jobId']}:end" for row in rows if row.get("name") == name]
+
+
+def _context(merged: Mapping[str, str]) -> Optional[Path]:
+    return Path(merged["context"]) if "context" in merged else None
+
+
+def _handed(text: str, found: Translated) -> List[Json]:
+    """The script and what is said about it, in a folder of their own."""
+    return [
+        {**made(FOLDER, b""), "type": ord("5"), "mode": 0o700},
+        made(SCRIPT, text.encode()),
+        made(JOB, json.dumps(found.job).encode()),
+    ]
+
+
+def _tried(client: Client, config: Json) -> int:
+    answer = client.post(COMMAND.path, {"config": config, "preview": True})
+    say_notices(answer)
+    print(f"sbatch: would submit {described(config)}")
+    return OK
+
+
+def _submitted(client: Client, args: argparse.Namespace, merged: Mapping[str, str], record: Json) -> int:
+    """Print its ID, as sbatch does, and wait for it if asked to."""
+    whole = record.get("array")
+    job_id = str(whole["id"] if whole else record["id"])
+    print(job_id if "parsable" in merged else f"Submitted batch job {job_id}", flush=True)
+    if "wait" not in merged:
+        return OK
+    if whole:
+        return array.wait(client, args, job_id)
+    return _wait(client, args, job_id)
+
+
+def _wait(client: Client, args: argparse.Namespace, job_id: str) -> int:
+    say_on_interrupt(args, COMMAND, job_id)
+    record = wait_end(client, job_id)
+    if record["phase"] == "COMPLETED":
+        return OK
+    say(f"sbatch: job {job_id[:SHORT_ID]}: {record.get('ending') or record['phase'].lower()}.", "red")
+    return int(record.get("exitCode") or FAILED)
+
+
+def _help() -> str:
+    lines = [_HELP]
+    by_fate: Dict[str, List[str]] = {}
+    for option in options.SBATCH:
+        if option.name not in ("context", "config", "requeues", "strict"):
+            by_fate.setdefault(option.fate, []).append(
+                f"--{option.name}" + (f" (-{option.short})" if option.short else "")
+            )
+    for fate, title in _TEXT.items():
+        lines.append(f"{title}:\n{_filled(by_fate.get(fate, []))}\n")
+    return "\n".join([*lines, "What becomes of each: docs/slurm.md."])
+
+
+def _filled(words: List[Any]) -> str:
+    return textwrap.fill(
+        ", ".join(words), _WIDTH, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )

@@ -1,0 +1,84 @@
+"""--export: which variables of the shell that submits are passed to the job (pure)."""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, List, Mapping, NamedTuple, Optional
+
+from trainmaster.slurm.options import BadScript
+
+#: of the login, the terminal and this machine, and what the job gets from its own host
+_OWN = re.compile(
+    r"HOME|USER|LOGNAME|USERNAME|SHELL|PWD|OLDPWD|SHLVL|_|HOSTNAME|HOST|TMPDIR|MAIL|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY"
+    r"|TERM\w*|COLORTERM|LS_COLORS|PS[0-4]|PROMPT\w*|LINES|COLUMNS|WINDOWID|STY|BASH_ENV|ENV|BASH_FUNC_.*|\w*[^\w].*"
+    r"|(SSH|XDG|DBUS|TMUX|VSCODE|GPG|KRB5|KONSOLE|ITERM|VTE|DET|TRAINMASTER|SBATCH|SLURM|SUBMITIT|NVIDIA_VISIBLE)_?\w*"
+    r"|CUDA_VISIBLE_DEVICES"
+)
+#: folders of this machine, which other machines have only if they share them
+_FOLDERS = re.compile(
+    r"(\w*_)?(PATH|PREFIX|PYTHONHOME|PYTHONPATH|VIRTUAL_ENV)|CONDA_\w+|\w*_HOME|\w*PATH|\w*_DIR|\w*_ROOT"
+)
+_SECRET = re.compile(
+    r"(?:^|_)(?:secret|password|passwd|passphrase|pass|pwd|token|auth|credentials?|webhook|apikey|key)(?:_|$|[0-9])",
+    re.IGNORECASE,
+)
+_PASSWORD_IN_ADDRESS = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_MOST_BYTES = 128 * 1024 - 1  # of one variable, as the kernel takes it
+
+
+class Exported(NamedTuple):
+    """`passed`: variables of the shell; `named`: those that --export names; `secrets`: names that were left out."""
+
+    passed: Dict[str, str]
+    named: Dict[str, str]
+    secrets: List[str]
+
+
+def exported(option: Optional[str], environment: Mapping[str, str], shares_folders: bool) -> Exported:
+    """What --export (None: not given, as ALL) lets through. Raises BadScript."""
+    parts = _parts(option if option else "ALL")
+    words = {part.upper() for part in parts}
+    if words & {"NONE", "NIL"}:
+        if len(parts) > 1:
+            raise BadScript(f"--export={option}: NONE stands alone.")
+        return Exported({}, {}, [])
+    named: Dict[str, str] = {}
+    for part in parts:
+        name, equals, value = part.partition("=")
+        if part.upper() == "ALL":
+            continue
+        if not _NAME.fullmatch(name):
+            raise BadScript(f"--export={option}: {name!r} is not the name of a variable.")
+        if equals:
+            named[name] = value
+        elif name in environment:
+            named[name] = environment[name]
+    if "ALL" not in words:
+        return Exported({}, named, [])
+    return _all(named, environment, shares_folders)
+
+
+def _all(named: Dict[str, str], environment: Mapping[str, str], shares_folders: bool) -> Exported:
+    passed: Dict[str, str] = {}
+    secrets = []
+    for name, value in environment.items():
+        if (
+            name in named
+            or _OWN.fullmatch(name)
+            or len(name) + len(value.encode(errors="replace")) > _MOST_BYTES
+        ):
+            continue
+        if not shares_folders and _FOLDERS.fullmatch(name):
+            continue
+        if _SECRET.search(name) or _PASSWORD_IN_ADDRESS.search(value):
+            secrets.append(name)
+        else:
+            passed[name] = value
+    return Exported(passed, named, sorted(secrets))
+
+
+def _parts(option: str) -> List[str]:
+    """Split at commas that are in no quotes, as Slurm does it."""
+    parts = re.findall(r"(?:[^,'\"]|'[^']*'|\"[^\"]*\")+", option)
+    return [re.sub(r"^([^=]*=)(['\"])(.*)\2$", r"\1\3", part.strip()) for part in parts if part.strip()]
