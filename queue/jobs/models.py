@@ -45,6 +45,12 @@ class Job(models.Model):
     position = models.FloatField()
     moved_at = models.DateTimeField(null=True)
     preemptible = models.BooleanField(default=True)
+    #: when its owner wants it to have ended (`jobs.deadlines`)
+    deadline_at = models.DateTimeField(null=True)
+    #: its position before its deadline moved it ahead; null if that has not happened, or a user has moved it since
+    usual_position = models.FloatField(null=True)
+    #: when it was first told that the deadline cannot be met
+    late_told_at = models.DateTimeField(null=True)
     submitted_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)
     #: whether it did what it was submitted for; null until it has ended, and of what runs outside the queue

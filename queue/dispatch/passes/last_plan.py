@@ -19,7 +19,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 
-from dispatch.passes import forecast_outcomes, kept_plan, recent_work
+from dispatch.passes import deadline_look, forecast_outcomes, kept_plan, recent_work
 from events.announce import announce
 from hosts.models import PoolPlan, ResourcePool
 from scheduling import policies, promises, world
@@ -58,6 +58,8 @@ class Plan:
     shares: dict[str, float] = field(default_factory=dict)
     #: task id -> (earliest, latest) end of what runs, in epoch seconds
     ends: dict[str, list[float]] = field(default_factory=dict)
+    #: job id -> what the last forecast says of its deadline: outcome, sentence, latest_start
+    deadlines: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def never(self) -> list[str]:
@@ -85,16 +87,18 @@ def of(pool: ResourcePool) -> Plan:
     ]
     for task_id in changed:
         spans.pop(task_id, None)
+    deadlines = futures.get("deadlines") or {}
     plan = Plan(
         planned_at=kept.planned_at,
         took_ms=kept.took_ms,
-        waits=waits,
+        waits=deadline_look.with_sentences(waits, deadlines) if deadlines else waits,
         forecast=spans,
         unknown=too_far(futures.get("behind") or ())
         | (futures.get("unknown") or {})
         | dict.fromkeys(changed, OTHER_REASON),
         shares=document.get("shares") or {},
         ends=document.get("ends") or {},
+        deadlines=deadlines,
     )
     _latest[pool.pk] = plan
     return plan
@@ -148,6 +152,7 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
     late = forecast_outcomes.late(pool_id, promised, started, snapshot.now)
     begun = time.perf_counter()
     found = forecast(snapshot, plan, recent, places=learned.places, late=late)
+    seen = deadline_look.of(snapshot, plan, found, recent, learned.places, late)
     edited = forecast_outcomes.windows_edited(pool_id, promised)
     kept = promises.keep(promised, found, plan, snapshot.now, started, _running(snapshot, plan), edited)
     found = kept.forecast
@@ -160,6 +165,7 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
         "unknown": {task_id: why for task_id, why in found.unknown.items() if far.get(task_id) != why},
         "behind": list(found.behind),
         "promises": {task_id: promise.record() for task_id, promise in kept.promises.items()},
+        "deadlines": deadline_look.records(seen, snapshot.requests),
         "places": list(outcomes.learned.places),
         "places_until": outcomes.learned.newest if outcomes.learned.places else None,
     }
@@ -176,12 +182,19 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
             forecast_outcomes.write(outcomes)
     if _shown(before) != _shown(more):
         announce(f"plan:{pool_id}")
+    deadline_look.carry_out(seen, snapshot.requests)
 
 
 def _shown(futures: Mapping[str, Any]) -> tuple[object, ...]:
     """What a page says of a forecast: its times in minutes, where they belong to what the job waits for now."""
     spans = {task: [at // 60 for at in span] for task, span in (futures.get("forecast") or {}).items()}
-    return spans, futures.get("forecast_of"), futures.get("unknown"), futures.get("behind")
+    return (
+        spans,
+        futures.get("forecast_of"),
+        futures.get("unknown"),
+        futures.get("behind"),
+        futures.get("deadlines"),
+    )
 
 
 def past(pool_id: int) -> tuple[dict[str, Promise], Learned]:
