@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from math import inf
 
 from scheduling import policies
 from scheduling.forecast import Forecast
 from scheduling.group_shares import path_of
 from scheduling.reasons import NEVER, clock, listed
+from scheduling.runs import standing
 from scheduling.world import Plan, Request, Snapshot
 from trainmaster.quantities import duration
 
@@ -84,7 +86,7 @@ def look(
     """
     due: dict[str, list[Request]] = {}
     for request in snapshot.requests:
-        if request.deadline is not None and (asked is None or request.job_id in asked):
+        if request.deadline is not None and request.slots and (asked is None or request.job_id in asked):
             due.setdefault(request.job_id, []).append(request)
     if not due:
         return Look()
@@ -118,11 +120,10 @@ class _Eyes:
         self.verdicts: dict[str, Verdict] = {}
         self.moves: dict[str, Move] = {}
         self._now, self._plan, self._found, self._play = snapshot.now, plan, found, play
+        self._snapshot = snapshot
         self._plays = 0
         self._has_order = bool(policies.of(snapshot.pool.scheduler).order)
         self._has_shares = bool(snapshot.pool.shares)
-        requests = {request.task_id: request for request in snapshot.requests}
-        self._order = [requests[task] for task in plan.order if task in plan.waits]
 
     def judge(self, job: _Due) -> None:
         if not job.waiting:
@@ -207,25 +208,33 @@ class _Eyes:
         return True
 
     def _passed(self, job: _Due) -> list[Request]:
-        """The first waiting request of each job that this one may pass, in their order."""
+        """The first waiting request of each job that this one may pass, in their order.
+
+        It goes no further than to a job, waiting or running, that it may not pass: that one keeps standing before it.
+        """
         if not self._has_order or job.was_moved_by_user or job.id in self.moves:
             return []
         own = job.waiting[0]
-        before: dict[str, Request] = {}
-        for request in self._order:
+        line = [
+            each
+            for each in self._line
+            if each.priority == own.priority and (not self._has_shares or path_of(each) == path_of(own))
+        ]
+        found: dict[str, Request] = {}
+        for request in reversed(line[: line.index(own)]):
             if request.job_id == job.id:
-                break
-            if request.priority == own.priority and (
-                not self._has_shares or path_of(request) == path_of(own)
-            ):
-                before.setdefault(request.job_id, request)
-        found: list[Request] = []
-        for request in reversed(before.values()):
+                continue
             is_due = request.deadline is not None and request.deadline <= job.deadline
             if is_due or request.moved_at is not None or request.job_id in self.moves:
                 break
-            found.append(request)
-        return found[::-1]
+            if request.task_id in self._plan.waits:
+                found[request.job_id] = request
+        return list(found.values())[::-1]
+
+    @cached_property
+    def _line(self) -> list[Request]:
+        """All slot work in the order of the one key, which is that of each path."""
+        return sorted((each for each in self._snapshot.requests if each.slots), key=standing)
 
     def _go(self, job: _Due, passed: Sequence[Request], number: int) -> None:
         labels = tuple(request.label for request in passed[number:])

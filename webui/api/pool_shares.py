@@ -6,9 +6,9 @@ from rest_framework.request import Request
 
 from accounts.rights import Right
 from hosts import registry
-from jobs import shares
+from jobs import group_rows, shares
 from jobs.shares import OfJob
-from shown import groups, pools
+from shown import pools
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.job_queue import pool_named
@@ -90,7 +90,7 @@ class PoolShares(ApiView):
             users=[
                 UserShareRecord.of(each, username=each.user.username, user_id=each.user.pk) for each in users
             ],
-            groups=[GroupInPool.of(each) for each in groups.of_pool(pool)],
+            groups=[GroupInPool.of(each) for each in group_rows.of_pool(pool)],
             jobs=[_job(job) for job in jobs],
             pagination=encoding.pagination(query, total),
         )

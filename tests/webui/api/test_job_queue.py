@@ -432,7 +432,9 @@ def test_a_deadline_that_cannot_be_met_is_told_once(cast: Cast) -> None:
         ([1], "deadline must be a date and time"),
     ],
 )
-def test_a_deadline_that_makes_no_sense_is_refused(cast: Cast, submit: Submit, given: object, says: str) -> None:
+def test_a_deadline_that_makes_no_sense_is_refused(
+    cast: Cast, submit: Submit, given: object, says: str
+) -> None:
     update = {"jobId": submit()["jobId"], "deadline": given}
     status, sentence = cast.admin.refused("POST", "job-queues", {"updates": [update]})
     assert status == 400 and sentence.startswith(says)
