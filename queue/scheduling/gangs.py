@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from math import inf
 from typing import TypeVar
 
-from scheduling import fitting, reasons
+from scheduling import fitting, patience, reasons
 from scheduling.board import Board
 from scheduling.first_to_end import Ends
 from scheduling.fitting import Parts, Shape
@@ -361,12 +361,15 @@ class Pass:
         kind = self._prospects.alike(request)
         if kind in group.fruitless:
             return None
-        parts = self._elsewhere(request, group.shape, partial(self._open_hosts, request, group.rights))
-        if parts is None:
+        found = self._elsewhere(request, group.shape, partial(self._open_hosts, request, group.rights))
+        if found is None:
             # and none of the group ever will, since claims are only added; unless it is for this one's window
             group.fruitless.add(kind)
             group.reserves = len(group.fruitless) < _MOST_FRUITLESS and not self._all_claimed(request, group)
             return None
+        at, parts = found
+        if (too_far := patience.refusal(self._snapshot, request, at, len(parts))) is not None:
+            return too_far
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
         return reasons.held(request.slots, *self._claimed(request, parts, pledged=False))
 
@@ -376,17 +379,17 @@ class Pass:
             return True
         return self._reserving.soonest(standing(request), group.shape, group.rights.reserving()) is None
 
-    def _open_hosts(self, request: Request, rights: Rights, shape: Shape) -> Parts | None:
-        """The unclaimed hosts where it can start first and which no window will close to it by then.
+    def _open_hosts(self, request: Request, rights: Rights, shape: Shape) -> tuple[float, Parts] | None:
+        """When at the earliest, and the unclaimed hosts where it can start first and that no window closes by then.
 
         If nobody knows when it can start, hosts that will be closed at some time are the second choice.
         """
-        second: Parts | None = None
+        second: tuple[float, Parts] | None = None
         while found := self._reserving.soonest(standing(request), shape, rights.reserving()):
             at, parts = found
             closed = self._prospects.closed_at(request, at)
             if not closed or not any(host.view.id in closed for host, _ in parts):
-                return parts
-            second = second or (parts if at == inf else None)
+                return found
+            second = second or (found if at == inf else None)
             shape = replace(shape, avoid=shape.avoid | closed)
         return second

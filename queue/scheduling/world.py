@@ -110,6 +110,7 @@ class PoolView:
     `shares`: group -> what the pool gives it; empty, and groups count for nothing here.
     `windows`: of each window the time that is now or comes next. `overrun`: seconds that work may run beyond its limit.
     `window_ahead`: so many seconds before a window, work that can neither end nor save in time no longer starts.
+    `patience`: seconds before its start from which hosts may be kept for a gang (`scheduling.patience`); None: always.
     """
 
     name: str = "default"
@@ -129,6 +130,7 @@ class PoolView:
     windows: tuple[WindowView, ...] = ()
     overrun: float = 0.0
     window_ahead: float = 86400.0
+    patience: float | None = None
 
     def min_runtime_of(self, priority: int) -> float:
         """Seconds for which work of this priority may run before others may stop it."""

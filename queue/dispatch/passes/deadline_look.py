@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -59,16 +59,3 @@ def carry_out(seen: Look, requests: Sequence[Request]) -> None:
         deadlines.go_ahead(move, at[job_id])
     for job_id in deadlines.not_told(told):
         deadlines.tell_late(job_id, at[job_id], seen.verdicts[job_id].sentence)
-
-
-def with_sentences(
-    waits: Mapping[str, dict[str, Any]], kept: Mapping[str, Mapping[str, Any]]
-) -> dict[str, dict[str, Any]]:
-    """The reasons why tasks wait, with what is said of the deadlines of their jobs."""
-    said = {task: record["sentence"] for record in kept.values() for task in record["tasks"] if task in waits}
-    if not said:
-        return dict(waits)
-    return {
-        task: {**wait, "sentence": f"{wait['sentence']}; {said[task]}"} if task in said else wait
-        for task, wait in waits.items()
-    }

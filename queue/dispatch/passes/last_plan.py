@@ -22,7 +22,7 @@ from django.db import connection, transaction
 from dispatch.passes import deadline_look, forecast_outcomes, kept_plan, recent_work
 from events.announce import announce
 from hosts.models import PoolPlan, ResourcePool
-from scheduling import policies, promises, world
+from scheduling import idle_slots, policies, promises, world
 from scheduling.calibration import Learned
 from scheduling.forecast import forecast, too_far
 from scheduling.promises import Promise
@@ -60,6 +60,8 @@ class Plan:
     ends: dict[str, list[float]] = field(default_factory=dict)
     #: job id -> what the last forecast says of its deadline: outcome, sentence, latest_start
     deadlines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: task id -> what the hosts reserved for it have cost (`scheduling.idle_slots`)
+    reservations: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def never(self) -> list[str]:
@@ -87,11 +89,11 @@ def of(pool: ResourcePool) -> Plan:
     ]
     for task_id in changed:
         spans.pop(task_id, None)
-    deadlines = futures.get("deadlines") or {}
+    deadlines, reserved = futures.get("deadlines") or {}, futures.get("reservations") or {}
     plan = Plan(
         planned_at=kept.planned_at,
         took_ms=kept.took_ms,
-        waits=deadline_look.with_sentences(waits, deadlines) if deadlines else waits,
+        waits=_with_notes(waits, deadlines, reserved),
         forecast=spans,
         unknown=too_far(futures.get("behind") or ())
         | (futures.get("unknown") or {})
@@ -99,9 +101,26 @@ def of(pool: ResourcePool) -> Plan:
         shares=document.get("shares") or {},
         ends=document.get("ends") or {},
         deadlines=deadlines,
+        reservations=reserved,
     )
     _latest[pool.pk] = plan
     return plan
+
+
+def _with_notes(
+    waits: dict[str, dict[str, Any]], deadlines: Mapping[str, Any], reserved: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The reasons why tasks wait, with what the last forecast says of their deadlines and reservations."""
+    notes = {task: [idle] for task, each in reserved.items() if (idle := idle_slots.told(each))}
+    for each in deadlines.values():
+        for task in each["tasks"]:
+            notes.setdefault(task, []).append(each["sentence"])
+    noted = {
+        task: {**waits[task], "sentence": "; ".join([waits[task]["sentence"], *said])}
+        for task, said in notes.items()
+        if task in waits
+    }
+    return {**waits, **noted} if noted else waits
 
 
 def store(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, took_ms: float, now: datetime) -> bool:
@@ -166,6 +185,7 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
         "behind": list(found.behind),
         "promises": {task_id: promise.record() for task_id, promise in kept.promises.items()},
         "deadlines": deadline_look.records(seen, snapshot.requests),
+        "reservations": _reservations(pool_id, snapshot, plan),
         "places": list(outcomes.learned.places),
         "places_until": outcomes.learned.newest if outcomes.learned.places else None,
     }
@@ -195,6 +215,16 @@ def _shown(futures: Mapping[str, Any]) -> tuple[object, ...]:
         futures.get("behind"),
         futures.get("deadlines"),
     )
+
+
+def _reservations(pool_id: int, snapshot: world.Snapshot, plan: world.Plan) -> dict[str, Any]:
+    if not plan.reservations:
+        return {}
+    before = kept_plan.read(pool_id).forecast.get("reservations") or {}
+    labels = {one.task_id: one.label for one in snapshot.requests if one.task_id in plan.reservations}
+    return {
+        task: cost.record() for task, cost in idle_slots.costs(before, plan, labels, snapshot.now).items()
+    }
 
 
 def past(pool_id: int) -> tuple[dict[str, Promise], Learned]:

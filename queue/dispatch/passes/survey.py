@@ -104,6 +104,7 @@ def _pool(
         windows=windows,
         overrun=notices.after_limit() if windows else 0.0,
         window_ahead=settings.WINDOW_AHEAD_SECONDS,
+        patience=pool.patience_seconds,
     )
 
 
