@@ -141,7 +141,9 @@ def changes_of(event: Event) -> list[tuple[str, str, str]]:
 def in_words(event: Event) -> str:
     """What an event row of an edit changed."""
     parts = [f"{name} {was} to {now}" for name, was, now in changes_of(event)]
-    return ", ".join([*parts, *(["moved"] if "position" in event.detail else [])])
+    if "position" in event.detail and event.reason != Reason.DEADLINE_SET:
+        parts.append(f"moved ahead of {event.detail['passes']}" if "passes" in event.detail else "moved")
+    return ", ".join(parts)
 
 
 def _value(value: Any) -> str:

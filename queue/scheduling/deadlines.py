@@ -134,10 +134,7 @@ class _Eyes:
             why = "it has no time limit, and nothing similar has run here yet; max_time would tell"
             self._say(job, Outcome.UNKNOWN, "", why)
         elif self._now > job.latest_start:
-            runs = duration(round(job.lasts))
-            self._say(
-                job, Outcome.LATE, "cannot meet", f"it has not started, and may run for {runs}", if_so=True
-            )
+            self._say(job, Outcome.LATE, "cannot meet", "it has not started", if_it_runs=True)
         else:
             self._judge_start(job)
 
@@ -173,19 +170,13 @@ class _Eyes:
         if span[1] <= job.latest_start:
             self._say(job, Outcome.MET, "meets", "")
             return
-        possible = self._go_ahead(job, span)
-        runs = duration(round(job.lasts))
-        if possible:
-            start = clock(span[1], self._now)
+        if self._go_ahead(job, span):
+            start, runs = clock(span[1], self._now), duration(round(job.lasts))
             self._say(job, Outcome.AT_RISK, "may miss", f"it may start as late as {start} and run for {runs}")
         else:
             start = clock(span[0], self._now)
             self._say(
-                job,
-                Outcome.LATE,
-                "cannot meet",
-                f"it may run for {runs}, and starts at {start} at the earliest",
-                if_so=True,
+                job, Outcome.LATE, "cannot meet", f"it starts at {start} at the earliest", if_it_runs=True
             )
 
     def _go_ahead(self, job: _Due, span: tuple[float, float]) -> bool:
@@ -240,13 +231,14 @@ class _Eyes:
         labels = tuple(request.label for request in passed[number:])
         self.moves[job.id] = Move(job.id, passed[number].job_id, labels)
 
-    def _say(self, job: _Due, outcome: Outcome, verb: str, why: str, if_so: bool = False) -> None:
-        """`if_so`: its longest run time is what makes it late."""
+    def _say(self, job: _Due, outcome: Outcome, verb: str, why: str, if_it_runs: bool = False) -> None:
+        """`if_it_runs`: it is late if it runs for its longest time."""
         by = clock(job.deadline, self._now)
         if outcome is Outcome.UNKNOWN:
             text = f"whether it meets its deadline, {by}, is not known: {why}"
         else:
-            text = f"{verb} its deadline, {by}" + (f": {why}" if why else "")
+            runs = f", if it runs for {duration(round(job.lasts))}" if if_it_runs else ""
+            text = f"{verb} its deadline, {by}{runs}" + (f": {why}" if why else "")
         if job.went_ahead and job.waiting:
             text += "; it was moved ahead for that"
         latest = None if job.latest_start == -inf or not job.waiting else job.latest_start

@@ -81,6 +81,8 @@ class Pass:
         self.releases: list[Release] = []
         self.waits: dict[str, Reason] = {}
         self.reservations: dict[str, tuple[str, ...]] = {}
+        #: gangs that get no reservation yet; they count as if they had one, so that few are looked at
+        self._too_early = 0
         self._snapshot = snapshot
         self._board = board
         self._rules = rules
@@ -167,7 +169,7 @@ class Pass:
             group.stuck = self._why_stuck(request, group)
             group.stuck_at = len(self._board.eased)
             group.own.clear()
-        if group.reserves and len(self.reservations) < self._snapshot.pool.max_reservations:
+        if group.reserves and len(self.reservations) + self._too_early < self._snapshot.pool.max_reservations:
             return self._and_young(request, self._reserve(request, group) or self._stuck(request, group))
         return self._and_young(request, self._stuck(request, group))
 
@@ -368,8 +370,9 @@ class Pass:
             group.reserves = len(group.fruitless) < _MOST_FRUITLESS and not self._all_claimed(request, group)
             return None
         at, parts = found
-        if (too_far := patience.refusal(self._snapshot, request, at, len(parts))) is not None:
-            return too_far
+        if (too_early := patience.refusal(self._snapshot, request, at, len(parts))) is not None:
+            self._too_early += 1
+            return too_early
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
         return reasons.held(request.slots, *self._claimed(request, parts, pledged=False))
 

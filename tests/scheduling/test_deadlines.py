@@ -114,7 +114,7 @@ def test_a_deadline_that_cannot_be_met_is_told_early_and_moves_nothing() -> None
     found = waits(one_host(), ("a", 2, None), ("due", 3, 3.2))
     assert not found.moves and found.verdicts["due"].outcome is Outcome.LATE
     assert found.verdicts["due"].sentence.startswith(
-        "cannot meet its deadline, 03:12 UTC: it may run for 3 h, and starts at "
+        "cannot meet its deadline, 03:12 UTC, if it runs for 3 h: it starts at "
     )
 
 
