@@ -1,7 +1,7 @@
 """When a job must have ended: what its config and its users say, and how its deadline moves it ahead in the queue.
 
 `scheduling.deadlines` decides that it goes ahead, and of what. Its new position is kept until it ends, until a user
-moves it, or until its deadline is edited, which puts it back (`queue_edits`).
+moves it, or until its deadline is put off or removed, which puts it back (`queue_edits`).
 """
 
 from __future__ import annotations

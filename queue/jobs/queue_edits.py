@@ -246,22 +246,16 @@ def _set_max_slots(most: Any, job: Job, edit: Edit) -> Change | None:
 
 
 def _set_deadline(value: Any, job: Job, edit: Edit) -> Change | None:
-    """A job that its deadline had moved ahead is put back; it goes ahead again if the new one needs it."""
+    """A job that its deadline had moved ahead is put back by a later one, or none; it goes ahead again if need be."""
     at = deadlines.given(value, timezone.now())
     if at == job.deadline_at:
         return None
     if at is not None and (why := deadlines.useless(job.pool, _largest(job))):
         raise Refusal(f"job {short(job.pk)} needs no deadline: {why}", field="deadline")
-    position = job.position if job.usual_position is None else job.usual_position
-    save(
-        job,
-        edit,
-        Reason.DEADLINE_SET,
-        deadline_at=at,
-        position=position,
-        usual_position=None,
-        late_told_at=None,
-    )
+    former: dict[str, Any] = {}
+    if job.usual_position is not None and (at is None or job.deadline_at is None or at > job.deadline_at):
+        former = {"position": job.usual_position, "usual_position": None}
+    save(job, edit, Reason.DEADLINE_SET, deadline_at=at, late_told_at=None, **former)
     return Change(job, f"its deadline is {at:%Y-%m-%d %H:%M} UTC" if at else "it has no deadline")
 
 

@@ -142,7 +142,7 @@ def in_words(event: Event) -> str:
     """What an event row of an edit changed."""
     parts = [f"{name} {was} to {now}" for name, was, now in changes_of(event)]
     if "position" in event.detail and event.reason != Reason.DEADLINE_SET:
-        parts.append(f"moved ahead of {event.detail['passes']}" if "passes" in event.detail else "moved")
+        parts.append(f"past {event.detail['passes']}" if "passes" in event.detail else "moved")
     return ", ".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import connection
@@ -120,6 +121,8 @@ def save(job: Job, edit: Edit, reason: Reason, **fields: Any) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, ResourcePool):
         return value.name
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     return value if isinstance(value, (int, float, str)) or value is None else str(value)
 
 

@@ -16,7 +16,7 @@ from math import inf
 
 from scheduling import policies
 from scheduling.forecast import Forecast
-from scheduling.group_shares import path_of
+from scheduling.group_shares import Path, path_of
 from scheduling.reasons import NEVER, clock, listed
 from scheduling.runs import standing
 from scheduling.world import Plan, Request, Snapshot
@@ -24,6 +24,8 @@ from trainmaster.quantities import duration
 
 #: so often the queue is played with a job at the front, to see whether it could start in time at all
 MOST_PLAYS = 4
+#: for so many jobs, those that must start first, it is looked ahead of what they could go
+MOST_LOOKS = 100
 #: seconds by which a job must start sooner to be worth passing others
 LEAST_GAIN = 60.0
 
@@ -121,9 +123,8 @@ class _Eyes:
         self.moves: dict[str, Move] = {}
         self._now, self._plan, self._found, self._play = snapshot.now, plan, found, play
         self._snapshot = snapshot
-        self._plays = 0
+        self._looks = self._plays = 0
         self._has_order = bool(policies.of(snapshot.pool.scheduler).order)
-        self._has_shares = bool(snapshot.pool.shares)
 
     def judge(self, job: _Due) -> None:
         if not job.waiting:
@@ -164,7 +165,9 @@ class _Eyes:
                 return
             self._say(job, Outcome.UNKNOWN, "", whys[0].rstrip("."))
             # as long before its latest start as it runs, it no longer waits for somebody to know
-            if self._now > job.latest_start - job.lasts and (passed := self._passed(job)):
+            is_short = self._now > job.latest_start - job.lasts
+            self._looks += is_short
+            if is_short and self._looks <= MOST_LOOKS and (passed := self._passed(job)):
                 self._go(job, passed, 0)
             return
         if span[1] <= job.latest_start:
@@ -182,6 +185,9 @@ class _Eyes:
     def _go_ahead(self, job: _Due, span: tuple[float, float]) -> bool:
         """Let the job go ahead as far as it needs; whether it can start in time, there or where it is."""
         can_wait = span[0] <= job.latest_start
+        self._looks += 1
+        if self._looks > MOST_LOOKS:
+            return True  # nobody has looked whether it could go ahead
         passed = self._passed(job)
         for number in range(len(passed) - 1, -1, -1):
             turn = self._found.spans.get(passed[number].task_id)
@@ -203,16 +209,13 @@ class _Eyes:
 
         It goes no further than to a job, waiting or running, that it may not pass: that one keeps standing before it.
         """
-        if not self._has_order or job.was_moved_by_user or job.id in self.moves:
+        if not self._has_order or job.was_moved_by_user:
             return []
         own = job.waiting[0]
-        line = [
-            each
-            for each in self._line
-            if each.priority == own.priority and (not self._has_shares or path_of(each) == path_of(own))
-        ]
+        line = self._lines[self._line_of(own)]
         found: dict[str, Request] = {}
-        for request in reversed(line[: line.index(own)]):
+        for number in range(self._places[own.task_id] - 1, -1, -1):
+            request = line[number]
             if request.job_id == job.id:
                 continue
             is_due = request.deadline is not None and request.deadline <= job.deadline
@@ -222,10 +225,21 @@ class _Eyes:
                 found[request.job_id] = request
         return list(found.values())[::-1]
 
+    def _line_of(self, request: Request) -> tuple[int, Path | None]:
+        return request.priority, path_of(request) if self._snapshot.pool.shares else None
+
     @cached_property
-    def _line(self) -> list[Request]:
-        """All slot work in the order of the one key, which is that of each path."""
-        return sorted((each for each in self._snapshot.requests if each.slots), key=standing)
+    def _lines(self) -> dict[tuple[int, Path | None], list[Request]]:
+        """Slot work of one priority, and among groups of one path, in the order of the one key."""
+        lines: dict[tuple[int, Path | None], list[Request]] = {}
+        for request in sorted((each for each in self._snapshot.requests if each.slots), key=standing):
+            lines.setdefault(self._line_of(request), []).append(request)
+        return lines
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """Task id -> its number in its line."""
+        return {each.task_id: number for line in self._lines.values() for number, each in enumerate(line)}
 
     def _go(self, job: _Due, passed: Sequence[Request], number: int) -> None:
         labels = tuple(request.label for request in passed[number:])

@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from scheduling import fitting, patience, reasons
 from scheduling.board import Board
+from scheduling.durations import Span
 from scheduling.first_to_end import Ends
 from scheduling.fitting import Parts, Shape
 from scheduling.host import Host
@@ -369,8 +370,8 @@ class Pass:
             group.fruitless.add(kind)
             group.reserves = len(group.fruitless) < _MOST_FRUITLESS and not self._all_claimed(request, group)
             return None
-        at, parts = found
-        if (too_early := patience.refusal(self._snapshot, request, at, len(parts))) is not None:
+        (_, latest), parts = found
+        if (too_early := patience.refusal(self._snapshot, request, latest, len(parts))) is not None:
             self._too_early += 1
             return too_early
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
@@ -382,14 +383,14 @@ class Pass:
             return True
         return self._reserving.soonest(standing(request), group.shape, group.rights.reserving()) is None
 
-    def _open_hosts(self, request: Request, rights: Rights, shape: Shape) -> tuple[float, Parts] | None:
-        """When at the earliest, and the unclaimed hosts where it can start first and that no window closes by then.
+    def _open_hosts(self, request: Request, rights: Rights, shape: Shape) -> tuple[Span, Parts] | None:
+        """When, and the unclaimed hosts where it can start first and which no window will close to it by then.
 
         If nobody knows when it can start, hosts that will be closed at some time are the second choice.
         """
-        second: tuple[float, Parts] | None = None
+        second: tuple[Span, Parts] | None = None
         while found := self._reserving.soonest(standing(request), shape, rights.reserving()):
-            at, parts = found
+            (at, _), parts = found
             closed = self._prospects.closed_at(request, at)
             if not closed or not any(host.view.id in closed for host, _ in parts):
                 return found

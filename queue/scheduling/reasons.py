@@ -293,16 +293,16 @@ def held(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> Reason:
 
 
 def unreserved(asks: int, whole: int, at: float, waited: float, patience: float, now: float) -> Reason:
-    """`at`: when it could start at the earliest, infinite if nobody knows. `waited`, `patience`: seconds."""
+    """`at`: when it should have started at the latest, infinite if nobody knows. `waited`, `patience`: seconds."""
     needs = f"needs {whole} whole hosts ({asks} slots)" if whole > 1 else f"needs {slots(asks)} on one host"
     if at == inf:
         when = "nobody knows when it could start"
         until = f"once it has waited {duration(patience)}"
     else:
-        when = f"it could start at {clock(at, now)} at the earliest"
+        when = f"it may have to wait until {clock(at, now)}"
         until = f"once that is at most {duration(patience + waited)} away"
     text = f"{needs}; no hosts are reserved for it yet: {when}, and patience allows that {until}"
-    data = {"asks": asks, "earliest": None if at == inf else at, "patience_seconds": patience}
+    data = {"asks": asks, "latest": None if at == inf else at, "patience_seconds": patience}
     return Reason(WaitCode.UNRESERVED, text, data)
 
 

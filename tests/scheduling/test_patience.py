@@ -55,7 +55,7 @@ def test_the_time_that_a_gang_has_waited_counts() -> None:
     world = half_full(HOUR, (9 * HOUR, 9 * HOUR))
     reason = world.why("gang")
     assert reason.sentence == (
-        "needs 4 slots on one host; no hosts are reserved for it yet: it could start at 09:00 UTC at the earliest, "
+        "needs 4 slots on one host; no hosts are reserved for it yet: it may have to wait until 09:00 UTC, "
         "and patience allows that once that is at most 1 h away"
     )
     assert forecast(world.snapshot, world.plan).unknown["gang"] == reason.sentence

@@ -307,7 +307,10 @@ def previewed(found: Json, now: Optional[datetime] = None) -> List[str]:
     lines += _order(found)
     lines += ["It stops:", *(f"  {_stop(stop, now)}" for stop in found["stops"])] if found["stops"] else []
     lines += [] if found["stops"] else ["It stops nothing."]
-    lines += [_start(start) for start in found["starts"]]
+    for start in found["starts"]:
+        lines.append(_start(start))
+        if start.get("deadline"):
+            lines.append(f"Job {start['jobId'][:SHORT_ID]} {start['deadline']}.")
     return [clean(line) for line in lines]
 
 
