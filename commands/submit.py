@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
+from django.utils import timezone
 
 from accounts.models import User
 from accounts.refusals import Code, Refusal, Together
@@ -18,7 +19,7 @@ from commands.states import CommandState
 from events.announce import announce
 from events.models import Event
 from hosts.models import ResourcePool
-from jobs import dependencies
+from jobs import deadlines, dependencies
 from jobs import transitions as jobs
 from jobs.accepting import once, refuse_too_many, settle
 from jobs.labels import label_of
@@ -71,6 +72,7 @@ def create(
         depends_on=dependencies.found(effective["depends_on"]),
         elements=len(ids) if indices else None,
         at_once=indices.at_once if indices else None,
+        deadline_at=deadlines.of(resources, timezone.now()),
         actor=actor,
     )
     names = [_name(effective, place) for place in places]

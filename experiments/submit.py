@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
+from django.utils import timezone
+
 import searching
 from accounts.models import User
 from accounts.refusals import Refusal, Together
@@ -17,7 +19,7 @@ from experiments.models import Experiment, Project
 from experiments.states import ExperimentState
 from experiments.templates import Used, note_use
 from hosts.models import ResourcePool
-from jobs import dependencies, detached
+from jobs import deadlines, dependencies, detached
 from jobs import transitions as jobs
 from jobs.accepting import once, refuse_too_many, settle
 from jobs.models import Job
@@ -140,6 +142,7 @@ def _queued(effective: dict[str, Any], owner: User, pool: ResourcePool, activate
         max_slots=resources.get("max_slots"),
         preemptible=effective.get("preemptible") is not False,
         depends_on=dependencies.found(effective["depends_on"]),
+        deadline_at=deadlines.of(resources, timezone.now()),
         active=activate,
         actor=actor,
     )

@@ -40,6 +40,7 @@ RELEVANT = (
     | Q(kind=Event.Kind.COMMAND, to_state__in=COMMAND_STATES)
     | Q(kind=Event.Kind.ALLOCATION, to_state="TERMINATED", reason=Reason.PREEMPTED)
     | Q(kind=Event.Kind.ALLOCATION, reason=Reason.LOG_POLICY)
+    | Q(kind=Event.Kind.JOB, reason=Reason.DEADLINE_LATE)
     | Q(kind__in=[Event.Kind.TRIAL, Event.Kind.EXPERIMENT], reason=alerts.REASON)
     | Q(kind=Event.Kind.HOST, reason__in=_OF_HOSTS)
 )
@@ -82,6 +83,8 @@ def of_event(event: Event) -> Occurrence | None:
         return _alert(event)
     if event.kind == Event.Kind.ALLOCATION:
         return _attempt(event)
+    if event.kind == Event.Kind.JOB:
+        return _deadline(event)
     if not event.from_state:  # the first state is the submission
         return None
     job = _job(event)
@@ -166,6 +169,14 @@ def _attempt(event: Event) -> Occurrence | None:
     what = f"has a log line that matches {policy or found.facts['pattern']!r}"
     where = f"line {line}" + (f", on {detail['host']}" if detail.get("host") else "")
     found.facts["sentence"] = _sentence(found.facts, what, where)
+    return found
+
+
+def _deadline(event: Event) -> Occurrence | None:
+    found = about(_job(event), f"event:{event.pk}", Trigger.DEADLINE)
+    if found is not None:
+        found.facts |= {"time": _time(event), "reason": str(event.detail.get("sentence") or "")}
+        found.facts["sentence"] = f"{_subject(found.facts)} {found.facts['reason']}."
     return found
 
 

@@ -55,6 +55,7 @@ CHANGES = {
     "weight": _change("weight", Reason.WEIGHT_SET),
     "max-slots": _change("slot limit", Reason.MAX_SLOTS_SET),
     "moved": _change("moved in the queue", Reason.MOVED),
+    "deadline": _change("deadline", Reason.DEADLINE_SET, Reason.DEADLINE_AHEAD),
     "pool": _change("moved to another pool", Reason.POOL_CHANGED),
     "submitted": _change("submitted", Reason.SUBMITTED),
     "paused": _change("paused or activated", Reason.PAUSED_BY_USER, Reason.ACTIVATED_BY_USER),

@@ -49,6 +49,8 @@ class ResourcePool(models.Model):
     unpreemptible_slots = models.PositiveIntegerField(null=True, blank=True)
     #: Priority -> seconds that work of it, and of lower ones down to the next entry, runs before others may stop it.
     min_runtime_seconds = models.JSONField(default=dict, blank=True)
+    #: so long before its start hosts may be reserved for a gang (`scheduling.patience`); null: from its turn on
+    patience_seconds = models.PositiveIntegerField(null=True, blank=True)
     #: Group -> {"guarantee", "limit", "weight"}; whoever is not named has no guarantee, no limit and the weight 1.
     group_shares = models.JSONField(default=dict, blank=True)
     #: {"groups": names, "workspaces": numbers} of those who may use it; empty: everyone
@@ -105,7 +107,8 @@ class PoolPlan(models.Model):
     #: what the last pass decided otherwise than the document says
     changes = models.JSONField(default=dict)
     took_ms = models.FloatField(null=True)
-    #: {"forecast", "forecast_of", "unknown", "behind", "promises", "places"} of the pass at `forecast_at`
+    #: {"forecast", "forecast_of", "unknown", "behind", "deadlines", "reservations", "promises", "places"} of the pass
+    #: at `forecast_at`
     forecast = models.JSONField(default=dict)
     forecast_at = models.DateTimeField(null=True)
     forecast_ms = models.FloatField(null=True)

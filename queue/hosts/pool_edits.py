@@ -105,6 +105,7 @@ CHECKS: dict[str, Check] = {
     "longest_max_time_seconds": _whole(1, or_none="no limit"),
     "unpreemptible_slots": _whole(0, or_none="all of them"),
     "min_runtime_seconds": _min_runtime,
+    "patience_seconds": _whole(0, or_none="hosts are reserved for a gang from its turn on"),
     "group_shares": group_shares.fault,
     "open_to": pool_access.fault,
     "usage_half_life_seconds": _whole(0),

@@ -19,7 +19,7 @@ from hosts import pool_access
 from hosts.login_accounts import refuse_as_login
 from hosts.models import ResourcePool
 from hosts.pools import default_pool_for
-from jobs import time_limits
+from jobs import deadlines, time_limits
 from jobs.capacity import refuse_what_never_fits
 from jobs.models import Job
 from jobs.queue_rules import floor_error
@@ -67,6 +67,7 @@ def settle(
             faults.refused.append(Refusal(error, field="priority"))
         with faults.step():
             limit = time_limits.seconds_for(pool, resources.get("max_time"))
+            deadlines.refuse(pool, resources, slots, timezone.now())
         with faults.step():
             refuse_what_never_fits(
                 pool,

@@ -45,6 +45,7 @@ def create_job(
     depends_on: Sequence[Wanted] = (),
     elements: int | None = None,
     at_once: int | None = None,
+    deadline_at: datetime | None = None,
 ) -> Job:
     """A new job at the end of those of its priority. `entity_id`: what it is about, where that is known already.
 
@@ -68,6 +69,7 @@ def create_job(
         entity_id=entity_id,
         elements=elements,
         at_once=at_once,
+        deadline_at=deadline_at,
     )
     if depends_on:
         dependencies.put(job, depends_on)

@@ -17,6 +17,8 @@ from django.utils import timezone
 
 from hosts.login_accounts import unix_user
 from hosts.models import Host, ResourcePool, Slot
+from jobs.counts import GroupCount as GroupCount
+from jobs.counts import PoolCount as PoolCount
 from jobs.states import AllocationState, JobState, MemberState, Reason, StopKind, TaskState
 
 
@@ -45,6 +47,12 @@ class Job(models.Model):
     position = models.FloatField()
     moved_at = models.DateTimeField(null=True)
     preemptible = models.BooleanField(default=True)
+    #: when its owner wants it to have ended (`jobs.deadlines`)
+    deadline_at = models.DateTimeField(null=True)
+    #: its position before its deadline moved it ahead; null if that has not happened, or a user has moved it since
+    usual_position = models.FloatField(null=True)
+    #: when it was first told that the deadline cannot be met
+    late_told_at = models.DateTimeField(null=True)
     submitted_at = models.DateTimeField(auto_now_add=True)
     ended_at = models.DateTimeField(null=True)
     #: whether it did what it was submitted for; null until it has ended, and of what runs outside the queue
@@ -374,25 +382,6 @@ class UsageRecord(models.Model):
 
     class Meta:
         indexes = [models.Index(fields=["ended_at"], name="usage_by_end")]
-
-
-class PoolCount(models.Model):
-    """How a pool stood in a minute, once it is old on average in ten; `dispatch.keeping.pool_history` writes it."""
-
-    pool = models.ForeignKey(ResourcePool, on_delete=models.CASCADE, related_name="+", db_index=False)
-    #: when its span begins, and how long that is
-    at = models.DateTimeField()
-    seconds = models.PositiveIntegerField(default=60)
-    #: of hosts that were not removed; that work could be placed on; that were held
-    slots = models.FloatField()
-    usable_slots = models.FloatField()
-    used_slots = models.FloatField()
-    #: tasks that waited, and the slots that they asked for
-    waiting_tasks = models.FloatField()
-    wanted_slots = models.FloatField()
-
-    class Meta:
-        constraints = [models.UniqueConstraint(fields=["at", "pool"], name="pool_counted_once_per_minute")]
 
 
 class PortLease(models.Model):

@@ -16,14 +16,15 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Max
 from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
 from hosts.models import ResourcePool
-from jobs import queue_history
+from jobs import deadlines, queue_history
 from jobs.capacity import refuse_job_that_never_fits
-from jobs.models import Allocation, Job
-from jobs.queue_history import last_undoable, one_edit_at_a_time, undo
+from jobs.models import Allocation, Job, Task
+from jobs.queue_history import last_undoable, undo
 from jobs.queue_order import beside, between, places, stands_between
 from jobs.queue_rules import (
     floor_error,
@@ -37,7 +38,16 @@ from jobs.queue_rules import (
     short,
     weight_error,
 )
-from jobs.queue_writes import Change, Edit, change_pool, lock_attempts, lock_jobs, renumber, save
+from jobs.queue_writes import (
+    Change,
+    Edit,
+    change_pool,
+    lock_attempts,
+    lock_jobs,
+    one_edit_at_a_time,
+    renumber,
+    save,
+)
 from jobs.states import AllocationState, JobState, Reason
 from scheduling import giving_back
 from scheduling.reasons import slots
@@ -56,16 +66,19 @@ _EXPERIMENT = re.compile(r"exp(?:eriment)?\s*(\d{1,18})", re.ASCII)
 
 @dataclass(frozen=True)
 class Update:
-    """What to change of one job. Absent fields stay. Applied in the order pool, priority, weight, max_slots, place.
+    """What to change of one job. Absent fields stay.
 
+    Applied in the order pool, priority, weight, max_slots, deadline, place.
     One place at most: right ahead of a job, right behind one, to the top, or position 1…N (jobs ahead + 1).
-    `max_slots`: at most so many slots at once for the job's tasks together, or NO_LIMIT.
+    `max_slots`: at most so many slots at once for the job's tasks together, or NO_LIMIT. `deadline`: as in a config,
+    or `deadlines.NO_DEADLINE`.
     """
 
     job_id: str
     priority: int | None = None
     weight: float | None = None
     max_slots: int | str | None = None
+    deadline: int | str | None = None
     pool: str | None = None
     ahead_of: str | None = None
     behind_of: str | None = None
@@ -178,6 +191,8 @@ def _steps(update: Update) -> list[Step]:
     steps += [partial(_set_knob, name, value) for name, value in given.items()]
     if update.max_slots is not None:
         steps.append(partial(_set_max_slots, None if update.max_slots == NO_LIMIT else update.max_slots))
+    if update.deadline is not None:
+        steps.append(partial(_set_deadline, update.deadline))
     steps += _moves(update)
     if not steps:
         raise Refusal(f"no change was given for job {update.job_id}")
@@ -228,6 +243,25 @@ def _set_max_slots(most: Any, job: Job, edit: Edit) -> Change | None:
     save(job, edit, Reason.MAX_SLOTS_SET, max_slots=most)
     may = "any number of slots" if most is None else slots(most)
     return Change(job, f"it may hold {may}{giving_back.answer(_held(job), most)}")
+
+
+def _set_deadline(value: Any, job: Job, edit: Edit) -> Change | None:
+    """A job that its deadline had moved ahead is put back by a later one, or none; it goes ahead again if need be."""
+    at = deadlines.given(value, timezone.now())
+    if at == job.deadline_at:
+        return None
+    if at is not None and (why := deadlines.useless(job.pool, _largest(job))):
+        raise Refusal(f"job {short(job.pk)} needs no deadline: {why}", field="deadline")
+    former: dict[str, Any] = {}
+    if job.usual_position is not None and (at is None or job.deadline_at is None or at > job.deadline_at):
+        former = {"position": job.usual_position, "usual_position": None}
+    save(job, edit, Reason.DEADLINE_SET, deadline_at=at, late_told_at=None, **former)
+    return Change(job, f"its deadline is {at:%Y-%m-%d %H:%M} UTC" if at else "it has no deadline")
+
+
+def _largest(job: Job) -> int:
+    """Slots of its largest task."""
+    return int(Task.objects.filter(job=job).aggregate(most=Max("slots"))["most"] or 0)
 
 
 def _held(job: Job) -> list[giving_back.Held]:
@@ -295,7 +329,15 @@ def _place(job: Job, anchor: Job, ahead: bool, edit: Edit) -> Change | None:
         position = between(*beside(job, anchor, ahead))
     assert position is not None
     old = job.priority
-    save(job, edit, Reason.MOVED, priority=anchor.priority, position=position, moved_at=timezone.now())
+    save(
+        job,
+        edit,
+        Reason.MOVED,
+        priority=anchor.priority,
+        position=position,
+        moved_at=timezone.now(),
+        usual_position=None,
+    )
     side = "ahead of" if ahead else "behind"
     takes = f" and takes its priority {anchor.priority}" if old != anchor.priority else ""
     return Change(job, f"it goes {side} ", anchor, takes)

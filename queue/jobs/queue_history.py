@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
@@ -23,24 +23,40 @@ from hosts.models import ResourcePool
 from hosts.pool_windows import WINDOW_EDITS
 from jobs.models import Job, QueueEdit
 from jobs.queue_rules import refuse_strict, refuse_viewer, short
-from jobs.queue_writes import Change, Edit, State, change_pool, lock_attempts, lock_jobs, save, state_of
+from jobs.queue_writes import (
+    Change,
+    Edit,
+    State,
+    change_pool,
+    lock_attempts,
+    lock_jobs,
+    one_edit_at_a_time,
+    save,
+    state_of,
+)
 from jobs.states import JobState, Reason
 
-_EDITS = [Reason.PRIORITY_SET, Reason.WEIGHT_SET, Reason.MAX_SLOTS_SET, Reason.MOVED, Reason.POOL_CHANGED]
-#: what users do to jobs that also changes when others start
-_SWITCHES = [Reason.PAUSED_BY_USER, Reason.ACTIVATED_BY_USER, Reason.CANCELED_BY_USER, Reason.KILLED_BY_USER]
-_WORDS = {"pool": "resource pool", "max_slots": "max_slots"}
+_EDITS = [
+    Reason.PRIORITY_SET, Reason.WEIGHT_SET, Reason.MAX_SLOTS_SET, Reason.DEADLINE_SET, Reason.MOVED,
+    Reason.POOL_CHANGED,
+]  # fmt: skip
+#: what else changes when others start
+_SWITCHES = [
+    Reason.PAUSED_BY_USER, Reason.ACTIVATED_BY_USER, Reason.CANCELED_BY_USER, Reason.KILLED_BY_USER,
+    Reason.DEADLINE_AHEAD,
+]  # fmt: skip
+_WORDS = {"pool": "resource pool", "max_slots": "max_slots", "deadline_at": "deadline"}
 #: what an undo writes again besides the pool, and the reason of its event: the first that applies
 _RESTORED = {
     "position": Reason.MOVED,
     "priority": Reason.PRIORITY_SET,
     "weight": Reason.WEIGHT_SET,
     "max_slots": Reason.MAX_SLOTS_SET,
+    "deadline_at": Reason.DEADLINE_SET,
+    "usual_position": Reason.DEADLINE_SET,
 }
-#: what follows from a move and is none of the words
-_SILENT = {"moved_at", "position"}
-#: Edits of the queue are serialized by this advisory lock, so that two moves see each other's positions.
-_LOCK_KEY = 0x7472_7175
+#: what follows from a move or a deadline and is none of the words
+_SILENT = {"moved_at", "position", "usual_position", "late_told_at"}
 _ACTOR = "user:"
 
 
@@ -125,17 +141,13 @@ def changes_of(event: Event) -> list[tuple[str, str, str]]:
 def in_words(event: Event) -> str:
     """What an event row of an edit changed."""
     parts = [f"{name} {was} to {now}" for name, was, now in changes_of(event)]
-    return ", ".join([*parts, *(["moved"] if "position" in event.detail else [])])
+    if "position" in event.detail and event.reason != Reason.DEADLINE_SET:
+        parts.append(f"past {event.detail['passes']}" if "passes" in event.detail else "moved")
+    return ", ".join(parts)
 
 
 def _value(value: Any) -> str:
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def one_edit_at_a_time() -> None:
-    """Wait for the edit that is being made, if any; held until the transaction ends."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_KEY])
 
 
 def remember(edit: Edit, changes: list[Change]) -> None:
@@ -217,8 +229,13 @@ def _restore(job: Job, before: State, after: State, edit: Edit) -> str:
     if before["moved_at"] != after["moved_at"]:
         fields["moved_at"] = timezone.now()
     words = [
-        f"{name} {_value(fields[name])} again" for name in _RESTORED if name in fields and name != "position"
+        f"{_WORDS.get(name, name)} {_value(fields[name])} again"
+        for name in _RESTORED
+        if name in fields and name not in _SILENT
     ]
+    if "deadline_at" in fields:
+        at = before["deadline_at"]
+        fields |= {"deadline_at": datetime.fromisoformat(at) if at else None, "late_told_at": None}
     if "position" in fields:
         words.append("its former position")
     if before["pool"] != after["pool"]:

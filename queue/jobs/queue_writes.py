@@ -5,8 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
+from django.db import connection
 from django.db.models import Q
 
 from events.announce import announce
@@ -23,6 +25,9 @@ from jobs.queue_rules import refuse_lost_account, short
 from jobs.states import AllocationState, Reason, StopKind, TaskState
 
 State = dict[str, Any]
+
+#: Edits of the queue are serialized by this advisory lock, so that two moves see each other's positions.
+_LOCK_KEY = 0x7472_7175
 
 
 @dataclass
@@ -83,6 +88,8 @@ def state_of(job: Job) -> State:
         "max_slots": job.max_slots,
         "position": job.position,
         "moved_at": job.moved_at.isoformat() if job.moved_at else None,
+        "deadline_at": job.deadline_at.isoformat() if job.deadline_at else None,
+        "usual_position": job.usual_position,
     }
 
 
@@ -114,7 +121,15 @@ def save(job: Job, edit: Edit, reason: Reason, **fields: Any) -> None:
 def _plain(value: Any) -> Any:
     if isinstance(value, ResourcePool):
         return value.name
+    if isinstance(value, datetime):
+        return f"{value.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     return value if isinstance(value, (int, float, str)) or value is None else str(value)
+
+
+def one_edit_at_a_time() -> None:
+    """Wait for the edit that is being made, if any; held until the transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK_KEY])
 
 
 def lock_jobs(job_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, Job]:

@@ -95,6 +95,9 @@ class Reason(models.TextChoices):
     PRIORITY_SET = "priority_set", "priority changed"
     WEIGHT_SET = "weight_set", "weight changed"
     MAX_SLOTS_SET = "max_slots_set", "slot limit changed"
+    DEADLINE_SET = "deadline_set", "deadline changed"
+    DEADLINE_AHEAD = "deadline_ahead", "moved ahead for its deadline"
+    DEADLINE_LATE = "deadline_late", "its deadline cannot be met"
     WINDOW = "window", "stopped for maintenance or a reservation"
 
 

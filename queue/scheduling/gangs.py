@@ -19,8 +19,9 @@ from functools import cached_property, partial
 from math import inf
 from typing import TypeVar
 
-from scheduling import fitting, reasons
+from scheduling import fitting, patience, reasons
 from scheduling.board import Board
+from scheduling.durations import Span
 from scheduling.first_to_end import Ends
 from scheduling.fitting import Parts, Shape
 from scheduling.host import Host
@@ -81,6 +82,8 @@ class Pass:
         self.releases: list[Release] = []
         self.waits: dict[str, Reason] = {}
         self.reservations: dict[str, tuple[str, ...]] = {}
+        #: gangs that get no reservation yet; they count as if they had one, so that few are looked at
+        self._too_early = 0
         self._snapshot = snapshot
         self._board = board
         self._rules = rules
@@ -167,7 +170,7 @@ class Pass:
             group.stuck = self._why_stuck(request, group)
             group.stuck_at = len(self._board.eased)
             group.own.clear()
-        if group.reserves and len(self.reservations) < self._snapshot.pool.max_reservations:
+        if group.reserves and len(self.reservations) + self._too_early < self._snapshot.pool.max_reservations:
             return self._and_young(request, self._reserve(request, group) or self._stuck(request, group))
         return self._and_young(request, self._stuck(request, group))
 
@@ -361,12 +364,16 @@ class Pass:
         kind = self._prospects.alike(request)
         if kind in group.fruitless:
             return None
-        parts = self._elsewhere(request, group.shape, partial(self._open_hosts, request, group.rights))
-        if parts is None:
+        found = self._elsewhere(request, group.shape, partial(self._open_hosts, request, group.rights))
+        if found is None:
             # and none of the group ever will, since claims are only added; unless it is for this one's window
             group.fruitless.add(kind)
             group.reserves = len(group.fruitless) < _MOST_FRUITLESS and not self._all_claimed(request, group)
             return None
+        (_, latest), parts = found
+        if (too_early := patience.refusal(self._snapshot, request, latest, len(parts))) is not None:
+            self._too_early += 1
+            return too_early
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
         return reasons.held(request.slots, *self._claimed(request, parts, pledged=False))
 
@@ -376,17 +383,17 @@ class Pass:
             return True
         return self._reserving.soonest(standing(request), group.shape, group.rights.reserving()) is None
 
-    def _open_hosts(self, request: Request, rights: Rights, shape: Shape) -> Parts | None:
-        """The unclaimed hosts where it can start first and which no window will close to it by then.
+    def _open_hosts(self, request: Request, rights: Rights, shape: Shape) -> tuple[Span, Parts] | None:
+        """When, and the unclaimed hosts where it can start first and which no window will close to it by then.
 
         If nobody knows when it can start, hosts that will be closed at some time are the second choice.
         """
-        second: Parts | None = None
+        second: tuple[Span, Parts] | None = None
         while found := self._reserving.soonest(standing(request), shape, rights.reserving()):
-            at, parts = found
+            (at, _), parts = found
             closed = self._prospects.closed_at(request, at)
             if not closed or not any(host.view.id in closed for host, _ in parts):
-                return parts
-            second = second or (parts if at == inf else None)
+                return found
+            second = second or (found if at == inf else None)
             shape = replace(shape, avoid=shape.avoid | closed)
         return second

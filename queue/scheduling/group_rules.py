@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 
 from scheduling.group_shares import Path, Room, by_name, guarantees, path_of
-from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing
+from scheduling.runs import EVERYBODY, NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing, standing
 from scheduling.world import GroupShare, Placement, Request, Snapshot
 
 #: a place in the order of the policy (no two are equal), slots that count for the load of the group, and the request
@@ -177,6 +178,26 @@ def _kept_first(request: Request, inner: Rules) -> tuple[bool, float, bool, floa
     assert running is not None
     saved = running.last_saved_at is not None or running.asked_preempt
     return (request.preemptible, inner.grade(request), saved, running.started_at, request.task_id)
+
+
+def in_order_of_turns(requests: Iterable[Request]) -> list[Request]:
+    """All requests by `standing`; but what its deadline moved ahead goes only before others of its own path.
+
+    Each path keeps the places that it has without deadlines: so the turns of the groups stay what they are.
+    """
+    queue = sorted(requests, key=standing)
+    if all(request.usual_position is None for request in queue):
+        return queue
+    lines = {
+        path: iter([each for each in queue if path_of(each) == path]) for path in set(map(path_of, queue))
+    }
+    return [next(lines[path_of(each)]) for each in sorted(queue, key=_usually)]
+
+
+def _usually(request: Request) -> Standing:
+    if request.usual_position is None:
+        return standing(request)
+    return standing(replace(request, position=request.usual_position))
 
 
 class OfGroup(Rights):

@@ -257,8 +257,8 @@ class Reserving:
         self._outlooks: dict[tuple[int, Rights], Outlook] = {}
         self._waits: dict[tuple[int, bool, Rights], tuple[Waits, Cheapest]] = {}
 
-    def soonest(self, asker: Standing, shape: Shape, rights: Rights) -> tuple[float, Parts] | None:
-        """(when at the earliest, there): the unclaimed hosts where it can start first; None if all are claimed."""
+    def soonest(self, asker: Standing, shape: Shape, rights: Rights) -> tuple[Span, Parts] | None:
+        """((earliest, latest start), there): the unclaimed hosts where it can start first; None if all are claimed."""
         choices: list[tuple[Cost, Parts]] = []
         waits, cheapest = self._for(shape.need, False, rights)
         for host in cheapest.first(asker, 1, shape.avoid):
@@ -275,7 +275,7 @@ class Reserving:
         if not choices:
             return None
         cost, parts = min(choices, key=lambda choice: choice[0])
-        return cost[2], parts
+        return (cost[2], cost[0]), parts
 
     def _for(self, need: int, whole: bool, rights: Rights) -> tuple[Waits, Cheapest]:
         key = (need, whole, rights)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import inf
 
-from scheduling.group_rules import GroupRules, Groups
+from scheduling.group_rules import GroupRules, Groups, in_order_of_turns
 from scheduling.policy import Key, Policy
 from scheduling.prospects import Prospects, demand
 from scheduling.runs import NOBODY, HeldRun, Rights, Rules, Standing, standing
@@ -120,9 +120,9 @@ class Priority(Policy):
     order = ("priority", "position", "id")
 
     def rules(self, snapshot: Snapshot, prospects: Prospects) -> Rules:
-        rules = PriorityRules(sorted(snapshot.requests, key=standing), snapshot.pool)
         if not snapshot.pool.shares:
-            return rules
+            return PriorityRules(sorted(snapshot.requests, key=standing), snapshot.pool)
+        rules = PriorityRules(in_order_of_turns(snapshot.requests), snapshot.pool)
         return GroupRules(rules, Groups(snapshot, rules, demand(rules.queue, prospects)))
 
     def rules_without_slots(self, rules: Rules) -> Rules:

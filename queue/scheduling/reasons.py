@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from trainmaster.quantities import duration
@@ -30,6 +31,7 @@ class WaitCode(StrEnum):
     HOSTS_OFF = "hosts_off"
     COMING_FREE = "coming_free"
     KEPT_FOR = "kept_for"
+    UNRESERVED = "unreserved"  # a gang for which the pool's patience does not keep hosts yet
     HELD = "held"  # it has hosts reserved and waits for the runs there to end
     NO_ROOM = "no_room"
     SHARE = "share"
@@ -288,6 +290,20 @@ def held(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> Reason:
         hosts = listed([p[0] for p in parts])
         text = f"needs {len(parts)} whole hosts ({asks} slots): {hosts} are reserved for it {waits}"
     return Reason(WaitCode.HELD, text, {"asks": asks, "hosts": [list(p) for p in parts], "by": by})
+
+
+def unreserved(asks: int, whole: int, at: float, waited: float, patience: float, now: float) -> Reason:
+    """`at`: when it should have started at the latest, infinite if nobody knows. `waited`, `patience`: seconds."""
+    needs = f"needs {whole} whole hosts ({asks} slots)" if whole > 1 else f"needs {slots(asks)} on one host"
+    if at == inf:
+        when = "nobody knows when it could start"
+        until = f"once it has waited {duration(patience)}"
+    else:
+        when = f"it may have to wait until {clock(at, now)}"
+        until = f"once that is at most {duration(patience + waited)} away"
+    text = f"{needs}; no hosts are reserved for it yet: {when}, and patience allows that {until}"
+    data = {"asks": asks, "latest": None if at == inf else at, "patience_seconds": patience}
+    return Reason(WaitCode.UNRESERVED, text, data)
 
 
 def kept_for(free: int, host: str, whom: list[str], need: int, runs: list[str]) -> Reason:

@@ -110,6 +110,7 @@ class PoolView:
     `shares`: group -> what the pool gives it; empty, and groups count for nothing here.
     `windows`: of each window the time that is now or comes next. `overrun`: seconds that work may run beyond its limit.
     `window_ahead`: so many seconds before a window, work that can neither end nor save in time no longer starts.
+    `patience`: seconds before its start from which hosts may be kept for a gang (`scheduling.patience`); None: always.
     """
 
     name: str = "default"
@@ -129,6 +130,7 @@ class PoolView:
     windows: tuple[WindowView, ...] = ()
     overrun: float = 0.0
     window_ahead: float = 86400.0
+    patience: float | None = None
 
     def min_runtime_of(self, priority: int) -> float:
         """Seconds for which work of this priority may run before others may stop it."""
@@ -169,11 +171,12 @@ class Request:
     while it can run elsewhere (`prospects`). `blocked`: why the task may not be placed although it waits. `label`: how
     sentences call it ("exp 152"). `lasts`: (shortest, longest) seconds that it will run with 80 % probability once it
     has started (`durations.lasts_of`), None when unknown; `tenths`: equally likely run times between and beyond, where
-    similar work has run (`durations.tenths_of`). `max_time`: its time limit in seconds. `groups`: those of its
-    owner, the department first. `time_left`: what this attempt may use of its limit. `notice`: seconds after which it
-    has saved and is gone at the latest, once it was asked to. Only pools with windows need these two. `at_once`: (so
-    many, of so many) elements of its array run at once, None for what is no element or has no such limit; `max_slots`
-    has it in slots. `is_element`: its job is an array.
+    similar work has run (`durations.tenths_of`). `max_time`: its time limit in seconds. `deadline`: when its owner
+    wants it to have ended. `usual_position`: its position before its deadline moved it ahead; None: it did not.
+    `groups`: those of its owner, the department first. `time_left`: what this attempt may use of its limit. `notice`:
+    seconds after which it has saved and is gone at the latest, once it was asked to. Only pools with windows need these
+    two. `at_once`: (so many, of so many) elements of its array run at once, None for what is no element or has no such
+    limit; `max_slots` has it in slots. `is_element`: its job is an array.
     """
 
     task_id: str
@@ -197,6 +200,8 @@ class Request:
     lasts: tuple[float, float] | None = None
     tenths: tuple[float, ...] = ()
     max_time: float | None = None
+    deadline: float | None = None
+    usual_position: float | None = None
     groups: tuple[str, ...] = ()
     time_left: float | None = None
     notice: float = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Sum
 
@@ -34,6 +35,8 @@ class Facts:
     progress: float | None
     ahead: int | None
     standing: int
+    #: what the last forecast says of its deadline
+    deadline: str = ""
 
     @property
     def position(self) -> int | None:
@@ -53,6 +56,11 @@ class Facts:
         if self.ahead is None:
             return ""
         return f"{self.ahead or 'no'} job{'' if self.ahead == 1 else 's'}"
+
+
+def deadline_of(job: Job) -> dict[str, Any]:
+    """What the last forecast says of the job's deadline: outcome, sentence and latest_start; empty if nothing."""
+    return last_plan.of(job.pool).deadlines.get(str(job.pk), {}) if job.deadline_at else {}
 
 
 def facts_of(job: Job) -> Facts:
@@ -76,6 +84,7 @@ def facts_of(job: Job) -> Facts:
         progress=experiment.progress if experiment else job.progress,
         ahead=queue.filter(queue_order.stands_before(job)).count() if policy.order and stands else None,
         standing=queue.count(),
+        deadline=deadline_of(job).get("sentence", ""),
     )
 
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 from accounts.refusals import Refusal
 from jobs import queue_edits, queue_order
+from jobs.deadlines import NO_DEADLINE
 from jobs.models import Job
 from jobs.queue_edits import Update
 from shown.queue.job_actions import OF_JOBS
 
-FIELDS = ("priority", "weight", "max_slots", "position", "pool")
+FIELDS = ("priority", "weight", "max_slots", "deadline", "position", "pool")
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 
 LABELS = {
@@ -55,6 +56,8 @@ def shown(job: Job, position: int | None) -> JobForm:
     values = {"pool": job.pool.name} | {knob: now[knob] for knob in job.pool.policy.knobs if knob in now}
     if job.kind == Job.Kind.EXPERIMENT:  # others hold one task's slots, or none
         values["max_slots"] = queue_edits.NO_LIMIT if job.max_slots is None else str(job.max_slots)
+    if job.pool.policy.order:  # elsewhere no job goes ahead of others
+        values["deadline"] = f"{job.deadline_at:%Y-%m-%dT%H:%M:%SZ}" if job.deadline_at else NO_DEADLINE
     return JobForm(dict(values), values)
 
 
@@ -88,6 +91,7 @@ def update_of(job: Job, form: JobForm, *, standing: int) -> Update | None:
         priority=priority if isinstance(priority, int) else None,
         weight=weight if isinstance(weight, float) else None,
         max_slots=most,
+        deadline=given["deadline"] or NO_DEADLINE if "deadline" in given else None,
         pool=given.get("pool"),
         position=position if isinstance(position, int) else None,
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from scheduling.written_times import DEADLINE_ALLOWED, deadline_in, seconds_in
 from submissions.config.section import AbsolutePath, MemorySize, Name, Section, refuse, whole
 
 PRIORITY_ALLOWED = "a whole number from 1 (highest) to 99"
@@ -25,15 +25,13 @@ def _weight(value: Any) -> Any:
     return value
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
 DURATION_ALLOWED = "a whole number of seconds greater than 0, or text such as 90s, 45m, 1h30m, 2d"
 
 
 def _duration(value: Any) -> Any:
     """Text with units becomes seconds."""
-    if isinstance(value, str) and (found := _DURATION.fullmatch(value.strip())):
-        value = sum(int(count) * _UNITS[unit] for count, unit in zip(found.groups("0"), "dhms", strict=True))
+    if isinstance(value, str) and (seconds := seconds_in(value)) is not None:
+        value = seconds
     value = whole(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
         raise refuse(DURATION_ALLOWED)
@@ -49,6 +47,25 @@ Duration = Annotated[
         | Annotated[str, WithJsonSchema({"type": "string", "pattern": _DURATION_TEXT})],
     ),
     Field(ge=1),
+]
+
+
+def _deadline(value: Any) -> Any:
+    """A duration becomes seconds; a time gets its zone, which is UTC if it has none."""
+    try:
+        return deadline_in(value)
+    except ValueError:
+        raise refuse(DEADLINE_ALLOWED) from None
+
+
+_TIME_TEXT = r"^\s*\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?\s*$"
+Deadline = Annotated[
+    int | str,
+    BeforeValidator(
+        _deadline,
+        json_schema_input_type=Annotated[int, Field(ge=1, lt=2**31)]
+        | Annotated[str, WithJsonSchema({"type": "string", "pattern": f"{_DURATION_TEXT}|{_TIME_TEXT}"})],
+    ),
 ]
 Priority = Annotated[int, Field(ge=1, le=99), BeforeValidator(_priority)]
 Weight = Annotated[float, Field(gt=0), BeforeValidator(_weight)]
@@ -138,6 +155,9 @@ class Resources(Section):
     max_time: Duration | None = None
     """Trainmaster extension: seconds, or text such as 1h30m, that a trial or command may run, all attempts together;
     null takes the pool's default."""
+    deadline: Deadline | None = None
+    """Trainmaster extension: when the job should have ended, a date and time (UTC unless it says otherwise) or a
+    duration from the submission, such as 8h. It goes ahead in the queue as far as that needs."""
     shm_size: MemorySize | None = None
     """Shared memory of a container: bytes, or text such as 4g or 512m."""
     devices: list[

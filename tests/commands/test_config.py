@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,28 @@ def test_what_lists_call_it_are_its_words_unless_it_has_a_name() -> None:
     assert check({"entrypoint": "  echo\n  x "}).effective()["description"] == "echo x"
     assert check({"entrypoint": "x", "description": "nightly"}).effective()["description"] == "nightly"
     assert len(check({"entrypoint": "x" * 5000}).effective()["description"]) == 100
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("8h", 28800),
+        (90, 90),
+        ("2026-12-01", "2026-12-01T00:00:00+00:00"),
+        ("2026-12-01T08:00", "2026-12-01T08:00:00+00:00"),
+        ("2026-12-01T08:00+01:00", "2026-12-01T07:00:00+00:00"),
+        (datetime(2026, 12, 1, 8), "2026-12-01T08:00:00+00:00"),
+    ],
+)
+def test_a_deadline_is_a_time_in_utc_or_seconds(text: object, kept: object) -> None:
+    config = check({"entrypoint": "x", "resources": {"max_time": "1h", "deadline": text}})
+    assert config.effective()["resources"]["deadline"] == kept
+
+
+@pytest.mark.parametrize("text", ["soon", "2026-13-01T08:00", 0, -5, True, [1]])
+def test_a_deadline_that_is_neither_is_refused(text: object) -> None:
+    with pytest.raises(ConfigError, match=r"resources\.deadline.* a date and time such as 2026-12-01T08:00"):
+        check({"entrypoint": "x", "resources": {"deadline": text}})
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from accounts.refusals import Refusal
 from hosts import pool_edits
 from hosts.pools import default_pool
-from jobs import accepting
+from jobs import accepting, deadlines
 from tests.rig.world import make_user
 
 pytestmark = pytest.mark.django_db
@@ -43,3 +44,31 @@ def test_what_the_pool_does_not_allow_is_refused(asked: dict[str, Any], sentence
     with pytest.raises(Refusal) as caught:
         accepting.settle(asked, 1, owner=make_user(), role="editor")
     assert str(caught.value) == sentence
+
+
+def test_a_deadline_is_a_time_or_counts_from_the_submission() -> None:
+    now = datetime(2026, 11, 28, 9, tzinfo=UTC)
+    assert deadlines.of({}, now) is None
+    assert deadlines.of({"deadline": 7200}, now) == now + timedelta(hours=2)
+    assert deadlines.of({"deadline": "2026-12-01T07:00:00+00:00"}, now) == datetime(
+        2026, 12, 1, 7, tzinfo=UTC
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "slots", "why"),
+    [
+        ({"deadline": "2026-01-01T08:00:00+00:00", "max_time": 60}, 1, "2026-01-01 08:00 UTC is in the past"),
+        ({"deadline": 7200, "max_time": 60}, 0, "work without slots does not wait for slots"),
+        (
+            {"deadline": 7200, "max_time": 60, "resource_pool": "shared"},
+            1,
+            "resource pool shared shares slots by",
+        ),
+    ],
+)
+def test_a_deadline_that_makes_no_sense_is_refused(asked: dict[str, Any], slots: int, why: str) -> None:
+    pool_edits.create("shared", {"scheduler": "fair_share"}, actor="user:ada")
+    with pytest.raises(Refusal) as caught:
+        accepting.settle(asked, slots, owner=make_user(), role="editor")
+    assert str(caught.value).startswith(f"resources.deadline: {why}") and caught.value.field == "deadline"

@@ -84,6 +84,8 @@ def _list(client: Client, args: argparse.Namespace) -> None:
     user = client.me()["username"] if args.mine else None
     rows = client.job_queue(args.resource_pool, output.limit(args), args.offset, args.reverse, user)
     columns = _columns(_is_weighted(client, args.resource_pool), args.output == "table")
+    if args.output != "table" or any(row.get("deadline") for row in rows):
+        columns.append(Column("Deadline", lambda row: local_time(row.get("deadline"))))
     if args.why or args.output != "table":
         columns += [Column("Waiting for", _reason), Column("Starts", _starts)]
     output.show(rows, columns, args.output)
@@ -124,6 +126,9 @@ def _explained(found: Json) -> List[str]:
     leaving = f", {found['leaving']}" if found.get("leaving") else ""
     job = f"Job {found['jobId'][:SHORT_ID]} in pool {found['resourcePool']}"
     lines = [f"{job}: {found['state'].lower()}{leaving}{place}"]
+    if found.get("deadline"):
+        outlook = (found.get("deadlineOutlook") or {}).get("sentence")
+        lines.append(f"Deadline {local_time(found['deadline'])}" + (f": {outlook}" if outlook else ""))
     for task in found["tasks"]:
         lines.append(f"{task['taskId']} ({counted(task['slots'], 'slot')}): {task['state'].lower()}")
         if task.get("blockers") is not None:
@@ -165,6 +170,7 @@ _OPERATIONS: Dict[str, Tuple[str, Callable[[str], Any]]] = {
     "priority": ("priority", int),
     "weight": ("weight", float),
     "max-slots": ("maxSlots", lambda text: None if text.lower() == "none" else int(text)),
+    "deadline": ("deadline", lambda text: None if text.lower() == "none" else text),
     "resource-pool": ("resourcePool", str),
     "ahead-of": ("aheadOf", str),
     "behind-of": ("behindOf", str),
@@ -187,6 +193,11 @@ def _add_edits(verbs: Any) -> None:
     parser.add_argument(
         "--max-slots", metavar="N", help="slots its trials may hold at once, or none: no limit"
     )
+    parser.add_argument(
+        "--deadline",
+        metavar="WHEN",
+        help="when it should have ended: a date and time (UTC), a duration from now such as 8h, or none",
+    )
     parser.add_argument("--resource-pool", metavar="POOL")
     place = parser.add_mutually_exclusive_group()
     place.add_argument("--ahead-of", metavar="JOB_ID")
@@ -198,9 +209,9 @@ def _add_edits(verbs: Any) -> None:
     parser = verbs.add_parser(
         "update-batch",
         help="make several changes at once, such as ID.priority=1 ID.ahead-of=ID",
-        epilog="Operations: priority=N, weight=F, max-slots=N (or none), resource-pool=POOL, ahead-of=JOB_ID, "
-        "behind-of=JOB_ID, position=N and to-top, which takes no value: ID.to-top. Either all changes are made or "
-        "none.",
+        epilog="Operations: priority=N, weight=F, max-slots=N (or none), deadline=WHEN (or none), resource-pool=POOL, "
+        "ahead-of=JOB_ID, behind-of=JOB_ID, position=N and to-top, which takes no value: ID.to-top. Either all changes "
+        "are made or none.",
     )
     parser.add_argument("updates", nargs="+", metavar="ID.OPERATION=VALUE", help="see below")
     _add_caution(parser)
@@ -296,7 +307,10 @@ def previewed(found: Json, now: Optional[datetime] = None) -> List[str]:
     lines += _order(found)
     lines += ["It stops:", *(f"  {_stop(stop, now)}" for stop in found["stops"])] if found["stops"] else []
     lines += [] if found["stops"] else ["It stops nothing."]
-    lines += [_start(start) for start in found["starts"]]
+    for start in found["starts"]:
+        lines.append(_start(start))
+        if start.get("deadline"):
+            lines.append(f"Job {start['jobId'][:SHORT_ID]} {start['deadline']}.")
     return [clean(line) for line in lines]
 
 

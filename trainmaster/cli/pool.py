@@ -32,6 +32,10 @@ _NUMBERS = {
         "unpreemptibleSlots",
         "slots that non-preemptible work may hold in total, or none",
     ),
+    "patience": (
+        "patienceSeconds",
+        "reserve hosts for a gang only once it should start within N seconds, plus as long as it has waited; or none",
+    ),
     "usage-half-life": (
         "usageHalfLifeSeconds",
         "seconds after which what a group has held counts half in its turn for what is left over; 0: not at all",

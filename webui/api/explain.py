@@ -16,7 +16,14 @@ from jobs.states import TaskState
 from scheduling.reasons import Reason
 from shown.queue import rows
 from webui.api.answers import Answer, Maybe, Stored, Time
-from webui.api.job_queue_rows import Forecast, JobSummary, ReasonRecord, summary
+from webui.api.job_queue_rows import (
+    DeadlineOutlook,
+    Forecast,
+    JobSummary,
+    ReasonRecord,
+    deadline_outlook,
+    summary,
+)
 from webui.api.views import ApiView
 
 #: edits that are told with an explanation; all of them have a list of their own
@@ -59,6 +66,8 @@ class ExplainAnswer(Answer):
     resource_pool: str
     priority: int
     weight: float
+    deadline: Maybe[Time] = None
+    deadline_outlook: Maybe[Stored[DeadlineOutlook]] = None
     planned_at: Time | None
     explained_at: Time
     tasks: list[WaitRecord]
@@ -102,6 +111,8 @@ class Explain(ApiView):
             job,
             job_id=str(job.pk),
             resource_pool=job.pool.name,
+            deadline=job.deadline_at,
+            deadline_outlook=deadline_outlook(job, plan),
             planned_at=job.pool.planned_at,
             explained_at=now,
             tasks=[encode_wait(task, plan, found.get(task.pk)) for task in live],

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from django.utils import timezone
+from pydantic import Field
 from rest_framework import serializers
 from rest_framework.request import Request
 
@@ -12,6 +13,7 @@ from accounts.refusals import Code, refused_as
 from accounts.rights import Right
 from dispatch.passes import preview
 from jobs import queue_edits
+from jobs.deadlines import NO_DEADLINE
 from webui.api.answers import Answer, Maybe, Time
 from webui.api.job_queue_rows import Forecast
 from webui.api.permissions import actor, person
@@ -19,15 +21,17 @@ from webui.api.views import ApiView, Json
 
 
 class JobUpdate(serializers.Serializer[Any]):
-    """Changes to one job; several fields are applied in the order pool, priority, weight, maxSlots, position.
+    """Changes to one job; several fields are applied in the order pool, priority, weight, maxSlots, deadline, position.
 
     At most one of `aheadOf`, `behindOf`, `toTop` and `position` (1 is the first). `maxSlots`: null lifts the limit.
+    `deadline`: a time such as `2026-12-01T08:00Z`, or a duration from now such as `8h`; null removes it.
     """
 
     jobId = serializers.CharField()
     priority = serializers.JSONField(required=False, allow_null=True)
     weight = serializers.JSONField(required=False, allow_null=True)
     maxSlots = serializers.JSONField(required=False, allow_null=True)
+    deadline = serializers.JSONField(required=False, allow_null=True)
     resourcePool = serializers.CharField(required=False, allow_null=True)
     aheadOf = serializers.CharField(required=False, allow_null=True, allow_blank=True)
     behindOf = serializers.CharField(required=False, allow_null=True, allow_blank=True)
@@ -47,6 +51,7 @@ def updates_of(body: Json) -> list[queue_edits.Update]:
             priority=row.get("priority"),
             weight=row.get("weight"),
             max_slots=queue_edits.NO_LIMIT if row.get("maxSlots", 0) is None else row.get("maxSlots"),
+            deadline=NO_DEADLINE if row.get("deadline", 0) is None else row.get("deadline"),
             pool=row.get("resourcePool"),
             ahead_of=row.get("aheadOf") or None,
             behind_of=row.get("behindOf") or None,
@@ -74,6 +79,9 @@ class StartRecord(Answer):
     forecast: Maybe[Forecast] = None
     reason: Maybe[str] = None
     forecast_unknown: Maybe[str] = None
+    deadline: Maybe[
+        Annotated[str, Field(description="what becomes of its deadline, and what it goes ahead of")]
+    ] = None
 
 
 class StopRecord(Answer):

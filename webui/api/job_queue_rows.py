@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dispatch.passes import last_plan
+from dispatch.passes.last_plan import Plan
 from hosts.models import ResourcePool
 from jobs.models import Job
 from jobs.states import JobState
@@ -60,6 +62,32 @@ class ReasonRecord(Answer):
 Forecast = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
+class DeadlineOutlook(Answer):
+    """What the last forecast says of a deadline. `latestStart`: epoch seconds; absent if nobody knows how long it runs.
+
+    `movedAhead`: the deadline has moved the job ahead in the queue.
+    """
+
+    outcome: Literal["met", "at_risk", "late", "unknown"]
+    sentence: str
+    latest_start: Maybe[float] = None
+    moved_ahead: bool
+
+
+def deadline_outlook(job: Job, plan: Plan) -> Json | None:
+    """A DeadlineOutlook; None without a deadline, or before the first forecast."""
+    found = plan.deadlines.get(str(job.pk)) if job.deadline_at else None
+    if not found:
+        return None
+    record = {
+        "outcome": found["outcome"],
+        "sentence": found["sentence"],
+        "latestStart": found["latest_start"],
+        "movedAhead": job.usual_position is not None,
+    }
+    return {name: value for name, value in record.items() if value is not None}
+
+
 class JobRecord(Answer):
     """Determined's job record, extended by the place, the reason and the expected start."""
 
@@ -71,6 +99,8 @@ class JobRecord(Answer):
     user_id: int
     resource_pool: str
     submission_time: Time
+    deadline: Maybe[Time] = None
+    deadline_outlook: Maybe[DeadlineOutlook] = None
     requested_slots: int
     allocated_slots: int
     is_preemptible: bool
@@ -102,6 +132,8 @@ def encode_row(row: JobRow) -> Json:
         "userId": job.owner_id,
         "resourcePool": row.pool.name,
         "submissionTime": time_text(job.submitted_at),
+        "deadline": time_text(job.deadline_at) if job.deadline_at else None,
+        "deadlineOutlook": deadline_outlook(job, last_plan.of(row.pool)) if job.deadline_at else None,
         "requestedSlots": row.needed,
         "allocatedSlots": row.held,
         "isPreemptible": row.preemptible,

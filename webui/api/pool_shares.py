@@ -6,9 +6,9 @@ from rest_framework.request import Request
 
 from accounts.rights import Right
 from hosts import registry
-from jobs import shares
+from jobs import group_rows, shares
 from jobs.shares import OfJob
-from shown import groups, pools
+from shown import pools, reservations
 from webui.api import encoding
 from webui.api.answers import Answer, Maybe, Pagination, Time
 from webui.api.job_queue import pool_named
@@ -52,6 +52,19 @@ class GroupInPool(Answer):
     waiting: int
 
 
+class ReservationRecord(Answer):
+    """Hosts reserved for a gang. `idleHours`: slot-hours idle there so far. `keepsFrom`: tasks that wait for it."""
+
+    task_id: str
+    job_id: str
+    label: str
+    hosts: list[str]
+    since: Time
+    free: int
+    idle_hours: float
+    keeps_from: int
+
+
 class PoolSharesAnswer(Answer):
     resource_pool: str
     scheduler_type: str
@@ -60,6 +73,7 @@ class PoolSharesAnswer(Answer):
     plan_time: Maybe[Time] = None
     users: list[UserShareRecord]
     groups: list[GroupInPool]
+    reservations: list[ReservationRecord]
     jobs: list[JobShareRecord]
     pagination: Pagination
 
@@ -90,7 +104,8 @@ class PoolShares(ApiView):
             users=[
                 UserShareRecord.of(each, username=each.user.username, user_id=each.user.pk) for each in users
             ],
-            groups=[GroupInPool.of(each) for each in groups.of_pool(pool)],
+            groups=[GroupInPool.of(each) for each in group_rows.of_pool(pool)],
+            reservations=[ReservationRecord.of(each) for each in reservations.of_pool(pool)],
             jobs=[_job(job) for job in jobs],
             pagination=encoding.pagination(query, total),
         )

@@ -97,6 +97,10 @@ class PoolRecord(Answer):
         dict[str, int],
         Field(description="priority -> seconds that work from it on runs before others may stop it"),
     ]
+    patience_seconds: Annotated[
+        int | None,
+        Field(description="so long before its start hosts are reserved for a gang; null: from its turn on"),
+    ]
     open_to: Annotated[
         dict[str, list[str | int]],
         Field(description="names of `groups` and numbers of `workspaces` that may use it; empty: everyone"),

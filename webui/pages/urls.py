@@ -62,6 +62,7 @@ urlpatterns = [
     path("groups", groups.listing),
     path("groups/+new", groups.new),
     path("groups/<str:name>", groups.detail),
+    path("groups/<str:name>/chart", groups.chart),
     path("groups/<str:name>/edit", groups.edit),
     path("groups/<str:name>/delete", groups.delete),
     path("users", users.listing),

@@ -1,4 +1,4 @@
-"""How the pools stood over time: counted once a minute, thinned when it is old, read as it was kept.
+"""How the pools, and the groups in them, stood over time: counted once a minute, thinned when old, read as kept.
 
 What became of forecasts is forgotten with the run times that they are made from.
 
@@ -13,24 +13,35 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 
+from accounts.models import Group
 from dispatch.keeping import figures
 from events.announce import announce
 from hosts.models import ResourcePool
-from jobs.models import ForecastOutcome, PoolCount
+from jobs import group_rows
+from jobs.models import ForecastOutcome, GroupCount, PoolCount
 from metrics.cluster_charts import PoolSpan, TotalSpan
+from metrics.group_chart import GroupSpan
 
 #: of a row as it is counted, and once it is old
 SECONDS = 60
 COARSE_SECONDS = 600
 
 _THIN = """
-WITH old AS (DELETE FROM jobs_poolcount WHERE seconds < %(coarse)s AND at < %(before)s RETURNING *)
-INSERT INTO jobs_poolcount (pool_id, at, seconds, slots, usable_slots, used_slots, waiting_tasks, wanted_slots)
-SELECT pool_id, to_timestamp(floor(extract(epoch FROM at) / %(coarse)s) * %(coarse)s) AS span, %(coarse)s,
-  avg(slots), avg(usable_slots), avg(used_slots), avg(waiting_tasks), avg(wanted_slots)
-FROM old GROUP BY pool_id, span
+WITH old AS (DELETE FROM {table} WHERE seconds < %(coarse)s AND at < %(before)s RETURNING *)
+INSERT INTO {table} ({keys}, at, seconds, {values})
+SELECT {keys}, to_timestamp(floor(extract(epoch FROM at) / %(coarse)s) * %(coarse)s) AS span, %(coarse)s, {means}
+FROM old GROUP BY {keys}, span
 ON CONFLICT DO NOTHING
 """
+#: table, what is counted of, and the counts
+_COUNTED = (
+    (
+        "jobs_poolcount",
+        ("pool_id",),
+        ("slots", "usable_slots", "used_slots", "waiting_tasks", "wanted_slots"),
+    ),
+    ("jobs_groupcount", ("pool_id", "group_id"), ("guaranteed", "held", "borrowed", "lent", "waiting")),
+)
 _BY_POOL = """
 SELECT pool.name, floor(extract(epoch FROM at)::float8 / %(size)s) * %(size)s AS span, avg(usable_slots),
   avg(used_slots), max(used_slots), avg(waiting_tasks), max(waiting_tasks)
@@ -45,6 +56,12 @@ FROM (
   FROM jobs_poolcount JOIN hosts_resourcepool pool ON pool.id = pool_id
   WHERE at BETWEEN %(first)s AND %(last)s AND NOT pool.removed GROUP BY at
 ) AS counted GROUP BY 1 ORDER BY 1
+"""
+_OF_GROUP = """
+SELECT pool.name, floor(extract(epoch FROM at)::float8 / %(size)s) * %(size)s AS span,
+  avg(guaranteed), avg(held), avg(borrowed), avg(lent), avg(waiting)
+FROM jobs_groupcount JOIN hosts_resourcepool pool ON pool.id = pool_id
+WHERE group_id = %(group)s AND at BETWEEN %(first)s AND %(last)s AND NOT pool.removed GROUP BY 1, 2 ORDER BY 1, 2
 """
 
 
@@ -67,7 +84,29 @@ def count(now: datetime) -> None:
         if pool.name in ids
     ]
     PoolCount.objects.bulk_create(rows, ignore_conflicts=True)
+    _count_groups(at)
     announce("cluster")
+
+
+def _count_groups(at: datetime) -> None:
+    ids = dict(Group.objects.values_list("name", "pk"))
+    rows = [
+        GroupCount(
+            pool=pool,
+            group_id=ids[row.group],
+            at=at,
+            seconds=SECONDS,
+            guaranteed=row.guaranteed,
+            held=row.held,
+            borrowed=row.borrowed,
+            lent=row.lent,
+            waiting=row.waiting,
+        )
+        for pool in ResourcePool.objects.exclude(group_shares={})
+        for row in group_rows.of_pool(pool)
+        if row.group in ids
+    ]
+    GroupCount.objects.bulk_create(rows, ignore_conflicts=True)
 
 
 def thin(now: datetime) -> None:
@@ -77,8 +116,12 @@ def thin(now: datetime) -> None:
     )
     whole = (now - minutes).replace(minute=0, second=0, microsecond=0)
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(_THIN, {"coarse": COARSE_SECONDS, "before": whole})
+        for table, keys, values in _COUNTED:
+            means = ", ".join(f"avg({value})" for value in values)
+            names = {"table": table, "keys": ", ".join(keys), "values": ", ".join(values), "means": means}
+            cursor.execute(_THIN.format(**names), {"coarse": COARSE_SECONDS, "before": whole})
     PoolCount.objects.filter(at__lt=now - rows).delete()
+    GroupCount.objects.filter(at__lt=now - rows).delete()
     promised = timedelta(days=settings.FORECAST_HISTORY_DAYS)
     ForecastOutcome.objects.filter(promised_at__lt=now - promised).delete()
 
@@ -93,9 +136,16 @@ def totals(first: datetime, last: datetime, span_seconds: int) -> list[TotalSpan
     return [TotalSpan(*row) for row in _rows(_TOTALS, first, last, span_seconds)]
 
 
-def _rows(statement: str, first: datetime, last: datetime, span_seconds: int) -> list[tuple[Any, ...]]:
+def of_group(group: Group, first: datetime, last: datetime, span_seconds: int) -> list[GroupSpan]:
+    """What was counted of a group between two times, by pool and span."""
+    return [GroupSpan(*row) for row in _rows(_OF_GROUP, first, last, span_seconds, group=group.pk)]
+
+
+def _rows(
+    statement: str, first: datetime, last: datetime, span_seconds: int, **more: Any
+) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
-        cursor.execute(statement, {"first": first, "last": last, "size": span_seconds})
+        cursor.execute(statement, {"first": first, "last": last, "size": span_seconds, **more})
         return list(cursor.fetchall())
 
 

@@ -19,10 +19,10 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 
-from dispatch.passes import forecast_outcomes, kept_plan, recent_work
+from dispatch.passes import deadline_look, forecast_outcomes, kept_plan, recent_work
 from events.announce import announce
 from hosts.models import PoolPlan, ResourcePool
-from scheduling import policies, promises, world
+from scheduling import idle_slots, policies, promises, world
 from scheduling.calibration import Learned
 from scheduling.forecast import forecast, too_far
 from scheduling.promises import Promise
@@ -58,6 +58,10 @@ class Plan:
     shares: dict[str, float] = field(default_factory=dict)
     #: task id -> (earliest, latest) end of what runs, in epoch seconds
     ends: dict[str, list[float]] = field(default_factory=dict)
+    #: job id -> what the last forecast says of its deadline: outcome, sentence, latest_start
+    deadlines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    #: task id -> what the hosts reserved for it have cost (`scheduling.idle_slots`)
+    reservations: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def never(self) -> list[str]:
@@ -90,19 +94,38 @@ def of(pool: ResourcePool) -> Plan:
     ]
     for task_id in changed:
         spans.pop(task_id, None)
+    deadlines, reserved = futures.get("deadlines") or {}, futures.get("reservations") or {}
     plan = Plan(
         planned_at=kept.planned_at,
         took_ms=kept.took_ms,
-        waits=waits,
+        waits=_with_notes(waits, deadlines, reserved),
         forecast=spans,
         unknown=too_far(futures.get("behind") or ())
         | (futures.get("unknown") or {})
         | dict.fromkeys(changed, OTHER_REASON),
         shares=document.get("shares") or {},
         ends=document.get("ends") or {},
+        deadlines=deadlines,
+        reservations=reserved,
     )
     _latest[pool.pk] = plan
     return plan
+
+
+def _with_notes(
+    waits: dict[str, dict[str, Any]], deadlines: Mapping[str, Any], reserved: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The reasons why tasks wait, with what the last forecast says of their deadlines and reservations."""
+    notes = {task: [idle] for task, each in reserved.items() if (idle := idle_slots.told(each))}
+    for each in deadlines.values():
+        for task in each["tasks"]:
+            notes.setdefault(task, []).append(each["sentence"])
+    noted = {
+        task: {**waits[task], "sentence": "; ".join([waits[task]["sentence"], *said])}
+        for task, said in notes.items()
+        if task in waits
+    }
+    return {**waits, **noted} if noted else waits
 
 
 def store(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, took_ms: float, now: datetime) -> bool:
@@ -153,6 +176,7 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
     late = forecast_outcomes.late(pool_id, promised, started, snapshot.now)
     begun = time.perf_counter()
     found = forecast(snapshot, plan, recent, places=learned.places, late=late)
+    seen = deadline_look.of(snapshot, plan, found, recent, learned.places, late)
     edited = forecast_outcomes.windows_edited(pool_id, promised)
     kept = promises.keep(promised, found, plan, snapshot.now, started, _running(snapshot, plan), edited)
     found = kept.forecast
@@ -165,6 +189,8 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
         "unknown": {task_id: why for task_id, why in found.unknown.items() if far.get(task_id) != why},
         "behind": list(found.behind),
         "promises": {task_id: promise.record() for task_id, promise in kept.promises.items()},
+        "deadlines": deadline_look.records(seen, snapshot.requests),
+        "reservations": _reservations(pool_id, snapshot, plan),
         "places": list(outcomes.learned.places),
         "places_until": outcomes.learned.newest if outcomes.learned.places else None,
     }
@@ -181,12 +207,29 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
             forecast_outcomes.write(outcomes)
     if _shown(before) != _shown(more):
         announce(f"plan:{pool_id}")
+    deadline_look.carry_out(seen, snapshot.requests)
 
 
 def _shown(futures: Mapping[str, Any]) -> tuple[object, ...]:
     """What a page says of a forecast: its times in minutes, where they belong to what the job waits for now."""
     spans = {task: [at // 60 for at in span] for task, span in (futures.get("forecast") or {}).items()}
-    return spans, futures.get("forecast_of"), futures.get("unknown"), futures.get("behind")
+    return (
+        spans,
+        futures.get("forecast_of"),
+        futures.get("unknown"),
+        futures.get("behind"),
+        futures.get("deadlines"),
+    )
+
+
+def _reservations(pool_id: int, snapshot: world.Snapshot, plan: world.Plan) -> dict[str, Any]:
+    if not plan.reservations:
+        return {}
+    before = kept_plan.read(pool_id).forecast.get("reservations") or {}
+    labels = {one.task_id: one.label for one in snapshot.requests if one.task_id in plan.reservations}
+    return {
+        task: cost.record() for task, cost in idle_slots.costs(before, plan, labels, snapshot.now).items()
+    }
 
 
 def past(pool_id: int) -> tuple[dict[str, Promise], Learned]:

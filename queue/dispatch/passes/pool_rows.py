@@ -120,7 +120,8 @@ FROM (SELECT {_VERSIONS} AS versions, json_agg(json_build_array(
       FILTER (WHERE {_IS_NEW})::text AS new FROM slot) slots,
   (SELECT {_VERSIONS} AS versions, json_agg(json_build_array(
       id, kind, entity_id, priority, position, extract(epoch FROM moved_at), weight, max_slots, preemptible, owner_id,
-      name, elements, at_once, version)) FILTER (WHERE {_IS_NEW})::text AS new FROM job) jobs,
+      name, elements, at_once, extract(epoch FROM deadline_at), usual_position, version))
+      FILTER (WHERE {_IS_NEW})::text AS new FROM job) jobs,
   (SELECT {_VERSIONS} AS versions, json_agg(json_build_array(
       id, job_id, slots, extract(epoch FROM created_at), single_host, nullif(avoid_hosts, '[]'), max_time_seconds,
       run_count, blocked_by, extract(epoch FROM not_before), nullif(failed_starts, '[]'), nullif(only_hosts, '[]'),
@@ -133,16 +134,15 @@ class PoolRows:
     """Each row's columns in order; times in epoch seconds, ids as the tables have them, UUIDs as text.
 
     hosts: id, name, enabled, draining, silent, suspended, drained for failed starts, their era, whether the login may
-    become other accounts. slots: host, id, index,
-    enabled, draining, outside. holds: host, allocation, slots, also of other pools. aux: host, allocation, ended:
-    members without slots. jobs: id, kind, entity, priority, position, moved, weight, max_slots, preemptible, owner,
-    name, elements of an array, how many of them run at once. tasks: id, job, slots, created, single_host, avoid_hosts,
-    max_time, run_count, blocked_by, not_before, failed_starts, only_hosts. attempts: task, id, assigned, started,
-    stopping, stopping_for, on_sufferance, asked_preempt, last_saved, progress, whether its task waits again once it
-    has stopped. bad_pairs: host, host. cleaned: slot, kind and entity of the job after which it is cleaned up.
-    unlinked: ids of users without a linked account.
-    depends: job, label and condition of what it waits for, whether that is over and will not do. unready: names of
-    hosts that are still being added, failed to be, or are lost.
+    become other accounts. slots: host, id, index, enabled, draining, outside. holds: host, allocation, slots, also of
+    other pools. aux: host, allocation, ended: members without slots. jobs: id, kind, entity, priority, position, moved,
+    weight, max_slots, preemptible, owner, name, elements of an array, how many of them run at once, deadline, position
+    before its deadline moved it ahead. tasks: id, job, slots, created, single_host, avoid_hosts, max_time, run_count,
+    blocked_by, not_before, failed_starts, only_hosts. attempts: task, id, assigned, started, stopping, stopping_for,
+    on_sufferance, asked_preempt, last_saved, progress, whether its task waits again once it has stopped. bad_pairs:
+    host, host. cleaned: slot, kind and entity of the job after which it is cleaned up. unlinked: ids of users without a
+    linked account. depends: job, label and condition of what it waits for, whether that is over and will not do.
+    unready: names of hosts that are still being added, failed to be, or are lost.
     """
 
     slots: Collection[Row]

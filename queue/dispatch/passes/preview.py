@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from django.db import transaction
@@ -19,7 +19,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from accounts.models import User
-from dispatch.passes import forecast_outcomes, last_plan, recent_work, survey
+from dispatch.passes import deadline_look, forecast_outcomes, last_plan, recent_work, survey
 from dispatch.passes.survey import no_garbage_collection
 from experiments.models import Trial
 from hosts.models import PoolChange, ResourcePool
@@ -28,6 +28,7 @@ from jobs.models import Allocation, Job
 from jobs.queue_order import places
 from jobs.states import Reason
 from scheduling import reasons
+from scheduling.deadlines import Look
 from scheduling.explain import explain
 from scheduling.forecast import Forecast, forecast
 from scheduling.plan import applied, decide, ended
@@ -83,6 +84,8 @@ class Outlook:
     reason: str | None = None
     #: why there is no forecast
     unknown: str | None = None
+    #: what becomes of its deadline, and what it will go ahead of for that
+    deadline: str | None = None
 
 
 @dataclass(frozen=True)
@@ -218,7 +221,7 @@ def _resuming(seen: _Foreseen, plans: Mapping[int, Plan]) -> dict[str, Outlook]:
         before, tasks = seen.snapshots[pool_id], {release.task_id for release in plan.releases}
         snapshot = ended(applied(before, plan), stopped, True, before.now)
         then = decide(snapshot)
-        futures = _forecast(pool_id, snapshot, then, tasks)
+        futures, _ = _forecast(pool_id, snapshot, then, tasks)
         started = {start.task_id for start in then.starts}
         of_job: dict[str, list[str]] = defaultdict(list)
         for request in before.requests:
@@ -300,22 +303,27 @@ def _outlooks(seen: _Foreseen, plans: Mapping[int, Plan]) -> list[Outlook]:
         started = {start.task_id for start in plan.starts}
         later = {job: tasks for job, tasks in waiting.items() if not started & set(tasks)}
         asked = {task for tasks in later.values() for task in tasks}
-        futures = Forecast()
+        futures, deadlines = Forecast(), Look()
         if later:
-            futures = _forecast(pool_id, snapshot, plan, asked)
-        found += [
+            futures, deadlines = _forecast(pool_id, snapshot, plan, asked, jobs)
+        outlooks = [
             _later(job, tasks, plan, futures) if job in later else Outlook(job, now=True)
             for job, tasks in waiting.items()
         ]
+        found += [replace(one, deadline=deadlines.foreseen(one.job_id)) for one in outlooks]
     return found
 
 
-def _forecast(pool_id: int, snapshot: Snapshot, plan: Plan, asked: set[str]) -> Forecast:
-    """Return the forecast of these tasks as the pass after this plan would make it."""
+def _forecast(
+    pool_id: int, snapshot: Snapshot, plan: Plan, asked: set[str], due: Collection[str] = ()
+) -> tuple[Forecast, Look]:
+    """Return the forecast of these tasks as the pass after this plan would make it, and the deadlines of jobs `due`."""
     promised, learned = last_plan.past(pool_id)
     started = forecast_outcomes.started(promised)
     late = forecast_outcomes.late(pool_id, promised, started, snapshot.now)
-    return forecast(snapshot, plan, recent_work.of(pool_id, snapshot), asked, learned.places, late)
+    recent = recent_work.of(pool_id, snapshot)
+    found = forecast(snapshot, plan, recent, asked, learned.places, late)
+    return found, deadline_look.of(snapshot, plan, found, recent, learned.places, late, due)
 
 
 def _later(job_id: str, tasks: list[str], plan: Plan, futures: Forecast) -> Outlook:

@@ -104,6 +104,7 @@ def _pool(
         windows=windows,
         overrun=notices.after_limit() if windows else 0.0,
         window_ahead=settings.WINDOW_AHEAD_SECONDS,
+        patience=pool.patience_seconds,
     )
 
 
@@ -221,7 +222,7 @@ class _Requests:
         ) = task  # fmt: skip
         (
             _, kind, entity_id, priority, position, moved_at, weight, max_slots, preemptible, owner_id, name, elements,
-            at_once,
+            at_once, deadline, usual_position,
         ) = self._jobs[job_id]  # fmt: skip
         if at_once:
             most = at_once * max(1, slots)
@@ -255,6 +256,8 @@ class _Requests:
             lasts=lasts,
             tenths=tenths,
             max_time=max_time,
+            deadline=deadline,
+            usual_position=usual_position,
             groups=self._groups.get(owner_id, ()),
             time_left=left,
             notice=self._notices.get(task_id, self._usual_notice),

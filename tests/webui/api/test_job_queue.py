@@ -4,12 +4,16 @@ from collections.abc import Callable
 
 import pytest
 
-from hosts.models import Host, ResourcePool
+from dispatch.passes import pool_pass
+from events.models import Event
+from hosts.models import Host, PoolPlan, ResourcePool
+from hosts.pools import default_pool, mark_dirty
 from jobs import transitions
 from jobs.models import Job, Task
 from jobs.states import Reason, StopKind
+from notifications.occurrences import of_event
 from tests.rig.api import CONFIG, Api, Cast, Json
-from tests.rig.world import assigned, keep_plan
+from tests.rig.world import assigned, keep_plan, make_host, submit_experiment
 
 Submit = Callable[..., Json]
 
@@ -369,3 +373,68 @@ def test_a_command_stays_in_its_pool(cast: Cast, host: Host, path: str) -> None:
         "setting resource pool for job type COMMAND is not supported; "
         f"cancel job {job[:8]} and submit it again in resource pool big",
     )
+
+
+def test_a_deadline_moves_a_command_ahead_and_is_shown(cast: Cast) -> None:
+    make_host("gpu1", 1)
+    submit_experiment(slots=1, max_time="1h")
+    pool_pass.run(default_pool().pk)
+
+    def submitted(**resources: object) -> Job:
+        config = {"entrypoint": "x", "resources": {"slots": 1, "max_time": "2h", **resources}}
+        return Job.objects.get(pk=cast.admin.post("commands", {"config": config})["command"]["jobId"])
+
+    first, due = submitted(), submitted()
+    pool_pass.run(default_pool().pk)
+    update = {"updates": [{"jobId": str(due.pk), "deadline": "3h20m"}]}
+    preview = cast.admin.post("job-queues/preview", update)
+    assert preview["starts"][0]["deadline"].endswith(f"it will go ahead of cmd {first.entity_id[:8]}")
+    cast.admin.post("job-queues", update)
+    for _ in range(2):  # the first has it moved ahead; forecasts are made every few seconds
+        PoolPlan.objects.update(forecast_at=None)
+        pool_pass.one(default_pool().pk)
+    rows = {row["jobId"]: row for row in cast.vic.get("job-queues?limit=10")["jobs"]}
+    assert "deadline" not in rows[str(first.pk)]
+    row, told = rows[str(due.pk)], cast.vic.get(f"jobs/{due.pk}/explain")
+    assert row["position"] == 2 and row["deadline"] == told["deadline"]
+    assert row["deadlineOutlook"] == told["deadlineOutlook"]
+    assert told["deadlineOutlook"]["movedAhead"] and told["deadlineOutlook"]["outcome"] == "met"
+    assert row["reason"]["sentence"].endswith("; it was moved ahead for that")
+    event = Event.objects.get(kind=Event.Kind.JOB, reason=Reason.DEADLINE_AHEAD)
+    assert event.detail["passes"] == f"cmd {first.entity_id[:8]}" and event.actor == "scheduler"
+    cast.admin.post("job-queues", {"updates": [{"jobId": str(due.pk), "deadline": None}]})
+    rows = {row["jobId"]: row for row in cast.vic.get("job-queues?limit=10")["jobs"]}
+    assert rows[str(due.pk)]["position"] == 3 and "deadline" not in rows[str(due.pk)]
+    assert cast.admin.post("job-queues/undo", {})["changes"]
+    due.refresh_from_db()
+    assert due.deadline_at is not None and due.usual_position is not None
+
+
+def test_a_deadline_that_cannot_be_met_is_told_once(cast: Cast) -> None:
+    make_host("gpu1", 1)
+    submit_experiment(slots=1, max_time="2h")
+    pool_pass.run(default_pool().pk)
+    config = {"entrypoint": "x", "resources": {"slots": 1, "max_time": "3h", "deadline": "3h1m"}}
+    cast.admin.post("commands", {"config": config})
+    pool_pass.run(default_pool().pk)
+    mark_dirty(default_pool().pk)
+    pool_pass.run(default_pool().pk)
+    event = Event.objects.get(reason=Reason.DEADLINE_LATE)
+    found = of_event(event)
+    assert found is not None and "cannot meet its deadline" in found.facts["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("soon", "deadline must be a date and time such as 2026-12-01T08:00"),
+        ("2020-01-01", "deadline must be in the future. Found: 2020-01-01 00:00 UTC."),
+        ([1], "deadline must be a date and time"),
+    ],
+)
+def test_a_deadline_that_makes_no_sense_is_refused(
+    cast: Cast, submit: Submit, given: object, says: str
+) -> None:
+    update = {"jobId": submit()["jobId"], "deadline": given}
+    status, sentence = cast.admin.refused("POST", "job-queues", {"updates": [update]})
+    assert status == 400 and sentence.startswith(says)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from django import forms
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 
 from accounts import user_groups
 from accounts.models import Group, User
 from accounts.refusals import Refusal
 from accounts.rights import Right
-from shown import groups as shown_groups
+from dispatch.keeping import pool_history
+from jobs import group_rows
+from metrics import group_chart
 from webui.forms import Chosen, Form
+from webui.pages import cluster
 from webui.pages.frame import actor, form, or_404, page, posted, refusals_told, show, user_of
 
 ROOM = "Groups"
@@ -55,12 +58,24 @@ def detail(request: HttpRequest, name: str) -> HttpResponse:
     group = _find(name)
     context = {
         "group": group,
-        "groups": shown_groups.of_group(group),
+        "groups": group_rows.of_group(group),
+        "view": cluster.read(request.GET),
+        "ranges": list(cluster.RANGES),
         "teams": user_groups.every().filter(parent=group),
         "members": group.members.order_by("username"),
         "may_act": user_of(request).is_admin,
     }
     return show(request, "group", context, room=ROOM)
+
+
+@page
+def chart(request: HttpRequest, name: str) -> JsonResponse:
+    """What the group held of each pool, as Plotly JSON; none where nothing was counted."""
+    group, view = _find(name), cluster.read(request.GET)
+    spans = pool_history.of_group(group, view.first, view.last, view.span_seconds)
+    return JsonResponse(
+        {"figures": group_chart.figures(spans, view.first.timestamp(), view.last.timestamp())}
+    )
 
 
 @form(Right.ADMIN, shown_to=Right.ADMIN)

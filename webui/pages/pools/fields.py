@@ -200,6 +200,13 @@ class PoolForm(Form):
         "1=600 50=60.",
         none="no time",
     )
+    patience_seconds = Number(
+        "Patience",
+        "Hosts are reserved for a gang only once it should start within this time, plus as long as it has waited; "
+        "until then others start there. 0: only as long as it has waited. Empty: from its turn on.",
+        none="hosts are reserved from its turn on",
+        is_seconds=True,
+    )
     open_to = OpenTo(
         "Who may use it",
         "Groups, with the teams in them, and workspaces by number: group:vision workspace:3.",
@@ -261,7 +268,7 @@ class PoolForm(Form):
         "Groups": ("group_shares", "usage_half_life_seconds"),
         "Limits": (
             "default_max_time_seconds", "longest_max_time_seconds", "unpreemptible_slots",
-            "min_runtime_seconds", "aux_per_host", "launch_error", "host_lost_after_seconds",
+            "min_runtime_seconds", "patience_seconds", "aux_per_host", "launch_error", "host_lost_after_seconds",
         ),
         "Hosts": ("network_interface", "shared_account", "allow_login_account"),
         "Default pool": ("default_compute", "default_aux", "description"),

@@ -15,10 +15,10 @@ from accounts.rights import Right
 from hosts import pair_checks, pool_edits
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
-from jobs import queued_time
+from jobs import group_rows, queued_time
 from metrics import cluster_charts
 from metrics.cluster_charts import Start
-from shown import audit, forecasts, groups, pair_matrix, pool_windows, pools
+from shown import audit, forecasts, pair_matrix, pool_windows, pools, reservations
 from shown.audit import AuditFilters
 from webui.pages.frame import actor, form, or_404, page, posted, refusals_told, show, user_of
 from webui.pages.hosts import page as hosts_page
@@ -79,7 +79,8 @@ def detail(request: HttpRequest, name: str, tab: str = "overview") -> HttpRespon
         "may_act": user_of(request).is_admin,
     }
     if tab == "overview":
-        context |= {"groups": groups.of_pool(pool), "windows": pool_windows.of_pool(pool, timezone.now())}
+        context |= {"groups": group_rows.of_pool(pool), "windows": pool_windows.of_pool(pool, timezone.now())}
+        context["reservations"] = reservations.of_pool(pool)
     elif tab == "pairs":
         context |= pair_matrix.of(pool)
     elif tab == "stats":

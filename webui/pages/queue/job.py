@@ -13,7 +13,7 @@ from jobs.labels import label_of
 from jobs.states import JobState
 from shown import timeline, verdicts
 from shown.queue import board, job_actions
-from shown.queue.job_facts import facts_of
+from shown.queue.job_facts import deadline_of, facts_of
 from webui.pages.frame import page, show, user_of
 from webui.pages.manage_job.answers import job_or_404, part, queue_of
 
@@ -29,6 +29,7 @@ def detail(request: HttpRequest, job_id: UUID) -> HttpResponse:
         "row": row,
         "waiting": waiting,
         "blockers": reasons,
+        "deadline": deadline_of(found).get("sentence", ""),
         "entries": timeline.of(Event.objects.filter(kind=Event.Kind.JOB, subject=str(found.pk))),
     }
     return show(request, "queue_job", context, room="Job Queue", fragment="queue_job")

@@ -8,12 +8,12 @@ from django.utils import timezone
 
 from accounts import user_groups
 from accounts.models import User
-from dispatch.keeping import usage
+from dispatch.keeping import pool_history, usage
 from dispatch.passes import pool_pass
 from hosts import pool_edits
 from hosts.pools import default_pool
-from shown import groups
-from shown.groups import GroupRow
+from jobs import group_rows as groups
+from jobs.group_rows import GroupRow
 from tests.rig.html import Html
 from tests.rig.world import make_host, make_user, submit_experiment
 
@@ -54,6 +54,23 @@ def test_pages_of_the_pool_and_the_group_show_it(busy: None) -> None:
     for page, name in ((pool, "/groups/vision"), (group, "/pools/default")):
         assert f'href="{name}"' in page and 'data-label="Lent">1</td>' in page
     assert 'data-label="Borrowed">2</td>' in pool and "/usage?group=group" in group
+
+
+def test_the_page_of_a_group_draws_how_it_stood(busy: None) -> None:
+    pool_history.count(timezone.now())
+    pool_history.count(timezone.now())
+    client = Client()
+    client.force_login(
+        make_user("vic", User.Role.VIEWER), backend="django.contrib.auth.backends.ModelBackend"
+    )
+    assert 'data-figures="/groups/vision/chart?range=hour"' in Html(
+        client.get("/groups/vision?range=hour").content
+    )
+    (figure,) = client.get("/groups/vision/chart?range=hour").json()["figures"]
+    assert figure["name"] == "Slots in default"
+    assert {line["name"]: line["y"][-1] for line in figure["data"]} == {
+        "held": 3, "guaranteed": 1, "borrowed": 2, "lent": 0, "waiting": 1
+    }  # fmt: skip
 
 
 def test_usage_is_summed_up_by_group_and_department(busy: None) -> None:
