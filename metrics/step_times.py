@@ -9,12 +9,18 @@ import numpy as np
 
 from metrics import chunks
 
-#: Of a chunk so many reports of an attempt are enough; and of all chunks that are read, the newest so many.
+#: Of a chunk so many reports of an attempt are enough.
 _MOST_OF_A_CHUNK = 20
-_MOST_CHUNKS = 5_000
-_HEADS = """SELECT metric_group.trial_id, chunk.reports, chunk.head
-FROM metrics_group metric_group JOIN metrics_chunk chunk ON chunk.group_id = metric_group.id
-WHERE metric_group.trial_id = ANY(%s) ORDER BY chunk.id DESC LIMIT %s"""
+#: So many chunks are read for all trials together, of each group those with the highest steps.
+_MOST_CHUNKS = 2_000
+_LEAST_OF_A_GROUP = 2
+#: that a trial usually has
+_GROUPS = 2
+_HEADS = """SELECT metric_group.trial_id, part.reports, part.head
+FROM metrics_group metric_group CROSS JOIN LATERAL (
+  SELECT chunk.reports, chunk.head FROM metrics_chunk chunk WHERE chunk.group_id = metric_group.id
+  ORDER BY chunk.last_step DESC LIMIT %s) part
+WHERE metric_group.trial_id = ANY(%s)"""
 
 #: (time in microseconds by the host's clock, step)
 Times = list[tuple[int, int]]
@@ -30,7 +36,8 @@ def by_attempt(last_runs: Mapping[int, int]) -> dict[tuple[int, int], Times]:
     if not last_runs:
         return found
     with chunks.cursor() as cursor:
-        cursor.execute(_HEADS, [list(last_runs), _MOST_CHUNKS], binary=True)
+        most = max(_LEAST_OF_A_GROUP, _MOST_CHUNKS // (_GROUPS * len(last_runs)))
+        cursor.execute(_HEADS, [most, list(last_runs)], binary=True)
         for trial_id, count, head in cursor:
             steps, times, runs = chunks.unpack_head(head, count)
             for run in np.unique(runs[(runs > 0) & (runs <= last_runs[trial_id])]).tolist():

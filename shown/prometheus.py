@@ -74,6 +74,7 @@ class ClusterCollector(Collector):
         yield GaugeMetricFamily(
             "trainmaster_workers", "Workers that took a message of their own lately.", value=read.workers
         )
+        yield _slot_time(read)
         yield from _storage(read)
 
 
@@ -84,6 +85,18 @@ def _by_state(
     for pool in read.pools:
         for state, count in counts(pool).items():
             family.add_metric([pool.name, state], count)
+    return family
+
+
+def _slot_time(read: Figures) -> Metric:
+    family = CounterMetricFamily(
+        "trainmaster_slot_seconds",
+        "What the held slots of attempts that have ended went to; after_stop: why their steps were done again.",
+        labels=["pool", "part", "after_stop"],
+    )
+    for pool, part, seconds in read.slot_time:
+        kind, _, stop = part.partition(":")
+        family.add_metric([pool, kind, stop], float(seconds))
     return family
 
 

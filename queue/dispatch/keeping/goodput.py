@@ -28,7 +28,7 @@ Group = Literal["user", "pool", "experiment", "total"]
 _AFTER_SECONDS = 180
 #: records that one round tells, so that a history from before an upgrade is told little by little
 _RECORDS_PER_ROUND = 200
-#: Attempts whose parts one reading makes itself; those beyond are not told before they have ended.
+#: Members whose parts one reading makes itself; those beyond are not told before they have ended.
 _MOST_OPEN = 300
 _OPEN_SECONDS = 3600
 
@@ -41,7 +41,7 @@ _GROUPS: dict[Group, str] = {
 _OPEN = """
 SELECT {group}, run_key, slots, started_at, ended_at FROM ({held}) AS held
 WHERE went_to IS NULL AND slots > 0 AND ended_at > %(open)s AND run_key LIKE %(of_task)s
-ORDER BY ended_at DESC, run_key LIMIT %(most)s
+ORDER BY started_at DESC, run_key LIMIT %(most)s
 """
 #: What is told; and of the rest, but for what is read as open, how long it was held.
 _SUMS = """
