@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -60,6 +60,14 @@ class Told:
         return self.seconds / 3600
 
     @property
+    def untold(self) -> float:
+        return sum(each.seconds for each in self.pieces if each.part == time_parts.NOT_TOLD)
+
+    @property
+    def known(self) -> float:
+        return self.seconds - self.untold
+
+    @property
     def losses(self) -> list[Piece]:
         """The parts that were no progress, the largest first."""
         return sorted(
@@ -82,6 +90,17 @@ def lines(periods: Periods, group: str) -> list[Line]:
     found = goodput.sums(periods, GROUPS[group])
     names = _experiments(found) if group == "experiment" else {}
     return [_line(each, group, periods, names) for each in found]
+
+
+def together(found: Sequence[Line], periods: Periods) -> Line | None:
+    """All lines as one; None where there is none."""
+    whole = WentTo("")
+    for line in found:
+        for period, each in line.periods:
+            parts = {":".join(filter(None, (one.part, one.stop))): one.seconds for one in each.pieces}
+            whole.parts.update(parts)
+            whole.by_period[period].update(parts)
+    return _line(whole, "total", periods, {}) if found else None
 
 
 def of_trial(trial: Trial) -> Told | None:

@@ -10,8 +10,8 @@ from django.utils import timezone
 from dispatch.keeping import goodput, usage
 from dispatch.runs import settle
 from dispatch.watching import idle_gpus
-from experiments import metric_reports, runs
-from experiments.models import Checkpoint, Experiment, Trial
+from experiments import runs
+from experiments.models import Checkpoint, Trial
 from experiments.states import CheckpointState
 from hosts.models import Slot
 from jobs.models import Allocation, Member, SlotTimeTotal, UsageRecord
@@ -164,7 +164,16 @@ def test_when_a_gpu_stood_idle_is_kept_with_the_run_that_held_it(trial: Trial) -
 def test_no_report_of_a_job_makes_others_of_it(trial: Trial) -> None:
     hostile = {-(10**6): 2**62, 12: 10, 10**9: 5, 30: 1}
     attempt(trial, 0, 50, Reason.COMPLETED, hostile, {})
-    assert Experiment.objects.count() == 1 and metric_reports.VALIDATION
     goodput.tell_due(timezone.now())
     (found,) = goodput.sums(MARCH)
     assert found.seconds == 2 * 50 * 60 and min(found.parts.values()) >= 0
+
+
+def test_facts_that_cannot_be_read_spoil_only_their_own_attempt(trial: Trial) -> None:
+    killed_and_resumed(trial)
+    Member.objects.filter(allocation__number=1).update(idle=[["not", "a span"]])
+    assert goodput.tell_due(timezone.now()) == 2
+    (found,) = goodput.sums(MARCH)
+    minutes_of = in_minutes(found.parts)
+    assert minutes_of["not_told"] == 100 and minutes_of["again:host_restarted"] == 40
+    assert goodput.tell_due(timezone.now()) == 0

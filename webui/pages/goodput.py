@@ -21,7 +21,7 @@ MOST: dict[Unit, int] = {"week": 53, "day": 31, "month": 36}
 def overview(request: HttpRequest) -> HttpResponse:
     """One bar for all slots, one for each period, and one for each pool, user or experiment."""
     view = usage.read(request.GET, FIRST, MOST, tuple(goodput.GROUPS))
-    total = next(iter(goodput.lines(view.periods, "total")), None)
+    lines = goodput.lines(view.periods, view.group)
     context = {
         "view": view,
         "groups": list(goodput.GROUPS),
@@ -29,9 +29,9 @@ def overview(request: HttpRequest) -> HttpResponse:
         "first": view.periods.names[0],
         "last": view.periods.names[-1],
         "most": MOST[view.unit],
-        "total": total,
+        "total": goodput.together(lines, view.periods),
         "csv": f"/resources/goodput?{_query(view)}",
-        "lines": goodput.lines(view.periods, view.group) if view.group != "total" else [],
+        "lines": lines if view.group != "total" else [],
     }
     return show(request, "goodput", context, room="Usage", status=400 if view.refusal else 200)
 

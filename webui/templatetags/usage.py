@@ -30,12 +30,14 @@ def hours_spelled(value: float) -> str:
 
 @register.filter
 def slot_time(seconds: float) -> str:
-    """`1,234.5 slot-hours`, `5 slot-minutes`, `20 slot-seconds`."""
+    """`1,234.5 slot-hours`, `1 slot-hour`, `5 slot-minutes`, `20 slot-seconds`."""
     if seconds >= 3600:
-        return f"{hours(seconds / 3600)} slot-hours"
-    if seconds >= 60:
-        return f"{seconds / 60:.0f} slot-minutes"
-    return "< 1 slot-second" if 0 < seconds < 1 else f"{seconds:.0f} slot-seconds"
+        text, unit = hours(seconds / 3600), "slot-hour"
+    elif seconds >= 60:
+        text, unit = f"{seconds / 60:.0f}", "slot-minute"
+    else:
+        text, unit = "< 1" if 0 < seconds < 1 else f"{seconds:.0f}", "slot-second"
+    return f"{text} {unit}" if text in {"1", "< 1"} else f"{text} {unit}s"
 
 
 @register.filter

@@ -6,13 +6,14 @@ with the usage record, which no deletion touches. An attempt whose facts were de
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
@@ -22,6 +23,7 @@ from dispatch.keeping.usage import HELD, Periods
 from jobs.models import UsageRecord
 from jobs.time_parts import NOT_TOLD, SECOND, Held, not_told, seconds_by_day
 
+log = logging.getLogger(__name__)
 Group = Literal["user", "pool", "experiment", "total"]
 
 #: Told so long after the end, when late reports have arrived and idle GPUs were looked at.
@@ -118,11 +120,27 @@ def _keep(run_key: str, pool_id: int, by_day: Mapping[int, Counter[str]]) -> Non
 
 
 def _told(rows: Sequence[_Row], now: datetime) -> dict[str, dict[int, Counter[str]]]:
-    """Run key -> slot-microseconds by day and part."""
+    """Run key -> slot-microseconds by day and part; an attempt whose facts cannot be read is not told."""
+    try:
+        return _told_together(rows, now)
+    except DatabaseError:
+        raise
+    except Exception:
+        log.exception("what an attempt went to cannot be told")
+        if len(rows) == 1:
+            return {row.run_key: not_told(_held(row)) for row in rows}
+    return {key: by_day for row in rows for key, by_day in _told([row], now).items()}
+
+
+def _held(row: _Row) -> Held:
+    return Held(microseconds(row.started_at), microseconds(row.ended_at), None, row.slots)
+
+
+def _told_together(rows: Sequence[_Row], now: datetime) -> dict[str, dict[int, Counter[str]]]:
     found = goodput_facts.of({row.run_key.rpartition(".")[0] for row in rows}, now)
     told = {}
     for row in rows:
-        held = Held(microseconds(row.started_at), microseconds(row.ended_at), None, row.slots)
+        held = _held(row)
         allocation_id, _, index = row.run_key.rpartition(".")
         if (facts := found.get(allocation_id)) is None:
             told[row.run_key] = not_told(held)
