@@ -16,10 +16,12 @@ from jobs import time_parts
 from jobs.states import Reason
 
 GROUPS: dict[str, Group] = {"pool": "pool", "user": "user", "experiment": "experiment", "total": "total"}
+#: the part of steps done again, whichever stop they follow
+AGAIN = time_parts.AGAIN.rstrip(":")
 #: part -> its words, in the order in which they are shown
 WORDS = {
     time_parts.PROGRESS: "New progress",
-    "again": "Steps done again",
+    AGAIN: "Steps done again",
     time_parts.CHECKPOINT: "Checkpoints",
     time_parts.GANG: "Waiting for the gang",
     time_parts.START: "Start and load",
