@@ -110,7 +110,7 @@ def test_what_slots_went_to_is_printed_as_table_csv_and_json(used: CommandLine) 
     now = datetime.now(UTC)
     days = f"{now - timedelta(days=1):%Y-%m-%d}", f"{now:%Y-%m-%d}"
     table = used("resources", "goodput", "--daily", *days, "--by", "user").stdout
-    assert "| admin | " in table and "not told" in table
+    assert "| admin | " in table and "Start and load" in table
     (line,) = json.loads(used("resources", "goodput", *days, "-o", "json").stdout)["lines"]
     assert line["name"] == "default" and {part["part"] for part in line["parts"]} <= {
         "start",
