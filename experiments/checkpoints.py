@@ -20,6 +20,7 @@ from jobs.models import Allocation
 from jobs.states import Reason
 
 _NAMED = 3  # of the files that are missing
+_MOST_SECONDS = 366 * 86_400
 
 
 class MissingFiles(Exception):
@@ -59,6 +60,7 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
             "metadata": metadata if isinstance(metadata, dict) else {},
             "storage": storage,
             "reported_at": timezone.now(),
+            "save_seconds": _seconds(data.get("seconds")),
         },
     )
     if not new:
@@ -71,6 +73,12 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
         Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=checkpoint)
         trial.latest_checkpoint = checkpoint
     return checkpoint
+
+
+def _seconds(said: object) -> float | None:
+    """None for what is no length of time."""
+    is_number = isinstance(said, (int, float)) and not isinstance(said, bool)
+    return float(said) if is_number and 0 <= said < _MOST_SECONDS else None  # type: ignore[arg-type, operator]
 
 
 def with_files(files: Mapping[str, int]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from dispatch.keeping import figures
 from dispatch.keeping.figures import Figures, PoolFigures
+from shown import goodput
 
 #: (name, field of PoolFigures, help); None in the field leaves the sample out
 _OF_POOL = (
@@ -74,6 +75,7 @@ class ClusterCollector(Collector):
         yield GaugeMetricFamily(
             "trainmaster_workers", "Workers that took a message of their own lately.", value=read.workers
         )
+        yield _slot_time(read)
         yield from _storage(read)
 
 
@@ -84,6 +86,20 @@ def _by_state(
     for pool in read.pools:
         for state, count in counts(pool).items():
             family.add_metric([pool.name, state], count)
+    return family
+
+
+def _slot_time(read: Figures) -> Metric:
+    family = CounterMetricFamily(
+        "trainmaster_slot_seconds",
+        "What the held slots of attempts that have ended went to; after_stop: why their steps were done again.",
+        labels=["pool", "part", "after_stop"],
+    )
+    told = {(pool.name, part): 0.0 for pool in read.pools for part in goodput.WORDS if part != goodput.AGAIN}
+    told |= {(pool, part): seconds for pool, part, seconds in read.slot_time}
+    for (pool, part), seconds in told.items():
+        kind, _, stop = part.partition(":")
+        family.add_metric([pool, kind, stop], float(seconds))
     return family
 
 

@@ -16,7 +16,7 @@ from django.utils import timezone
 from commands import services
 from dispatch import schedules
 from dispatch.going_on import going_on
-from dispatch.keeping import deletion, event_retention, log_retention, pool_history
+from dispatch.keeping import deletion, event_retention, goodput, log_retention, pool_history
 from dispatch.passes import pool_pass
 from dispatch.runs import detached, open_work, reconcile
 from dispatch.runs import launch as launching
@@ -176,12 +176,12 @@ def host_lost(host_id: str) -> None:
 
 @shared_task(name="dispatch.tasks.look_back")
 def look_back() -> None:
-    """Count the pools for their history, look which GPUs stood idle in the hands of their jobs, end probations."""
+    """Count the pools, look which GPUs stood idle, tell what slots were held for, end probations."""
     with alone("look_back", every=_MINUTELY) as mine:
         if mine is None:
             return
         now = timezone.now()
-        for step in (pool_history.count, pool_history.thin, idle_gpus.look):
+        for step in (pool_history.count, pool_history.thin, idle_gpus.look, goodput.tell_due):
             with going_on(step.__name__):
                 step(now)
         with going_on("faults of hosts"):

@@ -260,6 +260,8 @@ class Member(models.Model):
     cleaning_failed_at = models.DateTimeField(null=True)
     #: [{"pid", "user", "command", "state"}]: what the host last found of it while it is being cleaned up
     remains = models.JSONField(default=list)
+    #: [[slot, from, to]] in epoch seconds: when slots that it held stood idle, once that was over
+    idle = models.JSONField(default=list, db_default=[])
 
     class Meta:
         ordering = ["index"]
@@ -379,9 +381,25 @@ class UsageRecord(models.Model):
     labels = models.JSONField(default=list)
     experiment_number = models.BigIntegerField(null=True)
     workspace = models.CharField(max_length=80, blank=True)
+    #: {day: {part: slot-microseconds}}, parts of `jobs.time_parts`; null until `dispatch.keeping.goodput` has told it
+    went_to = models.JSONField(null=True)
 
     class Meta:
-        indexes = [models.Index(fields=["ended_at"], name="usage_by_end")]
+        indexes = [
+            models.Index(fields=["ended_at"], name="usage_by_end"),
+            models.Index(fields=["-ended_at"], condition=Q(went_to__isnull=True), name="usage_not_told_yet"),
+        ]
+
+
+class SlotTimeTotal(models.Model):
+    """All that `UsageRecord.went_to` has ever said of a pool and a part; `dispatch.keeping.goodput` writes it."""
+
+    pool = models.ForeignKey(ResourcePool, on_delete=models.CASCADE, related_name="+", db_index=False)
+    part = models.CharField(max_length=64)
+    slot_microseconds = models.DecimalField(max_digits=30, decimal_places=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["pool", "part"], name="slot_time_once_per_part")]
 
 
 class PortLease(models.Model):

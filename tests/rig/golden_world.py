@@ -69,6 +69,7 @@ QUERIES: dict[str, list[str]] = {
         f"startDate=2026-03&endDate=2026-03&period={PERIOD}_MONTHLY",
     ],
     "/api/v1/resources/allocation/raw": [f"timestampAfter={BEGIN}&timestampBefore={END}"],
+    "/api/v1/resources/goodput": ["startDate=2026-03-10&endDate=2026-03-10&groupBy=experiment"],
     "/api/v1/trials/metrics/trial_metrics": ["group=training&trialIds={trials/trial_id}"],
     "/api/v1/trials/metrics/training_metrics": ["trialIds={trials/trial_id}"],
     "/api/v1/trials/metrics/validation_metrics": ["trialIds={trials/trial_id}"],
@@ -85,6 +86,7 @@ QUERIES: dict[str, list[str]] = {
     ],
     "/resources/allocation/allocations-csv": [f"timestamp_after={BEGIN}&timestamp_before={END}"],
     "/resources/allocation/raw": [f"timestamp_after={BEGIN}&timestamp_before={END}"],
+    "/resources/goodput": ["start_date=2026-03-10&end_date=2026-03-10&group_by=user"],
 }
 
 

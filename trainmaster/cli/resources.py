@@ -38,11 +38,30 @@ def add(add_noun: Adder) -> None:
     )
     output.add_format(parser, default="csv")
     parser.set_defaults(run=_aggregated, action="sum up the history", period=_DAILY)
+    _add_goodput(verbs)
     parser = verbs.add_parser(
         "allocations", aliases=["alloc"], help="list each attempt with its total time, as CSV"
     )
     _add_times(parser, form=False)
     parser.set_defaults(run=_attempts, action="read the history")
+
+
+def _add_goodput(verbs: Any) -> None:
+    parser = verbs.add_parser("goodput", help="show what the time of held slots went to")
+    parser.add_argument("start_date", help="first day (2026-11-21), or month (2026-11), in UTC")
+    parser.add_argument("end_date", help="last day or month (included)")
+    size = parser.add_mutually_exclusive_group()
+    for unit, form in (("week", "--weekly"), ("day", "--daily"), ("month", "--monthly")):
+        usual = " (the default)" if unit == "week" else ""
+        size.add_argument(form, dest="period", action="store_const", const=unit, help=f"by {unit}{usual}")
+    parser.add_argument(
+        "--by",
+        choices=["pool", "user", "experiment", "total"],
+        default="pool",
+        help="whose slots (default: pool)",
+    )
+    output.add_format(parser)
+    parser.set_defaults(run=_goodput, action="read the history", period="week")
 
 
 def _add_times(parser: argparse.ArgumentParser, form: bool = True) -> None:
@@ -109,6 +128,39 @@ def _aggregated(client: Client, args: argparse.Namespace) -> None:
     entries = client.get(f"/api/v1{_PATH}aggregated", query)["resourceEntries"]
     rows = [row for row in _flat(entries) if (row["by"], row["name"]) == ("group", args.group)]
     output.show(rows, _SUMS_IN_CSV if args.output == "csv" else _SUMS, args.output)
+
+
+def _goodput(client: Client, args: argparse.Namespace) -> None:
+    query = [("start_date", args.start_date), ("end_date", args.end_date), ("period", args.period)]
+    query.append(("group_by", args.by))
+    if args.output == "csv":
+        for piece in client.pieces("/resources/goodput", query):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.flush()
+        return
+    answer = client.get("/api/v1/resources/goodput", query)
+    if args.output in output.STRUCTURED:
+        output.structured(answer, args.output)
+        return
+    rows = [{"name": line["name"], **each} for line in answer["lines"] for each in line["periods"]]
+    output.show(rows, _WENT_TO, "table")
+
+
+def _losses(row: Json) -> str:
+    """The three largest parts that were no progress."""
+    parts = sorted((one for one in row["parts"] if one["part"] != "progress"), key=lambda one: -one["share"])
+    return ", ".join(f"{one['words']} {output.percent(one['share'])}" for one in parts[:3])
+
+
+_WENT_TO = [
+    Column("Period", lambda row: row["periodStart"]),
+    Column("Name", lambda row: row["name"] or "-"),
+    Column("Slot-hours", lambda row: round(row["slotSeconds"] / 3600, 3)),
+    Column(
+        "New progress", lambda row: "not told" if row["progress"] is None else output.percent(row["progress"])
+    ),
+    Column("Else", _losses),
+]
 
 
 def _flat(entries: List[Json]) -> List[Json]:

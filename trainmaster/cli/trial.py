@@ -59,6 +59,7 @@ def add(add_noun: Adder) -> None:
     add_set(verbs, "trial")
     checkpoint.add_download_of_trial(verbs)
     _add_timings(verbs)
+    _add_goodput(verbs)
     _add_support_bundle(verbs)
     tensorboard.add(verbs, "trial")
     rank_pulse.add(verbs, "trial_id", int, lambda client, args: str(client.trial(args.trial_id)["taskId"]))
@@ -187,6 +188,33 @@ def _seconds(value: Optional[float]) -> str:
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value * 1e9:.0f} ns"
+
+
+# --- trial goodput ----------------------------------------------------------------------------------------------
+
+
+_PARTS = [
+    Column("Went to", lambda row: row["words"]),
+    Column("Slot-hours", lambda row: round(row["slotSeconds"] / 3600, 4)),
+    Column("Share", lambda row: row["share"], lambda value: output.percent(value)),
+]
+
+
+def _add_goodput(verbs: Any) -> None:
+    parser = verbs.add_parser("goodput", help="show what the time of its slots went to")
+    parser.add_argument("trial_id", type=int)
+    output.add_format(parser)
+    parser.set_defaults(run=_goodput, action="show the goodput")
+
+
+def _goodput(client: Client, args: argparse.Namespace) -> None:
+    found = client.get(f"/api/v1/trials/{args.trial_id}/goodput")
+    if args.output in output.STRUCTURED:
+        output.structured(found, args.output)
+        return
+    output.show(found["parts"], _PARTS, args.output)
+    if args.output == "table" and found["progress"] is not None:
+        print(f"New progress: {output.percent(found['progress'])} of what is told.")
 
 
 # --- trial support-bundle -------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import shutil
+import time
 import uuid
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterable, Iterator, Optional, Tuple, Union
@@ -52,6 +53,7 @@ class CheckpointContext:
         self._distributed = distributed
         self._storage = storage
         self._records = records
+        self._began = 0.0  # the checkpoint that is being made; monotonic
 
     def upload(
         self,
@@ -236,6 +238,7 @@ class CheckpointContext:
     def _making(self, storage_id: str) -> Iterator[Path]:
         """The checkpoint's folder, which is removed when the block raises."""
         path = self._storage.path(storage_id)
+        self._began = time.monotonic()
         try:
             yield path
         except BaseException:
@@ -306,6 +309,7 @@ class CheckpointContext:
             resources=agreement.resources,
             metadata=agreement.metadata,
             storage=self._storage.section,
+            seconds=round(time.monotonic() - self._began, 3),
         )
         dialect_log.core.info("Reported checkpoint to master %s", storage_id)
 

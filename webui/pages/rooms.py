@@ -54,7 +54,7 @@ GROUPS = (
             Room("Pools", "/pools", lambda: ResourcePool.objects.count(), "schedulers forecasts"),
             Room("Hosts", "/hosts", lambda: registry.present().count(), "machines gpus agents slots"),
             Room("Cluster", "/cluster", words="utilization idle"),
-            Room("Usage", "/usage", words="slot hours history"),
+            Room("Usage", "/usage", words="slot hours history goodput"),
         ),
     ),
     (

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from django.urls import path
 
-from webui.pages import account, audit, cluster, find, overview, profiler, saved_views, session, usage
+from webui.pages import (
+    account,
+    audit,
+    cluster,
+    find,
+    goodput,
+    overview,
+    profiler,
+    saved_views,
+    session,
+    usage,
+)
 from webui.pages.experiments import again, chosen, code, create, edit, experiment, listing, notes, templates
 from webui.pages.frame import View, leads_to, page
 from webui.pages.groups import page as groups
@@ -75,6 +86,7 @@ urlpatterns = [
     path("audit.csv", audit.export),
     path("usage", usage.overview),
     path("usage/chart", usage.chart),
+    path("usage/goodput", goodput.overview),
     # searches: what is under an experiment, a trial or a command comes before its <slug:tab>
     path(f"{_E}/search", tree.detail),
     path(f"{_E}/trials", search_trials.detail),
@@ -90,6 +102,7 @@ urlpatterns = [
     path(f"{_T}/metrics/curves", metrics.data),
     path(f"{_T}/metrics/points.csv", metrics.export),
     path(f"{_T}/media", media.of_trial),
+    path(f"{_T}/goodput", goodput.of_trial),
     path(f"{_T}/profiler", profiler.detail),
     path(f"{_T}/profiler/samples", profiler.points),
     path(f"{_T}/profiler/samples.csv", profiler.samples_file),

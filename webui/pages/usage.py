@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, QueryDict
@@ -41,13 +42,19 @@ class UsageView:
         return f"Slot-hours{by}"
 
 
-def read(query: QueryDict) -> UsageView:
-    unit: Unit = choice(query, "by", FIRST, "day")
-    group = choice(query, "group", GROUPS, "user")
-    usual = usage.latest(unit, FIRST[unit], timezone.now())
+def read(
+    query: QueryDict,
+    at_first: Mapping[Unit, int] = FIRST,
+    most: Mapping[Unit, int] = MOST,
+    groups: Collection[str] = tuple(GROUPS),
+) -> UsageView:
+    """The first unit and the first group are the usual ones."""
+    unit: Unit = choice(query, "by", at_first, next(iter(at_first)))
+    group = choice(query, "group", groups, next(iter(groups)))
+    usual = usage.latest(unit, at_first[unit], timezone.now())
     first, last = str(query.get("from") or usual.names[0]), str(query.get("to") or usual.names[-1])
     try:
-        return UsageView(usage.between(unit, first, last, most=MOST[unit]), group)
+        return UsageView(usage.between(unit, first, last, most=most[unit]), group)
     except Refusal as error:
         return UsageView(usual, group, str(error))
 

@@ -29,6 +29,37 @@ def hours_spelled(value: float) -> str:
 
 
 @register.filter
+def slot_time(seconds: float) -> str:
+    """`1,234.5 slot-hours`, `1 slot-hour`, `5 slot-minutes`, `20 slot-seconds`."""
+    if seconds >= 3600:
+        text, unit = hours(seconds / 3600), "slot-hour"
+    elif seconds >= 60:
+        text, unit = f"{seconds / 60:.0f}", "slot-minute"
+    else:
+        text, unit = "< 1" if 0 < seconds < 1 else f"{seconds:.0f}", "slot-second"
+    return f"{text} {unit}" if text in {"1", "< 1"} else f"{text} {unit}s"
+
+
+@register.filter
+def part_of_100(percent: float) -> str:
+    """`12 %`, `0.4 %`, `< 0.1 %`."""
+    if percent >= 1:
+        return f"{percent:.0f} %"
+    return "< 0.1 %" if percent < 0.1 else f"{percent:.1f} %"
+
+
+@register.filter
+def whole_percent(share: float) -> str:
+    return part_of_100(100 * share) if share else "0 %"
+
+
+@register.filter
+def unlocalized(value: float) -> str:
+    """A number for CSS."""
+    return f"{value:.4f}"
+
+
+@register.filter
 def hours(value: float) -> str:
     """`1,234.5`, `12.3`, `4`, `0.42`, `< 0.01`: hundredths are what a slot's use is compared by."""
     if value >= 10:

@@ -14,8 +14,10 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 
 from dispatch.going_on import going_on
+from dispatch.keeping import goodput
 from dispatch.ssh import remote
 from experiments import checkpoint_deletion, event_files, media, s3_stores, stored_files
 from experiments.models import Checkpoint, Experiment
@@ -61,6 +63,7 @@ def delete(experiment_id: int) -> bool:
         log.error("experiment %s was not deleted: %s", experiment_id, error)
         _failed(experiment_id)
         return False
+    goodput.tell_all_of(experiment.pk, timezone.now())
     _rows(experiment)
     return True
 

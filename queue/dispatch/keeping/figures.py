@@ -69,6 +69,10 @@ _TABLES = """
 SELECT relname, n_tup_ins, pg_total_relation_size(relid) FROM pg_stat_user_tables
 WHERE schemaname = current_schema() AND relname ~ '^(events|logs|metrics)_' ORDER BY relname
 """
+_SLOT_TIME = """
+SELECT pool.name, total.part, total.slot_microseconds / 1000000
+FROM jobs_slottimetotal total JOIN hosts_resourcepool pool ON pool.id = total.pool_id ORDER BY 1, 2
+"""
 _DATABASE = """
 SELECT pg_database_size(current_database()), (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()),
   current_setting('max_connections')::int,
@@ -111,6 +115,7 @@ class TableFigures:
 class Figures:
     pools: list[PoolFigures]
     tables: list[TableFigures]
+    slot_time: list[_Row]  # pool, part (jobs.time_parts), slot-seconds of attempts that have ended
     database_bytes: int
     connections: int
     max_connections: int
@@ -122,7 +127,7 @@ def read() -> Figures:
     with _bounded() as rows:
         pools = _pools(rows)
         tables = [TableFigures(*row) for row in rows(_TABLES)]
-        return Figures(pools, tables, *rows(_DATABASE)[0])
+        return Figures(pools, tables, rows(_SLOT_TIME), *rows(_DATABASE)[0])
 
 
 def pools(*, with_runs: bool = True) -> list[PoolFigures]:

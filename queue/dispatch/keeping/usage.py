@@ -2,7 +2,7 @@
 
 A record per member is written in the transaction that ends the attempt, and no deletion touches it; what still holds
 slots is read from its own rows. Times are clipped to what was asked for; the unit is the slot-second. Sums are by
-days or months in UTC, which are read as people and Determined's clients write them.
+days, weeks or months in UTC, which are read as people and Determined's clients write them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,21 @@ from accounts.refusals import Refusal
 from experiments.models import Experiment
 from jobs.models import Allocation, Member, Task, UsageRecord
 
-Unit = Literal["day", "month"]
-#: how each unit is written, and an example; for a month a day of it will do
-_FORMS = {"day": (["%Y-%m-%d"], "2026-11-21"), "month": (["%Y-%m", "%Y-%m-%d"], "2026-11")}
+Unit = Literal["day", "week", "month"]
+#: how each unit is written, and an example; for a week or a month any day of it will do
+_FORMS = {
+    "day": (["%Y-%m-%d"], "2026-11-21"),
+    "week": (["%Y-%m-%d"], "2026-11-16"),
+    "month": (["%Y-%m", "%Y-%m-%d"], "2026-11"),
+}
 
 #: everything that was held for a time between %(after)s and %(before)s, whether its job is still here or not
-_HELD = """
-SELECT run_key, kind, owner_id, pool_id, slots, started_at, ended_at, labels, experiment_number, workspace
+HELD = """
+SELECT run_key, kind, owner_id, pool_id, slots, started_at, ended_at, labels, experiment_number, workspace, went_to
 FROM jobs_usagerecord WHERE ended_at > %(after)s AND started_at < %(before)s
 UNION ALL
 SELECT a.id || '.' || m.index, t.kind, j.owner_id, a.pool_id, m.slots, a.assigned_at, coalesce(m.ended_at, %(now)s),
-       coalesce(e.labels, '[]'), e.id, coalesce(w.name, '')
+       coalesce(e.labels, '[]'), e.id, coalesce(w.name, ''), NULL
 FROM jobs_allocation a JOIN jobs_member m ON m.allocation_id = a.id
 JOIN jobs_task t ON t.id = a.task_id JOIN jobs_job j ON j.id = t.job_id
 LEFT JOIN experiments_experiment e ON e.job_id = j.id
@@ -46,7 +50,7 @@ WITH sums AS (
   SELECT period, owner_id, pool_id, labels,
          sum(slots * extract(epoch FROM least(ended_at, %(before)s, period + %(step)s::interval)
                                         - greatest(started_at, %(after)s, period))::float8) AS seconds
-  FROM ({_HELD}) AS held
+  FROM ({HELD}) AS held
   CROSS JOIN LATERAL generate_series(date_trunc(%(unit)s, greatest(started_at, %(after)s), 'UTC'),
     least(ended_at, %(before)s) - interval '1 microsecond', %(step)s::interval) AS period
   WHERE slots > 0 GROUP BY 1, 2, 3, 4
@@ -59,7 +63,7 @@ ORDER BY 1
 _PAGE = f"""
 SELECT run_key, kind, u.id, u.username, pool.name, labels, slots, started_at, ended_at, experiment_number, workspace,
        extract(epoch FROM least(ended_at, %(before)s) - greatest(started_at, %(after)s))::float8
-FROM ({_HELD}) AS held
+FROM ({HELD}) AS held
 JOIN accounts_user u ON u.id = held.owner_id JOIN hosts_resourcepool pool ON pool.id = held.pool_id
 WHERE (started_at, run_key) > (%(began)s, %(behind)s)
 ORDER BY started_at, run_key LIMIT %(limit)s
@@ -185,7 +189,7 @@ def _list(labels: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Periods:
-    """Whole days or months, from the first of `first` to the end of the one that begins on `last`."""
+    """Whole days, weeks (from Monday) or months, from the one of `first` to the end of the one of `last`."""
 
     unit: Unit
     first: date
@@ -205,7 +209,7 @@ class Periods:
 
     def name_of(self, moment: datetime) -> str:
         """`2026-11-21`, `2026-11`."""
-        return _name_of(self.unit, moment.astimezone(UTC).date())
+        return _name_of(self.unit, _start_of(self.unit, moment.astimezone(UTC).date()))
 
     @property
     def after(self) -> datetime:
@@ -216,13 +220,23 @@ class Periods:
         return datetime.combine(_start_after(self.unit, self.last), time(), UTC)
 
 
+_DAYS: dict[str, int] = {"day": 1, "week": 7}
+
+
+def _start_of(unit: Unit, day: date) -> date:
+    """The first day of the period that this one lies in."""
+    if unit == "week":
+        return day - timedelta(days=day.weekday())
+    return day if unit == "day" else day.replace(day=1)
+
+
 def _name_of(unit: Unit, start: date) -> str:
-    return start.isoformat()[: 10 if unit == "day" else 7]
+    return start.isoformat()[: 7 if unit == "month" else 10]
 
 
 def _start_after(unit: Unit, start: date) -> date:
-    if unit == "day":
-        return start + timedelta(days=1)
+    if unit != "month":
+        return start + timedelta(days=_DAYS[unit])
     return (start.replace(day=1) + timedelta(days=31)).replace(day=1)
 
 
@@ -241,16 +255,17 @@ def between(unit: Unit, first: str, last: str, *, most: int) -> Periods:
 
 def _count_of(periods: Periods) -> int:
     first, last = periods.first, periods.last
-    if periods.unit == "day":
-        return (last - first).days + 1
+    if periods.unit != "month":
+        return (last - first).days // _DAYS[periods.unit] + 1
     return (last.year - first.year) * 12 + last.month - first.month + 1
 
 
 def latest(unit: Unit, count: int, now: datetime) -> Periods:
     """The last `count` periods, the present one last."""
     last = now.astimezone(UTC).date()
-    if unit == "day":
-        return Periods(unit, last - timedelta(days=count - 1), last)
+    if unit != "month":
+        last = _start_of(unit, last)
+        return Periods(unit, last - timedelta(days=_DAYS[unit] * (count - 1)), last)
     months = last.year * 12 + last.month - count
     return Periods(unit, date(months // 12, months % 12 + 1, 1), last.replace(day=1))
 
@@ -260,7 +275,7 @@ def _read_day(unit: Unit, text: str) -> date:
     for form in forms:
         with suppress(ValueError):
             found = datetime.strptime(text.strip(), form).date()
-            return found if unit == "day" else found.replace(day=1)
+            return _start_of(unit, found)
     raise Refusal(f"Found {text!r}, allowed: a {unit}, such as {example}.")
 
 

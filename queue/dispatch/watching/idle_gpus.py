@@ -9,13 +9,17 @@ from django.conf import settings
 
 from events.announce import announce
 from hosts.models import Slot
-from jobs.models import SlotHold
+from jobs.models import Member, SlotHold
 from jobs.states import MemberState
 from metrics import idle_gpus
 from metrics.idle_gpus import Rule, Used
 
 #: at either end of the time that is looked at; runs ship every few seconds, and nvidia-smi is asked every 15
 _LEAST_GAP_SECONDS = 60.0
+
+
+#: times of idle slots that are kept with a member; the shortest is IDLE_GPU_SECONDS
+_MOST_KEPT = 1000
 
 
 class _Held(NamedTuple):
@@ -39,11 +43,23 @@ def look(now: datetime) -> int:
     for pk in changed:
         Slot.objects.filter(pk=pk).update(idle_since=found[pk])
     gone = list(marked.keys() - found.keys())
+    for pk in gone:
+        if since := marked[pk]:
+            _keep(pk, since, now)
     Slot.objects.filter(pk__in=gone).update(idle_since=None)
     pools = set(Slot.objects.filter(pk__in=changed + gone).values_list("host__pool_id", flat=True))
     if pools:
         announce("hosts", "cluster", *(f"pool:{pool_id}" for pool_id in sorted(pools)))
     return len(changed) + len(gone)
+
+
+def _keep(slot_id: int, since: datetime, now: datetime) -> None:
+    """Note with the member that held the slot when it stood idle."""
+    holds = SlotHold.objects.filter(slot_id=slot_id, member__started_at__lte=since).order_by("-pk")
+    member = Member.objects.filter(pk__in=holds.values("member_id")[:1]).first()
+    if member is not None and len(member.idle) < _MOST_KEPT:
+        span = [slot_id, since.timestamp(), min(now, member.ended_at or now).timestamp()]
+        Member.objects.filter(pk=member.pk).update(idle=[*member.idle, span])
 
 
 def _idle(now: float) -> dict[int, datetime]:

@@ -104,3 +104,20 @@ def test_shares_of_a_pool_are_by_user_or_by_job(used: CommandLine) -> None:
     }  # fmt: skip
     used("pool", "edit", "default", "--group", "vision=none")
     assert "Pool moon not found" in used("pool", "shares", "moon").stderr
+
+
+def test_what_slots_went_to_is_printed_as_table_csv_and_json(used: CommandLine) -> None:
+    now = datetime.now(UTC)
+    days = f"{now - timedelta(days=1):%Y-%m-%d}", f"{now:%Y-%m-%d}"
+    table = used("resources", "goodput", "--daily", *days, "--by", "user").stdout
+    assert "| admin | " in table and "Start and load" in table
+    (line,) = json.loads(used("resources", "goodput", *days, "-o", "json").stdout)["lines"]
+    assert line["name"] == "default" and {part["part"] for part in line["parts"]} <= {
+        "start",
+        "not_told",
+        "idle",
+    }
+    rows = list(csv.DictReader(io.StringIO(used("resources", "goodput", *days, "-o", "csv").stdout)))
+    assert sum(float(row["slot_seconds"]) for row in rows) >= line["slotSeconds"] - 0.001
+    refused = used("trial", "goodput", "999999")
+    assert refused.returncode != 0 and "999999" in refused.stderr

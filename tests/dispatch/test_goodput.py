@@ -1,0 +1,179 @@
+"""What held slots went to, from rows as they are recorded: told once, in sums that agree with those of usage."""
+
+import uuid
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from dispatch.keeping import goodput, usage
+from dispatch.runs import settle
+from dispatch.watching import idle_gpus
+from experiments import runs
+from experiments.models import Checkpoint, Trial
+from experiments.states import CheckpointState
+from hosts.models import Slot
+from jobs.models import Allocation, Member, SlotTimeTotal, UsageRecord
+from jobs.states import Reason
+from metrics import ingest
+from metrics.ingest import Report
+from tests.rig.world import assigned, make_host, make_user, submit_experiment, trial_of
+
+pytestmark = pytest.mark.django_db
+
+DAY = datetime(2026, 3, 10, tzinfo=UTC)
+MARCH = usage.between("day", "2026-03-09", "2026-03-12", most=31)
+
+
+def minutes(number: float) -> datetime:
+    return DAY + timedelta(minutes=number)
+
+
+@pytest.fixture
+def trial(db: None) -> Trial:
+    make_host("gpu1", 2)
+    return trial_of(submit_experiment(slots=2, owner=make_user("ada")))
+
+
+def attempt(
+    trial: Trial, began: float, end: float, reason: Reason, reports: dict[float, int], saved: dict[float, int]
+) -> Allocation:
+    """Slots from `began` on, in minutes after DAY; its entrypoint starts a minute later, and it reports and saves."""
+    trial.refresh_from_db()
+    slots = list(Slot.objects.values_list("host_id", "pk"))
+    placement = [(slots[0][0], [pk for _, pk in slots])]
+    allocation = assigned(task_id=trial.task_id, placement=placement, on_sufferance=False, actor="test")
+    Allocation.objects.filter(pk=allocation.pk).update(assigned_at=minutes(began))
+    runs.begin_all([allocation])
+    member = allocation.members.get()
+    Member.objects.filter(pk=member.pk).update(started_at=minutes(began + 1), state="RUNNING")
+    batch = [
+        Report(allocation.number, "training", step, minutes(at).timestamp(), {"loss": 1.0})
+        for at, step in reports.items()
+    ]
+    ingest.store(trial.pk, batch)
+    for at, step in saved.items():
+        Checkpoint.objects.create(
+            uuid=uuid.uuid4(), trial=trial, allocation_id=allocation.pk, state=CheckpointState.COMPLETED,
+            steps_completed=step, reported_at=minutes(at), save_seconds=30.0,
+        )  # fmt: skip
+    if saved:
+        newest = trial.checkpoints.order_by("-steps_completed").first()
+        Trial.objects.filter(pk=trial.pk).update(latest_checkpoint=newest)
+    settle.member_over(member.pk, reason=reason, exited=True, at=minutes(end))
+    Member.objects.filter(pk=member.pk).update(ended_at=minutes(end))
+    UsageRecord.objects.filter(pk=member.run_key).update(ended_at=minutes(end))
+    return allocation
+
+
+def killed_and_resumed(trial: Trial) -> None:
+    """It saves at step 20 of 40, its host is lost, and it starts again from there."""
+    attempt(trial, 0, 50, Reason.HOST_RESTARTED, {12: 10, 22: 20, 32: 30, 42: 40}, {22.5: 20})
+    attempt(trial, 60, 120, Reason.COMPLETED, {72: 30, 82: 40, 92: 50, 102: 60}, {})
+
+
+WANTED = {
+    "start": 2 * (2 + 2), "progress": 2 * (40 - 0.5 + 20), "checkpoint": 2 * 0.5, "again:host_restarted": 2 * 20,
+    "end": 2 * (8 + 18),
+}  # fmt: skip
+
+
+def in_minutes(parts: Counter[str]) -> dict[str, float]:
+    return {part: seconds / 60 for part, seconds in parts.items()}
+
+
+def test_steps_of_a_restarted_host_are_told_as_done_again(trial: Trial) -> None:
+    killed_and_resumed(trial)
+    assert goodput.tell_due(timezone.now()) == 2
+    (found,) = goodput.sums(MARCH)
+    assert in_minutes(found.parts) == WANTED
+    assert found.seconds == sum(each.seconds for each in usage.sums(MARCH)) == 2 * 110 * 60
+    assert in_minutes(goodput.of_task(trial.task_id, MARCH).parts) == WANTED
+
+
+def test_what_is_told_is_told_once_and_outlives_its_experiment(trial: Trial) -> None:
+    killed_and_resumed(trial)
+    before = goodput.sums(MARCH, "user")
+    assert [one.name for one in before] == ["ada"] and set(before[0].parts) == {"not_told"}
+    assert goodput.tell_due(timezone.now()) == 2 and goodput.tell_due(timezone.now()) == 0
+    totals = {row.part: float(row.slot_microseconds) / 60e6 for row in SlotTimeTotal.objects.all()}
+    assert totals == WANTED
+    told = [(one.name, one.parts) for one in goodput.sums(MARCH, "experiment")]
+    assert [name for name, _ in told] == [str(trial.experiment_id)]
+    Allocation.objects.all().delete()
+    assert [(one.name, one.parts) for one in goodput.sums(MARCH, "experiment")] == told
+
+
+def test_an_attempt_that_was_deleted_before_it_was_told_is_not_told(trial: Trial) -> None:
+    killed_and_resumed(trial)
+    Allocation.objects.all().delete()
+    goodput.tell_due(timezone.now())
+    (found,) = goodput.sums(MARCH)
+    assert in_minutes(found.parts) == {"not_told": 220.0}
+
+
+def test_days_and_weeks_add_up_to_the_same(trial: Trial) -> None:
+    attempt(trial, -60, 60, Reason.COMPLETED, {-40: 10, -20: 20, 0: 30, 20: 40, 40: 50}, {})
+    goodput.tell_due(timezone.now())
+    (found,) = goodput.sums(MARCH)
+    by_day = {day: in_minutes(parts) for day, parts in found.by_period.items()}
+    assert {day: sum(parts.values()) for day, parts in by_day.items()} == {
+        "2026-03-09": 120,
+        "2026-03-10": 120,
+    }
+    assert by_day["2026-03-10"] == {"progress": 80.0, "end": 40.0}
+    weeks = usage.between("week", "2026-03-11", "2026-03-18", most=8)
+    assert weeks.names == ["2026-03-09", "2026-03-16"]
+    (whole,) = goodput.sums(weeks, "pool")
+    assert whole.name == "default" and whole.parts == found.parts
+    assert set(whole.by_period) == {"2026-03-09"}
+
+
+def test_what_runs_now_is_told_up_to_now(trial: Trial) -> None:
+    slots = list(Slot.objects.values_list("host_id", "pk"))
+    placement = [(slots[0][0], [pk for _, pk in slots])]
+    allocation = assigned(task_id=trial.task_id, placement=placement, on_sufferance=False, actor="test")
+    now = timezone.now()
+    began = now - timedelta(seconds=100)
+    Allocation.objects.filter(pk=allocation.pk).update(assigned_at=began)
+    member = allocation.members.get()
+    Member.objects.filter(pk=member.pk).update(started_at=began + timedelta(seconds=10), state="RUNNING")
+    runs.begin_all([allocation])
+    start = began.timestamp()
+    ingest.store(
+        trial.pk, [Report(1, "training", step, start + 20 + step, {"loss": 1.0}) for step in (20, 40, 60)]
+    )
+    Slot.objects.filter(pk=slots[0][1]).update(idle_since=began + timedelta(seconds=50))
+    today = usage.latest("day", 2, now)
+    parts = goodput.of_task(trial.task_id, today).parts
+    assert parts["start"] == pytest.approx(40) and parts["idle"] == pytest.approx(50, abs=3)
+    assert parts["progress"] == pytest.approx(110, abs=3)
+
+
+def test_when_a_gpu_stood_idle_is_kept_with_the_run_that_held_it(trial: Trial) -> None:
+    allocation = attempt(trial, 0, 50, Reason.COMPLETED, {12: 10, 22: 20, 32: 30, 42: 40}, {})
+    (slot, _) = Slot.objects.order_by("pk")
+    Slot.objects.filter(pk=slot.pk).update(idle_since=minutes(20))
+    assert idle_gpus.look(minutes(60)) == 1
+    assert allocation.members.get().idle == [[slot.pk, minutes(20).timestamp(), minutes(50).timestamp()]]
+    goodput.tell_due(timezone.now())
+    assert in_minutes(goodput.of_task(trial.task_id, MARCH).parts)["idle"] == 30
+
+
+def test_no_report_of_a_job_makes_others_of_it(trial: Trial) -> None:
+    hostile = {-(10**6): 2**62, 12: 10, 10**9: 5, 30: 1}
+    attempt(trial, 0, 50, Reason.COMPLETED, hostile, {})
+    goodput.tell_due(timezone.now())
+    (found,) = goodput.sums(MARCH)
+    assert found.seconds == 2 * 50 * 60 and min(found.parts.values()) >= 0
+
+
+def test_facts_that_cannot_be_read_spoil_only_their_own_attempt(trial: Trial) -> None:
+    killed_and_resumed(trial)
+    Member.objects.filter(allocation__number=1).update(idle=[["not", "a span"]])
+    assert goodput.tell_due(timezone.now()) == 2
+    (found,) = goodput.sums(MARCH)
+    minutes_of = in_minutes(found.parts)
+    assert minutes_of["not_told"] == 100 and minutes_of["again:host_restarted"] == 40
+    assert goodput.tell_due(timezone.now()) == 0
