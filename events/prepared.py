@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
-from typing import Any, Generic, TypeVar
+from contextvars import ContextVar
+from functools import cache, cached_property
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import psycopg
 from django.conf import settings
@@ -20,7 +21,7 @@ from django.db.models import Model, QuerySet
 from django.db.models import query as django_query
 
 Row = TypeVar("Row", bound=Model)
-Build = Callable[[tuple[Any, ...]], Any]
+Values = tuple[Any, ...]
 _BIGGEST = 2**63  # PostgreSQL's bigint ends before it
 
 
@@ -37,17 +38,19 @@ class Prepared(Generic[Row]):
 
     def find(self, value: Any) -> Row | None:
         """The first row with this value, or None."""
-        if isinstance(value, int) and not -_BIGGEST <= value < _BIGGEST:
+        if not _is_askable(value):
             return None
-        sql, count, build = self._made
-        with cursor() as asks:
-            asks.execute(sql, [value] * count)
-            found = asks.fetchone()
-        return None if found is None else build(found)
+        expected = _expected.get()
+        return self._found(value) if expected is None else expected.find(self, value)
+
+    def _found(self, value: Any) -> Row | None:
+        made = self._made
+        answer = _answer(made.sql, [value] * made.count)
+        return None if answer is None else made.build(answer)
 
     @cached_property
-    def _made(self) -> tuple[str, int, Build]:
-        """The SQL, how often it takes the value, and what makes the row of an answer, as `ModelIterable` does."""
+    def _made(self) -> _Made:
+        """The statement, and what makes the row of an answer, as `ModelIterable` does."""
         query = self._rows().filter(**{self._column: self._placeholder})[:1].query
         compiler: Any = query.get_compiler(DEFAULT_DB_ALIAS)
         sql, parameters = compiler.as_sql()
@@ -60,7 +63,7 @@ class Prepared(Generic[Row]):
         relations = populators(compiler.klass_info, compiler.select, DEFAULT_DB_ALIAS)
         annotations = list(compiler.annotation_col_map.items())
 
-        def build(answer: tuple[Any, ...]) -> Row:
+        def build(answer: Values) -> Row:
             (values,) = compiler.apply_converters([answer], converters) if converters else [answer]
             row: Row = model.from_db(DEFAULT_DB_ALIAS, names, values[first:end])
             for relation in relations:
@@ -69,7 +72,78 @@ class Prepared(Generic[Row]):
                 setattr(row, name, values[place])
             return row
 
-        return _with_constants(sql, parameters, self._placeholder), parameters.count(self._placeholder), build
+        return _Made(
+            _with_constants(sql, parameters, self._placeholder),
+            parameters.count(self._placeholder),
+            build,
+            len(compiler.select),
+            first + names.index(model._meta.pk.attname),
+        )
+
+
+class _Made(NamedTuple):
+    """A statement; how often it takes the value; its columns, and which of them no row lacks."""
+
+    sql: str
+    count: int
+    build: Callable[[Values], Any]
+    columns: int
+    key: int
+
+
+@contextmanager
+def ahead(statement: Prepared[Any], value: Any) -> Iterator[None]:
+    """Within this, the first question to another `Prepared` brings the answer to this one along.
+
+    So a request learns who asks and what they ask for in one round trip. The next `find` of this value takes that
+    answer, once: then it is asked again, as for whoever has changed the row.
+    """
+    token = _expected.set(_Expected(statement, value) if _is_askable(value) else None)
+    try:
+        yield
+    finally:
+        _expected.reset(token)
+
+
+class _Expected:
+    def __init__(self, statement: Prepared[Any], value: Any) -> None:
+        self._statement, self._value = statement, value
+        self._rows: list[Any] | None = None  # what came along: one row or None, until it is taken
+
+    def find(self, asked: Prepared[Any], value: Any) -> Any:
+        if asked is self._statement and value == self._value:
+            return self._rows.pop() if self._rows else asked._found(value)
+        if self._rows is not None:
+            return asked._found(value)
+        here, other = asked._made, self._statement._made
+        answer = _answer(_joined(asked, self._statement), [value] * here.count + [self._value] * other.count)
+        assert answer is not None
+        found, along = answer[: here.columns], answer[here.columns :]
+        self._rows = [None if along[other.key] is None else other.build(along)]
+        return None if found[here.key] is None else here.build(found)
+
+
+_expected: ContextVar[_Expected | None] = ContextVar("row that is read ahead", default=None)
+
+
+@cache
+def _joined(one: Prepared[Any], other: Prepared[Any]) -> str:
+    """Both as one statement that always answers, with the columns of `one` before those of `other`."""
+    return (
+        "SELECT one.*, other.* FROM (SELECT) always "
+        f"LEFT JOIN ({one._made.sql}) one ON true LEFT JOIN ({other._made.sql}) other ON true"
+    )
+
+
+def _is_askable(value: Any) -> bool:
+    return not isinstance(value, int) or -_BIGGEST <= value < _BIGGEST
+
+
+def _answer(sql: str, parameters: list[Any]) -> Values | None:
+    with cursor() as asks:
+        asks.execute(sql, parameters)
+        answer: Values | None = asks.fetchone()
+    return answer
 
 
 def _with_constants(sql: str, parameters: tuple[Any, ...], placeholder: Any) -> str:
