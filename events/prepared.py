@@ -44,9 +44,12 @@ class Prepared(Generic[Row]):
         return self._found(value) if expected is None else expected.find(self, value)
 
     def _found(self, value: Any) -> Row | None:
-        made = self._made
-        answer = _answer(made.sql, [value] * made.count)
-        return None if answer is None else made.build(answer)
+        answer = _answer(self._sql, [value])
+        return None if answer is None else self._made.build(answer)
+
+    @cached_property
+    def _sql(self) -> str:
+        return "$1".join(self._made.parts)
 
     @cached_property
     def _made(self) -> _Made:
@@ -73,8 +76,7 @@ class Prepared(Generic[Row]):
             return row
 
         return _Made(
-            _with_constants(sql, parameters, self._placeholder),
-            parameters.count(self._placeholder),
+            _parts(sql, parameters, self._placeholder),
             build,
             len(compiler.select),
             first + names.index(model._meta.pk.attname),
@@ -82,10 +84,9 @@ class Prepared(Generic[Row]):
 
 
 class _Made(NamedTuple):
-    """A statement; how often it takes the value; its columns, and which of them no row lacks."""
+    """The SQL around the places of the value; how many columns the answer has, and which of them no row lacks."""
 
-    sql: str
-    count: int
+    parts: list[str]
     build: Callable[[Values], Any]
     columns: int
     key: int
@@ -116,7 +117,7 @@ class _Expected:
         if self._rows is not None:
             return asked._found(value)
         here, other = asked._made, self._statement._made
-        answer = _answer(_joined(asked, self._statement), [value] * here.count + [self._value] * other.count)
+        answer = _answer(_joined(asked, self._statement), [value, self._value])
         assert answer is not None
         found, along = answer[: here.columns], answer[here.columns :]
         self._rows = [None if along[other.key] is None else other.build(along)]
@@ -129,9 +130,9 @@ _expected: ContextVar[_Expected | None] = ContextVar("row that is read ahead", d
 @cache
 def _joined(one: Prepared[Any], other: Prepared[Any]) -> str:
     """Both as one statement that always answers, with the columns of `one` before those of `other`."""
+    first, second = "$1".join(one._made.parts), "$2".join(other._made.parts)
     return (
-        "SELECT one.*, other.* FROM (SELECT) always "
-        f"LEFT JOIN ({one._made.sql}) one ON true LEFT JOIN ({other._made.sql}) other ON true"
+        f"SELECT one.*, other.* FROM (SELECT) always LEFT JOIN ({first}) one ON true LEFT JOIN ({second}) other ON true"
     )
 
 
@@ -140,33 +141,36 @@ def _is_askable(value: Any) -> bool:
 
 
 def _answer(sql: str, parameters: list[Any]) -> Values | None:
-    with cursor() as asks:
+    with cursor(psycopg.RawCursor) as asks:
         asks.execute(sql, parameters)
         answer: Values | None = asks.fetchone()
     return answer
 
 
-def _with_constants(sql: str, parameters: tuple[Any, ...], placeholder: Any) -> str:
-    """The SQL with its parameters written into it, all but the placeholder."""
+def _parts(sql: str, parameters: tuple[Any, ...], placeholder: Any) -> list[str]:
+    """The SQL with its parameters written into it, cut at each place of the placeholder."""
     connection.ensure_connection()
-    constants = [
-        "%s" if each == placeholder else psycopg.sql.quote(each, connection.connection).replace("%", "%%")
-        for each in parameters
+    written = [
+        _CUT if each == placeholder else psycopg.sql.quote(each, connection.connection) for each in parameters
     ]
-    return sql.replace("%%", "%%%%") % tuple(constants)
+    return (sql % tuple(written)).split(_CUT)
+
+
+_CUT = "\0"  # which no SQL has
 
 
 @contextmanager
-def cursor() -> Iterator[CursorWrapper]:
+def cursor(kind: type[psycopg.Cursor[Any]] = psycopg.Cursor) -> Iterator[CursorWrapper]:
     """A cursor that sends parameters apart from the SQL, so that PostgreSQL keeps the plan of what comes again.
 
-    Django's own writes them into the SQL, bytes as hex, and PostgreSQL plans each one again.
+    Django's own writes them into the SQL, bytes as hex, and PostgreSQL plans each one again. With psycopg.RawCursor the
+    SQL has PostgreSQL's own $1: else psycopg looks through one of more than 4,096 characters each time.
     """
     connection.ensure_connection()
     driver: Any = connection.connection
     driver.prepare_threshold = settings.PREPARE_AFTER or None
     try:
-        with connection.wrap_database_errors, psycopg.Cursor(driver) as own:
+        with connection.wrap_database_errors, kind(driver) as own:
             yield connection._prepare_cursor(
                 own
             )  # what Django's `cursor` does: tests count its statements, too
