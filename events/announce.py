@@ -108,14 +108,14 @@ def waiting() -> int:
 
 
 def _publish(topics: list[str], calls: Mapping[str, Collection[tuple[object, ...]]]) -> None:
-    connection = _connection(settings.REDIS_URL)
     try:
+        server = _connection(settings.REDIS_URL)
         if topics:
             _paced.rest(_TOPICS, _TOPICS_EVERY_SECONDS)
-            connection.publish(CHANNEL, "\n".join(topics))
+            server.publish(CHANNEL, "\n".join(topics))
         if any(calls.values()):
             if not topics:
-                connection.ping()  # fails at once when Redis is away, where kombu would try for 6 s
+                server.ping()  # fails at once when Redis is away, where kombu would try for 6 s
             _send(calls)
     except Exception as error:  # kombu wraps many transport errors; none of them may undo a committed change
         log.info("update hints were not sent; waiting pages will poll instead: %s", error)

@@ -109,12 +109,14 @@ def ahead(statement: Prepared[Any], value: Any) -> Iterator[None]:
 class _Expected:
     def __init__(self, statement: Prepared[Any], value: Any) -> None:
         self._statement, self._value = statement, value
-        self._rows: list[Any] | None = None  # what came along: one row or None, until it is taken
+        #: what came along, a row or None, until it is taken; None itself before the first question
+        self._rows: list[Any] | None = None
 
     def find(self, asked: Prepared[Any], value: Any) -> Any:
-        if asked is self._statement and value == self._value:
-            return self._rows.pop() if self._rows else asked._found(value)
-        if self._rows is not None:
+        if asked is self._statement and value == self._value and self._rows:
+            return self._rows.pop()
+        if asked is self._statement or self._rows is not None:
+            self._rows = self._rows or []  # the first question is over
             return asked._found(value)
         here, other = asked._made, self._statement._made
         answer = _answer(_joined(asked, self._statement), [value, self._value])
@@ -131,9 +133,7 @@ _expected: ContextVar[_Expected | None] = ContextVar("row that is read ahead", d
 def _joined(one: Prepared[Any], other: Prepared[Any]) -> str:
     """Both as one statement that always answers, with the columns of `one` before those of `other`."""
     first, second = "$1".join(one._made.parts), "$2".join(other._made.parts)
-    return (
-        f"SELECT one.*, other.* FROM (SELECT) always LEFT JOIN ({first}) one ON true LEFT JOIN ({second}) other ON true"
-    )
+    return f"SELECT one.*, other.* FROM (SELECT) always LEFT JOIN ({first}) one ON true LEFT JOIN ({second}) other ON true"
 
 
 def _is_askable(value: Any) -> bool:

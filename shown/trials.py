@@ -60,11 +60,13 @@ def _with_numbers() -> QuerySet[Trial]:
 
 def whole() -> QuerySet[Trial]:
     """As `with_numbers`, with `log_days` too, which is None where the server's setting holds; configs on request."""
-    rows = with_numbers().defer("experiment__search", *(f"experiment__{name}" for name in _CONFIGS))
+    rows = with_numbers().defer(
+        "experiment__config",
+        "experiment__original_config",
+        "experiment__template_config",
+        "experiment__notes",
+    )
     return rows.annotate(log_days=log_retention.days_of_trial())
-
-
-_CONFIGS = ("config", "original_config", "template_config", "notes")
 
 
 #: the trial with this id, whole

@@ -55,7 +55,9 @@ def test_a_row_that_is_read_ahead_comes_with_the_first_other_question_and_is_tak
     with ahead(trials.one, trial.pk), CaptureQueriesContext(connection) as asked:
         assert trials.one.find(trial.pk) == trial and users.find("ada") == ada and users.find("eve") is None
         assert trials.one.find(trial.pk + 1) is None
-    assert len(asked) == 4, "asked for first, it came alone; and one value brings no other along"
+    assert len(asked) == 4 and all("always" not in each["sql"] for each in asked), (
+        "asked for first, it comes alone"
+    )
     with ahead(trials.one, 10**30):
         assert (users.find("ada"), trials.one.find(10**30)) == (ada, None)
 
