@@ -132,8 +132,9 @@ _expected: ContextVar[_Expected | None] = ContextVar("row that is read ahead", d
 @cache
 def _joined(one: Prepared[Any], other: Prepared[Any]) -> str:
     """Both as one statement that always answers, with the columns of `one` before those of `other`."""
-    first, second = "$1".join(one._made.parts), "$2".join(other._made.parts)
-    return f"SELECT one.*, other.* FROM (SELECT) always LEFT JOIN ({first}) one ON true LEFT JOIN ({second}) other ON true"
+    found = f"LEFT JOIN ({'$1'.join(one._made.parts)}) one ON true"
+    along = f"LEFT JOIN ({'$2'.join(other._made.parts)}) other ON true"
+    return f"SELECT one.*, other.* FROM (SELECT) always {found} {along}"
 
 
 def _is_askable(value: Any) -> bool:
