@@ -32,6 +32,8 @@ os.environ["TRAINMASTER_LOG_LEVEL"] = "WARNING"
 
 REQUESTS = size("REQUESTS", 300, 50)
 ROUNDS = size("ROUNDS", 5, 1)
+#: a run is under way: each two percent more of its steps move its search, which takes a report longer
+FIRST_STEP = 1000
 #: the folder of another version, whose server is measured in the same turns
 OLD = os.environ.get("OLD", "")
 #: processor time of a request, in times that of an empty answer: what is aimed for, 3 ms where an empty answer takes
@@ -116,8 +118,8 @@ def new_detached_trial() -> int:
 
 
 def reports_of(trial: int) -> Callable[[], Iterator[bytes]]:
-    """Bodies of reports, each of a later step than all before it."""
-    steps = iter(range(10**9))
+    """Bodies of reports, each of a later step than all before it. Of the first hundreds each moves the search."""
+    steps = iter(range(FIRST_STEP, 10**9))
 
     def bodies() -> Iterator[bytes]:
         for value in values(REQUESTS):

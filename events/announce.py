@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import redis
 from celery import current_app
@@ -26,6 +26,8 @@ class _Pace(NamedTuple):
     joined: bool
 
 
+#: what topics are paced by, all of them together
+_TOPICS = ("topics", None)
 #: What a joined message asks for at most.
 _MOST_JOINED = 100
 _PACES = {
@@ -34,6 +36,8 @@ _PACES = {
     # a short run has ended by then, and its end has brought the lines of its start into its log
     "dispatch.tasks.merge_logs": _Pace(2.0, joined=True),
 }
+#: Topics that are announced in a burst share messages: each goes to every web process, which reads it.
+_TOPICS_EVERY_SECONDS = 0.05
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +55,9 @@ class _Hints:
         self.calls: dict[str, dict[tuple[object, ...], None]] = {}  # task name -> arguments, in their order
 
     def send(self) -> None:
-        _publish(sorted(self.topics), self.calls)
+        topics = [topic for topic in sorted(self.topics) if _paced.is_due(_TOPICS, topic)]
+        if topics or self.calls:
+            _publish(topics, self.calls)
 
 
 def _pending() -> _Hints:
@@ -106,12 +112,13 @@ def waiting(priority: int = 0) -> int:
 
 def _publish(topics: list[str], calls: Mapping[str, Collection[tuple[object, ...]]]) -> None:
     try:
-        pipe = _connection(settings.REDIS_URL).pipeline(transaction=False)
+        server = _connection(settings.REDIS_URL)
         if topics:
-            pipe.publish(CHANNEL, "\n".join(topics))
-        pipe.ping()  # fails at once when Redis is away, where kombu would try for 6 s
-        pipe.execute()
+            _paced.rest(_TOPICS, _TOPICS_EVERY_SECONDS)
+            server.publish(CHANNEL, "\n".join(topics))
         if any(calls.values()):
+            if not topics:
+                server.ping()  # fails at once when Redis is away, where kombu would try for 6 s
             _send(calls)
     except Exception as error:  # kombu wraps many transport errors; none of them may undo a committed change
         log.info("update hints were not sent; waiting pages will poll instead: %s", error)
@@ -136,8 +143,11 @@ def _due(name: str, calls: Iterable[tuple[object, ...]]) -> list[tuple[object, .
     return due
 
 
-def _send_rest(key: tuple[str, object], calls: list[tuple[object, ...]]) -> None:
-    _publish([], {key[0]: list(_joined(calls))})
+def _send_rest(key: tuple[str, object], asked: list[Any]) -> None:
+    if key == _TOPICS:
+        _publish(asked, {})
+    else:
+        _publish([], {key[0]: list(_joined(asked))})
 
 
 def _joined(calls: list[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
-from typing import Any, Generic, TypeVar
+from contextvars import ContextVar
+from functools import cache, cached_property
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import psycopg
 from django.conf import settings
@@ -20,7 +21,7 @@ from django.db.models import Model, QuerySet
 from django.db.models import query as django_query
 
 Row = TypeVar("Row", bound=Model)
-Build = Callable[[tuple[Any, ...]], Any]
+Values = tuple[Any, ...]
 _BIGGEST = 2**63  # PostgreSQL's bigint ends before it
 
 
@@ -37,17 +38,22 @@ class Prepared(Generic[Row]):
 
     def find(self, value: Any) -> Row | None:
         """The first row with this value, or None."""
-        if isinstance(value, int) and not -_BIGGEST <= value < _BIGGEST:
+        if not _is_askable(value):
             return None
-        sql, count, build = self._made
-        with cursor() as asks:
-            asks.execute(sql, [value] * count)
-            found = asks.fetchone()
-        return None if found is None else build(found)
+        expected = _expected.get()
+        return self._found(value) if expected is None else expected.find(self, value)
+
+    def _found(self, value: Any) -> Row | None:
+        answer = _answer(self._sql, [value])
+        return None if answer is None else self._made.build(answer)
 
     @cached_property
-    def _made(self) -> tuple[str, int, Build]:
-        """The SQL, how often it takes the value, and what makes the row of an answer, as `ModelIterable` does."""
+    def _sql(self) -> str:
+        return "$1".join(self._made.parts)
+
+    @cached_property
+    def _made(self) -> _Made:
+        """The statement, and what makes the row of an answer, as `ModelIterable` does."""
         query = self._rows().filter(**{self._column: self._placeholder})[:1].query
         compiler: Any = query.get_compiler(DEFAULT_DB_ALIAS)
         sql, parameters = compiler.as_sql()
@@ -60,7 +66,7 @@ class Prepared(Generic[Row]):
         relations = populators(compiler.klass_info, compiler.select, DEFAULT_DB_ALIAS)
         annotations = list(compiler.annotation_col_map.items())
 
-        def build(answer: tuple[Any, ...]) -> Row:
+        def build(answer: Values) -> Row:
             (values,) = compiler.apply_converters([answer], converters) if converters else [answer]
             row: Row = model.from_db(DEFAULT_DB_ALIAS, names, values[first:end])
             for relation in relations:
@@ -69,30 +75,103 @@ class Prepared(Generic[Row]):
                 setattr(row, name, values[place])
             return row
 
-        return _with_constants(sql, parameters, self._placeholder), parameters.count(self._placeholder), build
+        return _Made(
+            _parts(sql, parameters, self._placeholder),
+            build,
+            len(compiler.select),
+            first + names.index(model._meta.pk.attname),
+        )
 
 
-def _with_constants(sql: str, parameters: tuple[Any, ...], placeholder: Any) -> str:
-    """The SQL with its parameters written into it, all but the placeholder."""
-    connection.ensure_connection()
-    constants = [
-        "%s" if each == placeholder else psycopg.sql.quote(each, connection.connection).replace("%", "%%")
-        for each in parameters
-    ]
-    return sql.replace("%%", "%%%%") % tuple(constants)
+class _Made(NamedTuple):
+    """The SQL around the places of the value; how many columns the answer has, and which of them no row lacks."""
+
+    parts: list[str]
+    build: Callable[[Values], Any]
+    columns: int
+    key: int
 
 
 @contextmanager
-def cursor() -> Iterator[CursorWrapper]:
+def ahead(statement: Prepared[Any], value: Any) -> Iterator[None]:
+    """Within this, the first question to another `Prepared` brings the answer to this one along.
+
+    So a request learns who asks and what they ask for in one round trip. The next `find` of this value takes that
+    answer, once: then it is asked again, as for whoever has changed the row.
+    """
+    token = _expected.set(_Expected(statement, value) if _is_askable(value) else None)
+    try:
+        yield
+    finally:
+        _expected.reset(token)
+
+
+class _Expected:
+    def __init__(self, statement: Prepared[Any], value: Any) -> None:
+        self._statement, self._value = statement, value
+        #: what came along, a row or None, until it is taken; None itself before the first question
+        self._rows: list[Any] | None = None
+
+    def find(self, asked: Prepared[Any], value: Any) -> Any:
+        if asked is self._statement and value == self._value and self._rows:
+            return self._rows.pop()
+        if asked is self._statement or self._rows is not None:
+            self._rows = self._rows or []  # the first question is over
+            return asked._found(value)
+        here, other = asked._made, self._statement._made
+        answer = _answer(_joined(asked, self._statement), [value, self._value])
+        assert answer is not None
+        found, along = answer[: here.columns], answer[here.columns :]
+        self._rows = [None if along[other.key] is None else other.build(along)]
+        return None if found[here.key] is None else here.build(found)
+
+
+_expected: ContextVar[_Expected | None] = ContextVar("row that is read ahead", default=None)
+
+
+@cache
+def _joined(one: Prepared[Any], other: Prepared[Any]) -> str:
+    """Both as one statement that always answers, with the columns of `one` before those of `other`."""
+    found = f"LEFT JOIN ({'$1'.join(one._made.parts)}) one ON true"
+    along = f"LEFT JOIN ({'$2'.join(other._made.parts)}) other ON true"
+    return f"SELECT one.*, other.* FROM (SELECT) always {found} {along}"
+
+
+def _is_askable(value: Any) -> bool:
+    return not isinstance(value, int) or -_BIGGEST <= value < _BIGGEST
+
+
+def _answer(sql: str, parameters: list[Any]) -> Values | None:
+    with cursor(psycopg.RawCursor) as asks:
+        asks.execute(sql, parameters)
+        answer: Values | None = asks.fetchone()
+    return answer
+
+
+def _parts(sql: str, parameters: tuple[Any, ...], placeholder: Any) -> list[str]:
+    """The SQL with its parameters written into it, cut at each place of the placeholder."""
+    connection.ensure_connection()
+    written = [
+        _CUT if each == placeholder else psycopg.sql.quote(each, connection.connection) for each in parameters
+    ]
+    return (sql % tuple(written)).split(_CUT)
+
+
+_CUT = "\0"  # which no SQL has
+
+
+@contextmanager
+def cursor(kind: type[psycopg.Cursor[Any]] = psycopg.Cursor) -> Iterator[CursorWrapper]:
     """A cursor that sends parameters apart from the SQL, so that PostgreSQL keeps the plan of what comes again.
 
-    Django's own writes them into the SQL, bytes as hex, and PostgreSQL plans each one again.
+    Django's own writes them into the SQL, bytes as hex, and PostgreSQL plans each one again. With psycopg.RawCursor the
+    SQL has PostgreSQL's own $1: else psycopg looks through one of more than 4,096 characters each time.
     """
     connection.ensure_connection()
     driver: Any = connection.connection
     driver.prepare_threshold = settings.PREPARE_AFTER or None
     try:
-        with connection.wrap_database_errors, psycopg.Cursor(driver) as own:
+        with connection.wrap_database_errors, kind(driver) as own:
             yield connection._prepare_cursor(
                 own
             )  # what Django's `cursor` does: tests count its statements, too

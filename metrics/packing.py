@@ -12,6 +12,7 @@ Compression was tried and left out: what is regular is small here already, and o
 
 from __future__ import annotations
 
+import math
 import struct
 
 import numpy as np
@@ -22,6 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 _LINEAR = struct.Struct("<qq")
 _LEAST = struct.Struct("<q")
+_SHORT, _LONG = struct.Struct("<f"), struct.Struct("<d")
 _OFFSETS = {b"1": "<u1", b"2": "<u2", b"4": "<u4", b"8": "<u8"}
 #: Whole floats up to this size are integers without loss.
 _EXACT = 2.0**53
@@ -29,10 +31,10 @@ _EXACT = 2.0**53
 
 def pack_integers(values: Integers) -> bytes:
     """The bytes of any int64 values."""
-    if not len(values):
-        return b"L" + _LINEAR.pack(0, 0)
+    if len(values) < 2:
+        return b"L" + _LINEAR.pack(int(values[0]) if len(values) else 0, 0)
     first, least = int(values[0]), int(values.min())
-    stride = int(values[1]) - first if len(values) > 1 else 0
+    stride = int(values[1]) - first
     if abs(stride) < 2**31 and bool((np.diff(values) == stride).all()):
         return b"L" + _LINEAR.pack(first, stride)
     spread = int(values.max()) - least
@@ -58,6 +60,8 @@ def pack_floats(values: Floats) -> bytes:
     """The bytes of any float64 values; NaN, the infinities and the sign of 0 come back as they were."""
     if not len(values):
         return b"d"
+    if len(values) == 1:
+        return _pack_float(float(values[0]))
     whole = np.abs(values) <= _EXACT  # neither NaN nor an infinity
     if whole.all() and not (np.signbit(values) & (values == 0)).any():
         integers = values.astype(np.int64)
@@ -68,6 +72,18 @@ def pack_floats(values: Floats) -> bytes:
     if np.array_equal(short.astype(np.float64), values, equal_nan=True):
         return b"f" + short.tobytes()
     return b"d" + values.astype("<f8").tobytes()
+
+
+def _pack_float(value: float) -> bytes:
+    """A column of one: of what a request reports alone there are many."""
+    if value.is_integer() and abs(value) <= _EXACT and (value or math.copysign(1.0, value) > 0):
+        return b"L" + _LINEAR.pack(int(value), 0)
+    try:
+        short = _SHORT.pack(value)
+    except OverflowError:
+        return b"d" + _LONG.pack(value)
+    is_exact = value != value or _SHORT.unpack(short)[0] == value
+    return b"f" + short if is_exact else b"d" + _LONG.pack(value)
 
 
 def unpack_floats(data: bytes, count: int) -> Floats:

@@ -12,7 +12,7 @@ from django.db.models import Count, F, IntegerField, OuterRef, QuerySet, Subquer
 from django.db.models.functions import Coalesce
 
 from dispatch.passes import last_plan
-from events.prepared import Prepared, cursor
+from events.prepared import Prepared
 from experiments import phases
 from experiments.config import masked, schema, shown
 from experiments.config.reading import SUBJECT
@@ -66,19 +66,14 @@ def with_numbers() -> QuerySet[Experiment]:
     )
 
 
-_one = Prepared(with_numbers)
+def whole() -> QuerySet[Experiment]:
+    """As `with_numbers`, with `trial_ids` too, the oldest first."""
+    ids = Trial.objects.filter(experiment=OuterRef("pk")).order_by("pk").values("pk")
+    return with_numbers().annotate(trial_ids=ArraySubquery(ids))
 
 
-def find(experiment_id: int) -> Experiment | None:
-    """The experiment with its numbers."""
-    return _one.find(experiment_id)
-
-
-def trial_ids_of(experiment_id: int) -> list[int]:
-    """The ids of its trials, the oldest first."""
-    with cursor() as asks:
-        asks.execute("SELECT id FROM experiments_trial WHERE experiment_id = %s ORDER BY id", [experiment_id])
-        return [pk for (pk,) in asks.fetchall()]
+#: the experiment with this id, whole
+one = Prepared(whole)
 
 
 def numbers() -> dict[str, Coalesce]:

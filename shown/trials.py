@@ -10,6 +10,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from dispatch.keeping import log_retention
 from events.prepared import Prepared
 from experiments import failures, phases
 from experiments.models import Checkpoint, Experiment, Trial
@@ -57,12 +58,19 @@ def _with_numbers() -> QuerySet[Trial]:
     return rows.annotate(has_failed=failures.has_failed(), **checkpoints.stored_numbers("trial"))
 
 
-_one = Prepared(with_numbers)
+def whole() -> QuerySet[Trial]:
+    """As `with_numbers`, with `log_days` too, which is None where the server's setting holds; configs on request."""
+    rows = with_numbers().defer(
+        "experiment__config",
+        "experiment__original_config",
+        "experiment__template_config",
+        "experiment__notes",
+    )
+    return rows.annotate(log_days=log_retention.days_of_trial())
 
 
-def find(trial_id: int) -> Trial | None:
-    """The trial with its numbers."""
-    return _one.find(trial_id)
+#: the trial with this id, whole
+one = Prepared(whole)
 
 
 def in_states(rows: QuerySet[Trial], states: list[str] | None) -> QuerySet[Trial]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from inspect import iscoroutinefunction
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any
@@ -39,6 +40,7 @@ def _is_proxy(address: str) -> bool:
     return known is not None and any(known in network for network in networks)
 
 
+@lru_cache(maxsize=10_000)
 def _parsed(address: str) -> IPv4Address | IPv6Address | None:
     """A socket for both families shows IPv4 as part of IPv6; of a local address the interface does not matter."""
     try:

@@ -147,7 +147,6 @@ async def _send(request: HttpRequest, answer: HttpResponse, send: Send) -> None:
     sent = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": answer.status_code, "headers": sent})
     await send({"type": "http.response.body", "body": answer.content})
-    answer.close()
 
 
 def _guards(request: HttpRequest) -> dict[str, str]:

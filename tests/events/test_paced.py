@@ -32,3 +32,16 @@ def test_ticks_of_a_pool_share_messages_and_merges_of_all_logs_do(monkeypatch: p
     started = [(tuple(f"task{number}" for number in range(60)),), (("x",),), (("y",) * 60,)]
     assert list(announce._joined(started)) == [(*started[0], *started[1]), started[2]]  # type: ignore[arg-type]
     assert list(announce._joined([("a",), ("b",), ("a",)])) == [("a", "b")]
+
+
+def test_topics_of_a_burst_share_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    rest: queue.Queue[tuple[Any, list[Any]]] = queue.Queue()
+    sent: list[Any] = []
+    monkeypatch.setattr(announce, "_paced", Paced(lambda key, asked: rest.put((key, asked))))
+    monkeypatch.setattr(announce, "_publish", lambda topics, calls: sent.append((topics, calls)))
+    announce.announce("pool:2", "pool:1")
+    announce._paced.rest(announce._TOPICS, 0.05)
+    announce.announce("pool:1")
+    announce.announce("pool:3", "pool:1")
+    assert sent == [(["pool:1", "pool:2"], {})]
+    assert rest.get(timeout=10) == (announce._TOPICS, ["pool:1", "pool:3"]) and rest.empty()

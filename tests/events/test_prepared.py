@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from accounts.models import User
-from events.prepared import Prepared
+from events.prepared import Prepared, ahead
 from experiments.models import Experiment, Trial
 from shown import experiments, trials
 from tests.rig.world import make_user, submit_experiment, trial_of
@@ -19,8 +19,8 @@ def test_a_row_has_its_columns_relations_and_annotations() -> None:
     experiment = submit_experiment(name="digits")
     trial = trial_of(experiment)
     for found, own in (
-        (experiments.find(experiment.pk), experiments.with_numbers().get(pk=experiment.pk)),
-        (trials.find(trial.pk), trials.with_numbers().get(pk=trial.pk)),
+        (experiments.one.find(experiment.pk), experiments.whole().get(pk=experiment.pk)),
+        (trials.one.find(trial.pk), trials.whole().get(pk=trial.pk)),
     ):
         assert found is not None and found == own
         names = own.__dict__.keys() - {"_state"}
@@ -39,6 +39,27 @@ def test_it_is_one_query_and_reads_the_row_as_it_is_now() -> None:
         found = users.find("ada")
         assert found is not None and found.role == User.Role.ADMIN and users.find("bob") is None
     assert len(asked) == 2
+
+
+def test_a_row_that_is_read_ahead_comes_with_the_first_other_question_and_is_taken_once() -> None:
+    users = Prepared(lambda: User.objects.only("role"), "username", "of no user")
+    ada, trial = make_user("ada"), trial_of(submit_experiment(name="digits"))
+    for name, number in (("ada", trial.pk), ("eve", trial.pk), ("ada", 10**6), ("eve", 10**6)):
+        user, found = ada if name == "ada" else None, trial if number == trial.pk else None
+        with ahead(trials.one, number), CaptureQueriesContext(connection) as asked:
+            assert (users.find(name), trials.one.find(number)) == (user, found)
+            assert len(asked) == 1
+            Trial.objects.filter(pk=number).update(restarts=7)
+            again = trials.one.find(number)
+            assert again == found and (again is None or again.restarts == 7)
+    with ahead(trials.one, trial.pk), CaptureQueriesContext(connection) as asked:
+        assert trials.one.find(trial.pk) == trial and users.find("ada") == ada and users.find("eve") is None
+        assert trials.one.find(trial.pk + 1) is None
+    assert len(asked) == 4 and all("always" not in each["sql"] for each in asked), (
+        "asked for first, it comes alone"
+    )
+    with ahead(trials.one, 10**30):
+        assert (users.find("ada"), trials.one.find(10**30)) == (ada, None)
 
 
 def test_the_first_row_in_the_order_that_was_asked_for() -> None:

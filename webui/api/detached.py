@@ -70,7 +70,7 @@ class Trials(ApiView):
             trial = detached.create_trial(
                 experiment, wanted.get("hparams") or {}, external_id=external_id, actor=actor(request)
             )
-        return TrialAnswer(trial=encode_trial(shown_trials.with_numbers().get(pk=trial.pk)))
+        return TrialAnswer(trial=encode_trial(shown_trials.whole().get(pk=trial.pk)))
 
 
 def _unmanaged(request: Request, experiment_id: int) -> Experiment:
@@ -90,9 +90,7 @@ class TrialByExternalId(ApiView):
     rights = {"GET": Right.READ}
 
     def get(self, request: Request, experiment: str, trial: str) -> TrialAnswer:
-        row = (
-            shown_trials.with_numbers().filter(experiment__external_id=experiment, external_id=trial).first()
-        )
+        row = shown_trials.whole().filter(experiment__external_id=experiment, external_id=trial).first()
         if row is None:
             raise Missing(f"trial {trial} of experiment {experiment} not found")
         return TrialAnswer(trial=encode_trial(row))

@@ -10,7 +10,7 @@ from pydantic import Field
 from experiments import phases
 from experiments.config import masked_text
 from experiments.states import ExperimentState
-from shown.experiments import effective_config, trial_ids_of
+from shown.experiments import effective_config
 from webui.api.answers import Answer, Maybe, Number64, Time, one_of
 from webui.api.views import Json
 
@@ -68,7 +68,7 @@ class ExperimentRecord(Answer):
 
 
 def encode_experiment(experiment: Any, *, full: bool = False) -> ExperimentRecord:
-    """One row of `with_numbers`. The submitted text is part of the full record alone."""
+    """A row of `shown.experiments.with_numbers`, in full of `whole`: with its trials and the submitted text."""
     config = effective_config(experiment)
     searcher = config.get("searcher") or {}
     end = experiment.ended_at or timezone.now()
@@ -82,7 +82,7 @@ def encode_experiment(experiment: Any, *, full: bool = False) -> ExperimentRecor
         start_time=experiment.started_at,
         end_time=experiment.ended_at,
         duration=int((end - experiment.started_at).total_seconds()),
-        trial_ids=trial_ids_of(experiment.pk) if full else [],
+        trial_ids=experiment.trial_ids if full else [],
         searcher_type=searcher.get("name", ""),
         searcher_metric=searcher.get("metric") or "",
         hyperparameters=config.get("hyperparameters") or {},

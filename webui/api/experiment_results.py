@@ -38,7 +38,7 @@ class ExperimentTrials(ApiView):
         find(experiment_id)
         query = self.query(request)
         rows = shown_trials.in_states(
-            shown_trials.with_numbers().filter(experiment_id=experiment_id), query.get("states")
+            shown_trials.whole().filter(experiment_id=experiment_id), query.get("states")
         )
         rows = rows.order_by(*encoding.ordering(query, TRIAL_SORT, "id", tie="id"))
         return encoding.page(TrialsAnswer, rows, query, encode_trial)

@@ -99,7 +99,7 @@ class SubmittedExperiment(ChangedExperiment):
 
 def find(experiment_id: int) -> Any:
     """The experiment with its numbers. Raises Missing."""
-    if (experiment := shown_experiments.find(experiment_id)) is None:
+    if (experiment := shown_experiments.one.find(experiment_id)) is None:
         raise Missing(f"experiment {experiment_id} not found")
     return experiment
 
@@ -150,7 +150,7 @@ class ExperimentByExternalId(ApiView):
             raise
 
     def _found(self, request: Request, external_id: str) -> ExperimentAnswer | None:
-        experiment = with_numbers().filter(external_id=external_id).first()
+        experiment = shown_experiments.whole().filter(external_id=external_id).first()
         if experiment is None:
             return None
         require_owner(person(request), experiment)
@@ -302,6 +302,7 @@ class OneExperiment(ApiView):
 
     rights = {"GET": Right.READ | Right.RUN, "PATCH": Right.EDIT, "DELETE": Right.EDIT}
     polled = frozenset({"GET"})
+    reads = {"GET": (shown_experiments.one, "experiment_id")}
     bodies = {"PATCH": ExperimentPatch}
 
     def get(self, request: Request, experiment_id: int) -> ExperimentAnswer:

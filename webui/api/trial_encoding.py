@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+from django.conf import settings
 from django.utils import timezone
 from pydantic import Field
 from rest_framework import serializers
 
-from dispatch.keeping import log_retention
 from experiments import failures, phases
 from experiments.models import Checkpoint
 from experiments.states import CheckpointState, TrialState
@@ -147,8 +147,12 @@ def checkpoint_state(checkpoint: Checkpoint) -> str:
     return next(name for name, ours in CHECKPOINT_STATES.items() if checkpoint.state in ours)
 
 
+def _log_days(trial: Any) -> int:
+    return settings.LOG_RETENTION_DAYS if trial.log_days is None else int(trial.log_days)
+
+
 def encode_trial(trial: Any, *, full: bool = True) -> TrialRecord:
-    """One row of `shown.trials.with_numbers`."""
+    """A row of `shown.trials.whole`; if it is not to be full, of `with_numbers`."""
     end = trial.ended_at or timezone.now()
     best = best_checkpoint(trial) if full else None
     failure = failures.latest(trial) if full and trial.has_failed else None
@@ -168,6 +172,6 @@ def encode_trial(trial: Any, *, full: bool = True) -> TrialRecord:
         total_checkpoint_size=str(trial.checkpoint_bytes),
         external_trial_id=trial.external_id,
         log_policy_matched=trial.log_labels[-1] if trial.log_labels else None,
-        log_retention_days=log_retention.kept(trial.task_id).days if full else None,
+        log_retention_days=_log_days(trial) if full else None,
         failure=FailureRecord.of(failure) if failure else None,
     )

@@ -32,7 +32,7 @@ from webui.api.views import ApiView
 
 def find(request: Request, trial_id: int) -> Any:
     """The trial with its numbers; to a run, its own alone. Raises Missing."""
-    return _seen_by(request, trial_id, shown_trials.find(trial_id))
+    return _seen_by(request, trial_id, shown_trials.one.find(trial_id))
 
 
 def _seen_by(request: Request, trial_id: int, trial: Trial | None) -> Trial:
@@ -62,7 +62,7 @@ _to_report = Prepared(
         )
     )
 )
-_alive = Prepared(lambda: detached.with_first_member(shown_trials.with_numbers()))
+_alive = Prepared(lambda: detached.with_first_member(shown_trials.whole()))
 
 
 def _own(request: Request, trial: Trial) -> Trial:
@@ -127,6 +127,7 @@ class OneTrial(ApiView):
 
     rights = {"GET": Right.READ | Right.RUN, "PATCH": Right.EDIT}
     polled = frozenset({"GET", "PATCH"})
+    reads = {"GET": (shown_trials.one, "trial_id"), "PATCH": (_alive, "trial_id")}
     bodies = {"PATCH": TrialPatch}
 
     def get(self, request: Request, trial_id: int) -> TrialAnswer:
@@ -188,6 +189,7 @@ class TrialMetrics(ApiView):
 
     rights = {"POST": Right.EDIT | Right.RUN}
     polled = frozenset({"POST"})
+    reads = {"POST": (_to_report, "trial_id")}
     bodies = {"POST": ReportBody}
 
     def post(self, request: Request, trial_id: int) -> None:
@@ -200,6 +202,7 @@ class TrialMetricsOfGroup(ApiView):
 
     rights = {"POST": Right.EDIT | Right.RUN}
     polled = frozenset({"POST"})
+    reads = {"POST": (_to_report, "trial_id")}
     bodies = {"POST": ReportedMetrics}
     group = "training"
 

@@ -20,6 +20,7 @@ from rest_framework.views import APIView
 
 from accounts import rights
 from accounts.rights import Right
+from events import prepared
 from shown import absent
 from trainmaster import bounded_json, quantities
 from webui.api import answers
@@ -88,6 +89,9 @@ class ApiView(APIView):
     statuses: ClassVar[dict[str, int]] = {}
     #: HTTP methods that programs call again and again, and so by the short way (webui.short_way): quick and short
     polled: ClassVar[frozenset[str]] = frozenset()
+    #: HTTP method -> a statement that finds a row by what the address says, and the name of that part of the address:
+    #: read together with the login
+    reads: ClassVar[Mapping[str, tuple[prepared.Prepared[Any], str]]] = {}
     #: HTTP method -> what it asks of whoever calls it
     rights: ClassVar[Mapping[str, Right]] = {}
 
@@ -97,6 +101,13 @@ class ApiView(APIView):
             is_there = method.lower() in cls.http_method_names and hasattr(cls, method.lower())
             if is_there and method not in cls.rights:
                 raise TypeError(f"{cls.__name__}.rights does not say who may use {method}")
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        statement, name = self.reads.get(request.method or "", (None, ""))
+        if statement is None:
+            return super().dispatch(request, *args, **kwargs)
+        with prepared.ahead(statement, kwargs[name]):
+            return super().dispatch(request, *args, **kwargs)
 
     def http_method_not_allowed(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Response:
         raise exceptions.MethodNotAllowed(str(request.method), detail=absent.sentence(request.path))

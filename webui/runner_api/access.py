@@ -11,9 +11,10 @@ from django.db.models import QuerySet
 
 from accounts.models import token_hash
 from dispatch.runs.intake import Over
+from events import prepared
 from experiments import checkpoints
 from experiments.models import Checkpoint, Trial
-from jobs.models import Allocation, Member
+from jobs.models import Allocation
 from jobs.states import AllocationState
 from webui.runner_api.answers import RefusedRequest
 
@@ -45,11 +46,9 @@ def sender_of(token: str, allocation_id: str, index: int) -> Sender:
 
     Raises RefusedRequest (401), of an attempt that is over intake.Over (410).
     """
-    row = (
-        Member.objects.filter(allocation_id=allocation_id, index=index)
-        .values_list("pk", "allocation__token_hash", "allocation__task__job_id", "allocation__state")
-        .first()
-    )
+    with prepared.cursor() as asks:
+        asks.execute(_SENDER, [allocation_id, index])
+        row = asks.fetchone()
     if row is None and _is_replaced(allocation_id):
         raise Over(f"Allocation {allocation_id} has ended: a later attempt has replaced it.")
     if row is None or not row[1] or not hmac.compare_digest(row[1], token_hash(token)):
@@ -61,6 +60,14 @@ def sender_of(token: str, allocation_id: str, index: int) -> Sender:
     sender = Sender(int(row[0]), row[2])
     _known[allocation_id, index] = (row[1], sender)
     return sender
+
+
+#: Written out, since runners ask for their orders again and again.
+_SENDER = """
+SELECT member.id, allocation.token_hash, task.job_id, allocation.state
+FROM jobs_member member JOIN jobs_allocation allocation ON allocation.id = member.allocation_id
+JOIN jobs_task task ON task.id = allocation.task_id WHERE member.allocation_id = %s AND member.index = %s
+"""
 
 
 def _is_replaced(allocation_id: str) -> bool:

@@ -35,15 +35,21 @@ class Turns:
         """Wait for a turn. Raises TimeoutError after TURN_SECONDS."""
         line, waiting = self._lines.get(user) or (asyncio.Semaphore(settings.REQUESTS_AT_ONCE_PER_USER), 0)
         self._lines[user] = line, waiting + 1
+        if line.locked():
+            await self._wait(user, line)
+        else:
+            await line.acquire()  # at once
+        turn = Turn(line)
+        _taken.set(turn)
+        return turn
+
+    async def _wait(self, user: str, line: asyncio.Semaphore) -> None:
         try:
             async with asyncio.timeout(settings.TURN_SECONDS):
                 await line.acquire()
         except BaseException:
             self.leave(user)
             raise
-        turn = Turn(line)
-        _taken.set(turn)
-        return turn
 
     def leave(self, user: str) -> None:
         """Say that a request that took a turn is over."""

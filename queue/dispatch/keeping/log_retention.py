@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connection
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from dispatch.going_on import going_on
@@ -76,6 +77,12 @@ def kept_of(task_ids: Collection[str]) -> dict[str, Kept]:
         return {
             task_id: Kept(days, policy, ended_at) for task_id, ended_at, days, policy, *_ in asks.fetchall()
         }
+
+
+def days_of_trial() -> RawSQL:
+    """An expression of queries of trials: the days of `kept`, where not the server's setting says them."""
+    kept = _KEPT.replace("%(default)s", "NULL")
+    return RawSQL(f"SELECT days FROM ({kept}) kept WHERE kept.trial_id = experiments_trial.id", [])
 
 
 def due(now: datetime, default_days: int | None = None, limit: int | None = None) -> list[Due]:

@@ -18,6 +18,7 @@ from accounts.refusals import Refusal
 from dispatch.runs import batches, effects, kinds, log_policies, settle
 from dispatch.runs.batches import Batch
 from dispatch.runs.log_policies import PolicyMatch
+from events.prepared import Prepared
 from experiments.models import Trial
 from hosts import observe
 from hosts.models import Host
@@ -265,11 +266,22 @@ def signals(member_id: int, allocation_id: str, have: frozenset[str] = frozenset
 
     `have` are the orders that the runner knows already: that it names "preempt" is the proof that it was told.
     """
-    allocation = Allocation.objects.get(pk=allocation_id)
+    allocation = _orders.find(allocation_id)
+    if allocation is None:
+        raise Over("The run is over: it was deleted.")
     _refuse_over(allocation)
     if "preempt" in have and allocation.stop_kind == StopKind.PREEMPT and allocation.stop_deadline_at is None:
         leaving.preempt_told([member_id])
     return Intake(-1, *_orders_of(allocation))
+
+
+_orders = Prepared(
+    lambda: Allocation.objects.only(
+        "state", "stop_kind", "stop_reason", "stop_grace_seconds", "stop_deadline_at"
+    ),
+    "pk",
+    "no allocation",
+)
 
 
 def _refuse_over(allocation: Allocation) -> None:
