@@ -215,11 +215,11 @@ class OfGroup(Rights):
         self.takes = any(levels) or is_gang
         #: of all runs of a board that these requests may stop, once `look_at` has seen them
         self.lines: dict[HeldRun, Standing] = {}
-        self._lending = OfGroup(path, levels, inner, groups, False) if is_gang else self
+        self._lending = OfGroup(path, levels, inner, groups, False) if is_gang else None
 
     def lending(self) -> Rights:
         """Only who has hosts kept for it takes back what others were lent there."""
-        return self._lending
+        return self._lending or self
 
     def reserving(self) -> Rights:
         """The same for all: otherwise every group would look at every host."""

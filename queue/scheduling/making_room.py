@@ -254,7 +254,7 @@ class Reserving:
     def __init__(self, board: Board, now: float) -> None:
         self._board = board
         self._now = now
-        self._outlooks: dict[tuple[int, Rights], Outlook] = {}
+        self._outlooks = Outlooks(now)
         self._waits: dict[tuple[int, bool, Rights], tuple[Waits, Cheapest]] = {}
 
     def soonest(self, asker: Standing, shape: Shape, rights: Rights) -> tuple[Span, Parts] | None:
@@ -280,15 +280,23 @@ class Reserving:
     def _for(self, need: int, whole: bool, rights: Rights) -> tuple[Waits, Cheapest]:
         key = (need, whole, rights)
         if key not in self._waits:
-            waits = Waits(need, whole, self._now, partial(self._outlook, rights))
+            waits = Waits(need, whole, self._now, partial(self._outlooks.of, rights))
             self._waits[key] = waits, Cheapest(self._board, self._board.hosts_for(need, whole), waits)
         return self._waits[key]
 
-    def _outlook(self, rights: Rights, host: Host, asker: Standing) -> Outlook:
+
+class Outlooks:
+    """Those of all hosts, each made once while it holds."""
+
+    def __init__(self, now: float) -> None:
+        self._now = now
+        self._known: dict[tuple[int, Rights], Outlook] = {}
+
+    def of(self, rights: Rights, host: Host, asker: Standing) -> Outlook:
         key = (host.index, rights)
-        known = self._outlooks.get(key)
+        known = self._known.get(key)
         if known is None or known.changes != host.changes or not asker < known.line:
-            self._outlooks[key] = known = outlook(host, rights, asker, self._now)
+            self._known[key] = known = outlook(host, rights, asker, self._now)
         return known
 
 

@@ -23,7 +23,7 @@ class Prospects:
         self._snapshot = snapshot
         self._only = only
         self._unready = sorted(only & snapshot.pool.unready)
-        self._among: dict[frozenset[str], Prospects] = {only: self}
+        self._among: dict[frozenset[str], Prospects] = {}
         self._index: dict[str, int] = {}  # host id or name -> index
         for index, host in enumerate(snapshot.hosts):
             self._index[host.id] = self._index[host.name] = index
@@ -78,6 +78,8 @@ class Prospects:
     def of(self, request: Request) -> Prospects:
         """What the hosts could take that the request's config allows."""
         only = request.only_hosts
+        if only == self._only:
+            return self
         if only not in self._among:
             places = sorted(self._index[name] for name in only if name in self._index)
             hosts = tuple(self._snapshot.hosts[place] for place in places)

@@ -49,11 +49,7 @@ T = TypeVar("T")
 class Made:
     """What one pass did. `milliseconds`: of its parts, by name."""
 
-    snapshot: Snapshot
-    plan: Plan
     started: int
-    planned_at: datetime
-    forecast_due: bool
     milliseconds: dict[str, float]
 
 
@@ -85,19 +81,23 @@ def due_pools(now: datetime) -> list[int]:
 
 @no_garbage_collection()
 def one(pool_id: int) -> Made | None:
-    """One pass under the pool's lock; None when there is nothing new to see or another tick is at it."""
-    made = _pass(pool_id, timezone.now())
-    if made is not None and made.forecast_due:
-        timed(
-            made.milliseconds,
-            "forecast",
-            lambda: last_plan.add_forecast(pool_id, made.snapshot, made.plan, made.planned_at),
-        )
+    """One pass under the pool's lock; None when there is nothing new to see or another tick is at it.
+
+    What it read and decided is gone when it returns: garbage is collected again then, which looks at all that is there.
+    """
+    now = timezone.now()
+    done = _pass(pool_id, now)
+    if done is None:
+        return None
+    made, basis = done
+    if basis is not None:
+        timed(made.milliseconds, "forecast", lambda: last_plan.add_forecast(pool_id, *basis, now))
     return made
 
 
 @transaction.atomic
-def _pass(pool_id: int, now: datetime) -> Made | None:
+def _pass(pool_id: int, now: datetime) -> tuple[Made, tuple[Snapshot, Plan] | None] | None:
+    """What was done, and of what to make a forecast if one is due."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [ADVISORY_LOCK_CLASS, pool_id])
         if not cursor.fetchone()[0]:
@@ -121,4 +121,4 @@ def _pass(pool_id: int, now: datetime) -> Made | None:
     took_ms = sum(times.values())
     due = timed(times, "store", lambda: last_plan.store(pool_id, snapshot, plan, took_ms, now))
     PoolChange.objects.filter(Q(pk__in=seen)).delete()
-    return Made(snapshot, plan, done.started, now, due, times)
+    return Made(done.started, times), (snapshot, plan) if due else None
