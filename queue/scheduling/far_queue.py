@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from math import inf
 
 from scheduling.draws import Draws, length
@@ -26,20 +27,28 @@ class FarQueue:
         self._capacity = max(1, sum(play.caps))
         self._flow = Flow(play.taken)
         self._closed = play.closed_slots(far)
-        alike = {length(request): request for request in far}
-        self._means = {lasts: draws.means(request) for lasts, request in alike.items()}
+        #: of each request, what is known of its length, and its slots: many are alike
+        self._kinds = [(length(request), max(1, request.slots)) for request in far]
+        alike = dict(zip(self._kinds, far, strict=True))
+        self._means = {kind: draws.means(request) for kind, request in alike.items()}
 
-    def starts(self, number: int, near: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-        """(task id, its start) in this future; `near`: those of what is before them.
+    def starts(self, number: int, near: Mapping[str, float]) -> list[float]:
+        """The start of each in this future; `near`: those of what is before them.
 
         They begin in the middle of the last of these, of which gangs may start much later.
         """
-        mean = {lasts: means[number] for lasts, means in self._means.items()}
-        at = sorted(near[task] for task in self._before)[len(self._before) // 2] if self._far else inf
-        for request, closed in zip(self._far, self._closed, strict=True):
-            yield request.task_id, self._opens(at, request.slots, closed) if closed else at
-            work = mean[length(request)] * max(1, request.slots)
-            at = self._flow.after(at, work, self._capacity) if self._flow else at + work / self._capacity
+        if not self._far:
+            return []
+        at = sorted(near[task] for task in self._before)[len(self._before) // 2]
+        work_of = {kind: means[number] * kind[1] for kind, means in self._means.items()}
+        if not self._flow:
+            lasts = {kind: work / self._capacity for kind, work in work_of.items()}
+            return list(accumulate([lasts[kind] for kind in self._kinds[:-1]], initial=at))
+        starts = []
+        for request, kind, closed in zip(self._far, self._kinds, self._closed, strict=True):
+            starts.append(self._opens(at, request.slots, closed) if closed else at)
+            at = self._flow.after(at, work_of[kind], self._capacity)
+        return starts
 
     def _opens(self, at: float, slots: int, closed: ClosedSlots) -> float:
         """When enough slots are open to it, at this time or later."""

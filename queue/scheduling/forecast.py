@@ -193,7 +193,9 @@ def futures(
     lasts = {request.task_id: draws.lasts(request) for request in play.waiting}
     newcomers = _Newcomers(play, now, recent)
     behind = FarQueue(play, far, draws)
-    starts: dict[str, list[float]] = {request.task_id: [] for request in (*play.waiting, *far)}
+    starts: dict[str, list[float]] = {request.task_id: [] for request in play.waiting}
+    starts_behind = []
+    in_turn = {turn.request.task_id for _, turn in play.turns if isinstance(turn, Running) and turn.yields}
     for number in range(count):
         future = Future(
             now,
@@ -202,16 +204,21 @@ def futures(
             lasts={task: drawn[number] for task, drawn in lasts.items()},
             newcomers=newcomers.drawn(now),
         )
-        near = dict(_played(play, future, coming))
-        for task, start in (*near.items(), *behind.starts(number, near)):
+        near = dict(_played(play, future, coming, in_turn))
+        for task, start in near.items():
             starts[task].append(start)
+        starts_behind.append(behind.starts(number, near))
+    for request, of_one in zip(far, zip(*starts_behind, strict=True), strict=True):
+        starts[request.task_id] = list(of_one)
     return starts
 
 
-def _played(play: Play, future: Future, coming: Collection[str]) -> Iterator[tuple[str, float]]:
-    """(task id, its start) of all that waits. `coming`: see `futures`."""
+def _played(
+    play: Play, future: Future, coming: Collection[str], in_turn: Collection[str]
+) -> Iterator[tuple[str, float]]:
+    """(task id, its start) of all that waits. `coming`: see `futures`. `in_turn`: the runs that take turns."""
     come = list(future.newcomers)
-    timeline, until = _begun(play, future)
+    timeline, until = _begun(play, future, in_turn)
     old = [run.young_until for run in play.runs if run.gives_way and run.young_until > future.now]
     first_event = min([*until.values(), *old, *play.opens, *(one.at for one in come[:1])], default=inf)
     for key, turn in play.turns:
@@ -231,21 +238,21 @@ def _played(play: Play, future: Future, coming: Collection[str]) -> Iterator[tup
                 timeline.place(play.asks[task], until[task] - stopped)
 
 
-def _begun(play: Play, future: Future) -> tuple[Timeline, dict[str, float]]:
+def _begun(play: Play, future: Future, in_turn: Collection[str]) -> tuple[Timeline, dict[str, float]]:
     """The timeline as it is now, and task id -> when a run ends by itself."""
-    in_turn = {turn.request.task_id for _, turn in play.turns if isinstance(turn, Running) and turn.yields}
     free = [[future.now] * count for count in play.free]
     limits = play.limits()
     until = {}
     for run, left in zip(play.runs, future.ends, strict=True):
-        task = run.request.task_id
-        is_cut = run.cut < inf and run.cut <= future.now + left
-        until[task] = end = max(run.cut, future.soon) if is_cut else future.now + left
+        task, end = run.request.task_id, future.now + left
+        is_cut = run.cut < inf and run.cut <= end
+        if is_cut:
+            end = max(run.cut, future.soon)
+        until[task] = end
         gives_way = task in in_turn and not run.stopping and not is_cut
         for host, count in run.parts.items():
             free[host] += [_gives_way_at(run, future.soon, end) if gives_way else end] * count
-        limit = play.asks[task].limit
-        if limit is not None and limit in limits:
+        if limits and (limit := play.asks[task].limit) is not None and limit in limits:
             limits[limit].held.append((end, run.request.slots))
     return Timeline(future.now, future.soon, free, limits), until
 
