@@ -283,6 +283,40 @@ def test_no_group_below_its_guarantee_waits_while_another_borrows_what_would_do(
                 assert usable < request.slots or view.id in kept, (request.task_id, view.id)
 
 
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS, preemption=st.booleans())
+def test_who_is_within_a_guarantee_waits_one_pass_at_most_while_others_borrow_what_would_do(
+    seed: int, preemption: bool
+) -> None:
+    """One slot each, so that nothing but borrowed slots can be in the way: it starts, or its slot is coming free."""
+    random = Random(seed)
+    shares = {name: replace(share, limit=None) for name, share in SHARES.items()}
+    world = World([host(number, 4) for number in (1, 2, 3)], shares=shares, preemption=preemption)
+    for number in range(random.randint(10, 40)):
+        world.submit(f"t{number}", 1, groups=random.choice(PATHS), priority=random.choice([10, 42, 50]))
+        if random.random() < 0.4:
+            world.tick()
+        if random.random() < 0.3:
+            world.stops_end()
+    for path in PATHS:
+        world.submit(".".join(path) or "nobody", 1, groups=path)
+    snapshot = world.snapshot
+    safe = protected(snapshot, 0)
+    borrowed = [
+        r for r in snapshot.requests if r.running and not r.running.stopping and r.task_id not in safe
+    ]
+    plan = world.tick()
+    started = {start.task_id for start in plan.starts}
+    for name in ("research", "product"):
+        waiting = [r for r in snapshot.requests if not r.running and group_of(r, 0) == name]
+        served = [
+            r for r in waiting if r.task_id in started or plan.waits[r.task_id].code == WaitCode.COMING_FREE
+        ]
+        within = min(len(waiting), guaranteed(name) - firm_slots(snapshot, name, 0))
+        others = [run for run in borrowed if group_of(run, 0) != name]
+        assert len(served) >= min(within, len(others)), (name, within, len(served))
+
+
 @GROUPED
 @given(seed=SEEDS, scheduler=st.sampled_from(["priority", "fair_share"]))
 def test_a_pool_of_groups_comes_to_rest_and_then_nothing_is_decided(seed: int, scheduler: str) -> None:

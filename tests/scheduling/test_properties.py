@@ -1,5 +1,6 @@
 """What must hold of every plan, whatever the world looks like."""
 
+import gc
 from collections import Counter
 from dataclasses import replace
 from random import Random
@@ -92,6 +93,20 @@ def test_the_same_input_in_any_order_gives_the_same_plan(seed: int, pool: dict[s
     requests = list(snapshot.requests)
     Random(seed).shuffle(requests)
     assert decide(replace(snapshot, requests=tuple(requests))) == plan
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=SEEDS, pool=ANY_POOL)
+def test_a_pass_leaves_no_cycles(seed: int, pool: dict[str, Any]) -> None:
+    """Else all that it made stays until garbage is collected, which then has thousands of values to look at."""
+    snapshot = random_world(seed, **pool).snapshot
+    gc.collect()
+    gc.disable()
+    try:
+        decide(snapshot)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
 
 
 @worlds
