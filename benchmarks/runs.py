@@ -15,13 +15,26 @@ from collections.abc import Sequence
 
 from benchmarks import rows
 
+#: in which one that is interrupted ends its servers
+END_SECONDS = 60.0
+
 
 def took(name: str) -> tuple[float, float]:
     """Run one; how many seconds it took, and how many of the processor in all processes that it has ended."""
     print(f"== {name}", flush=True)
     (rows.KEPT / f"{name}.json").unlink(missing_ok=True)
     before, begin = _processor(), time.monotonic()
-    subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], cwd=rows.ROOT, check=False)
+    with subprocess.Popen([sys.executable, "-m", f"benchmarks.{name}"], cwd=rows.ROOT) as process:
+        try:
+            process.wait()
+        except (
+            KeyboardInterrupt
+        ):  # it has heard it too; `subprocess.run` would kill it after a quarter of a second
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            raise
     return time.monotonic() - begin, _processor() - before
 
 

@@ -35,7 +35,10 @@ class Paced:
             if key not in self._waiting:
                 timer = threading.Timer(left, self._over, [key])
                 timer.daemon = True
-                timer.start()
+                try:
+                    timer.start()
+                except RuntimeError:  # there is no thread to be had: what is asked for must not fail for that
+                    return True
             self._waiting.setdefault(key, {})[asked] = None
             return False
 

@@ -109,21 +109,22 @@ def ahead(statement: Prepared[Any], value: Any) -> Iterator[None]:
 class _Expected:
     def __init__(self, statement: Prepared[Any], value: Any) -> None:
         self._statement, self._value = statement, value
-        #: what came along, a row or None, until it is taken; None itself before the first question
-        self._rows: list[Any] | None = None
+        #: the values that came along until they are taken; None before the first question. Most logins that fail end
+        #: there, so a row is made of them only then.
+        self._rows: list[Values] | None = None
 
     def find(self, asked: Prepared[Any], value: Any) -> Any:
         if asked is self._statement and value == self._value and self._rows:
-            return self._rows.pop()
+            row, made = self._rows.pop(), self._statement._made
+            return None if row[made.key] is None else made.build(row)
         if asked is self._statement or self._rows is not None:
             self._rows = self._rows or []  # the first question is over
             return asked._found(value)
         here, other = asked._made, self._statement._made
         answer = _answer(_joined(asked, self._statement), [value, self._value])
-        assert answer is not None
-        found, along = answer[: here.columns], answer[here.columns :]
-        self._rows = [None if along[other.key] is None else other.build(along)]
-        return None if found[here.key] is None else here.build(found)
+        assert answer is not None and len(answer) == here.columns + 1 + other.columns
+        self._rows = [answer[here.columns + 1 :]]
+        return here.build(answer[: here.columns]) if answer[here.columns] else None
 
 
 _expected: ContextVar[_Expected | None] = ContextVar("row that is read ahead", default=None)
@@ -131,9 +132,14 @@ _expected: ContextVar[_Expected | None] = ContextVar("row that is read ahead", d
 
 @cache
 def _joined(one: Prepared[Any], other: Prepared[Any]) -> str:
-    """Both as one statement that always answers, with the columns of `one` before those of `other`."""
-    found = f"LEFT JOIN ({'$1'.join(one._made.parts)}) one ON true"
-    along = f"LEFT JOIN ({'$2'.join(other._made.parts)}) other ON true"
+    """Both as one statement that always answers: the columns of `one`, whether it was found, the columns of `other`.
+
+    Where `one` is not found, `other` is not read, and waits for no lock: `one` may be a login with a made-up token.
+    """
+    found = (
+        f"LEFT JOIN (SELECT found.*, true AS is_found FROM ({'$1'.join(one._made.parts)}) found) one ON true"
+    )
+    along = f"LEFT JOIN LATERAL (SELECT * FROM ({'$2'.join(other._made.parts)}) along WHERE one.is_found) other ON true"
     return f"SELECT one.*, other.* FROM (SELECT) always {found} {along}"
 
 

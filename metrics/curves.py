@@ -18,8 +18,8 @@ EPOCH = "epoch"
 #: Smoothed by more, a curve would hardly move within any number of points that a chart shows.
 MOST_SMOOTHING = 0.999
 _WHOLE = 10**12
-#: significant digits of what is drawn, and how large a value is rounded to them; powers of ten up to 1e22 are exact
-_DIGITS, _ROUNDED_BELOW = 7, 1e15
+#: significant digits of what is drawn, and between which sizes; larger fractions have more digits before the point
+_DIGITS, _ROUNDED_ABOVE, _ROUNDED_BELOW = 7, 1e-15, 1e7
 #: values that are averaged by one multiplication of matrices
 _BLOCK = 128
 
@@ -67,10 +67,11 @@ class Curve:
     last_step: int
 
     def record(self) -> dict[str, object]:
-        """As JSON has it, with as many digits as a chart shows; all of them are in the CSV of its points."""
-        smooth = {"x": plain(self.smooth_x), "y": drawn(self.smooth_y)} if len(self.smooth_x) else None
+        """As JSON has it; if reduced, with as many digits as a chart shows: all come by zooming, and as CSV."""
+        digits = drawn if len(self.x) < self.total else plain
+        smooth = {"x": plain(self.smooth_x), "y": digits(self.smooth_y)} if len(self.smooth_x) else None
         return {
-            "group": self.group, "name": self.name, "x": plain(self.x), "y": drawn(self.y), "smooth": smooth,
+            "group": self.group, "name": self.name, "x": plain(self.x), "y": digits(self.y), "smooth": smooth,
             "total": self.total, "last": self.last_step,
         }  # fmt: skip
 
@@ -162,10 +163,11 @@ def drawn(values: Floats) -> list[float | int | None]:
     sizes, finite = np.abs(values), np.isfinite(values)
     with np.errstate(over="ignore"):
         spread = float(np.ptp(values[finite])) if finite.any() else 0.0
-    if spread:
-        sizes = np.minimum(sizes, spread)
+    if not spread:
+        return plain(values)
+    sizes = np.minimum(sizes, spread)
     chosen = np.flatnonzero(
-        finite & (values != np.floor(values)) & (sizes > 1 / _ROUNDED_BELOW) & (sizes < _ROUNDED_BELOW)
+        finite & (values != np.floor(values)) & (sizes > _ROUNDED_ABOVE) & (sizes < _ROUNDED_BELOW)
     )
     scale = 10.0 ** (_DIGITS - 1 - np.floor(np.log10(sizes[chosen])))
     found = values.copy()

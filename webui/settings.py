@@ -281,11 +281,14 @@ WORKER_SIGN = environment.text("TRAINMASTER_WORKER_SIGN")
 # What a busy worker has fetched, nobody else takes, and no priority overtakes.
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 BEAT = schedule.BEAT
-# Hundreds of launches may wait for workers. Passes, which fill slots, go first; then hosts are asked about their runs,
-# which frees slots, and takes seconds where many have ended (0 before 9).
+# Hundreds of launches may wait for workers. Passes, which fill slots, and stops go first; then hosts are asked about
+# their runs, which frees slots, and takes seconds where many have ended (0 before 9). What may wait goes last.
 CELERY_TASK_ROUTES = {
     "dispatch.tasks.sweep_host": {"priority": 3},
     "dispatch.tasks.launch": {"priority": 6},
+    "dispatch.tasks.delete_experiment": {"priority": 9},
+    "dispatch.tasks.collect_*": {"priority": 9},
+    "dispatch.tasks.remove_checkpoint_files": {"priority": 9},
     "dispatch.tasks.merge_log*": {"priority": 9},
     "dispatch.tasks.merge_samples": {"priority": 9},
     "dispatch.tasks.look_back": {"priority": 9},

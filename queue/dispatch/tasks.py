@@ -154,10 +154,10 @@ def stop_unused() -> None:
 
 
 def _ask_hosts() -> None:
-    """Once those of the sweep before are asked: more would be the same questions, and all that workers do."""
-    if waiting(settings.CELERY_TASK_ROUTES["dispatch.tasks.sweep_host"]["priority"]):
-        return
-    wake_all("dispatch.tasks.sweep_host", [(str(host_id),) for host_id in reconcile.hosts_to_ask()])
+    """Once most of the sweep before are asked: more would be the same questions, and all that workers do."""
+    hosts = reconcile.hosts_to_ask()
+    if waiting(settings.CELERY_TASK_ROUTES["dispatch.tasks.sweep_host"]["priority"]) <= len(hosts) // 4:
+        wake_all("dispatch.tasks.sweep_host", [(str(host_id),) for host_id in hosts])
 
 
 def _watch_time() -> None:

@@ -40,7 +40,9 @@ MOST_PAUSED = 50
 #: candidates; those alike fold into one line, and a few lines are shown (`listing.OTHERS_LINES`)
 MOST_DEPARTURES = 100
 MOST_BLOCKERS = 20
-#: so many of a person's waiting tasks, of as many of their jobs, are asked what they wait for
+#: so many of a person's waiting tasks, of so many of their jobs, are asked what they wait for; slots do not tell which
+#: job has one: another of its tasks may hold as many while it ends
+MOST_JOBS = 1000
 MOST_ASKED = 200
 #: the soonest forecasts may be of a person's own tasks, and several of one job
 FORECASTS_READ = 5 * MOST_DEPARTURES
@@ -187,14 +189,8 @@ def blocking_jobs(pool: ResourcePool, queue: Queue, me: int) -> list[uuid.UUID]:
 
 def _waiting_of(queue: Queue, me: int) -> list[str]:
     """A person's first waiting tasks, in the order of their jobs."""
-    lacking = (
-        owner == me and (state == "queued" or held < needed)
-        for owner, state, held, needed in zip(
-            queue.owners, queue.states, queue.held, queue.needed, strict=True
-        )
-    )
-    jobs = islice(compress(queue.ids, lacking), MOST_ASKED)
-    waiting = rows.waiting_tasks([uuid.UUID(job_id) for job_id in jobs])
+    mine = compress(queue.ids, (owner == me for owner in queue.owners))
+    waiting = rows.waiting_tasks([uuid.UUID(job_id) for job_id in islice(mine, MOST_JOBS)])
     return [*islice(chain.from_iterable(waiting), MOST_ASKED)]
 
 

@@ -11,6 +11,7 @@ const PAGE = /^\d+$/;
 const NEAR_PX = 1200;
 const BURST = 3; // fetches at once, then one in REFILL_MS: a change is seen at once, and a busy pool asks for little
 const REFILL_MS = 1_000;
+const MOST_DOUBLINGS = 4; // of that pause, while fetches fail
 const OWED_MS = 2_000; // the numbers of a busy pool are no older
 const LOOK_AGAIN_MS = 30_000;
 const PAGES_AT_ONCE = 6;
@@ -21,6 +22,7 @@ let fetching = 0;
 let shown = 0; // which of them is the latest that is shown
 let fetchedAt = -Infinity;
 let owedAt = Infinity; // since when the numbers are older than the rows
+let failed = 0; // of fetches, one after the other
 let allowance = BURST;
 let allowedAt = 0;
 let timer = null;
@@ -69,7 +71,7 @@ function wake(how) {
 
 function waitMs() {
   const now = performance.now();
-  if (due === "soon") return fetchedAt + REFILL_MS - now;
+  if (due === "soon") return fetchedAt + REFILL_MS * 2 ** Math.min(failed, MOST_DOUBLINGS) - now;
   allowance = Math.min(BURST, allowance + (now - allowedAt) / REFILL_MS);
   allowedAt = now;
   return (1 - allowance) * REFILL_MS;
@@ -93,12 +95,16 @@ async function refresh() {
     const listed = pagesShown();
     const near = bodies().filter((body) => listed.includes(Number(body.dataset.part)) && inView(body)).map((body) => Number(body.dataset.part));
     const content = await fetchPart((near.length ? near : listed).slice(0, PAGES_AT_ONCE), part);
+    failed = 0;
     if (content && number > shown) {
       shown = number;
       owedAt = part ? Math.min(owedAt, performance.now()) : Infinity;
       show(content);
     }
-  } catch { owedAt = Infinity; /* the server is away: the socket says so, and wakes this when it is back */ }
+  } catch { // a server that is away wakes this through the socket when it is back; one of several may have failed without that
+    failed += 1;
+    owedAt = Math.min(owedAt, performance.now());
+  }
   fetching -= 1;
   fetchedAt = performance.now();
   if (owedAt < Infinity) due ||= "soon";
@@ -291,7 +297,7 @@ function unload(body) {
 if (queue) {
   queue.addEventListener("wake", (event) => {
     const topics = event.detail?.topics;
-    if (!topics || topics.includes("")) owedAt = 0; // whatever has changed: all of the part at once
+    if (!topics || topics.includes("")) owedAt = -Infinity; // whatever has changed: all of the part at once
     wake(topics?.every((topic) => topic.startsWith("plan:")) ? "soon" : "now");
   });
   document.addEventListener("visibilitychange", refresh);
