@@ -124,6 +124,7 @@ class _Tasks:
         self._tasks: List["subprocess.Popen[bytes]"] = []
         self._number = 0
         self._kill_at: Optional[float] = None
+        self._is_stopped = False
         self._files: Dict[str, Optional[int]] = {}
 
     def run(self) -> int:
@@ -138,7 +139,7 @@ class _Tasks:
             return 127 if isinstance(error, FileNotFoundError) else 126
         self._copies.begin()
         code = self._wait()
-        self._copies.finish()
+        self._copies.finish(lambda: self._is_stopped or signal.SIGTERM in signal.sigpending())
         if note is not None:
             with contextlib.suppress(OSError):
                 note.unlink()
@@ -226,6 +227,7 @@ class _Tasks:
             info = signal.sigtimedwait({*_FORWARDED, signal.SIGCHLD}, 0.2 if self._kill_at else 5.0)
             if info is not None and info.si_signo != signal.SIGCHLD:
                 self._tell(info.si_signo)
+                self._is_stopped |= info.si_signo == signal.SIGTERM
             failed = any(task.poll() for task in self._tasks)
             if failed and self._step.ends_together and self._kill_at is None:
                 self._kill_at = time.monotonic() + _PEER_SECONDS

@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,18 @@ def put(place: Path, text: str, **job: Any) -> None:
     (place / JOB).write_text(json.dumps({**JOB_FILE, **job}))
 
 
-def started(place: Path, text: str, more: dict[str, str] | None = None, **job: Any) -> subprocess.Popen[str]:
+def started(
+    place: Path,
+    text: str,
+    more: dict[str, str] | None = None,
+    program: Sequence[str] = ("-m", "trainmaster.slurm.batch"),
+    **job: Any,
+) -> subprocess.Popen[str]:
     """The script as a host starts it, in `place`."""
     put(place, text, **job)
     own = {"PYTHONPATH": str(ROOT), "DET_TASK_ID": ID, "DET_AGENT_ID": "gpu1"}
     return subprocess.Popen(
-        [sys.executable, "-m", "trainmaster.slurm.batch", "train.sh"],
+        [sys.executable, *program, "train.sh"],
         cwd=place, env={**os.environ, **own, **(more or {})}, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, start_new_session=True,
     )  # fmt: skip
@@ -144,6 +151,69 @@ wait
         out, _ = process.communicate(timeout=LIMIT_SECONDS)
     assert out == "saved\n"
     assert process.returncode in (1, 143)
+
+
+def test_a_requeue_ends_all_that_the_start_before_has_begun(tmp_path: Path) -> None:
+    train = "exec 9>lock; flock -n 9 || echo two at once; trap '' TERM; touch $1; while :; do sleep 0.1; done"
+    (tmp_path / "train").write_text(f"#!/bin/bash\n{train}\n")
+    text = """\
+#!/bin/bash
+number=${SLURM_RESTART_COUNT:-0}
+bash train began$number &
+(setsid bash -c 'trap "" HUP; exec sleep 300' &)
+until [ -e began$number ]; do sleep 0.1; done
+scontrol requeue $SLURM_JOB_ID
+wait
+"""
+    code = (
+        "import sys; from trainmaster.slurm import batch; batch._OWN_END_SECONDS = batch._KILL_SECONDS = 0.3; "
+        "sys.exit(batch.main())"
+    )
+    ran = run(tmp_path, text, program=["-c", code], requeues=1, output="log")
+    assert "started again 1 times" in ran.stderr and ran.stdout == ""
+
+
+def test_a_stop_waits_for_what_still_saves_and_a_background_child_alone_is_not_waited_for(
+    tmp_path: Path,
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir(), second.mkdir()
+    saving = "trap 'sleep 1; echo saved; exit' TERM; echo begun; while :; do sleep 0.1; done"
+    program = ["-c", "import sys; from trainmaster.slurm import batch, copying; copying._END_SECONDS = 0.2; "
+               "sys.exit(batch.main())"]  # fmt: skip
+    with started(
+        first, f'#!/bin/bash\nbash -c "{saving}" &\nwait\n', program=program, output="o", error="e"
+    ) as job:
+        assert job.stdout is not None and job.stdout.readline() == "begun\n"
+        os.killpg(job.pid, signal.SIGTERM)
+        assert (job.communicate(timeout=LIMIT_SECONDS)[0], job.returncode) == ("saved\n", 143)
+    assert (first / "o").read_text() == "begun\nsaved\n"
+    text = "#!/bin/sh\nsleep 50 &\necho $! > pid\n"
+    with started(second, text, program=program, output="o", error="e") as job:
+        assert job.wait(timeout=LIMIT_SECONDS) == 0
+        os.kill(int((second / "pid").read_text()), signal.SIGTERM)
+
+
+def test_a_stop_before_the_script_exists_stops_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "in")
+    code = (
+        "import os, sys; from trainmaster.slurm import batch; real = batch._Start._opened_input\n"
+        "def opened(self): print('opening', flush=True); return real(self)\n"
+        "batch._Start._opened_input = opened; sys.exit(batch.main())"
+    )
+    with started(tmp_path, "#!/bin/sh\necho ran\n", program=["-c", code], input="in") as job:
+        assert job.stdout is not None and job.stdout.readline() == "opening\n"
+        job.terminate()
+        assert (job.communicate(timeout=LIMIT_SECONDS)[0], job.returncode) == ("", 143)
+
+
+def test_modules_of_the_script_do_not_replace_those_of_srun(tmp_path: Path) -> None:
+    for name in ("signal.py", "json.py"):
+        (tmp_path / name).write_text("raise SystemExit('of the user')\n")
+    put_elsewhere = tmp_path / "job"
+    put_elsewhere.mkdir()
+    ran = run(put_elsewhere, "#!/bin/sh\nsrun echo ran\n", folder=str(tmp_path))
+    assert (ran.returncode, ran.stdout) == (0, "ran\n"), ran.stderr
 
 
 @pytest.mark.parametrize(
