@@ -79,10 +79,9 @@ def _submit(args: argparse.Namespace) -> int:
     )
     client = log_in(args)
     found = translated(merged, place, _pool(client, merged), _exported(merged))
-    notices = found.remarks + _hints(text)
-    for remark in notices:
+    for remark in found.remarks:
         say(f"sbatch: {remark}", "yellow")
-    if notices and "strict" in merged:
+    if found.remarks and "strict" in merged:
         say("sbatch: nothing was submitted, because of --strict.", "red")
         return USAGE
     config = _config(client, merged, found)
@@ -157,23 +156,6 @@ def _pool(client: Client, merged: Mapping[str, str]) -> Pool:
     if wanted:
         raise BadScript(f"--partition is {wanted!r}, allowed: {', '.join(row['name'] for row in pools)}.")
     return Pool("", "", 50, [])
-
-
-def _hints(text: str) -> List[str]:
-    """What the script itself does that is another thing here."""
-    found = []
-    lines = script.lines_that_compute(text)
-    if lines:
-        which = (
-            f"line {lines[0]} computes" if len(lines) == 1 else f"lines {', '.join(map(str, lines))} compute"
-        )
-        found.append(
-            f"{which} with the ID of the job, which is not a number here. For a port, use $((20000 + RANDOM % 10000))."
-        )
-    for program in ("sbatch", "salloc", "scancel", "squeue", "sacct", "sbcast"):
-        if script.names_program(text, program):
-            found.append(f"the script calls {program}, which does not exist in a job; see docs/slurm.md.")
-    return found
 
 
 def _config(client: Client, merged: Mapping[str, str], found: Translated) -> Json:

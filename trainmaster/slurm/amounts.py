@@ -167,7 +167,6 @@ _CONDITIONS = {
     "afterok": "success",
     "aftercorr": "success",
     "afterany": "end",
-    "afterburstbuffer": "end",
     "afternotok": "failure",
 }
 
@@ -199,6 +198,8 @@ def dependencies(text: str) -> Tuple[List[Need], bool, List[str]]:
             remarks.append(
                 f"--dependency={part}: no element starts before all elements of that array have succeeded."
             )
+        if not ids:
+            raise BadScript(f"--dependency={text}: {part!r} names no job, allowed: such as {kind}:3f2a01bc.")
         needs += [_need(each, _CONDITIONS[kind], text) for each in ids]
     return needs, singleton, remarks
 

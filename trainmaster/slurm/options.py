@@ -89,6 +89,7 @@ SBATCH: Sequence[Option] = (
     # what would be wrong to leave out
     Option("begin", "b", REQUIRED, REFUSED, "a job cannot be held until a time; submit it then"),
     Option("hold", "H", FLAG, REFUSED, "a command cannot be held; submit it when it may start"),
+    Option("gpus-per-socket", "", REQUIRED, REFUSED, "sockets are not counted here; give --gpus"),
     Option("nodefile", "F", REQUIRED, REFUSED, "name the hosts with --nodelist"),
     Option("container", "", REQUIRED, REFUSED, "name an image instead: --config environment.image=NAME"),
     # what is lost
@@ -119,8 +120,8 @@ SBATCH: Sequence[Option] = (
     Option("distribution", "m", REQUIRED, LOST, _TUNING),
     Option("extra-node-info", "B", REQUIRED, LOST, _TUNING),
     Option("reboot", "", FLAG, LOST, "hosts are not rebooted for jobs"),
-    *_lost(_TUNING, "cores-per-socket", "cpu-freq", "delay-boot", "gpu-bind", "gpu-freq", "gpus-per-socket",
-           "gres-flags", "hint", "mem-bind", "mincpus", "network", "ntasks-per-core", "ntasks-per-socket", "power",
+    *_lost(_TUNING, "cores-per-socket", "cpu-freq", "delay-boot", "gpu-bind", "gpu-freq", "gres-flags",
+           "hint", "mem-bind", "mincpus", "network", "ntasks-per-core", "ntasks-per-socket", "power",
            "sockets-per-node", "thread-spec", "threads-per-core"),
 )  # fmt: skip
 

@@ -17,7 +17,7 @@ BATCH_SCRIPT = """\
 #SBATCH --job-name=train --time=5 --ntasks=2 --mem=1G
 #SBATCH --output=%x-%A_%a.out
 #SBATCH --array=1-5:2%2
-echo "element $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT, job $SLURM_ARRAY_JOB_ID, $1, LR=$LR"
+echo "element $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT, job $TRAINMASTER_ARRAY_ID, $1, LR=$LR"
 srun sh -c 'echo "task $SLURM_PROCID"'
 """
 

@@ -10,12 +10,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from tests.trainmaster.slurm.job_file import ID, JOB_FILE
-from trainmaster.slurm import amounts, batch, variables
+from tests.trainmaster.slurm.job_file import ID, JOB_FILE, NUMBER
+from trainmaster.slurm import amounts, batch, scontrol, variables
 from trainmaster.slurm.handed import FOLDER, JOB, SCRIPT
 from trainmaster.slurm.options import BadScript
 from trainmaster.slurm.srun import step_of
@@ -61,7 +61,7 @@ def test_the_script_has_its_variables_arguments_and_files(tmp_path: Path) -> Non
     (tmp_path / "in").write_text("from a file\n")
     text = """\
 #!/bin/bash -e
-echo "$SLURM_JOB_ID $SLURM_JOB_NAME $SLURM_NTASKS $SLURM_SUBMIT_DIR $LR $1"
+echo "$SLURM_JOB_ID $SLURM_JOB_NAME ${SLURM_NTASKS-none} $SLURM_SUBMIT_DIR $LR $1"
 cat
 echo aside >&2
 exit 3
@@ -75,7 +75,7 @@ exit 3
         output="%x-%j.out",
         error="%x.err",
     )
-    said = f"{ID} train 1 /home/ada/code 0.1 a b\nfrom a file\n"
+    said = f"{NUMBER} train none /home/ada/code 0.1 a b\nfrom a file\n"
     assert (ran.returncode, ran.stdout, ran.stderr) == (3, said, "aside\n")
     assert (tmp_path / f"train-{ID}.out").read_text() == said
     assert (tmp_path / "train.err").read_text() == "aside\n"
@@ -131,9 +131,9 @@ def test_the_signal_comes_before_the_time_is_over_to_the_script_or_to_the_steps(
 
 
 def test_a_requeued_script_starts_again_as_often_as_it_may(tmp_path: Path) -> None:
-    text = "#!/bin/bash\necho start $SLURM_RESTART_COUNT\nscontrol requeue $SLURM_JOB_ID\nsleep 60\n"
+    text = "#!/bin/bash\necho start ${SLURM_RESTART_COUNT-first}\nscontrol requeue $DET_TASK_ID\nsleep 60\n"
     ran = run(tmp_path, text, requeues=2, output="log")
-    assert ran.stdout.splitlines() == [f"start {number}" for number in range(3)]
+    assert ran.stdout.splitlines() == ["start first", "start 1", "start 2"]
     assert (tmp_path / "log").read_text() == ran.stdout
     assert ran.returncode == 143 and "started again 2 times, as often as --requeues allows" in ran.stderr
 
@@ -253,8 +253,8 @@ def test_options_of_srun_that_change_nothing_are_taken() -> None:
 
 def test_file_names() -> None:
     own = {
-        "SLURM_JOB_ID": "7",
-        "SLURM_ARRAY_JOB_ID": "5",
+        "DET_TASK_ID": "7",
+        "TRAINMASTER_ARRAY_ID": "5",
         "SLURM_ARRAY_TASK_ID": "3",
         "SLURM_JOB_NAME": "x",
         "USER": "ada",
@@ -274,11 +274,34 @@ def test_an_element_of_an_array_knows_which_one_it_is() -> None:
     job: Any = {**JOB_FILE, "array_step": 3, "cpus_per_task": 4, "ntasks": 2}
     found = variables.of_job(job, own, node="gpu1", cpus=64)
     assert {name: value for name, value in found.items() if "ARRAY" in name} == {
-        "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_MAX": "9",
+        "SLURM_ARRAY_JOB_ID": variables.number_of("5"), "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_MAX": "9",
         "SLURM_ARRAY_TASK_STEP": "3",
     }  # fmt: skip
     assert (found["SLURM_CPUS_ON_NODE"], found["SLURM_CPUS_PER_TASK"]) == ("8", "4")
     assert "SLURM_ARRAY_TASK_ID" not in variables.of_job(job, {"DET_TASK_ID": ID}, node="gpu1", cpus=64)
+
+
+def test_ids_are_numbers_with_which_libraries_compute() -> None:
+    found = variables.of_job(cast(Any, JOB_FILE), {"DET_TASK_ID": ID}, node="gpu1", cpus=64)
+    job_id = found["SLURM_JOB_ID"]
+    assert job_id == NUMBER == found["SLURM_JOBID"] and 0 < int(job_id) < 2**31
+    assert int(job_id[-4:]) >= 0 and int(job_id) % 2**12 >= 0, "as Lightning and JAX find a port"
+    assert not {"SLURM_NTASKS", "SLURM_NPROCS"} & set(found) and found["SLURM_TASKS_PER_NODE"] == "1"
+    assert "SLURM_RESTART_COUNT" not in variables.of_start(cast(Any, JOB_FILE), 0, 0.0)
+
+
+def test_scontrol_requeues_by_the_number_and_by_the_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"DET_TASK_ID": ID, "TRAINMASTER_ARRAY_ID": "5", "TRAINMASTER_ARRAY_INDEX": "3"}
+    found = variables.of_job(cast(Any, JOB_FILE), own, node="gpu1", cpus=64)
+    for name, value in {**own, **found, batch.STEPS: str(tmp_path)}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / batch.REQUEUE).touch()  # as if it were on its way
+    for job_id in (ID, NUMBER, "5_3", f"{found['SLURM_ARRAY_JOB_ID']}_3"):
+        scontrol._requeue([job_id])
+    with pytest.raises(BadScript):
+        scontrol._requeue(["5_4"])
 
 
 def test_what_the_run_needs_stays_at_the_head_of_its_paths() -> None:

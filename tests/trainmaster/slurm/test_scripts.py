@@ -208,6 +208,9 @@ def test_gpus_are_counted_however_they_are_asked_for() -> None:
         )
     }  # fmt: skip
     assert list(counted.values()) == [1, 2, 3, 1, 0, 3, 6, 4], counted
+    shared = [become(text, "--gpus=8", "--gpus-per-task=2", *more).job for more in ([], ["-n2"])]
+    assert [(job["ntasks"], job["gpus"]) for job in shared] == [(4, 8), (2, 8)]
+    assert become(text, "-G1").job["ntasks"] is None
     assert become(text, "--gpus=4", "--ntasks-per-gpu=2").job["ntasks"] == 8
     assert "--gres=nvme:1 is not taken over" in become(text, "--gres=gpu:1,nvme:1").remarks[0]
     assert "has no GPUs" in become(text, "-G1", pool=CORES).remarks[0]
@@ -225,11 +228,16 @@ REFUSED = [
     ("-n 0", "--ntasks is '0', allowed: a whole number of 1 or more."),
     ("--dependency=afterok:1?afterok:2", "`?` (any of them) does not exist"),
     ("--dependency=after:1", "'after' does not exist here"),
+    ("--dependency=afterok", "'afterok' names no job, allowed: such as afterok:3f2a01bc."),
+    ("--dependency=afterburstbuffer:1", "'afterburstbuffer' does not exist here"),
+    ("--gpus-per-socket=2", "sockets are not counted here"),
+    ("--gpus=1 --gpus-per-task=2", "more than all 1 GPUs"),
     ("--dependency=afterok:soon", "'soon' is not the ID of a job"),
     ("--signal=B:FOO@10", "there is no signal FOO"),
     ("--exclude=gpu[1-3]", "leaves no host of pool fast"),
     ("--nodelist=gpu[a-b]", "allowed: names such as gpu1,gpu2"),
     ("--exclude=gpu[1-99999999]", "more than 10,000 hosts"),
+    ("--nice=--5", "--nice is '--5', allowed: a whole number"),
     ("--nice=low", "allowed: a whole number"),
     ("--open-mode=rewrite", "allowed: append, truncate"),
     ("--gres=gpu:a100:x", "allowed: gpu:2, or a type"),
@@ -255,7 +263,6 @@ def test_what_is_wrong_or_would_be_another_job_is_refused(words: str, sentence: 
     [
         ("", "train.sh is empty."),
         ("echo\n", "its first line must be #! and an interpreter"),
-        ("#!/bin/sh\r\ntrue\r\n", "DOS line ends"),
         ("#!/bin/sh\n#SBATCH --time=5 more\n", "train.sh, line 2: 'more' belongs to no option."),
         ("#!/bin/sh\n\n#SBATCH --tim\n", "train.sh, line 3: --tim is ambiguous: --time, --time-min."),
         ("#!/bin/sh\n#SBATCH -J 'a\n", "train.sh, line 2: the quote ' is not closed."),
@@ -273,18 +280,6 @@ def test_words_after_the_script_are_its_own() -> None:
     assert options.merged(given) == {"verbose": "", "quiet": "", "job-name": "x", "nodes": "1", "ntasks": "2"}
     assert rest == ["train.sh", "--time=5", "-x"]
     assert options.parsed(["--wrap", "ls", "--"]) == ([(options.by_name("wrap"), "ls")], [])
-
-
-def test_lines_that_compute_with_the_id_and_programs_that_are_not_there() -> None:
-    text = """\
-export MASTER_PORT=$(expr 10000 + $(echo -n $SLURM_JOBID | tail -c 4))
-PORT=$((10000 + SLURM_JOB_ID % 10000)); OTHER=$((20000 + ${SLURM_JOB_ID} % 10000))
-# $((SLURM_JOB_ID))
-mkdir /scratch/$SLURM_JOB_ID; exit $((SLURM_ARRAY_TASK_ID == 4))
-x=$(sbatch next.sh)
-"""
-    assert script.lines_that_compute(text) == [1, 2]
-    assert script.names_program(text, "sbatch") and not script.names_program(text, "scancel")
 
 
 SHELL = {
