@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Dict, List, Mapping, NamedTuple, Optional
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from trainmaster.slurm.options import BadScript
 
@@ -37,13 +37,19 @@ class Exported(NamedTuple):
 
 def exported(option: Optional[str], environment: Mapping[str, str], shares_folders: bool) -> Exported:
     """What --export (None: not given, as ALL) lets through. Raises BadScript."""
-    parts = _parts(option if option else "ALL")
+    passes_all, by_name = named(option or "ALL", environment)
+    return _all(by_name, environment, shares_folders) if passes_all else Exported({}, by_name, [])
+
+
+def named(option: str, environment: Mapping[str, str]) -> Tuple[bool, Dict[str, str]]:
+    """Whether all variables are passed, and those that are named, with their values. Raises BadScript."""
+    parts = _parts(option)
     words = {part.upper() for part in parts}
     if words & {"NONE", "NIL"}:
         if len(parts) > 1:
             raise BadScript(f"--export={option}: NONE stands alone.")
-        return Exported({}, {}, [])
-    named: Dict[str, str] = {}
+        return False, {}
+    found: Dict[str, str] = {}
     for part in parts:
         name, equals, value = part.partition("=")
         if part.upper() == "ALL":
@@ -51,12 +57,10 @@ def exported(option: Optional[str], environment: Mapping[str, str], shares_folde
         if not _NAME.fullmatch(name):
             raise BadScript(f"--export={option}: {name!r} is not the name of a variable.")
         if equals:
-            named[name] = value
+            found[name] = value
         elif name in environment:
-            named[name] = environment[name]
-    if "ALL" not in words:
-        return Exported({}, named, [])
-    return _all(named, environment, shares_folders)
+            found[name] = environment[name]
+    return "ALL" in words, found
 
 
 def _all(named: Dict[str, str], environment: Mapping[str, str], shares_folders: bool) -> Exported:

@@ -29,7 +29,7 @@ def test_each_option_is_in_the_table_once_with_its_fate() -> None:
 
 
 def test_its_script_becomes_the_command_that_it_promises() -> None:
-    [text] = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+    text, *_ = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
     given = options.merged(script.directives(text, "train.sh"))
     place, pool = Place("/home/ada", "login", "train.sh", []), Pool("default", "TYPE_CUDA", 42, [])
     config = translated(given, place, pool, Exported({}, {}, [])).config

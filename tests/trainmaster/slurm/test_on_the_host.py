@@ -114,7 +114,7 @@ scontrol hold 7
     assert lines[2:] == ["found", "code 143"], ran.stderr
     assert (tmp_path / "step-0.out").read_text() == "into a file\n"
     assert "srun: task 1 ended with exit code 5." in ran.stderr
-    assert "srun: srun --nodes=2: this job has one host." in ran.stderr
+    assert "srun: --nodes=2: this job has one host." in ran.stderr
     assert ran.returncode == 1 and "scontrol: 'hold 7' does not exist in a job of Trainmaster" in ran.stderr
 
 
@@ -220,7 +220,13 @@ def test_modules_of_the_script_do_not_replace_those_of_srun(tmp_path: Path) -> N
     ("words", "sentence"),
     [
         ("", "srun needs a command."),
-        ("--multi-prog conf", "--multi-prog does not exist here"),
+        ("--multi-prog conf", "--multi-prog: start each program by an srun of its own."),
+        ("--test-only hostname", "--test-only: a step is not checked beforehand."),
+        ("--jobid=8 hostname", "--jobid=8: a step belongs to the job whose script starts it."),
+        ("--container=x hostname", "--container=x: name an image for the job"),
+        ("-F hosts hostname", "--nodefile=hosts: this job has one host."),
+        ("-d afterok:1 hostname", "--dependency=afterok:1: a step waits for nothing"),
+        ("--begin=now+1hour hostname", "--begin=now+1hour: a step starts at once"),
         ("-w gpu7 hostname", "this job runs on gpu1 alone"),
         ("-N 2 hostname", "this job has one host"),
         ("-n many x", "--ntasks is 'many'"),
@@ -238,17 +244,71 @@ def test_options_of_srun_that_change_nothing_are_taken() -> None:
         "--mpi=pmix",
         "--cpu-bind=none",
         "-u",
-        "-c4",
         "--gres=gpu:1",
+        "--jobid=7",
+        "--exact",
         "-K0",
         "-w",
         "gpu1",
-        "python",
-        "-n",
-        "3",
     ]
-    step = step_of(words, {"SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "gpu1"})
+    own = {"SLURM_NTASKS": "4", "SLURM_JOB_NODELIST": "gpu1", "SLURM_GPUS_ON_NODE": "1", "SLURM_JOB_ID": "7"}
+    step = step_of([*words, "python", "-n", "3"], own)
     assert (step.command, step.tasks, step.ends_together) == (["python", "-n", "3"], 4, False)
+    assert step.environment == own
+
+
+def test_srun_passes_the_variables_that_it_is_told_to() -> None:
+    own = {"SLURM_JOB_ID": "7", "LR": "0.1", "SEED": "3", "PATH": "/bin", "TRAINMASTER_RUN": "7.0"}
+    kept = {"SLURM_JOB_ID": "7", "PATH": "/bin", "TRAINMASTER_RUN": "7.0"}
+    passed = {
+        option: step_of([f"--export={option}", "x"], own).environment
+        for option in ("ALL,X=1", "NONE", "LR,X=1")
+    }
+    assert passed == {"ALL,X=1": {**own, "X": "1"}, "NONE": kept, "LR,X=1": {**kept, "LR": "0.1", "X": "1"}}
+    assert step_of(["-c4", "x"], own).environment == {**own, "SLURM_CPUS_PER_TASK": "4"}
+
+
+def test_a_step_gets_all_gpus_a_share_for_each_task_or_none() -> None:
+    own = {"CUDA_VISIBLE_DEVICES": "a,b,c,d", "SLURM_GPUS_ON_NODE": "4"}
+    shares = {
+        words: step_of([*words.split(), "x"], own).gpus
+        for words in ("--gpus=4", "--gpus-per-task=2 -n2", "--gres=none", "--gres=nvme:1")
+    }
+    assert list(shares.values()) == [(None, False), (2, False), (None, True), (None, False)]
+    assert step_of(["-n4", "x"], {**own, "SLURM_GPUS_PER_TASK": "1"}).gpus.per_task == 1
+    assert step_of(["-n1", "x"], {**own, "SLURM_GPUS_PER_TASK": "1"}).gpus.per_task is None
+    assert step_of(["--ntasks-per-gpu=2", "x"], own).tasks == 8
+    for words, sentence in {
+        "--gpus=1": "every step gets all 4 GPUs of the script, not 1 of its own",
+        "--gres=gpu:2": "not 2 of its own",
+        "-n1 --gpus-per-task=1": "not 1 of its own",
+        "--gpus=8": "the script has 4 GPUs, the step needs 8",
+    }.items():
+        with pytest.raises(BadScript, match=sentence):
+            step_of([*words.split(), "x"], own)
+    assert step_of(["--gpus=1", "x"], {**own, "CUDA_VISIBLE_DEVICES": "a"}).gpus == (None, False)
+
+
+def test_srun_names_the_file_or_folder_that_is_missing(tmp_path: Path) -> None:
+    text = """\
+#!/bin/sh
+srun -i nowhere cat
+srun -D gone pwd
+srun no-such-program
+echo of the script | srun -i none cat
+echo of the script | srun -i 0 cat
+srun -t 0:1 sleep 60
+echo $?
+srun --export=ALL,X=1 -c2 sh -c 'echo $X $SLURM_CPUS_PER_TASK'
+"""
+    ran = run(tmp_path, text)
+    assert [line for line in ran.stderr.splitlines() if line.startswith("srun")] == [
+        "srun: nowhere cannot be used: No such file or directory.",
+        "srun: gone cannot be used: No such file or directory.",
+        "srun: no-such-program cannot be started: No such file or directory.",
+        "srun: the limit of --time, 1 s, is over.",
+    ]
+    assert ran.stdout == "of the script\n143\n1 2\n"
 
 
 def test_file_names() -> None:
