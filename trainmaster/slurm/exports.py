@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from trainmaster.secret_words import suggests_secret, without_passwords
 from trainmaster.slurm.options import BadScript
 
 #: of the login, the terminal and this machine, and what the job gets from its own host
@@ -18,11 +19,6 @@ _OWN = re.compile(
 _FOLDERS = re.compile(
     r"(\w*_)?(PATH|PREFIX|PYTHONHOME|PYTHONPATH|VIRTUAL_ENV)|CONDA_\w+|\w*_HOME|\w*PATH|\w*_DIR|\w*_ROOT"
 )
-_SECRET = re.compile(
-    r"(?:^|_)(?:secret|password|passwd|passphrase|pass|pwd|token|auth|credentials?|webhook|apikey|key)(?:_|$|[0-9])",
-    re.IGNORECASE,
-)
-_PASSWORD_IN_ADDRESS = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _MOST_BYTES = 128 * 1024 - 1  # of one variable, as the kernel takes it
 
@@ -75,7 +71,7 @@ def _all(named: Dict[str, str], environment: Mapping[str, str], shares_folders: 
             continue
         if not shares_folders and _FOLDERS.fullmatch(name):
             continue
-        if _SECRET.search(name) or _PASSWORD_IN_ADDRESS.search(value):
+        if suggests_secret(name) or without_passwords(value, "") != value:
             secrets.append(name)
         else:
             passed[name] = value

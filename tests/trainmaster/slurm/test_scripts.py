@@ -286,17 +286,19 @@ SHELL = {
     "HOME": "/home/ada", "USER": "ada", "PATH": "/opt/conda/bin:/usr/bin", "LR": "0.1", "WANDB_API_KEY": "secret",
     "CONDA_PREFIX": "/opt/conda", "SSH_AUTH_SOCK": "/tmp/x", "DET_MASTER": "http://x", "CUDA_VISIBLE_DEVICES": "0",
     "BASH_FUNC_module%%": "() { x; }", "TERM": "xterm", "OMP_NUM_THREADS": "4",
-    "DATABASE_URL": "postgres://ada:secret@db/x",
+    "DATABASE_URL": "postgres://ada:secret@db/x", "PGPASSWORD": "secret", "STORE": "AccountName=a;AccountKey=secret",
 }  # fmt: skip
 
 
 def test_what_is_exported() -> None:
     shared = exported(None, SHELL, shares_folders=True)
     assert shared.passed == {name: SHELL[name] for name in ("PATH", "LR", "CONDA_PREFIX", "OMP_NUM_THREADS")}
-    assert (shared.named, shared.secrets) == ({}, ["DATABASE_URL", "WANDB_API_KEY"])
+    assert (shared.named, shared.secrets) == ({}, ["DATABASE_URL", "PGPASSWORD", "STORE", "WANDB_API_KEY"])
     sent = exported("ALL,WANDB_API_KEY,SEED=3", SHELL, shares_folders=False)
     assert sent == Exported(
-        {"LR": "0.1", "OMP_NUM_THREADS": "4"}, {"WANDB_API_KEY": "secret", "SEED": "3"}, ["DATABASE_URL"]
+        {"LR": "0.1", "OMP_NUM_THREADS": "4"},
+        {"WANDB_API_KEY": "secret", "SEED": "3"},
+        ["DATABASE_URL", "PGPASSWORD", "STORE"],
     )
     assert exported("NONE", SHELL, True) == NOTHING
     assert exported("LR,NOT_SET,NAME='a,b'", SHELL, True).named == {"LR": "0.1", "NAME": "a,b"}
