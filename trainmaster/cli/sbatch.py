@@ -27,7 +27,7 @@ from trainmaster.slurm import exports, options, script
 from trainmaster.slurm.amounts import Need
 from trainmaster.slurm.handed import FOLDER, JOB, SCRIPT
 from trainmaster.slurm.options import BadScript
-from trainmaster.slurm.translate import Place, Pool, Translated, described, partitions, translated
+from trainmaster.slurm.translate import Place, Pool, Translated, described, needs_gpus, partitions, translated
 
 _HELP = """\
 usage: trainmaster sbatch [OPTIONS] SCRIPT [ARGS...]
@@ -142,20 +142,28 @@ def _exported(merged: Mapping[str, str]) -> exports.Exported:
 
 
 def _pool(client: Client, merged: Mapping[str, str]) -> Pool:
-    """The pool of --partition, of several the first. Raises BadScript if there is none of that name."""
+    """The pool that the job goes to. Raises BadScript if the one of --partition does not exist."""
+    row = pool_of(client.resource_pools(), merged)
+    if row is None:
+        return Pool("", "", 50, [])
+    hosts = client.hosts() if "exclude" in merged else []
+    names = [each["name"] for each in hosts if each["pool"] == row["name"]]
+    return Pool(row["name"], row["slotType"], int(row["defaultPriority"]), names)
+
+
+def pool_of(rows: List[Json], merged: Mapping[str, str]) -> Optional[Json]:
+    """The pool of --partition, of several the first; without it, the default one (pure). Raises BadScript.
+
+    As on the server, what needs no GPU goes to the default pool for auxiliary work.
+    """
     wanted = partitions(merged)[0]
-    pools = client.resource_pools()
-    for row in pools:
-        if row["name"] == wanted or (not wanted and row["defaultComputePool"]):
-            names = (
-                [each["name"] for each in client.hosts() if each["pool"] == row["name"]]
-                if "exclude" in merged
-                else []
-            )
-            return Pool(row["name"], row["slotType"], int(row["defaultPriority"]), names)
+    default = "defaultComputePool" if needs_gpus(merged) else "defaultAuxPool"
+    for row in rows:
+        if row["name"] == wanted or (not wanted and row[default]):
+            return row
     if wanted:
-        raise BadScript(f"--partition is {wanted!r}, allowed: {', '.join(row['name'] for row in pools)}.")
-    return Pool("", "", 50, [])
+        raise BadScript(f"--partition is {wanted!r}, allowed: {', '.join(row['name'] for row in rows)}.")
+    return None
 
 
 def _config(client: Client, merged: Mapping[str, str], found: Translated) -> Json:

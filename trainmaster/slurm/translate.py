@@ -63,7 +63,7 @@ def translated(given: Mapping[str, str], place: Place, pool: Pool, exports: Expo
     job = _job(given, place, size, exports, name, pool)
     resources: Dict[str, Any] = {
         "slots": _slots(given, size, pool, remarks),
-        "resource_pool": _partition(given, remarks),
+        "resource_pool": _partition(given, remarks) or pool.name or None,
     }
     resources["max_time"] = job["seconds"] and job["seconds"] * (1 + job["requeues"])
     resources["priority"] = _priority(given, pool)
@@ -143,6 +143,11 @@ def _slots(given: Mapping[str, str], size: _Size, pool: Pool, remarks: List[str]
             f"--cpus-per-task={given['cpus-per-task']} reserves no cores: the slots of {where} are GPUs."
         )
     return 0
+
+
+def needs_gpus(given: Mapping[str, str]) -> bool:
+    """Whether the options ask for GPUs. Raises BadScript."""
+    return bool(_size(given, []).gpus)
 
 
 def _partition(given: Mapping[str, str], remarks: List[str]) -> Optional[str]:

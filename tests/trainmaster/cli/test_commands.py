@@ -157,7 +157,7 @@ def test_a_script_becomes_an_array_whose_output_is_in_files_and_on_the_server(
 def test_what_is_tried_or_refused_submits_nothing(local_host: CommandLine) -> None:
     before = local_host("command", "list", "-a", "-q").stdout
     tried = local_host("sbatch", "--test-only", "--nice=10", "-n2", "--wrap", "true")
-    assert tried.stdout == "sbatch: would submit wrap: wrap (slots 2, pool the default pool)\n", tried.stderr
+    assert tried.stdout == "sbatch: would submit wrap: wrap (slots 2, pool default)\n", tried.stderr
     strict = local_host("sbatch", "--strict", "--mem=1G", "--wrap", "true")
     assert (strict.returncode, strict.stdout) == (2, "")
     assert "nothing was submitted, because of --strict" in strict.stderr

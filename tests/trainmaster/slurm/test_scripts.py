@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from trainmaster.cli.sbatch import pool_of
 from trainmaster.slurm import options, script
 from trainmaster.slurm.exports import Exported, exported
 from trainmaster.slurm.options import BadScript
@@ -100,21 +101,33 @@ TABLE: list[tuple[str, str, Pool, dict[str, Any], list[str]]] = [
         },
         ["--mem=32G", "--mail-type=END,FAIL", "--mail-user", "GPU a100 is not chosen", ],
     ),
-    ("an array", ARRAY, GPUS, {"resources": {"slots": 1, "max_time": 1800}, "array": "0-99:2%8"}, []),
-    ("cores", MPI_LIKE, CORES, {"resources": {"slots": 32, "max_time": 630}}, []),
-    ("cores among GPUs", MPI_LIKE, GPUS, {"resources": {"slots": 0, "max_time": 630}}, ["reserves no cores"]),
+    (
+        "an array",
+        ARRAY,
+        GPUS,
+        {"resources": {"slots": 1, "resource_pool": "fast", "max_time": 1800}, "array": "0-99:2%8"},
+        [],
+    ),
+    ("cores", MPI_LIKE, CORES, {"resources": {"slots": 32, "resource_pool": "small", "max_time": 630}}, []),
+    (
+        "cores among GPUs",
+        MPI_LIKE,
+        GPUS,
+        {"resources": {"slots": 0, "resource_pool": "fast", "max_time": 630}},
+        ["reserves no cores"],
+    ),
     (
         "a whole host",
         ONE_NODE_OF_GPUS,
         GPUS,
-        {"resources": {"slots": 4, "max_time": 14400}},
+        {"resources": {"slots": 4, "resource_pool": "fast", "max_time": 14400}},
         ["--exclusive", "--account=vision", "--qos=normal", "GPU a100"],
     ),
     (
         "quotes",
         QUOTED,
         GPUS,
-        {"description": "two words", "resources": {"slots": 0, "hosts": ["gpu1"]}},
+        {"description": "two words", "resources": {"slots": 0, "resource_pool": "fast", "hosts": ["gpu1"]}},
         ["--nodelist"],
     ),
 ]  # fmt: skip
@@ -188,6 +201,17 @@ def test_of_several_partitions_the_first_is_the_pool() -> None:
     found = become(ARRAY, "-p", "fast,small")
     assert found.config["resources"]["resource_pool"] == "fast"
     assert found.remarks == ["--partition=fast,small: the job waits in the pool fast alone."]
+
+
+def test_without_a_partition_the_pool_is_the_one_that_the_server_would_take() -> None:
+    rows = [
+        {"name": "gpus", "defaultComputePool": True, "defaultAuxPool": False},
+        {"name": "cores", "defaultComputePool": False, "defaultAuxPool": True},
+    ]
+    words = ("--gres=gpu:1", "--gpus-per-task=1", "-n4", "--gpus=0", "-pgpus -n4")
+    found = [pool_of(rows, options.merged(options.parsed(each.split())[0])) for each in words]
+    assert [row["name"] if row else "" for row in found] == ["gpus", "gpus", "cores", "cores", "gpus"]
+    assert pool_of([], {}) is None
 
 
 def test_nice_is_an_offset_from_the_pools_priority() -> None:
