@@ -20,7 +20,9 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, Callable, Dict, Iterator, List, Optional, Tuple, cast
 
+from trainmaster.paths import RunPaths
 from trainmaster.processes import become_subreaper, descendants
+from trainmaster.protocol import RUN_DIR
 from trainmaster.slurm import amounts, variables
 from trainmaster.slurm.copying import Copies, opened
 from trainmaster.slurm.handed import FOLDER, JOB, SCRIPT, JobFile
@@ -50,7 +52,7 @@ def main() -> int:
         return _LACKING
     own = dict(os.environ)
     slurm = variables.of_job(job, own, node=_node(), cpus=len(os.sched_getaffinity(0)))
-    environment = variables.environment_of(job, own, slurm, str(_made_programs(root)))
+    environment = variables.environment_of(job, own, slurm, str(_made_programs(root)), _configured(own))
     environment.setdefault("BASH_ENV", str(root / FOLDER / _AGAIN))
     environment[STEPS] = str(root / FOLDER / "steps")
     environment["PWD"] = str(folder)
@@ -275,6 +277,15 @@ def _called(name: str) -> str:
     """It looks for modules neither in the current folder nor along PYTHONPATH, where scripts may have a signal.py."""
     found = f"import sys; sys.path.insert(0, {str(_BUNDLE)!r}); from trainmaster.slurm import {name}"
     return f"{shlex.quote(sys.executable)} -I -c {shlex.quote(f'{found}; sys.exit({name}.main())')}"
+
+
+def _configured(own: Dict[str, str]) -> List[str]:
+    """Names of the variables that the command's config sets, also by a template or the pool."""
+    try:
+        path = RunPaths(Path(own[RUN_DIR])).spec
+        return list(json.loads(path.read_text(encoding="utf-8"))["environment"])
+    except (KeyError, OSError, ValueError):
+        return []
 
 
 def _node() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from trainmaster.slurm.handed import JobFile
 
@@ -115,15 +115,21 @@ def symbols(own: Mapping[str, str], rank: int = 0, step: str = "") -> Dict[str, 
 
 
 def environment_of(
-    job: JobFile, own: Mapping[str, str], slurm: Mapping[str, str], programs: str
+    job: JobFile,
+    own: Mapping[str, str],
+    slurm: Mapping[str, str],
+    programs: str,
+    configured: Sequence[str] = (),
 ) -> Dict[str, str]:
     """All variables of the script: the run's own, the passed ones over them, Slurm's over both.
 
+    Those of the shell do not replace what the command's config sets: `configured` are the names of these.
     `programs` is the folder of srun and scontrol, which leads PATH. What the run needs of PATH and PYTHONPATH stays.
     """
-    found = {**own, **job["environment"], **slurm}
+    passed = {name: value for name, value in job["environment"].items() if name not in configured}
+    found = {**own, **passed, **slurm}
     for name, first in (("PATH", programs), ("PYTHONPATH", "")):
-        theirs, ours = job["environment"].get(name, ""), own.get(name, "")
+        theirs, ours = passed.get(name, ""), own.get(name, "")
         bundle, _, rest = ours.partition(":") if name == "PYTHONPATH" else ("", "", ours)
         found[name] = _joined([first, bundle, theirs, rest])
     return found

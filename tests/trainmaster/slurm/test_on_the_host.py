@@ -15,6 +15,8 @@ from typing import Any, cast
 import pytest
 
 from tests.trainmaster.slurm.job_file import ID, JOB_FILE, NUMBER
+from trainmaster.paths import RunPaths
+from trainmaster.protocol import RUN_DIR
 from trainmaster.slurm import amounts, batch, scontrol, variables
 from trainmaster.slurm.handed import FOLDER, JOB, SCRIPT
 from trainmaster.slurm.options import BadScript
@@ -370,6 +372,15 @@ def test_what_the_run_needs_stays_at_the_head_of_its_paths() -> None:
     found = variables.environment_of(job, own, {}, "/programs")
     assert found["PATH"] == "/programs:/opt/conda/bin:/usr/bin:/venv/bin"
     assert found["PYTHONPATH"] == "/bundle:/home/ada:/site"
+
+
+def test_what_the_config_sets_is_not_replaced_by_the_shell(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "run")
+    paths.spec.parent.mkdir(parents=True)
+    paths.spec.write_text(json.dumps({"environment": {"LR": "0.1"}}))
+    own = {"LR": "0.1", "SEED": "1", RUN_DIR: str(tmp_path / "run")}
+    ran = run(tmp_path, "#!/bin/sh\necho $LR $SEED\n", own, environment={"LR": "0.5", "SEED": "2"})
+    assert ran.stdout == "0.1 2\n"
 
 
 def test_the_first_line_is_read_as_the_kernel_does(tmp_path: Path) -> None:
