@@ -135,9 +135,13 @@ def _is_here(folder: str) -> bool:
 
 def _exported(merged: Mapping[str, str]) -> exports.Exported:
     found = exports.exported(merged.get("export"), os.environ, "context" not in merged)
-    if found.secrets:
-        names = ", ".join(found.secrets)
-        say(f"sbatch: not passed on, since these suggest secrets: {names}. To pass one, name it in --export.")
+    for names, why in (
+        (found.secrets, "since these suggest secrets: {}. To pass one, name it in --export."),
+        (found.functions, "since these are functions of this shell: {}. Define them in the script."),
+        (found.folders, "since these name folders of this machine: {}. To pass one, name it in --export."),
+    ):
+        if names:
+            say(f"sbatch: not passed on, {why.format(', '.join(names))}")
     return found
 
 

@@ -32,7 +32,7 @@ def test_its_script_becomes_the_command_that_it_promises() -> None:
     text, *_ = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
     given = options.merged(script.directives(text, "train.sh"))
     place, pool = Place("/home/ada", "login", "train.sh", []), Pool("default", "TYPE_CUDA", 42, [])
-    config = translated(given, place, pool, Exported({}, {}, [])).config
+    config = translated(given, place, pool, Exported({}, {}, [], [], [])).config
     assert config["array"] == "0-9%4"
     assert config["resources"] == {"slots": 1, "resource_pool": "default", "max_time": 43200}
 

@@ -14,7 +14,7 @@ from trainmaster.slurm.translate import Place, Pool, Translated, translated
 
 GPUS = Pool("fast", "TYPE_CUDA", 42, ["gpu1", "gpu2", "gpu3"])
 CORES = Pool("small", "TYPE_CPU", 42, ["cpu1"])
-NOTHING = Exported({}, {}, [])
+NOTHING = Exported({}, {}, [], [], [])
 
 
 def become(
@@ -309,7 +309,8 @@ def test_words_after_the_script_are_its_own() -> None:
 SHELL = {
     "HOME": "/home/ada", "USER": "ada", "PATH": "/opt/conda/bin:/usr/bin", "LR": "0.1", "WANDB_API_KEY": "secret",
     "CONDA_PREFIX": "/opt/conda", "SSH_AUTH_SOCK": "/tmp/x", "DET_MASTER": "http://x", "CUDA_VISIBLE_DEVICES": "0",
-    "BASH_FUNC_module%%": "() { x; }", "TERM": "xterm", "OMP_NUM_THREADS": "4",
+    "BASH_FUNC_module%%": "() { x; }", "BASH_FUNC_ml()": "x", "TERM": "xterm", "HIP_VISIBLE_DEVICES": "0",
+    "PROMPT_COMMAND": "x", "SLURM_CONF": "x", "TMUX_PANE": "1", "OMP_NUM_THREADS": "4",
     "DATABASE_URL": "postgres://ada:secret@db/x", "PGPASSWORD": "secret", "STORE": "AccountName=a;AccountKey=secret",
 }  # fmt: skip
 
@@ -323,8 +324,19 @@ def test_what_is_exported() -> None:
         {"LR": "0.1", "OMP_NUM_THREADS": "4"},
         {"WANDB_API_KEY": "secret", "SEED": "3"},
         ["DATABASE_URL", "PGPASSWORD", "STORE"],
+        ["ml", "module"],
+        ["CONDA_PREFIX", "PATH"],
     )
+    assert (shared.functions, shared.folders) == (["ml", "module"], [])
     assert exported("NONE", SHELL, True) == NOTHING
+    ordinary = {
+        "DETECTRON2_DATASETS": "/d",
+        "PROMPT_LENGTH": "5",
+        "TERMINATE_AFTER": "9",
+        "SLURMM": "1",
+        "HOST_": "x",
+    }
+    assert exported(None, ordinary, True).passed == ordinary
     assert exported("LR,NOT_SET,NAME='a,b'", SHELL, True).named == {"LR": "0.1", "NAME": "a,b"}
     with pytest.raises(BadScript):
         exported("a b", SHELL, True)
