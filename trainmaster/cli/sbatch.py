@@ -12,6 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from trainmaster import __version__
 from trainmaster.cli import array
 from trainmaster.cli.arguments import Adder
 from trainmaster.cli.command import wait_end
@@ -72,6 +73,9 @@ def _submit(args: argparse.Namespace) -> int:
     line = options.merged(given)
     if "help" in line:
         print(_help())
+        return OK
+    if "version" in line:
+        print(f"trainmaster {__version__}")
         return OK
     text, place = _script(line, rest)
     merged = options.merged(

@@ -78,7 +78,7 @@ class Resources(NamedTuple):
 def gres(text: str) -> Resources:
     """`gpu:2`, `gpu:a100:2`, `gpu`, `gpu:a100` (one), with others beside them."""
     total, kinds, others = 0, [], []
-    for part in filter(None, text.split(",")):
+    for part in filter(None, re.sub(r"\([^)]*\)", "", text).split(",")):  # of which sockets does not matter
         name, *more = part.replace("=", ":").split(":")
         name = name[5:] if name.startswith("gres/") else name
         if name == "none":

@@ -46,10 +46,7 @@ def directives(text: str, name: str) -> Given:
 
 def _of_line(line: str) -> Optional[str]:
     """What is behind the mark, None of another line."""
-    if not line.startswith(_MARK):
-        return None
-    rest = line[len(_MARK) :]
-    return rest if not rest or rest[0].isspace() else None
+    return line[len(_MARK) :] if line.startswith(_MARK) else None  # as in Slurm, no space is needed
 
 
 def split(text: str) -> List[str]:

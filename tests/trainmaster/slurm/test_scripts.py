@@ -82,7 +82,6 @@ QUOTED = """\
 ##SBATCH --time=1
  #SBATCH --time=2
 #SBATCH--time=3
-#SBATCHX --time=4
 #SBATCH --nodelist=gpu[1-2] --exclude=gpu2
 #SBATCH -d afterok:12:3f2a01bc,afterany:9c04d2f1_3,singleton
 import os
@@ -127,7 +126,10 @@ TABLE: list[tuple[str, str, Pool, dict[str, Any], list[str]]] = [
         "quotes",
         QUOTED,
         GPUS,
-        {"description": "two words", "resources": {"slots": 0, "resource_pool": "fast", "hosts": ["gpu1"]}},
+        {
+            "description": "two words",
+            "resources": {"slots": 0, "resource_pool": "fast", "max_time": 180, "hosts": ["gpu1"]},
+        },
         ["--nodelist"],
     ),
 ]  # fmt: skip
@@ -227,11 +229,12 @@ def test_gpus_are_counted_however_they_are_asked_for() -> None:
     counted = {
         words: become(text, *words.split()).config["resources"]["slots"]
         for words in (
-            "--gres=gpu", "--gres=gpu:2", "--gres=gpu:v100:3", "--gres=gpu:a100", "--gres=none", "-G a100:2,h100:1",
+            "--gres=gpu", "--gres=gpu:2", "--gres=gpu:v100:3", "--gres=gpu:a100", "--gres=gpu:2(S:0,1)", "--gres=none",
+            "-G a100:2,h100:1",
             "--gpus-per-task=2 -n 3", "--gpus=4 --ntasks-per-gpu=1",
         )
     }  # fmt: skip
-    assert list(counted.values()) == [1, 2, 3, 1, 0, 3, 6, 4], counted
+    assert list(counted.values()) == [1, 2, 3, 1, 2, 0, 3, 6, 4], counted
     shared = [become(text, "--gpus=8", "--gpus-per-task=2", *more).job for more in ([], ["-n2"])]
     assert [(job["ntasks"], job["gpus"]) for job in shared] == [(4, 8), (2, 8)]
     assert become(text, "-G1").job["ntasks"] is None
@@ -288,6 +291,7 @@ def test_what_is_wrong_or_would_be_another_job_is_refused(words: str, sentence: 
         ("", "train.sh is empty."),
         ("echo\n", "its first line must be #! and an interpreter"),
         ("#!/bin/sh\n#SBATCH --time=5 more\n", "train.sh, line 2: 'more' belongs to no option."),
+        ("#!/bin/sh\n#SBATCHX --time=5\n", "train.sh, line 2: 'X' belongs to no option."),
         ("#!/bin/sh\n\n#SBATCH --tim\n", "train.sh, line 3: --tim is ambiguous: --time, --time-min."),
         ("#!/bin/sh\n#SBATCH -J 'a\n", "train.sh, line 2: the quote ' is not closed."),
         ("#!/bin/sh\n#SBATCH hetjob\n", "heterogeneous jobs do not exist here"),
@@ -300,8 +304,15 @@ def test_a_script_that_sbatch_would_not_take_is_refused_with_its_line(text: str,
 
 
 def test_words_after_the_script_are_its_own() -> None:
-    given, rest = options.parsed(["-vQ", "--job-n", "x", "-N1", "-n=2", "train.sh", "--time=5", "-x"])
-    assert options.merged(given) == {"verbose": "", "quiet": "", "job-name": "x", "nodes": "1", "ntasks": "2"}
+    given, rest = options.parsed(["-vQ", "-O", "--job-n", "x", "-N1", "-n=2", "train.sh", "--time=5", "-x"])
+    assert options.merged(given) == {
+        "verbose": "",
+        "quiet": "",
+        "overcommit": "",
+        "job-name": "x",
+        "nodes": "1",
+        "ntasks": "2",
+    }
     assert rest == ["train.sh", "--time=5", "-x"]
     assert options.parsed(["--wrap", "ls", "--"]) == ([(options.by_name("wrap"), "ls")], [])
 
