@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 from pathlib import Path
@@ -12,6 +13,7 @@ from trainmaster.protocol import MARKER, ProcessRef, RunState
 
 PROC = Path("/proc")
 _READ_BYTES = 64 * 1024
+_PR_SET_CHILD_SUBREAPER = 36
 _SHELLS = ("sh", "bash", "dash", "ash", "busybox", "zsh")
 
 
@@ -174,6 +176,14 @@ def _marker(pid: str, prefix: bytes) -> Optional[str]:
 def of_run(key: str) -> List[ProcessRef]:
     """The living processes that carry this run's marker, never the calling one."""
     return [process for process in marked().get(key, []) if process["pid"] != os.getpid()]
+
+
+def become_subreaper() -> None:
+    """Orphans of what the calling process has started become its own children, where `descendants` finds them."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    except (OSError, AttributeError):  # another C library; the marker finds all but those that cleared it
+        return
 
 
 def descendants(root: int) -> List[ProcessRef]:

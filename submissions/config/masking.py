@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from trainmaster import yamltext
+from trainmaster.secret_words import suggests_secret, without_passwords
 
 MASK = "********"
 Path = tuple[str | int, ...]
@@ -23,25 +24,11 @@ _FIELDS = {
 #: sections whose fields users name: what is secret there only its name says
 _FREE = ("data", "integrations", "pachyderm", "security")
 _VARIABLES = "environment_variables"
-_SECRET_VARIABLE = re.compile(
-    r"(?:^|_)(?:secret|password|passwd|passphrase|pass|pwd|token|auth|credentials?|webhook|apikey|(?:api|access|private|account|encryption|signing|ssh)_?key|key)(?:_|$|[0-9])",
-    re.IGNORECASE,
-)
 # Less than of variables: `label_key`, `auth` and `pad_token` are ordinary names of data.
 _SECRET_FIELD = re.compile(
     r"(?:^|_)(?:secret|password|passwd|passphrase|pwd|credentials?|webhook|apikey|(?:api|access|private|secret|account|encryption|signing|ssh)_?key|(?:api|access|auth|bearer|refresh|session)_?token)(?:_|$)|^token$",
     re.IGNORECASE,
 )
-_PASSWORD_IN_ADDRESS = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+(?=@)")
-_WEBHOOK_ADDRESS = re.compile(
-    r"(https://(?:hooks\.slack\.com/(?:services|workflows)|(?:\w+\.)?discord(?:app)?\.com/api/webhooks))/[^\s'\"]+",
-    re.IGNORECASE,
-)
-
-
-def suggests_secret(variable: str) -> bool:
-    """Whether the name of an environment variable suggests that its value is a secret."""
-    return bool(_SECRET_VARIABLE.search(variable))
 
 
 def is_secret(path: Sequence[str | int]) -> bool:
@@ -148,10 +135,7 @@ def _hidden_variable(name: str, value: Any) -> Any:
 
 
 def _without_passwords(value: Any) -> Any:
-    """Addresses in it lose passwords, and those of webhooks what lets one post there."""
-    if not isinstance(value, str) or "://" not in value:
-        return value
-    return _WEBHOOK_ADDRESS.sub(rf"\1/{MASK}", _PASSWORD_IN_ADDRESS.sub(rf"\1:{MASK}", value))
+    return without_passwords(value, MASK) if isinstance(value, str) else value
 
 
 def _is_secret_field(path: Path) -> bool:

@@ -12,6 +12,7 @@ import textwrap
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from trainmaster import __version__
 from trainmaster.cli import array
 from trainmaster.cli.arguments import Adder
 from trainmaster.cli.command import wait_end
@@ -27,7 +28,7 @@ from trainmaster.slurm import exports, options, script
 from trainmaster.slurm.amounts import Need
 from trainmaster.slurm.handed import FOLDER, JOB, SCRIPT
 from trainmaster.slurm.options import BadScript
-from trainmaster.slurm.translate import Place, Pool, Translated, described, partitions, translated
+from trainmaster.slurm.translate import Place, Pool, Translated, described, needs_gpus, partitions, translated
 
 _HELP = """\
 usage: trainmaster sbatch [OPTIONS] SCRIPT [ARGS...]
@@ -73,16 +74,18 @@ def _submit(args: argparse.Namespace) -> int:
     if "help" in line:
         print(_help())
         return OK
+    if "version" in line:
+        print(f"trainmaster {__version__}")
+        return OK
     text, place = _script(line, rest)
     merged = options.merged(
         script.directives(text, place.script or "the script"), options.of_environment(os.environ), given
     )
     client = log_in(args)
     found = translated(merged, place, _pool(client, merged), _exported(merged))
-    notices = found.remarks + _hints(text)
-    for remark in notices:
+    for remark in found.remarks:
         say(f"sbatch: {remark}", "yellow")
-    if notices and "strict" in merged:
+    if found.remarks and "strict" in merged:
         say("sbatch: nothing was submitted, because of --strict.", "red")
         return USAGE
     config = _config(client, merged, found)
@@ -136,44 +139,39 @@ def _is_here(folder: str) -> bool:
 
 def _exported(merged: Mapping[str, str]) -> exports.Exported:
     found = exports.exported(merged.get("export"), os.environ, "context" not in merged)
-    if found.secrets:
-        names = ", ".join(found.secrets)
-        say(f"sbatch: not passed on, since these suggest secrets: {names}. To pass one, name it in --export.")
+    for names, why in (
+        (found.secrets, "since these suggest secrets: {}. To pass one, name it in --export."),
+        (found.functions, "since these are functions of this shell: {}. Define them in the script."),
+        (found.folders, "since these name folders of this machine: {}. To pass one, name it in --export."),
+    ):
+        if names:
+            say(f"sbatch: not passed on, {why.format(', '.join(names))}")
     return found
 
 
 def _pool(client: Client, merged: Mapping[str, str]) -> Pool:
-    """The pool of --partition, of several the first. Raises BadScript if there is none of that name."""
+    """The pool that the job goes to. Raises BadScript if the one of --partition does not exist."""
+    row = pool_of(client.resource_pools(), merged)
+    if row is None:
+        return Pool("", "", 50, [])
+    hosts = client.hosts() if "exclude" in merged else []
+    names = [each["name"] for each in hosts if each["pool"] == row["name"]]
+    return Pool(row["name"], row["slotType"], int(row["defaultPriority"]), names)
+
+
+def pool_of(rows: List[Json], merged: Mapping[str, str]) -> Optional[Json]:
+    """The pool of --partition, of several the first; without it, the default one (pure). Raises BadScript.
+
+    As on the server, what needs no GPU goes to the default pool for auxiliary work.
+    """
     wanted = partitions(merged)[0]
-    pools = client.resource_pools()
-    for row in pools:
-        if row["name"] == wanted or (not wanted and row["defaultComputePool"]):
-            names = (
-                [each["name"] for each in client.hosts() if each["pool"] == row["name"]]
-                if "exclude" in merged
-                else []
-            )
-            return Pool(row["name"], row["slotType"], int(row["defaultPriority"]), names)
+    default = "defaultComputePool" if needs_gpus(merged) else "defaultAuxPool"
+    for row in rows:
+        if row["name"] == wanted or (not wanted and row[default]):
+            return row
     if wanted:
-        raise BadScript(f"--partition is {wanted!r}, allowed: {', '.join(row['name'] for row in pools)}.")
-    return Pool("", "", 50, [])
-
-
-def _hints(text: str) -> List[str]:
-    """What the script itself does that is another thing here."""
-    found = []
-    lines = script.lines_that_compute(text)
-    if lines:
-        which = (
-            f"line {lines[0]} computes" if len(lines) == 1 else f"lines {', '.join(map(str, lines))} compute"
-        )
-        found.append(
-            f"{which} with the ID of the job, which is not a number here. For a port, use $((20000 + RANDOM % 10000))."
-        )
-    for program in ("sbatch", "salloc", "scancel", "squeue", "sacct", "sbcast"):
-        if script.names_program(text, program):
-            found.append(f"the script calls {program}, which does not exist in a job; see docs/slurm.md.")
-    return found
+        raise BadScript(f"--partition is {wanted!r}, allowed: {', '.join(row['name'] for row in rows)}.")
+    return None
 
 
 def _config(client: Client, merged: Mapping[str, str], found: Translated) -> Json:

@@ -6,7 +6,6 @@ It is small on purpose: of all processes it is the one whose loss costs the exit
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import pwd
 import random
@@ -20,7 +19,7 @@ from typing import Dict, List, Optional, Tuple, cast
 from trainmaster.environment import build_environment
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
-from trainmaster.processes import boot_id, descendants, exit_status, marker_of, reference
+from trainmaster.processes import become_subreaper, boot_id, descendants, exit_status, marker_of, reference
 from trainmaster.protocol import (
     EXIT_NOT_EXECUTABLE,
     EXIT_NOT_FOUND,
@@ -46,7 +45,6 @@ from trainmaster.runner.state import note_sentence, read_sentence, read_server, 
 from trainmaster.runner.stopping import begin_stop, read_stop, sweep, wait_for_grace
 
 BUNDLE = Path(__file__).resolve().parents[2]
-_PR_SET_CHILD_SUBREAPER = 36
 _BACKOFF_SECONDS = (0.2, 10.0)
 _STEADY_SECONDS = 30.0  # a runner that lived this long starts the backoff anew
 _DISK_FULL_SECONDS = 1.0
@@ -83,7 +81,7 @@ class Keeper:
         if self.paths.is_revoked():  # the server has given up this launch, which was too slow
             return
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # taken by sigtimedwait below
-        _become_subreaper()
+        become_subreaper()  # so that the sweep finds orphans without a marker too
         first: RunState = {"host_id": self.spec["host"]["id"], "boot_id": boot_id(), "bundle": BUNDLE.name}
         first["launcher"] = cast(ProcessRef, reference(os.getpid()))
         update_state(self.paths, first)
@@ -377,11 +375,3 @@ def _account() -> Dict[str, str]:
         "LOGNAME": entry.pw_name,
         "SHELL": entry.pw_shell or "/bin/sh",
     }
-
-
-def _become_subreaper() -> None:
-    """Orphans of the job become the launcher's children, so that the sweep finds those without a marker too."""
-    try:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    except (OSError, AttributeError):  # another C library; the marker finds all but those that cleared it
-        return

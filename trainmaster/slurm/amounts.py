@@ -78,7 +78,7 @@ class Resources(NamedTuple):
 def gres(text: str) -> Resources:
     """`gpu:2`, `gpu:a100:2`, `gpu`, `gpu:a100` (one), with others beside them."""
     total, kinds, others = 0, [], []
-    for part in filter(None, text.split(",")):
+    for part in filter(None, re.sub(r"\([^)]*\)", "", text).split(",")):  # of which sockets does not matter
         name, *more = part.replace("=", ":").split(":")
         name = name[5:] if name.startswith("gres/") else name
         if name == "none":
@@ -167,7 +167,6 @@ _CONDITIONS = {
     "afterok": "success",
     "aftercorr": "success",
     "afterany": "end",
-    "afterburstbuffer": "end",
     "afternotok": "failure",
 }
 
@@ -199,6 +198,8 @@ def dependencies(text: str) -> Tuple[List[Need], bool, List[str]]:
             remarks.append(
                 f"--dependency={part}: no element starts before all elements of that array have succeeded."
             )
+        if not ids:
+            raise BadScript(f"--dependency={text}: {part!r} names no job, allowed: such as {kind}:3f2a01bc.")
         needs += [_need(each, _CONDITIONS[kind], text) for each in ids]
     return needs, singleton, remarks
 

@@ -17,8 +17,12 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Tuple, cast
+from types import FrameType
+from typing import BinaryIO, Callable, Dict, Iterator, List, Optional, Tuple, cast
 
+from trainmaster.paths import RunPaths
+from trainmaster.processes import become_subreaper, descendants
+from trainmaster.protocol import RUN_DIR
 from trainmaster.slurm import amounts, variables
 from trainmaster.slurm.copying import Copies, opened
 from trainmaster.slurm.handed import FOLDER, JOB, SCRIPT, JobFile
@@ -33,6 +37,7 @@ _LACKING = 2
 _KILL_SECONDS = 30.0  # from SIGTERM to SIGKILL at the end of a start's time, as Slurm's KillWait
 _OWN_END_SECONDS = 5.0  # for what has called `scontrol requeue`, before SIGTERM
 _LOOK_SECONDS = 0.1
+_STOPPED = 128 + signal.SIGTERM
 
 
 def main() -> int:
@@ -47,20 +52,17 @@ def main() -> int:
         return _LACKING
     own = dict(os.environ)
     slurm = variables.of_job(job, own, node=_node(), cpus=len(os.sched_getaffinity(0)))
-    environment = variables.environment_of(job, own, slurm, str(_made_programs(root)))
+    environment = variables.environment_of(job, own, slurm, str(_made_programs(root)), _configured(own))
     environment.setdefault("BASH_ENV", str(root / FOLDER / _AGAIN))
     environment[STEPS] = str(root / FOLDER / "steps")
     environment["PWD"] = str(folder)
-    heard: List[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(
-            number, lambda number, frame: heard.append(number)
-        )  # the script has it, too; we wait for its end
+    become_subreaper()  # a start ends with all that it has started
+    stop = _Stop()
     restarts = 0
     while True:
-        start = _Start(job, root, {**environment, **variables.of_start(job, restarts, time.time())})
+        start = _Start(job, root, {**environment, **variables.of_start(job, restarts, time.time())}, stop)
         code = start.run(appends=job["appends"] or restarts > 0)
-        if signal.SIGTERM in heard or not start.is_requeued():  # what was stopped does not start again
+        if stop.is_heard or not start.is_requeued():  # what was stopped does not start again
             return code
         if restarts == job["requeues"]:
             print(_without_requeues(restarts), file=sys.stderr, flush=True)
@@ -68,11 +70,42 @@ def main() -> int:
         restarts += 1
 
 
+class _Stopped(Exception):
+    """SIGTERM came before the script was started."""
+
+
+class _Stop:
+    """Whether SIGTERM has come. The script gets signals as well, since it is in our group; we wait for its end."""
+
+    def __init__(self) -> None:
+        self.is_heard = False
+        self._interrupts = False
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, self._hear)
+
+    @contextlib.contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """SIGTERM raises _Stopped in here, also if it came before: files may be pipes that nobody opens."""
+        self._interrupts = True
+        try:
+            if self.is_heard:
+                raise _Stopped
+            yield
+        finally:
+            self._interrupts = False
+
+    def _hear(self, number: int, frame: Optional[FrameType]) -> None:
+        if number == signal.SIGTERM:
+            self.is_heard = True
+            if self._interrupts:
+                raise _Stopped
+
+
 class _Start:
     """One start of the script; there are more only where it is requeued."""
 
-    def __init__(self, job: JobFile, root: Path, environment: Dict[str, str]) -> None:
-        self._job, self._root, self._environment = job, root, environment
+    def __init__(self, job: JobFile, root: Path, environment: Dict[str, str], stop: _Stop) -> None:
+        self._job, self._root, self._environment, self._stop = job, root, environment, stop
         self._steps = Path(environment[STEPS])
         self._script: "Optional[subprocess.Popen[bytes]]" = None
         self._timers: List[threading.Timer] = []
@@ -83,26 +116,39 @@ class _Start:
         with contextlib.suppress(FileNotFoundError):
             self._note(REQUEUE).unlink()
         copies = Copies()
-        streams = self._streams(copies, appends)
-        words = [*interpreter(self._root / SCRIPT), str(self._root / SCRIPT), *self._job["arguments"]]
         try:
-            with open(self._input(), "rb") as source:  # noqa: PTH123
-                self._script = subprocess.Popen(
-                    words, env=self._environment, stdin=source, stdout=streams[0], stderr=streams[1]
-                )
+            with self._stop.interrupting():
+                streams = self._streams(copies, appends)
+                source = self._opened_input()
+            with source:
+                self._script = self._started(source, streams)
+        except _Stopped:
+            return _STOPPED
         except OSError as error:
             print(f"ERROR: trainmaster: {error.filename} cannot be used: {error.strerror}.", file=sys.stderr)
             return 127 if isinstance(error, FileNotFoundError) else 126
+        if (
+            self._stop.is_heard
+        ):  # it came before the script was in our group, or before it was a program of its own
+            self._tell(signal.SIGTERM)
         self._note(PID).write_text(str(self._script.pid), encoding="ascii")
         copies.begin()
         self._set_timers()
         code = self._script.wait()
         if self.is_requeued():
-            self._end_steps()
+            self._end_rest()
         for timer in self._timers:
             timer.cancel()
-        copies.finish()
+        copies.finish(lambda: self._stop.is_heard)
         return code if code >= 0 else 128 - code
+
+    def _started(
+        self, source: BinaryIO, streams: Tuple[Optional[int], Optional[int]]
+    ) -> "subprocess.Popen[bytes]":
+        words = [*interpreter(self._root / SCRIPT), str(self._root / SCRIPT), *self._job["arguments"]]
+        return subprocess.Popen(
+            words, env=self._environment, stdin=source, stdout=streams[0], stderr=streams[1]
+        )
 
     def is_requeued(self) -> bool:
         """Whether the script has called `scontrol requeue`."""
@@ -111,9 +157,10 @@ class _Start:
     def _note(self, name: str) -> Path:
         return self._steps / name
 
-    def _input(self) -> str:
+    def _opened_input(self) -> BinaryIO:
         pattern = self._job["input"]
-        return amounts.file_name(pattern, variables.symbols(self._environment)) if pattern else os.devnull
+        path = amounts.file_name(pattern, variables.symbols(self._environment)) if pattern else os.devnull
+        return open(path, "rb")  # noqa: PTH123  # the caller closes it
 
     def _streams(self, copies: Copies, appends: bool) -> Tuple[Optional[int], Optional[int]]:
         """What the script writes to: our own streams, or pipes that are copied to them and to files."""
@@ -151,37 +198,49 @@ class _Start:
         number = self._job["signal"] or 0
         if self._job["signal_script_only"]:
             _kill(self._script.pid if self._script else 0, number)
-        for pid in [] if self._job["signal_script_only"] else self._running():
+        for pid in [] if self._job["signal_script_only"] else self._steps_running():
             _kill(pid, number)
 
     def _tell(self, number: int) -> None:
-        for pid in [*self._running(), *([self._script.pid] if self._script else [])]:
-            _kill(pid, number)
+        """To the script and all that it has started, whether it still belongs to it or not."""
+        for process in descendants(os.getpid()):
+            _kill(process["pid"], number)
 
-    def _running(self) -> List[int]:
+    def _steps_running(self) -> List[int]:
         """Those of srun; one that was killed has left its file behind."""
         return [
             int(path.name) for path in self._steps.iterdir() if path.name.isdecimal() and _is_srun(path.name)
         ]
 
-    def _end_steps(self) -> None:
-        """The script is requeued, and what it has started goes with it; whoever asked for it may end by itself."""
+    def _end_rest(self) -> None:
+        """The script is requeued, and all that it has started ends before; whoever asked for it may end by itself.
+
+        When the job is stopped, the host ends it all, in its own time.
+        """
         for number, seconds in (
             (0, _OWN_END_SECONDS),
             (signal.SIGTERM, _KILL_SECONDS),
-            (signal.SIGKILL, 1.0),
+            (signal.SIGKILL, _OWN_END_SECONDS),
         ):
-            for pid in self._running():
-                _kill(pid, number)
+            if number:
+                self._tell(number)
             deadline = time.monotonic() + seconds
-            while self._running() and time.monotonic() < deadline:
+            while descendants(os.getpid()) and time.monotonic() < deadline and not self._stop.is_heard:
                 time.sleep(_LOOK_SECONDS)
+        _reap()
 
 
 def _kill(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         if pid:
             os.kill(pid, number)
+
+
+def _reap() -> None:
+    """Orphans that have ended are ours to wait for."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _is_srun(pid: str) -> bool:
@@ -215,9 +274,18 @@ def _made_programs(root: Path) -> Path:
 
 
 def _called(name: str) -> str:
-    """It does not look for the package along PYTHONPATH, which scripts set to other folders."""
+    """It looks for modules neither in the current folder nor along PYTHONPATH, where scripts may have a signal.py."""
     found = f"import sys; sys.path.insert(0, {str(_BUNDLE)!r}); from trainmaster.slurm import {name}"
-    return f"{shlex.quote(sys.executable)} -c {shlex.quote(f'{found}; sys.exit({name}.main())')}"
+    return f"{shlex.quote(sys.executable)} -I -c {shlex.quote(f'{found}; sys.exit({name}.main())')}"
+
+
+def _configured(own: Dict[str, str]) -> List[str]:
+    """Names of the variables that the command's config sets, also by a template or the pool."""
+    try:
+        path = RunPaths(Path(own[RUN_DIR])).spec
+        return list(json.loads(path.read_text(encoding="utf-8"))["environment"])
+    except (KeyError, OSError, ValueError):
+        return []
 
 
 def _node() -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from pathlib import Path
-from typing import List, Optional
+from typing import Callable, List, Optional
 
 _READ_BYTES = 64 * 1024
-_END_SECONDS = 5.0  # for what children that go on still hold open
+_END_SECONDS = 5.0  # for what children that keep running still hold open
+_LOOK_SECONDS = 0.1
 
 
 class Copies:
@@ -34,10 +36,15 @@ class Copies:
         for thread in self._threads:
             thread.start()
 
-    def finish(self) -> None:
-        """Let the rest through."""
+    def finish(self, is_stopped: Callable[[], bool]) -> None:
+        """Let the rest through. What is being stopped may still save, and without its pipe it would die of that.
+
+        So there is no limit then: the host kills all of it at its deadline.
+        """
+        deadline = time.monotonic() + _END_SECONDS
         for thread in self._threads:
-            thread.join(_END_SECONDS)
+            while thread.is_alive() and (is_stopped() or time.monotonic() < deadline):
+                thread.join(_LOOK_SECONDS)
 
 
 def opened(path: str, appends: bool) -> Optional[int]:

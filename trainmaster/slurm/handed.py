@@ -21,7 +21,8 @@ class JobFile(TypedDict):
     submit_host: str
     partition: str
     environment: Dict[str, str]
-    ntasks: int
+    #: None if the script does not say it
+    ntasks: Optional[int]
     ntasks_per_node: Optional[int]
     cpus_per_task: Optional[int]
     gpus: int

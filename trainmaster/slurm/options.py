@@ -75,6 +75,7 @@ SBATCH: Sequence[Option] = (
     Option("signal"),
     Option("test-only", "", FLAG),
     Option("time", "t"),
+    Option("version", "V", FLAG),
     Option("wait", "W", FLAG),
     Option("wrap"),
     # what holds here anyway
@@ -83,12 +84,14 @@ SBATCH: Sequence[Option] = (
     Option("quiet", "Q", FLAG, NOTHING),
     Option("verbose", "v", FLAG, NOTHING),
     *_nothing("get-user-env", value=OPTIONAL),
-    *_nothing("ignore-pbs", "use-min-nodes", "spread-job", "contiguous", "overcommit", "usage"),
+    *_nothing("ignore-pbs", "use-min-nodes", "spread-job", "contiguous", "usage"),
     Option("no-kill", "k", OPTIONAL, NOTHING),
+    Option("overcommit", "O", FLAG, NOTHING),
     Option("wait-all-nodes", "", REQUIRED, NOTHING),
     # what would be wrong to leave out
     Option("begin", "b", REQUIRED, REFUSED, "a job cannot be held until a time; submit it then"),
     Option("hold", "H", FLAG, REFUSED, "a command cannot be held; submit it when it may start"),
+    Option("gpus-per-socket", "", REQUIRED, REFUSED, "sockets are not counted here; give --gpus"),
     Option("nodefile", "F", REQUIRED, REFUSED, "name the hosts with --nodelist"),
     Option("container", "", REQUIRED, REFUSED, "name an image instead: --config environment.image=NAME"),
     # what is lost
@@ -96,7 +99,8 @@ SBATCH: Sequence[Option] = (
     Option("requeue", "", FLAG, LOST, "a job is never stopped for others; for `scontrol requeue` give --requeues"),
     Option("account", "A", REQUIRED, LOST, _ACCOUNTING),
     Option("qos", "q", REQUIRED, LOST, _ACCOUNTING),
-    *_lost(_ACCOUNTING, "wckey", "mcs-label", "licenses", "acctg-freq", "profile"),
+    Option("licenses", "L", REQUIRED, LOST, _ACCOUNTING),
+    *_lost(_ACCOUNTING, "wckey", "mcs-label", "acctg-freq", "profile"),
     Option("constraint", "C", REQUIRED, LOST, f"hosts have no features; {_FOLDERS}"),
     *_lost(f"hosts have no features; {_FOLDERS}", "prefer", "batch", "cluster-constraint", "switches"),
     Option("clusters", "M", REQUIRED, LOST, "there is one server; -m before sbatch names another"),
@@ -119,8 +123,8 @@ SBATCH: Sequence[Option] = (
     Option("distribution", "m", REQUIRED, LOST, _TUNING),
     Option("extra-node-info", "B", REQUIRED, LOST, _TUNING),
     Option("reboot", "", FLAG, LOST, "hosts are not rebooted for jobs"),
-    *_lost(_TUNING, "cores-per-socket", "cpu-freq", "delay-boot", "gpu-bind", "gpu-freq", "gpus-per-socket",
-           "gres-flags", "hint", "mem-bind", "mincpus", "network", "ntasks-per-core", "ntasks-per-socket", "power",
+    *_lost(_TUNING, "cores-per-socket", "cpu-freq", "delay-boot", "gpu-bind", "gpu-freq", "gres-flags",
+           "hint", "mem-bind", "mincpus", "network", "ntasks-per-core", "ntasks-per-socket", "power",
            "sockets-per-node", "thread-spec", "threads-per-core"),
 )  # fmt: skip
 

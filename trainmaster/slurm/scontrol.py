@@ -12,6 +12,7 @@ from typing import List
 from trainmaster.slurm.amounts import hosts
 from trainmaster.slurm.batch import PID, REQUEUE, STEPS
 from trainmaster.slurm.options import BadScript
+from trainmaster.slurm.variables import ARRAY_ID, ID
 
 
 def main() -> int:
@@ -40,9 +41,10 @@ def _run(words: List[str]) -> int:
 
 def _requeue(ids: List[str]) -> None:
     """The script is ended; its parent starts it again."""
-    own = {os.environ["SLURM_JOB_ID"]}
-    if "SLURM_ARRAY_JOB_ID" in os.environ:
-        own.add(f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}")
+    own = {os.environ.get(name) for name in ("SLURM_JOB_ID", ID)}
+    if "SLURM_ARRAY_TASK_ID" in os.environ:
+        index = os.environ["SLURM_ARRAY_TASK_ID"]
+        own |= {f"{os.environ.get(name)}_{index}" for name in ("SLURM_ARRAY_JOB_ID", ARRAY_ID)}
     if len(ids) != 1 or ids[0] not in own:
         raise BadScript(f"requeue: found {' '.join(ids)!r}, allowed: the job's own ID, $SLURM_JOB_ID.")
     folder = Path(os.environ[STEPS])

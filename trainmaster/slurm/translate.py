@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 import shlex
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
@@ -62,7 +63,7 @@ def translated(given: Mapping[str, str], place: Place, pool: Pool, exports: Expo
     job = _job(given, place, size, exports, name, pool)
     resources: Dict[str, Any] = {
         "slots": _slots(given, size, pool, remarks),
-        "resource_pool": _partition(given, remarks),
+        "resource_pool": _partition(given, remarks) or pool.name or None,
     }
     resources["max_time"] = job["seconds"] and job["seconds"] * (1 + job["requeues"])
     resources["priority"] = _priority(given, pool)
@@ -80,7 +81,9 @@ def translated(given: Mapping[str, str], place: Place, pool: Pool, exports: Expo
 
 
 class _Size(NamedTuple):
-    tasks: int
+    """`tasks`: None if nothing says how many; then there is one."""
+
+    tasks: Optional[int]
     per_node: Optional[int]
     cpus: Optional[int]
     gpus: int
@@ -116,9 +119,11 @@ def _size(given: Mapping[str, str], remarks: List[str]) -> _Size:
         raise BadScript(f"--gpus={given['gpus']} with {each_node} on each node takes several hosts: {_GANG}.")
     per_gpu = amounts.number(given, "ntasks-per-gpu")
     known = max(each_node, counted.get("gpus", 0))
-    tasks = tasks or per_node or (per_gpu * known if per_gpu and known else 1)
-    per_task = counted.get("gpus-per-task")
-    return _Size(tasks, per_node, cpus, max(known, (per_task or 0) * tasks), per_task)
+    per_task = counted.get("gpus-per-task") or None
+    if known and per_task and per_task > known:
+        raise BadScript(f"--gpus-per-task={given['gpus-per-task']} is more than all {known} GPUs of the job.")
+    tasks = tasks or per_node or (per_gpu and per_gpu * known) or (per_task and known // per_task) or None
+    return _Size(tasks, per_node, cpus, max(known, (per_task or 0) * (tasks or 1)), per_task)
 
 
 def _slots(given: Mapping[str, str], size: _Size, pool: Pool, remarks: List[str]) -> int:
@@ -129,7 +134,7 @@ def _slots(given: Mapping[str, str], size: _Size, pool: Pool, remarks: List[str]
                 f"Pool {pool.name} has no GPUs: {size.gpus} of its slots, which are CPU cores, are taken instead."
             )
         return size.gpus
-    cores = size.tasks * (size.cpus or 1)
+    cores = (size.tasks or 1) * (size.cpus or 1)
     if pool.slot_type == _CPU:
         return cores
     if "cpus-per-task" in given:
@@ -138,6 +143,11 @@ def _slots(given: Mapping[str, str], size: _Size, pool: Pool, remarks: List[str]
             f"--cpus-per-task={given['cpus-per-task']} reserves no cores: the slots of {where} are GPUs."
         )
     return 0
+
+
+def needs_gpus(given: Mapping[str, str]) -> bool:
+    """Whether the options ask for GPUs. Raises BadScript."""
+    return bool(_size(given, []).gpus)
 
 
 def _partition(given: Mapping[str, str], remarks: List[str]) -> Optional[str]:
@@ -157,7 +167,7 @@ def _priority(given: Mapping[str, str], pool: Pool) -> Optional[int]:
     if "nice" not in given:
         return None
     text = given["nice"] or str(_NICE)
-    if not text.lstrip("+-").isdecimal():
+    if not re.fullmatch(r"[+-]?\d+", text):
         raise BadScript(f"--nice is {text!r}, allowed: a whole number, such as 10.")
     least, most = _PRIORITY
     return min(most, max(least, pool.default_priority + int(text)))

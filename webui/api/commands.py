@@ -94,7 +94,7 @@ class Commands(OfKind, ApiView):
             found = _checked(Together(), body, self.kind, user)
             effective = found.config.effective()
             with transaction.atomic():
-                submit.accepted(effective, user)
+                submit.accepted(effective, user, _workspace(body.get("workspaceId")))
             notices = found.notices + found.config.remarks()
             answer = {"config": shown(effective), "warnings": [], "notices": notices}
             return {self.noun: None, **answer}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from experiments.config import MASK, masked, masked_text, parse, restored
-from submissions.config.masking import suggests_secret
 from trainmaster import yamltext
+from trainmaster.secret_words import suggests_secret
 
 TEXT = """# my run
 entrypoint: x
@@ -19,14 +19,34 @@ environment:
 
 @pytest.mark.parametrize(
     "name",
-    ["API_KEY", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD", "HF_TOKEN", "password", "PG_PASS"],
+    [
+        "API_KEY",
+        "AWS_SECRET_ACCESS_KEY",
+        "DB_PASSWORD",
+        "HF_TOKEN",
+        "password",
+        "PG_PASS",
+        "PGPASSWORD",
+        "GITHUB_PAT",
+        "SERVICE_JWT",
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "DB_CONN_STR",
+        "SENTRY_DSN",
+        "ACCESSKEY",
+        "DEPLOYSSHKEY",
+        "PRIVATEKEY",
+        "MYTOKEN",
+        "CLIENTSECRET",
+        "ROOTPASSWD",
+    ],
 )
 def test_such_a_name_suggests_a_secret(name: str) -> None:
     assert suggests_secret(name)
 
 
 @pytest.mark.parametrize(
-    "name", ["PATH", "TOKENIZERS_PARALLELISM", "MONKEY", "NCCL_DEBUG", "KEYBOARD", "AUTHOR"]
+    "name",
+    ["PATH", "TOKENIZERS_PARALLELISM", "MONKEY", "NCCL_DEBUG", "KEYBOARD", "AUTHOR", "PATTERN", "BROKEN"],
 )
 def test_such_a_name_does_not(name: str) -> None:
     assert not suggests_secret(name)
@@ -61,6 +81,7 @@ searcher: {name: single, metric: m}
 environment:
   environment_variables:
     cuda: ["PROXY=http://me:hunter2@proxy:3128", "HOOK=https://hooks.slack.com/services/T0/B0/hunter2", SEEN=1]
+    rocm: ["STORE=AccountName=ada;AccountKey=hunter2==;EndpointSuffix=x"]
     cpu: {SLACK_WEBHOOK: "https://chat.example.com/hunter2", API_KEY: hunter2, SEEN: 1}
   registry_auth: {username: u, auth: hunter2, identitytoken: hunter2, registrytoken: hunter2}
 checkpoint_storage: {type: s3, bucket: b, access_key: hunter2, secret_key: hunter2}

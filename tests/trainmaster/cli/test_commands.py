@@ -17,7 +17,7 @@ BATCH_SCRIPT = """\
 #SBATCH --job-name=train --time=5 --ntasks=2 --mem=1G
 #SBATCH --output=%x-%A_%a.out
 #SBATCH --array=1-5:2%2
-echo "element $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT, job $SLURM_ARRAY_JOB_ID, $1, LR=$LR"
+echo "element $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT, job $TRAINMASTER_ARRAY_ID, $1, LR=$LR"
 srun sh -c 'echo "task $SLURM_PROCID"'
 """
 
@@ -157,7 +157,7 @@ def test_a_script_becomes_an_array_whose_output_is_in_files_and_on_the_server(
 def test_what_is_tried_or_refused_submits_nothing(local_host: CommandLine) -> None:
     before = local_host("command", "list", "-a", "-q").stdout
     tried = local_host("sbatch", "--test-only", "--nice=10", "-n2", "--wrap", "true")
-    assert tried.stdout == "sbatch: would submit wrap: wrap (slots 2, pool the default pool)\n", tried.stderr
+    assert tried.stdout == "sbatch: would submit wrap: wrap (slots 2, pool default)\n", tried.stderr
     strict = local_host("sbatch", "--strict", "--mem=1G", "--wrap", "true")
     assert (strict.returncode, strict.stdout) == (2, "")
     assert "nothing was submitted, because of --strict" in strict.stderr

@@ -29,10 +29,10 @@ def test_each_option_is_in_the_table_once_with_its_fate() -> None:
 
 
 def test_its_script_becomes_the_command_that_it_promises() -> None:
-    [text] = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
+    text, *_ = re.findall(r"```bash\n(.*?)```", PAGE, re.DOTALL)
     given = options.merged(script.directives(text, "train.sh"))
     place, pool = Place("/home/ada", "login", "train.sh", []), Pool("default", "TYPE_CUDA", 42, [])
-    config = translated(given, place, pool, Exported({}, {}, [])).config
+    config = translated(given, place, pool, Exported({}, {}, [], [], [])).config
     assert config["array"] == "0-9%4"
     assert config["resources"] == {"slots": 1, "resource_pool": "default", "max_time": 43200}
 
@@ -44,7 +44,7 @@ def test_its_variables_exist() -> None:
         "DET_TASK_ID": ID,
         **{f"TRAINMASTER_ARRAY_{name}": "1" for name in ("ID", "INDEX", "COUNT", "MIN", "MAX")},
     }
-    job = {**JOB_FILE, "seconds": 60, "gpus": 1, "cpus_per_task": 1, "ntasks_per_node": 1}
-    known = {**variables.of_job(job, own, node="gpu1", cpus=1), **variables.of_start(job, 0, 0.0)}  # type: ignore[arg-type]
+    job = {**JOB_FILE, "seconds": 60, "gpus": 1, "cpus_per_task": 1, "ntasks": 1, "ntasks_per_node": 1}
+    known = {**variables.of_job(job, own, node="gpu1", cpus=1), **variables.of_start(job, 1, 0.0)}  # type: ignore[arg-type]
     told = PAGE.partition("In the job, these exist:")[2].partition("\n\n")[0]
     assert not set(re.findall(r"SLURM_\w+", told)) - set(known)

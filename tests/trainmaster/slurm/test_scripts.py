@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from trainmaster.cli.sbatch import pool_of
 from trainmaster.slurm import options, script
 from trainmaster.slurm.exports import Exported, exported
 from trainmaster.slurm.options import BadScript
@@ -13,7 +14,7 @@ from trainmaster.slurm.translate import Place, Pool, Translated, translated
 
 GPUS = Pool("fast", "TYPE_CUDA", 42, ["gpu1", "gpu2", "gpu3"])
 CORES = Pool("small", "TYPE_CPU", 42, ["cpu1"])
-NOTHING = Exported({}, {}, [])
+NOTHING = Exported({}, {}, [], [], [])
 
 
 def become(
@@ -81,7 +82,6 @@ QUOTED = """\
 ##SBATCH --time=1
  #SBATCH --time=2
 #SBATCH--time=3
-#SBATCHX --time=4
 #SBATCH --nodelist=gpu[1-2] --exclude=gpu2
 #SBATCH -d afterok:12:3f2a01bc,afterany:9c04d2f1_3,singleton
 import os
@@ -100,21 +100,36 @@ TABLE: list[tuple[str, str, Pool, dict[str, Any], list[str]]] = [
         },
         ["--mem=32G", "--mail-type=END,FAIL", "--mail-user", "GPU a100 is not chosen", ],
     ),
-    ("an array", ARRAY, GPUS, {"resources": {"slots": 1, "max_time": 1800}, "array": "0-99:2%8"}, []),
-    ("cores", MPI_LIKE, CORES, {"resources": {"slots": 32, "max_time": 630}}, []),
-    ("cores among GPUs", MPI_LIKE, GPUS, {"resources": {"slots": 0, "max_time": 630}}, ["reserves no cores"]),
+    (
+        "an array",
+        ARRAY,
+        GPUS,
+        {"resources": {"slots": 1, "resource_pool": "fast", "max_time": 1800}, "array": "0-99:2%8"},
+        [],
+    ),
+    ("cores", MPI_LIKE, CORES, {"resources": {"slots": 32, "resource_pool": "small", "max_time": 630}}, []),
+    (
+        "cores among GPUs",
+        MPI_LIKE,
+        GPUS,
+        {"resources": {"slots": 0, "resource_pool": "fast", "max_time": 630}},
+        ["reserves no cores"],
+    ),
     (
         "a whole host",
         ONE_NODE_OF_GPUS,
         GPUS,
-        {"resources": {"slots": 4, "max_time": 14400}},
+        {"resources": {"slots": 4, "resource_pool": "fast", "max_time": 14400}},
         ["--exclusive", "--account=vision", "--qos=normal", "GPU a100"],
     ),
     (
         "quotes",
         QUOTED,
         GPUS,
-        {"description": "two words", "resources": {"slots": 0, "hosts": ["gpu1"]}},
+        {
+            "description": "two words",
+            "resources": {"slots": 0, "resource_pool": "fast", "max_time": 180, "hosts": ["gpu1"]},
+        },
         ["--nodelist"],
     ),
 ]  # fmt: skip
@@ -190,6 +205,17 @@ def test_of_several_partitions_the_first_is_the_pool() -> None:
     assert found.remarks == ["--partition=fast,small: the job waits in the pool fast alone."]
 
 
+def test_without_a_partition_the_pool_is_the_one_that_the_server_would_take() -> None:
+    rows = [
+        {"name": "gpus", "defaultComputePool": True, "defaultAuxPool": False},
+        {"name": "cores", "defaultComputePool": False, "defaultAuxPool": True},
+    ]
+    words = ("--gres=gpu:1", "--gpus-per-task=1", "-n4", "--gpus=0", "-pgpus -n4")
+    found = [pool_of(rows, options.merged(options.parsed(each.split())[0])) for each in words]
+    assert [row["name"] if row else "" for row in found] == ["gpus", "gpus", "cores", "cores", "gpus"]
+    assert pool_of([], {}) is None
+
+
 def test_nice_is_an_offset_from_the_pools_priority() -> None:
     priority = {
         text: become(ARRAY, f"--nice{text}").config["resources"]["priority"] for text in ("", "=10", "=-90")
@@ -203,11 +229,15 @@ def test_gpus_are_counted_however_they_are_asked_for() -> None:
     counted = {
         words: become(text, *words.split()).config["resources"]["slots"]
         for words in (
-            "--gres=gpu", "--gres=gpu:2", "--gres=gpu:v100:3", "--gres=gpu:a100", "--gres=none", "-G a100:2,h100:1",
+            "--gres=gpu", "--gres=gpu:2", "--gres=gpu:v100:3", "--gres=gpu:a100", "--gres=gpu:2(S:0,1)", "--gres=none",
+            "-G a100:2,h100:1",
             "--gpus-per-task=2 -n 3", "--gpus=4 --ntasks-per-gpu=1",
         )
     }  # fmt: skip
-    assert list(counted.values()) == [1, 2, 3, 1, 0, 3, 6, 4], counted
+    assert list(counted.values()) == [1, 2, 3, 1, 2, 0, 3, 6, 4], counted
+    shared = [become(text, "--gpus=8", "--gpus-per-task=2", *more).job for more in ([], ["-n2"])]
+    assert [(job["ntasks"], job["gpus"]) for job in shared] == [(4, 8), (2, 8)]
+    assert become(text, "-G1").job["ntasks"] is None
     assert become(text, "--gpus=4", "--ntasks-per-gpu=2").job["ntasks"] == 8
     assert "--gres=nvme:1 is not taken over" in become(text, "--gres=gpu:1,nvme:1").remarks[0]
     assert "has no GPUs" in become(text, "-G1", pool=CORES).remarks[0]
@@ -225,11 +255,16 @@ REFUSED = [
     ("-n 0", "--ntasks is '0', allowed: a whole number of 1 or more."),
     ("--dependency=afterok:1?afterok:2", "`?` (any of them) does not exist"),
     ("--dependency=after:1", "'after' does not exist here"),
+    ("--dependency=afterok", "'afterok' names no job, allowed: such as afterok:3f2a01bc."),
+    ("--dependency=afterburstbuffer:1", "'afterburstbuffer' does not exist here"),
+    ("--gpus-per-socket=2", "sockets are not counted here"),
+    ("--gpus=1 --gpus-per-task=2", "more than all 1 GPUs"),
     ("--dependency=afterok:soon", "'soon' is not the ID of a job"),
     ("--signal=B:FOO@10", "there is no signal FOO"),
     ("--exclude=gpu[1-3]", "leaves no host of pool fast"),
     ("--nodelist=gpu[a-b]", "allowed: names such as gpu1,gpu2"),
     ("--exclude=gpu[1-99999999]", "more than 10,000 hosts"),
+    ("--nice=--5", "--nice is '--5', allowed: a whole number"),
     ("--nice=low", "allowed: a whole number"),
     ("--open-mode=rewrite", "allowed: append, truncate"),
     ("--gres=gpu:a100:x", "allowed: gpu:2, or a type"),
@@ -255,8 +290,8 @@ def test_what_is_wrong_or_would_be_another_job_is_refused(words: str, sentence: 
     [
         ("", "train.sh is empty."),
         ("echo\n", "its first line must be #! and an interpreter"),
-        ("#!/bin/sh\r\ntrue\r\n", "DOS line ends"),
         ("#!/bin/sh\n#SBATCH --time=5 more\n", "train.sh, line 2: 'more' belongs to no option."),
+        ("#!/bin/sh\n#SBATCHX --time=5\n", "train.sh, line 2: 'X' belongs to no option."),
         ("#!/bin/sh\n\n#SBATCH --tim\n", "train.sh, line 3: --tim is ambiguous: --time, --time-min."),
         ("#!/bin/sh\n#SBATCH -J 'a\n", "train.sh, line 2: the quote ' is not closed."),
         ("#!/bin/sh\n#SBATCH hetjob\n", "heterogeneous jobs do not exist here"),
@@ -269,41 +304,50 @@ def test_a_script_that_sbatch_would_not_take_is_refused_with_its_line(text: str,
 
 
 def test_words_after_the_script_are_its_own() -> None:
-    given, rest = options.parsed(["-vQ", "--job-n", "x", "-N1", "-n=2", "train.sh", "--time=5", "-x"])
-    assert options.merged(given) == {"verbose": "", "quiet": "", "job-name": "x", "nodes": "1", "ntasks": "2"}
+    given, rest = options.parsed(["-vQ", "-O", "--job-n", "x", "-N1", "-n=2", "train.sh", "--time=5", "-x"])
+    assert options.merged(given) == {
+        "verbose": "",
+        "quiet": "",
+        "overcommit": "",
+        "job-name": "x",
+        "nodes": "1",
+        "ntasks": "2",
+    }
     assert rest == ["train.sh", "--time=5", "-x"]
     assert options.parsed(["--wrap", "ls", "--"]) == ([(options.by_name("wrap"), "ls")], [])
-
-
-def test_lines_that_compute_with_the_id_and_programs_that_are_not_there() -> None:
-    text = """\
-export MASTER_PORT=$(expr 10000 + $(echo -n $SLURM_JOBID | tail -c 4))
-PORT=$((10000 + SLURM_JOB_ID % 10000)); OTHER=$((20000 + ${SLURM_JOB_ID} % 10000))
-# $((SLURM_JOB_ID))
-mkdir /scratch/$SLURM_JOB_ID; exit $((SLURM_ARRAY_TASK_ID == 4))
-x=$(sbatch next.sh)
-"""
-    assert script.lines_that_compute(text) == [1, 2]
-    assert script.names_program(text, "sbatch") and not script.names_program(text, "scancel")
 
 
 SHELL = {
     "HOME": "/home/ada", "USER": "ada", "PATH": "/opt/conda/bin:/usr/bin", "LR": "0.1", "WANDB_API_KEY": "secret",
     "CONDA_PREFIX": "/opt/conda", "SSH_AUTH_SOCK": "/tmp/x", "DET_MASTER": "http://x", "CUDA_VISIBLE_DEVICES": "0",
-    "BASH_FUNC_module%%": "() { x; }", "TERM": "xterm", "OMP_NUM_THREADS": "4",
-    "DATABASE_URL": "postgres://ada:secret@db/x",
+    "BASH_FUNC_module%%": "() { x; }", "BASH_FUNC_ml()": "x", "TERM": "xterm", "HIP_VISIBLE_DEVICES": "0",
+    "PROMPT_COMMAND": "x", "SLURM_CONF": "x", "TMUX_PANE": "1", "OMP_NUM_THREADS": "4",
+    "DATABASE_URL": "postgres://ada:secret@db/x", "PGPASSWORD": "secret", "STORE": "AccountName=a;AccountKey=secret",
 }  # fmt: skip
 
 
 def test_what_is_exported() -> None:
     shared = exported(None, SHELL, shares_folders=True)
     assert shared.passed == {name: SHELL[name] for name in ("PATH", "LR", "CONDA_PREFIX", "OMP_NUM_THREADS")}
-    assert (shared.named, shared.secrets) == ({}, ["DATABASE_URL", "WANDB_API_KEY"])
+    assert (shared.named, shared.secrets) == ({}, ["DATABASE_URL", "PGPASSWORD", "STORE", "WANDB_API_KEY"])
     sent = exported("ALL,WANDB_API_KEY,SEED=3", SHELL, shares_folders=False)
     assert sent == Exported(
-        {"LR": "0.1", "OMP_NUM_THREADS": "4"}, {"WANDB_API_KEY": "secret", "SEED": "3"}, ["DATABASE_URL"]
+        {"LR": "0.1", "OMP_NUM_THREADS": "4"},
+        {"WANDB_API_KEY": "secret", "SEED": "3"},
+        ["DATABASE_URL", "PGPASSWORD", "STORE"],
+        ["ml", "module"],
+        ["CONDA_PREFIX", "PATH"],
     )
+    assert (shared.functions, shared.folders) == (["ml", "module"], [])
     assert exported("NONE", SHELL, True) == NOTHING
+    ordinary = {
+        "DETECTRON2_DATASETS": "/d",
+        "PROMPT_LENGTH": "5",
+        "TERMINATE_AFTER": "9",
+        "SLURMM": "1",
+        "HOST_": "x",
+    }
+    assert exported(None, ordinary, True).passed == ordinary
     assert exported("LR,NOT_SET,NAME='a,b'", SHELL, True).named == {"LR": "0.1", "NAME": "a,b"}
     with pytest.raises(BadScript):
         exported("a b", SHELL, True)

@@ -44,6 +44,8 @@ def test_a_preview_is_judged_as_a_submission_and_creates_nothing(cast: Cast, hos
     config["resources"] = {"slots": 100}
     status, refused = cast.ada.refused("POST", "commands", {"config": config, "preview": True})[:2]
     assert (status, "100" in str(refused)) == (400, True)
+    body = {"config": {"entrypoint": "true"}, "preview": True, "workspaceId": 4711}
+    assert "workspace 4711 not found" in str(cast.ada.refused("POST", "commands", body))
     assert not Command.objects.exists()
 
 
