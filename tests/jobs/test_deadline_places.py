@@ -194,4 +194,6 @@ def test_an_edit_of_another_user_still_stands_in_the_way_of_an_undo() -> None:
     queue_edits.apply([Update(str(last.pk), max_slots=5)], actor="user:bob", role="admin")
     with pytest.raises(Refusal, match="has been changed by bob since then"):
         undo()
-    assert Reason.DEADLINE_AHEAD in Event.objects.filter(subject=str(last.pk)).values_list("reason", flat=True)
+    assert Reason.DEADLINE_AHEAD in Event.objects.filter(subject=str(last.pk)).values_list(
+        "reason", flat=True
+    )
