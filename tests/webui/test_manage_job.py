@@ -209,7 +209,9 @@ def test_a_deadline_of_which_nothing_is_known_has_a_whole_sentence(page: Client)
     running(2, make_user("jun"), name="asr-base")
     waiting = submit_experiment(slots=2)
     answer = page.post(manage(waiting), fields(waiting, deadline="8h") | {"preview": "1"})
-    said = re.search(r"This job waits.*?\. Forecast: whether it meets its deadline, .*? is not known", text(answer))
+    said = re.search(
+        r"This job waits.*?\. Forecast: whether it meets its deadline, .*? is not known", text(answer)
+    )
     assert said is not None
 
 
