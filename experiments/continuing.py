@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import F
+from django.utils import timezone
 
 import searching
 from accounts.refusals import Code, Refusal, Together
@@ -16,7 +17,7 @@ from experiments.models import Experiment
 from experiments.states import EXPERIMENT_END_STATES, ExperimentState
 from experiments.transitions import lock, set_experiment_state
 from hosts.models import ResourcePool
-from jobs import dependencies
+from jobs import deadlines, dependencies
 from jobs import transitions as jobs
 from jobs.accepting import refuse_unknown_pool, settle
 from jobs.dependencies import Wanted
@@ -67,7 +68,14 @@ def go_on(experiment_id: int, changes: dict[str, Any], *, actor: str, role: str)
     Experiment.objects.filter(pk=experiment_id).update(config=config, progress=None)
     experiment.config = config
     set_experiment_state(experiment, ExperimentState.ACTIVE, reason=_REASON, actor=actor)
-    jobs.revive_job(experiment.job_id, pool=pool, actor=actor, depends_on=depends_on, **_of_the_job(changes))
+    jobs.revive_job(
+        experiment.job_id,
+        pool=pool,
+        actor=actor,
+        depends_on=depends_on,
+        deadline_at=deadlines.of(config["resources"], timezone.now()),
+        **_of_the_job(changes),
+    )
     experiment.job = Job.objects.get(pk=experiment.job_id)
     search.carry_on(experiment, state, operations, actor=actor)
     return Continued(experiment, [unsaved[name] for name in again if name in unsaved])
@@ -137,9 +145,9 @@ def _check_changes(experiment: Experiment, changes: dict[str, Any]) -> None:
 
 def _config(experiment: Experiment, changes: dict[str, Any]) -> dict[str, Any]:
     """The config from now on. Raises Refusal or ConfigError."""
-    pool = {"resources": {"resource_pool": experiment.job.pool.name}}
+    of_job = {"resource_pool": experiment.job.pool.name, "deadline": _deadline_to_keep(experiment)}
     changes = restored(changes, experiment.config)  # which may come from a config that was shown
-    values = override(override(experiment.config, pool), changes)
+    values = override(override(experiment.config, {"resources": of_job}), changes)
     with Together() as faults:
         with faults.step():
             refuse_unknown_pool(values)
@@ -156,6 +164,14 @@ def _config(experiment: Experiment, changes: dict[str, Any]) -> dict[str, Any]:
             f"resources.max_time={2 * limit}."
         )
     return config
+
+
+def _deadline_to_keep(experiment: Experiment) -> str | None:
+    """The deadline of its job, as its users left it; None once it has passed, or where it would have no effect."""
+    job, slots = experiment.job, experiment.config["resources"]["slots_per_trial"]
+    if job.deadline_at is None or job.deadline_at <= timezone.now() or deadlines.useless(job.pool, slots):
+        return None
+    return job.deadline_at.isoformat()
 
 
 def _of_the_job(changes: dict[str, Any]) -> dict[str, Any]:

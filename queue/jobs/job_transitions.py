@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
+from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from accounts.models import User
@@ -79,9 +80,12 @@ def create_job(
 
 
 def _last_position(pool: ResourcePool, priority: int) -> float:
-    """Behind every job of this priority, even if the clock was set back or a move went far."""
+    """Behind every place of this priority, even if the clock was set back or a move went far.
+
+    A place that a job had before its deadline moved it ahead counts too: the job may come back to it.
+    """
     rows = Job.objects.filter(pool=pool, priority=priority).exclude(state=JobState.ENDED)
-    last = rows.aggregate(Max("position"))["position__max"]
+    last = rows.aggregate(last=Max(Greatest("position", "usual_position")))["last"]
     now = timezone.now().timestamp()
     return now if last is None else max(now, last + 1.0)
 
@@ -143,17 +147,21 @@ def revive_job(
     weight: float | None = None,
     max_slots: int | None = None,
     depends_on: Sequence[Wanted] | None = None,
+    deadline_at: datetime | None,
 ) -> bool:
     """A job that has ended is active again, at the end of those of its priority; False when it has not ended.
 
-    What is None stays as it was. Raises Refusal where the pool was removed.
+    What may be left out stays as it was then. Raises Refusal where the pool was removed.
     """
     hold(pool)
     job = dependencies.lock([job_id, *(each.job_id for each in depends_on or ())])[job_id]
     if job.state != JobState.ENDED:
         return False
     given = {"priority": priority, "weight": weight, "max_slots": max_slots}
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    changes |= {"deadline_at": deadline_at, "late_told_at": None}
+    # neither a user nor its former deadline gave it the place that it has now
+    changes |= {"moved_at": None, "usual_position": None}
     position = _last_position(pool, job.priority if priority is None else priority)
     Job.objects.filter(pk=job_id).update(pool=pool, position=position, **changes)
     if depends_on is not None:

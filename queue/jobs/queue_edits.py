@@ -45,6 +45,8 @@ from jobs.queue_writes import (
     lock_attempts,
     lock_jobs,
     one_edit_at_a_time,
+    put_back,
+    put_off,
     renumber,
     save,
 )
@@ -106,7 +108,7 @@ def apply(updates: Sequence[Update], *, actor: str, role: str) -> list[Change]:
     for update in updates:
         job = locked[found[update.job_id]]
         if edit.renumbered:
-            job.refresh_from_db(fields=["position"])
+            job.refresh_from_db(fields=["position", "usual_position"])
         changes += _edit(job, update, edit)
     queue_history.remember(edit, changes)
     edit.announce()
@@ -230,7 +232,9 @@ def _set_knob(name: str, value: float, job: Job, edit: Edit) -> Change | None:
     need_knob(job, name)
     if getattr(job, name) == value:
         return None
-    save(job, edit, reason, **{name: type_of(value)})
+    # its deadline had moved it ahead of others of its former priority alone
+    back = put_back(job) if name == "priority" else {}
+    save(job, edit, reason, **{name: type_of(value)}, **back)
     return Change(job, f"it gets {name} {value:g}")
 
 
@@ -252,10 +256,7 @@ def _set_deadline(value: Any, job: Job, edit: Edit) -> Change | None:
         return None
     if at is not None and (why := deadlines.useless(job.pool, _largest(job))):
         raise Refusal(f"job {short(job.pk)} needs no deadline: {why}", field="deadline")
-    former: dict[str, Any] = {}
-    if job.usual_position is not None and (at is None or job.deadline_at is None or at > job.deadline_at):
-        former = {"position": job.usual_position, "usual_position": None}
-    save(job, edit, Reason.DEADLINE_SET, deadline_at=at, late_told_at=None, **former)
+    save(job, edit, Reason.DEADLINE_SET, deadline_at=at, late_told_at=None, **put_off(job, at))
     return Change(job, f"its deadline is {at:%Y-%m-%d %H:%M} UTC" if at else "it has no deadline")
 
 
@@ -284,7 +285,7 @@ def _set_pool(job: Job, name: str, edit: Edit) -> Change | None:
     if pool.pk == job.pool_id:
         raise Refusal(f"resource pool is unchanged ({job.pool.name} == {name})", field="pool")
     refuse_job_that_never_fits(job, pool)
-    change_pool(job, pool, edit)
+    change_pool(job, pool, edit, **put_back(job))
     return Change(job, f"it moves to resource pool {name}")
 
 

@@ -31,6 +31,8 @@ from jobs.queue_writes import (
     lock_attempts,
     lock_jobs,
     one_edit_at_a_time,
+    put_back,
+    put_off,
     save,
     state_of,
 )
@@ -141,8 +143,12 @@ def changes_of(event: Event) -> list[tuple[str, str, str]]:
 def in_words(event: Event) -> str:
     """What an event row of an edit changed."""
     parts = [f"{name} {was} to {now}" for name, was, now in changes_of(event)]
-    if "position" in event.detail and event.reason != Reason.DEADLINE_SET:
-        parts.append(f"past {event.detail['passes']}" if "passes" in event.detail else "moved")
+    if "passes" in event.detail:
+        parts.append(f"past {event.detail['passes']}")
+    elif event.detail.get("usual_position", [None, 0])[1] is None and "moved_at" not in event.detail:
+        parts.append("put back from where its deadline had moved it")
+    elif "position" in event.detail:
+        parts.append("moved")
     return ", ".join(parts)
 
 
@@ -210,8 +216,8 @@ def _refuse_if_changed(job: Job | None, before: State, after: State, since: date
     if job is None or job.state == JobState.ENDED:
         raise Refusal(f"job {before['job'][:8]} has ended since then; nothing was undone", Code.ENDED)
     refuse_strict(job, edit.actor, edit.role)
-    now = state_of(job)
-    if any(now[name] != value for name, value in after.items()):  # an older server noted fewer fields
+    now, left = _as_people_left(state_of(job)), _as_people_left(after)
+    if any(now[name] != value for name, value in left.items()):  # an older server noted fewer fields
         other = Event.objects.filter(kind=Event.Kind.JOB, subject=str(job.pk), at__gt=since).last()
         by = f" by {other.actor.removeprefix(_ACTOR)}" if other else ""
         raise Refusal(
@@ -223,11 +229,20 @@ def _refuse_if_changed(job: Job | None, before: State, after: State, since: date
         )
 
 
+def _as_people_left(state: State) -> State:
+    """The state with the place from which its deadline moved the job, which is nobody's edit."""
+    usual = state.get("usual_position")
+    place = state["position"] if usual is None else usual
+    return {name: value for name, value in state.items() if name != "usual_position"} | {"position": place}
+
+
 def _restore(job: Job, before: State, after: State, edit: Edit) -> str:
     """Write what it was; what that is in words."""
     fields = {name: before[name] for name in _RESTORED if before.get(name) != after.get(name)}
     if before["moved_at"] != after["moved_at"]:
-        fields["moved_at"] = timezone.now()
+        # only what no user has moved goes ahead for its deadline
+        is_its_deadlines = before["moved_at"] is None and before.get("deadline_at") is not None
+        fields["moved_at"] = None if is_its_deadlines else timezone.now()
     words = [
         f"{_WORDS.get(name, name)} {_value(fields[name])} again"
         for name in _RESTORED
@@ -235,7 +250,10 @@ def _restore(job: Job, before: State, after: State, edit: Edit) -> str:
     ]
     if "deadline_at" in fields:
         at = before["deadline_at"]
-        fields |= {"deadline_at": datetime.fromisoformat(at) if at else None, "late_told_at": None}
+        deadline = datetime.fromisoformat(at) if at else None
+        fields = {**put_off(job, deadline), **fields, "deadline_at": deadline, "late_told_at": None}
+    if "priority" in fields or before["pool"] != after["pool"]:
+        fields = {**put_back(job), **fields}
     if "position" in fields:
         words.append("its former position")
     if before["pool"] != after["pool"]:

@@ -25,6 +25,8 @@ from jobs.queue_rules import refuse_lost_account, short
 from jobs.states import AllocationState, Reason, StopKind, TaskState
 
 State = dict[str, Any]
+#: where a job stands, and where it stood before its deadline moved it ahead
+_PLACES = ("position", "usual_position")
 
 #: Edits of the queue are serialized by this advisory lock, so that two moves see each other's positions.
 _LOCK_KEY = 0x7472_7175
@@ -91,6 +93,19 @@ def state_of(job: Job) -> State:
         "deadline_at": job.deadline_at.isoformat() if job.deadline_at else None,
         "usual_position": job.usual_position,
     }
+
+
+def put_back(job: Job) -> State:
+    """The fields that take back how far its deadline has moved the job ahead; none if that has not happened."""
+    if job.usual_position is None:
+        return {}
+    return {"position": job.usual_position, "usual_position": None}
+
+
+def put_off(job: Job, deadline: datetime | None) -> State:
+    """The fields that put the job back, if this deadline gives it more time than its own does."""
+    is_later = deadline is None or job.deadline_at is None or deadline > job.deadline_at
+    return put_back(job) if is_later else {}
 
 
 def save(job: Job, edit: Edit, reason: Reason, **fields: Any) -> None:
@@ -170,17 +185,35 @@ def change_pool(job: Job, pool: ResourcePool, edit: Edit, **fields: Any) -> None
         )
 
 
-def renumber(pool: ResourcePool, priority: int, without: uuid.UUID, edit: Edit) -> None:
-    """Spread the jobs of one priority one second apart, in their order. Rare: floats leave no room between two.
+def renumber(pool: ResourcePool, priority: int, moving: uuid.UUID, edit: Edit) -> None:
+    """Spread the places of one priority one second apart, in their order. Rare: floats leave no room between two.
 
-    Earlier edits lose their undo: the places that they would put their jobs back to are gone.
+    A place is where a job stands, or where a later deadline or an undo would put it back. That of the job that is
+    `moving` keeps its number; if it comes from another priority, the last place keeps its own.
     """
-    peers = list(everyone(pool).filter(priority=priority).exclude(pk=without))
-    start = peers[-1].position - len(peers)
-    for index, peer in enumerate(peers):
+    peers = list(everyone(pool).filter(priority=priority))
+    for peer in peers:
         edit.touch(peer)
-        peer.position = start + index
-    Job.objects.bulk_update(peers, ["position"])
+    here = {"pool": pool.pk, "priority": priority}
+    edits = list(
+        QueueEdit.objects.filter(Q(before__contains=[here]) | Q(after__contains=[here]), undone_at=None)
+    )
+    noted = [state for each in edits for state in (*each.before, *each.after)]
+    rows = [*map(vars, peers), *(state for state in noted if here.items() <= state.items())]
+    marks = sorted({mark for row in rows for mark in _places(row).values()})
+    fixed = marks[-1]
+    for own in (_places(vars(peer)) for peer in peers if peer.pk == moving):
+        fixed = own.get("usual_position", own["position"])
+    start = fixed[0] - marks.index(fixed)
+    numbers = {mark: start + index for index, mark in enumerate(marks)}
+    for row in rows:
+        row.update({name: numbers[mark] for name, mark in _places(row).items()})
+    Job.objects.bulk_update(peers, _PLACES)
+    QueueEdit.objects.bulk_update(edits, ["before", "after"])
     edit.renumbered = True
-    place = [{"pool": pool.pk, "priority": priority}]
-    QueueEdit.objects.filter(Q(before__contains=place) | Q(after__contains=place)).delete()
+
+
+def _places(row: State) -> dict[str, tuple[float, str]]:
+    """Field -> its number and the job, by which equal numbers are ordered; of a job's row, or as an edit noted it."""
+    job = str(row["id"] if "id" in row else row["job"])
+    return {name: (row[name], job) for name in _PLACES if row.get(name) is not None}

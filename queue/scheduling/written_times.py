@@ -8,6 +8,8 @@ from typing import Any
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
+#: of all that ISO 8601 allows, only what nobody could take for a number of seconds, or a week for a month
+_DATE = re.compile(r"\d{4}-\d\d-\d\d(\D.*)?")
 #: what may stand for a deadline, for sentences
 DEADLINE_ALLOWED = "a date and time such as 2026-12-01T08:00 (UTC), or a duration from now such as 8h"
 MOST_SECONDS = 2**31
@@ -25,6 +27,8 @@ def deadline_in(value: Any) -> int | str:
     """Seconds from the moment at which it is given, or a time in UTC in ISO format. Raises ValueError."""
     if isinstance(value, str):
         seconds = seconds_in(value)
+        if seconds is None and not _DATE.fullmatch(value.strip()):
+            raise ValueError
         value = datetime.fromisoformat(value.strip()) if seconds is None else seconds
     if isinstance(value, datetime):
         try:

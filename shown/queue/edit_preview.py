@@ -123,8 +123,8 @@ class EditPreview:
         """When the edited jobs start, in one sentence; the table has each of several."""
         found = self.found.starts
         if len(found) == 1:
-            deadline = f"; it {found[0].deadline}" if found[0].deadline else ""
-            return f"This job {_when(found[0], self._instead(found[0]))}{deadline}."
+            deadline = f" Forecast: {found[0].deadline}." if found[0].deadline else ""
+            return f"This job {_when(found[0], self._instead(found[0]))}.{deadline}"
         soon = sum(start.now for start in found)
         return f"{soon} of {len(found)} waiting jobs start immediately." if found else ""
 

@@ -1,5 +1,7 @@
 """An experiment that has ended goes on with its trials, from their latest checkpoints, by a changed config."""
 
+from datetime import timedelta
+
 import pytest
 from django.utils import timezone
 
@@ -9,7 +11,7 @@ from experiments import continuing, outcomes, runs, search
 from experiments import transitions as experiments
 from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import CheckpointState, ExperimentState, TrialState
-from jobs.models import Allocation
+from jobs.models import Allocation, Job
 from jobs.states import JobState, TaskState
 from tests.experiments.test_search import RANDOM, end, submitted, trials
 from tests.rig.world import make_host
@@ -148,3 +150,40 @@ def test_what_cannot_go_on_says_why() -> None:
     go_on(experiment)
     with pytest.raises(Refusal, match="non terminal state 'ACTIVE'"):
         go_on(experiment)
+
+
+def with_deadline(experiment: Experiment, given: object, hours: int) -> None:
+    """Its config has this deadline, and its job one so many hours from now."""
+    at = (timezone.now() + timedelta(hours=hours)).replace(microsecond=0)
+    Job.objects.filter(pk=experiment.job_id).update(deadline_at=at, late_told_at=timezone.now())
+    resources = {**experiment.config["resources"], "deadline": given or at.isoformat()}
+    Experiment.objects.filter(pk=experiment.pk).update(config={**experiment.config, "resources": resources})
+    experiment.refresh_from_db()
+
+
+@pytest.mark.parametrize("given", [8 * 3600, None], ids=["8h", "a time"])
+def test_a_deadline_that_has_passed_keeps_no_search_from_going_on(given: object) -> None:
+    make_host("gpu0", 1)
+    experiment = submitted(RANDOM % (1, 1) + "max_restarts: 0\n")
+    pool_pass.run(experiment.job.pool_id)
+    end(trials(experiment)[0], code=1)
+    experiment.refresh_from_db()
+    with_deadline(experiment, given, -2)
+    continued = go_on(experiment)
+    assert (continued.job.deadline_at, continued.job.late_told_at) == (None, None)
+    assert continued.config["resources"]["deadline"] is None
+
+
+def test_a_deadline_to_come_is_kept_and_a_new_one_counts_from_now() -> None:
+    experiment, trial, _ = completed_single()
+    with_deadline(experiment, 8 * 3600, 2)
+    at = experiment.job.deadline_at
+    assert at is not None
+    continued = go_on(experiment)
+    assert (continued.job.deadline_at, continued.config["resources"]["deadline"]) == (at, at.isoformat())
+    pool_pass.run(experiment.job.pool_id)
+    end(trial)
+    continued = go_on(continued, resources={"deadline": "8h"})
+    assert continued.job.deadline_at is not None
+    assert timedelta(hours=7) < continued.job.deadline_at - timezone.now() < timedelta(hours=8)
+    assert continued.config["resources"]["deadline"] == 8 * 3600

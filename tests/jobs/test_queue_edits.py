@@ -329,7 +329,7 @@ def test_an_undo_gives_back_pool_place_and_priority_in_one_step(ada: User) -> No
     assert set(PoolChange.objects.values_list("pool_id", flat=True)) == {other.pk, default_pool().pk}
 
 
-def test_places_stay_right_when_positions_are_spread_anew_and_older_edits_lose_their_undo(ada: User) -> None:
+def test_places_stay_right_when_positions_are_spread_and_older_edits_keep_their_undo(ada: User) -> None:
     bob = User.objects.create(username="bob")
     first, second, third = job(ada), job(ada), job(ada)
     apply(Update(str(third.pk), ahead_of=str(second.pk)), actor="user:bob")
@@ -340,7 +340,10 @@ def test_places_stay_right_when_positions_are_spread_anew_and_older_edits_lose_t
     assert order() == before
     apply(Update(str(fourth.pk), behind_of=str(between[0])), Update(str(first.pk), behind_of=str(between[0])))
     assert order() == [between[0], first.pk, fourth.pk, between[1]]
-    assert queue_edits.last_undoable(bob) is None
+    places = {str(pk): Job.objects.get(pk=pk).position for pk in (second.pk, third.pk)}
+    edit = queue_edits.last_undoable(bob)
+    assert edit is not None and edit.after[0]["position"] == places[str(third.pk)]
+    assert places[str(second.pk)] < edit.before[0]["position"], "he would put it back behind that"
     queue_edits.undo(ada)
     assert order() == before
 

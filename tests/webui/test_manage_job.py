@@ -204,6 +204,17 @@ def test_the_gain_is_said_beside_what_was_foreseen_without_the_edit(page: Client
     assert Job.objects.get(pk=waiting.job_id).priority == 42
 
 
+def test_a_deadline_of_which_nothing_is_known_has_a_whole_sentence(page: Client) -> None:
+    make_host("gpu1", 2)
+    running(2, make_user("jun"), name="asr-base")
+    waiting = submit_experiment(slots=2)
+    answer = page.post(manage(waiting), fields(waiting, deadline="8h") | {"preview": "1"})
+    said = re.search(
+        r"This job waits.*?\. Forecast: whether it meets its deadline, .*? is not known", text(answer)
+    )
+    assert said is not None
+
+
 def test_a_queue_that_changed_meanwhile_is_shown_again_and_not_saved(page: Client) -> None:
     make_host("gpu1", 2)
     running(2, make_user("jun"), name="asr-base")

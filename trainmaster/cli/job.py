@@ -84,10 +84,10 @@ def _list(client: Client, args: argparse.Namespace) -> None:
     user = client.me()["username"] if args.mine else None
     rows = client.job_queue(args.resource_pool, output.limit(args), args.offset, args.reverse, user)
     columns = _columns(_is_weighted(client, args.resource_pool), args.output == "table")
-    if args.output != "table" or any(row.get("deadline") for row in rows):
-        columns.append(Column("Deadline", lambda row: local_time(row.get("deadline"))))
     if args.why or args.output != "table":
         columns += [Column("Waiting for", _reason), Column("Starts", _starts)]
+    if args.output != "table" or any(row.get("deadline") for row in rows):
+        columns.append(Column("Deadline", lambda row: local_time(row.get("deadline"))))
     output.show(rows, columns, args.output)
 
 
@@ -310,7 +310,7 @@ def previewed(found: Json, now: Optional[datetime] = None) -> List[str]:
     for start in found["starts"]:
         lines.append(_start(start))
         if start.get("deadline"):
-            lines.append(f"Job {start['jobId'][:SHORT_ID]} {start['deadline']}.")
+            lines.append(f"Job {start['jobId'][:SHORT_ID]}: {start['deadline']}.")
     return [clean(line) for line in lines]
 
 

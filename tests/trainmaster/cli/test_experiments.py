@@ -158,6 +158,7 @@ def test_jobs_are_listed_in_order_moved_and_changed_by_prefix(
 
     def listed() -> list[dict[str, str]]:
         answer = local_host("job", "ls", "--csv").stdout
+        assert answer.splitlines()[0].endswith(",User,Waiting for,Starts,Deadline")
         return [line for line in csv.DictReader(io.StringIO(answer)) if line["ID"] in ids]
 
     try:

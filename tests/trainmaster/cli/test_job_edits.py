@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from trainmaster.cli.job import _columns, previewed
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
@@ -84,6 +86,15 @@ def test_a_start_is_at_once_in_a_range_or_not_known() -> None:
         ": no slot is free."
     )
     assert said[5:] == ["Job 73853c5c: start time unknown: nothing is known of exp 1."]
+
+
+@pytest.mark.parametrize(
+    "says",
+    ["cannot meet its deadline, 08:00 UTC", "whether it meets its deadline, 08:00 UTC, is not known: x"],
+)
+def test_what_becomes_of_a_deadline_is_a_sentence_of_its_own(says: str) -> None:
+    starts = [{"jobId": MINE, "now": True, "deadline": says}]
+    assert previewed(answer(starts=starts), NOW)[-1] == f"Job 73853c5c: {says}."
 
 
 def test_a_long_order_shows_its_first_places_and_an_idle_edit_says_so() -> None:
