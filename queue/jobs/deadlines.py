@@ -12,14 +12,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q
 from django.utils import timezone
 
 from accounts.refusals import Refusal
 from events.models import Event
 from events.record import record
 from hosts.models import ResourcePool
-from jobs.models import Job
-from jobs.queue_order import beside, between, stands_before
+from jobs.models import Job, Task
+from jobs.queue_order import beside, between, closer_to_the_front, everyone, stands_before
 from jobs.queue_writes import Edit, lock_jobs, one_edit_at_a_time, renumber, save
 from jobs.states import JobState, Reason
 from scheduling.deadlines import Move
@@ -78,7 +79,7 @@ def useless(pool: ResourcePool, slots: int) -> str:
 
 @transaction.atomic
 def go_ahead(move: Move, deadline: float) -> bool:
-    """Give the job its new position; False if it, or what it would pass first, was edited since the pass looked."""
+    """Give the job its new position; False if it, or what it would pass, was edited since the pass looked."""
     one_edit_at_a_time()
     jobs = lock_jobs([uuid.UUID(move.job_id), uuid.UUID(move.ahead_of)])
     job, anchor = jobs.get(uuid.UUID(move.job_id)), jobs.get(uuid.UUID(move.ahead_of))
@@ -103,18 +104,28 @@ def _may_pass(job: Job, anchor: Job, deadline: float) -> bool:
         and job.moved_at is None
         and job.deadline_at is not None
         and job.deadline_at.timestamp() == deadline
-        and (anchor.pool_id, anchor.priority, anchor.moved_at) == (job.pool_id, job.priority, None)
-        and (anchor.deadline_at is None or anchor.deadline_at > job.deadline_at)
+        and (anchor.pool_id, anchor.priority) == (job.pool_id, job.priority)
         and Job.objects.filter(stands_before(job), pk=anchor.pk).exists()
+        and not _stays_ahead(job, anchor)
     )
 
 
-def not_told(job_ids: Collection[str]) -> list[str]:
+def _stays_ahead(job: Job, anchor: Job) -> bool:
+    """Would it pass a job that it may not pass, from the anchor on? Paused ones count too: no pass sees them."""
+    theirs = Q(deadline_at__lte=job.deadline_at) | Q(moved_at__isnull=False)
+    if job.pool.group_shares:
+        theirs &= Q(owner__group=job.owner.group_id)
+    line = everyone(job.pool).filter(closer_to_the_front(job), theirs, priority=job.priority)
+    needs_slots = Exists(Task.objects.filter(job=OuterRef("pk"), slots__gt=0))
+    return line.exclude(closer_to_the_front(anchor)).filter(needs_slots).exists()
+
+
+def not_told(job_ids: Collection[str], most: int) -> list[str]:
     """Those of which nobody has been told yet that their deadline cannot be met."""
     if not job_ids:
         return []
     found = Job.objects.filter(pk__in=job_ids, late_told_at=None, deadline_at__isnull=False)
-    return [str(pk) for pk in found.values_list("pk", flat=True)]
+    return [str(pk) for pk in found.order_by("deadline_at", "pk").values_list("pk", flat=True)[:most]]
 
 
 @transaction.atomic

@@ -43,7 +43,7 @@ LEAST_WINDOW = 3600.0
 #: a range that ends later says nothing, in seconds
 FURTHEST_AHEAD = 366 * 86400.0
 #: what is waited for then has no time that anybody knows
-_UNKNOWABLE = (WaitCode.BLOCKED, WaitCode.DEPENDS, WaitCode.HOSTS_OFF, WaitCode.NO_HOSTS, WaitCode.UNRESERVED)
+UNKNOWABLE = (WaitCode.BLOCKED, WaitCode.DEPENDS, WaitCode.HOSTS_OFF, WaitCode.NO_HOSTS, WaitCode.UNRESERVED)
 #: nor does what came fewer times: a run that was submitted once is not expected again
 LEAST_SEEN = 3
 
@@ -97,7 +97,7 @@ def forecast(
     played = []
     for request in waiting[:MOST_FORECASTS]:
         reason = plan.waits[request.task_id]
-        if reason.code in _UNKNOWABLE:
+        if reason.code in UNKNOWABLE:
             unknown[request.task_id] = reason.sentence
         else:
             played.append(request)

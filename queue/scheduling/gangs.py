@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from math import inf
 from typing import TypeVar
 
-from scheduling import fitting, patience, reasons
+from scheduling import fitting, reasons
 from scheduling.board import Board
 from scheduling.durations import Span
 from scheduling.first_to_end import Ends
@@ -27,6 +27,7 @@ from scheduling.fitting import Parts, Shape
 from scheduling.host import Host
 from scheduling.making_room import Reserving, Stopping
 from scheduling.no_room import NoRoom
+from scheduling.patience import Patience
 from scheduling.prospects import Prospects
 from scheduling.reasons import Reason
 from scheduling.runs import NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing, standing
@@ -82,8 +83,7 @@ class Pass:
         self.releases: list[Release] = []
         self.waits: dict[str, Reason] = {}
         self.reservations: dict[str, tuple[str, ...]] = {}
-        #: gangs that get no reservation yet; they count as if they had one, so that few are looked at
-        self._too_early = 0
+        self._patience = Patience(snapshot)
         self._snapshot = snapshot
         self._board = board
         self._rules = rules
@@ -170,9 +170,9 @@ class Pass:
             group.stuck = self._why_stuck(request, group)
             group.stuck_at = len(self._board.eased)
             group.own.clear()
-        if group.reserves and len(self.reservations) + self._too_early < self._snapshot.pool.max_reservations:
-            return self._and_young(request, self._reserve(request, group) or self._stuck(request, group))
-        return self._and_young(request, self._stuck(request, group))
+        reserves = group.reserves and self._patience.looks_at_more(len(self.reservations))
+        kept = self._reserve(request, group) if reserves else None
+        return self._and_young(request, kept or self._stuck(request, group))
 
     def _and_young(self, request: Request, reason: Reason | None) -> Reason | None:
         """The reason, with the run that it may stop first once that is not young any more."""
@@ -362,8 +362,9 @@ class Pass:
     def _reserve(self, request: Request, group: Group) -> Reason | None:
         """Keep the hosts where a gang can start soonest. One slot needs none: it gets what comes free."""
         kind = self._prospects.alike(request)
-        if kind in group.fruitless:
-            return None
+        too_early = self._patience.known(request, (group, kind))
+        if too_early is not None or kind in group.fruitless:
+            return too_early
         found = self._elsewhere(request, group.shape, partial(self._open_hosts, request, group.rights))
         if found is None:
             # and none of the group ever will, since claims are only added; unless it is for this one's window
@@ -371,8 +372,7 @@ class Pass:
             group.reserves = len(group.fruitless) < _MOST_FRUITLESS and not self._all_claimed(request, group)
             return None
         (_, latest), parts = found
-        if (too_early := patience.refusal(self._snapshot, request, latest, len(parts))) is not None:
-            self._too_early += 1
+        if too_early := self._patience.refusal(request, (group, kind), latest, len(parts)):
             return too_early
         self.reservations[request.task_id] = tuple(host.view.id for host, _ in parts)
         return reasons.held(request.slots, *self._claimed(request, parts, pledged=False))

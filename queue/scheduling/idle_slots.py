@@ -11,6 +11,8 @@ from scheduling.reasons import WaitCode
 from scheduling.world import Plan
 
 LEAST_TOLD_HOURS = 0.1
+#: seconds since the last time that are counted at most: what was free while no pass looked is not known
+LONGEST_GAP = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def costs(
         if reason.code != WaitCode.HELD or not isinstance(parts, list):
             continue
         was = before.get(task, {"since": now, "at": now, "free": 0, "slot_seconds": 0.0})
-        idle = was["slot_seconds"] + was["free"] * max(0.0, now - was["at"])
+        idle = was["slot_seconds"] + was["free"] * min(LONGEST_GAP, max(0.0, now - was["at"]))
         hosts, free = tuple(part[0] for part in parts), sum(part[1] for part in parts)
         found[task] = Cost(hosts, was["since"], now, free, idle, waiting[labels[task]])
     return found

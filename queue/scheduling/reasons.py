@@ -293,11 +293,11 @@ def held(asks: int, parts: list[tuple[str, int, int]], by: list[str]) -> Reason:
 
 
 def unreserved(asks: int, whole: int, at: float, waited: float, patience: float, now: float) -> Reason:
-    """`at`: when it should have started at the latest, infinite if nobody knows. `waited`, `patience`: seconds."""
+    """`at`: when it should have started at the latest, infinite if nobody knows. `waited`: since its submission."""
     needs = f"needs {whole} whole hosts ({asks} slots)" if whole > 1 else f"needs {slots(asks)} on one host"
     if at == inf:
         when = "nobody knows when it could start"
-        until = f"once it has waited {duration(patience)}"
+        until = f"once its submission was {duration(patience)} ago"
     else:
         when = f"it may have to wait until {clock(at, now)}"
         until = f"once that is at most {duration(patience + waited)} away"

@@ -111,6 +111,7 @@ class PoolView:
     `windows`: of each window the time that is now or comes next. `overrun`: seconds that work may run beyond its limit.
     `window_ahead`: so many seconds before a window, work that can neither end nor save in time no longer starts.
     `patience`: seconds before its start from which hosts may be kept for a gang (`scheduling.patience`); None: always.
+    `reserved`: tasks for which the last pass kept hosts; only pools with patience need it.
     """
 
     name: str = "default"
@@ -131,6 +132,7 @@ class PoolView:
     overrun: float = 0.0
     window_ahead: float = 86400.0
     patience: float | None = None
+    reserved: frozenset[str] = frozenset()
 
     def min_runtime_of(self, priority: int) -> float:
         """Seconds for which work of this priority may run before others may stop it."""

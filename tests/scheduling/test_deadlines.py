@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from scheduling.deadlines import Look, Outcome, look
+from scheduling.deadlines import LONGEST_PASSED, Look, Outcome, look
 from scheduling.forecast import Forecast, forecast
 from scheduling.group_shares import path_of
 from scheduling.plan import decide
+from scheduling.reasons import depends
 from scheduling.runs import standing
 from scheduling.world import GroupShare, Plan, Request, Snapshot
 from tests.rig.pool_worlds import World, check, host
@@ -22,13 +23,13 @@ from tests.rig.random_pools import ANY_POOL, PATHS, SEEDS, random_world
 HOUR = 3600.0
 
 
-def seen(snapshot: Snapshot, plan: Plan) -> Look:
+def seen(snapshot: Snapshot, plan: Plan, late: Collection[str] = ()) -> Look:
     """What the pass that made this plan sees, once it has a forecast."""
 
     def play(order: Sequence[str], tasks: Sequence[str]) -> Forecast:
         return forecast(snapshot, replace(plan, order=tuple(order)), asked=tasks)
 
-    return look(snapshot, plan, forecast(snapshot, plan), play)
+    return look(snapshot, plan, forecast(snapshot, plan), play, late=late)
 
 
 def moved(snapshot: Snapshot, found: Look) -> Snapshot:
@@ -111,11 +112,84 @@ def test_a_deadline_that_is_met_anyway_moves_nothing_and_adds_nothing_to_the_rea
 
 
 def test_a_deadline_that_cannot_be_met_is_told_early_and_moves_nothing() -> None:
-    found = waits(one_host(), ("a", 2, None), ("due", 3, 3.2))
+    found = waits(one_host(), ("a", 2, None), ("due", 3, 1.8))
     assert not found.moves and found.verdicts["due"].outcome is Outcome.LATE
     assert found.verdicts["due"].sentence.startswith(
-        "cannot meet its deadline, 03:12 UTC, if it runs for 3 h: it starts at "
+        "cannot meet its deadline, 01:48 UTC, even if it runs for only 1 h 30 min: it starts at "
     )
+
+
+def test_what_a_shorter_run_would_meet_is_not_given_up() -> None:
+    world = one_host()
+    waits(world, ("a", 2, None))
+    world.submit("due", 1, lasts=(HOUR, 4 * HOUR), deadline=3.8 * HOUR)  # its latest start is over
+    world.tick()
+    found = seen(world.snapshot, world.plan)
+    assert found.verdicts["due"].outcome is Outcome.AT_RISK and found.moves["due"].passes == ("a",)
+
+
+def test_a_gang_that_gains_nothing_at_any_place_stays_and_is_told_early() -> None:
+    world = World([host(1, 8)], preemption=False)
+    for number in range(8):
+        world.submit(f"runs{number}", 1)
+    world.tick()
+    for number in range(8):
+        ends_within(world, f"runs{number}", 1 if number < 3 else 20)
+    waits(world, *((f"a{number}", 2, None) for number in range(4)))
+    world.submit("gang", 8, lasts=lasting(1), deadline=7 * HOUR)
+    world.tick()
+    found = seen(world.snapshot, world.plan)
+    assert not found.moves and found.verdicts["gang"].outcome is Outcome.LATE
+
+
+def test_an_array_goes_where_its_last_element_ends_in_time_at_once() -> None:
+    world = one_host()
+    waits(world, *((f"a{number}", 1, None) for number in range(5)))
+    for number in range(4):
+        world.submit(f"e{number}", 1, lasts=lasting(0.5), deadline=4.4 * HOUR, job_id="array", position=100.0)
+    world.tick()
+    found = seen(world.snapshot, world.plan)
+    assert 1 < len(found.moves["array"].passes) < 5
+    assert served(world, found).verdicts["array"].outcome is Outcome.MET
+
+
+def test_what_waits_for_something_else_than_slots_passes_nobody() -> None:
+    world = one_host()
+    waits(world, ("a", 2, None))
+    blocked = depends([("exp 9", "end", False)])
+    found = waits(world, ("due", 1, 1.5), blocked=blocked)
+    assert found.verdicts["due"].outcome is Outcome.UNKNOWN and not found.moves
+
+
+def test_what_has_waited_too_long_is_not_passed_any_more() -> None:
+    world = one_host()
+    running = world["runs"].running
+    assert running is not None
+    world.edit("runs", running=replace(running, ends=None))
+    waits(world, ("old", 2, None), ("new", 2, None))
+    world.edit("old", submitted_at=world.now - LONGEST_PASSED)
+    assert waits(world, ("due", 1, 1.5)).moves["due"].passes == ("new",)
+
+
+def test_of_what_starts_now_the_end_is_known() -> None:
+    world = World([host(1, 1)], preemption=False)
+    world.submit("due", 1, lasts=lasting(1), deadline=9 * HOUR)
+    snapshot = world.snapshot
+    plan = decide(snapshot)
+    assert [start.task_id for start in plan.starts] == ["due"]
+    assert seen(snapshot, plan).verdicts["due"].outcome is Outcome.MET
+
+
+def test_jobs_that_are_late_do_not_use_up_the_plays_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduling.deadlines.MOST_PLAYED", 1)  # one play in each look
+    world = one_host()
+    waits(world, ("late", 3, 1.8), priority=50)
+    waits(world, ("a", 2, None))
+    waits(world, ("b", 2, None), ("late too", 3, 1.9), priority=50)
+    found = waits(world, ("due", 1, 3.5))
+    assert found.verdicts["late too"].outcome is Outcome.LATE and not found.moves
+    found = seen(world.snapshot, world.plan, late=["late too"])
+    assert found.verdicts["late too"].outcome is Outcome.LATE and found.moves["due"].passes == ("a",)
 
 
 def test_without_any_estimate_it_is_said_that_nobody_knows() -> None:

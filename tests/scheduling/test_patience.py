@@ -74,14 +74,52 @@ def test_if_nobody_knows_when_it_could_start_it_waits_as_long_as_the_patience() 
     assert "gang" in world.plan.reservations
 
 
+def test_a_reservation_is_kept_although_an_estimate_grows() -> None:
+    world = half_full(HOUR, (0.9 * HOUR, HOUR))
+    assert "gang" in world.plan.reservations
+    running = world["runs"].running
+    assert running is not None
+    world.edit("runs", running=replace(running, ends=(HOUR, 9 * HOUR)))
+    snapshot = world.snapshot
+    assert "gang" not in decide(snapshot).reservations
+    kept = replace(snapshot, pool=replace(snapshot.pool, reserved=frozenset({"gang"})))
+    assert "gang" in decide(kept).reservations
+
+
+def test_many_gangs_that_are_too_early_hide_no_near_one() -> None:
+    world = World([host(1, 4), host(2, 4)], preemption=False, patience=HOUR, max_reservations=4)
+    for label, hours in (("near", 0.5), ("far", 9)):
+        world.submit(label, 1)
+        world.tick()
+        running = world[label].running
+        assert running is not None
+        world.edit(label, running=replace(running, ends=(hours * HOUR, hours * HOUR)))
+        world.submit(f"fills {label}", 3)
+        world.tick()
+    for number in range(6):
+        world.submit(f"wide{number}", 8)
+    world.submit("gang", 4)
+    world.tick()
+    assert world.why("wide5").code == world.why("wide0").code == WaitCode.UNRESERVED
+    world.finish("fills near")
+    world.tick()
+    assert "gang" in world.plan.reservations
+
+
 def test_what_a_reservation_costs_is_added_up() -> None:
     world = half_full(None, None)
     labels = {"gang": "gang"}
     first = idle_slots.costs({}, world.plan, labels, world.now)["gang"]
     assert (first.free, first.slot_seconds, first.keeps_from, first.hosts) == (3, 0.0, 1, ("gpu-1",))
-    later = idle_slots.costs({"gang": first.record()}, world.plan, labels, world.now + HOUR)["gang"]
-    assert later.slot_seconds == 3 * HOUR and later.since == first.since
-    assert idle_slots.told(later.record()) == "3.0 slot-hours idle there so far"
+    found = first
+    for minutes in range(4, 61, 4):
+        found = idle_slots.costs({"gang": found.record()}, world.plan, labels, world.now + 60 * minutes)[
+            "gang"
+        ]
+    assert found.slot_seconds == 3 * HOUR and found.since == first.since
+    assert idle_slots.told(found.record()) == "3.0 slot-hours idle there so far"
+    after = idle_slots.costs({"gang": found.record()}, world.plan, labels, world.now + 60 * HOUR)["gang"]
+    assert after.slot_seconds == 3 * HOUR + 3 * idle_slots.LONGEST_GAP  # nobody looked in between
     assert idle_slots.told(first.record()) == ""
 
 

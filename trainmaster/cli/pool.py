@@ -34,7 +34,7 @@ _NUMBERS = {
     ),
     "patience": (
         "patienceSeconds",
-        "reserve hosts for a gang only once it should start within N seconds, plus as long as it has waited; or none",
+        "reserve hosts for a gang only if it should start within N seconds plus the time since its submission; or none",
     ),
     "usage-half-life": (
         "usageHalfLifeSeconds",

@@ -16,7 +16,7 @@ from typing import Any
 from django.db import connection
 
 from hosts.models import ResourcePool
-from scheduling.reasons import Reason
+from scheduling.reasons import Reason, WaitCode
 
 Document = dict[str, Any]
 
@@ -89,6 +89,12 @@ def read(pool_id: int) -> Kept:
         known.forecast if forecast is None and forecast_at else json.loads(forecast or "{}"),
     )
     return found
+
+
+def reserved(pool_id: int) -> frozenset[str]:
+    """The tasks for which the last pass has reserved hosts."""
+    waits = read(pool_id).document.get("waits") or {}
+    return frozenset(task for task, wait in waits.items() if wait["code"] == WaitCode.HELD)
 
 
 def write(

@@ -176,10 +176,12 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
     late = forecast_outcomes.late(pool_id, promised, started, snapshot.now)
     begun = time.perf_counter()
     found = forecast(snapshot, plan, recent, places=learned.places, late=late)
-    seen = deadline_look.of(snapshot, plan, found, recent, learned.places, late)
     edited = forecast_outcomes.windows_edited(pool_id, promised)
     kept = promises.keep(promised, found, plan, snapshot.now, started, _running(snapshot, plan), edited)
     found = kept.forecast
+    before = kept_plan.read(pool_id).forecast
+    cannot = deadline_look.late(before.get("deadlines") or {})
+    seen = deadline_look.of(snapshot, plan, found, recent, learned.places, late, cannot=cannot)
     took = time.perf_counter() - begun
     outcomes = forecast_outcomes.due(pool_id, kept, started, plan, snapshot.now, learned)
     far = too_far(found.behind)  # thousands of sentences, of which only their order is kept
@@ -190,11 +192,10 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
         "behind": list(found.behind),
         "promises": {task_id: promise.record() for task_id, promise in kept.promises.items()},
         "deadlines": deadline_look.records(seen, snapshot.requests),
-        "reservations": _reservations(pool_id, snapshot, plan),
+        "reservations": _reservations(before.get("reservations") or {}, snapshot, plan),
         "places": list(outcomes.learned.places),
         "places_until": outcomes.learned.newest if outcomes.learned.places else None,
     }
-    before = kept_plan.read(pool_id).forecast
     values: dict[str, Any] = {
         "forecast": json.dumps(more),
         "took_ms": round(took * 1000, 1),
@@ -203,8 +204,11 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
     }
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(_ADD, values)
-        if cursor.rowcount:  # otherwise a newer pass has its own forecast, which keeps the same promises
+        is_newest = bool(cursor.rowcount)
+        if is_newest:  # otherwise a newer pass has its own forecast, which keeps the same promises
             forecast_outcomes.write(outcomes)
+    if not is_newest:
+        return
     if _shown(before) != _shown(more):
         announce(f"plan:{pool_id}")
     deadline_look.carry_out(seen, snapshot.requests)
@@ -222,10 +226,9 @@ def _shown(futures: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _reservations(pool_id: int, snapshot: world.Snapshot, plan: world.Plan) -> dict[str, Any]:
+def _reservations(before: Mapping[str, Any], snapshot: world.Snapshot, plan: world.Plan) -> dict[str, Any]:
     if not plan.reservations:
         return {}
-    before = kept_plan.read(pool_id).forecast.get("reservations") or {}
     labels = {one.task_id: one.label for one in snapshot.requests if one.task_id in plan.reservations}
     return {
         task: cost.record() for task, cost in idle_slots.costs(before, plan, labels, snapshot.now).items()

@@ -15,7 +15,7 @@ from django.db.models import F
 from django.db.models.functions import Least
 from django.utils import timezone
 
-from dispatch.passes import group_views, kept_rows, notices
+from dispatch.passes import group_views, kept_plan, kept_rows, notices
 from dispatch.passes.kept_rows import Kept, Made
 from dispatch.passes.pool_rows import PoolRows, Row
 from hosts import pool_windows
@@ -105,6 +105,7 @@ def _pool(
         overrun=notices.after_limit() if windows else 0.0,
         window_ahead=settings.WINDOW_AHEAD_SECONDS,
         patience=pool.patience_seconds,
+        reserved=frozenset() if pool.patience_seconds is None else kept_plan.reserved(pool.pk),
     )
 
 

@@ -414,7 +414,7 @@ def test_a_deadline_that_cannot_be_met_is_told_once(cast: Cast) -> None:
     make_host("gpu1", 1)
     submit_experiment(slots=1, max_time="2h")
     pool_pass.run(default_pool().pk)
-    config = {"entrypoint": "x", "resources": {"slots": 1, "max_time": "3h", "deadline": "3h1m"}}
+    config = {"entrypoint": "x", "resources": {"slots": 1, "max_time": "3h", "deadline": "25m"}}
     cast.admin.post("commands", {"config": config})
     pool_pass.run(default_pool().pk)
     mark_dirty(default_pool().pk)

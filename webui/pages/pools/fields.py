@@ -202,8 +202,8 @@ class PoolForm(Form):
     )
     patience_seconds = Number(
         "Patience",
-        "Hosts are reserved for a gang only once it should start within this time, plus as long as it has waited; "
-        "until then others start there. 0: only as long as it has waited. Empty: from its turn on.",
+        "Hosts are reserved for a gang only once it should start within this time, plus the time since its submission; "
+        "until then others start there. 0: only the time since its submission. Empty: from its turn on.",
         none="hosts are reserved from its turn on",
         is_seconds=True,
     )
