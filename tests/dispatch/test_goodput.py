@@ -22,7 +22,7 @@ from jobs.models import Allocation, Member, SlotTimeTotal, UsageRecord
 from jobs.states import Reason
 from metrics import ingest, step_times
 from metrics.ingest import Report
-from metrics.models import TimingChunk
+from metrics.models import Group, TimingChunk
 from tests.rig.world import assigned, make_host, make_user, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
@@ -216,6 +216,8 @@ def test_steps_of_other_groups_are_no_steps(trial: Trial) -> None:
     ingest.store(trial.pk, others)
     goodput.tell_due(timezone.now())
     assert in_minutes(goodput.of_task(trial.task_id, MARCH).parts) == WANTED
+    Group.objects.filter(trial_id=trial.pk, name="training").update(name="mine")
+    assert step_times.sizes([trial.pk])[trial.pk].reports == 1  # those of the validation
 
 
 def test_checkpoints_that_were_shipped_late_lie_where_they_were_saved(trial: Trial) -> None:
