@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any
 
 from django.db import connection, transaction
@@ -34,10 +35,13 @@ class MissingFiles(Exception):
         self.paths = paths
 
 
-def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any]) -> Checkpoint:
+def reported(
+    trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any], *, saved_at: datetime | None = None
+) -> Checkpoint:
     """A rank has completed a checkpoint on its host. In `server` storage it is PARTIAL until it is uploaded.
 
-    A second report of the same uuid changes nothing. The trial's experiment is locked by the caller.
+    A second report of the same uuid changes nothing. The trial's experiment is locked by the caller. `saved_at`: by the
+    server's clock, if the host has said when.
     """
     storage = data.get("storage") or "server"
     if not isinstance(storage, dict):
@@ -60,6 +64,7 @@ def reported(trial: Trial, allocation_id: str, run_key: str, data: dict[str, Any
             "metadata": metadata if isinstance(metadata, dict) else {},
             "storage": storage,
             "reported_at": timezone.now(),
+            "saved_at": saved_at,
             "save_seconds": _seconds(data.get("seconds")),
         },
     )

@@ -249,6 +249,8 @@ class Checkpoint(models.Model):
     metadata = models.JSONField(default=dict)
     storage = models.JSONField(default=dict)  # {"type": "server"} or the config's block
     reported_at = models.DateTimeField()
+    #: by the clock of its host, in the server's time; a report may arrive long after it
+    saved_at = models.DateTimeField(null=True)
     #: how long the training was held up by saving it, as its code says
     save_seconds = models.FloatField(null=True)
     #: paths of files that are to be removed, while the checkpoint itself stays

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import Any
 
 from events.announce import announce
@@ -11,6 +12,8 @@ from experiments.models import Checkpoint, Experiment, Trial
 from jobs import transitions as jobs
 from jobs.models import Member
 from logs import alerts
+
+_LAST_TIME = 2**40  # of epoch seconds that training code may say
 
 
 def apply(experiment: Experiment, trial: Trial, member: Member, data: dict[str, Any]) -> None:
@@ -24,7 +27,8 @@ def apply(experiment: Experiment, trial: Trial, member: Member, data: dict[str, 
         case "status":
             Trial.objects.filter(pk=trial.pk).update(runner_state=str(data.get("text", ""))[:255])
         case "checkpoint":
-            checkpoints.reported(trial, member.allocation_id, member.run_key, data)
+            saved_at = _time_of(member, data.get("t"))
+            checkpoints.reported(trial, member.allocation_id, member.run_key, data, saved_at=saved_at)
         case "early_exit":
             trial.early_exit = trial.early_exit or str(data.get("reason", ""))[:32]
             Trial.objects.filter(pk=trial.pk).update(early_exit=trial.early_exit)
@@ -54,6 +58,12 @@ def _delete_checkpoint(trial: Trial, member: Member, checkpoint_uuid: object) ->
     if not Checkpoint.objects.filter(pk=found, trial__experiment=trial.experiment_id).exists():
         raise ValueError(f"this experiment has no checkpoint {found}")
     checkpoint_deletion.delete({found}, actor=f"run:{member.run_key}")
+
+
+def _time_of(member: Member, stamp: object) -> datetime | None:
+    """In the server's time; None for what is no time."""
+    is_time = isinstance(stamp, int | float) and 0 < stamp < _LAST_TIME
+    return member.server_time(float(stamp)) if is_time else None  # type: ignore[arg-type]
 
 
 def progress_reported(experiment: Experiment, trial: Trial, progress: object) -> None:

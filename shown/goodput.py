@@ -31,6 +31,10 @@ WORDS = {
     time_parts.END: "After the last report",
     time_parts.NOT_TOLD: "Not told",
 }
+#: all parts that there may be, of steps done again one for each reason of an end
+PARTS = [part for part in WORDS if part != AGAIN] + [time_parts.AGAIN + reason for reason in Reason.values]
+#: So many users, pools or experiments are shown, the largest; the others as one.
+MOST_LINES = 100
 _ORDER = list(WORDS)
 _STOPS = dict(Reason.choices)
 _NAMELESS = {"experiment": "commands and other tasks", "total": "all slots"}
@@ -92,6 +96,19 @@ def lines(periods: Periods, group: str) -> list[Line]:
     found = goodput.sums(periods, GROUPS[group])
     names = _experiments(found) if group == "experiment" else {}
     return [_line(each, group, periods, names) for each in found]
+
+
+class Top(NamedTuple):
+    """The largest lines; and the others, how many and as one."""
+
+    lines: list[Line]
+    more: int
+    rest: Line | None
+
+
+def top(found: Sequence[Line], periods: Periods, most: int = MOST_LINES) -> Top:
+    rest = found[most:]
+    return Top(list(found[:most]), len(rest), together(rest, periods))
 
 
 def together(found: Sequence[Line], periods: Periods) -> Line | None:

@@ -95,7 +95,7 @@ def _slot_time(read: Figures) -> Metric:
         "What the held slots of attempts that have ended went to; after_stop: why their steps were done again.",
         labels=["pool", "part", "after_stop"],
     )
-    told = {(pool.name, part): 0.0 for pool in read.pools for part in goodput.WORDS if part != goodput.AGAIN}
+    told = {(pool.name, part): 0.0 for pool in read.pools for part in goodput.PARTS}
     told |= {(pool, part): seconds for pool, part, seconds in read.slot_time}
     for (pool, part), seconds in told.items():
         kind, _, stop = part.partition(":")

@@ -12,6 +12,11 @@ class Migration(migrations.Migration):
     operations = [
         migrations.AddField(
             model_name='checkpoint',
+            name='saved_at',
+            field=models.DateTimeField(null=True),
+        ),
+        migrations.AddField(
+            model_name='checkpoint',
             name='save_seconds',
             field=models.FloatField(null=True),
         ),

@@ -176,17 +176,19 @@ def host_lost(host_id: str) -> None:
 
 @shared_task(name="dispatch.tasks.look_back")
 def look_back() -> None:
-    """Count the pools, look which GPUs stood idle, tell what slots were held for, end probations."""
+    """Count the pools, look which GPUs stood idle, end probations; tell what slots were held for."""
     with alone("look_back", every=_MINUTELY) as mine:
         if mine is None:
             return
         now = timezone.now()
-        for step in (pool_history.count, pool_history.thin, idle_gpus.look, goodput.tell_due):
+        for step in (pool_history.count, pool_history.thin, idle_gpus.look):
             with going_on(step.__name__):
                 step(now)
         with going_on("faults of hosts"):
             quarantine.judge_again()
             quarantine.end_probation()
+        with going_on("goodput"):
+            goodput.tell_due(now)
 
 
 @shared_task(name=log_retention.REMOVE)

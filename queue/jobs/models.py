@@ -392,7 +392,7 @@ class UsageRecord(models.Model):
 
 
 class SlotTimeTotal(models.Model):
-    """All that `UsageRecord.went_to` has ever said of a pool and a part; `dispatch.keeping.goodput` writes it."""
+    """What `UsageRecord.went_to` said of a pool and a part soon after ends; `dispatch.keeping.goodput` writes it."""
 
     pool = models.ForeignKey(ResourcePool, on_delete=models.CASCADE, related_name="+", db_index=False)
     part = models.CharField(max_length=64)

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from statistics import median
 from typing import NamedTuple
 
-SECOND = 1_000_000
+from jobs.step_facts import SECOND, Fact, Steps
+
 DAY = 86_400 * SECOND
 
 PROGRESS = "progress"
@@ -32,11 +32,6 @@ IDLE = "idle"
 END = "end"
 NOT_TOLD = "not_told"
 
-#: No new step for so long, and for so many times the usual time between two reports, is a stall.
-STALL_SECONDS = 600
-STALL_GAPS = 10
-#: The usual time between reports is known from so many.
-_LEAST_GAPS = 3
 #: Work that stands idle or waits for a slow rank would otherwise count as one of these.
 _STEPS = (PROGRESS, AGAIN)
 _KEPT_WHEN_IDLE = (START, GANG, STALLED)
@@ -51,13 +46,6 @@ class Part(NamedTuple):
     begin: int
     end: int
     what: str
-
-
-class Fact(NamedTuple):
-    """At this time the attempt was known to have completed this step."""
-
-    at: int
-    step: int
 
 
 class Reached(NamedTuple):
@@ -88,7 +76,7 @@ class Attempt:
     gang_started_at: int | None
     end: int
     begun_step: int = 0
-    facts: Sequence[Fact] = ()
+    steps: Steps = field(default_factory=Steps)
     saves: Sequence[Span] = ()
     reached: Sequence[Reached] = ()
     runs: bool = False
@@ -123,14 +111,14 @@ def _work(attempt: Attempt) -> list[Part]:
     if attempt.gang_started_at is None:
         return []
     line = _Line(attempt.gang_started_at, max(attempt.gang_started_at, attempt.end))
-    facts, again = _in_order(attempt.facts, line), _Again(attempt.reached)
-    if not facts:
+    steps, again = attempt.steps, _Again(attempt.reached)
+    if not steps.facts:
         line.until(line.end, START if attempt.reached else NOT_TOLD)
         return line.parts
-    _until_first_report(line, attempt.begun_step, facts, again)
-    for before, after in pairwise(facts):
-        again.advance(line, before, after)
-    _after_last_report(line, attempt, facts, again)
+    _until_first_report(line, attempt.begun_step, steps, again)
+    for before, after in pairwise(steps.facts):
+        _between_reports(line, steps, before, after, again)
+    _after_last_report(line, attempt, steps, again)
     return _with_saves(line, attempt.saves)
 
 
@@ -176,46 +164,39 @@ class _Again:
         line.until(after.at, self.of(after.step))
 
 
-def _in_order(facts: Iterable[Fact], line: _Line) -> list[Fact]:
-    """By time, within the attempt; a step that is said to be lower than one before it says nothing new."""
-    found: list[Fact] = []
-    for fact in sorted(Fact(line.clamped(at), step) for at, step in facts if step >= 0):
-        step = max(fact.step, found[-1].step) if found else fact.step
-        if found and found[-1].at == fact.at:
-            found[-1] = Fact(fact.at, step)
-        else:
-            found.append(Fact(fact.at, step))
-    return found
-
-
-def _until_first_report(line: _Line, begun_step: int, facts: Sequence[Fact], again: _Again) -> None:
+def _until_first_report(line: _Line, begun_step: int, steps: Steps, again: _Again) -> None:
     """The first report comes after the steps that it is about: they are taken to last as long as the later ones."""
-    first = facts[0]
-    paces = [
-        (after.at - before.at) / (after.step - before.step)
-        for before, after in pairwise(facts)
-        if after.step > before.step
-    ]
+    first = steps.facts[0]
     if first.step <= begun_step:
         line.until(first.at, START)
-    elif not paces:
+    elif steps.pace is None:
         line.until(first.at, NOT_TOLD)
     else:
-        worked = int(min(float(first.at - line.begin), (first.step - begun_step) * median(paces)))
-        line.until(first.at - worked, START)
-        again.advance(line, Fact(first.at - worked, begun_step), first)
+        _worked(line, START, steps.pace, Fact(line.begin, begun_step), first, again)
 
 
-def _after_last_report(line: _Line, attempt: Attempt, facts: Sequence[Fact], again: _Again) -> None:
-    last = facts[-1]
+def _between_reports(line: _Line, steps: Steps, before: Fact, after: Fact, again: _Again) -> None:
+    """A stall stays one when it is over; it ends when the steps after it began."""
+    if steps.gap is None or steps.pace is None or not steps.is_long(after.at - before.at):
+        again.advance(line, before, after)
+    else:
+        _worked(line, STALLED, steps.pace, before, after, again)
+
+
+def _worked(line: _Line, before_it: str, pace: float, before: Fact, after: Fact, again: _Again) -> None:
+    """The last steps before a report, at the usual pace, and what was before them."""
+    worked = int(min(float(after.at - before.at), (after.step - before.step) * pace))
+    line.until(after.at - worked, before_it)
+    again.advance(line, Fact(after.at - worked, before.step), after)
+
+
+def _after_last_report(line: _Line, attempt: Attempt, steps: Steps, again: _Again) -> None:
+    last = steps.facts[-1]
     told = line.clamped(attempt.stop_at) if attempt.stop_at is not None else line.end
-    gaps = [after.at - before.at for before, after in pairwise(facts)]
-    usual = int(median(gaps)) if gaps else 0
-    is_long = told - last.at > max(STALL_SECONDS * SECOND, STALL_GAPS * usual)
-    if is_long and (attempt.runs or attempt.stop_at is not None):
-        line.until(told, STALLED if len(gaps) >= _LEAST_GAPS else NOT_TOLD)
+    if steps.is_long(told - last.at) and (attempt.runs or attempt.stop_at is not None):
+        line.until(told, STALLED if steps.gap is not None else NOT_TOLD)
     elif attempt.runs and attempt.stop_at is None:
-        line.until(line.end, again.of(last.step))
+        line.until(line.end, again.of(last.step + 1))
     line.until(line.end, END)
 
 

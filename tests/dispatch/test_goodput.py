@@ -3,11 +3,15 @@
 import uuid
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from dispatch.keeping import goodput, usage
+from accounts.refusals import Refusal
+from dispatch.keeping import goodput, goodput_facts, usage
 from dispatch.runs import settle
 from dispatch.watching import idle_gpus
 from experiments import runs
@@ -16,8 +20,9 @@ from experiments.states import CheckpointState
 from hosts.models import Slot
 from jobs.models import Allocation, Member, SlotTimeTotal, UsageRecord
 from jobs.states import Reason
-from metrics import ingest
+from metrics import ingest, step_times
 from metrics.ingest import Report
+from metrics.models import Group, TimingChunk
 from tests.rig.world import assigned, make_host, make_user, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
@@ -96,7 +101,8 @@ def test_what_is_told_is_told_once_and_outlives_its_experiment(trial: Trial) -> 
     killed_and_resumed(trial)
     before = goodput.sums(MARCH, "user")
     assert [one.name for one in before] == ["ada"] and set(before[0].parts) == {"not_told"}
-    assert goodput.tell_due(timezone.now()) == 2 and goodput.tell_due(timezone.now()) == 0
+    now = minutes(120) + timedelta(hours=1)
+    assert goodput.tell_due(now) == 2 and goodput.tell_due(now) == 0
     totals = {row.part: float(row.slot_microseconds) / 60e6 for row in SlotTimeTotal.objects.all()}
     assert totals == WANTED
     told = [(one.name, one.parts) for one in goodput.sums(MARCH, "experiment")]
@@ -151,6 +157,16 @@ def test_what_runs_now_is_told_up_to_now(trial: Trial) -> None:
     assert parts["progress"] == pytest.approx(110, abs=3)
 
 
+def test_a_mark_of_the_next_run_keeps_the_one_before(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    allocation = attempt(trial, 0, 50, Reason.HOST_RESTARTED, {12: 10, 22: 20, 32: 30, 42: 40}, {})
+    (slot, _) = Slot.objects.order_by("pk")
+    Slot.objects.filter(pk=slot.pk).update(idle_since=minutes(20))
+    attempt(trial, 60, 120, Reason.COMPLETED, {72: 30}, {})
+    monkeypatch.setattr(idle_gpus, "_idle", lambda now: {slot.pk: minutes(70)})
+    idle_gpus.look(minutes(100))
+    assert allocation.members.get().idle == [[slot.pk, minutes(20).timestamp(), minutes(50).timestamp()]]
+
+
 def test_when_a_gpu_stood_idle_is_kept_with_the_run_that_held_it(trial: Trial) -> None:
     allocation = attempt(trial, 0, 50, Reason.COMPLETED, {12: 10, 22: 20, 32: 30, 42: 40}, {})
     (slot, _) = Slot.objects.order_by("pk")
@@ -169,9 +185,130 @@ def test_no_report_of_a_job_makes_others_of_it(trial: Trial) -> None:
     assert found.seconds == 2 * 50 * 60 and min(found.parts.values()) >= 0
 
 
-def test_facts_that_cannot_be_read_spoil_only_their_own_attempt(trial: Trial) -> None:
+def long_runs(trial: Trial) -> None:
+    """7,000 reports, then 7,000 more of which the first 2,000 are about steps that were done before."""
+    times = {2 + i * 0.05: i for i in range(1, 7001)}
+    attempt(trial, 0, 400, Reason.HOST_RESTARTED, times, {300: 5000})
+    ingest.archive_after(trial.pk, 5000)
+    attempt(trial, 410, 810, Reason.COMPLETED, {at + 410: step + 5000 for at, step in times.items()}, {})
+
+
+def test_an_attempt_is_told_the_same_whoever_else_is(trial: Trial) -> None:
+    long_runs(trial)
+    others = {10**9 + i: step_times.Size(10**9 + i, 1) for i in range(199)}
+    own = step_times.sizes([trial.pk, *others])
+    assert own.keys() == {trial.pk}
+    ((_, alone),) = step_times.heads(own)
+    ((_, among),) = step_times.heads({**others, **own})
+    assert sorted(alone) == sorted(among) and sum(count for count, _ in alone) == 14_000
+    goodput.tell_due(timezone.now())
+    found = in_minutes(goodput.of_task(trial.task_id, MARCH).parts)
+    assert found["again:host_restarted"] == pytest.approx(2 * 2000 * 0.05)
+    assert found["progress"] == pytest.approx(2 * (7000 + 5000) * 0.05 - 2 * 0.5)
+
+
+def test_steps_of_other_groups_are_no_steps(trial: Trial) -> None:
+    killed_and_resumed(trial)
+    others = [
+        Report(1, group, step, minutes(41).timestamp(), {"loss": 1.0})
+        for group, step in (("samples", 25_600), ("validation", 9_000))
+    ]
+    ingest.store(trial.pk, others)
+    goodput.tell_due(timezone.now())
+    assert in_minutes(goodput.of_task(trial.task_id, MARCH).parts) == WANTED
+    Group.objects.filter(trial_id=trial.pk, name="training").update(name="mine")
+    assert step_times.sizes([trial.pk])[trial.pk].reports == 1  # those of the validation
+
+
+def test_checkpoints_that_were_shipped_late_lie_where_they_were_saved(trial: Trial) -> None:
+    reports = {12.0: 10, 22.0: 20, 32.0: 30, 42.0: 40}
+    attempt(trial, 0, 50, Reason.COMPLETED, reports, {15: 11, 25: 21, 35: 31})
+    for row in trial.checkpoints.all():
+        Checkpoint.objects.filter(pk=row.pk).update(saved_at=row.reported_at, reported_at=minutes(55))
+    goodput.tell_due(timezone.now())
+    assert in_minutes(goodput.of_task(trial.task_id, MARCH).parts)["checkpoint"] == 2 * 3 * 0.5
+
+
+def test_what_is_told_while_a_page_is_read_counts_once(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed_and_resumed(trial)
+    now = timezone.now()
+    times = {"started_at": now - timedelta(minutes=40), "ended_at": now - timedelta(minutes=10)}
+    UsageRecord.objects.update(**times)
+    today = usage.latest("day", 2, now)
+    read = goodput_facts.of
+
+    def told_meanwhile(*asked: Any) -> Any:
+        monkeypatch.setattr(goodput_facts, "of", read)
+        found = read(*asked)
+        assert goodput.tell_due(timezone.now()) == 2
+        return found
+
+    monkeypatch.setattr(goodput_facts, "of", told_meanwhile)
+    (found,) = goodput.sums(today)
+    assert found.seconds == sum(each.seconds for each in usage.sums(today)) == 2 * 2 * 30 * 60
+
+
+def test_what_ended_long_ago_is_no_increase(trial: Trial) -> None:
+    attempt(trial, 0, 50, Reason.COMPLETED, {12: 10, 22: 20, 32: 30, 42: 40}, {})
+    assert goodput.tell_due(minutes(50) + timedelta(days=2)) == 1
+    assert not SlotTimeTotal.objects.exists()
+
+
+def test_a_round_ends_when_its_time_is_over(trial: Trial) -> None:
+    killed_and_resumed(trial)
+    assert goodput.tell_due(timezone.now(), seconds=-1) == 0
+    assert goodput.tell_due(timezone.now()) == 2
+
+
+def test_an_attempt_that_the_database_refuses_is_not_told(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_and_resumed(trial)
+    read = goodput_facts.of
+
+    def refusing(allocation_ids: set[str], *more: Any) -> Any:
+        if allocation_ids == {f"{trial.task_id}.1"}:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1 / 0")
+        return read(allocation_ids, *more)
+
+    monkeypatch.setattr(goodput_facts, "of", refusing)
+    goodput.tell_all_of(trial.experiment_id, timezone.now())
+    assert in_minutes(goodput.of_task(trial.task_id, MARCH).parts)["not_told"] == 100
+
+
+def test_nobody_looks_for_a_slow_rank_in_too_many_timings(trial: Trial) -> None:
+    killed_and_resumed(trial)
+    TimingChunk.objects.create(
+        task_id=trial.task_id, rank=1, slot=0, host="gpu1", first_step=1, last_step=60, last_time=0.0,
+        frames=300_001, data=b"cannot be read",
+    )  # fmt: skip
+    goodput.tell_due(timezone.now())
+    assert in_minutes(goodput.of_task(trial.task_id, MARCH).parts) == WANTED
+
+
+def test_a_statement_that_takes_too_long_is_refused(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(goodput, "_STATEMENT_SECONDS", 0.01)
+    with pytest.raises(Refusal, match="ask for fewer days"):
+        goodput._rows("SELECT pg_sleep(1)", {})
+
+
+def test_live_attempts_with_too_many_reports_are_told_when_they_end(trial: Trial) -> None:
+    killed_and_resumed(trial)
+    keys = [f"{trial.task_id}.{number}" for number in (1, 2)]
+    assert goodput_facts.of(keys, timezone.now(), 8).keys() == set(keys)
+    assert goodput_facts.of(keys, timezone.now(), 7) == {}
+
+
+def test_facts_that_cannot_be_read_spoil_only_their_own_attempt(
+    trial: Trial, caplog: pytest.LogCaptureFixture
+) -> None:
     killed_and_resumed(trial)
     Member.objects.filter(allocation__number=1).update(idle=[["not", "a span"]])
+    keys = [f"{trial.task_id}.{number}" for number in (1, 2)]
+    with CaptureQueriesContext(connection) as asked, caplog.at_level("WARNING"):
+        assert goodput_facts.of(keys, timezone.now()).keys() == {keys[1]}
+    assert len(asked) < 12 and f"attempt {keys[0]} " in caplog.text
     assert goodput.tell_due(timezone.now()) == 2
     (found,) = goodput.sums(MARCH)
     minutes_of = in_minutes(found.parts)

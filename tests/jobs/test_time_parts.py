@@ -1,31 +1,34 @@
 """What held slots went to: parts that always add up, whatever a job says; and the time of each is the right one's."""
 
 from collections import Counter
+from collections.abc import Sequence
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.time_parts import (
-    DAY,
-    SECOND,
-    Attempt,
-    Fact,
-    Held,
-    Reached,
-    Span,
-    seconds_by_day,
-)
+from jobs.step_facts import SECOND, Fact, Steps, steps_of
+from jobs.time_parts import DAY, Attempt, Held, Reached, Span, seconds_by_day
 
 #: what hostile training code may say of times and steps
 ANY = st.integers(-(2**70), 2**70) | st.integers(0, 200 * SECOND)
 MOMENTS = st.integers(0, 3 * DAY)
 SPANS = st.builds(Span, ANY, ANY)
+STORED = st.integers(-(2**62), 2**63 - 1) | st.integers(0, 200 * SECOND)
+FACTS = st.lists(st.builds(Fact, STORED, STORED), max_size=12)
+
+
+def steps(facts: Sequence[Fact], begin: int, end: int, reached: Sequence[Reached] = ()) -> Steps:
+    of_facts = np.array(facts, np.int64).reshape(-1, 2)
+    return steps_of(of_facts[:, 0], of_facts[:, 1], begin, end, [one.step for one in reached])
+
+
 ATTEMPTS = st.builds(
     Attempt,
     gang_started_at=st.none() | MOMENTS,
     end=MOMENTS,
     begun_step=ANY,
-    facts=st.lists(st.builds(Fact, ANY, ANY), max_size=12),
+    steps=st.builds(steps, FACTS, MOMENTS, MOMENTS),
     saves=st.lists(SPANS, max_size=5),
     reached=st.lists(st.builds(Reached, ANY, st.sampled_from(["preempted", "host_lost"])), max_size=4),
     runs=st.booleans(),
@@ -55,11 +58,49 @@ def test_parts_add_up_to_the_time_held_whatever_a_job_says(
         for day, sums in days.items():
             begin, end = max(member.begin, day * DAY), min(member.end, (day + 1) * DAY)
             assert sums.total() == member.slots * max(0, end - begin)
-    facts, saves = list(attempt.facts), list(attempt.saves)
-    random.shuffle(facts)  # type: ignore[attr-defined]
+    saves = list(attempt.saves)
     random.shuffle(saves)  # type: ignore[attr-defined]
-    shuffled = Attempt(**{**vars(attempt), "facts": facts, "saves": saves})
+    shuffled = Attempt(**{**vars(attempt), "saves": saves})
     assert seconds_by_day(shuffled, members) == found
+
+
+def in_full(facts: Sequence[Fact], begin: int, end: int) -> Steps:
+    """As `steps`, with each report that brought a new step."""
+    found: list[Fact] = []
+    for at, step in sorted((min(max(at, begin), end), step) for at, step in facts if step >= 0):
+        if found and at == found[-1].at and step > found[-1].step:
+            found.pop()
+        if not found or step > found[-1].step:
+            found.append(Fact(at, step))
+    known = steps(facts, begin, end)
+    return Steps(found, known.gap, known.pace)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.builds(Fact, st.integers(0, 6000 * SECOND) | MOMENTS, st.integers(-3, 60)), max_size=40),
+    st.lists(st.builds(Reached, st.integers(1, 50), st.sampled_from(["preempted", "host_lost"])), max_size=3),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_the_few_reports_that_are_kept_say_the_same_as_all(
+    facts: list[Fact], reached: list[Reached], runs: bool, random: object
+) -> None:
+    all_of_them = in_full(facts, 0, DAY)
+    random.shuffle(facts)  # type: ignore[attr-defined]
+    few = steps(facts, 0, DAY, reached)
+    told = [
+        seconds_by_day(Attempt(0, DAY, steps=each, reached=reached, runs=runs), [Held(0, DAY, 0, 1)])
+        for each in (few, all_of_them)
+    ]
+    assert told[0] == told[1]
+
+
+def test_of_many_reports_few_are_kept() -> None:
+    at = np.arange(1, 100_001, dtype=np.int64)
+    found = steps_of(at * SECOND, at, 0, 10**12, borders=[500])
+    assert [fact.step for fact in found.facts] == [1, 499, 500, 100_000]
+    assert (found.gap, found.pace) == (SECOND, SECOND)
 
 
 def told(
@@ -75,8 +116,10 @@ def told(
 
 
 def attempt(facts: list[tuple[float, int]], *, end: float = 100, gang: float = 20, **more: object) -> Attempt:
-    of_steps = [Fact(int(at * SECOND), step) for at, step in facts]
-    return Attempt(int(gang * SECOND), int(end * SECOND), facts=of_steps, **more)  # type: ignore[arg-type]
+    began, ended = int(gang * SECOND), int(end * SECOND)
+    reached: list[Reached] = more.get("reached", [])  # type: ignore[assignment]
+    found = steps([Fact(int(at * SECOND), step) for at, step in facts], began, ended, reached)
+    return Attempt(began, ended, steps=found, **more)  # type: ignore[arg-type]
 
 
 def spans(*seconds: tuple[float, float]) -> list[Span]:
@@ -122,6 +165,40 @@ def test_a_run_whose_steps_cease_has_stalled() -> None:
     # by itself it may have done something else at its end
     assert told(attempt(STEPS, end=7200), held=7200)["end"] == 7110
     assert told(attempt(STEPS, runs=True))["progress"] == 70
+    # it does new work once it has come to where the one before was
+    assert told(attempt(STEPS, runs=True, reached=[Reached(60, "host_lost")]))["progress"] == 10
+
+
+def each_half_minute(begin: float, first: int, count: int) -> list[tuple[float, int]]:
+    return [(begin + 30 * i, first + i) for i in range(count)]
+
+
+def test_a_stall_stays_one_when_it_is_over() -> None:
+    before = each_half_minute(50, 1, 100)
+    (hung_at, step) = before[-1]
+    after = each_half_minute(hung_at + 7200, step + 1, 100)
+    end = after[-1][0]
+    # the step after it took its usual time
+    assert told(attempt(before + after, end=end), held=end)["stalled"] == 7200 - 30
+    # as long a gap with as many steps is none
+    faster = [(hung_at + 7200, step + 240)]
+    assert "stalled" not in told(attempt(before + faster, end=hung_at + 7200), held=hung_at + 7200)
+    saved = attempt(before + after, end=end, saves=spans((hung_at + 60, hung_at + 3660)))
+    assert told(saved, held=end)["stalled"] == 7200 - 30 - 3600
+
+
+def test_the_same_step_again_and_again_is_a_stall() -> None:
+    before = each_half_minute(50, 1, 100)
+    (hung_at, step) = before[-1]
+    end = hung_at + 7200
+    alive = [(hung_at + 60 * i, step) for i in range(1, 121)]
+    assert told(attempt(before + alive, end=end, runs=True), held=end)["stalled"] == 7200
+
+
+def test_the_usual_time_between_reports_is_that_of_all() -> None:
+    reports = each_half_minute(50, 1, 3000)
+    end = reports[-1][0] + 4 * 3600
+    assert told(attempt(reports, end=end, runs=True), held=end)["stalled"] == 4 * 3600
 
 
 def test_idle_slots_and_a_slow_rank_take_from_the_work() -> None:

@@ -14,7 +14,7 @@ from hosts.pools import default_pool
 from jobs.models import SlotTimeTotal, UsageRecord
 from shown.prometheus import registry
 from tests.rig.html import Html
-from tests.rig.world import make_user, submit_experiment, trial_of
+from tests.rig.world import assigned, make_host, make_user, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -68,6 +68,41 @@ def test_the_page_says_what_was_progress_and_what_the_rest_went_to(trial: Trial,
     assert refused.status_code == 400 and "swap them" in Html(refused.content)
 
 
+def test_the_largest_lines_are_shown_and_the_others_as_one(trial: Trial, viewer: Client) -> None:
+    ada = User.objects.get(username="ada")
+    UsageRecord.objects.bulk_create(
+        UsageRecord(
+            run_key=f"t{number}.1.0", kind="TRIAL", owner=ada, pool=default_pool(), slots=1,
+            started_at=NOON, ended_at=NOON + timedelta(hours=1), experiment_number=10**6 + number,
+            went_to={"2026-03-10": {"progress": 3600 * 10**6}},
+        )
+        for number in range(103)
+    )  # fmt: skip
+    page = Html(viewer.get(f"/usage/goodput?{WEEK}&group=experiment").content)
+    assert "5 others, in the CSV" in page and page.count("(deleted)") == 98
+    asked = "startDate=2026-03-10&endDate=2026-03-10&groupBy=experiment"
+    answer = viewer.get(f"/api/v1/resources/goodput?{asked}&limit=2").json()
+    assert len(answer["lines"]) == 2 and answer["more"] == 103
+    held = sum(each["slotSeconds"] for each in answer["lines"]) + answer["rest"]["slotSeconds"]
+    assert held == 106 * 3600
+    refused = viewer.get(f"/api/v1/resources/goodput?{asked}&limit=0")
+    assert refused.status_code == 400 and "limit" in json.dumps(refused.json())
+
+
+def test_the_bar_of_a_trial_fetches_itself_as_a_part_until_the_trial_has_ended(
+    trial: Trial, viewer: Client
+) -> None:
+    host = make_host("gpu1", 2)
+    placement = [(host.pk, list(host.slots.values_list("pk", flat=True))[:1])]
+    assigned(task_id=trial.task_id, placement=placement, on_sufferance=False, actor="test")
+    address = f'hx-get="/trials/{trial.pk}/goodput?part=1"'
+    live = viewer.get(f"/trials/{trial.pk}").content.decode()
+    assert address in live and '<section id="goodput"' in live and "every 60s" in live
+    Trial.objects.filter(pk=trial.pk).update(state="COMPLETED", ended_at=NOON)
+    ended = viewer.get(f"/trials/{trial.pk}").content.decode()
+    assert address in ended and '<section id="goodput-at-last"' in ended
+
+
 def test_a_trial_has_its_own_bar(trial: Trial, viewer: Client) -> None:
     part = Html(viewer.get(f"/trials/{trial.pk}/goodput").content)
     assert "<b>50 %</b>of 2 slot-hours was new progress." in part and "Idle GPUs<b>10 %</b>" in part
@@ -113,4 +148,6 @@ def test_prometheus_counts_slot_seconds_by_pool_and_part(db: None) -> None:
     samples = {(each.labels["part"], each.labels["after_stop"]): each.value for each in family.samples}
     counted = {part: seconds for part, seconds in samples.items() if seconds}
     assert counted == {("progress", ""): 3600.0, ("again", "preempted"): 60.0}
-    assert samples["stalled", ""] == 0  # so that the first one counts as an increase
+    assert (
+        samples["stalled", ""] == samples["again", "host_lost"] == 0
+    )  # so that the first counts as an increase

@@ -144,6 +144,8 @@ def _goodput(client: Client, args: argparse.Namespace) -> None:
         return
     rows = [{"name": line["name"], **each} for line in answer["lines"] for each in line["periods"]]
     output.show(rows, _WENT_TO, "table")
+    if answer["more"]:
+        print(f"{answer['more']} more, with fewer slot-hours: see them all with -o csv.")
 
 
 def _losses(row: Json) -> str:

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import shutil
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -53,7 +54,8 @@ class CheckpointContext:
         self._distributed = distributed
         self._storage = storage
         self._records = records
-        self._began = 0.0  # the checkpoint that is being made; monotonic
+        #: monotonic, of checkpoints that are being made while the training waits, by their ids
+        self._began: Dict[str, float] = {}
 
     def upload(
         self,
@@ -238,10 +240,12 @@ class CheckpointContext:
     def _making(self, storage_id: str) -> Iterator[Path]:
         """The checkpoint's folder, which is removed when the block raises."""
         path = self._storage.path(storage_id)
-        self._began = time.monotonic()
+        if threading.current_thread() is threading.main_thread():  # else the training goes on meanwhile
+            self._began[storage_id] = time.monotonic()
         try:
             yield path
         except BaseException:
+            self._began.pop(storage_id, None)
             shutil.rmtree(path, ignore_errors=True)
             raise
 
@@ -269,6 +273,7 @@ class CheckpointContext:
         elsewhere = self._distributed.local_rank == 0 and not self._storage.shared and here.is_dir()
         if self._distributed.rank == 0 or (elsewhere and list_files(here)):
             self._record(storage_id, agreement)
+        self._began.pop(storage_id, None)
 
     def _carry(self, storage_id: str, shard: bool) -> None:
         """Bring the files of each host to where they are kept; an error, of all ranks, if one could not."""
@@ -298,6 +303,7 @@ class CheckpointContext:
 
     def _record(self, storage_id: str, agreement: Agreement) -> None:
         steps = agreement.metadata.get("steps_completed")
+        began = self._began.get(storage_id)
         if self._records is None:
             folder = self._storage.path(storage_id)
             dialect_log.core.info("saved checkpoint %s — of step %s, in %s", storage_id, steps, folder)
@@ -309,7 +315,7 @@ class CheckpointContext:
             resources=agreement.resources,
             metadata=agreement.metadata,
             storage=self._storage.section,
-            seconds=round(time.monotonic() - self._began, 3),
+            seconds=None if began is None else round(time.monotonic() - began, 3),
         )
         dialect_log.core.info("Reported checkpoint to master %s", storage_id)
 

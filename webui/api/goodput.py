@@ -23,6 +23,7 @@ from webui.api.views import ApiView, Json, checked
 from webui.waiting.threads import reading
 
 MOST: dict[Unit, int] = {"day": 366, "week": 104, "month": 36}
+MOST_LINES = 1000
 _COLUMNS = ["period", "group", "name", "part", "after_stop", "slot_seconds"]
 
 
@@ -31,6 +32,9 @@ class GoodputQuery(serializers.Serializer[Any]):
     endDate = serializers.CharField()
     period = serializers.ChoiceField(list(MOST), default="day")
     groupBy = serializers.ChoiceField(list(goodput.GROUPS), default="total")
+    limit = serializers.IntegerField(
+        default=goodput.MOST_LINES, min_value=1, max_value=MOST_LINES, help_text="lines; the CSV has all"
+    )
 
 
 class PartRecord(Answer):
@@ -65,7 +69,11 @@ class GoodputLine(GoodputRecord):
 
 
 class GoodputAnswer(Answer):
+    """The lines with the most slot-seconds; `rest`: the `more` others as one, null if there are none."""
+
     lines: list[GoodputLine]
+    more: int
+    rest: GoodputRecord | None
 
 
 def _read(query: Json) -> tuple[Periods, str]:
@@ -80,7 +88,11 @@ class Goodput(ApiView):
     queries = {"GET": GoodputQuery}
 
     def get(self, request: Request) -> GoodputAnswer:
-        return GoodputAnswer(lines=[_line(each) for each in goodput.lines(*_read(self.query(request)))])
+        query = self.query(request)
+        periods, group = _read(query)
+        top = goodput.top(goodput.lines(periods, group), periods, query["limit"])
+        rest = GoodputRecord(**_fields(top.rest)) if top.rest else None
+        return GoodputAnswer(lines=[_line(each) for each in top.lines], more=top.more, rest=rest)
 
 
 class TrialGoodput(ApiView):

@@ -31,7 +31,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "most": MOST[view.unit],
         "total": goodput.together(lines, view.periods),
         "csv": f"/resources/goodput?{_query(view)}",
-        "lines": lines if view.group != "total" else [],
+        "top": goodput.top(lines, view.periods) if view.group != "total" else None,
     }
     return show(request, "goodput", context, room="Usage", status=400 if view.refusal else 200)
 

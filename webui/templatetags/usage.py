@@ -41,6 +41,12 @@ def slot_time(seconds: float) -> str:
 
 
 @register.filter
+def others(count: int) -> str:
+    """What a row of all others is called; it leads to the file that has each."""
+    return f"{count:,} {'other' if count == 1 else 'others'}, in the CSV"
+
+
+@register.filter
 def part_of_100(percent: float) -> str:
     """`12 %`, `0.4 %`, `< 0.1 %`."""
     if percent >= 1:

@@ -1,38 +1,50 @@
 """What the time of held slots went to: told once when an attempt has ended, for what still holds slots at each reading.
 
 The time is that of `dispatch.keeping.usage`, so sums of both agree; `jobs.time_parts` divides it. What is told stays
-with the usage record, which no deletion touches. An attempt whose facts were deleted before that is not told.
+with the usage record, which no deletion touches. An attempt whose facts were deleted before that, or cannot be read, is
+not told.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
+from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-from django.db import DatabaseError, connection, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import Q
 from django.utils import timezone
+from psycopg.errors import QueryCanceled
 
+from accounts.refusals import Refusal
 from dispatch.keeping import goodput_facts
-from dispatch.keeping.goodput_facts import microseconds
+from dispatch.keeping.goodput_facts import Facts, microseconds
 from dispatch.keeping.usage import HELD, Periods
 from jobs.models import UsageRecord
-from jobs.time_parts import NOT_TOLD, SECOND, Held, not_told, seconds_by_day
+from jobs.step_facts import SECOND
+from jobs.time_parts import NOT_TOLD, Held, not_told, seconds_by_day
 
 log = logging.getLogger(__name__)
 Group = Literal["user", "pool", "experiment", "total"]
+_ByDay = Mapping[int, Counter[str]]
 
 #: Told so long after the end, when late reports have arrived and idle GPUs were looked at.
 _AFTER_SECONDS = 180
-#: records that one round tells, so that a history from before an upgrade is told little by little
+#: what one round tells at most, so that a history from before an upgrade is told little by little
 _RECORDS_PER_ROUND = 200
-#: Members whose parts one reading makes itself; those beyond are not told before they have ended.
+_ROUND_SECONDS = 10
+#: An attempt that ended before is no increase of the counters for Prometheus.
+_LATEST = timedelta(days=1)
+#: Members whose parts one reading makes itself, and reports that it reads; those beyond are not told before they end.
 _MOST_OPEN = 300
+_MOST_OPEN_REPORTS = 2_000_000
 _OPEN_SECONDS = 3600
+_STATEMENT_SECONDS = 30
 
 _GROUPS: dict[Group, str] = {
     "user": "(SELECT username FROM accounts_user WHERE id = owner_id)",
@@ -45,14 +57,14 @@ SELECT {group}, run_key, slots, started_at, ended_at FROM ({held}) AS held
 WHERE went_to IS NULL AND slots > 0 AND ended_at > %(open)s AND run_key LIKE %(of_task)s
 ORDER BY started_at DESC, run_key LIMIT %(most)s
 """
-#: What is told; and of the rest, but for what is read as open, how long it was held.
+#: What is told; and of the rest how long it was held. What was read as open is left out: it may be told by now.
 _SUMS = """
 WITH held AS MATERIALIZED (
   SELECT {group} AS name, held.* FROM ({held}) AS held WHERE slots > 0 AND run_key LIKE %(of_task)s),
 parts AS (
   SELECT name, day.key::date AS day, part.key AS part, part.value::numeric AS microseconds
   FROM held, jsonb_each(went_to) day, jsonb_each_text(day.value) part
-  WHERE went_to IS NOT NULL AND day.key >= %(first)s AND day.key < %(behind)s
+  WHERE went_to IS NOT NULL AND run_key <> ALL(%(told)s) AND day.key >= %(first)s AND day.key < %(behind)s
   UNION ALL
   SELECT name, (day AT TIME ZONE 'UTC')::date, %(not_told)s,
     (slots * extract(epoch FROM least(ended_at, day + interval '1 day') - greatest(started_at, day)) * 1000000)::numeric
@@ -89,9 +101,10 @@ class _Row(NamedTuple):
     ended_at: datetime
 
 
-def tell_due(now: datetime) -> int:
+def tell_due(now: datetime, seconds: float = _ROUND_SECONDS) -> int:
     """Tell what attempts that have ended went to, the latest first; how many records. Repeating it does no harm."""
-    return _tell(Q(ended_at__lt=now - timedelta(seconds=_AFTER_SECONDS)), now)
+    until = time.monotonic() + seconds
+    return _tell(Q(ended_at__lt=now - timedelta(seconds=_AFTER_SECONDS)), now, until)
 
 
 def tell_all_of(experiment_number: int, now: datetime) -> None:
@@ -100,52 +113,60 @@ def tell_all_of(experiment_number: int, now: datetime) -> None:
         pass
 
 
-def _tell(which: Q, now: datetime) -> int:
-    due = UsageRecord.objects.filter(which, went_to__isnull=True).order_by("-ended_at")[:_RECORDS_PER_ROUND]
-    pools = {record.run_key: record.pool_id for record in due}
-    rows = [_Row(one.run_key, one.slots, one.started_at, one.ended_at) for one in due]
-    for run_key, by_day in _told(rows, now).items():
-        _keep(run_key, pools[run_key], by_day)
-    return len(rows)
+def _tell(which: Q, now: datetime, until: float | None = None) -> int:
+    """How many records. Each attempt by itself: one that cannot be told spoils no other."""
+    due = UsageRecord.objects.filter(which, went_to__isnull=True).order_by("-ended_at", "run_key")
+    count = 0
+    for allocation_id, group in groupby(
+        due[:_RECORDS_PER_ROUND], key=lambda one: _allocation_of(one.run_key)
+    ):
+        if until is not None and time.monotonic() > until:
+            break
+        records = list(group)
+        rows = [_Row(one.run_key, one.slots, one.started_at, one.ended_at) for one in records]
+        told = _told_or_not(allocation_id, rows, now)
+        for record in records:
+            _keep(record, told[record.run_key], now)
+        count += len(records)
+    return count
+
+
+def _allocation_of(run_key: str) -> str:
+    return run_key.rpartition(".")[0]
+
+
+def _told_or_not(allocation_id: str, rows: Sequence[_Row], now: datetime) -> dict[str, _ByDay]:
+    try:
+        with transaction.atomic():
+            return _told(rows, goodput_facts.of({allocation_id}, now))
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:
+        log.exception("what attempt %s went to cannot be told", allocation_id)
+        return _told(rows, {})
 
 
 @transaction.atomic
-def _keep(run_key: str, pool_id: int, by_day: Mapping[int, Counter[str]]) -> None:
+def _keep(record: UsageRecord, by_day: _ByDay, now: datetime) -> None:
     text = {_day(day).isoformat(): dict(sums) for day, sums in sorted(by_day.items())}
-    if not UsageRecord.objects.filter(pk=run_key, went_to__isnull=True).update(went_to=text):
+    if not UsageRecord.objects.filter(pk=record.pk, went_to__isnull=True).update(went_to=text):
+        return
+    if not record.slots or record.ended_at < now - _LATEST:
         return
     with connection.cursor() as cursor:
         for part, amount in sorted(sum(by_day.values(), Counter[str]()).items()):
-            cursor.execute(_TOTAL, [pool_id, part, amount])
+            cursor.execute(_TOTAL, [record.pool_id, part, amount])
 
 
-def _told(rows: Sequence[_Row], now: datetime) -> dict[str, dict[int, Counter[str]]]:
-    """Run key -> slot-microseconds by day and part; an attempt whose facts cannot be read is not told."""
-    try:
-        return _told_together(rows, now)
-    except DatabaseError:
-        raise
-    except Exception:
-        log.exception("what an attempt went to cannot be told")
-        if len(rows) == 1:
-            return {row.run_key: not_told(_held(row)) for row in rows}
-    return {key: by_day for row in rows for key, by_day in _told([row], now).items()}
-
-
-def _held(row: _Row) -> Held:
-    return Held(microseconds(row.started_at), microseconds(row.ended_at), None, row.slots)
-
-
-def _told_together(rows: Sequence[_Row], now: datetime) -> dict[str, dict[int, Counter[str]]]:
-    found = goodput_facts.of({row.run_key.rpartition(".")[0] for row in rows}, now)
-    told = {}
+def _told(rows: Sequence[_Row], found: Mapping[str, Facts]) -> dict[str, _ByDay]:
+    """Run key -> slot-microseconds by day and part."""
+    told: dict[str, _ByDay] = {}
     for row in rows:
-        held = _held(row)
-        allocation_id, _, index = row.run_key.rpartition(".")
-        if (facts := found.get(allocation_id)) is None:
+        held = Held(microseconds(row.started_at), microseconds(row.ended_at), None, row.slots)
+        if (facts := found.get(_allocation_of(row.run_key))) is None:
             told[row.run_key] = not_told(held)
             continue
-        member = int(index)
+        member = int(row.run_key.rpartition(".")[2])
         held = held._replace(started_at=facts.started.get(member), idle=facts.idle.get(member, ()))
         (told[row.run_key],) = seconds_by_day(facts.attempt, [held])
     return told
@@ -180,12 +201,12 @@ def _sums(periods: Periods, group: Group, task_id: str) -> list[WentTo]:
         "of_task": f"{_escaped(task_id)}.%" if task_id else "%",
     }
     found: dict[str, WentTo] = {}
-    with connection.cursor() as cursor:
-        cursor.execute(_OPEN.format(group=_GROUPS[group], held=HELD), values)
-        names = {row[1]: (row[0], _Row(*row[1:])) for row in cursor.fetchall()}
-        told = _told([row for _, row in names.values()], now)
-        cursor.execute(_SUMS.format(group=_GROUPS[group], held=HELD), {**values, "told": list(told)})
-        rows: list[tuple[str, date, str, Any]] = cursor.fetchall()
+    open_rows = _rows(_OPEN.format(group=_GROUPS[group], held=HELD), values)
+    names = {row[1]: (row[0], _Row(*row[1:])) for row in open_rows}
+    running = [row for _, row in names.values()]
+    facts = goodput_facts.of({_allocation_of(key) for key in names}, now, _MOST_OPEN_REPORTS)
+    told = _told(running, facts)
+    rows = _rows(_SUMS.format(group=_GROUPS[group], held=HELD), {**values, "told": list(told)})
     for run_key, by_day in told.items():
         rows += [
             (names[run_key][0], _day(day), what, amount)
@@ -199,6 +220,20 @@ def _sums(periods: Periods, group: Group, task_id: str) -> list[WentTo]:
         who.parts[what] += amount
         who.by_period[periods.name_of(datetime(day.year, day.month, day.day, tzinfo=UTC))][what] += amount
     return sorted(map(_in_seconds, found.values()), key=lambda one: (-one.seconds, one.name))
+
+
+def _rows(statement: str, values: Mapping[str, Any]) -> list[Any]:
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL statement_timeout = '{_STATEMENT_SECONDS}s'")
+            cursor.execute(statement, values)
+            return list(cursor.fetchall())
+    except OperationalError as error:
+        if not isinstance(error.__cause__, QueryCanceled):
+            raise
+        raise Refusal(
+            f"Adding up took longer than {_STATEMENT_SECONDS} seconds; ask for fewer days, weeks or months."
+        ) from error
 
 
 def _in_seconds(found: WentTo) -> WentTo:

@@ -41,6 +41,8 @@ def look(now: datetime) -> int:
     marked = dict(Slot.objects.exclude(idle_since=None).values_list("pk", "idle_since"))
     changed = [pk for pk, since in found.items() if marked.get(pk) != since]
     for pk in changed:
+        if since := marked.get(pk):  # of a run that held it before
+            _keep(pk, since, now)
         Slot.objects.filter(pk=pk).update(idle_since=found[pk])
     gone = list(marked.keys() - found.keys())
     for pk in gone:

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -43,6 +44,23 @@ def test_a_stored_checkpoint_lies_in_the_run_folder_and_is_recorded_once_complet
         "storage": {"type": "server"},
     }
     assert json.loads((path / "metadata.json").read_text()) == {"steps_completed": 4, "by": "me"}
+
+
+def test_each_checkpoint_has_its_own_time_and_one_in_the_background_held_up_nothing(run: Path) -> None:
+    with core.init() as context, context.checkpoint.store_path({"steps_completed": 1}):
+        with context.checkpoint.store_path({"steps_completed": 2}):
+            time.sleep(0.05)
+        upload = context.checkpoint.store_path({"steps_completed": 3})
+
+        def store() -> None:
+            with upload:
+                pass
+
+        thread = threading.Thread(target=store)
+        thread.start()
+        thread.join()
+    seconds = {each["steps_completed"]: each["seconds"] for each in records(run)}
+    assert seconds[3] is None and seconds[1] >= seconds[2] >= 0.05
 
 
 def test_nothing_is_stored_when_the_block_raises(run: Path) -> None:

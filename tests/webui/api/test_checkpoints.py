@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from accounts.refusals import Refusal
 from experiments import checkpoint_deletion, reports, s3_stores
@@ -245,6 +246,21 @@ def test_whatever_training_code_writes_as_metadata_its_trial_and_checkpoints_are
     assert [each["storage"] for each in listed if each["uuid"] == str(made)] == ["5"]
     assert cast.ada.get(f"trials/{trial.pk}")["trial"]["id"] == trial.pk
     assert cast.ada.get(f"experiments/{trial.experiment_id}/trials")["trials"]
+
+
+def test_a_checkpoint_was_saved_when_its_host_says_however_late_that_arrives(
+    trial: Trial, running: tuple[Trial, Any, Api]
+) -> None:
+    member = running[1].members.select_related("allocation", "host").first()
+    now = timezone.now()
+    member.allocation.assigned_at = now - timedelta(hours=2)
+    said: dict[object, datetime | None] = {(now - timedelta(hours=1)).timestamp(): now - timedelta(hours=1)}
+    said |= {10**400: None, "noon": None, None: None}
+    for stamp, saved_at in said.items():
+        made = uuid.uuid4()
+        reports.apply(trial.experiment, trial, member, {"type": "checkpoint", "uuid": str(made), "t": stamp})
+        kept = Checkpoint.objects.get(pk=made)
+        assert kept.saved_at == saved_at and kept.reported_at >= now
 
 
 def test_a_record_of_training_code_brings_no_keys_and_gets_those_of_the_config_for_its_place_alone(
