@@ -123,8 +123,10 @@ class _Expected:
         here, other = asked._made, self._statement._made
         answer = _answer(_joined(asked, self._statement), [value, self._value])
         assert answer is not None and len(answer) == here.columns + 1 + other.columns
-        self._rows = [answer[here.columns + 1 :]]
-        return here.build(answer[: here.columns]) if answer[here.columns] else None
+        is_found = answer[here.columns]
+        # what was not read is asked for by whoever may: another kind of login may follow
+        self._rows = [answer[here.columns + 1 :]] if is_found else []
+        return here.build(answer[: here.columns]) if is_found else None
 
 
 _expected: ContextVar[_Expected | None] = ContextVar("row that is read ahead", default=None)

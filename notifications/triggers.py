@@ -22,7 +22,7 @@ class Trigger(models.TextChoices):
     COMMAND_STATE_CHANGE = "COMMAND_STATE_CHANGE", "a command ends"
     PREEMPTED = "PREEMPTED", "a job is preempted by another job"
     LONG_WAIT = "LONG_WAIT", "a job waits a long time"
-    DEADLINE = "DEADLINE", "a job's deadline cannot be met"
+    DEADLINE = "DEADLINE", "the deadline of a job cannot be met"
     IDLE_GPU = "IDLE_GPU", "a job holds idle GPUs"
     HOST_SILENT = "HOST_SILENT", "a host stops responding"
     HOST_FAILS_STARTS = "HOST_FAILS_STARTS", "a host is drained because it cannot start jobs"

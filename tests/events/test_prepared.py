@@ -48,7 +48,7 @@ def test_a_row_that_is_read_ahead_comes_with_the_first_other_question_and_is_tak
         user, found = ada if name == "ada" else None, trial if number == trial.pk else None
         with ahead(trials.one, number), CaptureQueriesContext(connection) as asked:
             assert (users.find(name), trials.one.find(number)) == (user, found)
-            assert len(asked) == 1
+            assert len(asked) == (1 if user else 2), "for whom nobody knows, nothing is read ahead"
             Trial.objects.filter(pk=number).update(restarts=7)
             again = trials.one.find(number)
             assert again == found and (again is None or again.restarts == 7)

@@ -22,6 +22,7 @@ from metrics import (
     charts,
     cluster_charts,
     comparisons,
+    group_chart,
     host_charts,
     hparam_charts,
     ingest,
@@ -95,8 +96,10 @@ def of_the_cluster() -> list[Figure]:
     totals = [TotalSpan(AT + 60 * n, 8, 2, 1, 3, 16) for n in (0, 1, 5)]
     stacks = [(f"user {n}", [1.5, 0.0]) for n in range(cluster_charts.MOST_STACKS + 2)]
     days = [Day(date(2026, 11, 20), 3, 4000.0), Day(date(2026, 11, 21), 0, None)]
+    groups = [group_chart.GroupSpan("a", AT + 60 * n, 4, 6, 2, 0, 3) for n in (0, 1, 5)]
     return [
         *cluster_charts.figures(pools, totals, AT, AT + 3600),
+        *group_chart.figures(groups, AT, AT + 3600),
         *of_gpus(measured(), {"GPU-1": 0}),
         *of_gpus(measured(8), {}),
         *(cluster_charts.usage_figure("Use", unit, ["2026-11-20", "2026-11-21"], stacks) for unit in ("day", "month")),

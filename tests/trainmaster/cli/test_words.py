@@ -103,7 +103,7 @@ def test_batch_updates_are_read_as_documented() -> None:
     with pytest.raises(CliError, match="<jobID>"):
         parsed("abc.priority")
     with pytest.raises(
-        CliError, match="allowed: priority, weight, max-slots, resource-pool, ahead-of, behind-of"
+        CliError, match="allowed: priority, weight, max-slots, deadline, resource-pool, ahead-of, behind-of"
     ):
         parsed("abc.prio=1")
 
