@@ -215,7 +215,7 @@ prepare() {
     install_requirements examples/requirements.txt
     await_torch $downloading
     install_torch
-    has_torch "$VENV/bin/python" # compiles it for those who may not write there: ranks that have an account of their own
+    has_torch "$VENV/bin/python" || true # compiles it for those who may not write there: ranks with an account of their own
     wait $fetching || fetch_assets # without npm they need what was not installed yet
     wait $installing
 }
