@@ -194,10 +194,8 @@ install_torch() {
     rm -rf "$TORCH"
 }
 
-# prepare FILE TOOL...: all of these with the requirements of FILE and with TOOLs, as much as can be at once; what the processes
-# import is compiled then.
+# prepare FILE TOOL...: all of these with the requirements of FILE and with TOOLs, as much as can be at once
 prepare() {
-    NO_COMPILE=--no-compile
     QUICK_ASSETS=--quick # `make setup` makes them smaller
     requirements=$1
     shift
@@ -215,7 +213,6 @@ prepare() {
     install_requirements examples/requirements.txt
     await_torch $downloading
     install_torch
-    has_torch "$VENV/bin/python" || true # compiles it for those who may not write there: ranks with an account of their own
     wait $fetching || fetch_assets # without npm they need what was not installed yet
     wait $installing
 }
@@ -251,7 +248,11 @@ assets)
     fetch_assets
     ;;
 torch) install_torch ;;
-demo) prepare requirements.txt sshd ;;
+demo)
+    # what its few processes import is compiled then, once, where Python may keep it
+    [ -n "${PYTHONDONTWRITEBYTECODE:-}" ] || NO_COMPILE=--no-compile
+    prepare requirements.txt sshd
+    ;;
 tests) prepare requirements-dev.txt sshd ip chromium sudo ;;
 tools) install_tools "$@" ;;
 *) say "setup.sh: unknown verb $verb; allowed: venv, docs, assets, torch, demo, tests, tools"; exit 2 ;;
