@@ -103,11 +103,11 @@ def look(
         return Look()
     starts = {start.task_id for start in plan.starts}
     jobs = [_Due(tasks, starts, snapshot.now, tasks[0].job_id in late) for tasks in due.values()]
-    eyes = _Eyes(snapshot, plan, found, play)
+    judge = _Judge(snapshot, plan, found, play)
     # a later deadline does not pass an earlier one, so those that are judged first keep the places that they get
     for job in sorted(jobs, key=lambda job: (job.was_late, job.deadline, job.latest_start, job.id)):
-        eyes.judge(job)
-    return Look(eyes.verdicts, eyes.moves)
+        judge.judge(job)
+    return Look(judge.verdicts, judge.moves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class _Due:
         return times.ends[0] <= self.deadline
 
 
-class _Eyes:
+class _Judge:
     def __init__(self, snapshot: Snapshot, plan: Plan, found: Forecast, play: Play) -> None:
         self.verdicts: dict[str, Verdict] = {}
         self.moves: dict[str, Move] = {}

@@ -240,7 +240,7 @@ class CheckpointContext:
     def _making(self, storage_id: str) -> Iterator[Path]:
         """The checkpoint's folder, which is removed when the block raises."""
         path = self._storage.path(storage_id)
-        if threading.current_thread() is threading.main_thread():  # else the training goes on meanwhile
+        if threading.current_thread() is threading.main_thread():  # a save in another thread holds nothing up
             self._began[storage_id] = time.monotonic()
         try:
             yield path
