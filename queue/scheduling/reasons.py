@@ -348,9 +348,11 @@ def no_room(
 
 
 def clock(at: float, now: float) -> str:
-    """`12:50 UTC`, with the day if that is not today. Both in epoch seconds."""
+    """`12:50 UTC`, with the day if that is not today, and the year if that is not this one. Both in epoch seconds."""
     then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC).date()
-    return then.strftime("%H:%M UTC" if then.date() == today else "%b %d %H:%M UTC")
+    if then.date() == today:
+        return then.strftime("%H:%M UTC")
+    return then.strftime("%b %d %H:%M UTC" if then.year == today.year else "%b %d, %Y %H:%M UTC")
 
 
 def window(what: str, starts: float, ends: float, now: float) -> Reason:

@@ -49,6 +49,7 @@ def test_a_time_of_another_day_is_told_with_the_day() -> None:
     now = datetime(2026, 11, 27, 23, 50, tzinfo=UTC).timestamp()
     assert clock(now + 5 * MINUTE, now) == "23:55 UTC"
     assert clock(now + 20 * MINUTE, now) == "Nov 28 00:10 UTC"
+    assert clock(now + 365 * 24 * 60 * MINUTE, now) == "Nov 27, 2027 23:50 UTC"
 
 
 def test_the_minimum_depends_on_the_priority_of_the_run() -> None:
