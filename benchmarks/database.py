@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -11,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-_MIGRATED = "migrated database"
+#: the checkout whose code is measured, and whose tables are wanted
+CODE = Path(os.environ.get("CODE") or ROOT).resolve()
+_MIGRATED = f"migrated-{hashlib.sha256(bytes(CODE)).hexdigest()[:8]}"
 
 
 @contextmanager
@@ -48,16 +51,17 @@ def _running_postgres(folder: Path) -> Iterator[None]:
 
 
 def _migrated() -> Path:
-    """A data folder to copy, with the tables of this version: all benchmarks of one `make bench` share it."""
+    """A data folder to copy, with the tables of the measured code: all benchmarks of one `make bench` share it."""
     from tests.rig.parts import first_alone, private_folder, shared_folder
 
-    made = shared_folder() / "migrated"
+    made = shared_folder() / _MIGRATED
     with first_alone(_MIGRATED) as first_here:
         if first_here:
             with private_folder("migrated") as path:
                 with _running_postgres(path):
                     command = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
-                    subprocess.run(command, cwd=ROOT, check=True)
+                    path_of_code = os.pathsep.join((str(CODE), str(CODE / "queue")))
+                    subprocess.run(command, cwd=CODE, env={**os.environ, "PYTHONPATH": path_of_code}, check=True)
                 made.mkdir()
                 made.chmod(0o711)
                 (path / "postgres").rename(made / "postgres")

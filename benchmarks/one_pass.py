@@ -29,8 +29,7 @@ from benchmarks import database
 from benchmarks.rows import Row, finish, size
 
 ROOT = Path(__file__).resolve().parent.parent
-#: the checkout whose code is measured
-CODE = Path(os.environ.get("CODE") or ROOT)
+CODE = database.CODE
 sys.path[:0] = [str(CODE), str(CODE / "queue")]
 os.environ["DJANGO_SETTINGS_MODULE"] = "webui.settings"
 os.environ["TRAINMASTER_SECRET_KEY"] = "benchmark"
