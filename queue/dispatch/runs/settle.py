@@ -10,15 +10,16 @@ from django.conf import settings
 from django.db import transaction
 
 from commands import services
+from dispatch.going_on import going_on
 from dispatch.keeping import usage
 from dispatch.runs import kinds
-from events.announce import wake
 from events.steps import joined
 from jobs import failed_starts, quarantine, rank_ends, transitions
 from jobs.failed_starts import Fault
 from jobs.models import Allocation, Member, Task
 from jobs.states import NEVER_STARTED, MemberState, Reason, StopKind
 from logs import last_words
+from logs import store as log_store
 
 FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}
 #: Ends of a host: ranks elsewhere fail because of them, often before anyone knows.
@@ -208,7 +209,9 @@ def _close(allocation: Allocation, members: list[Member]) -> bool:
     usage.keep(allocation, members)
     failed_starts.forget(allocation)
     kinds.outcomes(allocation.task).allocation_ended(allocation)
-    wake("dispatch.tasks.merge_log", allocation.task_id)
+    # in this transaction, so that the log is whole when the end is shown, and a short run costs no message for it
+    with going_on(f"the log of {allocation.task_id}"), transaction.atomic():
+        log_store.merge_events(allocation.task_id, known=allocation.task)
     return True
 
 
