@@ -43,6 +43,14 @@ class Prepared(Generic[Row]):
         expected = _expected.get()
         return self._found(value) if expected is None else expected.find(self, value)
 
+    def get(self, value: Any) -> Row:
+        """The first row with this value; raises the model's DoesNotExist."""
+        row = self.find(value)
+        if row is None:
+            model: Any = self._rows().model
+            raise model.DoesNotExist(f"no {model.__name__} with {self._column} {value!r}")
+        return row
+
     def _found(self, value: Any) -> Row | None:
         answer = _answer(self._sql, [value])
         return None if answer is None else self._made.build(answer)

@@ -14,6 +14,7 @@ from django.utils import timezone
 from events.announce import announce
 from events.models import Event
 from events.prepared import cursor
+from events.steps import joined
 from jobs.models import Member, Task
 from logs.chunks import Packed, Source, pack
 from logs.lines import NO_RANK, SERVER, Block, NewLine, blocks_of
@@ -138,7 +139,7 @@ def _parameters(task_id: str, source: Source, blocks: Sequence[Block]) -> dict[s
     }
 
 
-@transaction.atomic
+@joined
 def merge_events(*task_ids: str, known: Task | None = None) -> int:
     """Write new event rows of the tasks into their logs as server-side lines, and return how many lines that were.
 

@@ -17,7 +17,7 @@ from commands import services
 from dispatch import schedules
 from dispatch.going_on import going_on
 from dispatch.keeping import deletion, event_retention, goodput, log_retention, pool_history
-from dispatch.passes import pool_pass
+from dispatch.passes import pace, pool_pass
 from dispatch.runs import detached, open_work, reconcile
 from dispatch.runs import launch as launching
 from dispatch.runs import stop as stopping
@@ -47,7 +47,7 @@ def tick(*pool_ids: int) -> None:
     faults = []
     for pk in pool_ids or pool_pass.due_pools(timezone.now()):
         try:
-            pool_pass.run(pk)
+            pool_pass.run(pk, pace.OWN)
         except Exception as fault:
             fault.add_note(f"In the pass of pool {pk}.")
             faults.append(fault)

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from dispatch.passes import last_plan, survey
 from dispatch.passes.apply import apply
+from dispatch.passes.pace import Pace
 from dispatch.passes.survey import no_garbage_collection
 from hosts import pool_windows
 from hosts.models import PoolChange, ResourcePool
@@ -47,9 +48,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Made:
-    """What one pass did. `milliseconds`: of its parts, by name."""
+    """What one pass did. `left`: some starts are left for the next one. `milliseconds`: of its parts, by name."""
 
     started: int
+    left: bool
     milliseconds: dict[str, float]
 
 
@@ -61,11 +63,23 @@ def timed(times: dict[str, float], part: str, work: Callable[[], T]) -> T:
     return result
 
 
-def run(pool_id: int) -> int:
-    """Bring the pool's plan up to date; the number of passes made. Zero: nothing to do, or another tick is at it."""
-    passes = 0
-    while passes < MOST_PASSES_AT_ONCE and one(pool_id) is not None:
+def run(pool_id: int, pace: Pace | None = None) -> int:
+    """Bring the pool's plan up to date; the number of passes made. Zero: nothing to do, or another tick is at it.
+
+    With a `pace`, what others change is left for when the pool's rest is over.
+    """
+    passes, made = 0, None
+    while passes < MOST_PASSES_AT_ONCE and (pace is None or (made and made.left) or pace.may_pass(pool_id)):
+        begun = time.monotonic()
+        made = one(pool_id)
+        if made is None:
+            break
         passes += 1
+        if pace is not None:
+            pace.took(pool_id, time.monotonic() - begun)
+        # a pass that finds nothing takes six statements to see that
+        if not PoolChange.objects.filter(pool_id=pool_id).exists():
+            break
     return passes
 
 
@@ -121,4 +135,4 @@ def _pass(pool_id: int, now: datetime) -> tuple[Made, tuple[Snapshot, Plan] | No
     took_ms = sum(times.values())
     due = timed(times, "store", lambda: last_plan.store(pool_id, snapshot, plan, took_ms, now))
     PoolChange.objects.filter(Q(pk__in=seen)).delete()
-    return Made(done.started, times), (snapshot, plan) if due else None
+    return Made(done.started, done.left, times), (snapshot, plan) if due else None
