@@ -19,7 +19,7 @@ from django.utils import timezone
 from accounts.models import User
 from events.announce import announce
 from events.models import Event
-from events.prepared import Prepared
+from events.prepared import Prepared, cursor
 from events.record import record, store
 from events.steps import Table, joined, step
 from hosts.models import ResourcePool
@@ -270,7 +270,8 @@ def lock_tasks(task_ids: Collection[str]) -> None:
     before allocations, in one order. Everywhere without the key (no_key): a row that points at one may be written
     twice in a transaction, which checks the key, and that must wait for nobody.
     """
-    list(Task.objects.select_for_update(no_key=True).filter(pk__in=task_ids).order_by("pk").values_list("pk"))
+    with cursor() as locks:
+        locks.execute("SELECT FROM jobs_task WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [[*task_ids]])
 
 
 @transaction.atomic

@@ -19,6 +19,7 @@ from dispatch.runs import batches, effects, kinds, log_policies, settle
 from dispatch.runs.batches import Batch
 from dispatch.runs.log_policies import PolicyMatch
 from events.prepared import Prepared
+from events.record import together
 from experiments.models import Trial
 from hosts import observe
 from hosts.models import Host
@@ -131,7 +132,7 @@ def _store_open(member_id: int, batch: Batch) -> Intake:
         stored = _store_plain(member_id, batch.offset, batch.end, batch.blocks)
         if stored is not None:
             return stored
-    with transaction.atomic():
+    with transaction.atomic(), together():
         # the order of locks is the same everywhere: experiment, allocation, then stream and log
         stateful = found is not None or any(effects.is_stateful(record) for record in records)
         trial = effects.trial_of_metrics(member_id, records) if stateful and found is None else None
@@ -153,7 +154,7 @@ def _store_late(member_id: int, batch: Batch) -> Intake:
     them (law 3). Raises OffsetConflict, Over.
     """
     _read(member_id)
-    with transaction.atomic():
+    with transaction.atomic(), together():
         member = _lock_with_task(member_id)
         if not member.exited:
             _refuse_over(member.allocation)
