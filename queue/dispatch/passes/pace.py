@@ -26,9 +26,8 @@ class Pace:
     def __init__(self, again: Callable[[int], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._paced = Paced(lambda pool_id, _: again(pool_id))
         self._clock = clock
-        self._left: dict[
-            int, tuple[float, float]
-        ] = {}  # pool -> seconds that are left for passes, as of when
+        #: pool -> seconds that are left for passes, as of when
+        self._left: dict[int, tuple[float, float]] = {}
 
     def may_pass(self, pool_id: int) -> bool:
         """Whether to pass now. If not, `again` follows."""

@@ -25,7 +25,7 @@ from hosts import observe
 from hosts.models import Host
 from jobs import leaving, transitions
 from jobs.models import Allocation, Member
-from jobs.states import AllocationState, StopKind
+from jobs.states import AllocationState, MemberState, StopKind
 from logs import store as log_store
 from logs import streams
 from logs.lines import Block
@@ -218,8 +218,8 @@ def _store_plain(member_id: int, offset: int, new_offset: int, blocks: Sequence[
 def _heard(member: Member) -> None:
     """Its host has spoken, or the user who runs it (runs.detached), and its stream has moved: the member lives."""
     # the database's time: where the clock here differs, it is written with each batch
-    heard = member.heartbeat_at
-    if heard is None or not timedelta() <= timezone.now() - heard < _SIGN_EVERY:
+    heard, lives = member.heartbeat_at, member.state != MemberState.ENDED  # nobody asks for signs of what has ended
+    if lives and (heard is None or not timedelta() <= timezone.now() - heard < _SIGN_EVERY):
         Member.objects.filter(pk=member.pk).update(heartbeat_at=Now())
     if member.host.transport != Host.Transport.NONE:
         observe.heartbeat_of(member.host)
