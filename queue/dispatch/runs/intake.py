@@ -218,8 +218,9 @@ def _store_plain(member_id: int, offset: int, new_offset: int, blocks: Sequence[
 def _heard(member: Member) -> None:
     """Its host has spoken, or the user who runs it (runs.detached), and its stream has moved: the member lives."""
     # the database's time: where the clock here differs, it is written with each batch
-    heard, lives = member.heartbeat_at, member.state != MemberState.ENDED  # nobody asks for signs of what has ended
-    if lives and (heard is None or not timedelta() <= timezone.now() - heard < _SIGN_EVERY):
+    heard = member.heartbeat_at
+    is_due = heard is None or not timedelta() <= timezone.now() - heard < _SIGN_EVERY
+    if is_due and member.state != MemberState.ENDED:  # nobody asks for signs of life of what has ended
         Member.objects.filter(pk=member.pk).update(heartbeat_at=Now())
     if member.host.transport != Host.Transport.NONE:
         observe.heartbeat_of(member.host)
