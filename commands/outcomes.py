@@ -9,6 +9,7 @@ from django.utils import timezone
 from commands.models import Command
 from commands.states import CommandState
 from commands.transitions import end, lock, locked
+from events.prepared import Prepared
 from jobs import exits, failed_starts
 from jobs import transitions as jobs
 from jobs.models import Allocation, Member
@@ -26,7 +27,13 @@ _WELL = {Reason.COMPLETED, Reason.IDLE_TIMEOUT}
 
 def lock_for(allocation_id: str) -> Command | None:
     """Lock the command that an allocation belongs to: always before the allocation itself."""
-    return locked().filter(task__allocations=allocation_id).first()
+    return _of_allocation.find(allocation_id)
+
+
+_of_allocation = Prepared(locked, "task__allocations", "no allocation")
+_members = Prepared(
+    lambda: Member.objects.select_related("host").order_by("index"), "allocation", "no allocation"
+)
 
 
 def allocation_ended(allocation: Allocation) -> None:
@@ -47,7 +54,7 @@ def allocation_ended(allocation: Allocation) -> None:
         state, reason = CommandState.CANCELED, Reason.KILLED_BY_USER
     else:
         state = CommandState.COMPLETED if reason in _WELL else CommandState.ERROR
-    member = allocation.members.select_related("host").first()
+    member = _members.find(allocation.pk)
     code = member.exit_code if member else None  # an attempt that was stopped may have one too
     ending = _ending(allocation, member, reason)
     end(command, state, ending, reason=reason, actor=_ACTOR, exit_code=code, at=allocation.ended_at)

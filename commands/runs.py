@@ -6,6 +6,7 @@ from typing import Any
 
 from commands import arrays, shell_keys
 from commands.models import Command
+from events.prepared import Prepared
 from jobs.models import Allocation, Job
 from jobs.run import RunSpec
 from submissions.config.containers import container_of
@@ -21,9 +22,12 @@ _IN_FOLDER = (
 )
 
 
+_command = Prepared(lambda: Command.objects.select_related("context", "owner", "job"), "task_id", "no task")
+
+
 def describe(allocation: Allocation, slot_kind: str) -> RunSpec:
     """Everything that the host must know to run it. `slot_kind` picks per-device settings."""
-    command = Command.objects.select_related("context", "owner", "job").get(task_id=allocation.task_id)
+    command = _command.get(allocation.task_id)
     config = command.config
     environment = config.get("environment") or {}
     return RunSpec(

@@ -17,6 +17,7 @@ from commands.models import Command
 from commands.states import END_STATES, STEPS, CommandState
 from events.announce import announce
 from events.models import Event
+from events.prepared import Prepared
 from events.record import record
 from events.steps import step
 from jobs import transitions as jobs
@@ -30,11 +31,14 @@ KILLED_BEFORE_START = "killed before it started"
 
 def lock(command_id: uuid.UUID | str) -> Command:
     """The command, locked for the rest of the transaction: always before its task and its allocation."""
-    return locked().get(pk=command_id)
+    return _command.get(uuid.UUID(str(command_id)))
 
 
 def locked() -> QuerySet[Command]:
     return Command.objects.select_related("job", "owner").select_for_update(of=("self",), no_key=True)
+
+
+_command = Prepared(locked, "pk", uuid.UUID(int=0))
 
 
 def set_state(

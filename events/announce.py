@@ -54,6 +54,9 @@ class _Hints:
     def __init__(self) -> None:
         self.topics: set[str] = set()
         self.calls: dict[str, dict[tuple[object, ...], None]] = {}  # task name -> arguments, in their order
+        self.done: dict[
+            object, list[str]
+        ] = {}  # what need not be done again -> the savepoints in which it was
 
     def send(self) -> None:
         topics = [topic for topic in sorted(self.topics) if _paced.is_due(_TOPICS, topic)]
@@ -83,6 +86,21 @@ def announce(*topics: str) -> None:
     hints.topics.update(topics)
     if not connection.in_atomic_block:
         hints.send()
+
+
+def is_first(key: object) -> bool:
+    """Whether the transaction under way has not done this yet, and does it now; True outside of one.
+
+    What was done within a savepoint counts only as long as that is open: it may have been undone.
+    """
+    if not connection.in_atomic_block or getattr(connection.atomic_blocks[0], "_from_testcase", False):
+        return True
+    done, savepoints = _pending().done, [name for name in connection.savepoint_ids if name]
+    within = done.get(key)
+    if within is not None and savepoints[: len(within)] == within:
+        return False
+    done[key] = savepoints
+    return True
 
 
 def wake(task_name: str, *args: object) -> None:

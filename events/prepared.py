@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import psycopg
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, connection
+from django.db import DEFAULT_DB_ALIAS, connection, transaction
 from django.db.backends.utils import CursorWrapper
 from django.db.models import Model, QuerySet
 from django.db.models import query as django_query
@@ -43,7 +43,19 @@ class Prepared(Generic[Row]):
         expected = _expected.get()
         return self._found(value) if expected is None else expected.find(self, value)
 
+    def get(self, value: Any) -> Row:
+        """The first row with this value; raises the model's DoesNotExist."""
+        row = self.find(value)
+        if row is None:
+            model: Any = self._rows().model
+            raise model.DoesNotExist(f"no {model.__name__} with {self._column} {value!r}")
+        return row
+
     def _found(self, value: Any) -> Row | None:
+        if self._made.locks and not connection.in_atomic_block:
+            raise transaction.TransactionManagementError(
+                "A row is locked within a transaction, not outside of one."
+            )
         answer = _answer(self._sql, [value])
         return None if answer is None else self._made.build(answer)
 
@@ -80,16 +92,19 @@ class Prepared(Generic[Row]):
             build,
             len(compiler.select),
             first + names.index(model._meta.pk.attname),
+            query.select_for_update,
         )
 
 
 class _Made(NamedTuple):
-    """The SQL around the places of the value; how many columns the answer has, and which of them no row lacks."""
+    """The SQL around the places of the value; how many columns the answer has, which of them no row lacks, and
+    whether the row is locked."""
 
     parts: list[str]
     build: Callable[[Values], Any]
     columns: int
     key: int
+    locks: bool
 
 
 @contextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from django.db import connection
@@ -11,23 +14,74 @@ from django.db import connection
 from events.models import Event
 
 _FIELDS = [field for field in Event._meta.concrete_fields if not field.primary_key]
-_INSERT = (
-    f"INSERT INTO {Event._meta.db_table} ({', '.join(field.column for field in _FIELDS)}) "
-    f"VALUES ({', '.join(['%s'] * len(_FIELDS))}) RETURNING id"
-)
+_ROW = f"({', '.join(['%s'] * len(_FIELDS))})"
+_INSERT = f"INSERT INTO {Event._meta.db_table} ({', '.join(field.column for field in _FIELDS)}) VALUES"
 
 
 def store(event: Event) -> Event:
     """Insert a new row, in the transaction that makes the change: each step of a run writes one, at a third of what
-    Django's own insert costs."""
+    Django's own insert costs. It has no id yet if it is inserted later (`together`)."""
     values = [
         field.get_db_prep_save(field.pre_save(event, add=True), connection=connection) for field in _FIELDS
     ]
-    with connection.cursor() as cursor:
-        cursor.execute(_INSERT, values)
-        event.pk = cursor.fetchone()[0]
+    if _waiting.rows is None:
+        event.pk = _insert([values])
+    else:
+        _waiting.rows.append(values)
     event._state.adding, event._state.db = False, connection.alias
     return event
+
+
+def _insert(rows: Sequence[Sequence[Any]]) -> int:
+    """The id of the first of them."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"{_INSERT} {', '.join([_ROW] * len(rows))} RETURNING id", [*chain.from_iterable(rows)]
+        )
+        return int(cursor.fetchone()[0])
+
+
+class _Waiting(threading.local):
+    """The rows of `together` that are not inserted yet; None outside of it."""
+
+    rows: list[list[Any]] | None = None
+
+
+_waiting = _Waiting()
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """Insert the rows of the steps within by one statement, in their order; for the inside of a transaction.
+
+    They are inserted at the end, or before a statement that reads events or a savepoint. A savepoint that is undone
+    undoes its own.
+    """
+    if _waiting.rows is not None:
+        yield
+        return
+    _waiting.rows = []
+    try:
+        with connection.execute_wrapper(_before):
+            yield
+        _insert_waiting()
+    finally:
+        _waiting.rows = None
+
+
+def _before(execute: Callable[..., Any], sql: str, *how: Any) -> Any:
+    if _waiting.rows:
+        if sql.startswith("ROLLBACK"):
+            _waiting.rows = []
+        elif Event._meta.db_table in sql or sql.startswith("SAVEPOINT"):
+            _insert_waiting()
+    return execute(sql, *how)
+
+
+def _insert_waiting() -> None:
+    rows, _waiting.rows = _waiting.rows, []
+    if rows:
+        _insert(rows)
 
 
 def record(

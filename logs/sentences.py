@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from events.models import Event
@@ -61,6 +61,11 @@ _COUNTED = _FAILURES - NOT_THE_CODES_FAULT  # what is tried again at the cost of
 def task_of(task_id: str) -> Task | None:
     """The task as `sentence` needs it; None if it is gone."""
     return Task.objects.select_related("job").filter(pk=task_id).first()
+
+
+def tasks_of(task_ids: Collection[str]) -> dict[str, Task]:
+    """The tasks of many logs, as `sentence` needs them."""
+    return Task.objects.select_related("job").in_bulk(task_ids) if task_ids else {}
 
 
 def sentence(event: Event, task: Task | None = None) -> Sentence | None:

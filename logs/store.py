@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import accumulate
 from typing import Any
 
-import psycopg
 from django.db import connection, transaction
 from django.utils import timezone
 
 from events.announce import announce
 from events.models import Event
-from jobs.models import Member
+from events.prepared import cursor
+from events.steps import joined
+from jobs.models import Member, Task
 from logs.chunks import Packed, Source, pack
-from logs.lines import SERVER, Block, NewLine, blocks_of
+from logs.lines import NO_RANK, SERVER, Block, NewLine, blocks_of
 from logs.models import Chunk, TaskLog
-from logs.sentences import sentence, task_of
+from logs.sentences import sentence, tasks_of
 
 #: A transaction that writes an event row commits within this time, so older ids cannot still appear.
 EVENTS_SETTLE_SECONDS = 600.0
@@ -75,9 +77,7 @@ def append(task_id: str, member: Member | None, host_name: str, blocks: Sequence
     first = _append(wanted)
     if first is None:
         with transaction.atomic():
-            log = _locked(task_id)
-            if _merge(log):
-                _save(log)
+            _merge(_locked([task_id]))
             first = _append({**wanted, "at_once": True})
             assert first is not None
     announce(f"log:{task_id}")
@@ -103,10 +103,9 @@ def append_shipped(
 
 def _append(parameters: dict[str, Any], numbered: str = _NUMBERED) -> int | None:
     """The number of the first line, None when nothing was stored."""
-    connection.ensure_connection()
-    # not Django's own cursor, which sends data as hex within the SQL
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        row = cursor.execute(numbered + _STORED, parameters).fetchone()
+    with cursor() as writes:
+        writes.execute(numbered + _STORED, parameters)
+        row = writes.fetchone()
     return int(row[0]) if row else None
 
 
@@ -140,22 +139,24 @@ def _parameters(task_id: str, source: Source, blocks: Sequence[Block]) -> dict[s
     }
 
 
-@transaction.atomic
-def merge_events(task_id: str) -> int:
-    """Write the task's new event rows into its log as server-side lines, and say how many lines that were."""
-    log = _locked(task_id)
-    first = log.next_line
-    if _merge(log):
-        _save(log)
-        announce(f"log:{task_id}")
-    return log.next_line - first
+@joined
+def merge_events(*task_ids: str, known: Task | None = None) -> int:
+    """Write new event rows of the tasks into their logs as server-side lines, and return how many lines that were.
+
+    Any number of logs takes the same statements. Their rows are locked in the order of the tasks' ids. `known`: one of
+    the tasks, with its job, that need not be read.
+    """
+    logs = _locked(task_ids)
+    lines = _merge(logs, known)
+    announce(*[f"log:{log.pk}" for log in logs if lines.get(log.pk)])
+    return sum(lines.values())
 
 
 def unmerged(task_ids: Collection[str]) -> list[str]:
     """Those of the tasks that have events which are not in their logs yet, by one statement."""
-    with connection.cursor() as cursor:
-        cursor.execute(_UNMERGED, [list(task_ids)])
-        return [row[0] for row in cursor.fetchall()]
+    with cursor() as asks:
+        asks.execute(_UNMERGED, [list(task_ids)])
+        return [row[0] for row in asks.fetchall()]
 
 
 _UNMERGED = """
@@ -165,50 +166,123 @@ WHERE event.task_id = ANY(%s) AND (
 """
 
 
-def _locked(task_id: str) -> TaskLog:
-    log = TaskLog.objects.select_for_update().filter(pk=task_id).first()
-    if log is None:
-        TaskLog.objects.bulk_create([TaskLog(task_id=task_id)], ignore_conflicts=True)
-        log = TaskLog.objects.select_for_update().get(pk=task_id)
-    return log
+def _locked(task_ids: Collection[str]) -> list[TaskLog]:
+    """The logs of these tasks, locked for the rest of the transaction; those that have no row yet get one."""
+    with cursor() as asks:
+        asks.execute(_LOCK, [list(task_ids)])
+        return [TaskLog.from_db(connection.alias, _LOG_COLUMNS, row) for row in asks.fetchall()]
 
 
-def _save(log: TaskLog) -> None:
-    log.save(update_fields=["next_line", "last_event", "recent_events"])
+_LOG_COLUMNS = ("task_id", "next_line", "last_event", "recent_events")
+#: The update changes nothing: it locks rows that exist, in the same order in which the others are made.
+_LOCK = f"""
+INSERT INTO logs_tasklog (task_id, next_line, merged_line, last_event, recent_events)
+SELECT task_id, 1, 0, 0, ARRAY[]::bigint[] FROM unnest(%s::text[]) AS task_id ORDER BY task_id
+ON CONFLICT (task_id) DO UPDATE SET task_id = EXCLUDED.task_id RETURNING {", ".join(_LOG_COLUMNS)}
+"""
+_EVENT_COLUMNS = (
+    "id", "at", "kind", "subject", "from_state", "to_state", "reason", "actor", "detail", "job_id", "task_id",
+    "experiment_id",
+)  # fmt: skip
+_DETAIL = _EVENT_COLUMNS.index("detail")
+#: Each with the newest of the merged events of its log that is settled.
+_NEW_EVENTS = f"""
+SELECT {", ".join(f"event.{column}" for column in _EVENT_COLUMNS)}, (
+  SELECT max(merged.id) FROM events_event merged
+  WHERE merged.id = ANY(log.recent_events) AND merged.at < %(settled_before)s)
+FROM events_event event JOIN logs_tasklog log ON log.task_id = event.task_id
+WHERE event.task_id = ANY(%(tasks)s) AND event.id > log.last_event AND NOT event.id = ANY(log.recent_events)
+ORDER BY event.id
+"""
 
 
-def _merge(log: TaskLog) -> bool:
-    """True if there were new events.
+def _merge(logs: Sequence[TaskLog], known: Task | None = None) -> dict[str, int]:
+    """Write new events into these locked logs. Task id -> the number of lines, of each log that had new events.
 
     Ids are given before they are committed, so an event may become visible after one with a higher id was
     merged. Hence the merged ids of the last minutes are kept by name, and `last_event` only follows behind.
     """
-    unsettled = Event.objects.filter(task_id=log.pk, id__gt=log.last_event)
-    new = list(unsettled.exclude(pk__in=log.recent_events).order_by("id"))
-    if not new:
-        return False
-    lines = []
-    task = task_of(log.pk)
-    for event in new:
+    new = _new_events({log.pk: log for log in logs})
+    tasks = {known.pk: known} if known else tasks_of(new)
+    changed = [log for log in logs if log.pk in new]
+    packed = {
+        log.pk: list(pack(Source(None, ""), blocks_of(_lines(new[log.pk], tasks.get(log.pk)))))
+        for log in changed
+    }
+    if changed:
+        _write(changed, packed)
+    return {task_id: sum(part.lines for part in parts) for task_id, parts in packed.items()}
+
+
+def _new_events(logs: Mapping[str, TaskLog]) -> dict[str, list[Event]]:
+    """The events that are not in these logs yet, by task; the logs, in memory, have them from now on."""
+    settled_before = timezone.now() - timedelta(seconds=EVENTS_SETTLE_SECONDS)
+    with cursor() as asks:
+        asks.execute(_NEW_EVENTS, {"tasks": list(logs), "settled_before": settled_before})
+        rows = asks.fetchall()
+    new: dict[str, list[Event]] = {}
+    for *values, settled in rows:
+        values[_DETAIL] = json.loads(values[_DETAIL])
+        event = Event.from_db(connection.alias, _EVENT_COLUMNS, values)
+        log = logs[event.task_id]
+        new.setdefault(log.pk, []).append(event)
+        log.recent_events.append(event.pk)
+        log.last_event = max(log.last_event, settled or 0, event.pk if event.at < settled_before else 0)
+    for task_id in new:
+        log = logs[task_id]
+        log.recent_events = sorted(pk for pk in log.recent_events if pk > log.last_event)
+    return new
+
+
+def _lines(events: Sequence[Event], task: Task | None) -> Iterator[NewLine]:
+    for event in events:
         said = sentence(event, task)
         if said is not None:
-            lines.append(NewLine(event.at.timestamp(), None, SERVER, said.level.name, said.text))
-    _write(log, lines)
-    settled_before = timezone.now() - timedelta(seconds=EVENTS_SETTLE_SECONDS)
-    merged = [*log.recent_events, *(event.pk for event in new)]
-    if log.recent_events or any(event.at < settled_before for event in new):
-        settled = Event.objects.filter(pk__in=merged, at__lt=settled_before).order_by("-id").first()
-        if settled is not None:
-            log.last_event = settled.pk
-    log.recent_events = sorted(pk for pk in merged if pk > log.last_event)
-    return True
+            yield NewLine(event.at.timestamp(), None, SERVER, said.level.name, said.text)
 
 
-def _write(log: TaskLog, lines: Sequence[NewLine]) -> None:
-    """The server's own lines, of a log that is locked."""
-    for packed in pack(Source(None, ""), blocks_of(lines)):
-        as_chunk(log.pk, log.next_line, packed).save(force_insert=True)
-        log.next_line += packed.lines
+def _write(logs: Sequence[TaskLog], packed: Mapping[str, Sequence[Packed]]) -> None:
+    """The server's own lines, and what is merged now, of logs that are locked: one statement for all of them."""
+    chunks = []
+    for log in logs:
+        for part in packed[log.pk]:
+            chunks.append((log.pk, log.next_line, part))
+            log.next_line += part.lines
+    parts = [part for _, _, part in chunks]
+    wanted = {
+        "logs": [log.pk for log in logs],
+        "next_lines": [log.next_line for log in logs],
+        "last_events": [log.last_event for log in logs],
+        "recent_events": [f"{{{','.join(map(str, log.recent_events))}}}" for log in logs],
+        "tasks": [task_id for task_id, _, _ in chunks],
+        "firsts": [first for _, first, _ in chunks],
+        **{
+            name: [getattr(part, name) for part in parts]
+            for name in ("lines", "kinds", "first_time", "last_time", "text_bytes")
+        },
+        "data": [part.data for part in parts] or None,
+    }
+    with cursor() as writes:
+        writes.execute(_WRITE, wanted)
+
+
+#: The server is neither a member nor a rank.
+_WRITE = f"""
+WITH saved AS (
+  UPDATE logs_tasklog log
+  SET next_line = now.next_line, last_event = now.last_event, recent_events = now.recent_events::bigint[]
+  FROM unnest(%(logs)s::text[], %(next_lines)s::bigint[], %(last_events)s::bigint[], %(recent_events)s::text[])
+    AS now(task_id, next_line, last_event, recent_events)
+  WHERE log.task_id = now.task_id
+)
+INSERT INTO logs_chunk (task_id, first_line, last_line, members, hosts, ranks, kinds,
+                        first_time, last_time, text_bytes, stored_at, data)
+SELECT task_id, first, first + lines - 1, ARRAY[]::bigint[], ARRAY[''], ARRAY[{NO_RANK}], kinds,
+  first_time, last_time, text_bytes, statement_timestamp(), data
+FROM unnest(%(tasks)s::text[], %(firsts)s::bigint[], %(lines)s::int[], %(kinds)s::int[], %(first_time)s::float8[],
+    %(last_time)s::float8[], %(text_bytes)s::int[], %(data)b::bytea[]
+  ) AS part(task_id, first, lines, kinds, first_time, last_time, text_bytes, data)
+"""
 
 
 def as_chunk(task_id: str, first_line: int, packed: Packed) -> Chunk:

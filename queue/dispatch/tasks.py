@@ -17,7 +17,7 @@ from commands import services
 from dispatch import schedules
 from dispatch.going_on import going_on
 from dispatch.keeping import deletion, event_retention, goodput, log_retention, pool_history
-from dispatch.passes import pool_pass
+from dispatch.passes import pace, pool_pass
 from dispatch.runs import detached, open_work, reconcile
 from dispatch.runs import launch as launching
 from dispatch.runs import stop as stopping
@@ -35,7 +35,6 @@ from experiments.transitions import NoSuchExperiment
 from hosts import admitting, pair_checks
 from jobs import quarantine
 from logs import merging
-from logs import store as log_store
 from metrics import sample_store, timing_store
 
 #: Of work that the beat asks for once a minute, messages that come sooner than this one after another are one.
@@ -48,7 +47,7 @@ def tick(*pool_ids: int) -> None:
     faults = []
     for pk in pool_ids or pool_pass.due_pools(timezone.now()):
         try:
-            pool_pass.run(pk)
+            pool_pass.run(pk, pace.OWN)
         except Exception as fault:
             fault.add_note(f"In the pass of pool {pk}.")
             faults.append(fault)
@@ -75,9 +74,7 @@ def stop(allocation_id: str) -> None:
 @shared_task(name="dispatch.tasks.merge_log")
 def merge_log(*task_ids: str) -> None:
     """Write the newest events of tasks into their logs now, rather than with their next lines or the next sweep."""
-    for task_id in log_store.unmerged(task_ids):
-        with going_on(f"the log of {task_id}"):
-            log_store.merge_events(task_id)
+    reconcile.merge_logs(task_ids)
 
 
 @shared_task(name="dispatch.tasks.merge_logs")

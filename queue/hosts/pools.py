@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import connection
 
 from accounts.refusals import Refusal
-from events.announce import announce, wake
+from events.announce import announce, is_first, wake
 from hosts.models import PoolChange, ResourcePool
 
 DEFAULT_POOL = "default"
@@ -46,10 +46,9 @@ _MARK = f"INSERT INTO {PoolChange._meta.db_table} (pool_id) VALUES (%s)"
 
 
 def mark_dirty(pool_id: int) -> None:
-    """Something a pass should see has changed: note it in this transaction and wake the tick after commit."""
-    with (
-        connection.cursor() as cursor
-    ):  # an insert of Django's costs several times as much, and each end makes four
-        cursor.execute(_MARK, [pool_id])
+    """Something a pass should see has changed: note it in this transaction, once, and wake the tick after commit."""
+    if is_first((_MARK, pool_id)):  # the end of a run comes by here five times
+        with connection.cursor() as cursor:  # an insert of Django's costs several times as much
+            cursor.execute(_MARK, [pool_id])
     announce(f"pool:{pool_id}")
     wake("dispatch.tasks.tick", pool_id)

@@ -19,6 +19,7 @@ from django.utils import timezone
 from accounts.models import User
 from events.announce import announce
 from events.models import Event
+from events.prepared import Prepared, cursor
 from events.record import record, store
 from events.steps import Table, joined, step
 from hosts.models import ResourcePool
@@ -29,7 +30,7 @@ from jobs.models import Allocation, Job, Task
 from jobs.states import ALLOCATION_STEPS, JOB_STEPS, TASK_STEPS, AllocationState, JobState, Reason, TaskState
 
 
-@transaction.atomic
+@joined
 def create_job(
     *,
     kind: Job.Kind,
@@ -90,6 +91,12 @@ def _last_position(pool: ResourcePool, priority: int) -> float:
     return now if last is None else max(now, last + 1.0)
 
 
+_job = Prepared(lambda: Job.objects.select_for_update(no_key=True), "pk", uuid.UUID(int=0))
+_task = Prepared(
+    lambda: Task.objects.select_related("job").select_for_update(of=("self",), no_key=True), "pk", "no task"
+)
+
+
 @joined
 def set_job_state(
     job_id: uuid.UUID,
@@ -101,7 +108,7 @@ def set_job_state(
     succeeded: bool | None = None,
 ) -> bool:
     """`at`: when it ended, if not now; `succeeded`: whether it then had done what it was for."""
-    job = Job.objects.select_for_update(no_key=True).get(pk=job_id)
+    job = _job.get(job_id)
     ended = (at or timezone.now()) if to == JobState.ENDED else None
     event = Event(kind=Event.Kind.JOB, subject=str(job_id), reason=reason, actor=actor, job_id=job_id)
     if not step(job, JOB_STEPS, to, event, ended_at=ended, succeeded=succeeded if ended else None):
@@ -169,7 +176,7 @@ def revive_job(
     return set_job_state(job_id, JobState.ACTIVE, reason=Reason.ACTIVATED_BY_USER, actor=actor)
 
 
-@transaction.atomic
+@joined
 def create_task(
     *,
     job: Job,
@@ -192,7 +199,7 @@ def create_task(
     return create_tasks(job=job, named={task_id: name}, kind=kind, actor=actor, asked=asked)[0]
 
 
-@transaction.atomic
+@joined
 def create_tasks(
     *, job: Job, named: Mapping[str, str], kind: Task.Kind, actor: str, asked: Mapping[str, Any]
 ) -> list[Task]:
@@ -230,7 +237,7 @@ def set_task_state(
 
     `succeeded`: of an element of an array, whether it has done what it was for.
     """
-    task = Task.objects.select_related("job").select_for_update(of=("self",), no_key=True).get(pk=task_id)
+    task = _task.get(task_id)
     if to == TaskState.RUNNING:
         return False
     values: dict[str, Any] = {"failed_starts": []} if task.state == TaskState.ENDED else {}
@@ -263,7 +270,8 @@ def lock_tasks(task_ids: Collection[str]) -> None:
     before allocations, in one order. Everywhere without the key (no_key): a row that points at one may be written
     twice in a transaction, which checks the key, and that must wait for nobody.
     """
-    list(Task.objects.select_for_update(no_key=True).filter(pk__in=task_ids).order_by("pk").values_list("pk"))
+    with cursor() as locks:
+        locks.execute("SELECT FROM jobs_task WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE", [[*task_ids]])
 
 
 @transaction.atomic

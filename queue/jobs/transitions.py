@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 
 from events.announce import announce, wake, wake_all
 from events.models import Event
+from events.prepared import Prepared
 from events.presence import database_now
 from events.steps import joined, step
 from hosts import failed_starts
@@ -54,11 +55,16 @@ _TOLD_LATE_SECONDS = 60.0
 
 def lock_allocation(allocation_id: str) -> Allocation:
     """The allocation, locked for the rest of the transaction. Always locked before its members."""
-    return _locked_allocations().get(pk=allocation_id)
+    return _allocation.get(allocation_id)
 
 
 def _locked_allocations() -> QuerySet[Allocation]:
     return Allocation.objects.select_related("task__job").select_for_update(of=("self",), no_key=True)
+
+
+_allocation = Prepared(_locked_allocations, "pk", "no allocation")
+_allocation_of_member = Prepared(_locked_allocations, "members")
+_member = Prepared(lambda: Member.objects.select_related("host"))
 
 
 @transaction.atomic
@@ -212,8 +218,8 @@ def lock_member(member_id: int) -> Member:
 
     The steps below take such a member, or the id alone and then lock it themselves.
     """
-    allocation = _locked_allocations().get(members=member_id)
-    member = Member.objects.select_related("host").get(pk=member_id)
+    allocation = _allocation_of_member.get(member_id)
+    member = _member.get(member_id)
     member.allocation = allocation
     return member
 
@@ -242,11 +248,10 @@ def member_running(member_or_id: Member | int, *, at: datetime | None = None) ->
     A record of the run may say so before the answer of its launch does; then it was launched by now, too.
     """
     member = _locked(member_or_id)
-    now = database_now()
-    at = at or now
+    at = at or database_now()
     done = _step_member(
         member, MemberState.RUNNING, Reason.STARTED, f"host:{member.host.name}",
-        started_at=at, launched_at=member.launched_at or now,
+        started_at=at, launched_at=member.launched_at or database_now(),
     )  # fmt: skip
     if done and member.allocation.state in {AllocationState.ASSIGNED, AllocationState.STARTING}:
         step_allocation(member.allocation, AllocationState.RUNNING, Reason.STARTED, "server", started_at=at)
@@ -274,15 +279,14 @@ def member_ended(
     earliest failure of the gang stands as the allocation's, so a peer that fell because of it never does.
     """
     member = _locked(member_or_id)
-    now = database_now()
-    at = max(filter(None, [at or now, member.started_at]))
+    at = max(filter(None, [at or database_now(), member.started_at]))
     if not _step_member(
         member, MemberState.ENDED, reason, f"host:{member.host.name}", str((detail or {}).get("sentence") or ""),
         exit_code=code, exit_signal=signal, exit_reason=reason, exited=exited, ended_at=at,
     ):  # fmt: skip
         return False
     if left is None:
-        SlotHold.objects.filter(member=member, released_at=None).update(released_at=now)
+        SlotHold.objects.filter(member=member, released_at=None).update(released_at=Now())
     else:
         cleaning.begin(member, left)
     allocation = member.allocation

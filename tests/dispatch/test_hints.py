@@ -63,6 +63,27 @@ def make_pool(name: str) -> ResourcePool:
     return pool
 
 
+@pytest.mark.survive(18)
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_marks_a_pool_once_and_again_if_that_was_undone() -> None:
+    pool = default_pool()
+    PoolChange.objects.all().delete()
+    with transaction.atomic():
+        mark_dirty(pool.pk)
+        with transaction.atomic():
+            mark_dirty(pool.pk)
+        mark_dirty(pool.pk)
+    assert PoolChange.objects.filter(pool=pool).count() == 1
+    with transaction.atomic():
+        with pytest.raises(RuntimeError), transaction.atomic():
+            mark_dirty(pool.pk)
+            raise RuntimeError("undone")
+        mark_dirty(pool.pk)
+        with transaction.atomic():
+            mark_dirty(pool.pk)
+    assert PoolChange.objects.filter(pool=pool).count() == 2
+
+
 @pytest.mark.survive(10)
 @pytest.mark.django_db(transaction=True)
 def test_no_message_expires_by_the_clock_of_who_sends_or_takes_it(own_redis: Redis) -> None:

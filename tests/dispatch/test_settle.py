@@ -23,7 +23,8 @@ from hosts.pools import default_pool
 from jobs import queue_edits, time_limits, transitions
 from jobs.models import Allocation, Member, SlotHold, Task, UsageRecord
 from jobs.states import AllocationState, MemberState, Reason, StopKind, TaskState
-from logs import sentences, why_stopped
+from logs import read, sentences, why_stopped
+from logs import store as log_store
 from shown import verdicts
 from tests.rig.world import attempt_of, make_host, members_of, plan_of, submit_experiment, trial_of
 
@@ -63,6 +64,27 @@ def test_exit_0_completes_trial_and_experiment_and_frees_the_slots() -> None:
     assert experiment.state == ExperimentState.COMPLETED
     assert trial_of(experiment).state == TrialState.COMPLETED
     assert not SlotHold.objects.filter(released_at=None).exists()
+
+
+def test_the_log_has_the_servers_last_lines_when_the_end_is_shown() -> None:
+    experiment = running()
+    task_id = trial_of(experiment).task_id
+    end(members_of(experiment)[0], 0)
+    assert log_store.unmerged([task_id]) == []
+    last = read.tail(task_id, read.Filters(), 1)
+    assert [line.text for line in last] == ["The task has ended."]
+
+
+@pytest.mark.survive(43)
+def test_a_line_that_cannot_be_written_keeps_no_run_from_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = running()
+    task_id = trial_of(experiment).task_id
+    with monkeypatch.context() as broken:
+        broken.setattr(log_store, "sentence", lambda event, task: 1 / 0)
+        end(members_of(experiment)[0], 0)
+    assert trial_of(experiment).state == TrialState.COMPLETED and log_store.unmerged([task_id]) == [task_id]
+    reconcile.merge_event_lines()
+    assert log_store.unmerged([task_id]) == []
 
 
 @pytest.mark.survive(11)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from accounts.models import User
@@ -71,3 +71,15 @@ def test_the_first_row_in_the_order_that_was_asked_for() -> None:
 @pytest.mark.parametrize("number", [10**30, -(10**30), 2**63, -1])
 def test_a_number_that_no_row_can_have_finds_none(number: int) -> None:
     assert Prepared(Trial.objects.all).find(number) is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_row_is_locked_within_a_transaction_alone() -> None:
+    locked = Prepared(lambda: User.objects.select_for_update(), "username", "of no user")
+    ada = make_user("ada")
+    with transaction.atomic():
+        assert locked.get("ada") == ada
+        with pytest.raises(User.DoesNotExist):
+            locked.get("eve")
+    with pytest.raises(transaction.TransactionManagementError):
+        locked.get("ada")

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from events.models import Event
@@ -130,6 +131,26 @@ def test_an_event_that_commits_after_one_with_a_higher_id_still_gets_its_line(me
     log = TaskLog.objects.get(pk=task_id)
     assert log.recent_events == [newest.pk] and log.last_event == newest.pk - 1
     assert store.merge_events(task_id) == 0
+
+
+def test_logs_of_many_tasks_are_brought_up_to_date_together() -> None:
+    members = [make_gang()[0] for _ in range(3)]
+    told, quiet, begun = (member.allocation for member in members)
+    store.append(begun.task_id, members[2], "gpu1", new_lines("hello"))
+    for allocation in (told, begun, told):
+        record(
+            Event.Kind.ALLOCATION, allocation.pk, to_state=AllocationState.RUNNING, task_id=allocation.task_id
+        )
+    assert store.unmerged([told.task_id, quiet.task_id]) == [told.task_id]
+    with CaptureQueriesContext(connection) as statements:
+        assert store.merge_events(told.task_id, quiet.task_id, begun.task_id) == 3
+    assert len(statements) <= 7, "not so many for each"
+    numbers = {
+        member.allocation.task_id: [line.number for line in stored_lines(member.allocation.task_id)]
+        for member in members
+    }
+    assert numbers == {told.task_id: [1, 2], quiet.task_id: [], begun.task_id: [1, 2]}
+    assert store.merge_events(told.task_id, quiet.task_id, begun.task_id) == 0
 
 
 def test_a_batch_is_let_in_once_and_only_where_the_stream_stands(member: Member) -> None:

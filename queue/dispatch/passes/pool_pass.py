@@ -9,12 +9,13 @@ from datetime import datetime
 from typing import TypeVar
 
 from django.db import connection, transaction
-from django.db.models import Q
 from django.utils import timezone
 
 from dispatch.passes import last_plan, survey
 from dispatch.passes.apply import apply
+from dispatch.passes.pace import Pace
 from dispatch.passes.survey import no_garbage_collection
+from events.prepared import Prepared, cursor
 from hosts import pool_windows
 from hosts.models import PoolChange, ResourcePool
 from hosts.pools import mark_dirty
@@ -44,12 +45,15 @@ ORDER BY pool.name
 
 T = TypeVar("T")
 
+_pool = Prepared(lambda: ResourcePool.objects.all())
+
 
 @dataclass(frozen=True)
 class Made:
-    """What one pass did. `milliseconds`: of its parts, by name."""
+    """What one pass did. `left`: some starts are left for the next one. `milliseconds`: of its parts, by name."""
 
     started: int
+    left: bool
     milliseconds: dict[str, float]
 
 
@@ -61,11 +65,25 @@ def timed(times: dict[str, float], part: str, work: Callable[[], T]) -> T:
     return result
 
 
-def run(pool_id: int) -> int:
-    """Bring the pool's plan up to date; the number of passes made. Zero: nothing to do, or another tick is at it."""
-    passes = 0
-    while passes < MOST_PASSES_AT_ONCE and one(pool_id) is not None:
+def run(pool_id: int, pace: Pace | None = None) -> int:
+    """Bring the pool's plan up to date; the number of passes made. Zero: nothing to do, or another tick is at it.
+
+    With a `pace`, what others change is left for when the pool's rest is over.
+    """
+    passes, made = 0, None
+    while passes < MOST_PASSES_AT_ONCE and (pace is None or (made and made.left) or pace.may_pass(pool_id)):
+        begun = time.monotonic()
+        made = one(pool_id)
+        if made is None:
+            break
         passes += 1
+        if pace is not None:
+            pace.took(pool_id, time.monotonic() - begun)
+        # a pass that finds nothing takes six statements to see that
+        with cursor() as asks:
+            asks.execute("SELECT FROM hosts_poolchange WHERE pool_id = %s LIMIT 1", [pool_id])
+            if asks.fetchone() is None:
+                break
     return passes
 
 
@@ -74,9 +92,9 @@ def due_pools(now: datetime) -> list[int]:
 
     A plan from the future was stored by a worker whose clock is ahead, and says nothing of what happened since.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(_DUE, {"now": now, "idle": IDLE_PASS_SECONDS, "waiting": TaskState.WAITING.value})
-        return [pk for (pk,) in cursor.fetchall()]
+    with connection.cursor() as asks:
+        asks.execute(_DUE, {"now": now, "idle": IDLE_PASS_SECONDS, "waiting": TaskState.WAITING.value})
+        return [pk for (pk,) in asks.fetchall()]
 
 
 @no_garbage_collection()
@@ -98,16 +116,18 @@ def one(pool_id: int) -> Made | None:
 @transaction.atomic
 def _pass(pool_id: int, now: datetime) -> tuple[Made, tuple[Snapshot, Plan] | None] | None:
     """What was done, and of what to make a forecast if one is due."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [ADVISORY_LOCK_CLASS, pool_id])
-        if not cursor.fetchone()[0]:
+    with connection.cursor() as asks:
+        asks.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [ADVISORY_LOCK_CLASS, pool_id])
+        if not asks.fetchone()[0]:
             return None
-    pool = ResourcePool.objects.filter(pk=pool_id).first()
+    pool = _pool.find(pool_id)
     if pool is None:  # removed since it was marked, or never seen (jobs.detached)
         PoolChange.objects.filter(pool_id=pool_id).delete()
         return None
     # Read before the snapshot: what commits later stays, and the next pass sees it.
-    seen = list(PoolChange.objects.filter(pool=pool).values_list("pk", flat=True))
+    with cursor() as asks:
+        asks.execute("SELECT id FROM hosts_poolchange WHERE pool_id = %s", [pool_id])
+        seen = [pk for (pk,) in asks.fetchall()]
     if not seen and pool_id not in due_pools(now):
         return None
     times: dict[str, float] = {}
@@ -120,5 +140,6 @@ def _pass(pool_id: int, now: datetime) -> tuple[Made, tuple[Snapshot, Plan] | No
         mark_dirty(pool_id)
     took_ms = sum(times.values())
     due = timed(times, "store", lambda: last_plan.store(pool_id, snapshot, plan, took_ms, now))
-    PoolChange.objects.filter(Q(pk__in=seen)).delete()
-    return Made(done.started, times), (snapshot, plan) if due else None
+    with cursor() as writes:
+        writes.execute("DELETE FROM hosts_poolchange WHERE id = ANY(%s)", [seen])
+    return Made(done.started, done.left, times), (snapshot, plan) if due else None

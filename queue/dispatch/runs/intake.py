@@ -19,12 +19,13 @@ from dispatch.runs import batches, effects, kinds, log_policies, settle
 from dispatch.runs.batches import Batch
 from dispatch.runs.log_policies import PolicyMatch
 from events.prepared import Prepared
+from events.record import together
 from experiments.models import Trial
 from hosts import observe
 from hosts.models import Host
 from jobs import leaving, transitions
 from jobs.models import Allocation, Member
-from jobs.states import AllocationState, StopKind
+from jobs.states import AllocationState, MemberState, StopKind
 from logs import store as log_store
 from logs import streams
 from logs.lines import Block
@@ -131,7 +132,7 @@ def _store_open(member_id: int, batch: Batch) -> Intake:
         stored = _store_plain(member_id, batch.offset, batch.end, batch.blocks)
         if stored is not None:
             return stored
-    with transaction.atomic():
+    with transaction.atomic(), together():
         # the order of locks is the same everywhere: experiment, allocation, then stream and log
         stateful = found is not None or any(effects.is_stateful(record) for record in records)
         trial = effects.trial_of_metrics(member_id, records) if stateful and found is None else None
@@ -153,7 +154,7 @@ def _store_late(member_id: int, batch: Batch) -> Intake:
     them (law 3). Raises OffsetConflict, Over.
     """
     _read(member_id)
-    with transaction.atomic():
+    with transaction.atomic(), together():
         member = _lock_with_task(member_id)
         if not member.exited:
             _refuse_over(member.allocation)
@@ -218,7 +219,8 @@ def _heard(member: Member) -> None:
     """Its host has spoken, or the user who runs it (runs.detached), and its stream has moved: the member lives."""
     # the database's time: where the clock here differs, it is written with each batch
     heard = member.heartbeat_at
-    if heard is None or not timedelta() <= timezone.now() - heard < _SIGN_EVERY:
+    is_due = heard is None or not timedelta() <= timezone.now() - heard < _SIGN_EVERY
+    if is_due and member.state != MemberState.ENDED:  # nobody asks for signs of life of what has ended
         Member.objects.filter(pk=member.pk).update(heartbeat_at=Now())
     if member.host.transport != Host.Transport.NONE:
         observe.heartbeat_of(member.host)

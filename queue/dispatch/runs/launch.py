@@ -11,6 +11,7 @@ from django.conf import settings
 from dispatch.runs import kinds, settle, spec
 from dispatch.ssh import remote
 from dispatch.ssh.server_route import server_address
+from events.prepared import Prepared
 from hosts import login_accounts
 from jobs import transitions
 from jobs.failed_starts import Fault
@@ -33,13 +34,16 @@ _OF_THE_RUN = {
 }  # fmt: skip
 
 
+_member = Prepared(
+    lambda: Member.objects.select_related("host", "allocation__task__job__owner", "allocation__pool")
+)
+
+
 def launch(member_id: int) -> None:
     """Launch the member if nobody else does; keep the sentence of what went wrong."""
     if not transitions.claim_launch(member_id, CLAIM_SECONDS):
         return
-    member = Member.objects.select_related("host", "allocation__task__job__owner", "allocation__pool").get(
-        pk=member_id
-    )
+    member = _member.get(member_id)
     if member.allocation.stop_kind:
         give_up(member, Reason(member.allocation.stop_reason))
         return

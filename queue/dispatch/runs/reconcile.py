@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import time
 import uuid
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db import InterfaceError, OperationalError
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
@@ -42,6 +44,8 @@ _SEEN_MAX = 10_000
 KEEP_FOLDER_SECONDS = 3600.0
 FOLDERS_AT_ONCE = 200
 STATUS_TIMEOUT_SECONDS = 30.0
+#: Logs that one transaction brings up to date, and holds until it is over.
+LOGS_AT_ONCE = 50
 
 
 def open_members(host: Host) -> list[Member]:
@@ -370,9 +374,23 @@ def merge_event_lines() -> None:
     recent = presence.database_now() - JUST_ENDED
     ids = set(Allocation.objects.exclude(state=AllocationState.TERMINATED).values_list("task_id", flat=True))
     ids |= set(Allocation.objects.filter(settled_at__gt=recent).values_list("task_id", flat=True))
-    for task_id in log_store.unmerged(ids):
-        with going_on(f"the log of {task_id}"):
-            log_store.merge_events(task_id)
+    merge_logs(ids)
+
+
+def merge_logs(task_ids: Collection[str]) -> None:
+    """Put the newest events of these tasks into their logs: many at once, or one by one if something is wrong."""
+    due = sorted(log_store.unmerged(task_ids))
+    for first in range(0, len(due), LOGS_AT_ONCE):
+        some = due[first : first + LOGS_AT_ONCE]
+        try:
+            log_store.merge_events(*some)
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception as error:
+            log.info("%s logs are brought up to date one by one: %s", len(some), error)
+            for task_id in some:
+                with going_on(f"the log of {task_id}"):
+                    log_store.merge_events(task_id)
 
 
 def note_silence() -> None:

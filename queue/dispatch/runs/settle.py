@@ -10,15 +10,17 @@ from django.conf import settings
 from django.db import transaction
 
 from commands import services
+from dispatch.going_on import going_on
 from dispatch.keeping import usage
 from dispatch.runs import kinds
-from events.announce import wake
+from events.prepared import cursor
 from events.steps import joined
 from jobs import failed_starts, quarantine, rank_ends, transitions
 from jobs.failed_starts import Fault
 from jobs.models import Allocation, Member, Task
 from jobs.states import NEVER_STARTED, MemberState, Reason, StopKind
 from logs import last_words
+from logs import store as log_store
 
 FAILURES = {Reason.RANK_FAILED, Reason.COMMAND_FAILED, Reason.COMMAND_NOT_FOUND, Reason.RUN_VANISHED}
 #: Ends of a host: ranks elsewhere fail because of them, often before anyone knows.
@@ -28,10 +30,20 @@ _NOT_RUNNABLE = {126, 127}
 _SENTENCE_CHARACTERS = 2000  # training code can write such a record, too
 
 
+_WHAT_IT_IS_OF = """
+SELECT allocation.id, task.kind FROM jobs_member member JOIN jobs_allocation allocation ON allocation.id = allocation_id
+JOIN jobs_task task ON task.id = allocation.task_id WHERE member.id = %s
+"""
+
+
 def lock(member_id: int) -> Member:
     """The member, with what its end may change locked in the order that all use: experiment or command, allocation."""
-    rows = Member.objects.values_list("allocation_id", "allocation__task__kind")
-    allocation_id, kind = rows.get(pk=member_id)
+    with cursor() as asks:
+        asks.execute(_WHAT_IT_IS_OF, [member_id])
+        found = asks.fetchone()
+    if found is None:
+        raise Member.DoesNotExist(f"There is no member {member_id}.")
+    allocation_id, kind = found
     kinds.outcomes_of_kind(kind).lock_for(allocation_id)
     return transitions.lock_member(member_id)
 
@@ -208,7 +220,9 @@ def _close(allocation: Allocation, members: list[Member]) -> bool:
     usage.keep(allocation, members)
     failed_starts.forget(allocation)
     kinds.outcomes(allocation.task).allocation_ended(allocation)
-    wake("dispatch.tasks.merge_log", allocation.task_id)
+    # in this transaction, so that the log is whole when the end is shown, and a short run costs no message for it
+    with going_on(f"the log of {allocation.task_id}"), transaction.atomic():
+        log_store.merge_events(allocation.task_id, known=allocation.task)
     return True
 
 
