@@ -130,6 +130,8 @@ class SlurmFacts(models.Model):
     #: as `hosts.slurm.facts` has them
     document = models.JSONField(default=dict)
     read_at = models.DateTimeField(null=True)
+    #: not read again before this time; whoever reads claims it by moving the time
+    read_after = models.DateTimeField(null=True)
     #: why the last reading failed, as a sentence; empty: it did not
     error = models.TextField(blank=True)
 

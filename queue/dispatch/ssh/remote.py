@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from django.db import connection
@@ -40,7 +41,7 @@ from trainmaster.runner.warm import SPARE_ARGUMENT_BYTES, SPARE_VARIABLE, SPARE_
 
 __all__ = [
     "HostKeyChanged", "HostKeyRefused", "HostKeyUnknown", "LoginRefused", "NoPython", "NotAsked", "RemoteError",
-    "SshBusy", "Unreachable", "VerbFailed", "command", "longest_seconds", "shell", "verb",
+    "SshBusy", "Unreachable", "VerbFailed", "command", "longest_seconds", "noted_shell", "shell", "verb",
 ]  # fmt: skip
 
 #: from when all bytes are sent; a transfer that moves is not cut (dispatch.ssh.connections)
@@ -64,8 +65,21 @@ def verb(
     """
     if host.transport == Host.Transport.NONE:
         raise RemoteError(f"{host.name} is the machine of a detached run; the server never contacts it.")
-    try:
+    if host.transport == Host.Transport.SLURM:
+        raise RemoteError(
+            f"{host.name} is a node of a Slurm cluster; the server contacts its login node alone."
+        )
+    with _noting(host):
         answer = _verb(host, name, payload, body, timeout_seconds)
+    observe.seen(host.pk, boot_id=str(answer.get("boot_id") or ""))
+    return answer
+
+
+@contextmanager
+def _noting(host: Host) -> Iterator[None]:
+    """Keep on the host's row what comes of a contact that fails."""
+    try:
+        yield
     except HostKeyChanged as error:
         observe.key_changed(host.pk, error.offered, str(error), hop=error.hop)
         raise
@@ -84,7 +98,13 @@ def verb(
     except VerbFailed:
         observe.seen(host.pk)
         raise
-    observe.seen(host.pk, boot_id=str(answer.get("boot_id") or ""))
+
+
+def noted_shell(host: Host, line: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> CommandAnswer:
+    """Run one shell command as `shell` does; whatever comes of it is noted, as of a verb."""
+    with _noting(host):
+        answer = shell(host, line, stdin, timeout_seconds=timeout_seconds)
+    observe.seen(host.pk)
     return answer
 
 

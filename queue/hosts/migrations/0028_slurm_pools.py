@@ -17,6 +17,7 @@ class Migration(migrations.Migration):
                 ('pool', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='facts', serialize=False, to='hosts.resourcepool')),
                 ('document', models.JSONField(default=dict)),
                 ('read_at', models.DateTimeField(null=True)),
+                ('read_after', models.DateTimeField(null=True)),
                 ('error', models.TextField(blank=True)),
             ],
         ),
