@@ -240,7 +240,8 @@ def _wrong(pool: ResourcePool, values: dict[str, Any]) -> dict[str, str]:
         if field not in CHECKS:
             errors[field] = f"Unknown pool field {field}; allowed: {', '.join(CHECKS)}."
         elif allowed := CHECKS[field](value):
-            errors[field] = f"Found {value!r}; {allowed}."
+            found = "" if field == "slurm" else f"Found {value!r}; "  # which names the setting that is wrong
+            errors[field] = f"{found}{allowed}."
     if errors:
         return errors
     if "slurm" in values and not pool._state.adding and bool(values["slurm"]) != bool(pool.slurm):

@@ -118,8 +118,8 @@ def arguments_fault(value: object) -> Fault:
         own = [own for own in OWN_ARGUMENTS if own == name or (len(name) > 2 and own.startswith(name))]
         if own:
             instead = OWN_ARGUMENTS[own[0]]
-            hint = f" Set {instead} instead." if instead else ""
-            return f"{each!r} cannot be given, because Trainmaster sets --{own[0]} itself.{hint}"
+            hint = f"; set {instead} instead" if instead else ""
+            return f"{each!r} cannot be given, because Trainmaster sets --{own[0]} itself{hint}"
     return None
 
 
