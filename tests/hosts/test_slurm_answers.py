@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.slurm import ends, reasons, sacct, scontrol, squeue, texts
+from hosts.slurm import ends, reasons, sacct, scontrol, settings, squeue, texts
 from hosts.slurm.scontrol import NodeState
-from jobs.states import Reason
+from hosts.slurm.settings import SlurmSettings
+from jobs.states import NOT_THE_CODES_FAULT, Reason
 from tests.rig import slurm_words
+from trainmaster import slurm_settings
 
 RELEASES = sorted(slurm_words.VERSIONS)
 HOSTILE = "a|b\n#mark\x1f1|2|N/A|RUNNING|root|9|9|gpu:8|gpu|N/A|g[1-9]|None|trainmaster"
@@ -167,3 +171,36 @@ def test_each_end_is_a_reason_of_ours() -> None:
     assert ends.end_of("CANCELLED", by="ada").sentence == "The job was canceled in Slurm by ada."
     assert ends.end_of("CANCELLED", {"CANCELLED": "preempted"}).reason == "preempted"
     assert re.search("ended as NEW_STATE", ends.end_of("NEW_STATE").sentence)
+
+
+def test_the_page_has_each_reason_and_end_and_its_settings_are_allowed() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/slurm_pool.md").read_text()
+    for code, (sentence, to_do) in reasons.SENTENCES.items():
+        assert f"| `{code}` | {sentence} | {to_do} |" in page
+    for state, end in ends.ENDS.items():
+        again = "yes" if end.reason in NOT_THE_CODES_FAULT else "no"
+        again = "counts as a restart" if end.reason == "rank_failed" else again
+        assert f"| `{state}` | `{end.reason}`: {end.sentence} | {again} |" in page
+    for text in re.findall(r"--slurm ([^\s`]+)", page):
+        assert (
+            settings.fault({"login": "stars1", **slurm_settings.merged({}, slurm_settings.read(text))})
+            is None
+        )
+    listed = page.partition("| setting |")[2].partition("\n\n")[0]
+    assert {each.name for each in fields(SlurmSettings)} <= set(re.findall(r"`(\w+)`", listed))
+
+
+def test_settings_are_written_as_they_are_read() -> None:
+    text = (
+        "login=ada@stars1:22,partition=gpu,slots_per_node=4,folder_is_shared=no,"
+        "sbatch_args=--exclude=g1,g2 '--comment=a b',ends=CANCELLED:preempted TIMEOUT:rank_failed"
+    )
+    read = slurm_settings.read(text)
+    assert read["sbatch_args"] == ["--exclude=g1,g2", "--comment=a b"] and read["slots_per_node"] == 4
+    assert read["folder_is_shared"] is False
+    assert read["ends"] == {"CANCELLED": "preempted", "TIMEOUT": "rank_failed"}
+    assert slurm_settings.read(slurm_settings.written(read)) == read
+    assert slurm_settings.merged(read, slurm_settings.read("ends=,max_fed=3"))["max_fed"] == 3
+    with pytest.raises(ValueError, match="such as login=stars,partition=gpu"):
+        slurm_settings.read("login1")
+    assert settings.fault({"login": "stars1", **slurm_settings.read("max_fed=many")}) is not None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from hosts.slurm import ends
@@ -65,6 +65,12 @@ class SlurmSettings:
     def of(cls, stored: Mapping[str, Any]) -> Self:
         """Of `ResourcePool.slurm`, which is not {}."""
         return cls(**{**stored, "sbatch_args": tuple(stored.get("sbatch_args", ()))})
+
+    def with_job(self, job: JobSettings) -> SlurmSettings:
+        """The settings for a job whose config says more; its options come after the pool's."""
+        return replace(
+            self, sbatch_args=(*self.sbatch_args, *job.sbatch_args), gpu_type=job.gpu_type or self.gpu_type
+        )
 
     @property
     def is_gpu(self) -> bool:
