@@ -27,7 +27,8 @@ from shown.queue import standing
 
 def choices(user: User) -> list[ResourcePool]:
     """The pools that the user may use, with their hosts, for forms in which one chooses among them."""
-    hosts = Prefetch("hosts", registry.present().order_by("name"))
+    working = registry.present().exclude(transport=Host.Transport.LOGIN)
+    hosts = Prefetch("hosts", working.order_by("name"))
     pools = ResourcePool.objects.order_by("name").prefetch_related(hosts)
     return [pool for pool in pools if pool_access.may_use(pool, user)]
 

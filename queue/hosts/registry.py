@@ -208,7 +208,7 @@ def examine(host_id: uuid.UUID, *, actor: str) -> None:
     """Let the doctor look again: a host in use stays in use meanwhile, any other is admitted anew."""
     host = locked(host_id)
     if host.transport == Host.Transport.SLURM:
-        slurm_nodes.read_soon(host.pool)
+        slurm_nodes.find_again(host, actor=actor)
         return
     if host.admission == Host.Admission.READY:
         wake(DOCTOR, str(host.pk))
@@ -377,6 +377,11 @@ def choose_interpreter(
     An interpreter that the doctor has not found there is tried first: the host is admitted anew with it.
     """
     host = locked(host_id)
+    if host.transport == Host.Transport.SLURM:
+        raise Refusal(
+            f"{host.name} uses the Python of {slurm_nodes.login_name(host.pool.name)}. Change it there.",
+            Code.CONFLICT,
+        )
     if python and activate:
         raise Refusal("Give either python or activate, not both.", field="python")
     if python and not python.startswith(("/", "~/")):

@@ -136,6 +136,15 @@ def read_soon(pool: ResourcePool) -> None:
     SlurmFacts.objects.filter(pool=pool).update(read_after=None)
 
 
+def find_again(node: Host, *, actor: str) -> None:
+    """Have the cluster read soon, for a locked node: one that was declared lost is in use again if Slurm lists it."""
+    if node.admission == Host.Admission.LOST:
+        set_admission(
+            node, Host.Admission.ADMITTING, reason="admission_retried", actor=actor, failed_contacts=0
+        )
+    read_soon(node.pool)
+
+
 def not_read(pool: ResourcePool, sentence: str) -> None:
     """The cluster was asked and did not answer as it should: what was known stays, with its age."""
     SlurmFacts.objects.update_or_create(pool=pool, defaults={"error": sentence})
@@ -159,6 +168,8 @@ def _registered(
         )  # fmt: skip
         host.save()
         note(host, "added", "server", {"name": host.name}, to_state=host.admission)
+    elif host.admission == Host.Admission.LOST:
+        return False  # a person said so; `find_again` ends it
     elif host.admission != Host.Admission.READY:
         set_admission(
             host, Host.Admission.ADMITTING, reason="admission_retried", actor="server", failed_contacts=0

@@ -56,3 +56,4 @@ def end(pool: ResourcePool, *, actor: str) -> None:
     """Take the nodes and the login node out with their pool. Raises Refusal while something runs there."""
     for host in registry.present().select_for_update().filter(pool=pool).order_by("pk"):
         registry.take_out(host, actor=actor)
+    SlurmFacts.objects.filter(pool=pool).delete()

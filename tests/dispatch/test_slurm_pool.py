@@ -18,7 +18,7 @@ from dispatch.passes import survey
 from dispatch.ssh import remote, slurm_login
 from dispatch.watching import admission, slurm_facts
 from events import presence
-from hosts import observe, pool_edits, registry, slurm_nodes
+from hosts import admitting, observe, pool_edits, registry, slurm_nodes
 from hosts.models import Host, ResourcePool, Slot, SlurmFacts
 from hosts.registry import NewHost
 from hosts.slurm.facts import ClusterFacts, NotUsable
@@ -133,6 +133,17 @@ def test_a_cluster_is_admitted_and_its_nodes_are_hosts(
     )
     assert len(slurm_nodes.of_pool(pool)) == 2
 
+    registry.declare_lost(nodes["g2"].pk, actor="user:ada")
+    slurm_words.install(tmp_path / "slurm", "23.11", world)
+    slurm_facts.read_pool(pool.pk)
+    assert slurm_nodes.of_pool(pool)["g2"].admission == "lost"
+    registry.examine(nodes["g2"].pk, actor="user:ada")
+    assert admitting.forgotten() == [] and slurm_nodes.claim_due(60.0) == [pool.pk]
+    slurm_facts.read_pool(pool.pk)
+    assert slurm_nodes.of_pool(pool)["g2"].admission == "ready"
+
+    with pytest.raises(Refusal, match="uses the Python of stars-login"):
+        registry.choose_interpreter(nodes["g1"].pk, python="/usr/bin/python3", actor="user:ada")
     with pytest.raises(Refusal, match="Drain or disable it instead"):
         registry.remove(nodes["g1"].pk, actor="user:ada")
     with pytest.raises(Refusal, match="login node of pool stars"):

@@ -134,6 +134,7 @@ def _verb(
 def _served(host: Host, sha256: str, name: str, stdin: bytes, timeout_seconds: float) -> object:
     """The answer of the process that does verbs there, started if need be. Raises NotServed (no bundle, no Python)."""
     _refuse_in_transaction()
+    _refuse_node(host)
     endpoint = None if host.transport == Host.Transport.LOCAL else endpoint_of(host)
     serve = serve_command(host, sha256)
     return connections.call(endpoint, serve, name, stdin, timeout_seconds=timeout_seconds)
@@ -163,9 +164,18 @@ def shell(host: Host, line: str, stdin: bytes = b"", *, timeout_seconds: float =
     Nothing is noted on the row: this is for the host doctor and for `verb`.
     """
     _refuse_in_transaction()
+    _refuse_node(host)
     if host.transport == Host.Transport.LOCAL:
         return local.run(line, stdin, timeout_seconds=timeout_seconds)
     return connections.run(endpoint_of(host), line, stdin, timeout_seconds=timeout_seconds)
+
+
+def _refuse_node(host: Host) -> None:
+    """A name that means a node to Slurm may be another machine, or nothing, where the server is."""
+    if host.transport == Host.Transport.SLURM:
+        raise RemoteError(
+            f"{host.name} is a node of a Slurm cluster; the server contacts its login node alone."
+        )
 
 
 def _refuse_in_transaction() -> None:
