@@ -20,11 +20,22 @@ def begin(pool: ResourcePool, route: NewHost | None, *, actor: str) -> None:
     known = route or NewHost(
         target.host, port=target.port or 0, login_user=target.user or "", address=_address(target.host)
     )
-    workdir = settings.folder if settings.folder_is_shared else ""
     new = replace(
-        known, name=login_name(pool.name), transport=Host.Transport.LOGIN, workdir=workdir, wanted_slots=None
+        known,
+        name=login_name(pool.name),
+        transport=Host.Transport.LOGIN,
+        workdir=_workdir(pool),
+        wanted_slots=None,
     )
     registry.add(new, pool, actor=actor)
+
+
+def _workdir(pool: ResourcePool) -> str:
+    """The folder of the login node. /var/lib, where other hosts have theirs, is seldom the same on all nodes."""
+    settings = SlurmSettings.of(pool.slurm)
+    if not settings.folder_is_shared:
+        return ""  # the nodes have theirs
+    return settings.folder or f"~/.trainmaster/slurm/{pool.name}"
 
 
 def _address(name: str) -> str:
@@ -36,9 +47,7 @@ def changed(pool: ResourcePool, before: dict[str, object], *, actor: str) -> Non
     """Try the new settings: the login node is admitted again, or another one instead. Raises Refusal."""
     login = login_of(pool)
     if before.get("login") == pool.slurm["login"]:
-        settings = SlurmSettings.of(pool.slurm)
-        if settings.folder and settings.folder_is_shared and login.workdir != settings.folder:
-            Host.objects.filter(pk=login.pk).update(workdir=settings.folder)
+        Host.objects.filter(pk=login.pk).update(workdir=_workdir(pool))
         registry.admit_again(login.pk, actor=actor)
         return
     registry.take_out(login, actor=actor)

@@ -245,7 +245,9 @@ def test_a_slurm_pool_is_created_by_the_form_and_shows_its_cluster() -> None:
     assert answer.status_code == 400 and "login is required" in answer.content.decode()
     answer = client.post("/pools/+new", given)
     assert answer.status_code == 302 and answer["Location"] == "/hosts/stars-login/adding"
+    assert "stars-login" in text(client, "/hosts/stars-login/adding")
     pool = ResourcePool.objects.get(name="stars")
+    assert slurm_nodes.login_of(pool).workdir == "~/.trainmaster/slurm/stars"
     node = NodeFacts("g1", "DOWN+DRAIN", False, "g1", 64, 1000, {}, 4, "bad <riser>", [Held("bob", "7", 3)])
     told = ClusterFacts("22.05.8", "stars", True, "gpu", "UP", None, 30, [node], [UserFacts("bob", 1, 2, 3)])
     slurm_nodes.took_in(pool, slurm_nodes.login_of(pool), told)

@@ -51,7 +51,7 @@ class SlurmSettings:
     gpu_type: str = ""
     #: slots of each node; None: its GPUs, or its CPUs
     slots_per_node: int | None = None
-    #: where runs keep their folders on the nodes; empty: `~/.trainmaster/slurm` of the login account
+    #: where runs keep their folders on the cluster; empty: in the home folder, which clusters share, if it is shared
     folder: str = ""
     #: the login node and all nodes see the same folder; else each node has its own
     folder_is_shared: bool = True
@@ -177,7 +177,7 @@ def _max_fed(value: object) -> Fault:
 
 def _ends(value: object) -> Fault:
     if not isinstance(value, dict):
-        return f'found {value!r}; allowed: a state of Slurm and what it means, such as {{"CANCELLED": "preempted"}}'
+        return f'found {value!r}; allowed: a state of Slurm and what it means, such as {{"TIMEOUT": "preempted"}}'
     for state, meaning in value.items():
         if state not in ends.ENDS or state == "COMPLETED":
             allowed = ", ".join(name for name in ends.ENDS if name != "COMPLETED")
