@@ -65,10 +65,6 @@ def verb(
     """
     if host.transport == Host.Transport.NONE:
         raise RemoteError(f"{host.name} is the machine of a detached run; the server never contacts it.")
-    if host.transport == Host.Transport.SLURM:
-        raise RemoteError(
-            f"{host.name} is a node of a Slurm cluster; the server contacts its login node alone."
-        )
     with _noting(host):
         answer = _verb(host, name, payload, body, timeout_seconds)
     observe.seen(host.pk, boot_id=str(answer.get("boot_id") or ""))
