@@ -22,7 +22,7 @@ WORKERS ?= 3
 # where `make dev` keeps its data; an absolute path too
 DEV_DATA ?= data/dev
 # tests that need no database, no server and no host: two cores run them in half a minute
-PURE = tests/test_layout.py tests/test_plain_words.py tests/test_survive_page.py tests/scheduling tests/searching \
+PURE = tests/test_layout.py tests/test_install.py tests/test_plain_words.py tests/test_survive_page.py tests/scheduling tests/searching \
 	tests/experiments/config tests/experiments/test_keeping.py tests/submissions/test_containers.py \
 	tests/logs/test_pulse_marks.py tests/logs/test_rank_expression.py tests/dispatch/test_pair_verdict.py \
 	tests/metrics/test_packing.py tests/metrics/test_sweep.py \

@@ -1,9 +1,10 @@
 """`make demo` on a clean clone until the first line with a loss, downloads apart, and where its time goes.
 
-The commit that is checked out is cloned twice, beside each other. The first demo fills the caches of pip and npm with
-what it downloads; the second, which finds all of it there, is measured. Each line that it prints is kept with its time,
-so the report has the steps, and whatever warning a newcomer would see. `python -m benchmarks.first_minutes` writes
-benchmarks/reports/first_minutes.md. It needs the network, git, make and a Python; WARM=1 leaves out the first demo.
+The commit that is checked out is cloned twice, beside each other. The first demo fills the caches of pip, uv and npm
+with what it downloads; the second, which finds all of it there, is measured. uv's cache has packages unpacked, except
+PyTorch. Each line that it prints is kept with its time, so the report has the steps, and whatever warning a newcomer
+would see. `python -m benchmarks.first_minutes` writes benchmarks/reports/first_minutes.md. It needs the network, git,
+make and a Python; WARM=1 leaves out the first demo.
 """
 
 from __future__ import annotations
@@ -102,9 +103,9 @@ def report(played: Played) -> str:
         [
             "# `make demo` on a clean clone",
             "",
-            f"{seconds:.0f} s from `make demo` to the first line with a loss, with all downloads in the caches of pip "
-            f"and npm; {played.processor_seconds:.0f} s of the processor with the end of the demo, on {os.cpu_count()} "
-            f"cores with a load of {played.load:.1f}. Each line that was printed, and when:",
+            f"{seconds:.0f} s from `make demo` to the first line with a loss, with all downloads in the caches of pip, "
+            f"uv and npm; {played.processor_seconds:.0f} s of the processor with the end of the demo, on "
+            f"{os.cpu_count()} cores with a load of {played.load:.1f}. Each line that was printed, and when:",
             "",
             "| s | line |",
             "|---|---|",

@@ -15,7 +15,9 @@ PYTHON=${PYTHON:-python3}
 VENV=${VENV:-.venv}
 TORCH_INDEX=${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}
 TORCH=build/torch
-NO_COMPILE=
+UV=build/uv/bin/uv
+COMPILE_LATER=
+INSTALLED=
 QUICK_ASSETS=
 
 say() { printf '%s\n' "$*"; }
@@ -53,14 +55,36 @@ make_venv() {
     "$PYTHON" -m venv "$VENV"
 }
 
+# A program that installs with a fraction of the processor time that pip takes. Without it, pip does.
+fetch_uv() {
+    [ "$(cat build/uv/.fetched 2>/dev/null || true)" = "$(cat deploy/uv.txt)" ] && return
+    rm -rf build/uv
+    "$VENV/bin/pip" install --quiet --disable-pip-version-check --no-compile --only-binary :all: --retries 1 --target build/uv \
+        -r deploy/uv.txt 2>/dev/null || return 0
+    cp deploy/uv.txt build/uv/.fetched
+}
+
+# install ARGUMENTS: those of pip install
+install() {
+    fetch_uv
+    "$VENV/bin/python" deploy/install.py "$UV" --no-compile "$@"
+    INSTALLED=requirements
+    [ -n "$COMPILE_LATER" ] || compile_installed
+}
+
+# Compile all modules but the packages' own tests, also where Python may not write beside what it imports. Some are for other Pythons.
+compile_installed() {
+    "$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' |
+        xargs -d '\n' "$VENV/bin/python" -m compileall -qq -j 0 -x '/site-packages/(.*/)?(tests|torch/testing/_internal)/' || true
+}
+
 install_requirements() {
     make_venv
     stamp="$VENV/.installed-$(printf %s "$1" | tr / _)"
     wanted=$(cat requirements.txt "$1" pyproject.toml | sha256sum)
     [ "$(cat "$stamp" 2>/dev/null || true)" = "$wanted" ] && return
     say "Installing $1 into $VENV."
-    # shellcheck disable=SC2086
-    "$VENV/bin/pip" install --quiet --disable-pip-version-check $NO_COMPILE -r "$1"
+    install -r "$1"
     printf '%s\n' "$wanted" >"$stamp"
 }
 
@@ -188,10 +212,19 @@ install_torch() {
         await_torch $!
     fi
     say "Installing PyTorch."
-    # by name, so that what is pinned and installed already is kept
+    # by name, so that what is pinned and installed already is kept; unpacked there, so that no cache keeps it too
     # shellcheck disable=SC2086
-    "$VENV/bin/pip" install --quiet --disable-pip-version-check $NO_COMPILE --no-index --find-links "$TORCH" ${TORCH_SPEC:-torch}
+    (
+        export UV_CACHE_DIR="$PWD/$TORCH/unpacked"
+        install --no-index --find-links "$TORCH" ${TORCH_SPEC:-torch}
+    )
+    INSTALLED=torch
     rm -rf "$TORCH"
+}
+
+# Compile what the demo's training imports, while the server starts: otherwise each rank would, side by side.
+compile_imported() {
+    "$VENV/bin/python" -c 'import torch, sklearn.datasets, torch.distributed.run, torch._dynamo' >/dev/null 2>&1 &
 }
 
 # prepare FILE TOOL...: all of these with the requirements of FILE and with TOOLs, as much as can be at once
@@ -206,13 +239,22 @@ prepare() {
     fetching=$!
     install_tools "$@" &
     installing=$!
-    trap 'kill $downloading $fetching $installing 2>/dev/null || true' EXIT
+    building=
+    trap 'kill $downloading $fetching $installing $building 2>/dev/null || true' EXIT
     trap 'exit 130' INT TERM
+    compile_later=$COMPILE_LATER
+    COMPILE_LATER=1
     install_requirements "$requirements"
-    build_docs
+    build_docs &
+    building=$!
     install_requirements examples/requirements.txt
     await_torch $downloading
     install_torch
+    case $compile_later$INSTALLED in
+    1torch) compile_imported ;;
+    requirements | torch) compile_installed ;;
+    esac
+    wait $building
     wait $fetching || fetch_assets # without npm they need what was not installed yet
     wait $installing
 }
@@ -250,7 +292,7 @@ assets)
 torch) install_torch ;;
 demo)
     # what its few processes import is compiled then, once, where Python may keep it
-    [ -n "${PYTHONDONTWRITEBYTECODE:-}" ] || NO_COMPILE=--no-compile
+    [ -n "${PYTHONDONTWRITEBYTECODE:-}" ] || COMPILE_LATER=1
     prepare requirements.txt sshd
     ;;
 tests) prepare requirements-dev.txt sshd ip chromium sudo ;;
