@@ -56,11 +56,11 @@ setup-dev: ## install what lint and tests need in .venv
 	@$(SETUP) assets --quick
 
 demo: ## serve, add two hosts, train on both and follow the log, until Ctrl-C
-	@$(SETUP) demo
+	@$(SETUP) demo $(UP)
 	@exec $(RUN)/python manage.py demo $(UP) $(if $(ONCE),--once)
 
 dev: ## run the demo for developers: restart when Python code or a template changes, show debug pages
-	@$(SETUP) demo
+	@$(SETUP) demo --data $(DEV_DATA) $(UP)
 	@exec $(RUN)/python manage.py demo --dev --data $(DEV_DATA) $(UP)
 
 up: setup ## serve the pages and the API on this machine, until Ctrl-C

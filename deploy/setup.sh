@@ -6,7 +6,7 @@
 #   setup.sh assets [--quick]   build/assets: what browsers get out of the npm packages that deploy/npm/ pins by hash; --quick: larger by a sixth
 #   setup.sh torch              PyTorch in .venv: one that is importable, else $TORCH_SPEC, else the latest: with CUDA libraries where there is
 #                               an NVIDIA driver, else the CPU build of $TORCH_INDEX
-#   setup.sh demo               all of these as the demo needs them, as much as can be at once
+#   setup.sh demo [OPTION...]   all of these as the demo needs them, as much as can be at once, and its data folder (OPTIONs are those of `up`)
 #   setup.sh tests              all of these as the tests need them, in the same way
 #   setup.sh tools NAME...      openssh-server, iproute2, chromium, sudo, Slurm: by apt where root may, else a line on what is skipped
 set -eu
@@ -19,6 +19,7 @@ UV=build/uv/bin/uv
 COMPILE_LATER=
 INSTALLED=
 QUICK_ASSETS=
+MAKE_DATA=
 
 say() { printf '%s\n' "$*"; }
 
@@ -239,14 +240,19 @@ prepare() {
     fetching=$!
     install_tools "$@" &
     installing=$!
-    building=
-    trap 'kill $downloading $fetching $installing $building 2>/dev/null || true' EXIT
+    building= preparing=
+    trap 'kill $downloading $fetching $installing $building $preparing 2>/dev/null || true' EXIT
     trap 'exit 130' INT TERM
     compile_later=$COMPILE_LATER
     COMPILE_LATER=1
     install_requirements "$requirements"
     build_docs &
     building=$!
+    if [ -n "$MAKE_DATA" ] && [ -n "$INSTALLED" ]; then # the first start, or the first of a version
+        # shellcheck disable=SC2086
+        "$VENV/bin/python" manage.py $MAKE_DATA &
+        preparing=$!
+    fi
     install_requirements examples/requirements.txt
     await_torch $downloading
     install_torch
@@ -257,6 +263,7 @@ prepare() {
     wait $building
     wait $fetching || fetch_assets # without npm they need what was not installed yet
     wait $installing
+    [ -z "$preparing" ] || wait "$preparing" || true # the start says what is wrong
 }
 
 find_program() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }
@@ -293,6 +300,7 @@ torch) install_torch ;;
 demo)
     # what its few processes import is compiled then, once, where Python may keep it
     [ -n "${PYTHONDONTWRITEBYTECODE:-}" ] || COMPILE_LATER=1
+    MAKE_DATA="up --prepare $*"
     prepare requirements.txt sshd
     ;;
 tests) prepare requirements-dev.txt sshd ip chromium sudo ;;

@@ -84,10 +84,8 @@ def running(
                 f"--proxy-origin is {url}, the console's own origin; allowed: another name or port."
             )
         note_address(url)
-        logs = data / "log"
-        logs.mkdir(mode=0o700, exist_ok=True)
         environment = _environment(options, data, port, certificate)
-        with Supervisor(logs, register, say) as supervisor:
+        with Supervisor(_logs(data), register, say) as supervisor:
             first(supervisor)
             _start_databases(supervisor, data, owner, environment)
             _prepare(supervisor)
@@ -96,6 +94,27 @@ def running(
             _start_ours(supervisor, options, environment, sockets, certificate)
             supervisor.wait_ready("web", lambda: _healthy(port, certificate), READY_LIMIT_SECONDS)
             yield Server(supervisor, url, environment, certificate)
+
+
+def prepare(options: Options, say: Callable[[str], None]) -> None:
+    """Make the data folder with its database, so that the first start has it ready; nothing listens meanwhile.
+
+    Raises lock.Held where a server runs on the folder.
+    """
+    owner = account.for_databases()
+    data = folder.prepare(options.data, owner)
+    with lock.held(data):
+        register = lock.Register(data)
+        register.end_leftovers()
+        with Supervisor(_logs(data), register, say) as supervisor:
+            _start_databases(supervisor, data, owner, _environment(options, data, 0, None))
+            _prepare(supervisor)
+
+
+def _logs(data: Path) -> Path:
+    logs = data / "log"
+    logs.mkdir(mode=0o700, exist_ok=True)
+    return logs
 
 
 def _check(options: Options) -> None:

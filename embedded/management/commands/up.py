@@ -30,11 +30,17 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         add_arguments(parser)
+        parser.add_argument(
+            "--prepare", action="store_true", help="only make the data folder with its database, and exit"
+        )
 
     def handle(self, *_: Any, **given: Any) -> None:
         options = read_options(given)
         show_lines_at_once()
         try:
+            if given["prepare"]:
+                installation.prepare(options, self.stdout.write)
+                return
             with installation.running(options, self.stdout.write) as server:
                 announce(self, options, server)
                 server.supervisor.serve()
