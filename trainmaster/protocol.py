@@ -152,6 +152,7 @@ class Limits(TypedDict):
     batch_bytes: int
     sample_seconds: float
     sample_record_seconds: float
+    reports_per_record: int
 
 
 DEFAULT_LIMITS: Limits = {
@@ -163,6 +164,7 @@ DEFAULT_LIMITS: Limits = {
     "batch_bytes": 1024**2,
     "sample_seconds": 1.0,
     "sample_record_seconds": 10.0,
+    "reports_per_record": 0,  # a server that does not say reads no columns
 }
 
 
