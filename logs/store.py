@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from itertools import accumulate
 from typing import Any
 
-import psycopg
 from django.db import connection, transaction
 from django.utils import timezone
 
+from events import prepared
 from events.announce import announce
 from events.models import Event
 from jobs.models import Member
@@ -103,10 +103,9 @@ def append_shipped(
 
 def _append(parameters: dict[str, Any], numbered: str = _NUMBERED) -> int | None:
     """The number of the first line, None when nothing was stored."""
-    connection.ensure_connection()
-    # not Django's own cursor, which sends data as hex within the SQL
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        row = cursor.execute(numbered + _STORED, parameters).fetchone()
+    with prepared.cursor() as stores:
+        stores.execute(numbered + _STORED, parameters)
+        row = stores.fetchone()
     return int(row[0]) if row else None
 
 
@@ -127,17 +126,22 @@ def _parameters(task_id: str, source: Source, blocks: Sequence[Block]) -> dict[s
         "members": [source.member_id] if source.member_id is not None else [],
         "hosts": [source.host],
         "host": source.host,
-        "start": list(accumulate((part.lines for part in parts), initial=0))[:-1],
-        "ranks": [f"{{{','.join(map(str, part.ranks))}}}" for part in parts],
+        "start": _array(accumulate((part.lines for part in parts[:-1]), initial=0) if parts else ()),
+        "ranks": [_array(part.ranks) for part in parts],
         **{
-            name: [getattr(part, name) for part in parts]
+            name: _array(getattr(part, name) for part in parts)
             for name in ("lines", "kinds", "first_time", "last_time", "text_bytes")
         },
         "data": [part.data for part in parts] or None,
-        "seen_rank": ranks,
-        "seen_lines": [counts[rank] for rank in ranks],
-        "seen_time": [last[rank] for rank in ranks],
+        "seen_rank": _array(ranks),
+        "seen_lines": _array(counts[rank] for rank in ranks),
+        "seen_time": _array(last[rank] for rank in ranks),
     }
+
+
+def _array(numbers: Iterable[float]) -> str:
+    """Numbers as PostgreSQL reads an array: for psycopg to look at each of a list takes a multiple of that."""
+    return f"{{{','.join(map(repr, numbers))}}}"
 
 
 @transaction.atomic

@@ -322,6 +322,11 @@ def check_run_key(key: str) -> str:
     return key
 
 
+def limits_of(spec: Any) -> Limits:
+    """The limits of a run; those that its spec lacks, which an earlier version may have written, are the defaults."""
+    return {**DEFAULT_LIMITS, **spec.get("limits", {})}  # type: ignore[typeddict-item]
+
+
 def check_spec(spec: Json) -> Spec:
     """Return `spec` with its limits completed; ProtocolError says which fields are missing or wrong."""
     if not isinstance(spec, dict):
@@ -345,5 +350,5 @@ def check_spec(spec: Json) -> Spec:
     filled = dict(spec)
     for optional in _OPTIONAL:
         filled.setdefault(optional, None)
-    filled["limits"] = {**DEFAULT_LIMITS, **spec.get("limits", {})}
+    filled["limits"] = limits_of(spec)
     return filled  # type: ignore[return-value]  # a checked dict is a Spec

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from metrics.columns import columns_of, reports_of
+from trainmaster.protocol import limits_of
 from trainmaster.runner.reports import Reports
 
 
@@ -127,3 +128,8 @@ def test_a_report_with_more_than_numbers_stays_as_it_was_written(odd: dict[str, 
     assert [record["k"] for record in records_of([report(1), report(2, **odd), report(3), report(4)])] == [
         "core", "core", "reports",
     ]  # fmt: skip
+
+
+def test_a_spec_of_a_server_that_reads_no_columns_asks_for_none() -> None:
+    assert limits_of({"limits": {"line_bytes": 7}})["reports_per_record"] == 0
+    assert limits_of({"limits": {"reports_per_record": 5}})["reports_per_record"] == 5
