@@ -324,7 +324,7 @@ def check_run_key(key: str) -> str:
 
 def limits_of(spec: Any) -> Limits:
     """The limits of a run; those that its spec lacks, which an earlier version may have written, are the defaults."""
-    return {**DEFAULT_LIMITS, **spec.get("limits", {})}  # type: ignore[typeddict-item]
+    return {**DEFAULT_LIMITS, **spec.get("limits", {})}
 
 
 def check_spec(spec: Json) -> Spec:
