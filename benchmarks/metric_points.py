@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
+from trainmaster.runner.reports import Reports
+
 NAMES = ["loss", "accuracy", "lr", "grad_norm", "tokens", "epoch", "loss_aux", "throughput"]
 AT = 1_790_000_000.0
 POINTS_PER_BATCH = 1000
@@ -38,17 +40,17 @@ def reports(points: int, metrics: int) -> list[tuple[int, dict[str, float]]]:
 
 
 def runner_batches(points: int, metrics: int) -> list[tuple[int, bytes]]:
-    """(offset, gzip) of each batch as the SDK writes and the runner ships it."""
+    """(offset, gzip) of each batch as the runner makes it of what the SDK writes: one record of columns."""
     each, offset, found = POINTS_PER_BATCH // metrics, 0, []
     told = reports(points, metrics)
     for start in range(0, len(told), each):
-        records = [
-            {"k": "core", "f": "core.rank0.jsonl", "e": 1, "d": {
-                "type": "metrics", "group": "training", "steps_completed": step, "run_id": 1, "metrics": row,
-                "t": AT + step / 10}}
-            for step, row in told[start : start + each]
-        ]  # fmt: skip
-        body = b"".join(json.dumps(record, separators=(",", ":")).encode() + b"\n" for record in records)
+        columns = Reports(each, 2**20)
+        for step, row in told[start : start + each]:
+            record = {"type": "metrics", "group": "training", "steps_completed": step, "run_id": 1, "metrics": row,
+                      "t": AT + step / 10}  # fmt: skip
+            assert columns.take(record, json.dumps(record).encode(), 1)
+        body = columns.record("core.rank0.jsonl")
+        assert body is not None
         found.append((offset, gzip.compress(body, 1)))
         offset += len(body)
     return found

@@ -30,7 +30,7 @@ from experiments.models import Media, Trial
 from jobs.models import Member
 from logs import store as log_store
 from logs.lines import SERVER, NewLine, blocks_of
-from metrics.ingest import MOST_STEPS
+from metrics.columns import MOST_STEPS
 from metrics.values import text
 from trainmaster import image_headers
 from trainmaster import media as bounds

@@ -22,13 +22,13 @@ from experiments import search
 from experiments.models import Experiment, Trial
 from experiments.search import Validation
 from metrics import ingest, reported
-from metrics.ingest import MOST_STEPS, Report, group_name
+from metrics.columns import MOST_SECONDS, MOST_STEPS, Columns
+from metrics.ingest import Report
+from metrics.packing import Floats
 from metrics.table import Table
-from metrics.values import SUMMARY_GROUPS, flat, number, storable
+from metrics.values import SUMMARY_GROUPS, group_name, number, storable
 
 VALIDATION = "validation"
-#: Times beyond these years are no clock's.
-_LATEST = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
 
 
 def report_of(trial: Trial, data: Mapping[str, Any]) -> Report:
@@ -40,14 +40,18 @@ def report_of(trial: Trial, data: Mapping[str, Any]) -> Report:
     if not isinstance(values, dict):
         raise TypeError(f"metrics is {type(values).__name__}; it must be an object")
     seconds = data.get("t")
-    if not isinstance(seconds, (int, float)) or not abs(seconds) < _LATEST:
+    if not isinstance(seconds, (int, float)) or not abs(seconds) < MOST_SECONDS:
         seconds = time.time()
     run_id, group = int(data.get("run_id") or trial.run_id), str(data.get("group") or "training")
     return Report(run_id, group_name(group), steps, seconds, values)
 
 
-def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]) -> list[Validation | None]:
+def store(
+    experiment: Experiment, trial: Trial, reports: Sequence[Report | Columns | None]
+) -> list[Validation | None]:
     """Store a batch of reports, with the trial's last and best values, in one go; the experiment is locked.
+
+    Validations must come as single reports, not as columns.
 
     The answer says for each report what the searcher is to be told of it, by `tell`: nothing of one that is no
     validation, that lacks the metric, or that stood before. Of a late attempt nothing is stored: its steps were
@@ -68,7 +72,7 @@ def store(experiment: Experiment, trial: Trial, reports: Sequence[Report | None]
         standing = experiment.best_metric
         new = set(fresh[VALIDATION].steps[_any(fresh[VALIDATION])].tolist())
         for place, report in enumerate(reports):
-            if report and report.group == VALIDATION and report.steps_completed in new:
+            if isinstance(report, Report) and report.group == VALIDATION and report.steps_completed in new:
                 told[place] = _validated(experiment, trial, report, fresh[VALIDATION])
         told = _once(told)
         if experiment.best_metric != standing:
@@ -86,32 +90,62 @@ def store_alone(trial: Trial, report: Report) -> bool:
     """Store a report by one statement, in a transaction of its own, if it changes only its trial and its group.
 
     `trial` is from `transitions.read_to_report`, and not locked. False: nothing is done, because the report is of a
-    late attempt, a validation, of a step that is not behind all others or that moves the search, or because something
-    else has changed the trial since it was read. Then it goes the long way, by `store`.
+    late attempt, a validation, of a step that is not behind all others, or because something else has changed the
+    trial since it was read. Then it goes the long way, by `store`.
     """
-    before, now = trial.steps_completed, max(trial.steps_completed, report.steps_completed)
-    managed = not trial.experiment.unmanaged
-    if report.group == VALIDATION or report.run_id < trial.run_id or (managed and search.moves(before, now)):
+    return _append(trial, [report], _ALONE, {})
+
+
+def store_shipped(
+    trial: Trial, came: Sequence[Columns], member_id: int, offset: int, new_offset: int
+) -> bool:
+    """Store columns of one group as `store_alone` does; the statement moves the stream that brought them, too.
+
+    False as there, and where the stream does not stand at `offset`.
+    """
+    stream = {"member": member_id, "offset": offset, "new_offset": new_offset}
+    try:
+        return _append(trial, came, _SHIPPED, stream)
+    except ValueError:  # by `store` it becomes a sentence in the log
         return False
-    _refuse_many_names(trial.summary_metrics, [report])
+
+
+def _append(
+    trial: Trial, reports: Sequence[Report | Columns], statement: str, parameters: Mapping[str, Any]
+) -> bool:
+    group, before = reports[0].group, trial.steps_completed
+    if group == VALIDATION or any(each.run_id < trial.run_id or each.group != group for each in reports):
+        return False
+    now = max(before, *(each.steps_completed for each in reports))
+    _refuse_many_names(trial.summary_metrics, reports)
 
     def changes(new: Table) -> Mapping[str, Any]:
-        summary = json.dumps(summarized(trial.summary_metrics, {report.group: new}))
-        return {"version": trial.version, "steps": now, "summary": summary}  # type: ignore[attr-defined]
+        summary = json.dumps(summarized(trial.summary_metrics, {group: new}))
+        version = trial.version  # type: ignore[attr-defined]
+        return {"version": version, "steps": now, "summary": summary, **parameters}
 
-    if not ingest.append_alone(trial.pk, report, _ALONE, changes):
+    if not ingest.append_alone(trial.pk, reports, statement, changes):
         return False
+    if not trial.experiment.unmanaged:
+        search.steps_reported(trial.experiment, before, now)
     announce(f"experiment:{trial.experiment_id}")
     return True
 
 
 #: Locks as `transitions.lock_to_report` does. A row that another transaction has written since has another `xmin`.
-_ALONE = ingest.appending(
-    """SELECT trial.id FROM experiments_experiment experiment
-      JOIN experiments_trial trial ON trial.experiment_id = experiment.id
-    WHERE trial.id = %(trial)s AND trial.xmin = %(version)s::xid FOR NO KEY UPDATE OF experiment, trial""",
-    """UPDATE experiments_trial trial SET steps_completed = %(steps)s, summary_metrics = %(summary)s FROM known
-    WHERE trial.id = %(trial)s""",
+_GUARD = """SELECT trial.id FROM experiments_experiment experiment
+  JOIN experiments_trial trial ON trial.experiment_id = experiment.id
+WHERE trial.id = %(trial)s AND trial.xmin = %(version)s::xid FOR NO KEY UPDATE OF experiment, trial"""
+_CHANGED = """changed AS (
+  UPDATE experiments_trial trial SET steps_completed = %(steps)s, summary_metrics = %(summary)s FROM known
+  WHERE trial.id = %(trial)s)"""
+_ALONE = ingest.appending(_GUARD, _CHANGED)
+#: The stream is locked behind the trial (law 4). Another batch of it may have been stored meanwhile.
+_SHIPPED = ingest.appending(
+    f"""SELECT stream.member_id FROM ({_GUARD}) trial CROSS JOIN logs_stream stream
+    WHERE stream.member_id = %(member)s AND stream."offset" = %(offset)s FOR NO KEY UPDATE OF stream""",
+    f"""{_CHANGED}, moved AS (
+    UPDATE logs_stream stream SET "offset" = %(new_offset)s FROM known WHERE stream.member_id = %(member)s)""",
 )
 
 
@@ -124,7 +158,7 @@ def _save(trial: Trial, names: Sequence[str]) -> None:
         writes.execute(f"UPDATE experiments_trial SET {columns} WHERE id = %s", [*values, trial.pk])
 
 
-def _refuse_many_names(summary: Mapping[str, Any], reports: Sequence[Report]) -> None:
+def _refuse_many_names(summary: Mapping[str, Any], reports: Sequence[Report | Columns]) -> None:
     """Raise ValueError if the trial would have too many metrics in all its groups together.
 
     Each is a chart, and an entry of the summary, which is written again with each batch. An empty group counts as one.
@@ -135,7 +169,7 @@ def _refuse_many_names(summary: Mapping[str, Any], reports: Sequence[Report]) ->
     for report in reports:
         group = SUMMARY_GROUPS.get(report.group, report.group)
         known = summary.get(group) or {}
-        new.setdefault(group, set()).update(name for name in flat(report.values) if name not in known)
+        new.setdefault(group, set()).update(name for name in report.names if name not in known)
     for group, names in new.items():
         sizes[group] = max(1, len(summary.get(group) or {}) + len(names))
     most, after = settings.METRIC_NAMES_PER_TRIAL, sum(sizes.values())
@@ -241,33 +275,46 @@ def summarized(summary: Mapping[str, Any], fresh: Mapping[str, Table]) -> dict[s
         name = SUMMARY_GROUPS.get(group, group)
         rows = found[name] = dict(found.get(name) or {})
         for metric, column in table.columns.items():
-            finite = column.values[np.isfinite(column.values)]
-            if len(finite):
-                rows[metric] = _counted(rows.get(metric) or {}, finite)
-            has = column.has
-            if has.any():
-                at = int(np.flatnonzero(has)[-1])
-                last = column.taken(slice(at, None)).as_reported()[0]
+            counted = _counted(rows.get(metric) or {}, column.values)
+            if counted:
+                rows[metric] = counted
+            at, last = column.last()
+            if at >= 0:
                 if metric not in rows:
                     rows[metric] = {"count": 0, "type": "string" if number(last) is None else "number"}
                 rows[metric] |= {"last": last, "step": int(table.steps[at])}
     return found
 
 
-def _counted(old: Mapping[str, Any], values: Any) -> dict[str, Any]:
-    with np.errstate(over="ignore"):
-        total = float(values.sum()) + (number(old.get("sum")) or 0.0)
-    count, least, most = old.get("count", 0) + len(values), float(values.min()), float(values.max())
-    return storable(
-        {
-            "type": "number",
-            "count": count,
-            "sum": total,
-            "mean": total / count,
-            "min": min(old.get("min", least), least),
-            "max": max(old.get("max", most), most),
-        }
-    )
+def _counted(old: Mapping[str, Any], values: Floats) -> dict[str, Any]:
+    """What is known of a metric with these values, too; nothing if none of them is finite."""
+    new = _spread(values)
+    if new is None:
+        return {}
+    count, total, least, most = new
+    total, count = total + (number(old.get("sum")) or 0.0), count + old.get("count", 0)
+    known = {
+        "type": "number",
+        "count": count,
+        "sum": total,
+        "mean": total / count,
+        "min": min(old.get("min", least), least),
+        "max": max(old.get("max", most), most),
+    }
+    return known if math.isfinite(total) else storable(known)
+
+
+def _spread(values: Floats) -> tuple[int, float, float, float] | None:
+    """How many of the values are finite, their sum, the least and the largest; None if none is."""
+    if len(values) == 1:  # without numpy, which costs a multiple of that: most requests bring one report
+        value = float(values[0])
+        return (1, value, value, value) if math.isfinite(value) else None
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(values.sum())
+        if not math.isfinite(total):
+            values = values[np.isfinite(values)]
+            total = float(values.sum())
+    return (len(values), total, float(values.min()), float(values.max())) if len(values) else None
 
 
 def set_back(trial_id: int, steps_completed: int) -> None:

@@ -197,15 +197,14 @@ def moves(before: int, now: int) -> bool:
 def _move(experiment: Experiment) -> None:
     """Write how far its search is, without Django's own queries: batches of metrics come by here."""
     search = _searches.find(experiment.pk)
-    if search is None or not search.search:
-        return
+    if search is None or not search.search or custom.is_custom(search.search):
+        return  # a custom search's is what its program says
     now = _progress(search)
     with cursor() as writes:
-        writes.execute(_SET if custom.is_custom(search.search) else _RAISE, [now, experiment.pk])
+        writes.execute(_RAISE, [now, experiment.pk])
 
 
 _searches = Prepared(lambda: Experiment.objects.only("search", "config"))
-_SET = "UPDATE experiments_experiment SET progress = %s WHERE id = %s"
 #: never less than before, as `_further` says
 _RAISE = "UPDATE experiments_experiment SET progress = GREATEST(progress, %s) WHERE id = %s"
 _REACHED = """SELECT request_id, progress, steps_completed FROM experiments_trial

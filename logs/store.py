@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import accumulate
 from typing import Any
@@ -126,17 +126,22 @@ def _parameters(task_id: str, source: Source, blocks: Sequence[Block]) -> dict[s
         "members": [source.member_id] if source.member_id is not None else [],
         "hosts": [source.host],
         "host": source.host,
-        "start": list(accumulate((part.lines for part in parts), initial=0))[:-1],
-        "ranks": [f"{{{','.join(map(str, part.ranks))}}}" for part in parts],
+        "start": _array(accumulate((part.lines for part in parts[:-1]), initial=0) if parts else ()),
+        "ranks": [_array(part.ranks) for part in parts],
         **{
-            name: [getattr(part, name) for part in parts]
+            name: _array(getattr(part, name) for part in parts)
             for name in ("lines", "kinds", "first_time", "last_time", "text_bytes")
         },
         "data": [part.data for part in parts] or None,
-        "seen_rank": ranks,
-        "seen_lines": [counts[rank] for rank in ranks],
-        "seen_time": [last[rank] for rank in ranks],
+        "seen_rank": _array(ranks),
+        "seen_lines": _array(counts[rank] for rank in ranks),
+        "seen_time": _array(last[rank] for rank in ranks),
     }
+
+
+def _array(numbers: Iterable[float]) -> str:
+    """Numbers as PostgreSQL reads an array: for psycopg to look at each of a list takes a multiple of that."""
+    return f"{{{','.join(map(repr, numbers))}}}"
 
 
 @joined

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,13 +13,10 @@ from django.db import transaction
 
 from events import prepared
 from metrics import chunks
+from metrics.columns import Columns
 from metrics.models import Chunk, Group
-from metrics.table import Table, joined, merged, table_of
-from metrics.values import flat, text
-
-GROUP_CHARACTERS = 128  # the column's width
-#: PostgreSQL's bigint.
-MOST_STEPS = 2**63 - 1
+from metrics.table import Table, joined, laid_together, merged, table_of
+from metrics.values import flat, group_name
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +30,10 @@ class Report(NamedTuple):
     at: float
     values: Mapping[str, Any]
 
+    @property
+    def names(self) -> Iterable[str]:
+        return flat(self.values)
+
 
 @dataclass
 class Stored:
@@ -43,7 +44,7 @@ class Stored:
 
 
 @transaction.atomic(savepoint=False)
-def store(trial_id: int, reports: Iterable[Report]) -> Stored:
+def store(trial_id: int, reports: Iterable[Report | Columns]) -> Stored:
     """Store reports of a trial in one go, in the caller's transaction, with its groups locked in order of their names.
 
     Reports of one step merge. A repeated equal value is fine; a name that stands with another value keeps
@@ -51,12 +52,12 @@ def store(trial_id: int, reports: Iterable[Report]) -> Stored:
     new one from a later run. The answer names what was refused so; nothing raises: a stream must go on.
     """
     stored = Stored()
-    rows: dict[str, dict[int, Report]] = {}
+    came: dict[str, list[Report | Columns]] = {}
     for report in reports:
-        _lay(rows.setdefault(group_name(report.group), {}), report, stored)
-    for name in sorted(rows):
-        new = _table(rows[name])
-        if len(new) < chunks.FULL and _append_whole(trial_id, name, new):
+        came.setdefault(group_name(report.group), []).append(report)
+    for name in sorted(came):
+        new = together(came[name], stored)
+        if len(new) <= chunks.FULL and _append_whole(trial_id, name, new):
             stored.fresh[name] = new
             continue
         group = _locked(trial_id, name)
@@ -79,13 +80,37 @@ def store(trial_id: int, reports: Iterable[Report]) -> Stored:
     return stored
 
 
-@lru_cache(maxsize=1000)
-def group_name(name: str) -> str:
-    """The name as PostgreSQL takes it."""
-    return text(name)[:GROUP_CHARACTERS]
+def together(came: Sequence[Report | Columns], stored: Stored) -> Table:
+    """What came of one group as one table."""
+    tables = [each.table for each in came if isinstance(each, Columns)]
+    alone = [each for each in came if isinstance(each, Report)]
+    refused: list[tuple[str, int, str]] = []
+    if alone:
+        tables.append(_laid(alone, refused))
+    found = laid_together(tables)
+    if found is None:  # a step came twice: the first report of it counts, wherever it stood
+        refused.clear()
+        found = _laid([report for each in came for report in _alone(each)], refused)
+    stored.refused += refused
+    return found
 
 
-def _lay(rows: dict[int, Report], report: Report, stored: Stored) -> None:
+def _alone(came: Report | Columns) -> Sequence[Report]:
+    if isinstance(came, Report):
+        return [came]
+    table = came.table
+    rows = zip(table.steps.tolist(), table.times.tolist(), table.as_reported(), strict=True)
+    return [Report(came.run_id, came.group, step, at / 1e6, values) for step, at, values in rows]
+
+
+def _laid(reports: Iterable[Report], refused: list[tuple[str, int, str]]) -> Table:
+    rows: dict[int, Report] = {}
+    for report in reports:
+        _lay(rows, report, refused)
+    return _table(rows)
+
+
+def _lay(rows: dict[int, Report], report: Report, refused: list[tuple[str, int, str]]) -> None:
     """Put a report to those of its group that came with it; those of one step merge."""
     values = flat(report.values)
     if values is not report.values:
@@ -97,9 +122,7 @@ def _lay(rows: dict[int, Report], report: Report, stored: Stored) -> None:
     both = report.values.keys() & standing.values.keys()
     if report.run_id <= standing.run_id:
         same = [name for name in both if repr(report.values[name]) == repr(standing.values[name])]
-        stored.refused += [
-            (report.group, report.steps_completed, name) for name in sorted(both.difference(same))
-        ]
+        refused += [(report.group, report.steps_completed, name) for name in sorted(both.difference(same))]
         older, newer = report, standing
     rows[report.steps_completed] = newer._replace(values={**older.values, **newer.values})
 
@@ -121,10 +144,14 @@ ON CONFLICT (trial_id, name) DO UPDATE SET reports = known.reports RETURNING id,
 
 #: Written out, as the others of each batch are: Django's own cost several times as much.
 _COUNT = "UPDATE metrics_group SET reports = %s, last_step = %s WHERE id = %s"
-#: Each time so many reports have come, small chunks are put together.
+#: So many small chunks are put together.
 _FEW = 16
 _TAIL = f"""SELECT id, reports FROM metrics_chunk WHERE group_id = %s AND NOT archived
 ORDER BY first_step DESC LIMIT {2 * _FEW}"""
+#: The sizes of the chunks before the new one, the newest first; null most times, since they are rarely needed.
+_BEFORE = f"""CASE WHEN reports / {_FEW} <> (reports - %(count)s) / {_FEW} THEN ARRAY(
+  SELECT chunk.reports FROM metrics_chunk chunk WHERE chunk.group_id = known.id AND NOT chunk.archived
+  ORDER BY chunk.first_step DESC LIMIT {_FEW}) END"""
 _APPEND = f"""WITH guard AS (SELECT 1), known AS (
   INSERT INTO metrics_group AS known (trial_id, name, reports, last_step)
   SELECT %(trial)s::bigint, %(name)s::text, %(count)s::bigint, %(last)s::bigint FROM guard
@@ -134,7 +161,7 @@ _APPEND = f"""WITH guard AS (SELECT 1), known AS (
 ), written AS (
   INSERT INTO metrics_chunk ({chunks.COLUMNS}) SELECT id, {chunks.VALUES} FROM known
 )
-SELECT id, reports FROM known"""
+SELECT id, {_BEFORE} FROM known"""
 
 
 def _append_whole(trial_id: int, name: str, new: Table) -> bool:
@@ -144,46 +171,55 @@ def _append_whole(trial_id: int, name: str, new: Table) -> bool:
         known = cursor.fetchone()
     if known is None:
         return False
-    pk, reports = known
-    if _is_many(reports, len(new)):
+    pk, before = known
+    if _are_many(before, len(new)):
         _put_together(pk)
     return True
 
 
 def append_alone(
-    trial_id: int, report: Report, statement: str, parameters: Callable[[Table], Mapping[str, Any]]
+    trial_id: int,
+    reports: Sequence[Report | Columns],
+    statement: str,
+    parameters: Callable[[Table], Mapping[str, Any]],
 ) -> bool:
-    """Append one report by a `statement` of `appending`, in a transaction of its own; False if it has done nothing."""
-    name, rows = group_name(report.group), dict[int, Report]()
-    _lay(rows, report, Stored())
-    new = _table(rows)
+    """Append reports of one group by a `statement` of `appending`; False if it has done nothing.
+
+    That is in a transaction of its own, if the caller has none.
+    """
+    stored = Stored()
+    name, new = group_name(reports[0].group), together(reports, stored)
+    if stored.refused or len(new) > chunks.FULL:
+        return False
     with prepared.cursor() as cursor:
         cursor.execute(statement, {"trial": trial_id, "name": name, **chunks.values(new), **parameters(new)})
         known = cursor.fetchone()
     if known is None:
         return False
-    pk, reports = known
-    if _is_many(reports, 1):
+    pk, before = known
+    if _are_many(before, len(new)):
         with transaction.atomic():
             _locked(trial_id, name)
             _put_together(pk)
     return True
 
 
-def appending(guard: str, change: str) -> str:
-    """The statement that appends a few reports if `guard` finds a row, and then makes the `change`.
+def appending(guard: str, changes: str) -> str:
+    """The statement that appends a chunk of reports if `guard` finds a row, and then makes the `changes`.
 
-    `guard` is a SELECT that locks what it finds; `change` an UPDATE from `known`, the group, which is there if the
-    reports are behind all others of it. They may use the parameter `trial`, and what `append_alone` is given.
+    `guard` is a SELECT that locks what it finds; `changes` are UPDATEs from `known`, the group, which is there if the
+    reports are behind all others of it, each as `name AS (UPDATE …)`. They may use the parameter `trial`, and what
+    `append_alone` is given.
     """
     assert _APPEND.count("(SELECT 1)") == 1
     guarded = _APPEND.replace("(SELECT 1)", f"MATERIALIZED ({guard})")
-    return guarded.replace("\nSELECT id, reports", f", changed AS ({change})\nSELECT id, reports")
+    return guarded.replace("\nSELECT id, CASE", f", {changes}\nSELECT id, CASE")
 
 
-def _is_many(reports: int, new: int) -> bool:
-    """Whether small chunks are to be put together now that the group has so many reports, of which some are new."""
-    return reports // _FEW != (reports - new) // _FEW
+def _are_many(before: Sequence[int] | None, new: int) -> bool:
+    """Whether small chunks are to be put together, when a chunk of `new` reports has come behind these."""
+    small = sum(1 for _ in takewhile(lambda size: size < chunks.FULL, before or ()))
+    return small >= (2 if new >= chunks.FULL else _FEW - 1)
 
 
 def _put_together(group_id: int) -> None:
@@ -209,12 +245,14 @@ def _small(group_id: int, total: int) -> list[int]:
     """The small chunks at the end of a group that are to be written again, together with the reports behind them.
 
     Those are taken in while they hold less than twice as much as what follows them, so that a report is written
-    again a few times only, and few small chunks remain however the reports come.
+    again a few times only, and few small chunks remain however the reports come. Full chunks behind them stay.
     """
     with chunks.cursor() as cursor:
         tail = cursor.execute(_TAIL, [group_id]).fetchall()
     found = []
     for pk, count in tail:
+        if count >= chunks.FULL and not total:
+            continue
         if count >= chunks.FULL or 0 < 2 * total <= count:
             break
         found.append(pk)

@@ -62,8 +62,7 @@ def pack_floats(values: Floats) -> bytes:
         return b"d"
     if len(values) == 1:
         return _pack_float(float(values[0]))
-    whole = np.abs(values) <= _EXACT  # neither NaN nor an infinity
-    if whole.all() and not (np.signbit(values) & (values == 0)).any():
+    if float(values[0]).is_integer() and _are_exact(values):
         integers = values.astype(np.int64)
         if (integers == values).all():
             return pack_integers(integers)
@@ -72,6 +71,12 @@ def pack_floats(values: Floats) -> bytes:
     if np.array_equal(short.astype(np.float64), values, equal_nan=True):
         return b"f" + short.tobytes()
     return b"d" + values.astype("<f8").tobytes()
+
+
+def _are_exact(values: Floats) -> bool:
+    """Whether integers can stand for them: neither NaN nor an infinity, and no 0 with a sign."""
+    whole = np.abs(values) <= _EXACT
+    return bool(whole.all() and not (np.signbit(values) & (values == 0)).any())
 
 
 def _pack_float(value: float) -> bytes:

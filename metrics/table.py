@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -56,6 +58,16 @@ class Column:
         for row, value in self.others.items():
             numbers[row] = value
         return numbers
+
+    def last(self) -> tuple[int, Any]:
+        """The last row that has this name, and its value as JSON; -1 and None where there is none."""
+        if not self.others and self.present[-1]:
+            value = float(self.values[-1])
+            named = name_of(value) if not math.isfinite(value) else int(value) if self.whole else value
+            return len(self.values) - 1, named
+        rows = np.flatnonzero(self.has)
+        at = int(rows[-1]) if len(rows) else -1
+        return at, self.taken(slice(at, None)).as_reported()[0] if at >= 0 else None
 
     def taken(self, rows: Rows) -> Column:
         others = self.others
@@ -178,6 +190,15 @@ def joined(tables: Sequence[Table]) -> Table:
         np.concatenate([table.runs for table in tables]),
         columns,
     )
+
+
+def laid_together(tables: Sequence[Table]) -> Table | None:
+    """Tables as one, whose steps may lie among each other; None if a step is in two of them."""
+    if all(later.steps[0] > earlier.steps[-1] for earlier, later in pairwise(tables)):
+        return joined(tables)
+    order = np.argsort(np.concatenate([table.steps for table in tables]))
+    found = joined(tables).taken(order)
+    return found if bool((found.steps[1:] > found.steps[:-1]).all()) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 _UNSAFE = re.compile("[\x00\ud800-\udfff]")  # PostgreSQL's text and JSON refuse them
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NUMBERS = {float, int}
+GROUP_CHARACTERS = 128  # the column's width
 #: group -> its name in summaries, which is Determined's; other groups keep theirs
 SUMMARY_GROUPS = {"training": "avg_metrics", "validation": "validation_metrics"}
 
 
 def flat(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """The values with nested names joined: `{"a": {"b": nan}}` becomes `{"a.b": nan}`."""
-    if _NUMBERS.issuperset(map(type, values.values())) and all(map(_is_safe, values)):
+    if _NUMBERS.issuperset(map(type, values.values())) and all(map(is_safe, values)):
         return values  # as nearly all are
     found: dict[str, Any] = {}
     for name, value in values.items():
@@ -30,8 +31,19 @@ def flat(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=10_000)
-def _is_safe(name: object) -> bool:
+def is_safe(name: object) -> bool:
+    """Whether it is text as PostgreSQL takes it."""
     return isinstance(name, str) and not _UNSAFE.search(name)
+
+
+def are_numbers(values: Sequence[Any]) -> bool:
+    """Whether each value is a number, or one that is not finite by its name."""
+    kinds = set(map(type, values))
+    if str not in kinds:
+        return kinds <= _NUMBERS
+    return kinds <= _NUMBERS | {str} and all(
+        type(value) is not str or value in _NOT_FINITE for value in values
+    )
 
 
 def storable(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,6 +77,12 @@ def number_or_name(value: float) -> float | str:
 
 def text(value: str) -> str:
     return _UNSAFE.sub("\ufffd", value)
+
+
+@lru_cache(maxsize=1000)
+def group_name(name: str) -> str:
+    """The name of a group as PostgreSQL takes it."""
+    return text(name)[:GROUP_CHARACTERS]
 
 
 def number(value: object) -> float | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from django.contrib.postgres.expressions import ArraySubquery
@@ -86,16 +88,24 @@ def numbers() -> dict[str, Coalesce]:
 def effective_config(experiment: Experiment) -> dict[str, Any]:
     """The config in force: what was submitted, with what queue edits have changed since. Secrets are masked."""
     config: dict[str, Any] = experiment.config
-    if experiment.unmanaged:
-        return shown(config)
-    job = experiment.job
-    edited = {
-        "priority": job.priority,
-        "weight": job.weight,
-        "max_slots": job.max_slots,
-        "resource_pool": job.pool.name,
-    }
-    return shown({**config, "resources": {**(config.get("resources") or {}), **edited}})
+    if not experiment.unmanaged:
+        job = experiment.job
+        edited = {
+            "priority": job.priority,
+            "weight": job.weight,
+            "max_slots": job.max_slots,
+            "resource_pool": job.pool.name,
+        }
+        config = {**config, "resources": {**(config.get("resources") or {}), **edited}}
+    found: dict[str, Any] = json.loads(_shown(json.dumps(config)))
+    return found
+
+
+@lru_cache(
+    maxsize=256
+)  # programs poll experiments, and to mask and order a config takes ten times as long as its JSON
+def _shown(config: str) -> str:
+    return json.dumps(shown(json.loads(config)))
 
 
 def why_queued(found: list[Experiment], phase_of: dict[int, str]) -> dict[int, str]:

@@ -152,6 +152,7 @@ class Limits(TypedDict):
     batch_bytes: int
     sample_seconds: float
     sample_record_seconds: float
+    reports_per_record: int
 
 
 DEFAULT_LIMITS: Limits = {
@@ -163,6 +164,7 @@ DEFAULT_LIMITS: Limits = {
     "batch_bytes": 1024**2,
     "sample_seconds": 1.0,
     "sample_record_seconds": 10.0,
+    "reports_per_record": 0,  # a server that does not say reads no columns
 }
 
 
@@ -320,6 +322,11 @@ def check_run_key(key: str) -> str:
     return key
 
 
+def limits_of(spec: Any) -> Limits:
+    """The limits of a run; those that its spec lacks, which an earlier version may have written, are the defaults."""
+    return {**DEFAULT_LIMITS, **spec.get("limits", {})}
+
+
 def check_spec(spec: Json) -> Spec:
     """Return `spec` with its limits completed; ProtocolError says which fields are missing or wrong."""
     if not isinstance(spec, dict):
@@ -343,5 +350,5 @@ def check_spec(spec: Json) -> Spec:
     filled = dict(spec)
     for optional in _OPTIONAL:
         filled.setdefault(optional, None)
-    filled["limits"] = {**DEFAULT_LIMITS, **spec.get("limits", {})}
+    filled["limits"] = limits_of(spec)
     return filled  # type: ignore[return-value]  # a checked dict is a Spec

@@ -10,9 +10,10 @@ from django.test import Client
 
 from accounts.models import LoginToken
 from dispatch.passes import pool_pass
-from dispatch.runs import heartbeats, intake
+from dispatch.runs import batches, heartbeats, intake
 from jobs.models import Member
 from logs import read, streams
+from metrics import reported
 from tests.rig.world import make_host, members_of, submit_experiment, trial_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.survive(43)]
@@ -52,6 +53,16 @@ HOSTILE: dict[str, dict[str, Any]] = {
     "a time of hundreds of digits": {"k": "log", "t": 10**400, "r": 0, "s": "stdout", "m": "x"},
     "a sample of hundreds of digits": {"k": "samples", "t": 10**400, "d": 10**400, "v": [[10**400]]},
     "timings of hundreds of digits": {"k": "timings", "t": 10**400, "r": 0, "d": [{"seconds": 10**400}]},
+    "reports that are a word": {"k": "reports", "d": "x"},
+    "reports without lists": {"k": "reports", "d": [{}, [], 7, None]},
+    "reports of unequal lists": {
+        "k": "reports",
+        "d": [{"steps": [1, 2], "times": [1.0], "values": {"a": [1.0]}}],
+    },
+    "reports of hundreds of digits": {
+        "k": "reports",
+        "d": [{"steps": [10**400], "times": [10**400], "values": {"a": [10**400]}, "run_id": 10**400}],
+    },
     "a first failure of words": {
         "k": "exit",
         "t": "x",
@@ -71,6 +82,28 @@ def test_a_record_of_another_form_holds_up_nothing(what: str, member: Member) ->
     if HOSTILE[what]["k"] != "exit":
         assert intake.store(member.pk, len(body), line("after")).offset == len(body + line("after"))
         assert shown(member)[-1] == "after"
+
+
+def test_columns_that_say_more_than_a_batch_may_hold_are_named_in_the_log(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "REPORTS_PER_BATCH", 5)
+    tables = [
+        {"steps": steps, "times": [1.0] * 3, "values": {"a": [1.0] * 3}} for steps in ([1, 2, 3], [4, 5, 6])
+    ]
+    body = json.dumps({"k": "reports", "d": tables}).encode() + b"\n"
+    assert intake.store(member.pk, 0, body).offset == len(body)
+    trial = trial_of(member.allocation.task.job.experiment)
+    assert [each.steps_completed for each in reported.read([trial.pk])] == [1, 2, 3]
+    assert any("more than" in text for text in shown(member))
+
+
+def test_columns_nested_without_end_are_named_in_the_log(member: Member) -> None:
+    body = b'{"k":"reports","d":[{"steps":[1],"times":[1.0],"values":{"a":[%s]}}]}\n' % (
+        b"[" * 150 + b"]" * 150
+    )
+    assert intake.store(member.pk, 0, body + line("after")).offset == len(body + line("after"))
+    assert any("nested deeper" in text for text in shown(member)) and shown(member)[-1] == "after"
 
 
 def test_a_metric_of_hundreds_of_digits_breaks_no_page(member: Member) -> None:

@@ -61,6 +61,58 @@ def test_a_run_from_its_first_record_to_its_last() -> None:
     assert "line 1" in [line.text for line in read.forward(trial.task_id).lines]
 
 
+def columns(group: str, steps: range, value: float = 0.5) -> dict[str, Any]:
+    at = [float(step) for step in steps]
+    table = {
+        "group": group,
+        "run_id": 1,
+        "steps": list(steps),
+        "times": at,
+        "values": {"loss": [value] * len(at)},
+    }
+    return {"k": "reports", "f": "core.rank0.jsonl", "e": 1, "d": [table]}
+
+
+def test_columns_of_metrics_are_stored_and_their_validations_reach_the_searcher() -> None:
+    experiment, member = started()
+    body = batch(
+        log("line 1"), columns("training", range(1, 9)), columns("validation", range(4, 9, 4), 0.25),
+        core("metrics", group="training", steps_completed=9, metrics={"loss": 0.5}, t=1.0),
+    )  # fmt: skip
+    assert intake.store(member.pk, 0, body).offset == len(body)
+    experiment.refresh_from_db()
+    trial = trial_of(experiment)
+    assert experiment.best_metric == 0.25 and trial.steps_completed == 9
+    assert [report.steps_completed for report in reported.read([trial.pk], ["training"])] == list(
+        range(1, 10)
+    )
+    assert trial.summary_metrics["avg_metrics"]["loss"]["count"] == 9
+
+
+def test_a_batch_of_columns_takes_a_statement_to_look_and_one_to_store(
+    django_assert_num_queries: Any,
+) -> None:
+    experiment, member = started()
+    first = batch(columns("training", range(1000, 1004)))
+    intake.store(member.pk, 0, first)
+    intake.store(member.pk, len(first), batch(columns("training", range(1004, 1006))))
+    stored = streams.stored(member.pk)
+    body = batch(columns("training", range(1006, 1009)), columns("training", range(1010, 1012)))
+    with django_assert_num_queries(2):
+        assert intake.store(member.pk, stored, body).offset == stored + len(body)
+    trial = trial_of(experiment)
+    steps = [*range(1000, 1009), 1010, 1011]
+    assert [report.steps_completed for report in reported.read([trial.pk])] == steps
+    assert (trial.steps_completed, trial.summary_metrics["avg_metrics"]["loss"]["count"]) == (1011, 11)
+    for offset in (0, stored):  # what comes again is known
+        with pytest.raises(streams.OffsetConflict):
+            intake.store(member.pk, offset, body)
+    again = batch(columns("training", range(1005, 1013), 0.75))
+    intake.store(member.pk, stored + len(body), again)
+    values = {report.steps_completed: report.values["loss"] for report in reported.read([trial.pk])}
+    assert values == {**dict.fromkeys(steps, 0.5), 1009: 0.75, 1012: 0.75}
+
+
 def test_a_batch_counts_once() -> None:
     _, member = started()
     body = batch(log("once"))

@@ -81,7 +81,7 @@ def test_a_torn_last_record_is_cut_and_its_source_read_again(paths: RunPaths) ->
         stdout.open("ab").write(text)
         drain(paths, outbox)
     whole = paths.outbox.read_bytes()
-    for size in range(len(whole)):
+    for size in range(0, len(whole), 7):
         paths.outbox.write_bytes(whole[:size])
         drain(paths, Outbox(paths))
         assert [line["m"] for line in lines(paths)] == ["one", "two", "three", "four"]
@@ -305,6 +305,49 @@ def test_what_is_no_sdk_record_is_counted_as_a_gap(paths: RunPaths) -> None:
     ]
     assert sum(r["bytes"] for r in found if r["k"] == "gap") == len("not json") + len("[1]")
     assert outbox.dropped == len("not json") + len("[1]")
+
+
+def test_reports_that_were_read_together_are_one_record_and_none_is_lost_with_a_torn_one(
+    paths: RunPaths,
+) -> None:
+    def line(step: int) -> bytes:
+        fields = {
+            "group": "training",
+            "steps_completed": step,
+            "metrics": {"loss": 0.5},
+            "run_id": 1,
+            "t": 1.5,
+        }
+        return json.dumps({"type": "metrics", **fields}).encode() + b"\n"
+
+    def steps() -> list[Any]:
+        found = [record for record in records(paths) if record["k"] in ("core", "reports")]
+        return [
+            step
+            for each in found
+            for step in (each["d"][0]["steps"] if each["k"] == "reports" else [each["d"]])
+        ]
+
+    parts = [
+        *map(line, range(5)),
+        b"not json\n",
+        *map(line, range(5, 9)),
+        b'{"type": "x"}\n',
+        line(9),
+        line(10),
+    ]
+    paths.core_records(0).write_bytes(b"".join(parts))
+    drain(paths, Outbox(paths), reports_per_record=1000)
+    assert [record["k"] for record in records(paths) if record["f"]] == [
+        "reports", "gap", "reports", "core", "reports",
+    ]  # fmt: skip
+    whole = paths.outbox.read_bytes()
+    for size in range(0, len(whole), 7):
+        paths.outbox.write_bytes(whole[:size])
+        outbox = Outbox(paths)
+        drain(paths, outbox, reports_per_record=1000)
+        assert steps() == [*range(9), {"type": "x"}, 9, 10]
+        assert outbox.ends == {paths.core_records(0).name: len(b"".join(parts))}
 
 
 @pytest.mark.survive(31)

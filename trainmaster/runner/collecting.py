@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from trainmaster.paths import RunPaths
 from trainmaster.protocol import Limits
 from trainmaster.runner.lines import Block
 from trainmaster.runner.outbox import Outbox
 from trainmaster.runner.records import core_record, gap_record, own_line, parse_core, timings_record
+from trainmaster.runner.reports import Reports
 from trainmaster.runner.sources import Source, is_source
 
 _UPKEEP_SECONDS = 1.0  # how often a gap that still grows is written down, and files are looked at anew
@@ -138,36 +139,72 @@ class Collector:
         if source.is_core:
             limit += limit // 4  # metrics and checkpoints are small: they go on when the log is cut already
         free = limit - self._unshipped()
+        if source.is_core:
+            self._take_core(source, blocks, free, round_)
+            return
         for block in blocks:
-            records: List[bytes] = []
-            if round_.size < free:
-                records = self._core(source, block, round_) if source.is_core else source.records(block, at)
+            records = source.records(block, at) if round_.size < free else []
             # a block of log that overshot its limit would take the room that is kept for what the SDK writes
-            if not records or (not source.is_core and round_.size + sum(map(len, records)) > free):
+            if records and round_.size + sum(map(len, records)) <= free:
+                self._add(source, records, block.end, round_)
+            else:
                 source.drop(block)
-                continue
-            if source.gap:
-                self._close_gap(source, round_)
-            for record in records:
-                round_.add(record)
-            round_.notes.append({"k": "lines", "f": source.name, "e": block.end})
 
-    def _core(self, source: Source, block: Block, round_: _Round) -> List[bytes]:
-        """The record of an SDK's line; none for one that is no such record: it counts as dropped."""
+    def _take_core(self, source: Source, blocks: List[Block], free: int, round_: _Round) -> None:
+        """What the SDK wrote: reports of metrics that follow each other become one record."""
+        reports = self._no_reports()
+        for block in blocks:
+            read = self._read(source, block, round_) if round_.size + reports.size < free else None
+            if read and reports.take(*read, block.end):
+                continue
+            self._add_reports(source, reports, round_)
+            reports = self._no_reports()
+            if read and reports.take(*read, block.end):  # it begins the next one
+                continue
+            records = self._core(source, *read, block.end, round_) if read else []
+            if records:
+                self._add(source, records, block.end, round_)
+            else:
+                source.drop(block)
+        self._add_reports(source, reports, round_)
+
+    def _no_reports(self) -> Reports:
+        return Reports(self._limits["reports_per_record"], self._limits["batch_bytes"] // 2)
+
+    def _add_reports(self, source: Source, reports: Reports, round_: _Round) -> None:
+        record = reports.record(source.name)
+        if record is not None:
+            self._add(source, [record], reports.end, round_)
+
+    def _add(self, source: Source, records: List[bytes], end: int, round_: _Round) -> None:
+        """Add records that cover a source up to `end`, behind what was dropped of it before."""
+        if source.gap:
+            self._close_gap(source, round_)
+        for record in records:
+            round_.add(record)
+        round_.notes.append({"k": "lines", "f": source.name, "e": end})
+
+    def _read(self, source: Source, block: Block, round_: _Round) -> Optional[Tuple[Dict[str, Any], bytes]]:
+        """The SDK's record of a line and its JSON; None for one that is no such record: it counts as dropped."""
         try:
             if block.cut or block.continues:
                 raise ValueError("it is too long")
-            record, data = parse_core(block.text)
+            return parse_core(block.text)
         except ValueError as error:
             self._say_garbage(source, error, round_)
-            return []
+            return None
+
+    def _core(
+        self, source: Source, record: Dict[str, Any], data: bytes, end: int, round_: _Round
+    ) -> List[bytes]:
+        """A record of the SDK as one of the outbox; none for one that is dropped."""
         if record.get("type") == "timings":
-            return [timings_record(source.name, block.end, record)]
+            return [timings_record(source.name, end, record)]
         if record.get("type") == "media" and self._unshipped() > self._limits["spool_bytes"] // 2:
             return []  # large, and nothing waits for it: metrics and checkpoints need the room
         self._on_core(record)
         round_.notes.append({"k": "core", "d": record})
-        return [core_record(source.name, block.end, data)]
+        return [core_record(source.name, end, data)]
 
     def _say_garbage(self, source: Source, error: ValueError, round_: _Round) -> None:
         """Once per file, which any code of the job may write: a flood of garbage must not become one of sentences."""

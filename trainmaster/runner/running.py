@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, cast
 from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
 from trainmaster.processes import alive, boot_id, of_run, reference
-from trainmaster.protocol import LOOK_NOW, Limits, ProcessRef
+from trainmaster.protocol import LOOK_NOW, Limits, ProcessRef, limits_of
 from trainmaster.rank_processes import ProcessesOfRanks
 from trainmaster.runner import warm
 from trainmaster.runner.collecting import Collector
@@ -61,7 +61,7 @@ class Runner:
     def __init__(self, paths: RunPaths) -> None:
         self.paths = paths
         self.spec = read_spec(paths)
-        self.limits: Limits = self.spec["limits"]
+        self.limits: Limits = limits_of(self.spec)
         self.weather = Weather()
         self.outbox = Outbox(paths)
         self.orders = Orders(paths)

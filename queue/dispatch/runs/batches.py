@@ -25,6 +25,7 @@ from experiments.search import Validation
 from jobs.models import Member
 from logs import store as log_store
 from logs.lines import SERVER, STDERR, STDOUT, Block, NewLine, blocks_of
+from metrics.columns import Columns, columns_of, count_of, reports_of
 from metrics.ingest import Report
 from trainmaster import bounded_json
 from trainmaster.bounded_json import TooDeep
@@ -35,6 +36,9 @@ Answer = TypeVar("Answer")
 
 #: How the runner's lines begin that hold a record as training code wrote it.
 _WRITTEN_BY_THE_JOB = (b'{"k":"core"', b'{"k": "core"', b'{"k": "timings"')
+#: Of all tables of a batch together: columns may say in few bytes what takes much memory apart.
+REPORTS_PER_BATCH = 300_000
+_MANY = f"a batch holds more than {REPORTS_PER_BATCH:,} reports in columns"
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,12 @@ class Batch:
     def end(self) -> int:
         return self.offset + len(self.body)
 
+    @property
+    def columns(self) -> list[Columns] | None:
+        """Its columns of metrics, if it has nothing else."""
+        found = [record.get("d") for record in self.records]
+        return found if found and all(isinstance(each, Columns) for each in found) else None  # type: ignore[return-value]
+
 
 def parse(body: bytes) -> list[dict[str, Any]]:
     """The records of a batch: one JSON object a line, the last line complete. Raises Refusal.
@@ -63,8 +73,8 @@ def parse(body: bytes) -> list[dict[str, Any]]:
     with contextlib.suppress(ValueError):  # costs an eighth of what record by record does
         whole = from_json(b"[" + body[:-1].replace(b"\n", b",") + b"]")
         is_plain = len(whole) == body.count(b"\n") and all(type(record) is dict for record in whole)
-        if is_plain and not bounded_json.is_deep([record["d"] for record in whole if "d" in record]):
-            return list(whole)
+        if is_plain and not bounded_json.is_deep([record["d"] for record in whole if _is_written(record)]):
+            return _apart(whole)
     records: list[dict[str, Any]] = []
     spoiled = (
         0  # lines in a row that are no records: many may be in a batch, and each would be a line of the log
@@ -78,14 +88,44 @@ def parse(body: bytes) -> list[dict[str, Any]]:
             if spoiled:
                 records.append(left_out(ValueError(f"{spoiled:,} lines of the outbox are not JSON objects")))
             spoiled = 0
-            records.append(_without_depth(record))
+            records.append(_without_depth(record) if _is_written(record) else record)
         else:
             spoiled += 1
-    return records[:-1]
+    return _apart(records[:-1])
+
+
+def _is_written(record: dict[str, Any]) -> bool:
+    """Whether its `d` is what training code wrote. Columns of numbers need no look at their depth."""
+    return "d" in record and record.get("k") != "reports"
 
 
 def _without_depth(record: dict[str, Any]) -> dict[str, Any]:
-    return left_out(TooDeep()) if "d" in record and bounded_json.is_deep(record["d"]) else record
+    return left_out(TooDeep()) if bounded_json.is_deep(record["d"]) else record
+
+
+def _apart(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records, those of columns as records of the SDK: a table of numbers as `Columns`, others report by report."""
+    found: list[dict[str, Any]] = []
+    left = REPORTS_PER_BATCH
+    for record in records:
+        if record.get("k") != "reports":
+            found.append(record)
+            continue
+        tables = record.get("d")
+        for table in tables if isinstance(tables, list) else [tables]:
+            left -= count_of(table)
+            found += _reports(table) if left >= 0 else [left_out(ValueError(_MANY))]
+    return found
+
+
+def _reports(table: Any) -> list[dict[str, Any]]:
+    columns = columns_of(table)
+    if columns and columns.group != metric_reports.VALIDATION:  # the search is told of each validation
+        return [{"k": "core", "d": columns}]
+    try:
+        return [_without_depth({"k": "core", "d": report}) for report in reports_of(table)]
+    except ValueError as error:
+        return [left_out(error)]
 
 
 def left_out(error: Exception) -> dict[str, Any]:
@@ -180,7 +220,7 @@ class Reporting:
         self._validations = self._stored(found)
         #: a report that was stored has only its searcher to tell, one that cannot be read nobody
         self._done = [
-            _is_metrics(data) and not told for data, told in zip(self._data, self._validations, strict=True)
+            is_metrics(data) and not told for data, told in zip(self._data, self._validations, strict=True)
         ]
 
     def left(self) -> Iterator[int]:
@@ -192,7 +232,7 @@ class Reporting:
     def apply(self, place: int) -> None:
         """The record at this place; of metrics, what the searcher has to hear."""
         data = self._data[place]
-        if _is_metrics(data):
+        if is_metrics(data):
             self._tell(self._following(place))
         else:
             self._tried(
@@ -220,8 +260,10 @@ class Reporting:
             for at in places:
                 self._tried(self._data[at], lambda at=at: tell([at]))  # type: ignore[misc]
 
-    def _read(self, data: Any) -> Report | None:
-        if not _is_metrics(data):
+    def _read(self, data: Any) -> Report | Columns | None:
+        if isinstance(data, Columns):
+            return data
+        if not is_metrics(data):
             return None
         try:
             return metric_reports.report_of(self._trial, data)
@@ -229,8 +271,8 @@ class Reporting:
             self._refuse(data, error)
             return None
 
-    def _stored(self, found: list[Report | None]) -> list[Validation | None]:
-        def store(some: list[Report | None]) -> list[Validation | None]:
+    def _stored(self, found: list[Report | Columns | None]) -> list[Validation | None]:
+        def store(some: list[Report | Columns | None]) -> list[Validation | None]:
             return metric_reports.store(self._experiment, self._trial, some)
 
         together: list[Validation | None] = []
@@ -274,7 +316,7 @@ class Reporting:
         self._trial.experiment = self._experiment
 
     def _refuse(self, data: Any, error: Exception) -> None:
-        kind = data.get("type") if isinstance(data, dict) else None
+        kind = "metrics" if is_metrics(data) else data.get("type") if isinstance(data, dict) else None
         text = f"[a report of type {kind!r} could not be stored: {type(error).__name__}: {error}]"
         line = NewLine(timezone.now().timestamp(), None, "s", "ERROR", text)
         member = self._member
@@ -286,8 +328,9 @@ def _log(error: Exception, text: str, run_key: str) -> None:
     log.warning(text, run_key, exc_info=not isinstance(error, ValueError))
 
 
-def _is_metrics(data: Any) -> bool:
-    return isinstance(data, dict) and data.get("type") == "metrics"
+def is_metrics(data: Any) -> bool:
+    """Whether the `d` of a record are reports of metrics, or one."""
+    return isinstance(data, Columns) or (isinstance(data, dict) and data.get("type") == "metrics")
 
 
 def _object(data: Any) -> dict[str, Any]:

@@ -98,8 +98,7 @@ def trial_of_metrics(member_id: int, records: Sequence[dict[str, Any]]) -> Trial
     before: whether it is over is read after this lock. So no more is locked.
     """
     for record in records:
-        data = record.get("d")
-        if is_stateful(record) and not (isinstance(data, dict) and data.get("type") == "metrics"):
+        if is_stateful(record) and not batches.is_metrics(record.get("d")):
             return None
     with connection.cursor() as cursor:
         cursor.execute(_EXPERIMENT, [member_id])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Sequence
@@ -18,9 +19,10 @@ from accounts.refusals import Refusal
 from dispatch.runs import batches, effects, kinds, log_policies, settle
 from dispatch.runs.batches import Batch
 from dispatch.runs.log_policies import PolicyMatch
-from events.prepared import Prepared
+from events.prepared import Prepared, cursor
 from events.record import together
-from experiments.models import Trial
+from experiments import metric_reports
+from experiments.models import Experiment, Trial
 from hosts import observe
 from hosts.models import Host
 from jobs import leaving, transitions
@@ -128,10 +130,8 @@ def _store(member_id: int, offset: int, body: bytes, records: list[dict[str, Any
 def _store_open(member_id: int, batch: Batch) -> Intake:
     """A batch of an attempt that is not over. Raises OffsetConflict, Over."""
     found, records = batch.found, batch.records
-    if found is None and all(record.get("k") == "lines" for record in records):
-        stored = _store_plain(member_id, batch.offset, batch.end, batch.blocks)
-        if stored is not None:
-            return stored
+    if found is None and (stored := _store_plain(member_id, batch)) is not None:
+        return stored
     with transaction.atomic(), together():
         # the order of locks is the same everywhere: experiment, allocation, then stream and log
         stateful = found is not None or any(effects.is_stateful(record) for record in records)
@@ -204,15 +204,29 @@ def _take_in(
     effects.apply(member, records, trial)
 
 
-def _store_plain(member_id: int, offset: int, new_offset: int, blocks: Sequence[Block]) -> Intake | None:
-    """A batch of nothing but lines, as most are, by two statements. None: it has to go the long way. Raises Over."""
-    member = _read(member_id)
-    _refuse_over(member.allocation)
-    task_id, host = member.allocation.task_id, member.host.name
-    if log_store.append_shipped(task_id, member, host, blocks, offset, new_offset) is None:
+def _store_plain(member_id: int, batch: Batch) -> Intake | None:
+    """A batch of nothing but lines, or nothing but columns of metrics, as most are, by two statements.
+
+    None: it has to go the long way. Raises Over.
+    """
+    if all(record.get("k") == "lines" for record in batch.records):
+        member = _read(member_id)
+        _refuse_over(member.allocation)
+        task_id, host = member.allocation.task_id, member.host.name
+        placed = log_store.append_shipped(task_id, member, host, batch.blocks, batch.offset, batch.end)
+        is_stored = placed is not None
+    elif batch.columns is not None and not batch.blocks:
+        member, trial = _read_with_trial(member_id)
+        _refuse_over(member.allocation)
+        is_stored = trial is not None and metric_reports.store_shipped(
+            trial, batch.columns, member_id, batch.offset, batch.end
+        )
+    else:
+        return None
+    if not is_stored:
         return None
     _heard(member)
-    return Intake(new_offset, *_orders_of(member.allocation))
+    return Intake(batch.end, *_orders_of(member.allocation))
 
 
 def _heard(member: Member) -> None:
@@ -231,25 +245,55 @@ _READ = """
 SELECT member.id, member.index, member.state, member.allocation_id, member.host_id, member.heartbeat_at,
   host.id, host.name, host.transport, host.last_heartbeat_at,
   allocation.id, allocation.task_id, allocation.state,
-  allocation.stop_kind, allocation.stop_reason, allocation.stop_grace_seconds
+  allocation.stop_kind, allocation.stop_reason, allocation.stop_grace_seconds {more}
 FROM jobs_member member JOIN jobs_allocation allocation ON allocation.id = member.allocation_id
-JOIN hosts_host host ON host.id = member.host_id WHERE member.id = %s
+JOIN hosts_host host ON host.id = member.host_id {joined} WHERE member.id = %s
 """
+_READ_ALONE = _READ.format(more="", joined="")
+#: A batch of metrics reads its trial along, as `transitions.read_to_report` does.
+_READ_WITH_TRIAL = _READ.format(
+    more=""", trial.id, trial.experiment_id, trial.task_id, trial.run_id, trial.steps_completed,
+  trial.summary_metrics, trial.xmin::text, experiment.id, experiment.unmanaged""",
+    joined="""LEFT JOIN experiments_trial trial ON trial.task_id = allocation.task_id
+LEFT JOIN experiments_experiment experiment ON experiment.id = trial.experiment_id""",
+)
+_TRIAL_COLUMNS = ("id", "experiment_id", "task_id", "run_id", "steps_completed", "summary_metrics")
 _MEMBER_COLUMNS = ("id", "index", "state", "allocation_id", "host_id", "heartbeat_at")
 _HOST_COLUMNS = ("id", "name", "transport", "last_heartbeat_at")
 _ALLOCATION_COLUMNS = ("id", "task_id", "state", "stop_kind", "stop_reason", "stop_grace_seconds")
+_OF_MEMBER = len(_MEMBER_COLUMNS) + len(_HOST_COLUMNS) + len(_ALLOCATION_COLUMNS)
 
 
 def _read(member_id: int) -> Member:
     """The member with its host and allocation. Raises Over when it was deleted with its experiment."""
-    with connection.cursor() as cursor:
-        cursor.execute(_READ, [member_id])
-        row = cursor.fetchone()
+    return _member_of(_row(_READ_ALONE, member_id))
+
+
+def _read_with_trial(member_id: int) -> tuple[Member, Trial | None]:
+    """As `_read`, with the trial that reports, which is not locked; None for other kinds of work."""
+    row = _row(_READ_WITH_TRIAL, member_id)
+    *plain, summary, version, experiment_id, unmanaged = row[_OF_MEMBER:]
+    if experiment_id is None:
+        return _member_of(row), None
+    trial = Trial.from_db(connection.alias, _TRIAL_COLUMNS, [*plain, json.loads(summary)])
+    trial.version = version  # type: ignore[attr-defined]
+    trial.experiment = Experiment.from_db(connection.alias, ("id", "unmanaged"), (experiment_id, unmanaged))
+    return _member_of(row), trial
+
+
+def _row(statement: str, member_id: int) -> Sequence[Any]:
+    with cursor() as asks:
+        asks.execute(statement, [member_id])
+        row: Sequence[Any] | None = asks.fetchone()
     if row is None:
         raise Over("The run is over: it was deleted.")
+    return row
+
+
+def _member_of(row: Sequence[Any]) -> Member:
     member = Member.from_db(connection.alias, _MEMBER_COLUMNS, row[:6])
     member.host = Host.from_db(connection.alias, _HOST_COLUMNS, row[6:10])
-    member.allocation = Allocation.from_db(connection.alias, _ALLOCATION_COLUMNS, row[10:])
+    member.allocation = Allocation.from_db(connection.alias, _ALLOCATION_COLUMNS, row[10:_OF_MEMBER])
     return member
 
 

@@ -96,6 +96,7 @@ def limits(sample_seconds: float | None) -> Limits:
         "batch_bytes": 1024 * 1024,
         "sample_seconds": _sample_seconds(sample_seconds),
         "sample_record_seconds": settings.SAMPLE_RECORD_SECONDS,
+        "reports_per_record": 1000,
     }
 
 
