@@ -92,10 +92,10 @@ with_node() (
 fetch_assets() {
     wanted=$(cat deploy/npm/* deploy/setup.sh | sha256sum)
     built=$(cat build/assets/.built 2>/dev/null || true)
-    [ "$built" = "$wanted" ] && return
+    [ "$built" = "$wanted" ] && { pack_pages; return; }
     if [ -n "$QUICK_ASSETS" ]; then
         wanted="$wanted quick"
-        [ "$built" = "$wanted" ] && return
+        [ "$built" = "$wanted" ] && { pack_pages; return; }
         say "Fetching what browsers get from npm."
     else
         say "Fetching what browsers get from npm, and making it smaller: half a minute."
@@ -106,9 +106,11 @@ fetch_assets() {
     mkdir -p "$scratch/npm" "$scratch/plotly" "$scratch/fonts" "$scratch/xterm"
     cp deploy/npm/* "$scratch/npm"
     if said=$(with_node "$scratch/npm" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error 2>&1 &&
-        with_node "$scratch/npm" node compress.js $QUICK_ASSETS "$packages"/plotly.js-*-dist-min/plotly-*.min.js 2>&1); then
+        with_node "$scratch/npm" node compress.js $QUICK_ASSETS "$packages"/plotly.js-*-dist-min/plotly-*.min.js 2>&1 &&
+        with_node "$scratch/npm" node subset.js "$packages"/@fontsource-variable/ibm-plex-sans/files "$scratch/fonts" 2>&1); then
+        mkdir -p build/esbuild
+        cp "$packages"/@esbuild/*/bin/esbuild build/esbuild/esbuild.new && mv build/esbuild/esbuild.new build/esbuild/esbuild
         cp "$packages"/plotly.js-*-dist-min/plotly-*.min.js* "$scratch/plotly"
-        cp "$packages"/@fontsource-variable/ibm-plex-sans/files/ibm-plex-sans-latin*-wght-normal.woff2 "$scratch/fonts"
         cp "$packages/@fontsource-variable/ibm-plex-sans/LICENSE" "$scratch/fonts/LICENSE.txt"
         cp "$packages/@xterm/xterm/lib/xterm.mjs" "$scratch/xterm/xterm.js"
         cp "$packages/@xterm/addon-fit/lib/addon-fit.mjs" "$scratch/xterm/addon-fit.js"
@@ -119,12 +121,39 @@ fetch_assets() {
         say "SKIPPED: npm brought no packages. Charts work; a browser fetches 1.2 MB for them in place of 0.4 MB. Pages have the system's typeface, and shells no terminal in the browser."
         whole=$("${pip%/pip}/python" -c 'import plotly; print(plotly.__path__[0] + "/package_data/plotly.min.js")')
         for part in basic cartesian; do cp "$whole" "$scratch/plotly/plotly-$part.min.js"; done
+        rm -rf build/esbuild
         wanted="without npm"
     fi
     rm -rf "$scratch/npm"
     printf '%s\n' "$wanted" >"$scratch/.built"
     rm -rf build/assets
     mv "$scratch" build/assets
+    pack_pages
+}
+
+# static/ with scripts and style sheets made smaller, and each script that a page names in one file with all modules that no page names. It
+# takes a second. Servers send this while static/ is as it was read here (sources.txt), else static/ itself.
+pack_pages() {
+    [ -x build/esbuild/esbuild ] || return 0
+    packed="build/packed.$$"
+    rm -rf "$packed"
+    cp -r static "$packed"
+    named=$(grep -rhoE "static 'js/[^']+'" templates | cut -d"'" -f2 | LC_ALL=C sort -u)
+    find static -type f -exec sha256sum {} + | LC_ALL=C sort >"$packed/sources.txt"
+    { echo "$named" && cat deploy/setup.sh "$packed/sources.txt" build/assets/.built; } | sha256sum >"$packed/.of"
+    if cmp -s "$packed/.of" build/assets/packed/.of; then
+        rm -rf "$packed"
+        return
+    fi
+    say "Packing the scripts of pages."
+    for script in $named; do
+        # shellcheck disable=SC2046
+        build/esbuild/esbuild "$packed/$script" --outfile="$packed/$script" --allow-overwrite --bundle --minify --format=esm --log-level=warning \
+            '--external:../xterm/*' $(printf '%s\n' $named | grep -vxF "$script" | sed "s#^#--external:./$packed/#")
+    done
+    build/esbuild/esbuild "$packed"/css/*.css --outdir="$packed/css" --allow-overwrite --minify --log-level=warning
+    rm -rf build/assets/packed
+    mv "$packed" build/assets/packed
 }
 
 has_torch() { "$1" -c 'import torch' 2>/dev/null; }
