@@ -26,8 +26,9 @@ _VERSION = re.compile(rf"[0-9a-f]{{{collected.VERSION_DIGITS}}}/")
 class Assets(StaticFiles):
     """Files under the present version are kept by browsers for good; of other addresses they ask each time.
 
-    A script or style sheet that set-up has packed is sent in that form, under its own address. Where the collected files have been compressed, browsers get what they take: Brotli (large files alone;
-    browsers ask for it over TLS and on loopback), gzip, or the file as it is.
+    A script or style sheet that set-up has packed is sent in that form, under its own address. Where the collected
+    files have been compressed, browsers get what they take: Brotli (large files alone; browsers ask for it over TLS
+    and on loopback), gzip, or the file as it is.
     """
 
     rights = {"GET": Right.OPEN}
