@@ -123,7 +123,9 @@ def of(pool: ResourcePool, view: QueueView, me: int) -> Listing:
     queue = standing.of(pool)
     whole = range(len(queue.ids))
     chosen: Sequence[int] = whole
-    for wanted in _conditions(queue, view, me):
+    if view.show in (MINE, MINE_WAITING):
+        chosen = queue.places_of.get(me, ())
+    for wanted in _conditions(queue, view):
         chosen = [*filter(wanted, chosen)]
     if sort_key := _sort_key(pool, view.sort):
         chosen = sorted(chosen, key=sort_key(queue), reverse=view.descending)
@@ -258,12 +260,11 @@ def _sort_key(pool: ResourcePool, name: str) -> SortKey | None:
     return SORTS.get(name)
 
 
-def _conditions(queue: Queue, view: QueueView, me: int) -> Iterator[Condition]:
-    """What a view's filters ask of a job, each on its own."""
+def _conditions(queue: Queue, view: QueueView) -> Iterator[Condition]:
+    """What a view's filters ask of a job besides whose it is, each on its own."""
     owners, states, waits = queue.owners, queue.states, "queued"
     chips: dict[str, Condition] = {
-        MINE: lambda place: owners[place] == me,
-        MINE_WAITING: lambda place: owners[place] == me and states[place] == waits,
+        MINE_WAITING: lambda place: states[place] == waits,
         NEVER: queue.never.__getitem__,
         STOPPING: queue.stopping.__getitem__,
     }
