@@ -3,7 +3,7 @@
 #
 #   setup.sh venv FILE          .venv with the requirements of FILE, installed again only when they have changed
 #   setup.sh docs               build/docs out of docs/, built again only when that has changed
-#   setup.sh assets [--quick]   build/assets: what browsers get out of the npm packages that deploy/npm/ pins by hash; --quick: larger by a sixth
+#   setup.sh assets [--quick]   build/assets: what browsers get out of the npm packages that deploy/npm/ pins by hash, and the scripts of pages packed; --quick: larger by a sixth
 #   setup.sh torch              PyTorch in .venv: one that is importable, else $TORCH_SPEC, else the latest: with CUDA libraries where there is
 #                               an NVIDIA driver, else the CPU build of $TORCH_INDEX
 #   setup.sh demo               all of these as the demo needs them, as much as can be at once
@@ -107,7 +107,7 @@ fetch_assets() {
     cp deploy/npm/* "$scratch/npm"
     if said=$(with_node "$scratch/npm" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error 2>&1 &&
         with_node "$scratch/npm" node compress.js $QUICK_ASSETS "$packages"/plotly.js-*-dist-min/plotly-*.min.js 2>&1 &&
-        with_node "$scratch/npm" node subset.js "$packages"/@fontsource-variable/ibm-plex-sans/files "$scratch/fonts" 2>&1); then
+        with_node "$scratch/npm" node subset.js $QUICK_ASSETS "$packages"/@fontsource-variable/ibm-plex-sans/files "$scratch/fonts" 2>&1); then
         mkdir -p build/esbuild
         cp "$packages"/@esbuild/*/bin/esbuild build/esbuild/esbuild.new && mv build/esbuild/esbuild.new build/esbuild/esbuild
         cp "$packages"/plotly.js-*-dist-min/plotly-*.min.js* "$scratch/plotly"
@@ -146,14 +146,22 @@ pack_pages() {
         return
     fi
     say "Packing the scripts of pages."
+    rm -rf build/assets/packed
+    if packs_all; then
+        mv "$packed" build/assets/packed
+    else
+        say "SKIPPED: esbuild did not pack the scripts of pages. Browsers fetch them one by one."
+        rm -rf "$packed"
+    fi
+}
+
+packs_all() {
     for script in $named; do
         # shellcheck disable=SC2046
         build/esbuild/esbuild "$packed/$script" --outfile="$packed/$script" --allow-overwrite --bundle --minify --format=esm --log-level=warning \
-            '--external:../xterm/*' $(printf '%s\n' $named | grep -vxF "$script" | sed "s#^#--external:./$packed/#")
+            '--external:../xterm/*' $(printf '%s\n' $named | grep -vxF "$script" | sed "s#^#--external:./$packed/#") || return 1
     done
     build/esbuild/esbuild "$packed"/css/*.css --outdir="$packed/css" --allow-overwrite --minify --log-level=warning
-    rm -rf build/assets/packed
-    mv "$packed" build/assets/packed
 }
 
 has_torch() { "$1" -c 'import torch' 2>/dev/null; }
