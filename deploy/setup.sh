@@ -3,7 +3,7 @@
 #
 #   setup.sh venv FILE          .venv with the requirements of FILE, installed again only when they have changed
 #   setup.sh docs               build/docs out of docs/, built again only when that has changed
-#   setup.sh assets [--quick]   build/assets: what browsers get out of the npm packages that deploy/npm/ pins by hash; --quick: larger by a sixth
+#   setup.sh assets [--quick]   build/assets: what browsers get out of the npm packages that deploy/npm/ pins by hash, and the scripts of pages packed; --quick: larger by a sixth
 #   setup.sh torch              PyTorch in .venv: one that is importable, else $TORCH_SPEC, else the latest: with CUDA libraries where there is
 #                               an NVIDIA driver, else the CPU build of $TORCH_INDEX
 #   setup.sh demo [OPTION...]   all of these as the demo needs them, as much as can be at once, and its data folder (OPTIONs are those of `up`)
@@ -117,10 +117,10 @@ with_node() (
 fetch_assets() {
     wanted=$(cat deploy/npm/* deploy/setup.sh | sha256sum)
     built=$(cat build/assets/.built 2>/dev/null || true)
-    [ "$built" = "$wanted" ] && return
+    [ "$built" = "$wanted" ] && { pack_pages; return; }
     if [ -n "$QUICK_ASSETS" ]; then
         wanted="$wanted quick"
-        [ "$built" = "$wanted" ] && return
+        [ "$built" = "$wanted" ] && { pack_pages; return; }
         say "Fetching what browsers get from npm."
     else
         say "Fetching what browsers get from npm, and making it smaller: half a minute."
@@ -131,9 +131,11 @@ fetch_assets() {
     mkdir -p "$scratch/npm" "$scratch/plotly" "$scratch/fonts" "$scratch/xterm"
     cp deploy/npm/* "$scratch/npm"
     if said=$(with_node "$scratch/npm" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error 2>&1 &&
-        with_node "$scratch/npm" node compress.js $QUICK_ASSETS "$packages"/plotly.js-*-dist-min/plotly-*.min.js 2>&1); then
+        with_node "$scratch/npm" node compress.js $QUICK_ASSETS "$packages"/plotly.js-*-dist-min/plotly-*.min.js 2>&1 &&
+        with_node "$scratch/npm" node subset.js $QUICK_ASSETS "$packages"/@fontsource-variable/ibm-plex-sans/files "$scratch/fonts" 2>&1); then
+        mkdir -p build/esbuild
+        cp "$packages"/@esbuild/*/bin/esbuild build/esbuild/esbuild.new && mv build/esbuild/esbuild.new build/esbuild/esbuild
         cp "$packages"/plotly.js-*-dist-min/plotly-*.min.js* "$scratch/plotly"
-        cp "$packages"/@fontsource-variable/ibm-plex-sans/files/ibm-plex-sans-latin*-wght-normal.woff2 "$scratch/fonts"
         cp "$packages/@fontsource-variable/ibm-plex-sans/LICENSE" "$scratch/fonts/LICENSE.txt"
         cp "$packages/@xterm/xterm/lib/xterm.mjs" "$scratch/xterm/xterm.js"
         cp "$packages/@xterm/addon-fit/lib/addon-fit.mjs" "$scratch/xterm/addon-fit.js"
@@ -144,12 +146,47 @@ fetch_assets() {
         say "SKIPPED: npm brought no packages. Charts work; a browser fetches 1.2 MB for them in place of 0.4 MB. Pages have the system's typeface, and shells no terminal in the browser."
         whole=$("${pip%/pip}/python" -c 'import plotly; print(plotly.__path__[0] + "/package_data/plotly.min.js")')
         for part in basic cartesian; do cp "$whole" "$scratch/plotly/plotly-$part.min.js"; done
+        rm -rf build/esbuild
         wanted="without npm"
     fi
     rm -rf "$scratch/npm"
     printf '%s\n' "$wanted" >"$scratch/.built"
     rm -rf build/assets
     mv "$scratch" build/assets
+    pack_pages
+}
+
+# static/ with scripts and style sheets made smaller, and each script that a page names in one file with all modules that no page names. It
+# takes a second. Servers send this while static/ is as it was read here (sources.txt), else static/ itself.
+pack_pages() {
+    [ -x build/esbuild/esbuild ] || return 0
+    packed="build/packed.$$"
+    rm -rf "$packed"
+    cp -r static "$packed"
+    named=$(grep -rhoE "static 'js/[^']+'" templates | cut -d"'" -f2 | LC_ALL=C sort -u)
+    find static -type f -exec sha256sum {} + | LC_ALL=C sort >"$packed/sources.txt"
+    { echo "$named" && cat deploy/setup.sh "$packed/sources.txt" build/assets/.built; } | sha256sum >"$packed/.of"
+    if cmp -s "$packed/.of" build/assets/packed/.of; then
+        rm -rf "$packed"
+        return
+    fi
+    say "Packing the scripts of pages."
+    rm -rf build/assets/packed
+    if packs_all; then
+        mv "$packed" build/assets/packed
+    else
+        say "SKIPPED: esbuild did not pack the scripts of pages. Browsers fetch them one by one."
+        rm -rf "$packed"
+    fi
+}
+
+packs_all() {
+    for script in $named; do
+        # shellcheck disable=SC2046
+        build/esbuild/esbuild "$packed/$script" --outfile="$packed/$script" --allow-overwrite --bundle --minify --format=esm --log-level=warning \
+            '--external:../xterm/*' $(printf '%s\n' $named | grep -vxF "$script" | sed "s#^#--external:./$packed/#") || return 1
+    done
+    build/esbuild/esbuild "$packed"/css/*.css --outdir="$packed/css" --allow-overwrite --minify --log-level=warning
 }
 
 has_torch() { "$1" -c 'import torch' 2>/dev/null; }

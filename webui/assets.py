@@ -26,8 +26,9 @@ _VERSION = re.compile(rf"[0-9a-f]{{{collected.VERSION_DIGITS}}}/")
 class Assets(StaticFiles):
     """Files under the present version are kept by browsers for good; of other addresses they ask each time.
 
-    Where the collected files have been compressed, browsers get what they take: Brotli (large files alone;
-    browsers ask for it over TLS and on loopback), gzip, or the file as it is.
+    A script or style sheet that set-up has packed is sent in that form, under its own address. Where the collected
+    files have been compressed, browsers get what they take: Brotli (large files alone; browsers ask for it over TLS
+    and on loopback), gzip, or the file as it is.
     """
 
     rights = {"GET": Right.OPEN}
@@ -41,7 +42,8 @@ class Assets(StaticFiles):
     def lookup_path(self, path: str) -> tuple[str, os.stat_result | None]:
         if settings.DEBUG or not Path(settings.STATIC_ROOT).is_dir():
             return _source(path)
-        return super().lookup_path(path)
+        packed, found = super().lookup_path(f"{collected.PACKED}/{path}")
+        return (packed, found) if found else super().lookup_path(path)
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         named = _VERSION.match(path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,8 @@ from django.core.management import call_command
 #: so deploy/npm/compress.js makes it at set-up, of large files alone
 ENCODINGS = {"br": ".br", "gzip": ".gz"}
 VERSION_DIGITS = 16
+#: the folder of what set-up has made of static/: smaller, and a page's modules in one file (deploy/setup.sh)
+PACKED = "packed"
 _COMPRESSED_TYPES = {".js", ".css", ".svg", ".json"}
 _LEAST_BYTES = 512
 
@@ -42,6 +45,8 @@ class VersionedFiles(StaticFilesStorage):
         """The end of `collectstatic`: compress what has come, and name the version of all."""
         if dry_run:
             return
+        if not is_packed_of_these():
+            shutil.rmtree(Path(settings.STATIC_ROOT) / PACKED, ignore_errors=True)
         digest = hashlib.sha256()
         for path in _sources():
             content = path.read_bytes()
@@ -65,6 +70,15 @@ def collect() -> None:
     """Gather and compress the files. Meanwhile there is no version: nothing old is kept by a name of the new."""
     _note().unlink(missing_ok=True)
     call_command("collectstatic", interactive=False, verbosity=0)
+
+
+def is_packed_of_these() -> bool:
+    """Whether set-up has read the sources as they are now: what it made of older ones shows old pages."""
+    read = finders.find(f"{PACKED}/sources.txt")
+    files = [path for path in (settings.ROOT / "static").rglob("*") if path.is_file()]
+    sums = {path.relative_to(settings.ROOT): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    here = sorted(f"{digest}  {name}" for name, digest in sums.items())
+    return isinstance(read, str) and Path(read).read_text().splitlines() == here
 
 
 def _note() -> Path:

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import chain, compress, islice
+from itertools import chain
 from typing import Any
 
 from django.db.models.functions import Lower
@@ -147,7 +147,7 @@ def of(pool: ResourcePool, view: QueueView, me: int) -> tuple[Listing, list[Boar
     """What is listed, and the view that it is of: with nothing asked, own jobs first if there are others' too."""
     opens = view.show == MINE_FIRST or (view.is_plain and view.pages == (1,))
     queue = standing.of(pool) if opens else Queue()
-    if view.show == MINE_FIRST or me in queue.owners:
+    if view.show == MINE_FIRST or me in queue.places_of:
         departures, blockers = next_departures(pool, me), blocking_jobs(pool, queue, me)
         listing = queue_listing.opening(queue, me, departures, blockers)
         if 0 < listing.counts["mine"] < listing.counts["all"] or view.show:
@@ -188,10 +188,14 @@ def blocking_jobs(pool: ResourcePool, queue: Queue, me: int) -> list[uuid.UUID]:
 
 
 def _waiting_of(queue: Queue, me: int) -> list[str]:
-    """A person's first waiting tasks, in the order of their jobs."""
-    mine = compress(queue.ids, (owner == me for owner in queue.owners))
-    waiting = rows.waiting_tasks([uuid.UUID(job_id) for job_id in islice(mine, MOST_JOBS)])
-    return [*islice(chain.from_iterable(waiting), MOST_ASKED)]
+    """A person's first waiting tasks, in the order of their jobs; most jobs that wait have one."""
+    mine = [uuid.UUID(queue.ids[place]) for place in queue.places_of.get(me, ())[:MOST_JOBS]]
+    found: list[str] = []
+    for first in range(0, len(mine), MOST_ASKED):
+        found += chain.from_iterable(rows.waiting_tasks(mine[first : first + MOST_ASKED]))
+        if len(found) >= MOST_ASKED:
+            break
+    return found[:MOST_ASKED]
 
 
 def _jobs_named(wait: dict[str, Any]) -> list[str]:

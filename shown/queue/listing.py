@@ -1,8 +1,8 @@
 """Which jobs a view of a queue lists, and how many there are of each kind.
 
-Jobs that stand next to each other and differ in nothing but their number fold into one line once there are FOLD_FROM
-of them. Filtering, ordering, counting and folding 10,000 jobs here takes a few milliseconds, and the page of another
-person needs none of it from PostgreSQL again (`shown.queue.standing`).
+Many jobs that stand next to each other and differ in nothing but their number fold into one line. Filtering, ordering,
+counting and folding 10,000 jobs here takes a few milliseconds, and the page of another person needs none of it from
+PostgreSQL again (`shown.queue.standing`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, count, islice, pairwise
+from itertools import compress, count, islice
 from typing import Any
 
 from accounts.models import User
@@ -20,8 +20,6 @@ from jobs.models import Job
 from shown.queue import standing
 from shown.queue.standing import Queue
 
-#: so many alike are one line
-FOLD_FROM = 10
 #: lines of a person's own jobs where the page opens
 MINE_LINES = 20
 #: lines of each other group there
@@ -123,15 +121,19 @@ class Listing:
 def of(pool: ResourcePool, view: QueueView, me: int) -> Listing:
     """The lines of a view's pages."""
     queue = standing.of(pool)
-    chosen = [*range(len(queue.ids))]
-    for wanted in _conditions(queue, view, me):
+    whole = range(len(queue.ids))
+    chosen: Sequence[int] = whole
+    if view.show in (MINE, MINE_WAITING):
+        chosen = queue.places_of.get(me, ())
+    for wanted in _conditions(queue, view):
         chosen = [*filter(wanted, chosen)]
     if sort_key := _sort_key(pool, view.sort):
-        chosen.sort(key=sort_key(queue), reverse=view.descending)
+        chosen = sorted(chosen, key=sort_key(queue), reverse=view.descending)
     elif view.descending:
-        chosen.reverse()
+        chosen = chosen[::-1]
     listing = _counted(queue, me)
-    lines = _Folded(queue, chosen, len(chosen) + 1 if view.like else FOLD_FROM)
+    folded = queue.folded if chosen is whole else range(len(chosen)) if view.like else None
+    lines = _Lines(queue, chosen, folded)
     listing.length, listing.jobs = len(lines), len(chosen)
     for page in view.pages:
         listing.lines += lines.between((page - 1) * PER_PAGE, page * PER_PAGE)
@@ -146,34 +148,32 @@ def opening(queue: Queue, me: int, departures: list[uuid.UUID], blockers: list[u
     groups = _opening_groups(queue, me, [str(job) for job in departures], [str(job) for job in blockers])
     listing = _counted(queue, me)
     for group, chosen in enumerate(groups):
-        lines = _Folded(queue, chosen, FOLD_FROM, group, listing.length)
+        lines = _Lines(queue, chosen, None, group, listing.length)
         listing.lines += lines.between(0, OTHERS_LINES if group else MINE_LINES)
         listing.length += len(lines)
         listing.jobs += len(chosen)
     return listing
 
 
-def _opening_groups(queue: Queue, me: int, departures: list[str], blockers: list[str]) -> list[list[int]]:
+def _opening_groups(queue: Queue, me: int, departures: list[str], blockers: list[str]) -> list[Sequence[int]]:
     """The places of each group's jobs."""
-    mine = [place for place, owner in enumerate(queue.owners) if owner == me]
-    places = queue.places
-    others = places.keys() - {queue.ids[place] for place in mine}
-    departing = [places[job_id] for job_id in departures if job_id in others]
+    places, owners = queue.places, queue.owners
+    departing = [places[job_id] for job_id in departures if job_id in places and owners[places[job_id]] != me]
     if len(departures) < OTHERS_LINES:
         waits = zip(count(), queue.states, queue.never, queue.owners)
         heads = (
             place for place, state, never, owner in waits if state == "queued" and not never and owner != me
         )
         departing = [*dict.fromkeys([*departing, *islice(heads, HEAD_JOBS)])]
-    blocking = {places[job_id] for job_id in blockers if job_id in others}.difference(departing)
-    return [mine, departing, sorted(blocking)]
+    blocking = {places[job_id] for job_id in blockers if job_id in places and owners[places[job_id]] != me}
+    return [queue.places_of.get(me, ()), departing, sorted(blocking.difference(departing))]
 
 
 def only(pool: ResourcePool, job_id: uuid.UUID) -> Listing:
     """The line of one job; none if it stands in no queue."""
     queue, wanted = standing.of(pool), str(job_id)
     places = [queue.places[wanted]] if wanted in queue.places else []
-    return Listing(queue, _Folded(queue, places, FOLD_FROM).between(0, 1))
+    return Listing(queue, _Lines(queue, places).between(0, 1))
 
 
 def _counted(queue: Queue, me: int) -> Listing:
@@ -189,22 +189,24 @@ def _counted(queue: Queue, me: int) -> Listing:
     return Listing(queue, counts=counts, owners=dict(owners))
 
 
-class _Folded:
-    """The lines of the jobs at these places, in this order: many alike next to each other are one."""
+class _Lines:
+    """The lines of the jobs at these places, in this order. `folded`: where each begins, if that is known."""
 
     def __init__(
-        self, queue: Queue, places: Sequence[int], fold_from: int, group: int = 0, before: int = 0
+        self,
+        queue: Queue,
+        places: Sequence[int],
+        folded: Sequence[int] | None = None,
+        group: int = 0,
+        before: int = 0,
     ) -> None:
         self._queue = queue
         self._places = places
         self._group = group
         self._before = before
-        likeness = [queue.likeness[place] for place in places]
-        begins = [spot for spot, like in enumerate(likeness) if not spot or like != likeness[spot - 1]]
-        #: where each line begins in `places`
-        self._begins: list[int] = []
-        for begin, end in pairwise([*begins, len(places)]):
-            self._begins += [begin] if end - begin >= fold_from else range(begin, end)
+        self._begins = (
+            standing.fold([queue.likeness[place] for place in places]) if folded is None else folded
+        )
 
     def __len__(self) -> int:
         return len(self._begins)
@@ -230,7 +232,7 @@ def _by(values: str) -> SortKey:
 
 
 def _by_name(queue: Queue) -> Callable[[int], str]:
-    return lambda place: queue.names[place].lower()
+    return queue.searched.__getitem__
 
 
 def _by_owner(queue: Queue) -> Callable[[int], str]:
@@ -258,12 +260,11 @@ def _sort_key(pool: ResourcePool, name: str) -> SortKey | None:
     return SORTS.get(name)
 
 
-def _conditions(queue: Queue, view: QueueView, me: int) -> Iterator[Condition]:
-    """What a view's filters ask of a job, each on its own."""
+def _conditions(queue: Queue, view: QueueView) -> Iterator[Condition]:
+    """What a view's filters ask of a job besides whose it is, each on its own."""
     owners, states, waits = queue.owners, queue.states, "queued"
     chips: dict[str, Condition] = {
-        MINE: lambda place: owners[place] == me,
-        MINE_WAITING: lambda place: owners[place] == me and states[place] == waits,
+        MINE_WAITING: lambda place: states[place] == waits,
         NEVER: queue.never.__getitem__,
         STOPPING: queue.stopping.__getitem__,
     }
@@ -295,8 +296,9 @@ def _search(queue: Queue, text: str) -> Condition:
     """By part of the name or of its owner's, by the beginning of the job's id, by the experiment's number."""
     part = text.lower()
     owners = set(User.objects.filter(username__icontains=text).values_list("pk", flat=True))
+    names = queue.searched
     return lambda place: (
-        part in queue.names[place].lower()
+        part in names[place]
         or queue.owners[place] in owners
         or queue.ids[place].startswith(part)
         or queue.entities[place] == text

@@ -20,6 +20,8 @@ from jobs.states import AllocationState, TaskState
 from shown.queue import lines
 from shown.queue.standing import StandingJob
 
+# The table's own columns, as the model has them: Django makes the objects, but no statement.
+_JOBS = "SELECT * FROM jobs_job WHERE id = ANY(%s)"
 # Forty ids are one value here, and forty to be checked and written one by one where Django makes the statement.
 _OF_EXPERIMENTS = """
 SELECT e.job_id, p.workspace_id, e.progress
@@ -118,7 +120,7 @@ def of(pool: ResourcePool, found: Iterable[StandingJob]) -> list[JobRow]:
     A job that was removed since they were read is left out.
     """
     asked = {line.job_id: line for line in found}
-    jobs = Job.objects.in_bulk(asked)
+    jobs = {job.pk: job for job in Job.objects.raw(_JOBS, [list(asked)])}
     owners = User.objects.defer("password").in_bulk({job.owner_id for job in jobs.values()})
     rows = {}
     for job_id, line in asked.items():

@@ -15,10 +15,11 @@ import json
 import threading
 import uuid
 from bisect import bisect
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from django.db import connection
@@ -32,6 +33,8 @@ from jobs.states import JobState
 KEPT_QUEUES = 8
 #: a power of 2; above MOST_AGAIN changed ones, reading every job is quicker
 BUCKETS, MOST_AGAIN = 256, 64
+#: so many alike are one line
+FOLD_FROM = 10
 _HOLDS = "holding.job_id IS NOT NULL"
 
 
@@ -76,6 +79,24 @@ class Queue:
         return Counter(zip(self.owners, self.states, self.never, self.stopping, strict=True))
 
     @cached_property
+    def places_of(self) -> Mapping[int, Sequence[int]]:
+        """User id -> the places of the user's jobs, in order."""
+        places: dict[int, list[int]] = defaultdict(list)
+        for place, owner in enumerate(self.owners):
+            places[owner].append(place)
+        return dict(places)
+
+    @cached_property
+    def searched(self) -> Sequence[str]:
+        """The names in lower case."""
+        return [name.lower() for name in self.names]
+
+    @cached_property
+    def folded(self) -> Sequence[int]:
+        """The places at which the lines of the whole queue begin."""
+        return fold(self.likeness)
+
+    @cached_property
     def places(self) -> Mapping[str, int]:
         """Job id -> place."""
         return {job_id: place for place, job_id in enumerate(self.ids)}
@@ -84,6 +105,15 @@ class Queue:
         """The job at a place."""
         job_id = uuid.UUID(self.ids[place])
         return StandingJob(job_id, place, self.states[place], self.held[place], self.needed[place])
+
+
+def fold(likeness: Sequence[int]) -> list[int]:
+    """Where each line begins in a list of jobs: FOLD_FROM alike next to each other, or more, are one."""
+    begins = [spot for spot, like in enumerate(likeness) if not spot or like != likeness[spot - 1]]
+    lines: list[int] = []
+    for begin, end in pairwise([*begins, len(likeness)]):
+        lines += [begin] if end - begin >= FOLD_FROM else range(begin, end)
+    return lines
 
 
 _BUCKET = f"(uuid_hash({{}}) & {BUCKETS - 1})"

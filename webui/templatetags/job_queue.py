@@ -14,10 +14,15 @@ from jobs import queue_edits
 from shown import pools as shown_pools
 from shown.queue.board import BoardRow
 from shown.queue.edit_rights import why_no_bulk
+from webui.pages.queue import columns as queue_columns
 from webui.pages.queue.columns import SeenRow
-from webui.templatetags.console import query
+from webui.templatetags.console import ago, query
 
 register = template.Library()
+
+#: rows that a process keeps as they are written, of some 3 kB each
+KEPT_ROWS = 1000
+_written: dict[tuple[object, ...], str] = {}
 
 
 @register.simple_tag(takes_context=True)
@@ -27,15 +32,28 @@ def queue_rows(context: dict[str, Any], rows: list[BoardRow]) -> SafeString:
 
 
 def _row(context: dict[str, Any], row: BoardRow) -> str:
-    """One job, or the first of several alike, with what scripts read of it; empty if the browser has `seen` it so."""
+    """One job, or the first of several alike, with what scripts read of it; empty if the browser has `seen` it so.
+
+    It is written once for all who see it so, but for its age.
+    """
     request, version = context["request"], row.version
     if version in context["seen"]:
         return f'<tr id="{row.key}" data-same="{version}"></tr>'
     unfolded = query(context, like=row.id, show="all", page="", sort="") if row.alike > 1 else ""
     line = SeenRow(row, row.owner_id == request.user.pk, unfolded)
-    head = _head(row, version, line.is_mine)
+    seen_as = (row.key, version, line.is_mine, unfolded, request.path, context["pool"].scheduler)
+    if (written := _written.get(seen_as)) is None:
+        if len(_written) >= KEPT_ROWS:
+            _written.clear()
+        written = _written[seen_as] = _write(context, line, version)
+    return written.replace(queue_columns.AGE, ago(row.submitted_at))
+
+
+def _write(context: dict[str, Any], line: SeenRow, version: str) -> str:
+    row = line.row
     cells = "".join(column.cell(line).td for column in context["columns"])
-    pick, actions = ("", "") if row.alike > 1 else (_pick(row), _actions(row, request.path))
+    pick, actions = ("", "") if row.alike > 1 else (_pick(row), _actions(row, context["request"].path))
+    head = _head(row, version, line.is_mine)
     return f'{head}<td class="pick">{pick}</td>\n{cells}<td class="actions">{actions}</td></tr>'
 
 

@@ -49,7 +49,7 @@ export function loader({ section, state, panels, show, bring, bringDetail, lacks
     asking = null;
     for (const panel of bases) if (!brought.includes(panel)) panel.isBehind = true;
     for (const panel of brought) await show(panel);
-    load();
+    requestAnimationFrame(() => setTimeout(load)); // what has been drawn is seen before more is
   }
 
   /** Bring all anew: what is at hand is of another axis or another smoothing. The old stays drawn until the new comes. */

@@ -3,7 +3,7 @@
 import { pieces } from "./ansi.js";
 import { PAUSE_S } from "./columns_grid.js";
 import { clock } from "./times.js";
-import { spell } from "../live.js";
+import { spell } from "../frame.js";
 
 const SHOWN_CHARACTERS = 400;
 

@@ -1,7 +1,7 @@
 // Keys of the log, with the focus in no field: a page opens without one. Home, End and Escape are those of its lines.
 // 0 to 9 and `a` are the ranks'.
 
-import { isSingleKey } from "../keys.js";
+import { isSingleKey } from "../frame.js";
 import { change, look, point } from "./state.js";
 
 const TIMES = ["utc", "local", "none"];

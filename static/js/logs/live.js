@@ -1,6 +1,6 @@
 // The log's socket: lines that come after a number, and each second how the ranks stand. It connects again by itself.
 
-import { showConnection } from "../live.js";
+import { showConnection } from "../frame.js";
 
 const STALE_AFTER_MS = 10_000;
 

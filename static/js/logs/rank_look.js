@@ -1,6 +1,6 @@
 // How a rank looks and what is said of it, the same in chips, the heat map, columns and rows.
 
-import { spell } from "../live.js";
+import { spell } from "../frame.js";
 
 const HUES = 16;
 

@@ -1,7 +1,7 @@
 // The heat map of many ranks: a row of cells per host, the worst host first: marked, then the oldest progress. A cell is made
 // once and changed in place.
 
-import { keysAreOn } from "../keys.js";
+import { keysAreOn } from "../frame.js";
 import { openMenu } from "./rank_menu.js";
 import { filter, onChange } from "./state.js";
 import { choose, isChosen } from "./rank_choice.js";

@@ -2,7 +2,7 @@
 // menu key or its arrow opens its menu. More than 16 have a box for an expression (logs/rank_box.js) and a heat map
 // (logs/rank_map.js).
 
-import { isSingleKey } from "../keys.js";
+import { isSingleKey } from "../frame.js";
 import { failure, onFailure } from "./failure.js";
 import { onStatus, state } from "./live.js";
 import { showBox } from "./rank_box.js";

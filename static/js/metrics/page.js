@@ -4,7 +4,7 @@ import "./state.js";
 import { loader } from "../charts/loading.js";
 import { watched } from "../charts/panel.js";
 import { follow, onKey } from "../charts/window.js";
-import { isSingleKey } from "../keys.js";
+import { isSingleKey } from "../frame.js";
 import "../menus.js";
 import { bring, bringDetail, lacksDetail } from "./curves.js";
 import { Panel } from "./panel.js";

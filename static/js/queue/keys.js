@@ -1,7 +1,7 @@
 // The keyboard on the board: j and k (or the arrows) move the focus from row to row, the other keys act on the focused row.
 // Single keys act while the focus is in no field, and can be switched off (keys.js).
 
-import { keysAreOn } from "../keys.js";
+import { keysAreOn } from "../frame.js";
 import { edit, open } from "./edit.js";
 import { clear, toggle } from "./select.js";
 

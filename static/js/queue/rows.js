@@ -3,7 +3,7 @@
 // those out. A change is shown by its rows first; the numbers around the table cost as much again and follow them.
 // What differs is put in place by the id of its row, so that focus, marks and the scroll position stay.
 
-import { tell } from "../live.js";
+import { tell } from "../frame.js";
 
 const queue = document.getElementById("queue");
 const table = () => queue.querySelector("table.board");

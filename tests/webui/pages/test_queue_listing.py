@@ -14,7 +14,8 @@ from accounts.models import User
 from hosts.models import ResourcePool
 from jobs.models import Allocation, Job, Task
 from shown.queue import board, listing, standing, times
-from shown.queue.listing import FOLD_FROM, PER_PAGE, Listing
+from shown.queue.listing import PER_PAGE, Listing
+from shown.queue.standing import FOLD_FROM
 from tests.rig.html import Html
 from tests.rig.world import keep_plan
 from webui.pages.queue import board as queue_page

@@ -19,8 +19,10 @@ from shown.queue import times
 from shown.queue.board import BoardRow
 from shown.queue.listing import PLACE, SORTS
 from webui.pages.table_columns import Column
-from webui.templatetags.console import ago, code_words, percent, state_lamp
+from webui.templatetags.console import code_words, percent, state_lamp
 
+#: stands for the age of a job in a row that is kept; no text of the database has this letter
+AGE = SafeString("\0")
 _LOCK = (
     '<svg width="9" height="11" viewBox="0 0 9 11" aria-hidden="true"><path d="M2 5V3.2a2.5 2.5 0 0 1 5 0V5" '
     'fill="none" stroke="currentColor" stroke-width="1.4"/><rect x=".5" y="5" width="8" height="5.5" rx="1" '
@@ -50,7 +52,7 @@ def _of(policy: Policy) -> list[Column[SeenRow]]:
         *(_KNOBS[knob] for knob in policy.knobs if knob in _KNOBS),
         *([_SHARE] if policy.has_shares else []),
         Column("user", "User", _owner, SORTS["user"], css="user"),
-        Column("submitted", "Submitted", lambda line: ago(line.row.submitted_at), SORTS["submitted"], css="submitted"),
+        Column("submitted", "Submitted", lambda line: AGE, SORTS["submitted"], css="submitted"),
         Column("start", "Start", _start, css=_start_css),
         Column("why", "Why", _why, css=lambda line: f"why {_tone(line.row) or 'muted'}", label=""),
     ]  # fmt: skip

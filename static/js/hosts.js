@@ -1,0 +1,3 @@
+// The hosts' pages: the menu of a host.
+
+import "./queue/menu.js";
