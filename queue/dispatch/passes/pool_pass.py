@@ -12,6 +12,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from dispatch.engines import chosen
 from dispatch.passes import last_plan, survey
 from dispatch.passes.apply import apply
 from dispatch.passes.survey import no_garbage_collection
@@ -114,7 +115,7 @@ def _pass(pool_id: int, now: datetime) -> tuple[Made, tuple[Snapshot, Plan] | No
     snapshot = timed(times, "survey", lambda: survey.take(pool, now, keep=True))
     if choices := windows.unsettled(snapshot):
         pool_windows.settle(pool, choices)
-    plan = timed(times, "decide", lambda: decide(snapshot))
+    plan = timed(times, "decide", lambda: chosen.of_pool(pool).place(pool, snapshot, decide(snapshot)))
     done = timed(times, "apply", lambda: apply(plan))
     if done.left:
         mark_dirty(pool_id)

@@ -16,6 +16,7 @@ from django.conf import settings
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
+from dispatch.engines import chosen
 from dispatch.going_on import going_on
 from dispatch.runs import cleaning, settle, stop, uploads
 from dispatch.runs.open_work import JUST_ENDED
@@ -41,7 +42,6 @@ _SEEN_MAX = 10_000
 #: Run folders are removed this long after their end, so that a person can still look.
 KEEP_FOLDER_SECONDS = 3600.0
 FOLDERS_AT_ONCE = 200
-STATUS_TIMEOUT_SECONDS = 30.0
 
 
 def open_members(host: Host) -> list[Member]:
@@ -102,7 +102,7 @@ def _ask_runs(row: Host, members: list[Member], uploading: list[Member]) -> None
         request = {"runs": keys, "accounts": accounts, **outsiders.question(row)}
         if host_samples.claim(row, asked):
             request |= host_samples.questions([row]).get(row.pk, {}) | kernel_signs.question(row)
-        answer = remote.verb(row, "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
+        answer = chosen.of_host(row).poll(row, request)
     except remote.RemoteError as error:
         log.info("status of %s: %s", row.name, error)
         return
@@ -246,7 +246,8 @@ def _was_forgotten(member: Member, run: dict[str, Any]) -> bool:
         return False
     log.info("%s has sent more than the %d stored bytes; checking again", member.run_key, stored)
     try:
-        remote.verb(member.host, "status", {"runs": [member.run_key], "stored": {member.run_key: stored}})
+        question = {"runs": [member.run_key], "stored": {member.run_key: stored}}
+        chosen.of_host(member.host).poll(member.host, question)
     except remote.RemoteError as error:
         log.info("status of %s: %s", member.host.name, error)
     return True
@@ -296,7 +297,7 @@ def declare_lost_hosts() -> None:
 def _is_silent(row: Host) -> bool:
     """Whether the host was asked now and did not answer."""
     try:
-        remote.verb(row, "status", {"runs": []}, timeout_seconds=STATUS_TIMEOUT_SECONDS)
+        chosen.of_host(row).poll(row, {"runs": []})
     except remote.NotAsked:
         return False
     except remote.Unreachable:
