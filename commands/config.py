@@ -22,6 +22,7 @@ from submissions.config.problems import NOTHING, Problem, at, look_up
 from submissions.config.reading import checked, overridden, read_yaml
 from submissions.config.resources import BindMounts
 from submissions.config.section import DependsOn, Entrypoint, Ignored, NotNegative, leading, refuse
+from submissions.config.slurm import Slurm
 from submissions.config.task_fields import TaskFields
 from submissions.config.translating import Shape
 
@@ -93,13 +94,15 @@ class CommandConfig(TaskFields):
     """Jobs that must end before this one starts: numbers of experiments or ids of jobs, each with `:success` (the
     default), `:end` or `:failure`."""
     pbs: Ignored = None
-    slurm: Ignored = None
+    slurm: Slurm | None = None
+    """What is asked of Slurm, in pools that are Slurm clusters."""
 
     def effective(self) -> dict[str, Any]:
-        """What is stored with the command: every field with its value, as JSON; `array` only of an array."""
+        """What is stored with the command: every field with its value, as JSON; `array` and `slurm` if given."""
         found = self.model_dump(mode="json")
-        if self.array is None:
-            del found["array"]
+        for field in ("array", "slurm"):
+            if found[field] is None:
+                del found[field]
         found["description"] = self.description.strip() or _words(self.entrypoint)
         return found
 

@@ -14,10 +14,12 @@ from dispatch.passes import last_plan
 from dispatch.watching import pair_verdict
 from dispatch.watching.pair_verdict import Network
 from hosts import pair_checks, pool_access, registry
-from hosts.models import PairCheck, PairSearch, ResourcePool
+from hosts.models import Host, PairCheck, PairSearch, ResourcePool
 from hosts.pools import default_pool
 from jobs.models import SlotHold
 from jobs.shares import Entitled
+from shown import clusters
+from shown.clusters import Cluster
 from shown.hosts import rows
 from shown.hosts.rows import STATES, HostRow
 from shown.queue import standing
@@ -25,7 +27,8 @@ from shown.queue import standing
 
 def choices(user: User) -> list[ResourcePool]:
     """The pools that the user may use, with their hosts, for forms in which one chooses among them."""
-    hosts = Prefetch("hosts", registry.present().order_by("name"))
+    working = registry.present().exclude(transport=Host.Transport.LOGIN)
+    hosts = Prefetch("hosts", working.order_by("name"))
     pools = ResourcePool.objects.order_by("name").prefetch_related(hosts)
     return [pool for pool in pools if pool_access.may_use(pool, user)]
 
@@ -55,16 +58,21 @@ class PoolNumbers:
 
 @dataclass(frozen=True)
 class PoolRow:
-    """One pool with its hosts, and how many of its jobs are scheduled and queued."""
+    """One pool with its hosts, and how many of its jobs are scheduled and queued.
+
+    `cluster`: that of a Slurm pool, whose login node is not among the hosts.
+    """
 
     pool: ResourcePool
     hosts: list[HostRow]
     scheduled: int
     queued: int
+    cluster: Cluster | None = None
 
     @property
     def badges(self) -> list[str]:
         named = {
+            "Slurm": self.pool.slurm,
             "default compute": self.pool.default_compute,
             "default aux": self.pool.default_aux,
             "shared account": self.pool.shared_account,
@@ -149,9 +157,17 @@ def of(pools: Iterable[ResourcePool]) -> list[PoolRow]:
     pools = list(pools)
     jobs = standing.counts([pool.pk for pool in pools])
     hosts: dict[int, list[HostRow]] = defaultdict(list)
+    logins: dict[int, HostRow] = {}
     for row in rows.of(rows.present().filter(pool__in=pools)):
-        hosts[row.host.pool_id].append(row)
-    return [PoolRow(pool, hosts[pool.pk], *jobs.get(pool.pk, (0, 0))) for pool in pools]
+        if row.host.transport == Host.Transport.LOGIN:
+            logins[row.host.pool_id] = row
+        else:
+            hosts[row.host.pool_id].append(row)
+    known = clusters.of_pools(pools, logins)
+    return [
+        PoolRow(pool, hosts[pool.pk], *jobs.get(pool.pk, (0, 0)), cluster=known.get(pool.pk))
+        for pool in pools
+    ]
 
 
 def numbers(

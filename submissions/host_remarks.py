@@ -46,6 +46,8 @@ def remarks(config: dict[str, Any], context: Context | None, pool: ResourcePool,
     """Sentences about an effective config and its code; `linked` is the account of its owner, empty without one."""
     environment, files = config.get("environment") or {}, _files(context)
     lacking = [] if environment.get("sdk") == "installed" else list(_absent_names(files))
+    if config.get("slurm") and not pool.slurm:
+        lacking.append(f"slurm has no effect: resource pool {pool.name} is not a Slurm cluster.")
     hosts = list(
         Host.objects.filter(pool=pool)
         .exclude(admission=Admission.REMOVED)

@@ -29,6 +29,8 @@ SSH_IDLE_SECONDS = environment.number("TRAINMASTER_SSH_IDLE_SECONDS", 600.0)
 HOST_PROBE_SECONDS = environment.number(
     "TRAINMASTER_HOST_PROBE_SECONDS", min(10.0, HOST_SILENT_AFTER_SECONDS / 3)
 )
+# How often the nodes of a Slurm pool, and who else computes there, are read: three commands of Slurm each time.
+SLURM_FACTS_SECONDS = environment.number("TRAINMASTER_SLURM_FACTS_SECONDS", 60.0)
 # A host is declared lost by its pool's rule only after so many failed contacts in a row.
 HOST_LOST_CONTACTS = int(environment.number("TRAINMASTER_HOST_LOST_CONTACTS", 3))
 HOST_PROBES_AT_ONCE = int(environment.number("TRAINMASTER_HOST_PROBES_AT_ONCE", 16))

@@ -37,6 +37,7 @@ from submissions.config.section import (
     leading,
     refuse,
 )
+from submissions.config.slurm import Slurm
 from submissions.config.task_fields import TaskFields
 
 _ADJECTIVES = [
@@ -172,7 +173,8 @@ class ExperimentConfig(Section):
     integrations: Integrations | None = None
     """Which notification rules the experiment triggers."""
     pbs: Ignored = None
-    slurm: Ignored = None
+    slurm: Slurm | None = None
+    """What is asked of Slurm, in pools that are Slurm clusters."""
     pachyderm: Ignored = None
     security: Ignored = None
     tensorboard_storage: Ignored = None
@@ -194,8 +196,10 @@ class ExperimentConfig(Section):
         return self
 
     def effective(self) -> dict[str, Any]:
-        """What is stored with the experiment: every field with its value, as JSON."""
+        """What is stored with the experiment: every field with its value, as JSON; `slurm` if it is given."""
         found = self.model_dump(mode="json")
+        if self.slurm is None:
+            del found["slurm"]
         lengths = (
             found["min_checkpoint_period"],
             found["min_validation_period"],

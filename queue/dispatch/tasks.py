@@ -22,7 +22,7 @@ from dispatch.runs import detached, open_work, reconcile
 from dispatch.runs import launch as launching
 from dispatch.runs import stop as stopping
 from dispatch.ssh import tunnel
-from dispatch.watching import admission, idle_gpus, idle_services, pairs, probing, stacks
+from dispatch.watching import admission, idle_gpus, idle_services, pairs, probing, slurm_facts, stacks
 from dispatch.watching import doctor as host_doctor
 from events import presence
 from events.announce import waiting, wake, wake_all
@@ -32,7 +32,7 @@ from experiments import checkpoint_deletion, counts
 from experiments.models import Experiment
 from experiments.states import ExperimentState
 from experiments.transitions import NoSuchExperiment
-from hosts import admitting, pair_checks
+from hosts import admitting, pair_checks, slurm_nodes
 from jobs import quarantine
 from logs import merging
 from logs import store as log_store
@@ -276,6 +276,11 @@ def examine_pairs(pool_id: int) -> None:
     pairs.go_on(pool_id)
 
 
+@shared_task(name="dispatch.host_tasks.read_slurm")
+def read_slurm(pool_id: int) -> None:
+    slurm_facts.read_pool(pool_id)
+
+
 @shared_task(name="dispatch.host_tasks.keep_tunnels")
 def keep_tunnels() -> None:
     tunnel.ensure_tunnels()
@@ -288,6 +293,10 @@ def probe_all() -> None:
     presence.stamp(Part.WORKERS)
     wake_all("dispatch.host_tasks.admit", [(str(host_id),) for host_id in admitting.forgotten()])
     wake_all("dispatch.host_tasks.examine_pairs", [(pool_id,) for pool_id in pair_checks.forgotten()])
+    wake_all(
+        "dispatch.host_tasks.read_slurm",
+        [(pool_id,) for pool_id in slurm_nodes.claim_due(settings.SLURM_FACTS_SECONDS)],
+    )
     probing.probe_due()
     reconcile.declare_lost_hosts()
 

@@ -41,6 +41,7 @@ def claim(host_id: uuid.UUID) -> Host | None:
 def forgotten() -> list[uuid.UUID]:
     """Hosts whose admission was begun, or asked for, and that nobody is at: not those that wait for a person."""
     waiting = Host.objects.filter(_FREE, admission=Host.Admission.ADMITTING, state_reason="")
+    waiting = waiting.exclude(transport=Host.Transport.SLURM)  # its cluster is read for it
     return list(waiting.values_list("pk", flat=True))
 
 

@@ -77,9 +77,9 @@ def same_machine(host: Host) -> Twin | None:
 
 
 def _others(host: Host, *fields: str) -> Iterator[tuple[Any, ...]]:
-    used = Host.objects.filter(admission__in=[Host.Admission.READY, Host.Admission.SUSPENDED]).exclude(
-        pk=host.pk
-    )
+    in_use = [Host.Admission.READY, Host.Admission.SUSPENDED]
+    without_slots = [Host.Transport.LOGIN, Host.Transport.SLURM]  # of their own, that are found there
+    used = Host.objects.filter(admission__in=in_use).exclude(pk=host.pk).exclude(transport__in=without_slots)
     return used.order_by("registered_at").values_list("pk", "name", "registered_at", *fields).iterator()
 
 

@@ -66,6 +66,8 @@ class ResourcePool(models.Model):
     aux_per_host = models.PositiveIntegerField(default=100, help_text="zero-slot tasks at once on one host")
     #: A silent host is declared lost after this time; null: only by a person.
     host_lost_after_seconds = models.PositiveIntegerField(null=True, blank=True)
+    #: how the cluster is reached and what its jobs ask for (`hosts.slurm.settings`); {}: hosts reached by SSH
+    slurm = models.JSONField(default=dict, blank=True)
     shared_account = models.BooleanField(
         default=False, help_text="jobs share the login account; no isolation"
     )
@@ -86,6 +88,11 @@ class ResourcePool(models.Model):
     def policy(self) -> Policy:
         """What its scheduler states."""
         return policies.of(self.scheduler)
+
+    @property
+    def kind(self) -> str:
+        """What runs its work: "ssh", hosts reached one by one, or "slurm", a cluster."""
+        return "slurm" if self.slurm else "ssh"
 
     objects = PresentPools()
     with_removed = models.Manager["ResourcePool"]()
@@ -114,6 +121,21 @@ class PoolPlan(models.Model):
     forecast_ms = models.FloatField(null=True)
 
 
+class SlurmFacts(models.Model):
+    """What a pool's cluster last told of itself; with 1,000 nodes long, so it is not read along with the pool."""
+
+    pool = models.OneToOneField(
+        ResourcePool, on_delete=models.CASCADE, primary_key=True, related_name="facts"
+    )
+    #: as `hosts.slurm.facts` has them
+    document = models.JSONField(default=dict)
+    read_at = models.DateTimeField(null=True)
+    #: not read again before this time; whoever reads claims it by moving the time
+    read_after = models.DateTimeField(null=True)
+    #: why the last reading failed, as a sentence; empty: it did not
+    error = models.TextField(blank=True)
+
+
 class PoolChange(models.Model):
     """The pool is dirty: something that a pass should see has changed.
 
@@ -134,6 +156,10 @@ class KnownHosts(models.Manager["Host"]):
 class Host(models.Model):
     """One machine that runs jobs, reached by SSH or, named `local`, directly.
 
+    A Slurm pool has one that runs none, the login node, which is reached as every host is (LOGIN); the nodes behind it
+    are rows as well, as Slurm lists them, with their slots (SLURM): `address` is the node's name in Slurm, and nobody
+    dials it (`hosts.slurm_nodes`).
+
     The machines of detached runs are rows too, so that a gang member always has a host with a name; their transport
     is NONE, and `objects` leaves them out (`member.host` does not).
     """
@@ -141,6 +167,8 @@ class Host(models.Model):
     class Transport(models.TextChoices):
         SSH = "ssh"
         LOCAL = "local"
+        LOGIN = "login"  # reached by SSH, and never given work: the login node of a Slurm cluster
+        SLURM = "slurm"  # a node of a Slurm cluster, reached through its login node
         NONE = "none"  # the machine of a detached run: its user's own, never spoken to
 
     class Drain(models.TextChoices):
@@ -149,6 +177,7 @@ class Host(models.Model):
         CLEANUP = "cleanup"  # processes survive SIGKILL there; lifted once they are gone
         FAILED_STARTS = "failed_starts"  # it can start nothing; lifted by whoever enables the host
         ADDING = "adding"  # its interpreter and slots are not chosen yet; lifted by whoever enables the host
+        SLURM = "slurm"  # Slurm starts nothing there; lifted once Slurm does
         FAULT = "fault"  # its kernel reported one; lifted by whoever enables the host, or after its probation
 
     Admission = states.Admission

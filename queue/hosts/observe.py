@@ -93,7 +93,7 @@ def spoke(host_id: uuid.UUID, sentence: str = "") -> None:
 
 #: Whether a host may be silent, asked in each sweep.
 _QUIET = """
-SELECT EXISTS (SELECT FROM hosts_host WHERE contact = 'reachable' AND admission <> 'removed'
+SELECT EXISTS (SELECT FROM hosts_host WHERE contact = 'reachable' AND admission <> 'removed' AND transport <> 'slurm'
   AND (last_seen_at IS NULL OR last_seen_at < %(oldest)s OR last_seen_at > %(latest)s))
 """
 
@@ -118,7 +118,16 @@ def note_silence(whole: Whole) -> int:
             Host.objects.select_for_update(skip_locked=True)
             .filter(quiet, contact=Host.Contact.REACHABLE)
             .exclude(admission=Host.Admission.REMOVED)
+            .exclude(transport=Host.Transport.SLURM)
         )
+        logins = {host.pool_id: host for host in hosts if host.transport == Host.Transport.LOGIN}
+        behind = Host.objects.select_for_update(skip_locked=True).filter(
+            pool__in=logins, transport=Host.Transport.SLURM, contact=Host.Contact.REACHABLE
+        )
+        for node in behind if logins else []:  # nobody hears of it but through its login node
+            node.contact_error = f"The login node {logins[node.pool_id].name} does not answer."
+            node.save(update_fields=["contact_error"])
+            set_contact(node, Host.Contact.SILENT, silent_for=None)
         for host in hosts:
             seen_at = host.last_seen_at or host.registered_at
             heard = max(seen_at, whole.since) if seen_at <= whole.now else whole.since

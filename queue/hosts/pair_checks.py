@@ -55,7 +55,10 @@ def forget(host_id: uuid.UUID) -> None:
 
 def ready(pool_id: int) -> QuerySet[Host]:
     """The hosts of the pool whose pairs can be tested, by name."""
-    return Host.objects.filter(pool_id=pool_id, admission=Host.Admission.READY).order_by("name")
+    asked = [Host.Transport.SSH, Host.Transport.LOCAL]
+    return Host.objects.filter(pool_id=pool_id, admission=Host.Admission.READY, transport__in=asked).order_by(
+        "name"
+    )
 
 
 def of_pool(pool: ResourcePool) -> list[PairCheck]:

@@ -18,10 +18,12 @@ from accounts.refusals import Code, FieldRefusals, Refusal
 from events.announce import announce, wake
 from events.models import Event
 from events.record import record
-from hosts import group_shares, pool_access, registry
+from hosts import group_shares, pool_access, registry, slurm_pool
 from hosts.login_accounts import JUDGE_ACCOUNTS
 from hosts.models import ResourcePool
 from hosts.pools import default_pool, mark_dirty
+from hosts.registry import NewHost
+from hosts.slurm import settings as slurm_settings
 from scheduling import policies
 
 Check = Callable[[object], str | None]
@@ -111,6 +113,7 @@ CHECKS: dict[str, Check] = {
     "usage_half_life_seconds": _whole(0),
     "launch_error": _switch,
     "aux_per_host": _whole(0),
+    "slurm": slurm_settings.fault,
     "host_lost_after_seconds": _lost_after,
     "shared_account": _switch,
     "allow_login_account": _switch,
@@ -124,10 +127,11 @@ _DEFAULTS = {"default_compute": "compute", "default_aux": "aux"}
 
 
 @transaction.atomic
-def create(name: str, values: dict[str, Any], *, actor: str) -> ResourcePool:
+def create(name: str, values: dict[str, Any], *, actor: str, route: NewHost | None = None) -> ResourcePool:
     """A new pool; fields that are not given get the model's defaults. Raises FieldRefusals.
 
-    A removed pool of that name comes back with its history and with new rules.
+    A removed pool of that name comes back with its history and with new rules. The login node of a Slurm pool is added
+    with it. `route`: how that one is reached, if the caller knows more than the name in the settings.
     """
     default_pool()  # the first pool of all is the default one, so that a later one need not be
     fault = registry.name_fault(name, _NAME_CHARACTERS)
@@ -145,6 +149,8 @@ def create(name: str, values: dict[str, Any], *, actor: str) -> ResourcePool:
     _assign(fresh, values)
     fresh.save()
     changed(fresh, "created", actor, {"rules": values})
+    if fresh.slurm:
+        slurm_pool.begin(fresh, route, actor=actor)
     return fresh
 
 
@@ -162,6 +168,8 @@ def edit(name: str, values: dict[str, Any], *, actor: str) -> list[str]:
         pool.save(update_fields=list(changes))
         if _ACCOUNTS & changes.keys():  # the doctor's reports say who may harm whom
             wake(JUDGE_ACCOUNTS)
+        if "slurm" in changes:
+            slurm_pool.changed(pool, changes["slurm"][0], actor=actor)
         changed(pool, "changed", actor, {"changes": changes})
     return list(changes)
 
@@ -187,6 +195,8 @@ def remove(name: str, *, actor: str) -> None:
     Raises Refusal while hosts or unfinished jobs are in it, and for a default pool.
     """
     pool = locked(name)
+    if pool.slurm:
+        slurm_pool.end(pool, actor=actor)
     if sentence := _needed(pool):
         raise Refusal(sentence, Code.CONFLICT)
     _record(pool, "removed", actor, {})
@@ -230,9 +240,12 @@ def _wrong(pool: ResourcePool, values: dict[str, Any]) -> dict[str, str]:
         if field not in CHECKS:
             errors[field] = f"Unknown pool field {field}; allowed: {', '.join(CHECKS)}."
         elif allowed := CHECKS[field](value):
-            errors[field] = f"Found {value!r}; {allowed}."
+            found = "" if field == "slurm" else f"Found {value!r}; "  # which names the setting that is wrong
+            errors[field] = f"{found}{allowed}."
     if errors:
         return errors
+    if "slurm" in values and not pool._state.adding and bool(values["slurm"]) != bool(pool.slurm):
+        return {"slurm": slurm_pool.wrong_kind(pool)}
     after = {field: values.get(field, getattr(pool, field)) for field in CHECKS}
     return _contradictions(pool, after)
 

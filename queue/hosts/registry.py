@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
 from events.announce import wake
-from hosts import evidence, failed_starts, pair_checks
+from hosts import evidence, failed_starts, pair_checks, slurm_nodes
 from hosts.models import Host, ResourcePool, Slot
 from hosts.observe import DOCTOR
 from hosts.pools import hold, mark_dirty
@@ -33,6 +33,7 @@ LOST = "dispatch.tasks.host_lost"
 QUARANTINE_OVER = "quarantine_over"
 _NAME_CHARACTERS = 128
 _PORTS = range(1, 65536)
+_DIALLED = (Host.Transport.SSH, Host.Transport.LOGIN)
 _SWITCHES = ["enabled", "draining", "drain_cause", "drain_reason", "quarantine"]
 
 
@@ -74,7 +75,7 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str, choose: bool = False) -
     `choose`: it gets no work until someone has chosen its interpreter and slots (`hosts.chosen`), or enables it.
     Raises Refusal with the field that is wrong.
     """
-    _check(new)
+    _check(new, pool)
     with transaction.atomic():
         host = Host.objects.select_for_update().filter(name=new.name).first()
         if host and host.admission != Host.Admission.REMOVED:
@@ -89,7 +90,7 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str, choose: bool = False) -
         is_new = host._state.adding
         for name, value in vars(new).items():
             setattr(host, name, value)
-        is_looked_up = new.transport == Host.Transport.SSH and not new.address
+        is_looked_up = new.transport in _DIALLED and not new.address
         host.port = new.port or (0 if is_looked_up else 22)
         host.pool, host.added_by = pool, actor.removeprefix("user:")
         _switch(host, enabled=True, draining=choose)
@@ -116,10 +117,13 @@ def name_fault(name: str, most: int) -> str:
     return f"The name {name!r} is not allowed: letters, digits, '.', '_' and '-', at most {most}, no leading sign."
 
 
-def _check(new: NewHost) -> None:
+def _check(new: NewHost, pool: ResourcePool) -> None:
     if sentence := name_fault(new.name, _NAME_CHARACTERS):
         raise Refusal(sentence, field="name")
-    if new.transport not in Host.Transport.values:
+    if new.transport != Host.Transport.LOGIN:
+        slurm_nodes.refuse_into(pool)
+    allowed = [Host.Transport.LOGIN] if pool.slurm else [Host.Transport.SSH, Host.Transport.LOCAL]
+    if new.transport not in allowed:
         raise Refusal(f"The transport is {new.transport!r}; allowed: ssh, local.", field="transport")
     ports = {f"jumps[{number}].port": jump.get("port", 22) for number, jump in enumerate(new.jumps)}
     for where, port in {"port": new.port or 22, **ports}.items():
@@ -203,6 +207,9 @@ def admit_again(host_id: uuid.UUID, *, actor: str) -> None:
 def examine(host_id: uuid.UUID, *, actor: str) -> None:
     """Let the doctor look again: a host in use stays in use meanwhile, any other is admitted anew."""
     host = locked(host_id)
+    if host.transport == Host.Transport.SLURM:
+        slurm_nodes.find_again(host, actor=actor)
+        return
     if host.admission == Host.Admission.READY:
         wake(DOCTOR, str(host.pk))
     else:
@@ -289,6 +296,8 @@ def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> None:
     host = locked(host_id)
     if host.pool_id == pool.pk:
         return
+    slurm_nodes.refuse(host, "moved to another pool", field="pool")
+    slurm_nodes.refuse_into(pool)
     refuse_live(host, "moved to another pool", field="pool")
     hold(pool)
     mark_dirty(host.pool_id)
@@ -313,6 +322,12 @@ def refuse_live(host: Host, what: str, *, field: str = "") -> None:
 def remove(host_id: uuid.UUID, *, actor: str) -> None:
     """Take the host out. Its row stays, hidden, as long as history points at it."""
     host = locked(host_id)
+    slurm_nodes.refuse(host, "removed")
+    take_out(host, actor=actor)
+
+
+def take_out(host: Host, *, actor: str) -> None:
+    """Take a locked row out. Raises Refusal while something runs there."""
     refuse_live(host, "removed")
     set_admission(
         host, Host.Admission.REMOVED, reason="removed", actor=actor,
@@ -362,6 +377,11 @@ def choose_interpreter(
     An interpreter that the doctor has not found there is tried first: the host is admitted anew with it.
     """
     host = locked(host_id)
+    if host.transport == Host.Transport.SLURM:
+        raise Refusal(
+            f"{host.name} uses the Python of {slurm_nodes.login_name(host.pool.name)}. Change it there.",
+            Code.CONFLICT,
+        )
     if python and activate:
         raise Refusal("Give either python or activate, not both.", field="python")
     if python and not python.startswith(("/", "~/")):

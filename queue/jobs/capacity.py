@@ -31,7 +31,7 @@ def never(
 
     `only_hosts`: names of the hosts that its config allows; none of them: all.
     """
-    known = Host.objects.filter(pool=pool)
+    known = Host.objects.filter(pool=pool).exclude(transport=Host.Transport.LOGIN)
     hosts = known.filter(admission__in=_IN_SERVICE).annotate(size=Count("slots"))
     allowed = hosts.filter(name__in=only_hosts) if only_hosts else hosts
     if allowed.filter(size__gte=slots).exists():  # the usual case, without a look at the whole pool

@@ -10,9 +10,10 @@ from django.utils import timezone
 from accounts import user_groups
 from accounts.models import User
 from dispatch.passes import pool_pass
-from hosts import registry
+from hosts import registry, slurm_nodes
 from hosts.models import Host, ResourcePool
 from hosts.pools import default_pool
+from hosts.slurm.facts import ClusterFacts, Held, NodeFacts, UserFacts
 from jobs.models import Allocation, FirstStart, Job
 from jobs.states import JobState
 from tests.rig.rows import make_gang
@@ -228,3 +229,39 @@ def test_what_was_in_a_pool_is_still_shown_when_the_pool_is_removed() -> None:
     client = Client()
     client.force_login(User.objects.create(username="vic", role=User.Role.VIEWER))
     assert client.get(f"/experiments/{experiment.pk}").status_code == 200
+
+
+def test_a_slurm_pool_is_created_by_the_form_and_shows_its_cluster() -> None:
+    client = logged_in()
+    given = {
+        "name": "stars",
+        "scheduler": "priority",
+        "fitting": "best",
+        "default_priority": "42",
+        "aux_per_host": "9",
+    }
+    given |= {"usage_half_life_seconds": "0", "slurm": "login=10.0.0.2,partition=gpu"}
+    answer = client.post("/pools/+new", {**given, "slurm": "partition=gpu"})
+    assert answer.status_code == 400 and "login is required" in answer.content.decode()
+    answer = client.post("/pools/+new", given)
+    assert answer.status_code == 302 and answer["Location"] == "/hosts/stars-login/adding"
+    assert "stars-login" in text(client, "/hosts/stars-login/adding")
+    pool = ResourcePool.objects.get(name="stars")
+    assert slurm_nodes.login_of(pool).workdir == "~/.trainmaster/slurm/stars"
+    node = NodeFacts("g1", "DOWN+DRAIN", False, "g1", 64, 1000, {}, 4, "bad <riser>", [Held("bob", "7", 3)])
+    told = ClusterFacts("22.05.8", "stars", True, "gpu", "UP", None, 30, [node], [UserFacts("bob", 1, 2, 3)])
+    slurm_nodes.took_in(pool, slurm_nodes.login_of(pool), told)
+    slurm_nodes.not_read(pool, "The cluster has no partition 'gpu'; it has: none.")
+    page = text(client, "/pools/stars")
+    for words in (
+        "stars, Slurm 22.05.8",
+        "0 of 1 take jobs",
+        "(1 DOWN+DRAIN)",
+        "hold 3 slots here",
+        "bad &lt;riser&gt;",
+    ):
+        assert words in page, words
+    assert "trainmaster host add" not in page
+    assert "login=10.0.0.2,partition=gpu" in text(client, "/pools/stars/configuration")
+    assert "node g1 of Slurm" in text(client, "/hosts/g1@stars")
+    assert "runs no jobs" in text(client, "/hosts/stars-login")

@@ -77,8 +77,8 @@ def add_host(client: Client, args: argparse.Namespace) -> int:
         route = resolve(args.target)
         body.update(_reached(args, route))
         if not args.no_key:
-            _bring_key(client, route, args.yes)
-    host = _admitted(client, _half_added(client, body) or client.add_host(body), args.yes)
+            bring_key(client, route, args.yes)
+    host = admitted(client, _half_added(client, body) or client.add_host(body), args.yes)
     return _conclude(client, host, args)
 
 
@@ -103,16 +103,16 @@ def _reached(args: argparse.Namespace, route: Route) -> Json:
     return {
         "name": args.name or parse_target(args.target).host,
         "transport": "ssh",
-        **_hop(route.target),
-        "jumps": [_hop(jump) for jump in route.jumps],
+        **hop_json(route.target),
+        "jumps": [hop_json(jump) for jump in route.jumps],
     }
 
 
-def _hop(hop: Hop) -> Json:
+def hop_json(hop: Hop) -> Json:
     return {"address": hop.address, "port": hop.port, "user": hop.user}
 
 
-def _bring_key(client: Client, route: Route, agreed: bool) -> None:
+def bring_key(client: Client, route: Route, agreed: bool) -> None:
     """Install the server's public key on the host and on the way to it, if the user consents."""
     key = client.server_key()
     hops = [*route.jumps, route.target]
@@ -127,7 +127,7 @@ def _bring_key(client: Client, route: Route, agreed: bool) -> None:
         install_key(hop, key)
 
 
-def _admitted(client: Client, host: Json, agreed: bool) -> Json:
+def admitted(client: Client, host: Json, agreed: bool) -> Json:
     """Wait until the server has probed the host; each key that is shown is put to the user. Raises CliError."""
     name, deadline, told = str(host["name"]), time.monotonic() + ADMISSION_LIMIT_SECONDS, ""
     while True:

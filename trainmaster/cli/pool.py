@@ -6,10 +6,10 @@ import argparse
 from typing import Any, Callable, List, Optional
 from urllib.parse import quote
 
-from trainmaster import group_shares, pool_access
-from trainmaster.cli import output, pool_window
+from trainmaster import group_shares, pool_access, slurm_settings
+from trainmaster.cli import output, pool_window, slurm_pool
 from trainmaster.cli.arguments import Adder
-from trainmaster.cli.errors import UsageError
+from trainmaster.cli.errors import OK, UsageError
 from trainmaster.cli.output import SHORT_ID, Column, done
 from trainmaster.client import Client, Json
 from trainmaster.quantities import duration
@@ -108,6 +108,8 @@ def add(add_noun: Adder) -> None:
     ):
         parser = verbs.add_parser(verb, "name", help=text, run=run)
         _add_rules(parser)
+        if verb == "create":
+            slurm_pool.add_options(parser)
         output.add_format(parser)
     parser = verbs.add_parser("delete", "name", aliases=["rm"], help="delete an empty pool", run=_delete)
     parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
@@ -133,6 +135,13 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="WHO",
         help=f"who may use the pool: {pool_access.FORM} (may be repeated), or everyone",
+    )
+    parser.add_argument(
+        "--slurm",
+        action="append",
+        metavar=slurm_settings.FORM,
+        help="make it a pool of a Slurm cluster, such as login=stars,partition=gpu (docs/slurm_pool.md has all "
+        "settings); with edit: change these, SETTING= takes one back",
     )
     parser.add_argument(
         "--group",
@@ -166,6 +175,17 @@ def _open_to(args: argparse.Namespace) -> Json:
         return {_OPEN_TO[0]: {} if texts == ["everyone"] else pool_access.read(texts)}
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def _slurm(args: argparse.Namespace, before: Json) -> Json:
+    """The settings of the cluster with those that were given, if any were. Raises UsageError."""
+    if not args.slurm:
+        return {}
+    try:
+        given = slurm_settings.read(",".join(args.slurm))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return {"slurm": slurm_settings.merged(before.get("slurm") or {}, given)}
 
 
 def _groups(args: argparse.Namespace, before: Json) -> Json:
@@ -239,6 +259,7 @@ _DETAILS = [
     *(_rule(one[0], name.replace("-", " ").capitalize()) for name, one in _PAIRS.items()),
     Column("Open to", lambda row: pool_access.written(row.get(_OPEN_TO[0]) or {}) or "everyone"),
     Column("Groups", lambda row: " ".join(group_shares.written(row.get(_GROUPS[0]) or {}))),
+    Column("Slurm", lambda row: slurm_settings.written(row.get("slurm") or {}) or "no"),
 ]
 
 
@@ -251,7 +272,8 @@ def _list(client: Client, args: argparse.Namespace) -> None:
 
 
 def _describe(client: Client, args: argparse.Namespace) -> None:
-    output.show_one(client.get(_path(args.name))["resourcePool"], _DETAILS, args.output)
+    found = client.get(_path(args.name))["resourcePool"]
+    output.show_one(found, [*_DETAILS, *(slurm_pool.COLUMNS if found.get("slurm") else [])], args.output)
 
 
 _SLOTS = [
@@ -328,19 +350,23 @@ def _forecasts(client: Client, args: argparse.Namespace) -> None:
         output.show(found["worst"], _MISSES, args.output)
 
 
-def _create(client: Client, args: argparse.Namespace) -> None:
-    body = {"name": args.name, **_rules(args), **_open_to(args), **_groups(args, {})}
+def _create(client: Client, args: argparse.Namespace) -> int:
+    body = {"name": args.name, **_rules(args), **_open_to(args), **_groups(args, {}), **_slurm(args, {})}
+    if body.get("slurm"):
+        return slurm_pool.create(client, args, body)
     made = client.post("/api/v1/resource-pools", body)["resourcePool"]
     output.told(made, _DETAILS, args, f"Created pool {args.name}")
+    return OK
 
 
 def _edit(client: Client, args: argparse.Namespace) -> None:
     rules = _rules(args)
     rules.update(_open_to(args))
-    if not (rules or getattr(args, _GROUPS[0])):
+    if not (rules or args.slurm or getattr(args, _GROUPS[0])):
         raise UsageError("name at least one rule to change; see --help.")
     before = client.get(_path(args.name))["resourcePool"]
     rules.update(_groups(args, before))
+    rules.update(_slurm(args, before))
     answer = client.edit_resource_pool(args.name, rules)
     changes = _changes(before, answer["resourcePool"], answer.get("changed") or [])
     sentence = f"Changed pool {args.name}: {', '.join(changes)}" if changes else "Nothing changed."
@@ -352,6 +378,8 @@ def _changes(before: Json, after: Json, fields: List[str]) -> List[str]:
     options = {field: name for name, (field, _) in {**_TEXTS, **_NUMBERS, **_SWITCHES}.items()}
     options.update((one[0], name) for name, one in _PAIRS.items())
     options.update([_GROUPS, _OPEN_TO])
+    if "slurm" in fields:
+        before, after = ({**row, "slurm": slurm_settings.written(row["slurm"])} for row in (before, after))
     return [
         f"{options.get(field, field)} from {_in_words(before.get(field))} to {_in_words(after.get(field))}"
         for field in fields

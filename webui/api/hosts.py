@@ -95,7 +95,10 @@ class HostRecord(Answer):
     state_reason: str
     health: Annotated[str, Field(description="ok, not known, quarantined, or how many slots are")]
     pool: str
-    transport: Literal["ssh", "local"]
+    transport: Annotated[
+        Literal["ssh", "local", "login", "slurm"],
+        Field(description="login: the login node of a Slurm pool; slurm: a node that Slurm lists"),
+    ]
     address: str
     port: int
     user: str
@@ -232,7 +235,7 @@ class Hosts(ApiView):
             address=body["address"],
             port=body["port"],
             login_user=body["user"],
-            jumps=[_stored_jump(jump) for jump in body["jumps"]],
+            jumps=[stored_jump(jump) for jump in body["jumps"]],
             gang_address=body["gangAddress"],
             host_key=_key(body["hostKey"]),
             python=body["python"],
@@ -248,7 +251,8 @@ class Hosts(ApiView):
         return _answer(host.name)
 
 
-def _stored_jump(jump: Json) -> Json:
+def stored_jump(jump: Json) -> Json:
+    """As `Host.jumps` has it. Raises BadRequest."""
     return {
         "address": jump["address"],
         "port": jump["port"],

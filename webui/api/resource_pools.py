@@ -17,11 +17,14 @@ from accounts.rights import Right
 from hosts import pool_edits
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
+from hosts.registry import NewHost
 from shown import pools
+from shown.clusters import Cluster
 from shown.pools import PoolRow
 from webui.api import encoding
-from webui.api.answers import Answer, Pagination
+from webui.api.answers import Answer, Pagination, Time
 from webui.api.errors import BadRequest
+from webui.api.hosts import Jump, stored_jump
 from webui.api.job_queue import QueueCounts, pool_named
 from webui.api.permissions import actor
 from webui.api.slots import device_type
@@ -53,6 +56,35 @@ class GroupShareRecord(Answer):
     guarantee: int | None = 0
     limit: int | None = None
     weight: float | None = 1.0
+
+
+class OtherUserRecord(Answer):
+    """A user whose jobs on the cluster are not this pool's: how many run and wait, and the slots that they hold."""
+
+    user: str
+    running: int
+    waiting: int
+    slots: int
+
+
+class ClusterRecord(Answer):
+    """What a Slurm cluster said last. Its nodes are the hosts of the pool."""
+
+    login_host: str | None
+    version: str
+    cluster: str
+    partition: str
+    partition_state: str
+    has_accounting: bool
+    nodes: int
+    usable_nodes: int
+    node_states: dict[str, int]
+    gpus: Annotated[dict[str, int], Field(description="by type, of all nodes")]
+    others: list[OtherUserRecord]
+    read_at: Time | None
+    error: Annotated[
+        str, Field(description="why the cluster is of no use now; empty if nothing is known to be wrong")
+    ]
 
 
 class PoolRecord(Answer):
@@ -113,6 +145,9 @@ class PoolRecord(Answer):
     shared_account: bool
     allow_login_account: bool
     network_interface: str
+    kind: Annotated[str, Field(description="ssh: hosts reached one by one; slurm: a cluster")]
+    slurm: Annotated[Json, Field(description="settings of a Slurm pool; empty: hosts reached by SSH")]
+    slurm_cluster: ClusterRecord | None
     default_compute: bool
     default_aux: bool
     location: str = ""
@@ -142,6 +177,25 @@ class ChangedPoolAnswer(Answer):
     changed: list[str]
 
 
+def encode_cluster(cluster: Cluster) -> ClusterRecord:
+    facts = cluster.facts
+    return ClusterRecord(
+        login_host=cluster.login.host.name if cluster.login else None,
+        version=facts.version if facts else "",
+        cluster=facts.cluster if facts else "",
+        partition=facts.partition if facts else "",
+        partition_state=facts.partition_state if facts else "",
+        has_accounting=bool(facts and facts.has_accounting),
+        nodes=len(facts.nodes) if facts else 0,
+        usable_nodes=cluster.usable,
+        node_states=dict(cluster.states),
+        gpus=dict(cluster.gpus),
+        others=[OtherUserRecord.of(user) for user in facts.others] if facts else [],
+        read_at=cluster.read_at,
+        error=cluster.why_not,
+    )
+
+
 def encode_pool(row: PoolRow) -> PoolRecord:
     pool = row.pool
     slots = [each.slot for host in row.hosts for each in host.slots]
@@ -165,6 +219,7 @@ def encode_pool(row: PoolRow) -> PoolRecord:
         scheduler_fitting_policy=f"FITTING_POLICY_{pool.fitting.upper()}",
         details=SchedulerDetails(priority_scheduler=priorities),
         cluster_name=settings.CLUSTER_NAME,
+        slurm_cluster=encode_cluster(row.cluster) if row.cluster else None,
         stats=QueueCounts(queued_count=row.queued, scheduled_count=row.scheduled),
     )
 
@@ -187,11 +242,21 @@ class PoolRules(serializers.Serializer[Any]):
         return dict(data)
 
 
+class LoginRoute(serializers.Serializer[Any]):
+    """How the login node of a Slurm pool is reached; without it, the server's own SSH config says so."""
+
+    address = serializers.CharField(max_length=255)
+    port = serializers.IntegerField(required=False, default=22)
+    user = serializers.CharField(required=False, allow_blank=True, default="", max_length=64)
+    jumps = Jump(many=True, required=False, default=list)
+
+
 class NewPool(PoolRules):
-    """A name, and any rules that differ from the defaults."""
+    """A name, and any rules that differ from the defaults. `loginRoute`: how a Slurm pool's login node is reached."""
 
     def get_fields(self) -> dict[str, Any]:
-        return {"name": serializers.CharField(max_length=64), **super().get_fields()}
+        own = {"name": serializers.CharField(max_length=64), "loginRoute": LoginRoute(required=False)}
+        return {**own, **super().get_fields()}
 
 
 class ResourcePools(ApiView):
@@ -208,8 +273,8 @@ class ResourcePools(ApiView):
 
     def post(self, request: Request) -> PoolAnswer:
         body = self.body(request)
-        name = str(body.pop("name", ""))
-        pool = _granted(lambda: pool_edits.create(name, _values(body), actor=actor(request)))
+        name, route = str(body.pop("name", "")), _route(body.pop("loginRoute", None))
+        pool = _granted(lambda: pool_edits.create(name, _values(body), actor=actor(request), route=route))
         return PoolAnswer(resource_pool=_encoded(pool))
 
 
@@ -233,6 +298,17 @@ class OneResourcePool(ApiView):
     def delete(self, request: Request, name: str) -> None:
         pool_named(name)
         pool_edits.remove(name, actor=actor(request))
+
+
+def _route(given: object) -> NewHost | None:
+    """Raises ValidationError and BadRequest."""
+    if given is None:
+        return None
+    found = LoginRoute(data=given)
+    found.is_valid(raise_exception=True)
+    sent = found.validated_data
+    jumps = [stored_jump(jump) for jump in sent["jumps"]]
+    return NewHost("", address=sent["address"], port=sent["port"], login_user=sent["user"], jumps=jumps)
 
 
 def _encoded(pool: ResourcePool) -> PoolRecord:

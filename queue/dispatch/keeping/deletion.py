@@ -171,14 +171,18 @@ def delete_files(checkpoint: Checkpoint, paths: Collection[str] | None = None) -
 def _hosts(checkpoint: Checkpoint, allocation: Allocation) -> list[Host]:
     """Who may have, or reach, its files: the hosts that made it first; of a shared storage any of its pool then.
 
-    Nobody of a detached run: its machines are its user's.
+    Nobody of a detached run: its machines are its user's. Of a Slurm cluster the login node, which reaches its storage.
     """
-    members = allocation.members.exclude(host__transport=Host.Transport.NONE)
+    members = allocation.members.exclude(host__transport__in=[Host.Transport.NONE, Host.Transport.SLURM])
     made = [member.host for member in members.select_related("host").order_by("index")]
     if checkpoint.storage.get("type") == "directory":
         return list({host.pk: host for host in made if host.admission != Host.Admission.REMOVED}.values())
     reachable = Host.objects.filter(contact=Host.Contact.REACHABLE, admission=Host.Admission.READY)
-    others = reachable.filter(pool_id=allocation.pool_id).order_by("name")[:_OTHERS_MAX]
+    others = (
+        reachable.filter(pool_id=allocation.pool_id)
+        .exclude(transport=Host.Transport.SLURM)
+        .order_by("name")[:_OTHERS_MAX]
+    )
     able = {host.pk: host for host in [*made, *others]}
     ready = set(reachable.filter(pk__in=able).values_list("pk", flat=True))
     return [host for pk, host in able.items() if pk in ready]

@@ -59,6 +59,7 @@ _READ = f"""
 WITH host AS MATERIALIZED (
     SELECT * FROM hosts_host
     WHERE pool_id = %(pool)s AND admission IN ('{Host.Admission.READY}', '{Host.Admission.SUSPENDED}')
+      AND transport <> '{Host.Transport.LOGIN}'
 ), open AS MATERIALIZED (
     SELECT * FROM jobs_allocation WHERE state <> '{AllocationState.TERMINATED}'
 ), attempt AS MATERIALIZED (

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from django.db import connection
@@ -40,7 +41,7 @@ from trainmaster.runner.warm import SPARE_ARGUMENT_BYTES, SPARE_VARIABLE, SPARE_
 
 __all__ = [
     "HostKeyChanged", "HostKeyRefused", "HostKeyUnknown", "LoginRefused", "NoPython", "NotAsked", "RemoteError",
-    "SshBusy", "Unreachable", "VerbFailed", "command", "longest_seconds", "shell", "verb",
+    "SshBusy", "Unreachable", "VerbFailed", "command", "longest_seconds", "noted_shell", "shell", "verb",
 ]  # fmt: skip
 
 #: from when all bytes are sent; a transfer that moves is not cut (dispatch.ssh.connections)
@@ -64,8 +65,17 @@ def verb(
     """
     if host.transport == Host.Transport.NONE:
         raise RemoteError(f"{host.name} is the machine of a detached run; the server never contacts it.")
-    try:
+    with _noting(host):
         answer = _verb(host, name, payload, body, timeout_seconds)
+    observe.seen(host.pk, boot_id=str(answer.get("boot_id") or ""))
+    return answer
+
+
+@contextmanager
+def _noting(host: Host) -> Iterator[None]:
+    """Keep on the host's row what comes of a contact that fails."""
+    try:
+        yield
     except HostKeyChanged as error:
         observe.key_changed(host.pk, error.offered, str(error), hop=error.hop)
         raise
@@ -84,7 +94,13 @@ def verb(
     except VerbFailed:
         observe.seen(host.pk)
         raise
-    observe.seen(host.pk, boot_id=str(answer.get("boot_id") or ""))
+
+
+def noted_shell(host: Host, line: str, stdin: bytes = b"", *, timeout_seconds: float = 30) -> CommandAnswer:
+    """Run one shell command as `shell` does; whatever comes of it is noted, as of a verb."""
+    with _noting(host):
+        answer = shell(host, line, stdin, timeout_seconds=timeout_seconds)
+    observe.seen(host.pk)
     return answer
 
 
@@ -114,6 +130,7 @@ def _verb(
 def _served(host: Host, sha256: str, name: str, stdin: bytes, timeout_seconds: float) -> object:
     """The answer of the process that does verbs there, started if need be. Raises NotServed (no bundle, no Python)."""
     _refuse_in_transaction()
+    _refuse_node(host)
     endpoint = None if host.transport == Host.Transport.LOCAL else endpoint_of(host)
     serve = serve_command(host, sha256)
     return connections.call(endpoint, serve, name, stdin, timeout_seconds=timeout_seconds)
@@ -143,9 +160,18 @@ def shell(host: Host, line: str, stdin: bytes = b"", *, timeout_seconds: float =
     Nothing is noted on the row: this is for the host doctor and for `verb`.
     """
     _refuse_in_transaction()
+    _refuse_node(host)
     if host.transport == Host.Transport.LOCAL:
         return local.run(line, stdin, timeout_seconds=timeout_seconds)
     return connections.run(endpoint_of(host), line, stdin, timeout_seconds=timeout_seconds)
+
+
+def _refuse_node(host: Host) -> None:
+    """A name that means a node to Slurm may be another machine, or nothing, where the server is."""
+    if host.transport == Host.Transport.SLURM:
+        raise RemoteError(
+            f"{host.name} is a node of a Slurm cluster; the server contacts its login node alone."
+        )
 
 
 def _refuse_in_transaction() -> None:

@@ -13,10 +13,11 @@ import uuid
 from django.db import transaction
 
 from dispatch.ssh import remote
-from dispatch.watching import doctor
+from dispatch.watching import doctor, slurm_facts
 from dispatch.watching.doctor_checks import best_python, checks, slots_of
 from hosts import admitting, identity, observe
 from hosts.models import Host
+from hosts.slurm.facts import NotUsable
 from trainmaster.cli import ssh_config
 from trainmaster.cli.errors import CliError
 
@@ -61,7 +62,7 @@ def admit(host_id: uuid.UUID) -> None:
         admitting.key_offered(host_id, error.offered, error.hop, str(error))
     except remote.HostKeyChanged as error:
         observe.key_changed(host_id, error.offered, str(error), hop=error.hop)
-    except remote.RemoteError as error:
+    except (remote.RemoteError, NotUsable) as error:
         admitting.failed(host_id, str(error))
     except Exception:
         admitting.failed(
@@ -86,12 +87,14 @@ def _admit(host: Host) -> None:
     if broken:
         admitting.failed(host.pk, " ".join(broken), examined=True)
         return
+    if host.transport == Host.Transport.LOGIN:
+        slurm_facts.admit(host)
     _ready(host)
 
 
 def _resolve(host: Host) -> None:
     """Where a name leads for the ssh of the server's account, if the host was added without an address."""
-    if host.transport != Host.Transport.SSH or host.address:
+    if host.transport not in {Host.Transport.SSH, Host.Transport.LOGIN} or host.address:
         return
     user, port = host.login_user and f"{host.login_user}@", f":{host.port}" if host.port else ""
     try:
@@ -111,7 +114,13 @@ _NEEDED = {"disk", "route", "machine"}
 
 @transaction.atomic
 def _ready(host: Host) -> None:
-    """Another name of this machine may have been admitted since the doctor looked: of two at once one is refused."""
+    """Another name of this machine may have been admitted since the doctor looked: of two at once one is refused.
+
+    A login node has no slots of its own, so it may be one of the nodes, or the login node of other pools.
+    """
+    if host.transport == Host.Transport.LOGIN:
+        admitting.ready(host.pk, [])
+        return
     identity.lock()
     twin = identity.same_gpus(host)
     if twin is not None and host.wanted_slots is None:

@@ -13,7 +13,7 @@ from dispatch.ssh.dialling import endpoint_of
 from dispatch.watching.doctor_checks import Check, Said, checks, slots_of
 from dispatch.watching.doctor_checks import examine as examine_facts
 from events.announce import announce
-from hosts import admitting, identity, login_accounts, registry, slots, trust
+from hosts import admitting, identity, login_accounts, registry, slots, slurm_nodes, trust
 from hosts.models import Host
 from hosts.pools import mark_dirty
 from scheduling.reasons import listed
@@ -33,7 +33,9 @@ def run(host_id: uuid.UUID) -> None:
         report = checks({"contact": ("fail", str(error))})
         admitting.examined(host, report, skew_seconds=host.clock_skew_seconds)
         return
-    if host.admission == Host.Admission.READY:
+    if host.transport == Host.Transport.LOGIN:
+        slurm_nodes.read_soon(host.pool)
+    elif host.admission == Host.Admission.READY:
         register(host)
 
 
@@ -63,6 +65,8 @@ def register(host: Host) -> None:
 
 def _machine(host: Host) -> Said | None:
     """Whether another host in use is this very machine; nothing is said where none is."""
+    if host.transport == Host.Transport.LOGIN:
+        return None  # it has no slots
     if twin := identity.same_gpus(host):
         if host.wanted_slots is None:
             return "fail", twin.refusal(host.name)

@@ -30,15 +30,16 @@ _STATUS_TIMEOUT_SECONDS = 20.0
 #: Each beat asks for this every few seconds. Rather too much than too little: who is asked is up to `_claim`.
 _DUE = """
 SELECT EXISTS (SELECT FROM hosts_host WHERE (admission = 'admitting' AND state_reason = '')
-    OR (admission IN ('ready', 'failed') AND (contact = 'silent' OR last_seen_at IS NULL
+    OR (transport <> 'slurm' AND admission IN ('ready', 'failed') AND (contact = 'silent' OR last_seen_at IS NULL
       OR last_seen_at < statement_timestamp() - %(fresh)s * interval '1 second'
       OR last_seen_at > statement_timestamp())))
   OR EXISTS (SELECT FROM hosts_pairsearch WHERE ended_at IS NULL)
+  OR EXISTS (SELECT FROM hosts_slurmfacts WHERE read_after IS NULL OR read_after < statement_timestamp())
 """
 
 
 def anything_due() -> bool:
-    """Whether a host may have to be asked, admitted or declared lost, or a test of pairs to be continued."""
+    """Whether a host may have to be asked, admitted or declared lost, a test of pairs continued, a cluster read."""
     with cursor() as asks:
         asks.execute(_DUE, {"fresh": settings.HOST_PROBE_SECONDS})
         return bool(asks.fetchone()[0])
@@ -73,7 +74,7 @@ def _claim() -> tuple[list[Host], list[Host]]:
     living = Member.objects.filter(host=OuterRef("pk")).exclude(state=MemberState.ENDED)
     # one whose new admission failed may still have runs, and somebody has to hear of it again
     wanted = Q(admission=Host.Admission.READY) | Q(Exists(living), admission=Host.Admission.FAILED)
-    waiting = Host.objects.filter(due, quiet, wanted)
+    waiting = Host.objects.filter(due, quiet, wanted).exclude(transport=Host.Transport.SLURM)
     if not waiting.exists():
         return [], []
     with transaction.atomic():

@@ -161,7 +161,7 @@ bind_mounts: ["/data:/data"]
 records_per_epoch: 60000
 optimizations: {mixed_precision: O1, tensor_fusion_threshold: 128}
 checkpoint_storage: {type: shared_fs, host_path: /mnt, container_path: /x}
-slurm: {gpu_type: v100}
+pbs: {pbsbatch_args: [-V]}
 integrations: {webhooks: {webhook_id: [1]}, pachyderm: {dataset: {repo: r}}}
 """
     remarks = parse(GOOD + text).remarks()
@@ -172,7 +172,7 @@ integrations: {webhooks: {webhook_id: [1]}, pachyderm: {dataset: {repo: r}}}
         "resources.slots",
         "records_per_epoch",
         "checkpoint_storage.container_path",
-        "slurm",
+        "pbs",
         "integrations.pachyderm",
     }
     own |= {"optimizations.mixed_precision", "optimizations.tensor_fusion_threshold"}
@@ -218,3 +218,14 @@ def test_the_older_name_of_a_kind_of_slot_does_not_stand_beside_the_newer() -> N
     assert "either cuda or gpu (its older name), not both" in faults(
         GOOD + "environment: {image: {cuda: a, gpu: b}}"
     )
+
+
+def test_what_is_asked_of_slurm_is_kept_and_checked() -> None:
+    given = parse(
+        GOOD + "slurm: {sbatch_args: [--constraint=ib], gpu_type: a100, slots_per_node: 4}"
+    ).effective()
+    assert given["slurm"] == {"sbatch_args": ["--constraint=ib"], "slots_per_node": 4, "gpu_type": "a100"}
+    assert "slurm" not in parse(GOOD).effective()
+    assert "Trainmaster sets --array itself" in faults(GOOD + "slurm: {sbatch_args: [--array=1-3]}")
+    assert "options of sbatch" in faults(GOOD + "slurm: {sbatch_args: [7]}")
+    assert "such as a100" in faults(GOOD + "slurm: {gpu_type: a b}")

@@ -43,7 +43,7 @@ FORMS = """
 - {log_policies: [{name: a, pattern: x}, {pattern: y, action: {type: exclude_node}}]}
 - {log_policies: [{pattern: x, action: cancel_retries}, {pattern: y, action: [exclude_node, cancel_retries]}]}
 - {log_policies: [{name: a}, {pattern: x, actions: [cancel_retries, {signal: label}]}]}
-- {retention_policy: {log_retention_days: -1}, slurm: {a: 1}, integrations: {webhooks: {exclude: true}}}
+- {retention_policy: {log_retention_days: -1}, slurm: {gpu_type: a}, integrations: {webhooks: {exclude: true}}}
 """
 WRONG = """
 - {tyop: 1}

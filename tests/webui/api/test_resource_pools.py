@@ -3,7 +3,9 @@
 import pytest
 
 from dispatch.passes import pool_pass
+from hosts import slurm_nodes
 from hosts.models import Host, ResourcePool
+from hosts.slurm.facts import ClusterFacts, Held, NodeFacts, UserFacts
 from jobs.models import Job
 from tests.rig.api import Cast
 from tests.rig.world import make_host, plan_of, submit_experiment
@@ -41,6 +43,8 @@ def test_pools_are_changed_by_admins_alone(cast: Cast, pool: ResourcePool, who: 
         ({"name": "x", "scheduler": "round_robin"}, 400, "scheduler: Found 'round_robin'"),
         ({"name": "x", "defaultPriority": 0}, 400, "allowed: a whole number from 1 to 99"),
         ({"name": "x", "colour": "blue"}, 400, "colour: unknown pool field"),
+        ({"name": "x", "slurm": {"partition": "gpu"}}, 400, "slurm: login is required: the name or address"),
+        ({"name": "x", "slurm": {"login": "stars"}, "loginRoute": {"port": 22}}, 400, "address"),
         (
             {"name": "x", "defaultMaxTimeSeconds": 9, "longestMaxTimeSeconds": 5},
             400,
@@ -124,3 +128,33 @@ def test_windows_are_added_tried_changed_and_removed(cast: Cast, host: Host) -> 
     assert cast.admin.refused("DELETE", f"{path}/none")[0] == 404
     cast.admin.delete(f"{path}/drivers")
     assert cast.vic.get(path)["windows"] == []
+
+
+def test_a_slurm_pool_is_made_and_tells_what_its_cluster_said(cast: Cast, pool: ResourcePool) -> None:
+    jump = {"address": "10.0.0.1", "user": "ada"}
+    body = {
+        "name": "stars",
+        "slurm": {"login": "stars1", "partition": "gpu"},
+        "loginRoute": {"address": "10.0.0.2", "port": 2222, "user": "ada", "jumps": [jump]},
+    }
+    made = cast.admin.post("resource-pools", body)["resourcePool"]
+    assert (made["kind"], made["slurm"]) == ("slurm", body["slurm"])
+    assert (made["slurmCluster"]["loginHost"], made["slurmCluster"]["readAt"]) == ("stars-login", None)
+    login = cast.admin.get("hosts/stars-login")["host"]
+    assert (login["transport"], login["address"], login["port"]) == ("login", "10.0.0.2", 2222)
+    assert [each["address"] for each in login["jumps"]] == ["10.0.0.1"]
+    node = NodeFacts("g1", "MIXED", True, "g1", 64, 1000, {"a100": 4}, 4, "", [Held("bob", "7", 3)])
+    users = [UserFacts("bob", 1, 2, 3)]
+    told = ClusterFacts("22.05.8", "stars", False, "gpu", "UP", None, 30, [node], users)
+    stars = ResourcePool.objects.get(name="stars")
+    slurm_nodes.took_in(stars, slurm_nodes.login_of(stars), told)
+    shown = cast.vic.get("resource-pools/stars")["resourcePool"]
+    assert (shown["numAgents"], shown["slotsAvailable"], shown["accelerator"]) == (1, 4, "a100")
+    cluster = shown["slurmCluster"]
+    assert (cluster["nodes"], cluster["gpus"], cluster["nodeStates"]) == (1, {"a100": 4}, {"MIXED": 1})
+    assert cluster["others"] == [{"user": "bob", "running": 1, "waiting": 2, "slots": 3}]
+    assert cast.vic.get("resource-pools/default")["resourcePool"]["slurmCluster"] is None
+    code, sentence = cast.admin.refused(
+        "POST", "hosts", {"name": "gpu7", "pool": "stars", "address": "10.0.0.3"}
+    )
+    assert code == 400 and "whose hosts are the nodes that Slurm lists" in sentence

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from hosts.models import ResourcePool
 from hosts.pool_edits import ROLES
 from scheduling import policies
-from trainmaster import group_shares, pool_access
+from trainmaster import group_shares, pool_access, slurm_settings
 from trainmaster.quantities import duration
 from webui.forms import Form
 from webui.query import LARGEST_ID, as_whole
@@ -160,6 +160,19 @@ class OpenTo(Rule):
             raise forms.ValidationError(str(error)) from error
 
 
+class Cluster(Rule):
+    """`login=stars,partition=gpu`; nothing: a pool of hosts reached by SSH."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return slurm_settings.written(value) if isinstance(value, dict) else value
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return slurm_settings.merged({}, slurm_settings.read(str(value or "")))
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
 class PoolForm(Form):
     scheduler = Choice(
         "Scheduler",
@@ -253,6 +266,12 @@ class PoolForm(Form):
         "Jobs of users without a linked Unix account run as the login account of the host even where that is root "
         "or may become root: each of them can read and end everything there. Off: such jobs are refused.",
     )
+    slurm = Cluster(
+        "Slurm cluster",
+        "Such as login=stars,partition=gpu. Other settings: account, qos, slot_type, gpu_type, slots_per_node, folder, "
+        "folder_is_shared, max_fed, sbatch_args, ends.",
+        none="none: hosts reached by SSH",
+    )
     default_compute = Switch(
         "Default compute pool",
         "For work with slots that names no pool. Replaces the current default pool.",
@@ -270,7 +289,7 @@ class PoolForm(Form):
             "default_max_time_seconds", "longest_max_time_seconds", "unpreemptible_slots",
             "min_runtime_seconds", "patience_seconds", "aux_per_host", "launch_error", "host_lost_after_seconds",
         ),
-        "Hosts": ("network_interface", "shared_account", "allow_login_account"),
+        "Hosts": ("slurm", "network_interface", "shared_account", "allow_login_account"),
         "Default pool": ("default_compute", "default_aux", "description"),
     }  # fmt: skip
 

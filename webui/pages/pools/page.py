@@ -15,6 +15,7 @@ from accounts.rights import Right
 from hosts import pair_checks, pool_edits
 from hosts.models import ResourcePool
 from hosts.pools import default_pool
+from hosts.slurm_nodes import login_name
 from jobs import group_rows, queued_time
 from metrics import cluster_charts
 from metrics.cluster_charts import Start
@@ -186,7 +187,10 @@ def _kept(request: HttpRequest, pool: ResourcePool | None, values: dict[str, Any
         messages.success(request, said)
         return redirect(f"/pools/{pool.name}/configuration")
     name = values.pop("name")
-    pool_edits.create(name, values, actor=actor(request))
+    made = pool_edits.create(name, values, actor=actor(request))
+    if made.slurm:
+        messages.success(request, f"Pool {name} created. The server logs in to the cluster now.")
+        return redirect(f"/hosts/{login_name(name)}/adding")
     messages.success(request, f"Pool {name} created. Add hosts to it, or move some here.")
     return redirect(f"/pools/{name}")
 

@@ -1,0 +1,68 @@
+"""A Slurm pool and its login node, a host that runs no jobs and is added, changed and removed with the pool."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hosts import registry
+from hosts.models import Host, ResourcePool, SlurmFacts
+from hosts.registry import NewHost
+from hosts.slurm.settings import SlurmSettings
+from hosts.slurm_nodes import login_name, login_of
+from trainmaster.cli import ssh_config
+
+
+def begin(pool: ResourcePool, route: NewHost | None, *, actor: str) -> None:
+    """Add the login node of a new pool, which starts its admission. Raises Refusal."""
+    settings = SlurmSettings.of(pool.slurm)
+    SlurmFacts.objects.update_or_create(pool=pool, defaults={"document": {}, "read_at": None, "error": ""})
+    target = ssh_config.parse_target(settings.login)
+    known = route or NewHost(
+        target.host, port=target.port or 0, login_user=target.user or "", address=_address(target.host)
+    )
+    new = replace(
+        known,
+        name=login_name(pool.name),
+        transport=Host.Transport.LOGIN,
+        workdir=_workdir(pool),
+        wanted_slots=None,
+    )
+    registry.add(new, pool, actor=actor)
+
+
+def _workdir(pool: ResourcePool) -> str:
+    """The folder of the login node. /var/lib, where other hosts have theirs, is seldom the same on all nodes."""
+    settings = SlurmSettings.of(pool.slurm)
+    if not settings.folder_is_shared:
+        return ""  # the nodes have theirs
+    return settings.folder or f"~/.trainmaster/slurm/{pool.name}"
+
+
+def _address(name: str) -> str:
+    """An IP address is dialled as it is; of a name, the server's SSH config is asked."""
+    return name if name.replace(".", "").isdecimal() or ":" in name else ""
+
+
+def changed(pool: ResourcePool, before: dict[str, object], *, actor: str) -> None:
+    """Try the new settings: the login node is admitted again, or another one instead. Raises Refusal."""
+    login = login_of(pool)
+    if before.get("login") == pool.slurm["login"]:
+        Host.objects.filter(pk=login.pk).update(workdir=_workdir(pool))
+        registry.admit_again(login.pk, actor=actor)
+        return
+    registry.take_out(login, actor=actor)
+    begin(pool, None, actor=actor)
+
+
+def wrong_kind(pool: ResourcePool) -> str:
+    """Why a pool stays of the kind that it was created as."""
+    if pool.slurm:
+        return f"{pool.name} is a Slurm pool, and its login is required. For hosts reached by SSH, create another pool."
+    return f"{pool.name} is a pool of hosts reached by SSH. For a Slurm cluster, create another pool."
+
+
+def end(pool: ResourcePool, *, actor: str) -> None:
+    """Take the nodes and the login node out with their pool. Raises Refusal while something runs there."""
+    for host in registry.present().select_for_update().filter(pool=pool).order_by("pk"):
+        registry.take_out(host, actor=actor)
+    SlurmFacts.objects.filter(pool=pool).delete()

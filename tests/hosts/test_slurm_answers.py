@@ -1,0 +1,206 @@
+"""What Slurm of each version answers is read as it means it, whatever users have written into it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hosts.slurm import ends, reasons, sacct, scontrol, settings, squeue, texts
+from hosts.slurm.scontrol import NodeState
+from hosts.slurm.settings import SlurmSettings
+from jobs.states import NOT_THE_CODES_FAULT, Reason
+from tests.rig import slurm_words
+from trainmaster import slurm_settings
+
+RELEASES = sorted(slurm_words.VERSIONS)
+HOSTILE = "a|b\n#mark\x1f1|2|N/A|RUNNING|root|9|9|gpu:8|gpu|N/A|g[1-9]|None|trainmaster"
+WORLD: dict[str, Any] = {
+    "jobs": [
+        {"id": 1, "state": "RUNNING", "user": "ada", "nodes": 2, "cpus": 8, "gpus": "a100:4", "nodelist": "g[1-2]",
+         "start": "2026-01-01T00:00:00", "comment": "3f2a", "name": HOSTILE},
+        {"id": 2, "state": "PENDING", "user": "bob", "gpus": "2", "reason": "Priority", "comment": HOSTILE},
+        {"id": 3, "state": "PENDING", "user": "bob", "array": "0-99%3", "reason": "BeginTime"},
+        {"id": 4, "state": "PENDING", "user": "cyd", "reason": "ReqNodeNotAvail, UnavailableNodes:g[1-3]"},
+    ],
+    "partitions": [{"name": "gpu", "nodes": "g[1-2]", "default": "YES", "limit": "1-00:00:00"},
+                   {"name": "old", "nodes": "(null)", "state": "DOWN", "accounts": "phys,chem"}],
+    "nodes": [
+        {"name": "g1", "type": "a100", "gpus": 8, "gpus_used": 2, "used": 4, "state": "MIXED"},
+        {"name": "g2", "type": "a100", "gpus": 8, "gpus_used": 3, "counted": False, "state": "IDLE+DRAIN",
+         "reason": "State=IDLE Gres=gpu:99 bad = yes"},
+        {"name": "c1", "partitions": "gpu,cpu", "state": "DOWN*"},
+    ],
+}  # fmt: skip
+MARK = "#mark\x1f"
+
+
+def asked(release: str, words: tuple[str, ...], mark: str = "") -> str:
+    return slurm_words.answer(release, list(words), WORLD)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_jobs_are_read_whatever_users_wrote(release: str) -> None:
+    mark = "#6f1d\x1f"  # not the one that a user could have written
+    found = squeue.jobs(asked(release, squeue.command(mark)), mark)
+    assert [job.id for job in found] == ["1", "2", "3_[0-99%3]", "4"]
+    first, second, third, fourth = found
+    assert (first.state, first.user, first.nodes, first.cpus, first.gpus) == ("RUNNING", "ada", 2, 8, 8)
+    assert texts.nodes(first.nodelist) == ["g1", "g2"]
+    assert first.comment == "3f2a"
+    assert first.starts_at == datetime(2026, 1, 1, tzinfo=UTC)
+    assert second.comment == HOSTILE and second.starts_at is None and second.gpus == 2
+    assert (third.elements, third.array_id, third.comment) == (100, "3", "")
+    assert fourth.reason == "ReqNodeNotAvail, UnavailableNodes:g[1-3]"
+    mine = squeue.jobs(asked(release, squeue.command(mark, user="ada")), mark)
+    assert [job.id for job in mine] == ["1"]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_nodes_partitions_and_config_are_read(release: str) -> None:
+    first, second, third = scontrol.nodes(asked(release, scontrol.NODE))
+    assert (first.name, first.cpus, first.cpus_used, first.memory_mb) == ("g1", 64, 4, 512000)
+    assert first.gpus == {"a100": 8} and first.gpus_used == {"a100": 2} and first.state.takes_jobs
+    assert second.gpus == {"a100": 8} and second.gpus_used == {"a100": 3}
+    assert str(second.state) == "IDLE+DRAIN" and not second.state.takes_jobs
+    assert second.reason.startswith("State=IDLE") or second.reason == ""
+    assert third.gpus == {} and third.partitions == ("gpu", "cpu")
+    assert third.state == NodeState("DOWN", frozenset({"NOT_RESPONDING"}))
+    gpu, old = scontrol.partitions(asked(release, scontrol.PARTITION))
+    assert gpu.is_default and gpu.takes_jobs and gpu.nodes == ("g1", "g2") and gpu.max_seconds == 86400
+    assert not old.takes_jobs and old.nodes == () and old.allow_accounts == ("phys", "chem")
+    config = scontrol.config(asked(release, scontrol.CONFIG))
+    assert config["ClusterName"] == "stars" and not sacct.is_kept(config)
+    assert ".".join(f"{n:02d}" for n in scontrol.version(config["SLURM_VERSION"])) == release
+
+
+def test_options_that_old_versions_lack_are_refused_by_the_stand_in() -> None:
+    with pytest.raises(slurm_words.Wrong, match="--only-job-state"):
+        slurm_words.answer("20.11", ["squeue", "--only-job-state", "-o", "%i"], WORLD)
+
+
+@pytest.mark.parametrize(
+    ("text", "base", "flags"),
+    [
+        ("IDLE", "IDLE", set()), ("IDLE+DRAIN", "IDLE", {"DRAIN"}), ("ALLOCATED*", "ALLOCATED", {"NOT_RESPONDING"}),
+        ("idle~", "IDLE", {"POWERED_DOWN"}), ("IDLE#", "IDLE", {"POWERING_UP"}),
+        ("DOWN*+DRAIN", "DOWN", {"NOT_RESPONDING", "DRAIN"}),
+        ("IDLE+CLOUD+POWERED_DOWN", "IDLE", {"CLOUD", "POWERED_DOWN"}), ("IDLE+POWER", "IDLE", {"POWERED_DOWN"}),
+        ("DRAINED", "IDLE", {"DRAIN"}), ("MIXED+PLANNED", "MIXED", {"PLANNED"}), ("MIXED-", "MIXED", {"PLANNED"}),
+        ("UNKNOWN+DRAIN+INVALID_REG", "UNKNOWN", {"DRAIN", "INVALID_REG"}), ("", "UNKNOWN", set()),
+        ("IDLE@", "IDLE", {"REBOOT_REQUESTED"}), ("IDLE+MAINT", "IDLE", {"MAINTENANCE"}),
+        ("NEWWORD", "UNKNOWN", {"NEWWORD"}),
+    ],
+)  # fmt: skip
+def test_states_of_nodes(text: str, base: str, flags: set[str]) -> None:
+    assert scontrol.node_state(text) == NodeState(base, frozenset(flags))
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("gpu:8", {"": 8}), ("gpu:a100:8(S:0-1)", {"a100": 8}),
+        ("gpu:a100:2(IDX:0-1),gpu:v100:0(IDX:N/A)", {"a100": 2, "v100": 0}),
+        ("gres:gpu:a100:2", {"a100": 2}), ("gres/gpu:2", {"": 2}), ("gres/gpu:a100:2", {"a100": 2}), ("gpu", {"": 1}),
+        ("cpu=4,mem=1000M,gres/gpu=3,gres/gpu:a100=2", {"": 1, "a100": 2}), ("gres/gpu:a100=2,gres/gpu=2", {"a100": 2}),
+        ("(null)", {}), ("N/A", {}), ("", {}), ("craynetwork:2", {}), ("gres:gpu:a100", {"a100": 1}),
+    ],
+)  # fmt: skip
+def test_gpus(text: str, gpus: dict[str, int]) -> None:
+    assert texts.gpus(text) == gpus
+
+
+@given(st.text(alphabet="gpu:a1=,()[]-*+|\n NAu/", max_size=60))
+def test_nothing_that_slurm_could_print_raises(text: str) -> None:
+    texts.gpus(text), texts.nodes(text), texts.seconds(text), texts.moment(text), texts.whole(text)
+    (
+        scontrol.nodes(f"NodeName=g1 {text}"),
+        scontrol.partitions(f"PartitionName=gpu {text}"),
+        scontrol.config(text),
+    )
+    scontrol.node_state(text), sacct.ended(text), squeue.jobs(f"{MARK}{text}", MARK), reasons.why(text)
+
+
+def test_how_jobs_ended() -> None:
+    text = (
+        "12|CANCELLED by 1000|0:15|ada|g[1-2]|2026-01-01T00:00:00|2026-01-01T01:00:00\n"
+        "13|OUT_OF_ME+|0:125|ada|g1|Unknown|Unknown\n14|FAILED|7:0|bob|None assigned|None|2026-01-01T01:00:00\nbroken\n"
+    )
+    first, second, third = sacct.ended(text)
+    assert (first.state, first.by, first.signal, first.nodelist) == ("CANCELLED", "1000", 15, "g[1-2]")
+    assert second.started_at is None and (third.exit_code, third.nodelist) == (7, "")
+
+
+def test_each_reason_has_sentences_for_people() -> None:
+    for code, (sentence, to_do) in reasons.SENTENCES.items():
+        assert sentence.endswith(".") and (not to_do or to_do.endswith(".")), code
+    assert reasons.why("ReqNodeNotAvail, UnavailableNodes:g[1-3]").sentence.endswith("reserved: g[1-3].")
+    assert reasons.why("(Resources)").code == "Resources"
+    down = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+    assert reasons.why(down).code == "NodesDown"
+
+
+@pytest.mark.parametrize(
+    ("code", "sentence"),
+    [
+        ("QOSMaxJobsPerUserLimit", "Its QOS does not let one user have more jobs at once."),
+        ("QOSMaxGRESPerUser", "Its QOS does not let one user have more GPUs at once."),
+        ("AssocGrpGRES", "Its Slurm account has as many GPUs in use as it may."),
+        ("AssocGrpCpuLimit", "Its Slurm account has as many CPUs in use as it may."),
+        ("AssocGrpCPUMinutesLimit", "Its Slurm account has used up its time on CPUs."),
+        ("AssocMaxWallDurationPerJobLimit", "Its Slurm account limits the time of one job, and it asks for more."),
+        ("QOSGrpNodeLimit", "Its QOS has as many nodes in use as it may."),
+        ("QOSMinGRES", "Its QOS wants jobs to ask for more GPUs."),
+        ("SomethingNew", "Slurm says SomethingNew."),
+    ],
+)  # fmt: skip
+def test_limits_and_unknown_reasons(code: str, sentence: str) -> None:
+    assert reasons.why(code).sentence == sentence
+
+
+def test_each_end_is_a_reason_of_ours() -> None:
+    known = set(Reason.values)
+    assert {end.reason for end in ends.ENDS.values()} | set(ends.ALLOWED) <= known
+    assert not ends.LIVE & (set(ends.ENDS) - {"REQUEUED"})
+    assert ends.end_of("CANCELLED", by="ada").sentence == "The job was canceled in Slurm by ada."
+    assert ends.end_of("CANCELLED", {"CANCELLED": "preempted"}).reason == "preempted"
+    assert re.search("ended as NEW_STATE", ends.end_of("NEW_STATE").sentence)
+
+
+def test_the_page_has_each_reason_and_end_and_its_settings_are_allowed() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/slurm_pool.md").read_text()
+    for code, (sentence, to_do) in reasons.SENTENCES.items():
+        assert f"| `{code}` | {sentence} | {to_do} |" in page
+    for state, end in ends.ENDS.items():
+        again = "yes" if end.reason in NOT_THE_CODES_FAULT else "no"
+        again = "counts as a restart" if end.reason == "rank_failed" else again
+        assert f"| `{state}` | `{end.reason}`: {end.sentence} | {again} |" in page
+    for text in re.findall(r"--slurm ([^\s`]+)", page):
+        assert (
+            settings.fault({"login": "stars1", **slurm_settings.merged({}, slurm_settings.read(text))})
+            is None
+        )
+    listed = page.partition("| setting |")[2].partition("\n\n")[0]
+    assert {each.name for each in fields(SlurmSettings)} <= set(re.findall(r"`(\w+)`", listed))
+
+
+def test_settings_are_written_as_they_are_read() -> None:
+    text = (
+        "login=ada@stars1:22,partition=gpu,slots_per_node=4,folder_is_shared=no,"
+        "sbatch_args=--exclude=g1,g2 '--comment=a b',ends=CANCELLED:preempted TIMEOUT:rank_failed"
+    )
+    read = slurm_settings.read(text)
+    assert read["sbatch_args"] == ["--exclude=g1,g2", "--comment=a b"] and read["slots_per_node"] == 4
+    assert read["folder_is_shared"] is False
+    assert read["ends"] == {"CANCELLED": "preempted", "TIMEOUT": "rank_failed"}
+    assert slurm_settings.read(slurm_settings.written(read)) == read
+    assert slurm_settings.merged(read, slurm_settings.read("ends=,max_fed=3"))["max_fed"] == 3
+    with pytest.raises(ValueError, match="such as login=stars,partition=gpu"):
+        slurm_settings.read("login1")
+    assert settings.fault({"login": "stars1", **slurm_settings.read("max_fed=many")}) is not None
