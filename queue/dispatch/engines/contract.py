@@ -33,6 +33,10 @@ Answer = dict[str, Any]
 class Engine(Protocol):
     """What a kind of pool does with attempts."""
 
+    def contact(self, host: Host) -> Host:
+        """Return the host whose verbs reach the folders of the runs on this one."""
+        ...
+
     def place(self, pool: ResourcePool, snapshot: Snapshot, plan: Plan) -> Plan:
         """Say where what the plan wants to run does run, and why the rest waits: the plan that the pass applies.
 

@@ -122,4 +122,5 @@ def _pass(pool_id: int, now: datetime) -> tuple[Made, tuple[Snapshot, Plan] | No
     took_ms = sum(times.values())
     due = timed(times, "store", lambda: last_plan.store(pool_id, snapshot, plan, took_ms, now))
     PoolChange.objects.filter(Q(pk__in=seen)).delete()
-    return Made(done.started, times), (snapshot, plan) if due else None
+    is_ours = not pool.slurm  # what Slurm starts when, Slurm alone can say
+    return Made(done.started, times), (snapshot, plan) if due and is_ours else None

@@ -108,7 +108,7 @@ def _order(member: Member) -> tuple[dict[str, Any], bytes]:
     run = kinds.describe(member.allocation, next(iter(slot_kinds), "cpu"))
     order = {
         "spec": spec.build(member, members, run),
-        "server": server_address(member.host),
+        "server": server_address(chosen.contact(member.host)),
         "code_bytes": len(run.code),
     }
     return order, run.code

@@ -36,6 +36,8 @@ from logs import streams
 
 log = logging.getLogger(__name__)
 
+STATUS_TIMEOUT_SECONDS = 30.0
+
 #: Member -> when its end was first seen here (monotonic seconds) before all of its run was stored.
 _seen_ended: dict[int, float] = {}
 _SEEN_MAX = 10_000
@@ -66,6 +68,7 @@ def hosts_to_ask() -> list[uuid.UUID]:
         )
         .exclude(admission__in=uploads.GONE)
         .exclude(contact=Host.Contact.SILENT)
+        .exclude(transport=Host.Transport.SLURM)  # dispatch.runs.clusters asks for all nodes at once
         .values_list("pk", flat=True)
         .distinct()
     )
@@ -133,7 +136,7 @@ def _settle(member: Member, run: dict[str, Any], boot_id: str, asked: Any) -> No
         if member.allocation.stop_kind:
             stop.stop(member.allocation_id)
     elif state == "ended":
-        _settle_ended(member, run, boot_id)
+        settle_ended(member, run, boot_id)
     elif (
         state in {"absent", "incomplete", "remains", "starting"}
         and member.launched_at
@@ -158,7 +161,7 @@ def _settle_assigned(member: Member, state: str, boot_id: str) -> None:
         transitions.member_launched(member.pk, boot_id=boot_id)
 
 
-def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
+def settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
     """The entrypoint has ended. Its runner drains the spool first, for as long as bytes keep arriving.
 
     Without progress the end is told with the number of bytes that are missing; they are still taken in when they come.
@@ -358,7 +361,9 @@ def remove_folders(host_id: uuid.UUID) -> None:
         return
     row = next(iter(members.values())).host
     try:
-        answer = remote.verb(row, "remove", {"runs": sorted(members), "force": True, "bundles": True})
+        answer = remote.verb(
+            chosen.contact(row), "remove", {"runs": sorted(members), "force": True, "bundles": True}
+        )
     except remote.RemoteError as error:
         log.info("run folders of %s could not be removed yet: %s", row.name, error)
         return

@@ -46,7 +46,7 @@ def stop(allocation_id: str) -> None:
         if member.state == MemberState.ASSIGNED:
             launch.launch(member.pk)  # claims it, sees the stop, and ends it
         elif _due(member, now):
-            by_host[member.host].append(member)
+            by_host[chosen.contact(member.host)].append(member)
     for host, here in by_host.items():
         _tell(host, allocation, here)
 
