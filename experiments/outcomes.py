@@ -72,6 +72,8 @@ def allocation_ended(allocation: Allocation) -> None:
     elif trial.early_exit in _INVALID_HP:
         invalid = searching.ExitReason.INVALID_HP
         end(TrialState.ERROR, Reason.INVALID_HP, searcher_reason=invalid)
+    elif reason == Reason.KILLED_BY_USER:  # not here, else it was stopping: where it ran, as by scancel
+        end(TrialState.CANCELED, reason)
     elif reason == Reason.COMPLETED or trial.early_exit == "USER_REQUESTED_STOP":
         end(TrialState.COMPLETED, Reason.COMPLETED)
     elif reason == Reason.TIME_LIMIT or _time_is_up(trial):

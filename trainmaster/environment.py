@@ -60,14 +60,16 @@ def build_environment(
     environment[MARKER] = spec["run_key"]
     environment[RUN_DIR] = run_dir
     environment.pop(KEEPER_MARKER, None)
-    environment["CUDA_VISIBLE_DEVICES"] = ",".join(visible_devices(spec))
+    devices = visible_devices(spec)
+    if devices or not any(slot["kind"] == "cuda" for slot in spec["slots"]):
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(devices)  # else Slurm has chosen, and has said which
     return environment
 
 
 def visible_devices(spec: Spec) -> List[str]:
-    """UUIDs of the run's GPUs or MIG instances, in slot order; empty without any."""
+    """UUIDs of the run's GPUs or MIG instances, in slot order; empty without any. Those of a Slurm node have none."""
     slots = sorted(spec["slots"], key=lambda slot: slot["index"])
-    return [slot["uuid"] for slot in slots if slot["kind"] == "cuda"]
+    return [slot["uuid"] for slot in slots if slot["kind"] == "cuda" and slot["uuid"]]
 
 
 def _determined(spec: Spec, server_url: str, code_dir: str) -> Environment:

@@ -45,7 +45,7 @@ class Workdir:
 
     def lock(self, key: str) -> Path:
         """Held while a run is made and started; lies outside the run folder because it comes first."""
-        return self.runs / f".{check_run_key(key)}.lock"
+        return self.run(key).launch_lock
 
     def unfinished(self, key: str) -> Path:
         """The folder in which a run is prepared before it is renamed into place."""
@@ -65,6 +65,8 @@ class RunPaths:
     code = _Below("code")
     #: Where the root of a run's own view is put together, in its own namespace: outside it is empty.
     view = _Below("view")
+    #: In which Slurm job the run is to be started; there only in a Slurm pool.
+    ticket = _Below("slurm.json")
     state = _Below("state.json")
     #: Held while state.json is read, changed and replaced.
     state_lock = _Below(".state.lock")
@@ -111,6 +113,10 @@ class RunPaths:
     @property
     def key(self) -> str:
         return self.root.name
+
+    @property
+    def launch_lock(self) -> Path:
+        return self.root.parent / f".{self.root.name}.lock"
 
     @property
     def revoked(self) -> Path:

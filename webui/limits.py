@@ -66,6 +66,11 @@ DRAIN_SECONDS = environment.number("TRAINMASTER_DRAIN_SECONDS", 60.0)
 LAUNCH_AGAIN_SECONDS = environment.number("TRAINMASTER_LAUNCH_AGAIN_SECONDS", 5.0)
 #: so many failures in a row of the same exception at the same step, on different hosts, end a trial; 0: none does
 SAME_FAILURES = int(environment.number("TRAINMASTER_SAME_FAILURES", 3))
+# How often a Slurm cluster is asked for all jobs of a pool: while something may begin or end there, and else.
+SLURM_LOOK_SECONDS = environment.number("TRAINMASTER_SLURM_LOOK_SECONDS", 5.0)
+SLURM_QUIET_LOOK_SECONDS = environment.number("TRAINMASTER_SLURM_QUIET_LOOK_SECONDS", 30.0)
+# A job that Slurm has given nodes gives them back if the server has not sent its run there after so long.
+SLURM_START_SECONDS = environment.number("TRAINMASTER_SLURM_START_SECONDS", 600.0)
 LAUNCH_ATTEMPTS = int(environment.number("TRAINMASTER_LAUNCH_ATTEMPTS", 3))
 # A host that is still starting a run after so long (a network disk that hangs) is told to give it up.
 LAUNCH_GIVE_UP_SECONDS = environment.number("TRAINMASTER_LAUNCH_GIVE_UP_SECONDS", 600.0)

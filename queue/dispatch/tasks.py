@@ -18,7 +18,7 @@ from dispatch import schedules
 from dispatch.going_on import going_on
 from dispatch.keeping import deletion, event_retention, goodput, log_retention, pool_history
 from dispatch.passes import pace, pool_pass
-from dispatch.runs import detached, open_work, reconcile
+from dispatch.runs import clusters, detached, open_work, reconcile
 from dispatch.runs import launch as launching
 from dispatch.runs import stop as stopping
 from dispatch.ssh import tunnel
@@ -33,7 +33,7 @@ from experiments.models import Experiment
 from experiments.states import ExperimentState
 from experiments.transitions import NoSuchExperiment
 from hosts import admitting, pair_checks, slurm_nodes
-from jobs import quarantine
+from jobs import feeding, quarantine
 from logs import merging
 from metrics import sample_store, timing_store
 
@@ -126,6 +126,7 @@ def sweep() -> None:
         is_work = open_work.exists()
         for step in (
             _ask_hosts,
+            _tend_clusters,
             reconcile.note_silence,
             reconcile.finish_lost_hosts,
             reconcile.forgotten,
@@ -155,6 +156,16 @@ def _ask_hosts() -> None:
     hosts = reconcile.hosts_to_ask()
     if waiting(settings.CELERY_TASK_ROUTES["dispatch.tasks.sweep_host"]["priority"]) <= len(hosts) // 4:
         wake_all("dispatch.tasks.sweep_host", [(str(host_id),) for host_id in hosts])
+
+
+def _tend_clusters() -> None:
+    wake_all(feeding.TEND, [(pool_id,) for pool_id in clusters.due()])
+
+
+@shared_task(name=feeding.TEND)
+def tend_cluster(pool_id: int) -> None:
+    """Submit, take back, begin and settle what a pool has in its Slurm cluster."""
+    clusters.tend(pool_id)
 
 
 def _watch_time() -> None:

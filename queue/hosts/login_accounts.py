@@ -26,8 +26,11 @@ MAY_BECOME_ROOT_SQL = """
 
 
 def unix_user(pool: ResourcePool, linked: str) -> str | None:
-    """The account that owns a run of a user with this linked account; None: the one that the server logs in with."""
-    return None if pool.shared_account else linked or None
+    """The account that owns a run of a user with this linked account; None: the one that the server logs in with.
+
+    In a Slurm pool that is the account of the login node, which submits all jobs.
+    """
+    return None if pool.shared_account or pool.slurm else linked or None
 
 
 def may_switch(facts: Mapping[str, Any]) -> bool:

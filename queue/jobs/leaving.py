@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
+from django.db import transaction
 from django.db.models import (
     DateTimeField,
     DurationField,
@@ -23,8 +24,9 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce, Now
 
+from jobs import transitions
 from jobs.models import Allocation, Member
-from jobs.states import AllocationState, MemberState, StopKind
+from jobs.states import AllocationState, MemberState, Reason, StopKind
 
 
 def preempt_told(member_ids: Iterable[int]) -> int:
@@ -63,3 +65,19 @@ def overdue() -> list[Allocation]:
     """Preempted allocations whose time to save is over."""
     late = Allocation.objects.filter(stop_kind=StopKind.PREEMPT, stop_deadline_at__lt=Now())
     return list(late.exclude(state=AllocationState.TERMINATED))
+
+
+@transaction.atomic
+def asked_by_slurm(allocation_id: str) -> bool:
+    """Slurm has asked an attempt in its cluster to save and leave, as the queue asks: it waits again afterwards."""
+    free = Allocation.objects.filter(pk=allocation_id, stop_kind=StopKind.NONE).exclude(pool__slurm={})
+    return free.exists() and transitions.request_stop(
+        allocation_id, StopKind.PREEMPT, reason=Reason.PREEMPTED, actor="slurm"
+    )
+
+
+@transaction.atomic
+def acknowledged(allocation_id: str) -> bool:
+    """The training code will save and leave. If the queue has not asked for that, Slurm has."""
+    asked_by_slurm(allocation_id)
+    return transitions.preempt_acknowledged(allocation_id)

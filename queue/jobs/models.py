@@ -19,6 +19,7 @@ from hosts.login_accounts import unix_user
 from hosts.models import Host, ResourcePool, Slot
 from jobs.counts import GroupCount as GroupCount
 from jobs.counts import PoolCount as PoolCount
+from jobs.fed_jobs import FedJob as FedJob
 from jobs.states import AllocationState, JobState, MemberState, Reason, StopKind, TaskState
 
 

@@ -18,8 +18,8 @@ from trainmaster.processes import alive, boot_id, descendants, kill, marked, mar
 from trainmaster.protocol import KEEPER_MARKER, ExitFile, ProcessRef, StopOrder, check_run_key, is_run_key
 from trainmaster.runner.detached import start_detached
 from trainmaster.runner.full_disk import FULL
-from trainmaster.runner.state import read_exit, read_shipped, read_state
-from trainmaster.runner.stopping import begin_stop, read_stop
+from trainmaster.runner.state import ShippedFile, read_exit, read_shipped, read_state
+from trainmaster.runner.stopping import begin_stop, order_stop, read_stop
 
 _NEEDS = 'This verb needs {"runs": {run key: {…}}}.'
 
@@ -30,11 +30,17 @@ def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     "stored": {run key: bytes} names runs of which the server has no more than so much of the outbox: a runner that had
     brought all of it, to a server that has been restored from a backup since, brings the rest once more.
     "accounts": {run key: name} says under which account a run is looked for whose folder is gone.
+    "elsewhere": run keys whose processes, if any, are on other machines that share this workdir: their folders are all
+    that is looked at, and a run that has not begun is "prepared".
     """
     runs = dict.fromkeys(_keys(request, workdir))
     held = {key: launch_lock.held_seconds(workdir.lock(key)) for key in runs}
     starting = {key: seconds for key, seconds in held.items() if seconds is not None}
-    more = {"stored": request.get("stored") or {}, "starting": starting}
+    more = {
+        "stored": request.get("stored") or {},
+        "starting": starting,
+        "elsewhere": request.get("elsewhere") or [],
+    }
     answers = for_each_owner("status", _status_of_own, runs, more, workdir, request.get("accounts"))
     answer: Dict[str, Any] = {"boot_id": boot_id(), "now": time.time(), "runs": answers}
     if request.get("gpu_users"):
@@ -48,8 +54,12 @@ def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 
 
 def stop(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    """Start the stop sequence of each run, by {"grace_seconds", "reason"}; answers at once."""
-    return {"runs": for_each_owner("stop", _stop_own, objects_of(request, _NEEDS), {}, workdir)}
+    """Start the stop sequence of each run, by {"grace_seconds", "reason"}; answers at once.
+
+    With "elsewhere", it is left in the folders, for the nodes on which the runs are.
+    """
+    more = {"elsewhere": bool(request.get("elsewhere"))}
+    return {"runs": for_each_owner("stop", _stop_own, objects_of(request, _NEEDS), more, workdir)}
 
 
 def preempt(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
@@ -96,8 +106,11 @@ def _keys(request: Dict[str, Any], workdir: Workdir) -> List[str]:
 
 def _status_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     processes, stored, starting = marked(), request.get("stored") or {}, request["starting"]
+    elsewhere = set(request.get("elsewhere") or ())
 
     def status_of(key: str) -> Dict[str, Any]:
+        if key in elsewhere:
+            return _status_elsewhere(workdir.run(key))
         answer = _status_of(workdir, key, processes.get(key, []), stored.get(key))
         if key in starting and answer["state"] in ("absent", "incomplete"):
             answer.update(state="starting", starting_seconds=starting[key])
@@ -125,18 +138,41 @@ def _status_of(
     if processes:
         answer["killed_seconds"] = _killed_seconds(paths, ended)
     shipped = read_shipped(paths)
-    size = paths.outbox.stat().st_size if paths.outbox.exists() else 0
+    size = _outbox_bytes(paths)
     if isinstance(stored, int) and shipped["finished"] and shipped["refused"] is None and stored < size:
         shipped = {"offset": stored, "finished": False, "refused": None}
         write_json(paths.shipped, shipped)
-    answer["outbox_bytes"] = size
-    answer["spool_bytes"] = _spool_bytes(paths)
-    answer["unshipped_bytes"] = max(0, size - shipped["offset"])
-    answer["finished"], answer["refused"] = shipped["finished"], shipped["refused"]
+    answer.update(_spool_of(paths, shipped, size))
     if not shipped["finished"] and not alive(state, "runner") and not alive(state, "launcher"):
         start_detached("ship", paths)
         answer["runner_restarted"] = True
     return answer
+
+
+def _status_elsewhere(paths: RunPaths) -> Dict[str, Any]:
+    """By its folder alone. Whether the processes that it names are alive is for whoever runs their machine to say."""
+    if not paths.root.exists():
+        return {"exit": None, "pids": [], "state": "absent"}
+    ended = read_exit(paths)
+    state = "ended" if ended is not None else "running" if read_state(paths) else "prepared"
+    answer: Dict[str, Any] = {"exit": ended, "pids": [], "state": state, "preempt": paths.preempt.exists()}
+    answer.update(_spool_of(paths, read_shipped(paths), _outbox_bytes(paths)))
+    return answer
+
+
+def _outbox_bytes(paths: RunPaths) -> int:
+    return paths.outbox.stat().st_size if paths.outbox.exists() else 0
+
+
+def _spool_of(paths: RunPaths, shipped: ShippedFile, size: int) -> Dict[str, Any]:
+    """How much of the run's output there is, and how much of it the server has."""
+    return {
+        "outbox_bytes": size,
+        "spool_bytes": _spool_bytes(paths),
+        "unshipped_bytes": max(0, size - shipped["offset"]),
+        "finished": shipped["finished"],
+        "refused": shipped["refused"],
+    }
 
 
 def _below_keepers(key: str) -> List[ProcessRef]:
@@ -169,15 +205,21 @@ def _killed_seconds(paths: RunPaths, ended: Optional[ExitFile]) -> Optional[floa
 
 
 def _stop_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    return answer_each(request["runs"], lambda key: _stop(workdir.run(key), request["runs"][key]))
+    elsewhere = bool(request.get("elsewhere"))
+    return answer_each(request["runs"], lambda key: _stop(workdir.run(key), request["runs"][key], elsewhere))
 
 
-def _stop(paths: RunPaths, order: Dict[str, Any]) -> Dict[str, Any]:
+def _stop(paths: RunPaths, order: Dict[str, Any], elsewhere: bool) -> Dict[str, Any]:
     """By markers alone where the run has spoiled its folder, so that its grace cannot be kept there."""
     wanted: StopOrder = {
         "grace_seconds": float(order.get("grace_seconds", 30.0)),
         "reason": str(order.get("reason", "")),
     }
+    if elsewhere:
+        there = paths.control.is_dir()
+        if there:
+            order_stop(paths, wanted)
+        return {"stopping": there}
     try:
         if read_state(paths):
             begin_stop(paths, wanted)

@@ -28,6 +28,8 @@ SHARED_MODE = 0o1733
 def launch(request: Dict[str, Any], stream: IO[bytes], workdir: Workdir) -> Dict[str, Any]:
     """Answer {"run_key", "state": "launched" or "already", …state.json}; VerbError says why nothing was started.
 
+    With {"ticket": {"job_id"}} nothing is started here: that Slurm job does it on its node (runner/attending.py).
+
     The state is "starting" while another launch of the run, or its launcher, has not come so far after _START_SECONDS:
     `status` says what becomes of it, and `revoke` ends it.
     """
@@ -47,13 +49,18 @@ def launch(request: Dict[str, Any], stream: IO[bytes], workdir: Workdir) -> Dict
             lock = launch_lock.take(workdir.lock(spec["run_key"]), _START_SECONDS)
             if lock is None:
                 return {"run_key": spec["run_key"], "state": "starting"}
-            return _launch_locked(spec, server, code, workdir, lock)
+            return _launch_locked(spec, server, code, workdir, lock, request.get("ticket"))
     finally:
         code.drain()
 
 
 def _launch_locked(
-    spec: Spec, server: ServerAddress, code: Limited, workdir: Workdir, lock: int
+    spec: Spec,
+    server: ServerAddress,
+    code: Limited,
+    workdir: Workdir,
+    lock: int,
+    ticket: Optional[Dict[str, Any]],
 ) -> Dict[str, Any]:
     key, user = spec["run_key"], spec["unix_user"]
     paths, unfinished = workdir.run(key), RunPaths(workdir.unfinished(key))
@@ -74,7 +81,7 @@ def _launch_locked(
                 for made in (unfinished.root, workdir.lock(key)):
                     os.chown(made, entry.pw_uid, entry.pw_gid)
             try:
-                under(user, lambda: _prepare(workdir, unfinished, spec, server, code))
+                under(user, lambda: _prepare(workdir, unfinished, spec, server, code, ticket))
             finally:
                 code.left = 0  # read there, perhaps by a child whose count this process does not see
             _refuse_revoked(paths)
@@ -83,6 +90,9 @@ def _launch_locked(
             shutil.rmtree(unfinished.root, ignore_errors=True)
             workdir.lock(key).unlink(missing_ok=True)
             raise
+    if ticket is not None:
+        os.close(lock)
+        return {"run_key": key, "state": "launched"}
     started = under(user, lambda: _start(paths, lock))["started"]
     os.close(lock)
     return _outcome(spec, workdir, started)
@@ -126,7 +136,12 @@ def make_workdir(workdir: Workdir) -> None:
 
 
 def _prepare(
-    workdir: Workdir, paths: RunPaths, spec: Spec, server: ServerAddress, code: Limited
+    workdir: Workdir,
+    paths: RunPaths,
+    spec: Spec,
+    server: ServerAddress,
+    code: Limited,
+    ticket: Optional[Dict[str, Any]],
 ) -> Dict[str, Any]:
     """Fill the folder that will become the run's."""
     with _naming_a_full_disk(workdir, spec):
@@ -139,6 +154,8 @@ def _prepare(
             code.drain()
         write_json(paths.server, server)
         write_json(paths.spec, spec)
+        if ticket is not None:
+            write_json(paths.ticket, ticket)
     return {}
 
 

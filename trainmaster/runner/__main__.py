@@ -1,6 +1,8 @@
 """`python <bundle>/trainmaster/runner keep|ship|detached|stop <run folder>`: the host processes of one run.
 
-They are started by the verbs in trainmaster/host and by each other, never by hand.
+They are started by the verbs in trainmaster/host and by each other, never by hand. `attend <workdir> <allocation>
+<seconds>` is what a job in Slurm runs on each of its nodes, and `ask_to_save <workdir> <allocation> <nodes>` what its
+script runs when Slurm wants it to leave.
 """
 
 from __future__ import annotations
@@ -17,6 +19,14 @@ def main(arguments: list[str]) -> int:
     from trainmaster.paths import RunPaths
 
     verb, folder = arguments[0], RunPaths(Path(arguments[1]))
+    if verb in ("attend", "ask_to_save"):
+        from trainmaster.runner import attending
+
+        return attending.main(verb, arguments[1:])
+    if folder.ticket.exists():
+        from trainmaster.runner import attending
+
+        attending.outlive_signals()
     if verb == "keep":
         from trainmaster.runner.keeper import Keeper
 
@@ -35,7 +45,9 @@ def main(arguments: list[str]) -> int:
 
         carry_out(folder)
     else:
-        sys.stderr.write(f"There is no verb {verb!r}; allowed: keep, ship, detached and stop.\n")
+        sys.stderr.write(
+            f"There is no verb {verb!r}; allowed: attend, ask_to_save, keep, ship, detached and stop.\n"
+        )
         return 2
     return 0
 

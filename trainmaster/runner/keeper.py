@@ -32,6 +32,7 @@ from trainmaster.protocol import (
     Spec,
 )
 from trainmaster.runner import (
+    attending,
     container_commands,
     gang_checks,
     hooks,
@@ -152,7 +153,7 @@ class Keeper:
             "code": code,
             "signal": number,
             "ended_at": time.time(),
-            "stopped": read_stop(self.paths) is not None,
+            "stopped": read_stop(self.paths) is not None or attending.ended_by_slurm(self.paths, code),
             "oom_kills": oom_kills.since(self._oom_kills),
         }
         if port_in_use is not None:

@@ -17,7 +17,7 @@ from accounts.rights import Right
 from events.announce import announce
 from events.prepared import Prepared
 from events.wakeups import wakeups
-from jobs import transitions
+from jobs import leaving
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, StopKind
 from webui.api.answers import Answer, Body
@@ -123,7 +123,7 @@ _orders = Prepared(lambda: Allocation.objects.only("state", "stop_kind"), "pk", 
 async def ack_preemption(request: HttpRequest, who: Principal, allocation_id: str) -> None:
     """The run has received the signal: its exit with code 0 means that it saved, not that it is done."""
     await reading(own_allocation, who, allocation_id, changes=True)
-    await reading(transitions.preempt_acknowledged, allocation_id)
+    await reading(leaving.acknowledged, allocation_id)
 
 
 @async_view("GET", Right.READ | Right.RUN)

@@ -11,6 +11,7 @@ from typing import TypeVar
 from django.db import connection, transaction
 from django.utils import timezone
 
+from dispatch.engines import chosen
 from dispatch.passes import last_plan, survey
 from dispatch.passes.apply import apply
 from dispatch.passes.pace import Pace
@@ -134,7 +135,7 @@ def _pass(pool_id: int, now: datetime) -> tuple[Made, tuple[Snapshot, Plan] | No
     snapshot = timed(times, "survey", lambda: survey.take(pool, now, keep=True))
     if choices := windows.unsettled(snapshot):
         pool_windows.settle(pool, choices)
-    plan = timed(times, "decide", lambda: decide(snapshot))
+    plan = timed(times, "decide", lambda: chosen.of_pool(pool).place(pool, snapshot, decide(snapshot)))
     done = timed(times, "apply", lambda: apply(plan))
     if done.left:
         mark_dirty(pool_id)
@@ -142,4 +143,5 @@ def _pass(pool_id: int, now: datetime) -> tuple[Made, tuple[Snapshot, Plan] | No
     due = timed(times, "store", lambda: last_plan.store(pool_id, snapshot, plan, took_ms, now))
     with cursor() as writes:
         writes.execute("DELETE FROM hosts_poolchange WHERE id = ANY(%s)", [seen])
-    return Made(done.started, done.left, times), (snapshot, plan) if due else None
+    is_ours = not pool.slurm  # what Slurm starts when, Slurm alone can say
+    return Made(done.started, done.left, times), (snapshot, plan) if due and is_ours else None

@@ -90,7 +90,7 @@ def _pool(
         name=pool.name,
         scheduler=pool.scheduler,
         fitting="worst" if pool.fitting == ResourcePool.Fitting.WORST else "best",
-        preemption=pool.preemption,
+        preemption=pool.preemption and not pool.slurm,  # Slurm gives away what a stopped run held
         allow_heterogeneous_fits=pool.allow_heterogeneous_fits,
         bad_pairs=frozenset(frozenset(pair) for pair in rows.bad_pairs),
         unpreemptible_slots=pool.unpreemptible_slots,

@@ -149,6 +149,8 @@ def _reported_to_service(member: Member, data: object) -> None:
 def exited(member: Member, record: dict[str, Any]) -> None:
     """The last record: everything before it is stored, so the end may be shown."""
     streams.close(member.pk)
+    if settle.ended_by_slurm(member, stopped=record.get("stopped") is True):
+        return  # dispatch.runs.clusters asks Slurm, and settles it
     failure, kills = record.get("first_failure"), record.get("oom_kills")
     port = record.get("port_in_use")
     settle.member_exited(

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
+from dispatch.engines import chosen
 from dispatch.runs import kinds, settle, spec
 from dispatch.ssh import remote
 from dispatch.ssh.server_route import server_address
@@ -23,8 +24,6 @@ log = logging.getLogger(__name__)
 
 #: A worker that died in the middle of a launch holds its claim this long.
 CLAIM_SECONDS = 120.0
-#: from when all bytes are sent; a transfer that moves is not cut (dispatch.ssh.connections)
-LAUNCH_TIMEOUT_SECONDS = 90.0
 RETRY_SECONDS = 2.0
 #: A launch in doubt is asked about this often.
 LOOK_SECONDS = 5.0
@@ -77,7 +76,7 @@ _STARTING = "{host} is still starting it."
 def _may_be_sent_again(member: Member) -> bool:
     """A launch in doubt, once the host has said that nothing of it is there; else what it says is noted."""
     try:
-        answer = remote.verb(member.host, "status", {"runs": [member.run_key]})
+        answer = chosen.of_host(member.host).poll(member.host, {"runs": [member.run_key]})
     except remote.RemoteError as error:
         _awaited(member, str(error))
         return False
@@ -113,7 +112,7 @@ def _order(member: Member) -> tuple[dict[str, Any], bytes]:
     run = kinds.describe(member.allocation, next(iter(slot_kinds), "cpu"))
     order = {
         "spec": spec.build(member, members, run),
-        "server": server_address(member.host),
+        "server": server_address(chosen.contact(member.host)),
         "code_bytes": len(run.code),
     }
     return order, run.code
@@ -132,7 +131,7 @@ def _why_not_there(member: Member) -> str:
 
 
 def _send(member: Member, order: dict[str, Any], code: bytes) -> dict[str, Any]:
-    return remote.verb(member.host, "launch", order, body=code, timeout_seconds=LAUNCH_TIMEOUT_SECONDS)
+    return chosen.of_host(member.host).submit(member, order, code)
 
 
 def _failed(member: Member, error: remote.RemoteError) -> None:
@@ -172,9 +171,8 @@ def give_up(member: Member, reason: Reason, sentence: str = "", fault: Fault = F
     begun there after all goes the way of every run, and is stopped if that was asked for.
     """
     if member.launch_in_doubt:
-        request = {"run_key": member.run_key, "unix_user": member.allocation.account}
         try:
-            answer = remote.verb(member.host, "revoke", request)
+            answer = chosen.of_host(member.host).withdraw(member)
         except remote.RemoteError as error:
             log.info("cannot tell whether %s was started on %s: %s", member.run_key, member.host.name, error)
             _awaited(member, sentence or str(error))

@@ -16,7 +16,7 @@ from experiments.models import Checkpoint, Experiment, Trial
 from experiments.states import CheckpointState, ExperimentState, TrialState
 from hosts.models import Host
 from jobs import cleaning
-from jobs.models import Allocation, Member
+from jobs.models import Allocation, FedJob, Member
 from jobs.states import AllocationState, MemberState
 
 #: What has ended is looked at for so long: its last events are still to be written into its log.
@@ -42,6 +42,7 @@ def _statement() -> tuple[str, tuple[Any, ...]]:
     is_open = (
         Exists(Member.objects.exclude(state=MemberState.ENDED))
         | Exists(Allocation.objects.filter(~Q(state=AllocationState.TERMINATED) | recent))
+        | Exists(FedJob.objects.filter(ended_at=None))
         | Exists(uploads.awaited().exclude(gone))
         | Exists(Checkpoint.objects.filter(state=CheckpointState.PARTIAL))
         | Exists(cleaning.under_way().exclude(gone))

@@ -18,6 +18,7 @@ from django.db import InterfaceError, OperationalError
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
+from dispatch.engines import chosen
 from dispatch.going_on import going_on
 from dispatch.runs import cleaning, settle, stop, uploads
 from dispatch.runs.open_work import JUST_ENDED
@@ -37,13 +38,14 @@ from logs import streams
 
 log = logging.getLogger(__name__)
 
+STATUS_TIMEOUT_SECONDS = 30.0
+
 #: Member -> when its end was first seen here (monotonic seconds) before all of its run was stored.
 _seen_ended: dict[int, float] = {}
 _SEEN_MAX = 10_000
 #: Run folders are removed this long after their end, so that a person can still look.
 KEEP_FOLDER_SECONDS = 3600.0
 FOLDERS_AT_ONCE = 200
-STATUS_TIMEOUT_SECONDS = 30.0
 #: Logs that one transaction brings up to date, and holds until it is over.
 LOGS_AT_ONCE = 50
 
@@ -70,6 +72,7 @@ def hosts_to_ask() -> list[uuid.UUID]:
         )
         .exclude(admission__in=uploads.GONE)
         .exclude(contact=Host.Contact.SILENT)
+        .exclude(transport=Host.Transport.SLURM)  # dispatch.runs.clusters asks for all nodes at once
         .values_list("pk", flat=True)
         .distinct()
     )
@@ -106,7 +109,7 @@ def _ask_runs(row: Host, members: list[Member], uploading: list[Member]) -> None
         request = {"runs": keys, "accounts": accounts, **outsiders.question(row)}
         if host_samples.claim(row, asked):
             request |= host_samples.questions([row]).get(row.pk, {}) | kernel_signs.question(row)
-        answer = remote.verb(row, "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
+        answer = chosen.of_host(row).poll(row, request)
     except remote.RemoteError as error:
         log.info("status of %s: %s", row.name, error)
         return
@@ -137,7 +140,7 @@ def _settle(member: Member, run: dict[str, Any], boot_id: str, asked: Any) -> No
         if member.allocation.stop_kind:
             stop.stop(member.allocation_id)
     elif state == "ended":
-        _settle_ended(member, run, boot_id)
+        settle_ended(member, run, boot_id)
     elif (
         state in {"absent", "incomplete", "remains", "starting"}
         and member.launched_at
@@ -162,7 +165,7 @@ def _settle_assigned(member: Member, state: str, boot_id: str) -> None:
         transitions.member_launched(member.pk, boot_id=boot_id)
 
 
-def _settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
+def settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
     """The entrypoint has ended. Its runner drains the spool first, for as long as bytes keep arriving.
 
     Without progress the end is told with the number of bytes that are missing; they are still taken in when they come.
@@ -250,7 +253,8 @@ def _was_forgotten(member: Member, run: dict[str, Any]) -> bool:
         return False
     log.info("%s has sent more than the %d stored bytes; checking again", member.run_key, stored)
     try:
-        remote.verb(member.host, "status", {"runs": [member.run_key], "stored": {member.run_key: stored}})
+        question = {"runs": [member.run_key], "stored": {member.run_key: stored}}
+        chosen.of_host(member.host).poll(member.host, question)
     except remote.RemoteError as error:
         log.info("status of %s: %s", member.host.name, error)
     return True
@@ -300,7 +304,7 @@ def declare_lost_hosts() -> None:
 def _is_silent(row: Host) -> bool:
     """Whether the host was asked now and did not answer."""
     try:
-        remote.verb(row, "status", {"runs": []}, timeout_seconds=STATUS_TIMEOUT_SECONDS)
+        chosen.of_host(row).poll(row, {"runs": []})
     except remote.NotAsked:
         return False
     except remote.Unreachable:
@@ -361,7 +365,9 @@ def remove_folders(host_id: uuid.UUID) -> None:
         return
     row = next(iter(members.values())).host
     try:
-        answer = remote.verb(row, "remove", {"runs": sorted(members), "force": True, "bundles": True})
+        answer = remote.verb(
+            chosen.contact(row), "remove", {"runs": sorted(members), "force": True, "bundles": True}
+        )
     except remote.RemoteError as error:
         log.info("run folders of %s could not be removed yet: %s", row.name, error)
         return

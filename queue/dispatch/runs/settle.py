@@ -15,6 +15,7 @@ from dispatch.keeping import usage
 from dispatch.runs import kinds
 from events.prepared import cursor
 from events.steps import joined
+from hosts.models import Host
 from jobs import failed_starts, quarantine, rank_ends, transitions
 from jobs.failed_starts import Fault
 from jobs.models import Allocation, Member, Task
@@ -140,6 +141,11 @@ def _may_be_a_fault(member: Member, reason: Reason) -> bool:
     if reason == Reason.STOP_TIMED_OUT:
         return member.allocation.stop_reason == Reason.PEER_ENDED
     return reason in {Reason.RANK_FAILED, Reason.PEER_ENDED}
+
+
+def ended_by_slurm(member: Member, *, stopped: bool) -> bool:
+    """Whether a run in a Slurm cluster was stopped, and not by the queue: Slurm's own state will say why."""
+    return stopped and member.host.transport == Host.Transport.SLURM and not member.allocation.stop_kind
 
 
 def not_swept(member: Member) -> list[dict[str, Any]] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from accounts.models import Cluster
+from dispatch.engines import chosen
 from hosts.models import Host, Slot
 from hosts.runtimes import usable_runtimes
 from jobs.models import Allocation, Member
@@ -17,6 +18,7 @@ def build(member: Member, members: list[Member], run: RunSpec) -> Spec:
     """The spec of `member`; `members` are all of the gang in order, with their hosts loaded."""
     allocation: Allocation = member.allocation
     host, pool, task = member.host, allocation.pool, allocation.task
+    by_way = chosen.contact(host)
     cluster = Cluster.get()
     not_used = _image_not_used(run, members)
     in_image = run.container is not None and not_used is None
@@ -40,8 +42,8 @@ def build(member: Member, members: list[Member], run: RunSpec) -> Spec:
         "unix_user": allocation.account,
         "unix_ids": _unix_ids(allocation),
         "user": run.user or None,
-        "python": run.python or (None if in_image else host.python) or None,
-        "activate": run.activate or (None if in_image else host.activate) or None,
+        "python": run.python or (None if in_image else host.python or by_way.python) or None,
+        "activate": run.activate or (None if in_image else host.activate or by_way.activate) or None,
         "hooks": run.hooks,  # type: ignore[typeddict-item]  # checked with the config, plain JSON since
         "entrypoint": run.entrypoint,
         "environment": run.environment,

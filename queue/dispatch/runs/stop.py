@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models.functions import Now
 
+from dispatch.engines import chosen
 from dispatch.going_on import going_on
 from dispatch.runs import launch
 from dispatch.ssh import remote
@@ -45,7 +46,7 @@ def stop(allocation_id: str) -> None:
         if member.state == MemberState.ASSIGNED:
             launch.launch(member.pk)  # claims it, sees the stop, and ends it
         elif _due(member, now):
-            by_host[member.host].append(member)
+            by_host[chosen.contact(member.host)].append(member)
     for host, here in by_host.items():
         _tell(host, allocation, here)
 
@@ -56,14 +57,14 @@ def _due(member: Member, now: datetime) -> bool:
 
 
 def _tell(host: Host, allocation: Allocation, members: list[Member]) -> None:
-    verb = "stop" if allocation.stop_kind == StopKind.STOP else "preempt"
+    kind = StopKind(allocation.stop_kind)
     order: dict[str, object] = {"reason": str(allocation.stop_reason)}
-    if verb == "stop":
+    if kind == StopKind.STOP:
         order["grace_seconds"] = allocation.stop_grace_seconds
     try:
-        answer = remote.verb(host, verb, {"runs": {m.run_key: order for m in members}})
+        answer = chosen.of_host(host).cancel(host, kind, {m.run_key: order for m in members})
     except remote.RemoteError as error:
-        log.warning("%s of %s on %s: %s", verb, allocation.pk, host.name, error)
+        log.warning("%s of %s on %s: %s", kind.lower(), allocation.pk, host.name, error)
         return
     Member.objects.filter(pk__in=[m.pk for m in members]).update(stop_sent_at=Now())
     told = [m.pk for m in members if answer.get("runs", {}).get(m.run_key, {}).get("preempting")]

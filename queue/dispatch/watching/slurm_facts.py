@@ -14,8 +14,7 @@ from hosts.models import Host, ResourcePool, SlurmFacts
 from hosts.slurm import facts, scontrol, squeue
 from hosts.slurm.facts import ClusterFacts, NotUsable
 from hosts.slurm.settings import SlurmSettings
-from jobs.models import Allocation
-from jobs.states import AllocationState
+from jobs import feeding
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +55,8 @@ def read(pool: ResourcePool, login: Host, before: ClusterFacts | None = None) ->
 
 
 def _comments(pool: ResourcePool) -> frozenset[str]:
-    """The comments of the Slurm jobs of this pool: each has the id of its allocation."""
-    living = Allocation.objects.filter(pool=pool).exclude(state=AllocationState.TERMINATED)
-    return frozenset(map(str, living.values_list("pk", flat=True)))
+    """The comments of the Slurm jobs of this pool: each has the id of the attempt that it is for."""
+    return frozenset(feeding.open_jobs(pool.pk).values_list("attempt", flat=True))
 
 
 def _asked(login: Host, words: tuple[str, ...]) -> str:

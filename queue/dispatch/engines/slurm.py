@@ -1,0 +1,132 @@
+"""The engine of a Slurm pool: what is next in our order waits in Slurm, and what Slurm has given nodes runs there.
+
+Its hosts are the nodes of the cluster. Nobody dials them: their runs are reached by verbs on the login node, in the
+folder that it shares with them (`contact`). docs/decisions/0022 says why a job in Slurm is a claim and no attempt yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from dispatch.engines import slurm_sections
+from dispatch.engines.contract import Answer
+from dispatch.ssh import remote
+from hosts import login_accounts, slurm_nodes
+from hosts.models import Host, ResourcePool
+from hosts.slurm import reasons as slurm_reasons
+from hosts.slurm.settings import SlurmSettings
+from jobs import feeding
+from jobs.fed_jobs import FedJob
+from jobs.models import Member
+from jobs.states import StopKind
+from scheduling import feeding as order
+from scheduling.reasons import Reason, WaitCode, lacks_account
+from scheduling.world import Plan, Snapshot
+
+LAUNCH_TIMEOUT_SECONDS = 90.0
+STATUS_TIMEOUT_SECONDS = 30.0
+
+
+class Slurm:
+    """`dispatch.engines.contract.Engine` for a cluster that others use too."""
+
+    def contact(self, host: Host) -> Host:
+        return host if host.transport == Host.Transport.LOGIN else slurm_nodes.login_of(host.pool)
+
+    def place(self, pool: ResourcePool, snapshot: Snapshot, plan: Plan) -> Plan:
+        """Feed: hand over the first in our order, take back what is not among them any more.
+
+        Nothing is stopped for another: Slurm, not the queue, would give away what it held.
+        """
+        settings = SlurmSettings.of(pool.slurm)
+        chosen = order.next_ones(snapshot, plan, settings.max_fed)
+        waits: dict[str, Reason] = {}
+        if chosen and (why := _closed(pool)):
+            waits, chosen = dict.fromkeys([request.task_id for request in chosen], why), []
+        slots = {request.task_id: request.slots for request in chosen}
+        per_node = max((len(host.slots) for host in snapshot.hosts), default=1)
+        fed = feeding.keep(pool, list(slots), settings.max_fed, partial(_nodes, slots, per_node))
+        waiting = {request.task_id for request in snapshot.requests if request.running is None}
+        waits |= {task_id: _why(row) for task_id, row in fed.items() if task_id in waiting}
+        return replace(
+            plan,
+            starts=(),
+            releases=tuple(one for one in plan.releases if not one.for_task_id),
+            reservations={},
+            waits=order.waits(plan, waits, settings.max_fed),
+        )
+
+    def submit(self, member: Member, order: Mapping[str, Any], code: bytes) -> Answer:
+        """Lay the run's folder where its job on the node waits for it, which then starts it."""
+        job = FedJob.objects.get(allocation=member.allocation_id)
+        request = {**order, "ticket": {"job_id": job.job_id}}
+        return remote.verb(
+            self.contact(member.host), "launch", request, body=code, timeout_seconds=LAUNCH_TIMEOUT_SECONDS
+        )
+
+    def poll(self, host: Host, question: Mapping[str, Any]) -> Answer:
+        """By the folders of the runs: a run that is prepared is one that was launched. Slurm is asked for all at once,
+        by `dispatch.runs.clusters`.
+        """
+        # what a runner is to bring again (`stored`) is brought from the login node, where one is started
+        request = {**question, "elsewhere": [] if "stored" in question else question["runs"]}
+        answer = remote.verb(self.contact(host), "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
+        for run in answer["runs"].values():
+            if run.get("state") == "prepared":
+                run["state"] = "running"
+        return {**answer, "boot_id": ""}
+
+    def cancel(self, host: Host, kind: StopKind, orders: Mapping[str, Mapping[str, Any]]) -> Answer:
+        """Left in the folders of the runs, for what looks after them on their nodes."""
+        verb = "stop" if kind == StopKind.STOP else "preempt"
+        return remote.verb(self.contact(host), verb, {"runs": dict(orders), "elsewhere": True})
+
+    def withdraw(self, member: Member) -> Answer:
+        """A mark beside the run folder, which the job on the node looks for before it starts anything."""
+        request = {"run_key": member.run_key, "unix_user": member.allocation.account}
+        return remote.verb(self.contact(member.host), "revoke", request)
+
+
+def _nodes(slots: Mapping[str, int], per_node: int, task_ids: Sequence[str]) -> dict[str, int]:
+    """How many nodes these tasks need: as their configs say, or as the pool's nodes are."""
+    own = slurm_sections.of_tasks(task_ids)
+    sizes = {task: own[task].slots_per_node or per_node if task in own else per_node for task in task_ids}
+    return {task: order.nodes_of(slots[task], min(per_node, size)) for task, size in sizes.items()}
+
+
+def _closed(pool: ResourcePool) -> Reason | None:
+    """Why nothing may be handed over now."""
+    try:
+        login = slurm_nodes.login_of(pool)
+    except Host.DoesNotExist:
+        return Reason(WaitCode.NO_HOSTS, f"pool {pool.name} has no login node")
+    if not SlurmSettings.of(pool.slurm).folder_is_shared:
+        text = (
+            "runs need a folder that the login node and all nodes share: set folder_is_shared=yes and folder"
+        )
+        return Reason(WaitCode.NO_HOSTS, text)
+    if not login_accounts.may_run(pool, None, login.facts):
+        return lacks_account([login.name], pool.name, shared=pool.shared_account)
+    if not login.enabled or login.draining or login.admission != Host.Admission.READY:
+        return Reason(WaitCode.HOSTS_OFF, f"the login node {login.name} is {login.state}")
+    return None
+
+
+def _why(row: FedJob) -> Reason:
+    """Why a request waits that was handed over."""
+    data: dict[str, object] = {"slurm_job": row.job_id, "slurm_state": row.state, "slurm_reason": row.reason}
+    if row.back_at is not None:
+        text = "is being taken back from Slurm, because others are ahead of it now"
+    elif row.error and not row.job_id:
+        text = f"could not be handed to Slurm: {row.error.rstrip('.')}; retrying"
+    elif not row.job_id:
+        text = "is being handed to Slurm"
+    else:
+        why = slurm_reasons.why(row.reason)
+        said = " ".join(filter(None, [why.sentence, why.to_do])).rstrip(".")
+        text = f"waits in Slurm as job {row.job_id}: {said[:1].lower()}{said[1:]}"
+        data["starts_at"] = row.starts_at.isoformat() if row.starts_at else None
+    return Reason(WaitCode.POSITION, text, data)

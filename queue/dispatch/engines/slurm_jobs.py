@@ -1,0 +1,105 @@
+"""The words of a job that is handed to Slurm: the options of sbatch and the script on its stdin. Pure.
+
+The script runs nothing of the user's. On each node it waits for the run that the server sends there (docs/decisions/
+0022), so a job that was submitted twice, or whose task is gone, runs nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from hosts.slurm.settings import SlurmSettings
+
+#: what a step inherits of the login node's environment besides Slurm's own variables
+_EXPORTED = "PATH,HOME,USER,LOGNAME,SHELL,LANG,MODULEPATH,LD_LIBRARY_PATH"
+_IN_DOUBT = re.compile(r"timed out|contact|connection|communication|zero bytes|try again", re.IGNORECASE)
+
+_SCRIPT = """#!/bin/sh
+save() {{
+    {ask}
+}}
+trap save USR1
+{srun} &
+step=$!
+while :; do
+    wait "$step"
+    code=$?
+    kill -0 "$step" 2>/dev/null || break
+done
+exit "$code"
+"""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What one job asks for. `attempt`, the id of the allocation, is its comment, by which it is found again.
+
+    `minutes`: its time limit; None: the partition's. `exclude`: nodes that it avoids.
+    """
+
+    attempt: str
+    nodes: int
+    slots: int
+    cpus_per_slot: int = 1
+    minutes: int | None = None
+    grace_seconds: int = 60
+    exclude: Collection[str] = ()
+
+
+def job_id_of(said: str) -> str:
+    """Slurm's id in what `sbatch --parsable` printed, which adds `;cluster` in a federation; empty without one."""
+    lines = said.strip().splitlines()
+    found = lines[-1].partition(";")[0].strip() if lines else ""
+    return found if found.isdecimal() else ""
+
+
+def may_have_come(said: str) -> bool:
+    """Whether the controller may have taken a job although sbatch failed: by its words, the answer was lost."""
+    return _IN_DOUBT.search(said) is not None
+
+
+def command(settings: SlurmSettings, wish: Wish) -> tuple[str, ...]:
+    """The words of sbatch, which reads the script from stdin. `settings`: with what the job's config says."""
+    each = wish.slots // wish.nodes
+    gpu = f"gpu:{settings.gpu_type}" if settings.gpu_type else "gpu"
+    cpus = max(1, each * wish.cpus_per_slot)
+    slots = f"--gres={gpu}:{each}" if settings.is_gpu and each else f"--cpus-per-task={cpus}"
+    options = {
+        "partition": settings.partition,
+        "account": settings.account,
+        "qos": settings.qos,
+        "time": str(wish.minutes) if wish.minutes else "",
+        "exclude": ",".join(sorted(wish.exclude)),
+    }
+    return (
+        "sbatch", "--parsable", "--no-requeue", f"--signal=B:USR1@{wish.grace_seconds}", f"--comment={wish.attempt}",
+        f"--job-name={wish.attempt}", f"--nodes={wish.nodes}", "--ntasks-per-node=1", slots, "--output=/dev/null",
+        f"--export={_EXPORTED}", "--chdir=/", *(f"--{name}={value}" for name, value in options.items() if value),
+        *settings.sbatch_args,
+    )  # fmt: skip
+
+
+def script(attend: Sequence[str], ask: Sequence[str]) -> str:
+    """The batch script. `attend`: the words that srun starts once on each node.
+
+    SIGUSR1, which Slurm sends to the script before the time limit, has the runs asked to save by the words of `ask`. It
+    is not passed on to the step: Slurm would send it to every process there, most of which would die of it.
+    """
+    words = [
+        "srun", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0", "--input=none", "--output=none",
+        *attend,
+    ]  # fmt: skip
+    return _SCRIPT.format(srun=shlex.join(words), ask=shlex.join(ask))
+
+
+def attend(runner: Sequence[str], workdir: str, attempt: str, seconds: float) -> tuple[str, ...]:
+    """What runs on each node (trainmaster/runner/attending.py)."""
+    return (*runner, "attend", workdir, attempt, f"{seconds:g}")
+
+
+def ask_to_save(runner: Sequence[str], workdir: str, attempt: str, nodes: int) -> tuple[str, ...]:
+    """What leaves the order in the folders of all runs of the job."""
+    return (*runner, "ask_to_save", workdir, attempt, str(nodes))

@@ -1,0 +1,59 @@
+"""What is handed next to a scheduler that others use too: the first in our order that wait for slots alone. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from scheduling.plan import held_by_job
+from scheduling.reasons import Reason, WaitCode
+from scheduling.world import Plan, Request, Snapshot
+
+#: what another scheduler answers itself: whether slots are free, and whose turn it is there
+_FOR_SLOTS = frozenset(
+    {
+        WaitCode.HOSTS_OFF, WaitCode.COMING_FREE, WaitCode.KEPT_FOR, WaitCode.UNRESERVED, WaitCode.HELD,
+        WaitCode.NO_ROOM, WaitCode.POSITION, WaitCode.NO_PREEMPTION, WaitCode.BAD_PAIR,
+    }
+)  # fmt: skip
+
+
+def next_ones(snapshot: Snapshot, plan: Plan, most: int) -> list[Request]:
+    """The first `most` requests in the order of the plan that may start as soon as there are slots.
+
+    Whatever else keeps a request waiting (its limits, its dependencies, a window, its share) keeps it here. What a job
+    has in hand there counts towards its `max_slots`.
+    """
+    waiting = {request.task_id: request for request in snapshot.requests if request.running is None}
+    starts = {start.task_id for start in plan.starts}
+    held = Counter(held_by_job(snapshot))
+    found: list[Request] = []
+    for task_id in plan.order:
+        request = waiting.get(task_id)
+        if request is None or len(found) == most:
+            continue
+        wait = plan.waits.get(task_id)
+        if task_id not in starts and (wait is None or wait.code not in _FOR_SLOTS):
+            continue
+        if request.max_slots is not None and held[request.job_id] + request.slots > request.max_slots:
+            continue
+        held[request.job_id] += request.slots
+        found.append(request)
+    return found
+
+
+def waits(plan: Plan, fed: Mapping[str, Reason], most: int) -> dict[str, Reason]:
+    """Why each request waits, in a pool where the other scheduler decides about slots. `fed`: what it has in hand."""
+    later = Reason(
+        WaitCode.POSITION,
+        f"waits to be handed to Slurm, where at most {most} of this pool wait at once",
+        {"fed": len(fed), "max_fed": most},
+    )
+    starts = dict.fromkeys([start.task_id for start in plan.starts], later)
+    waits = {task: later if wait.code in _FOR_SLOTS else wait for task, wait in plan.waits.items()}
+    return {**waits, **starts, **fed}
+
+
+def nodes_of(slots: int, per_node: int) -> int:
+    """How many nodes a request takes: one if it fits there, else as many as it fills."""
+    return max(1, -(-slots // max(1, per_node)))

@@ -1,0 +1,56 @@
+"""The words of a job that is handed to Slurm, and what they come to in a shell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dispatch.engines import slurm_jobs
+from dispatch.engines.slurm_jobs import Wish
+from hosts.slurm.settings import JobSettings, SlurmSettings
+from tests.dispatch.sshd import wait_until
+
+
+def test_a_job_asks_for_whole_parts_of_its_nodes() -> None:
+    settings = SlurmSettings("stars", partition="gpu", gpu_type="a100", sbatch_args=("--mem=0",))
+    own = settings.with_job(JobSettings(("--constraint=ib",), None, "h100"))
+    wish = Wish("7.x.1", nodes=2, slots=16, minutes=90, grace_seconds=300, exclude={"g2", "g1"})
+    words = slurm_jobs.command(own, wish)
+    assert words[0] == "sbatch" and words[-2:] == ("--mem=0", "--constraint=ib")
+    for word in (
+        "--parsable", "--no-requeue", "--signal=B:USR1@300", "--comment=7.x.1", "--nodes=2", "--gres=gpu:h100:8",
+        "--partition=gpu", "--time=90", "--exclude=g1,g2", "--ntasks-per-node=1",
+    ):  # fmt: skip
+        assert word in words
+    assert not any(word.startswith(("--account", "--qos")) for word in words)
+    cpus = SlurmSettings("stars", slot_type="cpu")
+    assert "--cpus-per-task=6" in slurm_jobs.command(cpus, Wish("7.x.1", nodes=2, slots=4, cpus_per_slot=3))
+    assert "--cpus-per-task=1" in slurm_jobs.command(settings, Wish("7.x.1", nodes=1, slots=0))
+
+
+@pytest.mark.parametrize(
+    ("said", "job"), [("123\n", "123"), ("note\n42;stars\n", "42"), ("", ""), ("sbatch: error", "")]
+)
+def test_the_id_of_a_job_is_read_or_not_known(said: str, job: str) -> None:
+    assert slurm_jobs.job_id_of(said) == job
+
+
+def test_some_errors_of_sbatch_leave_a_doubt() -> None:
+    assert slurm_jobs.may_have_come("Batch job submission failed: Socket timed out on send/recv operation")
+    assert not slurm_jobs.may_have_come("Batch job submission failed: Invalid partition name specified")
+
+
+def test_the_script_asks_to_save_and_ends_as_its_step(tmp_path: Path) -> None:
+    srun = tmp_path / "srun"
+    srun.write_text('#!/bin/sh\ntouch begun\nwhile [ ! -e "it\'s asked" ]; do sleep 0.05; done\nexit 7\n')
+    srun.chmod(0o755)
+    script = slurm_jobs.script(["attend"], ["touch", "it's asked"])
+    path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    batch = subprocess.Popen(["sh", "-c", script], cwd=tmp_path, env=path)
+    wait_until((tmp_path / "begun").exists)
+    batch.send_signal(signal.SIGUSR1)
+    assert batch.wait(60) == 7

@@ -1,0 +1,279 @@
+"""Runs in a real Slurm cluster: two nodes on this machine, whose login node is a real sshd.
+
+The test does what beat and workers do: passes, launches, and looks at the cluster. One cluster serves all tests here.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from django.conf import LazySettings
+
+from benchmarks import slurm as slurm_rig
+from benchmarks.slurm import Slurm
+from dispatch.passes import last_plan, pool_pass
+from dispatch.runs import clusters, launch, stop
+from dispatch.ssh import slurm_login
+from dispatch.ssh.contact_errors import Unreachable
+from dispatch.watching import admission
+from experiments import submit
+from experiments import transitions as experiments
+from experiments.config import parse
+from experiments.models import Experiment
+from experiments.states import ExperimentState
+from hosts import pool_edits, slurm_nodes
+from hosts.models import ResourcePool
+from hosts.registry import NewHost
+from jobs import queue_edits
+from jobs.fed_jobs import FedJob
+from jobs.models import Allocation, Member, SlotHold
+from jobs.queue_edits import Update
+from jobs.states import MemberState, Reason
+from logs import read
+from submissions import contexts
+from tests.dispatch.sshd import Sshd
+from tests.rig import pace
+from tests.rig.web import Web
+from tests.rig.world import attempt_of, make_project, make_user, members_of, trial_of
+
+pytestmark = [
+    pytest.mark.hosts,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("redis_server"),
+    pytest.mark.skipif(not slurm_rig.installed(), reason="Debian's Slurm is not installed"),
+]
+
+CONFIG = """
+name: fed
+entrypoint: [sh, -c, {script}]
+searcher: {{name: single, metric: loss, max_length: 1}}
+resources: {{slots_per_trial: {slots}, resource_pool: stars}}
+max_restarts: 1
+"""
+#: each node is a rank, which prints 1..20
+PRINTS = f"exec {sys.executable} -m trainmaster.launch.wrap_rank ${{DET_RESOURCES_ID##*.}} sh -c 'seq 1 20'"
+#: until it is asked to save; then it says so, as the SDK does
+SAVES = (
+    "echo begun; while [ ! -e $TRAINMASTER_RUN_DIR/control/preempt.json ]; do sleep 0.05; done; "
+    'echo saved; curl -s -X POST -H "Authorization: Bearer $DET_SESSION_TOKEN" -d "{}" '
+    '"$DET_MASTER/api/v1/allocations/$DET_ALLOCATION_ID/signals/ack_preemption"'
+)
+SLEEPS = "echo begun; exec sleep 600"
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
+    cluster = Slurm(tmp_path_factory.mktemp("slurm") / "cluster", nodes=2, cpus_per_node=2)
+    yield cluster
+    cluster.close()
+
+
+class World:
+    """A Slurm pool over the cluster, and one turn of everything that tends it."""
+
+    def __init__(self, pool: ResourcePool, slurm: Slurm, sshd: Sshd) -> None:
+        self.pool = pool
+        self.sshd = sshd
+        self.slurm = slurm
+
+    def turn(self) -> None:
+        pool_pass.run(self.pool.pk)
+        clusters.tend(self.pool.pk)
+        for pk in Member.objects.filter(state=MemberState.ASSIGNED).values_list("pk", flat=True):
+            launch.launch(pk)
+        for pk in Allocation.objects.exclude(stop_kind="").values_list("pk", flat=True):
+            stop.stop(pk)
+
+    def until(self, true: Callable[[], object], seconds: float = 60.0) -> None:
+        limit = time.monotonic() + seconds * pace.factor()
+        while not true():
+            assert time.monotonic() < limit, self.story()
+            self.turn()
+            time.sleep(0.1)
+
+    def story(self) -> str:
+        rows = [(r.attempt, r.job_id, r.state, r.reason, r.error, r.over_at) for r in FedJob.objects.all()]
+        members = [(m.run_key, m.state, m.last_error, m.exit_reason) for m in Member.objects.all()]
+        return f"{rows}\n{members}\n{self.jobs()}"
+
+    def submit(self, script: str, slots: int = 2) -> Experiment:
+        text = CONFIG.format(script=shlex.quote(script).replace("'\"'\"'", "''"), slots=slots)
+        return submit.create(
+            owner=make_user(), config=parse(text), original=text, context=contexts.empty(), project=make_project(),
+            parent=None, activate=True, idempotency_key=None, actor="user:ada",
+        )  # fmt: skip
+
+    def jobs(self) -> list[str]:
+        """Slurm's living jobs, `<state> <comment>`."""
+        return self.slurm.run("squeue", "-h", "-o", "%T %k").splitlines()
+
+    def log(self, experiment: Experiment, rank: int | None = None) -> list[str]:
+        lines = read.forward(trial_of(experiment).task_id).lines
+        return [line.text for line in lines if line.stream != "e" and line.rank == rank]
+
+    def state(self, experiment: Experiment) -> str:
+        return Experiment.objects.get(pk=experiment.pk).state
+
+    def wait(self, experiment: Experiment) -> str:
+        """The reason of its task in the queue."""
+        self.pool.refresh_from_db()
+        plan = last_plan.of(self.pool)
+        return str(plan.waits.get(trial_of(experiment).task_id, {}).get("sentence"))
+
+    def is_clean(self) -> bool:
+        """Nothing is held here, and nothing waits or runs there."""
+        held = SlotHold.objects.filter(released_at=None).exists()
+        return not (held or FedJob.objects.filter(ended_at=None).exists() or self.jobs())
+
+
+@pytest.fixture
+def world(
+    slurm: Slurm, start_sshd: Callable[..., Sshd], web: Web, tmp_path: Path, settings: LazySettings
+) -> Iterator[World]:
+    settings.LISTEN_ADDRESS, settings.LISTEN_PORT = "127.0.0.1", urlsplit(web.url).port
+    settings.SLURM_LOOK_SECONDS = settings.SLURM_QUIET_LOOK_SECONDS = 0.0
+    shell = tmp_path / "login_shell"
+    exports = "; ".join(f"export {name}={slurm.environment[name]}" for name in ("PATH", "SLURM_CONF"))
+    shell.write_text(f'#!/bin/sh\n{exports}\nexec /bin/sh -c "$SSH_ORIGINAL_COMMAND"\n')
+    shell.chmod(0o755)
+    sshd = start_sshd(f"ForceCommand {shell}")
+    way = NewHost(
+        "", address="127.0.0.1", port=sshd.port, login_user=sshd.user, host_key=sshd.host_key, python=sys.executable,
+    )  # fmt: skip
+    rules = {
+        "slurm": {"login": "stars", "folder": str(tmp_path / "shared"), "slot_type": "cpu", "max_fed": 2},
+        "shared_account": True,
+        "allow_login_account": True,
+    }
+    pool = pool_edits.create("stars", rules, actor="user:ada", route=way)
+    login = slurm_nodes.login_of(pool)
+    admission.admit(login.pk)
+    login.refresh_from_db()
+    assert login.admission == "ready", login.state_reason
+    yield World(pool, slurm, sshd)
+    slurm.run("scancel", "-u", "root")
+    limit = time.monotonic() + 60 * pace.factor()
+    while slurm.waiting() and time.monotonic() < limit:
+        time.sleep(0.1)
+
+
+def test_a_run_on_two_nodes_is_fed_runs_and_ends_with_the_log_of_each_rank(world: World) -> None:
+    experiment = world.submit(PRINTS, slots=4)
+    world.until(lambda: world.state(experiment) == ExperimentState.COMPLETED)
+    members = members_of(experiment)
+    assert [member.host.name for member in members] == ["n1@stars", "n2@stars"]
+    for rank in (0, 1):
+        assert world.log(experiment, rank) == [str(number) for number in range(1, 21)]
+    world.until(world.is_clean)
+
+
+def running(world: World, experiment: Experiment) -> None:
+    """Until its code has begun."""
+    world.until(lambda: "begun" in world.log(experiment))
+
+
+def test_at_most_max_fed_wait_in_slurm_and_our_order_decides_which(world: World) -> None:
+    world.slurm.submit("sleep 600", 2, "-N2", "--ntasks-per-node=1", "--job-name=foreign")
+    world.until(lambda: "RUNNING " in "".join(f"{job} " for job in world.jobs()))
+    first, second, third = (world.submit("exit 0") for _ in range(3))
+    world.until(lambda: FedJob.objects.exclude(job_id="").exclude(state="").count() == 2)
+    world.until(lambda: "waits in Slurm as job" in world.wait(first))
+    assert "at most 2" in world.wait(third)
+    assert not Allocation.objects.exists(), "what only waits there is no attempt"
+    world.turn()
+    queue_edits.apply([Update(str(third.job_id), priority=10)], actor="user:ada", role="admin")
+    world.until(lambda: attempts(world) == {comment(first), comment(third)})
+    experiments.kill(first.pk, actor="user:ada")
+    world.until(lambda: attempts(world) == {comment(second), comment(third)})
+    world.slurm.run("scancel", "--name=foreign")
+    for experiment in (second, third):
+        world.until(lambda one=experiment: world.state(one) == ExperimentState.COMPLETED)
+    assert world.state(first) == ExperimentState.CANCELED
+    world.until(world.is_clean)
+
+
+def comment(experiment: Experiment) -> str:
+    return f"PENDING {trial_of(experiment).task_id}.1"
+
+
+def attempts(world: World) -> set[str]:
+    """Of the jobs that wait in Slurm."""
+    return {job for job in world.jobs() if job.startswith("PENDING")}
+
+
+@pytest.mark.survive(20)
+def test_a_submission_whose_answer_was_lost_is_found_and_not_sent_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, sent = slurm_login.ask, []
+
+    def ask(login: object, words: list[str], *more: object, **named: object) -> tuple[str, str]:
+        answer = real(login, words, *more, **named)
+        if words[0] == "sbatch":
+            sent.append(words)
+            raise Unreachable("The link broke.", delivered=True)
+        return answer
+
+    monkeypatch.setattr(slurm_login, "ask", ask)
+    experiment = world.submit(PRINTS)
+    world.until(lambda: world.state(experiment) == ExperimentState.COMPLETED)
+    assert len(sent) == 1 and world.log(experiment, 0) == [str(number) for number in range(1, 21)]
+    world.until(world.is_clean)
+
+
+def test_a_kill_ends_the_run_and_its_job(world: World) -> None:
+    experiment = world.submit(SLEEPS)
+    running(world, experiment)
+    experiments.kill(experiment.pk, actor="user:ada")
+    world.until(lambda: world.state(experiment) == ExperimentState.CANCELED)
+    world.until(world.is_clean)
+
+
+def test_what_slurm_asks_to_leave_saves_and_waits_again(world: World) -> None:
+    """As before its time limit, and where jobs of others are ahead in Slurm: SIGUSR1 to the batch script."""
+    experiment = world.submit(SAVES)
+    running(world, experiment)
+    job = FedJob.objects.get(ended_at=None)
+    world.slurm.run("scancel", "--signal=USR1", "--batch", job.job_id)
+    world.until(lambda: attempt_of(experiment).number == 2 and world.log(experiment).count("begun") == 2)
+    former = Allocation.objects.get(task=trial_of(experiment).task, number=1)
+    assert (former.exit_reason, former.exit_code, former.stop_actor) == (Reason.PREEMPTED, 0, "slurm")
+    assert trial_of(experiment).restarts == 0
+    experiments.pause(experiment.pk, actor="user:ada")
+    world.until(world.is_clean)
+    assert world.state(experiment) == ExperimentState.PAUSED and world.log(experiment).count("saved") == 2
+
+
+@pytest.mark.survive(3)
+def test_a_login_node_that_is_away_ends_nothing(world: World) -> None:
+    experiment = world.submit("echo begun; sleep 4; seq 1 20")
+    running(world, experiment)
+    world.sshd.stop()
+    until = time.monotonic() + 6
+    while time.monotonic() < until:
+        world.turn()
+        time.sleep(0.3)
+    world.sshd.start()
+    world.until(lambda: world.state(experiment) == ExperimentState.COMPLETED)
+    assert attempt_of(experiment).number == 1
+    assert [line for line in world.log(experiment) if line.isdigit()] == [
+        str(number) for number in range(1, 21)
+    ]
+    world.until(world.is_clean)
+
+
+def test_a_job_that_somebody_cancels_in_slurm_has_ended_so(world: World) -> None:
+    experiment = world.submit(SLEEPS)
+    running(world, experiment)
+    world.slurm.run("scancel", FedJob.objects.get(ended_at=None).job_id)
+    world.until(lambda: world.state(experiment) == ExperimentState.CANCELED)
+    attempt = attempt_of(experiment)
+    assert (attempt.number, attempt.exit_reason) == (1, Reason.KILLED_BY_USER)
+    assert attempt.exit_detail["sentence"] == "The job was canceled in Slurm."
+    world.until(world.is_clean)
