@@ -16,9 +16,9 @@ _NOTHING_SECONDS = 0.05
 #: Two looks that are to agree are at least this far apart.
 APART_SECONDS = 20.0
 _OF_THE_HOST = {Kind.MOUNT, Kind.KERNEL}
-#: Places that a rank does not leave by itself. A rank elsewhere may be at work however long it takes, so nobody ends it:
-#: what computes, sleeps, or is in a debugger, and also what waits for a lock, a pipe, a loader or the network, because
-#: the other end may be at work where nobody can see it.
+#: Places that a rank does not leave by itself. A rank elsewhere may be at work however long it takes, so nobody ends
+#: it: what computes, sleeps, or is in a debugger, and also what waits for a lock, a pipe, a loader or the network,
+#: because the other end may be at work where nobody can see it.
 _FOR_GOOD = {Kind.ENDED, Kind.STOPPED} | _OF_THE_HOST
 #: A rank that is alone there may be waiting for something that never comes.
 _TELLING = _FOR_GOOD | {Kind.LOADER, Kind.LOCK, Kind.PIPE, Kind.SOCKET, Kind.FILE, Kind.CHILD}

@@ -22,7 +22,7 @@ from dispatch.runs import detached, open_work, reconcile
 from dispatch.runs import launch as launching
 from dispatch.runs import stop as stopping
 from dispatch.ssh import tunnel
-from dispatch.watching import admission, idle_gpus, idle_services, pairs, probing, stacks
+from dispatch.watching import admission, hangs, idle_gpus, idle_services, pairs, probing, stacks
 from dispatch.watching import doctor as host_doctor
 from events import presence
 from events.announce import waiting, wake, wake_all
@@ -110,6 +110,11 @@ def ask_stacks(task_id: str, ranks: list[int]) -> None:
     stacks.collect(task_id, ranks)
 
 
+@shared_task(name=hangs.LOOK)
+def look_at_hang(allocation_id: str) -> None:
+    hangs.look(allocation_id)
+
+
 @shared_task(name="dispatch.tasks.sweep")
 def sweep() -> None:
     """Look at everything that is open, one short task per host, so that a slow host delays nobody.
@@ -135,6 +140,7 @@ def sweep() -> None:
             detached.give_up_silent,
             reconcile.leave_disabled_hosts,
             _watch_time,
+            _watch_hangs,
             reconcile.merge_event_lines,
         ):
             if not is_work and step is not reconcile.note_silence:  # all other steps look at attempts
@@ -158,6 +164,12 @@ def _ask_hosts() -> None:
     hosts = reconcile.hosts_to_ask()
     if waiting(settings.CELERY_TASK_ROUTES["dispatch.tasks.sweep_host"]["priority"]) <= len(hosts) // 4:
         wake_all("dispatch.tasks.sweep_host", [(str(host_id),) for host_id in hosts])
+
+
+def _watch_hangs() -> None:
+    with alone("watch_hangs", every=settings.HANG_LOOK_SECONDS) as mine:
+        if mine is not None:
+            hangs.watch(timezone.now())
 
 
 def _watch_time() -> None:

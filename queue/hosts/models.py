@@ -25,6 +25,14 @@ class PresentPools(models.Manager["ResourcePool"]):
         return super().get_queryset().filter(removed=False)
 
 
+class HangAction(models.TextChoices):
+    """What is done about a training that hangs; the two that end it need proof (`logs.hangs.verdict`)."""
+
+    TELL = "tell"
+    RESTART = "restart"
+    RESTART_ELSEWHERE = "restart_elsewhere"
+
+
 class ResourcePool(models.Model):
     """A set of hosts with one queue and one scheduler. `hosts.pool_edits` alone changes its rules."""
 
@@ -66,6 +74,9 @@ class ResourcePool(models.Model):
     aux_per_host = models.PositiveIntegerField(default=100, help_text="zero-slot tasks at once on one host")
     #: A silent host is declared lost after this time; null: only by a person.
     host_lost_after_seconds = models.PositiveIntegerField(null=True, blank=True)
+    #: Look what keeps a training once it has made no progress for so long; null: never.
+    hang_after_seconds = models.PositiveIntegerField(null=True, blank=True, default=900)
+    hang_do = models.CharField(max_length=20, choices=HangAction.choices, default=HangAction.TELL)
     shared_account = models.BooleanField(
         default=False, help_text="jobs share the login account; no isolation"
     )

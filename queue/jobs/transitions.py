@@ -166,6 +166,15 @@ def log_policy_matched(allocation: Allocation, detail: dict[str, Any]) -> None:
     wake("dispatch.tasks.merge_log", allocation.task_id)
 
 
+def hang_found(allocation: Allocation, reason: Reason, detail: dict[str, Any]) -> None:
+    """Tell what keeps an attempt from making progress: {"hang", "seconds", "sentence", "outcome", "ranks", …}.
+
+    The allocation is locked by the caller.
+    """
+    record_allocation(allocation, reason, "server", detail)
+    wake("dispatch.tasks.merge_log", allocation.task_id)
+
+
 @transaction.atomic
 def asked_to_preempt(allocation_id: str) -> bool:
     """The training code has asked whether it should stop, so it can save when it is told to. Kept once."""
