@@ -121,7 +121,9 @@ def test_a_hang_is_told_once_with_its_evidence_and_by_default_nothing_is_ended(g
     said = sentence(event)
     assert said is not None
     assert said.text.startswith("Run 1: No progress for ") and "Rank 1 on gpu" in said.text
-    assert said.text.endswith("It is stopped (process 7, state T). Nothing was ended: the rule says `tell`.")
+    assert said.text.endswith(
+        "It is stopped (process 7, state T). Nothing was ended: the rule is to tell only."
+    )
     found = rows.open_of(gang.attempt.task_id)
     assert found is not None and len(found.lines) == 2 and "line 3 in step" in found.stacks
     assert gang.attempt.stop_kind == StopKind.NONE

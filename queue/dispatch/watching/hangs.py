@@ -203,7 +203,7 @@ def _conclude(row: Hang, found: Verdict, *, is_proved: bool, gang: Sequence[Told
 def _decided(now: Standing, found: Verdict, *, is_proved: bool) -> tuple[HangAction, str]:
     """What is done, and the sentence that tells it."""
     if now.rule.do == HangAction.TELL:
-        return HangAction.TELL, "Nothing was ended: the rule says `tell`."
+        return HangAction.TELL, "Nothing was ended: the rule is to tell only."
     if not is_proved:
         return HangAction.TELL, "Nothing was ended: the rank may still be at work, so a person has to decide."
     if found.is_of_the_host and standing.held_for(now.ranks, found.ranks) < (now.rule.after_seconds or 0.0):
