@@ -63,8 +63,16 @@ def keep_look(row: Hang, gang: Sequence[Told], verdict: Verdict | None) -> datet
     row.evidence = evidence.kept(gang)
     row.kind, row.ranks = (verdict.kind, list(verdict.ranks)) if verdict else ("", [])
     row.collective, row.sentence = (verdict.collective, verdict.sentence) if verdict else ("", "")
-    row.save(update_fields=["looked_at", "evidence", "kind", "ranks", "collective", "sentence"])
+    fields = ("looked_at", "evidence", "kind", "ranks", "collective", "sentence")
+    # it may be gone: the attempt has moved since
+    Hang.objects.filter(pk=row.pk).update(**{name: getattr(row, name) for name in fields})
     return looked_at
+
+
+def conclude(row: Hang, outcome: str) -> bool:
+    """It is told now, with what was done about it; False if it is over."""
+    row.outcome = outcome
+    return bool(Hang.objects.filter(pk=row.pk, over_at=None).update(told_at=timezone.now(), outcome=outcome))
 
 
 def told_of(task_id: str) -> QuerySet[Hang]:

@@ -132,7 +132,8 @@ def look(allocation_id: str) -> None:
     looked_at = rows.keep_look(row, gang, found)
     if found is not None and begun is not None and verdict.confirmed(earlier, found):
         apart = (looked_at - begun).total_seconds()
-        _conclude(row, found, is_proved=verdict.may_be_ended(found, before, gang, apart), gang=gang)
+        now = evidence.of_kept(row.evidence)  # cut like what it is compared with
+        _conclude(row, found, is_proved=verdict.may_be_ended(found, before, now, apart), gang=gang)
 
 
 def _verdict_of(row: Hang) -> Verdict | None:
@@ -186,10 +187,11 @@ def _conclude(row: Hang, found: Verdict, *, is_proved: bool, gang: Sequence[Told
         do, outcome = _decided(now, found, is_proved=is_proved)
         reason = Reason.HANG_OF_HOST if found.is_of_the_host else Reason.HANG
         culprits = [hosts[rank] for rank in found.ranks if hosts.get(rank)]
-        if do == HangAction.RESTART_ELSEWHERE:
+        if do == HangAction.RESTART_ELSEWHERE:  # undone with the rest if it is over
             outcome = _avoid(allocation, found, culprits)
-        row.told_at, row.outcome = timezone.now(), outcome
-        row.save(update_fields=["told_at", "outcome"])
+        if not rows.conclude(row, outcome):
+            transaction.set_rollback(True)
+            return
         detail = {
             "hang": row.pk, "seconds": now.stood_seconds, "sentence": found.sentence, "outcome": outcome,
             "ranks": list(found.ranks), "collective": found.collective, "host": next(iter(culprits), ""),
