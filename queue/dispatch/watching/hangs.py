@@ -196,7 +196,7 @@ def _conclude(row: Hang, found: Verdict, *, is_proved: bool, gang: Sequence[Told
             "hang": row.pk, "seconds": now.stood_seconds, "sentence": found.sentence, "outcome": outcome,
             "ranks": list(found.ranks), "collective": found.collective, "host": next(iter(culprits), ""),
         }  # fmt: skip
-        transitions.hang_found(allocation, reason, detail)
+        transitions.tell(allocation, reason, detail)
         if do != HangAction.TELL:
             transitions.request_stop(allocation.pk, StopKind.STOP, reason=reason, actor="server")
         announce(f"allocation:{allocation.pk}", f"experiment:{trial.experiment_id}")
