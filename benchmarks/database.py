@@ -61,7 +61,9 @@ def _migrated() -> Path:
                 with _running_postgres(path):
                     command = [sys.executable, "manage.py", "migrate", "--verbosity", "0"]
                     path_of_code = os.pathsep.join((str(CODE), str(CODE / "queue")))
-                    subprocess.run(command, cwd=CODE, env={**os.environ, "PYTHONPATH": path_of_code}, check=True)
+                    subprocess.run(
+                        command, cwd=CODE, env={**os.environ, "PYTHONPATH": path_of_code}, check=True
+                    )
                 made.mkdir()
                 made.chmod(0o711)
                 (path / "postgres").rename(made / "postgres")

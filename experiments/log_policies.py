@@ -147,4 +147,4 @@ def write_down(member: Member, hits: Sequence[Hit], blocks: Sequence[Block], fir
             "rank": block.rank,
             "host": member.host.name,
         }
-        transitions.log_policy_matched(member.allocation, detail)
+        transitions.tell(member.allocation, Reason.LOG_POLICY, detail)

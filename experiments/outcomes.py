@@ -41,6 +41,7 @@ _BACKOFF_SECONDS = {
     Reason.LAUNCH_FAILED: LAUNCH_BACKOFF_SECONDS,
     Reason.HOST_LOST: LAUNCH_BACKOFF_SECONDS,
     Reason.HOST_FAULT: LAUNCH_BACKOFF_SECONDS,
+    Reason.HANG_OF_HOST: LAUNCH_BACKOFF_SECONDS,
     # another host may have it, or the mount comes back; one that is wrong stays wrong, so the attempts are few
     Reason.STORAGE_FAILED: 10.0,
 }
@@ -120,9 +121,10 @@ _FREE_FAULTS = 5
 
 def _faults_go_on(trial: Trial, reason: Reason) -> bool:
     """True when more attempts than are free have failed of their hosts' faults since the trial last saved anything."""
-    if reason != Reason.HOST_FAULT:
+    if reason not in (Reason.HOST_FAULT, Reason.HANG_OF_HOST):
         return False
-    failed = trial.task.allocations.filter(exit_reason=reason).exclude(exit_code=0, stop_reason=reason)
+    failed = trial.task.allocations.filter(exit_reason=reason)
+    failed = failed.exclude(exit_code=0, stop_reason=Reason.HOST_FAULT)
     if saved := trial.latest_checkpoint:
         of_step = trial.checkpoints.filter(steps_completed=saved.steps_completed)
         failed = failed.filter(assigned_at__gt=of_step.aggregate(at=Min("reported_at"))["at"])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import Q
 from django.utils import timezone
 
-from jobs.models import Member, Task
+from jobs.models import Allocation, Member, Task
 
 
 class TaskLog(models.Model):
@@ -102,6 +103,36 @@ class RankStack(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["task", "rank"], name="stack_asked_once_per_rank")]
+
+
+class Hang(models.Model):
+    """A time in which an attempt made no progress, with what two looks at its ranks found (logs.hangs)."""
+
+    allocation = models.ForeignKey(Allocation, on_delete=models.CASCADE, related_name="hangs")
+    #: when it was last seen to make progress
+    since = models.DateTimeField()
+    #: how often its hosts were asked, and when last
+    looks = models.PositiveSmallIntegerField(default=0)
+    looked_at = models.DateTimeField(null=True)
+    #: what they said of each rank the last time (logs.hangs.evidence.kept)
+    evidence = models.JSONField(default=list)
+    #: what keeps it (logs.hangs.verdict.Verdict); empty if the evidence names nothing
+    kind = models.CharField(max_length=16, blank=True)
+    ranks = models.JSONField(default=list)
+    collective = models.CharField(max_length=512, blank=True)
+    sentence = models.TextField(blank=True)
+    #: two looks have agreed, so it was told; and what was done about it
+    told_at = models.DateTimeField(null=True)
+    outcome = models.TextField(blank=True)
+    #: it has made progress again, or has ended
+    over_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["allocation"], condition=Q(over_at=None), name="one_open_hang_per_attempt"
+            )
+        ]
 
 
 class Retention(models.Model):

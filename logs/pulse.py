@@ -93,6 +93,13 @@ def _all_ended(ranks: list[Any]) -> list[dict[str, Any]]:
     ]
 
 
+def seen_by(said: object, host: str, age: float) -> list[Seen] | None:
+    """The ranks of a member by its runner's words, which are so many seconds old; None if that is too old."""
+    if age >= SILENT_SECONDS or not isinstance(said, list):
+        return None
+    return [seen for each in said if (seen := _seen(each, host, max(0.0, age)))]
+
+
 def places(task_id: str) -> dict[int, int]:
     """Rank -> id of the member on whose host it runs, of the ranks that have a pulse."""
     rows = _members(task_id).exclude(member__state=MemberState.ENDED).values_list("member_id", "ranks")

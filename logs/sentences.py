@@ -42,7 +42,7 @@ _FAILURES = frozenset(
      Reason.PORT_IN_USE, Reason.STORAGE_FAILED, Reason.HOST_LOST, Reason.HOST_RESTARTED, Reason.RUN_VANISHED,
      Reason.NO_SIGN_OF_LIFE, Reason.REPORTED_FAILURE, Reason.METRIC_MISSING,
      Reason.STOP_TIMED_OUT, Reason.RESTARTS_EXHAUSTED, Reason.RETRIES_CANCELED, Reason.SAME_FAILURE,
-     Reason.TIME_LIMIT}
+     Reason.TIME_LIMIT, Reason.HANG, Reason.HANG_OF_HOST}
 )  # fmt: skip
 #: What ends all members of an attempt at once is said of the attempt alone.
 _OF_ALL_MEMBERS = frozenset({Reason.NO_SIGN_OF_LIFE, Reason.REPORTED_FAILURE})
@@ -97,6 +97,8 @@ def _of_allocation(event: Event, task: Task | None) -> Sentence | None:
         )
     if event.reason == Reason.LOG_POLICY:
         return _of_match(event)
+    if hang := hang_sentence(event):
+        return Sentence(Level.WARNING, f"{run}: {hang}")
     match event.to_state:
         case AllocationState.STARTING if event.reason == Reason.STARTED_BY_USER:
             names = ", ".join(str(name) for name in detail.get("hosts", []))
@@ -143,6 +145,13 @@ def _of_match(event: Event) -> Sentence:
     excludes = EXCLUDE_NODE in match.actions
     theirs = dialect_words.excludes(match.pattern, match.line, match.host) if excludes else ""
     return Sentence(Level.WARNING, dialect_words.beside(theirs, match.sentence))
+
+
+def hang_sentence(event: Event) -> str:
+    """What was found to keep an attempt that makes no progress, and what is done about it; empty for other events."""
+    if event.reason not in (Reason.HANG, Reason.HANG_OF_HOST) or "hang" not in event.detail:
+        return ""
+    return f"No progress for {duration(event.detail['seconds'])}. {event.detail['sentence']} {event.detail['outcome']}"
 
 
 def _of_stop(run: str, event: Event) -> Sentence:
@@ -263,6 +272,8 @@ def _why_told(allocation: Allocation, members: list[Member], reason: Reason) -> 
         return f"Stopped because {', '.join(off) or 'its host'} was disabled."
     if reason == Reason.HOST_FAULT and (fault := allocation.exit_detail.get("sentence")):
         return f"Stopped because of {reason.label}: {fault}"
+    if reason in (Reason.HANG, Reason.HANG_OF_HOST):
+        return f"Stopped by the rule for hangs: {reason.label}."
     wish = _WISHES.get(reason)
     if wish is None:
         return f"Stopped: {reason.label}{by(allocation.stop_actor)}."

@@ -24,6 +24,8 @@ OWN_FAILURES = frozenset(
      Reason.PORT_IN_USE, Reason.STORAGE_FAILED, Reason.REPORTED_FAILURE}
 )  # fmt: skip
 
+#: Ends after which a trial may not be tried again because its restarts are used.
+_MAY_BE_THE_LAST = OWN_FAILURES | NEVER_STARTED | {Reason.HOST_FAULT, Reason.HANG, Reason.HANG_OF_HOST}
 _NOT_FOUND = 127
 
 
@@ -225,7 +227,7 @@ def _what_follows(allocation: Allocation) -> list[str]:
         return [_failed_alike(event.detail)]
     if event.reason == Reason.INVALID_HP:
         return ["Not retried: the training code rejected its hyperparameters."]
-    if most is None or allocation.exit_reason not in OWN_FAILURES | NEVER_STARTED | {Reason.HOST_FAULT}:
+    if most is None or allocation.exit_reason not in _MAY_BE_THE_LAST:
         return []
     if event.reason in NEVER_STARTED:
         if any(failed["final"] for failed in allocation.task.failed_starts):

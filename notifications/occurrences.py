@@ -20,7 +20,7 @@ from jobs import quarantine
 from jobs.models import Allocation, Job, Member
 from jobs.states import MemberState, Reason
 from logs import alerts, last_words, read
-from logs.sentences import label
+from logs.sentences import hang_sentence, label
 from notifications.links import link
 from notifications.triggers import COMMAND_STATES, EXPERIMENT_STATES, Trigger
 from scheduling.reasons import listed
@@ -40,6 +40,7 @@ RELEVANT = (
     | Q(kind=Event.Kind.COMMAND, to_state__in=COMMAND_STATES)
     | Q(kind=Event.Kind.ALLOCATION, to_state="TERMINATED", reason=Reason.PREEMPTED)
     | Q(kind=Event.Kind.ALLOCATION, reason=Reason.LOG_POLICY)
+    | Q(kind=Event.Kind.ALLOCATION, reason__in=[Reason.HANG, Reason.HANG_OF_HOST], detail__has_key="hang")
     | Q(kind=Event.Kind.JOB, reason=Reason.DEADLINE_LATE)
     | Q(kind__in=[Event.Kind.TRIAL, Event.Kind.EXPERIMENT], reason=alerts.REASON)
     | Q(kind=Event.Kind.HOST, reason__in=_OF_HOSTS)
@@ -81,6 +82,8 @@ def of_event(event: Event) -> Occurrence | None:
         return _host(event)
     if event.reason == alerts.REASON:
         return _alert(event)
+    if hang := hang_sentence(event):
+        return _hang(event, hang)
     if event.kind == Event.Kind.ALLOCATION:
         return _attempt(event)
     if event.kind == Event.Kind.JOB:
@@ -169,6 +172,16 @@ def _attempt(event: Event) -> Occurrence | None:
     what = f"has a log line that matches {policy or found.facts['pattern']!r}"
     where = f"line {line}" + (f", on {detail['host']}" if detail.get("host") else "")
     found.facts["sentence"] = _sentence(found.facts, what, where)
+    return found
+
+
+def _hang(event: Event, hang: str) -> Occurrence | None:
+    found = about(_job(event), f"event:{event.pk}", Trigger.HANG)
+    trial = Trial.objects.filter(task_id=event.task_id).first()
+    if found is not None and trial is not None:
+        found.facts |= {"time": _time(event), "reason": hang, "trial": str(trial.pk)}
+        found.facts |= {"host": str(event.detail.get("host") or ""), "link": link(f"/trials/{trial.pk}")}
+        found.facts["sentence"] = f"{_subject(found.facts)}, trial {trial.pk}: {hang}"
     return found
 
 

@@ -24,6 +24,7 @@ class Trigger(models.TextChoices):
     LONG_WAIT = "LONG_WAIT", "a job waits a long time"
     DEADLINE = "DEADLINE", "the deadline of a job cannot be met"
     IDLE_GPU = "IDLE_GPU", "a job holds idle GPUs"
+    HANG = "HANG", "a training stops making progress"
     HOST_SILENT = "HOST_SILENT", "a host stops responding"
     HOST_FAILS_STARTS = "HOST_FAILS_STARTS", "a host is drained because it cannot start jobs"
     HOST_FAULT = "HOST_FAULT", "a host or GPU has a fault"

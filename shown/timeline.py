@@ -16,7 +16,7 @@ from jobs import exits, quarantine, queue_history
 from jobs.states import Reason
 from logs.alerts import alert_of
 from logs.log_labels import match_of
-from logs.sentences import known_late, label
+from logs.sentences import hang_sentence, known_late, label
 from searching.words import judgment
 from shown import words
 
@@ -254,6 +254,8 @@ def _entry(event: Event, unit: str) -> TimelineEntry:
     if event.reason == Reason.LOG_POLICY:
         attempt = event.subject.rpartition(".")[2]
         return TimelineEntry(event.at, f"Attempt {attempt}: {match_of(event).sentence}", "")
+    if hang := hang_sentence(event):
+        return TimelineEntry(event.at, f"Attempt {event.subject.rpartition('.')[2]}: {hang}", "")
     if alert := alert_of(event):
         return TimelineEntry(event.at, f"{kind.label} {event.subject}: {alert.sentence}", "")
     names = {

@@ -18,6 +18,8 @@ _KERNEL_STRING_LIMIT = (
     128 * 1024 - 1
 )  # MAX_ARG_STRLEN: a longer variable would make every exec of the job fail
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+#: so many collectives of each rank does torch's flight recorder keep, for when the gang hangs
+COLLECTIVES_REMEMBERED = "2000"
 _PORTS = {
     "c10d": "C10D_PORT",
     "comm": "INTER_TRAIN_PROCESS_COMM_PORT_1",
@@ -50,6 +52,7 @@ def build_environment(
     environment["PATH"] = _led_by(_folder(spec["python"]), environment.get("PATH") or _DEFAULT_PATH)
     environment["PYTHONPATH"] = _led_by(bundle, environment.get("PYTHONPATH", ""))
     environment.setdefault("PYTHONUNBUFFERED", "1")
+    environment.setdefault("TORCH_FR_BUFFER_SIZE", COLLECTIVES_REMEMBERED)
     interface = spec["gang"]["interface"]
     if interface:
         environment.setdefault("NCCL_SOCKET_IFNAME", interface)

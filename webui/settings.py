@@ -292,6 +292,7 @@ CELERY_TASK_ROUTES = {
     "dispatch.tasks.merge_log*": {"priority": 9},
     "dispatch.tasks.merge_samples": {"priority": 9},
     "dispatch.tasks.look_back": {"priority": 9},
+    "dispatch.tasks.look_at_hang": {"priority": 9},
     "notifications.tasks.*": {"priority": 9},
 }
 

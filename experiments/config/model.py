@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from experiments.config import older_forms, without_effect
+from experiments.config.hangs import Hang
 from experiments.config.hyperparameters import Hyperparameter
 from experiments.config.integrations import Integrations
 from experiments.config.log_policies import LogPolicies, built_ins
@@ -166,6 +167,8 @@ class ExperimentConfig(Section):
     """Trainmaster extension: false prevents preemption, within the pool's quota for such work."""
     preemption_timeout: NotNegative | None = None
     """Seconds to save, counted from when all its hosts have been told to stop, until it is forced; null is 3600."""
+    hang: Hang | None = None
+    """Trainmaster extension: what is done about trials that make no progress; null uses the pool's rule."""
     log_policies: LogPolicies = Field(default_factory=built_ins)
     """Merged by name with two defaults that only set labels: CUDA OOM and ECC Error."""
     retention_policy: RetentionPolicy | None = None

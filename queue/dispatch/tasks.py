@@ -22,7 +22,16 @@ from dispatch.runs import clusters, detached, open_work, reconcile
 from dispatch.runs import launch as launching
 from dispatch.runs import stop as stopping
 from dispatch.ssh import tunnel
-from dispatch.watching import admission, idle_gpus, idle_services, pairs, probing, slurm_facts, stacks
+from dispatch.watching import (
+    admission,
+    hangs,
+    idle_gpus,
+    idle_services,
+    pairs,
+    probing,
+    slurm_facts,
+    stacks,
+)
 from dispatch.watching import doctor as host_doctor
 from events import presence
 from events.announce import waiting, wake, wake_all
@@ -107,6 +116,11 @@ def ask_stacks(task_id: str, ranks: list[int]) -> None:
     stacks.collect(task_id, ranks)
 
 
+@shared_task(name=hangs.LOOK)
+def look_at_hang(allocation_id: str) -> None:
+    hangs.look(allocation_id)
+
+
 @shared_task(name="dispatch.tasks.sweep")
 def sweep() -> None:
     """Look at everything that is open, one short task per host, so that a slow host delays nobody.
@@ -133,6 +147,7 @@ def sweep() -> None:
             detached.give_up_silent,
             reconcile.leave_disabled_hosts,
             _watch_time,
+            _watch_hangs,
             reconcile.merge_event_lines,
         ):
             if not is_work and step is not reconcile.note_silence:  # all other steps look at attempts
@@ -166,6 +181,12 @@ def _tend_clusters() -> None:
 def tend_cluster(pool_id: int) -> None:
     """Submit, take back, begin and settle what a pool has in its Slurm cluster."""
     clusters.tend(pool_id)
+
+
+def _watch_hangs() -> None:
+    with alone("watch_hangs", every=settings.HANG_LOOK_SECONDS) as mine:
+        if mine is not None:
+            hangs.watch(timezone.now())
 
 
 def _watch_time() -> None:

@@ -25,6 +25,14 @@ class PresentPools(models.Manager["ResourcePool"]):
         return super().get_queryset().filter(removed=False)
 
 
+class HangAction(models.TextChoices):
+    """What is done about a training that hangs; the two that end it need proof (`logs.hangs.verdict`)."""
+
+    TELL = "tell"
+    RESTART = "restart"
+    RESTART_ELSEWHERE = "restart_elsewhere"
+
+
 class ResourcePool(models.Model):
     """A set of hosts with one queue and one scheduler. `hosts.pool_edits` alone changes its rules."""
 
@@ -68,6 +76,9 @@ class ResourcePool(models.Model):
     host_lost_after_seconds = models.PositiveIntegerField(null=True, blank=True)
     #: how the cluster is reached and what its jobs ask for (`hosts.slurm.settings`); {}: hosts reached by SSH
     slurm = models.JSONField(default=dict, blank=True)
+    #: Look what keeps a training once it has made no progress for so long; null: never.
+    hang_after_seconds = models.PositiveIntegerField(null=True, blank=True, default=900)
+    hang_do = models.CharField(max_length=20, choices=HangAction.choices, default=HangAction.TELL)
     shared_account = models.BooleanField(
         default=False, help_text="jobs share the login account; no isolation"
     )

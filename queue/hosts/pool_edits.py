@@ -20,11 +20,12 @@ from events.models import Event
 from events.record import record
 from hosts import group_shares, pool_access, registry, slurm_pool
 from hosts.login_accounts import JUDGE_ACCOUNTS
-from hosts.models import ResourcePool
+from hosts.models import HangAction, ResourcePool
 from hosts.pools import default_pool, mark_dirty
 from hosts.registry import NewHost
 from hosts.slurm import settings as slurm_settings
 from scheduling import policies
+from scheduling.written_times import HANG_LEAST_SECONDS
 
 Check = Callable[[object], str | None]
 
@@ -115,6 +116,8 @@ CHECKS: dict[str, Check] = {
     "aux_per_host": _whole(0),
     "slurm": slurm_settings.fault,
     "host_lost_after_seconds": _lost_after,
+    "hang_after_seconds": _whole(HANG_LEAST_SECONDS, or_none="nobody looks at trainings that hang"),
+    "hang_do": _one_of(*HangAction.values),
     "shared_account": _switch,
     "allow_login_account": _switch,
     "network_interface": _interface,

@@ -72,6 +72,8 @@ class Reason(models.TextChoices):
     HOST_RESTARTED = "host_restarted", "its host was restarted"
     HOST_DISABLED = "host_disabled", "its host was disabled"
     HOST_FAULT = "host_fault", "a fault of its host or GPU"
+    HANG = "hang", "its ranks had stopped making progress"
+    HANG_OF_HOST = "hang_of_host", "its host's kernel or a mount there held its ranks"
     RUN_VANISHED = "run_vanished", "the host has neither its process nor its exit record"
     STOP_TIMED_OUT = "stop_timed_out", "stopped, cleanup failed"
     CLEANING = "cleaning", "its slots are being cleaned up"
@@ -106,7 +108,8 @@ NEVER_STARTED = frozenset({Reason.LAUNCH_FAILED, Reason.PORT_IN_USE, Reason.STOR
 #: Ends that are the platform's doing, not the training code's: tried again without counting a restart.
 NOT_THE_CODES_FAULT = NEVER_STARTED | {
     Reason.PREEMPTED, Reason.PAUSED_BY_USER, Reason.SEARCHER_PARKED, Reason.POOL_CHANGED, Reason.HOST_LOST,
-    Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.HOST_FAULT, Reason.MAX_SLOTS_SET, Reason.WINDOW,
+    Reason.HOST_RESTARTED, Reason.HOST_DISABLED, Reason.HOST_FAULT, Reason.HANG_OF_HOST, Reason.MAX_SLOTS_SET,
+    Reason.WINDOW,
 }  # fmt: skip
 
 TASK_STEPS: dict[TaskState, frozenset[TaskState]] = {

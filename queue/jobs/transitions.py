@@ -163,12 +163,12 @@ def warn_of_limit(allocation_id: str, *, seconds_left: float) -> bool:
     return True
 
 
-def log_policy_matched(allocation: Allocation, detail: dict[str, Any]) -> None:
-    """Say that a line matched a log policy: {"policy", "pattern", "actions", "line", "rank", "host"}.
+def tell(allocation: Allocation, reason: Reason, detail: dict[str, Any]) -> None:
+    """Say what was found of an attempt: a line that matched a log policy (experiments.log_policies), a hang.
 
-    The caller has the task's log locked, under which it looked whether that was said before; nothing is locked here.
+    The caller holds a lock under which it looked whether that was said before; nothing is locked here.
     """
-    record_allocation(allocation, Reason.LOG_POLICY, "server", detail)
+    record_allocation(allocation, reason, "server", detail)
     wake("dispatch.tasks.merge_log", allocation.task_id)
 
 

@@ -13,6 +13,8 @@ _DATE = re.compile(r"\d{4}-\d\d-\d\d(\D.*)?")
 #: what may stand for a deadline, for sentences
 DEADLINE_ALLOWED = "a date and time such as 2026-12-01T08:00 (UTC), or a duration from now such as 8h"
 MOST_SECONDS = 2**31
+#: the shortest time without progress after which a training is looked at: a shorter one is an ordinary pause
+HANG_LEAST_SECONDS = 60
 
 
 def seconds_in(text: str) -> int | None:

@@ -18,6 +18,7 @@ from hosts import observe
 from hosts.models import PoolPlan
 from hosts.pools import default_pool, mark_dirty
 from jobs import transitions
+from jobs.states import Reason
 from tests.rig.many import make_commands
 from tests.rig.world import make_host, make_user, members_of, submit_experiment, trial_of
 
@@ -85,7 +86,7 @@ def test_lines_events_of_the_log_and_heartbeats_cause_no_pass() -> None:
     assert intake.store(member.pk, 0, line).offset == len(line)
     heartbeats.heartbeat(member.pk, {"state": "running", "spool_bytes": 7})
     member.refresh_from_db()
-    transitions.log_policy_matched(member.allocation, {"policy": "oom", "line": "out of memory"})
+    transitions.tell(member.allocation, Reason.LOG_POLICY, {"policy": "oom", "line": "out of memory"})
     observe.seen(member.host_id)
     planned_at = default_pool().planned_at
     assert planned_at is not None and pool_pass.due_pools(planned_at + timedelta(seconds=1)) == []

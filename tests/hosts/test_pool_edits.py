@@ -49,6 +49,8 @@ def test_a_new_pool_has_its_rules_an_event_and_a_mark_for_the_next_pass() -> Non
         ("min_runtime_seconds", {"1": "10m"}, "seconds from a priority"),
         ("aux_per_host", None, "a whole number of 0 or more"),
         ("host_lost_after_seconds", 5, "only a user declares a host lost"),
+        ("hang_after_seconds", 59, "a whole number of 60 or more, or none: nobody looks"),
+        ("hang_do", "kill", "allowed: tell or restart or restart_elsewhere"),
         ("network_interface", "eth0; rm", "the name of one network interface"),
         ("colour", "blue", "Unknown pool field colour"),
     ],

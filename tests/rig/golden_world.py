@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from django.utils import timezone
+
 from accounts.models import LoginToken, User
 from dispatch.passes import pool_pass
 from dispatch.runs import settle
@@ -23,6 +25,9 @@ from jobs import transitions
 from jobs.models import Allocation, Task, UsageRecord
 from logs import pulse
 from logs import store as log_store
+from logs.hangs import rows as hangs
+from logs.hangs.evidence import Told
+from logs.hangs.verdict import Verdict
 from logs.lines import NewLine, blocks_of
 from metrics import profiler_batches, sample_store, timing_store
 from metrics.profiler_batches import SYSTEM, Batch, Labels
@@ -249,6 +254,12 @@ def _running(world: World, host: Host) -> Trial:
     sign = {"calls": 3, "waits": True, "beats": 9, "beat_seconds": 2.0, "gap_seconds": 1.0, "step": 10}
     looks = {"rank": 0, "state": "S", "cpu": 1.0, "state_seconds": 5.0, "idle_seconds": 1.0}
     pulse.keep(member.pk, [{**looks, **sign}])
+    hang = hangs.begin(allocation.pk, 900.0)
+    hangs.keep_look(
+        hang, [Told(0, host.name, 7, "S")], Verdict("missing", (0,), "It hangs.", "all_reduce number 3")
+    )
+    hang.told_at = hang.over_at = timezone.now()
+    hang.save(update_fields=["told_at", "over_at"])
     _known(world, experiment)
     world.add("allocations/allocation_id", allocation.pk)
     world.add("resources/resources_id", member.run_key)

@@ -19,6 +19,7 @@ _TEXTS = {
     "description": ("description", "a description of the pool"),
     "scheduler": ("scheduler", "the scheduling policy, such as priority or fair_share"),
     "fitting": ("fitting", "where to place work: best (fullest host that fits) or worst (emptiest)"),
+    "hang-do": ("hangDo", "what is done if a training hangs: tell, restart or restart_elsewhere"),
     "network-interface": ("networkInterface", "the network interface for traffic within gangs"),
 }
 _NUMBERS = {
@@ -41,6 +42,10 @@ _NUMBERS = {
         "seconds after which what a group has held counts half in its turn for what is left over; 0: not at all",
     ),
     "aux-per-host": ("auxPerHost", "concurrent zero-slot runs per host"),
+    "hang-after": (
+        "hangAfterSeconds",
+        "look at trainings that make no progress for N seconds (at least 60), or none: never",
+    ),
     "host-lost-after": (
         "hostLostAfterSeconds",
         "declare a silent host lost after N seconds, or none: only users declare it",

@@ -1,4 +1,4 @@
-"""`trial pulse`, `trial stack`, and the same of `task`: how each rank's training stands, and what one is doing."""
+"""`trial pulse`, `stack` and `hangs`, and the same of `task`: how each rank's training is doing."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ def add(verbs: Any, name: str, kind: Callable[[str], Any], find: Find) -> None:
     parser.set_defaults(
         run=lambda client, args: _pulse(client, find(client, args), args), action="show the pulse"
     )
+    parser = verbs.add_parser("hangs", help="show what kept it from making progress, newest first")
+    parser.add_argument(name, type=kind)
+    parser.add_argument("--stacks", action="store_true", help="also print the stacks of all ranks")
+    parser.add_argument("--json", action="store_true", help="print the server's answer as JSON")
+    parser.set_defaults(
+        run=lambda client, args: _hangs(client, find(client, args), args), action="show the hangs"
+    )
     parser = verbs.add_parser("stack", help="show what ranks are doing now, as Python stacks")
     parser.add_argument(name, type=kind)
     which = parser.add_mutually_exclusive_group()
@@ -68,6 +75,23 @@ def _stack(client: Client, task_id: str, args: argparse.Namespace) -> None:
                 print(json.dumps(stack))
             else:
                 print(_safe(stack.get("text") or f"rank {stack['rank']}: {stack['message']}\n"))
+
+
+def _hangs(client: Client, task_id: str, args: argparse.Namespace) -> None:
+    query = "?stacks=true" if args.stacks else ""
+    answer = client.get(f"/api/v1/tasks/{quote(task_id, safe='')}/hangs{query}")
+    if args.json:
+        print(json.dumps(answer))
+        return
+    if not answer["hangs"]:
+        output.say("It has not been found hanging.")
+    for hang in answer["hangs"]:
+        until = f"until {output.local_time(hang['overAt'])}" if hang.get("overAt") else "now"
+        print(f"Attempt {hang['attempt']}: no progress from {output.local_time(hang['since'])} {until}.")
+        print(
+            _safe("\n".join([hang["sentence"], hang["outcome"], *(f"  {line}" for line in hang["evidence"])]))
+        )
+        print(_safe(f"\n{hang['stacks']}") if hang.get("stacks") else "")
 
 
 def _wanted(client: Client, task_id: str, args: argparse.Namespace) -> List[int]:

@@ -29,7 +29,7 @@ _TRIGGERS = {
 }
 _ON = (
     "experiment[=STATE], command[=STATE], alert[=LEVEL], log=REGEX, log-policy=NAME, wait[=MINUTES], preempted, "
-    "deadline, idle-gpu, host-silent, host-fails-starts or host-fault; may be repeated"
+    "deadline, idle-gpu, hang, host-silent, host-fails-starts or host-fault; may be repeated"
 )
 
 

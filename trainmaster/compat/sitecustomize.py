@@ -1,7 +1,7 @@
 """Run by Python at its start when the folder of this file is on PYTHONPATH, beside the package `trainmaster`.
 
-It makes `determined` a name of ours, lets the process show its stacks when it is asked for them, and then runs
-the sitecustomize that it hides, if the host has one.
+It makes `determined` a name of ours, lets the process tell what it is doing when it is asked, and then runs the
+sitecustomize that it hides, if the host has one.
 The finder is loaded at the first import of that name: most Python programs of a job never ask for it.
 """
 # ruff: noqa: PTH100, PTH102, PTH113, PTH116, PTH118, PTH119, PTH120, PTH121, PTH123 (pathlib is slow to import)
@@ -63,6 +63,41 @@ def _show_stacks_when_asked() -> None:
         return
 
 
+def _tell_collectives_when_asked() -> None:
+    """In a rank among several: as soon as it has torch's process groups, let it tell what it waits for in them."""
+    run_dir, rank = os.environ.get("TRAINMASTER_RUN_DIR"), os.environ.get("RANK", "")
+    if not run_dir or not rank.isdigit() or os.environ.get("WORLD_SIZE", "1") == "1":
+        return
+    if "torch.distributed" in sys.modules:
+        _AtTorch.begin()
+    else:
+        sys.meta_path.insert(0, _AtTorch)
+
+
+class _AtTorch:
+    """Stands first among the finders until torch's package for process groups is imported."""
+
+    @staticmethod
+    def find_spec(fullname, path=None, target=None):  # type: ignore[no-untyped-def]
+        if fullname == "torch.distributed":
+            sys.meta_path.remove(_AtTorch)
+            _AtTorch.begin()
+
+    @staticmethod
+    def begin() -> None:
+        try:
+            from trainmaster.compat import flight_recorder
+
+            flight_recorder.answer_when_asked(os.path.join(os.environ["TRAINMASTER_RUN_DIR"], "stacks"))
+        except Exception:  # the job must start whatever this costs
+            return
+
+
+def _answer_when_asked() -> None:
+    _show_stacks_when_asked()
+    _tell_collectives_when_asked()
+
+
 def _write_to_own_streams() -> None:
     """A rank of a launcher that is not ours gets the files of its rank where it would write into the launcher's.
 
@@ -122,7 +157,7 @@ def start_warm(order: str) -> None:
     try:
         from trainmaster.launch import warm_torchrun
 
-        warm_torchrun.run(order, _show_stacks_when_asked)
+        warm_torchrun.run(order, _answer_when_asked)
     except BaseException:
         sys.excepthook(*sys.exc_info())
         os._exit(1)
@@ -130,7 +165,7 @@ def start_warm(order: str) -> None:
 
 _order = os.environ.pop("TRAINMASTER_WARM_ORDER", "")
 if not _order:
-    _show_stacks_when_asked()
+    _answer_when_asked()
     _write_to_own_streams()
 if _is_command_line():
     _leave()

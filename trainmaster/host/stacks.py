@@ -12,11 +12,13 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 from trainmaster.host.accounts import for_each_owner
 from trainmaster.host.asking import output_of
 from trainmaster.host.errors import answer_each, objects_of
+from trainmaster.host.flight import Recorder
+from trainmaster.host.system_calls import moved_bytes, waiting_call
 from trainmaster.jsonfile import read_object
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import PROC, boot_id, is_alive
@@ -37,7 +39,8 @@ _STOPPED = ("T", "t")
 def stack(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     """By {"runs": {run key: {"ranks": [number…] or null for all}}}, {"runs": {run key: {"ranks": {number: answer}}}}.
 
-    An answer has `pid` and `state` of the process that was asked, and `text` or the sentence `message`.
+    An answer has `pid` and `state` of the process that was asked, and `text` or the sentence `message`. With
+    `"collectives": true` beside `ranks` it also has `collectives` (flight.py) where the rank can tell.
     """
     needs = 'The verb `stack` needs {"runs": {run key: {"ranks": [number…] or null}}}.'
     return {"runs": for_each_owner("stack", _stacks_of_own, objects_of(request, needs), {}, workdir)}
@@ -50,25 +53,31 @@ def _stacks_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
             return {"error": "absent", "message": f"The run {key} is not on this host."}
         paths.stacks.mkdir(mode=0o700, exist_ok=True)
         with locked(paths.stacks / ".lock"):  # who truncates a file must not take what another has asked for
-            return {"ranks": _ask(paths, request["runs"][key].get("ranks"))}
+            wanted = request["runs"][key]
+            return {"ranks": _ask(paths, wanted.get("ranks"), bool(wanted.get("collectives")))}
 
     return answer_each(request["runs"], stacks_of)
 
 
-def _ask(paths: RunPaths, wanted: Optional[Sequence[int]]) -> Dict[str, Any]:
+def _ask(paths: RunPaths, wanted: Optional[Sequence[int]], with_collectives: bool) -> Dict[str, Any]:
     found = RankProcesses(paths.key, alone=read_object(paths.spec).get("members") == 1).look()
     ranks = sorted(found) if wanted is None else [int(rank) for rank in wanted]
     asked = {rank: Asked(paths, found[rank]) for rank in ranks if rank in found}
-    for one in asked.values():
-        one.signal()
+    recorders = {rank: Recorder(paths, found[rank]) for rank in asked} if with_collectives else {}
+    everything: List[Union[Asked, Recorder]] = [*recorders.values(), *asked.values()]
+    for one in everything:
+        one.ask()
     until = time.monotonic() + ANSWER_SECONDS
-    while any(one.writes() for one in asked.values()) and time.monotonic() < until:
+    while any(one.writes() for one in everything) and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)
     spies_until = time.monotonic() + _PY_SPIES_SECONDS
     answers: Dict[str, Any] = {}
     for rank in ranks:
         if rank in asked:
             answers[str(rank)] = asked[rank].answer(spies_until)
+            told = recorders[rank].answer() if rank in recorders else None
+            if told is not None:
+                answers[str(rank)]["collectives"] = told
         else:
             answers[str(rank)] = {"message": f"No process of rank {rank} runs here."}
     return answers
@@ -82,12 +91,14 @@ class Asked:
         self._process, self._file = next((pair for pair in files if pair[1]), (processes[0], None))
         self._code = f"{paths.code}{os.sep}"
         self._others = len(processes) - 1
+        self._used = sum(seen.cpu_seconds for seen in processes)
+        self._moved = moved_bytes(seen.pid for seen in processes)
         self._asked = False
         self._size = 0
         self._grown_at = 0.0
 
-    def signal(self) -> None:
-        """Ask, unless the process is stopped (it would answer when it goes on) or has no handler."""
+    def ask(self) -> None:
+        """Signal it, unless the process is stopped (it would answer when it goes on) or has no handler."""
         if self._file is None or self._process.state in _STOPPED:
             return
         process = {"pid": self._process.pid, "start_time": self._process.start_time}
@@ -113,12 +124,16 @@ class Asked:
             "pid": self._process.pid,
             "state": now.state if now else "",
             "others": self._others,
+            "cpu_seconds": round(self._used, 2),
+            "moved_bytes": self._moved,
         }
         if now is None:
             return {**answer, "message": f"Process {self._process.pid} has just ended."}
         place = waits_in(now.pid)
         if place:
             answer["waits_in"] = place
+        call, file = waiting_call(now.pid)
+        answer.update({name: value for name, value in (("call", call), ("file", file)) if value})
         own = self._own_words()
         spied = by_py_spy(now, spies_until)
         if own or spied:
@@ -129,7 +144,7 @@ class Asked:
         if self._file is None or not self._size:
             return ""
         with self._file.open("rb") as file:
-            text = file.read(TEXT_BYTES).decode("utf-8", "replace").rstrip()
+            text = _without_own_thread(file.read(TEXT_BYTES).decode("utf-8", "replace").rstrip())
         return text.replace(self._code, "")  # the job's own files by the names that its author knows
 
     def _why_not(self, now: Seen) -> str:
@@ -148,6 +163,11 @@ class Asked:
             f"Process {now.pid} did not answer within {ANSWER_SECONDS:.0f} s (state {now.state}): it is blocked in the "
             "kernel, or it blocks all signals."
         )
+
+
+def _without_own_thread(text: str) -> str:
+    """The stacks without the thread of ours that tells what the flight recorder knows."""
+    return "\n\n".join(part for part in text.split("\n\n") if "compat/flight_recorder.py" not in part)
 
 
 def answer_file(paths: RunPaths, pid: int) -> Optional[Path]:

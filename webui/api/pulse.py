@@ -1,13 +1,18 @@
-"""How the training of each rank stands, and what a rank is doing: `/api/v1/tasks/<id>/pulse` and `…/stack`."""
+"""How the training of each rank stands: `/api/v1/tasks/<id>/pulse`, `…/stack`, `…/stacks` and `…/hangs`."""
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 from django.http import HttpRequest
+from rest_framework import serializers
 from rest_framework.request import Request
 
 from accounts.models import User
 from accounts.rights import Right
 from logs import pulse
+from logs.hangs import rows
 from logs.pulse import Pulse
 from webui.api.answers import Answer, Body, Maybe
 from webui.api.async_views import Principal, async_view, json_body
@@ -67,6 +72,52 @@ class TaskPulse(ApiView):
         """`mark` says why the others wait for a rank, if they do; `stepAgeSeconds` is the age of its last report."""
         own_task(person(request), task_id)
         return PulseAnswer(ranks=[_encoded(one) for one in pulse.of_task(task_id)])
+
+
+class HangsQuery(serializers.Serializer[Any]):
+    stacks = serializers.BooleanField(default=False)
+
+
+class HangRecord(Answer):
+    """A time without progress on whose cause two looks agree. `stacks` only with `?stacks=true`."""
+
+    id: int
+    attempt: int
+    since: datetime
+    told_at: datetime
+    over_at: Maybe[datetime] = None
+    kind: str
+    ranks: list[int]
+    collective: str
+    sentence: str
+    outcome: str
+    evidence: list[str]
+    stacks: Maybe[str] = None
+
+
+class HangsAnswer(Answer):
+    hangs: list[HangRecord]
+
+
+class TaskHangs(ApiView):
+    """What kept the task from making progress, the newest first; one without `overAt` still does."""
+
+    rights = {"GET": Right.READ}
+    queries = {"GET": HangsQuery}
+
+    def get(self, request: Request, task_id: str) -> HangsAnswer:
+        """`ranks` are those that the others wait for, and `evidence` says where each rank was."""
+        own_task(person(request), task_id)
+        with_stacks = self.query(request)["stacks"]
+        found = map(rows.shown, rows.told_of(task_id)[: rows.MOST_SHOWN])
+        return HangsAnswer(
+            hangs=[
+                HangRecord.of(
+                    one, id=one.pk, evidence=list(one.lines), stacks=one.stacks if with_stacks else None
+                )
+                for one in found
+            ]
+        )
 
 
 def _encoded(one: Pulse) -> PulseRecord:

@@ -142,6 +142,12 @@ class PoolRecord(Answer):
     launch_error: bool
     aux_per_host: int
     host_lost_after_seconds: int | None
+    hang_after_seconds: Annotated[
+        int | None, Field(description="trainings without progress for so long are looked at; null: never")
+    ]
+    hang_do: Annotated[
+        str, Field(description="what is done if they hang: tell, restart or restart_elsewhere")
+    ]
     shared_account: bool
     allow_login_account: bool
     network_interface: str

@@ -194,6 +194,7 @@ urlpatterns: list[URLPattern] = [
     _at("tasks/count", tasks.TaskCount),
     _at("tasks/<str:task_id>", tasks.OneTask),
     _at("tasks/<str:task_id>/kill", task_kill.TaskKill),
+    _at("tasks/<str:task_id>/hangs", pulse.TaskHangs),
     _at("tasks/<str:task_id>/pulse", pulse.TaskPulse),
     _at("tasks/<str:task_id>/samples", samples.TaskSamples),
     _at("tasks/<str:task_id>/why-stopped", why_stopped.TaskWhyStopped),

@@ -102,6 +102,7 @@ urlpatterns = [
     path(f"{_T}/metrics/curves", metrics.data),
     path(f"{_T}/metrics/points.csv", metrics.export),
     path(f"{_T}/media", media.of_trial),
+    path(f"{_T}/hangs/<int:hang_id>", trial.hang),
     path(f"{_T}/goodput", goodput.of_trial),
     path(f"{_T}/profiler", profiler.detail),
     path(f"{_T}/profiler/samples", profiler.points),

@@ -32,8 +32,11 @@ Row = list[Any]
 _SAVED = ", ".join(f"'{state}'" for state in sorted({*USABLE, CheckpointState.PARTIAL}))
 #: why runs are stopped whose task waits for slots again
 _WAITS_AGAIN = ", ".join(
-    f"'{reason}'" for reason in (Reason.PREEMPTED, Reason.MAX_SLOTS_SET, Reason.WINDOW, Reason.HOST_FAULT)
-)
+    f"'{reason}'"
+    for reason in (
+        Reason.PREEMPTED, Reason.MAX_SLOTS_SET, Reason.WINDOW, Reason.HOST_FAULT, Reason.HANG, Reason.HANG_OF_HOST,
+    )
+)  # fmt: skip
 
 #: a row `r` with its version, and how many transactions ago it was written
 _VERSION = "r.*, r.ctid::text || r.xmin AS version, age(r.xmin) AS age"

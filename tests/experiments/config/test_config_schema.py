@@ -43,6 +43,8 @@ FORMS = """
 - {log_policies: [{name: a, pattern: x}, {pattern: y, action: {type: exclude_node}}]}
 - {log_policies: [{pattern: x, action: cancel_retries}, {pattern: y, action: [exclude_node, cancel_retries]}]}
 - {log_policies: [{name: a}, {pattern: x, actions: [cancel_retries, {signal: label}]}]}
+- {hang: {after: 15m, do: restart_elsewhere}}
+- {hang: {after: 900}}
 - {retention_policy: {log_retention_days: -1}, slurm: {gpu_type: a}, integrations: {webhooks: {exclude: true}}}
 """
 WRONG = """
@@ -85,6 +87,9 @@ WRONG = """
 - {log_policies: [{pattern: x, action: run}]}
 - {min_validation_period: {batches: -1}}
 - {retention_policy: {log_retention_days: 40000}}
+- {hang: {after: soon}}
+- {hang: {do: kill}}
+- {hang: restart}
 - {reproducibility: {experiment_seed: -1}}
 """
 

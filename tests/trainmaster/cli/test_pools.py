@@ -48,6 +48,10 @@ def test_a_pool_is_made_described_edited_and_deleted(tm: CommandLine) -> None:
         "Changed pool a100: host-lost-after from none to 600, strict from no to yes, "
         "priority-floor from editor=20 to none"
     )
+    hung = tm("pool", "edit", "a100", "--hang-after", "1800", "--hang-do", "restart")
+    assert (
+        hung.stdout.strip() == "Changed pool a100: hang-do from tell to restart, hang-after from 900 to 1800"
+    )
     young = tm("pool", "edit", "a100", "--min-runtime", "600", "--min-runtime", "50=60")
     assert young.stdout.strip() == "Changed pool a100: min-runtime from none to 1=600 50=60"
     cleared = tm("pool", "edit", "a100", "--min-runtime", "none")

@@ -28,6 +28,7 @@ from commands.models import Command
 from experiments.models import Checkpoint, Experiment, Project, Trial
 from hosts.models import PairSearch
 from jobs.models import Job
+from logs.models import Hang
 from tests.rig import access
 from tests.rig.golden_world import World
 from tests.rig.world import make_user
@@ -160,15 +161,15 @@ def forms(world: World, place: dict[str, object]) -> dict[str, tuple[str, dict[s
         "hosts/<str:name>/<slug:action>": ("disable", {}),
         "hosts/<str:name>/slots/<int:index>/<slug:action>": ("disable", {}),
         "pools/+new": ("", {"name": "mine", "scheduler": "priority", "fitting": "best", "default_priority": "42",
-                            "aux_per_host": "10", "usage_half_life_seconds": "0"}),
+                            "aux_per_host": "10", "usage_half_life_seconds": "0", "hang_do": "tell"}),
         "pools/<str:name>/pairs/test": ("", {}),
         "pools/<str:name>/remove": ("", {}),
         "pools/<str:name>/windows/+new": ("", WINDOW | {"name": "drivers"}),
         "pools/<str:name>/windows/<str:window>": ("", WINDOW),
         "pools/<str:name>/windows/<str:window>/remove": ("", {}),
         "pools/<str:name>/edit": ("", {"scheduler": "priority", "fitting": "worst", "default_priority": "42",
-                                       "aux_per_host": "10", "usage_half_life_seconds": "0", "default_compute": "on",
-                                       "default_aux": "on"}),
+                                       "aux_per_host": "10", "usage_half_life_seconds": "0", "hang_do": "tell",
+                                       "default_compute": "on", "default_aux": "on"}),
         "tasks/<str:task_id>/ranks/<int:rank>/stack": ("", {}),
         "settings/notifications/preview": ("", {"template": "{{ name }}"}),
         "settings/notifications/<int:rule_id>/deliveries/<uuid:delivery_id>/retry": ("", {}),
@@ -216,6 +217,7 @@ def places(world: World) -> dict[str, object]:
         "project_id": world.places["projects/project_id"][0],
         "rule_id": world.places["webhooks/rule_id"][0],
         "delivery_id": world.places["deliveries/delivery_id"][0],
+        "hang_id": Hang.objects.get(allocation__task=trial.task_id).pk,
         "view_id": saved_views.save(make_user("ada"), "hers", "/jobs/default?show=mine", is_shared=True).pk,
         "window": world.places["windows/window"][0],
         "index": 0,

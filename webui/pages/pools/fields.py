@@ -252,6 +252,22 @@ class PoolForm(Form):
         none="never automatically",
         is_seconds=True,
     )
+    hang_after_seconds = Number(
+        "Look at hangs after",
+        "A training that makes no progress for this time is looked at: the stacks of its ranks, and which rank is "
+        "missing from which collective. Empty: never.",
+        none="never",
+        is_seconds=True,
+    )
+    hang_do = Choice(
+        "If a training hangs",
+        "Only a hang that two looks prove is ended. A config may say otherwise for its trials.",
+        {
+            "tell": "tell: show it and notify",
+            "restart": "restart: end the attempt, so that it is retried from its last checkpoint",
+            "restart_elsewhere": "restart_elsewhere: the same, and avoid the host of the rank that hangs",
+        },
+    )
     network_interface = Rule(
         "Network interface",
         "The one that gangs use to communicate. Empty: each run detects it.",
@@ -289,6 +305,7 @@ class PoolForm(Form):
             "default_max_time_seconds", "longest_max_time_seconds", "unpreemptible_slots",
             "min_runtime_seconds", "patience_seconds", "aux_per_host", "launch_error", "host_lost_after_seconds",
         ),
+        "Hangs": ("hang_after_seconds", "hang_do"),
         "Hosts": ("slurm", "network_interface", "shared_account", "allow_login_account"),
         "Default pool": ("default_compute", "default_aux", "description"),
     }  # fmt: skip

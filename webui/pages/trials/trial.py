@@ -18,6 +18,7 @@ from experiments.search_preview import unit_of
 from experiments.states import TRIAL_END_STATES
 from jobs import held_slots
 from jobs.states import AllocationState
+from logs.hangs import rows as hangs
 from logs.lines import shown as safe
 from metrics import charts
 from shown import checkpoints as shown_checkpoints
@@ -33,6 +34,8 @@ from webui.query import LARGEST_INTEGER, as_whole
 
 #: Charts on the overview.
 OVERVIEW_CHARTS = 6
+#: Hangs on the overview.
+HANGS = 5
 
 
 def find(trial_id: int) -> Trial:
@@ -53,6 +56,7 @@ def detail(request: HttpRequest, trial_id: int, tab: str = "overview") -> HttpRe
         context |= {
             "stored": stored.aggregate(count=Count("pk"), size=Sum("size_bytes")),
             "log_kept": log_retention.kept(trial.task_id),
+            "hangs": [hangs.shown(row) for row in hangs.told_of(trial.task_id)[:HANGS]],
         }
     elif tab == "checkpoints":
         context["table"] = checkpoints.table(trial.experiment, request.GET, trial)
@@ -90,6 +94,7 @@ def context_of(request: HttpRequest, trial: Trial, tab: str) -> dict[str, Any]:
         "current": current if running else None,
         "waiting": verdicts.waiting(trial.task, trial.task.job.pool, trial.experiment),
         "silent": verdicts.silent_hosts(current),
+        "hang": hangs.open_of(trial.task_id) if running else None,
         "idle_gpus": held_slots.of_task(trial.task_id) if running else 0,
         "story": stories.of_task(trial.task, attempt),
         "lines_at": f"/trials/{trial.pk}/logs",
@@ -135,6 +140,15 @@ def _attempt(request: HttpRequest) -> int | None:
 
 def _words(entrypoint: str | list[str]) -> str:
     return entrypoint if isinstance(entrypoint, str) else shlex.join(entrypoint)
+
+
+@page
+def hang(request: HttpRequest, trial_id: int, hang_id: int) -> HttpResponse:
+    """The stacks of all ranks as they were when the trial was found to hang."""
+    row = or_404(
+        hangs.told_of(find(trial_id).task_id).filter(pk=hang_id).first(), f"There is no hang {hang_id}."
+    )
+    return HttpResponse(hangs.shown(row).stacks, content_type="text/plain; charset=utf-8")
 
 
 @page
