@@ -11,7 +11,15 @@ from benchmarks import rows, runs
 from benchmarks.rows import Row
 
 #: run by hand: their figures are in the note of the change that they were written for
-BY_HAND = {"fault_trace", "first_minutes", "live_viewers", "scale", "slurm_replay", "virtual_forecasts"}
+BY_HAND = {
+    "fault_trace",
+    "first_minutes",
+    "hangs",
+    "live_viewers",
+    "scale",
+    "slurm_replay",
+    "virtual_forecasts",
+}
 
 
 def test_every_benchmark_is_run() -> None:
