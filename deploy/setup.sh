@@ -113,14 +113,17 @@ with_node() (
     "$@"
 )
 
+# a program of one platform: a folder that was copied from another machine has one that does not run here
+esbuild_runs() { build/esbuild/esbuild --version >/dev/null 2>&1; }
+
 # Beside the old files and then in their place. Without npm's, charts are drawn by the whole of plotly.js out of its wheel.
 fetch_assets() {
     wanted=$(cat deploy/npm/* deploy/setup.sh | sha256sum)
     built=$(cat build/assets/.built 2>/dev/null || true)
-    [ "$built" = "$wanted" ] && { pack_pages; return; }
+    esbuild_runs && [ "$built" = "$wanted" ] && { pack_pages; return; }
     if [ -n "$QUICK_ASSETS" ]; then
         wanted="$wanted quick"
-        [ "$built" = "$wanted" ] && { pack_pages; return; }
+        esbuild_runs && [ "$built" = "$wanted" ] && { pack_pages; return; }
         say "Fetching what browsers get from npm."
     else
         say "Fetching what browsers get from npm, and making it smaller: half a minute."
@@ -133,8 +136,13 @@ fetch_assets() {
     if said=$(with_node "$scratch/npm" npm ci --ignore-scripts --no-audit --no-fund --loglevel=error 2>&1 &&
         with_node "$scratch/npm" node compress.js $QUICK_ASSETS "$packages"/plotly.js-*-dist-min/plotly-*.min.js 2>&1 &&
         with_node "$scratch/npm" node subset.js $QUICK_ASSETS "$packages"/@fontsource-variable/ibm-plex-sans/files "$scratch/fonts" 2>&1); then
+        rm -rf build/esbuild
         mkdir -p build/esbuild
-        cp "$packages"/@esbuild/*/bin/esbuild build/esbuild/esbuild.new && mv build/esbuild/esbuild.new build/esbuild/esbuild
+        if ! cp "$packages"/@esbuild/*/bin/esbuild build/esbuild || ! esbuild_runs; then
+            say "SKIPPED: npm brought no esbuild that runs on this machine. Browsers fetch the scripts of pages one by one."
+            rm -rf build/esbuild
+            wanted="without esbuild"
+        fi
         cp "$packages"/plotly.js-*-dist-min/plotly-*.min.js* "$scratch/plotly"
         cp "$packages/@fontsource-variable/ibm-plex-sans/LICENSE" "$scratch/fonts/LICENSE.txt"
         cp "$packages/@xterm/xterm/lib/xterm.mjs" "$scratch/xterm/xterm.js"
@@ -157,24 +165,25 @@ fetch_assets() {
 }
 
 # static/ with scripts and style sheets made smaller, and each script that a page names in one file with all modules that no page names. It
-# takes a second. Servers send this while static/ is as it was read here (sources.txt), else static/ itself.
+# takes a second. Servers send this while static/ and the names are as they were read here (sources.txt), else static/ itself.
 pack_pages() {
     [ -x build/esbuild/esbuild ] || return 0
     packed="build/packed.$$"
     rm -rf "$packed"
     cp -r static "$packed"
-    named=$(grep -rhoE "static 'js/[^']+'" templates | cut -d"'" -f2 | LC_ALL=C sort -u)
-    find static -type f -exec sha256sum {} + | LC_ALL=C sort >"$packed/sources.txt"
-    { echo "$named" && cat deploy/setup.sh "$packed/sources.txt" build/assets/.built; } | sha256sum >"$packed/.of"
+    named=$(grep -rhoE --include='*.html' "static 'js/[^']+'" templates | cut -d"'" -f2 | LC_ALL=C sort -u)
+    { echo "$named" && find static -type f -exec sha256sum {} +; } | LC_ALL=C sort >"$packed/sources.txt"
+    { cat deploy/setup.sh "$packed/sources.txt" build/assets/.built; } | sha256sum >"$packed/.of"
     if cmp -s "$packed/.of" build/assets/packed/.of; then
         rm -rf "$packed"
         return
     fi
     say "Packing the scripts of pages."
     rm -rf build/assets/packed
-    if packs_all; then
+    if said=$(packs_all 2>&1); then
         mv "$packed" build/assets/packed
     else
+        say "$said"
         say "SKIPPED: esbuild did not pack the scripts of pages. Browsers fetch them one by one."
         rm -rf "$packed"
     fi

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -73,12 +74,17 @@ def collect() -> None:
 
 
 def is_packed_of_these() -> bool:
-    """Whether set-up has read the sources as they are now: what it made of older ones shows old pages."""
-    read = finders.find(f"{PACKED}/sources.txt")
+    """Whether the packed files were built from the current sources.
+
+    deploy/setup.sh notes the checksums of static/ and the scripts that templates name, since each is packed by itself.
+    """
+    noted = finders.find(f"{PACKED}/sources.txt")
+    pages = [path.read_text() for path in (settings.ROOT / "templates").rglob("*.html")]
+    named = {script for page in pages for script in re.findall(r"static '(js/[^'\n]+)'", page)}
     files = [path for path in (settings.ROOT / "static").rglob("*") if path.is_file()]
     sums = {path.relative_to(settings.ROOT): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-    here = sorted(f"{digest}  {name}" for name, digest in sums.items())
-    return isinstance(read, str) and Path(read).read_text().splitlines() == here
+    here = sorted([*named, *(f"{digest}  {name}" for name, digest in sums.items())])
+    return isinstance(noted, str) and Path(noted).read_text().splitlines() == here
 
 
 def _note() -> Path:

@@ -33,7 +33,7 @@ from jobs.states import JobState
 KEPT_QUEUES = 8
 #: a power of 2; above MOST_AGAIN changed ones, reading every job is quicker
 BUCKETS, MOST_AGAIN = 256, 64
-#: so many alike are one line
+#: from this many on, similar jobs next to each other are one line
 FOLD_FROM = 10
 _HOLDS = "holding.job_id IS NOT NULL"
 

@@ -1,6 +1,7 @@
-// What every page has, as one script: pages import these from here, so that there is one of each.
+// Scripts that every page loads. Import shared modules from this file so that each is loaded once.
 
 export { showConnection, spell, tell } from "./live.js";
 export { isSingleKey, keysAreOn } from "./keys.js";
 import "./copy.js";
 import "./find.js";
+import "./menus.js";

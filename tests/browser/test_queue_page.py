@@ -4,11 +4,14 @@ import re
 from collections.abc import Iterator
 from functools import partial
 
+import httpx
 import pytest
+from selenium.webdriver.common.keys import Keys
 
-from tests.rig import crowd
+from tests.rig import crowd, long_run
 from tests.rig.browser import LOOKS, Browser, programs, running_browser
-from tests.rig.server import Server
+from tests.rig.server import ROOT, Server
+from webui import collected
 
 pytestmark = [pytest.mark.browser]
 
@@ -16,6 +19,11 @@ THOUSAND, MINE, SWEEP = 1_000, 3, 40
 ROWS = "tr[data-version]"
 PLACES = "return [...document.querySelectorAll('tr[data-place]')].map((row) => Number(row.dataset.place))"
 MARKED = "return document.querySelector(arguments[0])?.marked === true"
+#: whether the browser has fetched the small file of the typeface
+HAS_FACE = """
+const basic = [...document.fonts].filter((face) => face.unicodeRange.toUpperCase().startsWith("U+20-7E"));
+return basic.length === 1 && basic[0].status === "loaded";
+"""
 
 
 @pytest.fixture(scope="module")
@@ -298,3 +306,33 @@ def test_the_job_page_says_why_it_waits_and_what_was_changed(browser: Browser, s
     browser.wait(lambda: "has no hosts yet" in browser.text("ul.blockers"), "why it waits")
     browser.wait(lambda: re.search(r"priority 42 to 3", browser.text("ol.timeline")), "what was changed")
     assert browser.violations() == []
+
+
+def test_pages_work_with_the_scripts_and_the_typeface_that_set_up_has_made(
+    browser: Browser, server: Server
+) -> None:
+    if (ROOT / "build/assets/.built").read_text().startswith("without"):
+        pytest.skip("needs npm: `setup.sh assets` could fetch nothing that packs scripts")
+    assert collected.is_packed_of_these(), (
+        "run `sh deploy/setup.sh assets --quick`: static/ has changed since"
+    )
+    trial = long_run.write(server, 1, 50, state="ACTIVE")
+
+    opened(browser, "/jobs/default?show=all")
+    address = browser.run("return document.querySelector('script[src$=\"js/queue/board.js\"]').src")
+    assert httpx.get(address).content == (ROOT / "build/assets/packed/js/queue/board.js").read_bytes()
+    browser.wait(lambda: browser.run(HAS_FACE), "the typeface")
+    browser.press("j")
+    browser.wait(
+        lambda: browser.run("return document.activeElement.matches('tr[data-version]')"),
+        "the row that j marks",
+    )
+
+    opened(browser, "/experiments")
+    browser.click("#list-filter summary")
+    browser.press(Keys.ESCAPE)
+    browser.wait(lambda: not browser.all("#list-filter[open]"), "the menu to close")
+
+    browser.open(f"/trials/{trial}/metrics")
+    browser.wait(lambda: browser.all("#chart-loss .main-svg"), "the chart of the loss")
+    assert browser.complaints() == []

@@ -34,18 +34,20 @@ def queue_rows(context: dict[str, Any], rows: list[BoardRow]) -> SafeString:
 def _row(context: dict[str, Any], row: BoardRow) -> str:
     """One job, or the first of several alike, with what scripts read of it; empty if the browser has `seen` it so.
 
-    It is written once for all who see it so, but for its age.
+    The HTML is kept for all users who see the same row; the age and the link that unfolds it are filled in each time.
     """
     request, version = context["request"], row.version
     if version in context["seen"]:
         return f'<tr id="{row.key}" data-same="{version}"></tr>'
-    unfolded = query(context, like=row.id, show="all", page="", sort="") if row.alike > 1 else ""
-    line = SeenRow(row, row.owner_id == request.user.pk, unfolded)
-    seen_as = (row.key, version, line.is_mine, unfolded, request.path, context["pool"].scheduler)
+    line = SeenRow(row, row.owner_id == request.user.pk)
+    seen_as = (row.key, version, line.is_mine, request.path, context["pool"].scheduler)
     if (written := _written.get(seen_as)) is None:
         if len(_written) >= KEPT_ROWS:
             _written.clear()
         written = _written[seen_as] = _write(context, line, version)
+    if row.alike > 1:
+        unfolded = query(context, like=row.id, show="all", page="", sort="")
+        written = written.replace(queue_columns.UNFOLDED, escape(unfolded))
     return written.replace(queue_columns.AGE, ago(row.submitted_at))
 
 

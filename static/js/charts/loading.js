@@ -12,6 +12,7 @@ export function loader({ section, state, panels, show, bring, bringDetail, lacks
   let asking = null; // of the request on its way
   let isHeld = false;
   let showing = 0;
+  let isPainting = false; // load() follows the next frame
   let behindTimer = null;
 
   async function showAll() {
@@ -49,7 +50,15 @@ export function loader({ section, state, panels, show, bring, bringDetail, lacks
     asking = null;
     for (const panel of bases) if (!brought.includes(panel)) panel.isBehind = true;
     for (const panel of brought) await show(panel);
-    requestAnimationFrame(() => setTimeout(load)); // what has been drawn is seen before more is
+    loadOncePainted();
+  }
+
+  /** Let the browser paint before loading more. A hidden tab has no frames. */
+  function loadOncePainted() {
+    if (document.hidden) { load(); return; }
+    if (isPainting) return;
+    isPainting = true;
+    requestAnimationFrame(() => setTimeout(() => { isPainting = false; load(); }));
   }
 
   /** Bring all anew: what is at hand is of another axis or another smoothing. The old stays drawn until the new comes. */

@@ -1,7 +1,6 @@
 // Experiments are ticked, by mouse or keys (j, k, x, Shift+x, Esc), and the bar at the foot says what can be done to them.
 
 import { isSingleKey } from "../frame.js";
-import "../menus.js";
 
 const bar = document.getElementById("compare");
 const count = bar.querySelector(".count");

@@ -5,7 +5,6 @@ import { loader } from "../charts/loading.js";
 import { watched } from "../charts/panel.js";
 import { follow, onKey } from "../charts/window.js";
 import { isSingleKey } from "../frame.js";
-import "../menus.js";
 import { bring, bringDetail, lacksDetail } from "./curves.js";
 import { Panel } from "./panel.js";
 import { address, change, onChange, state } from "./state.js";

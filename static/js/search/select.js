@@ -1,7 +1,5 @@
 // The trials that are ticked: how many, and what killing them would mean, said before it happens.
 
-import "../menus.js";
-
 const form = document.getElementById("kill-ticked");
 const table = document.getElementById("trials");
 const boxes = () => [...table.querySelectorAll("input[name=trial]")];

@@ -292,3 +292,30 @@ def test_the_rows_come_without_what_stands_around_them(pool: ResourcePool, mira:
     for part in both:
         assert f'id="job-{made.pk}"' in part and 'id="queue-none"' in part and 'id="queue-pages"' in part
     assert ["queue-numbers" in part for part in both] == [True, False]
+
+
+def test_a_kept_row_is_right_for_each_viewer_each_address_and_each_time(
+    pool: ResourcePool, mira: User, jun: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job(pool, mira, "alone")
+    sweep = [job(pool, mira, "sweep") for _ in range(FOLD_FROM)]
+    clients = {viewer.username: Client() for viewer in (mira, jun)}
+    clients["mira"].force_login(mira)
+    clients["jun"].force_login(jun)
+
+    def rows(viewer: str, query: str = "") -> list[str]:
+        page = clients[viewer].get(f"/jobs/{pool.name}?show=all{query}").content.decode()
+        return re.findall(r"<tr id=\"(?:job|alike)-.*?</tr>", page, re.DOTALL)
+
+    first, *others = [rows(viewer) for viewer in ("mira", "jun", "mira")]
+    assert [[" data-mine" in row for row in each] for each in others] == [[False, False], [True, True]]
+    for query in ("", "&user=mira", ""):
+        link = f'href="?show=all{query}&like={sweep[0].pk}"'.replace("&", "&amp;")
+        assert link in rows("mira", query)[1]
+
+    now = timezone.now() + timedelta(hours=2)
+    monkeypatch.setattr(timezone, "now", lambda: now)
+    later = rows("mira")[0]
+    assert " s ago<" in first[0] and "2 h ago<" in later
+    versions = [re.findall(r'data-version="([^"]+)"', row) for row in (first[0], later)]
+    assert versions[0] == versions[1]

@@ -21,8 +21,9 @@ from shown.queue.listing import PLACE, SORTS
 from webui.pages.table_columns import Column
 from webui.templatetags.console import code_words, percent, state_lamp
 
-#: stands for the age of a job in a row that is kept; no text of the database has this letter
-AGE = SafeString("\0")
+#: In a row that is kept, these are placeholders for the age of the job and for the address that shows each of the jobs
+#: that the row stands for. PostgreSQL's text cannot contain NUL.
+AGE, UNFOLDED = SafeString("\0age"), SafeString("\0unfolded")
 _LOCK = (
     '<svg width="9" height="11" viewBox="0 0 9 11" aria-hidden="true"><path d="M2 5V3.2a2.5 2.5 0 0 1 5 0V5" '
     'fill="none" stroke="currentColor" stroke-width="1.4"/><rect x=".5" y="5" width="8" height="5.5" rx="1" '
@@ -35,11 +36,10 @@ _BACKFILLED = (
 
 
 class SeenRow(NamedTuple):
-    """A row as one person sees it; `unfolded`: the address that shows each of the jobs it stands for."""
+    """A row as one person sees it."""
 
     row: BoardRow
     is_mine: bool
-    unfolded: str
 
 
 def _of(policy: Policy) -> list[Column[SeenRow]]:
@@ -97,7 +97,7 @@ def _name(line: SeenRow) -> SafeString:
     more = ""
     if row.alike > 1:
         more = (
-            f' <a class="fold" href="{escape(line.unfolded)}" aria-label="{row.alike} similar jobs, show each">'
+            f' <a class="fold" href="{UNFOLDED}" aria-label="{row.alike} similar jobs, show each">'
             f"&times;{row.alike}</a>"
         )
     elif row.elements:
