@@ -21,6 +21,7 @@ from events.prepared import cursor
 from experiments import search
 from experiments.models import Experiment, Trial
 from experiments.search import Validation
+from logs import streams
 from metrics import ingest, reported
 from metrics.columns import MOST_SECONDS, MOST_STEPS, Columns
 from metrics.ingest import Report
@@ -101,7 +102,8 @@ def store_shipped(
 ) -> bool:
     """Store columns of one group as `store_alone` does; the statement moves the stream that brought them, too.
 
-    False as there, and where the stream does not stand at `offset`.
+    Return False as it does, and if the stream is not at `offset`, the attempt is over, there are more than
+    `chunks.FULL` reports, or they would fill too much memory as one table.
     """
     stream = {"member": member_id, "offset": offset, "new_offset": new_offset}
     try:
@@ -115,6 +117,8 @@ def _append(
 ) -> bool:
     group, before = reports[0].group, trial.steps_completed
     if group == VALIDATION or any(each.run_id < trial.run_id or each.group != group for each in reports):
+        return False
+    if len(ingest.parts(reports)) > 1:
         return False
     now = max(before, *(each.steps_completed for each in reports))
     _refuse_many_names(trial.summary_metrics, reports)
@@ -140,10 +144,12 @@ _CHANGED = """changed AS (
   UPDATE experiments_trial trial SET steps_completed = %(steps)s, summary_metrics = %(summary)s FROM known
   WHERE trial.id = %(trial)s)"""
 _ALONE = ingest.appending(_GUARD, _CHANGED)
-#: The stream is locked behind the trial (law 4). Another batch of it may have been stored meanwhile.
+#: Locks the attempt after the trial, and then the stream (law 4): both may have changed since they were read.
 _SHIPPED = ingest.appending(
-    f"""SELECT stream.member_id FROM ({_GUARD}) trial CROSS JOIN logs_stream stream
-    WHERE stream.member_id = %(member)s AND stream."offset" = %(offset)s FOR NO KEY UPDATE OF stream""",
+    f"""WITH reporting AS MATERIALIZED ({_GUARD}), attempt AS MATERIALIZED (
+      {streams.ATTEMPT.format(and_more="AND EXISTS (SELECT FROM reporting)")})
+    SELECT stream.member_id FROM logs_stream stream WHERE stream.member_id = %(member)s
+      AND stream."offset" = %(offset)s AND EXISTS (SELECT FROM attempt) FOR NO KEY UPDATE OF stream""",
     f"""{_CHANGED}, moved AS (
     UPDATE logs_stream stream SET "offset" = %(new_offset)s FROM known WHERE stream.member_id = %(member)s)""",
 )

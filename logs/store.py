@@ -16,6 +16,7 @@ from events.models import Event
 from events.prepared import cursor
 from events.steps import joined
 from jobs.models import Member, Task
+from logs import streams
 from logs.chunks import Packed, Source, pack
 from logs.lines import NO_RANK, SERVER, Block, NewLine, blocks_of
 from logs.models import Chunk, TaskLog
@@ -32,11 +33,13 @@ WITH numbered AS (
   UPDATE logs_tasklog log SET next_line = log.next_line + %(count)s
   WHERE log.task_id = %(task)s AND (%(at_once)s OR NOT {_EVENTS_WAIT})
 """
-#: The stream moves before the log is locked (law 4), and only where the lines can be stored then.
+#: The attempt is locked, then the stream moves before the log is locked (law 4), and only where the lines can be stored
+#: then.
 _MOVED_AND_NUMBERED = f"""
-WITH moved AS (
+WITH attempt AS MATERIALIZED ({streams.ATTEMPT.format(and_more="")}), moved AS (
   UPDATE logs_stream SET "offset" = %(new_offset)s WHERE member_id = %(member)s AND "offset" = %(offset)s
     AND EXISTS (SELECT FROM logs_tasklog log WHERE log.task_id = %(task)s AND NOT {_EVENTS_WAIT})
+    AND EXISTS (SELECT FROM attempt)
   RETURNING 1
 ), numbered AS (
   UPDATE logs_tasklog log SET next_line = log.next_line + %(count)s
@@ -89,8 +92,8 @@ def append_shipped(
 ) -> tuple[int, int] | None:
     """Store lines and move the member's stream from `offset` to `new_offset`, in one statement.
 
-    None: nothing is done, since the stream stands elsewhere, or this is the first batch, or events come first;
-    then it takes logs.streams.advance and `append`.
+    None: nothing is done, since the stream is elsewhere, or this is the first batch, or events come first, or the
+    attempt is over; then it takes logs.streams.advance and `append`.
     """
     wanted = _parameters(task_id, Source(member.pk, host_name), blocks)
     wanted.update(member=member.pk, offset=offset, new_offset=new_offset)

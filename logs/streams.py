@@ -7,6 +7,10 @@ from django.db.models import F
 
 from logs.models import Stream
 
+#: Finds and locks the attempt of a `member`, unless it is over; its end waits, and so does this for an end under way.
+ATTEMPT = """SELECT allocation.id FROM jobs_allocation allocation
+  JOIN jobs_member of_attempt ON of_attempt.allocation_id = allocation.id
+  WHERE of_attempt.id = %(member)s AND allocation.state <> 'TERMINATED' {and_more} FOR SHARE OF allocation"""
 _MOVE = 'UPDATE logs_stream SET "offset" = %s WHERE member_id = %s AND "offset" = %s'
 #: of a member's first batch, whose row is not there yet, unless the batch before this one was none
 _BEGIN = (

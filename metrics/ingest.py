@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -31,8 +31,12 @@ class Report(NamedTuple):
     values: Mapping[str, Any]
 
     @property
-    def names(self) -> Iterable[str]:
+    def names(self) -> Collection[str]:
         return flat(self.values)
+
+
+#: In memory a table has a cell of 9 bytes for each name and report, also where a report lacks the name.
+CELLS = 4_000_000
 
 
 @dataclass
@@ -80,6 +84,30 @@ def store(trial_id: int, reports: Iterable[Report | Columns]) -> Stored:
     return stored
 
 
+def parts(reports: Sequence[Report | Columns | None]) -> list[Sequence[Report | Columns | None]]:
+    """The reports cut, in their order, into parts that have at most CELLS in each group if every name is a column.
+
+    A table that is larger by itself, which takes as many numbers on the wire, is a part of its own.
+    """
+    sizes = [(1 if isinstance(each, Report) else len(each.table), each) for each in reports if each]
+    if sum(size for size, _ in sizes) * sum(len(each.names) for _, each in sizes) <= CELLS:
+        return [reports]
+    found, start = [], 0
+    rows: dict[str, int] = {}
+    names: dict[str, set[str]] = {}
+    for place, each in enumerate(reports):
+        if each is None:
+            continue
+        size = 1 if isinstance(each, Report) else len(each.table)
+        count = rows.get(each.group, 0) + size
+        if place > start and count * len(names.get(each.group, set()).union(each.names)) > CELLS:
+            found.append(reports[start:place])
+            start, rows, names, count = place, {}, {}, size
+        rows[each.group] = count
+        names.setdefault(each.group, set()).update(each.names)
+    return [*found, reports[start:]]
+
+
 def together(came: Sequence[Report | Columns], stored: Stored) -> Table:
     """What came of one group as one table."""
     tables = [each.table for each in came if isinstance(each, Columns)]
@@ -121,10 +149,17 @@ def _lay(rows: dict[int, Report], report: Report, refused: list[tuple[str, int, 
     older, newer = sorted((standing, report), key=lambda each: each.run_id)
     both = report.values.keys() & standing.values.keys()
     if report.run_id <= standing.run_id:
-        same = [name for name in both if repr(report.values[name]) == repr(standing.values[name])]
+        same = [name for name in both if _is_same(report.values[name], standing.values[name])]
         refused += [(report.group, report.steps_completed, name) for name in sorted(both.difference(same))]
         older, newer = report, standing
     rows[report.steps_completed] = newer._replace(values={**older.values, **newer.values})
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """A whole number equals the float that a column of both keeps for it."""
+    return repr(one) == repr(other) or (
+        type(one) in (int, float) and type(other) in (int, float) and one == other
+    )
 
 
 def _table(rows: Mapping[int, Report]) -> Table:

@@ -97,13 +97,18 @@ def effective_config(experiment: Experiment) -> dict[str, Any]:
             "resource_pool": job.pool.name,
         }
         config = {**config, "resources": {**(config.get("resources") or {}), **edited}}
-    found: dict[str, Any] = json.loads(_shown(json.dumps(config)))
+    text = json.dumps(config)
+    found: dict[str, Any] = json.loads(
+        _shown(text) if len(text) <= _CACHED_CHARACTERS else _shown.__wrapped__(text)
+    )
     return found
 
 
-@lru_cache(
-    maxsize=256
-)  # programs poll experiments, and to mask and order a config takes ten times as long as its JSON
+#: 256 configs of this length and what is shown of each are at most 16 MB.
+_CACHED_CHARACTERS = 32_768
+
+
+@lru_cache(maxsize=256)  # programs poll experiments, and to mask a config takes ten times as long as its JSON
 def _shown(config: str) -> str:
     return json.dumps(shown(json.loads(config)))
 

@@ -84,18 +84,36 @@ def test_a_record_of_another_form_holds_up_nothing(what: str, member: Member) ->
         assert shown(member)[-1] == "after"
 
 
-def test_columns_that_say_more_than_a_batch_may_hold_are_named_in_the_log(
-    member: Member, monkeypatch: pytest.MonkeyPatch
+def test_tables_of_another_form_become_one_line_of_the_log(member: Member) -> None:
+    ok = {"group": "training", "run_id": 1, "steps": [3], "times": [1.0], "values": {"a": [1.0]}}
+    wrong = b'{"k":"reports","d":[' + b",".join([b"0"] * 100_000) + b"]}\n"
+    body = (
+        wrong + b'{"k":"reports","d":0}\n' * 1000 + json.dumps({"k": "reports", "d": [ok]}).encode() + b"\n"
+    )
+    assert intake.store(member.pk, 0, body + line("after")).offset == len(body + line("after"))
+    lines = shown(member)
+    assert len(lines) < 10 and lines[-1] == "after"
+    (told,) = [text for text in lines if "a table of reports must be an object" in text]
+    assert "(101,000 tables of reports in this batch were left out)" in told
+    trial = trial_of(member.allocation.task.job.experiment)
+    assert [each.steps_completed for each in reported.read([trial.pk])] == [3]
+
+
+@pytest.mark.parametrize(("limit", "most"), [("REPORTS_PER_BATCH", 5), ("TABLES_PER_BATCH", 1)])
+def test_columns_beyond_the_limits_of_a_batch_are_named_in_the_log(
+    limit: str, most: int, member: Member, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "REPORTS_PER_BATCH", 5)
+    monkeypatch.setattr(batches, limit, most)
     tables = [
         {"steps": steps, "times": [1.0] * 3, "values": {"a": [1.0] * 3}} for steps in ([1, 2, 3], [4, 5, 6])
     ]
     body = json.dumps({"k": "reports", "d": tables}).encode() + b"\n"
+    body += json.dumps({"k": "reports", "d": tables[:1]}).encode() + b"\n"
     assert intake.store(member.pk, 0, body).offset == len(body)
     trial = trial_of(member.allocation.task.job.experiment)
     assert [each.steps_completed for each in reported.read([trial.pk])] == [1, 2, 3]
-    assert any("more than" in text for text in shown(member))
+    (told,) = [text for text in shown(member) if "more than" in text]
+    assert "(2 tables of reports" in told
 
 
 def test_columns_nested_without_end_are_named_in_the_log(member: Member) -> None:

@@ -1,6 +1,7 @@
 """What runners ship, applied once: lines, reports, states and the end, in one transaction with the offset."""
 
 import json
+import random
 from datetime import timedelta
 from typing import Any
 
@@ -10,22 +11,27 @@ from django.utils import timezone
 from accounts.refusals import Refusal
 from dispatch.passes import pool_pass
 from dispatch.runs import heartbeats, intake, reconcile, settle, uploads
+from experiments import metric_reports, search
 from experiments.models import Checkpoint, Experiment
 from experiments.states import CheckpointState, ExperimentState, TrialState
+from hosts.models import Host
 from jobs import transitions
 from jobs.models import Member, Task
 from jobs.states import AllocationState, MemberState, Reason, TaskState
 from logs import read, streams
+from logs import store as log_store
 from metrics import reported, samples
 from shown import verdicts
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
+from trainmaster.runner.records import core_record
+from trainmaster.runner.reports import Reports
 
 pytestmark = pytest.mark.django_db
 CHECKPOINT = "6f2b7c1e-0000-4000-8000-000000000009"
 
 
-def started(slots: int = 1) -> tuple[Experiment, Member]:
-    make_host("gpu1", slots)
+def started(slots: int = 1, name: str = "gpu1") -> tuple[Experiment, Member]:
+    make_host(name, slots)
     experiment = submit_experiment(slots=slots)
     pool_pass.run(experiment.job.pool_id)
     return experiment, members_of(experiment)[0]
@@ -87,6 +93,99 @@ def test_columns_of_metrics_are_stored_and_their_validations_reach_the_searcher(
         range(1, 10)
     )
     assert trial.summary_metrics["avg_metrics"]["loss"]["count"] == 9
+
+
+def written(seed: int) -> list[dict[str, Any]]:
+    """Reports of three groups as a job may write them, of two runs, some twice and some late."""
+    chance = random.Random(seed)
+    found, step, run = [], 0, 1
+    for _ in range(80):
+        step, run = max(0, step + chance.choice([1, 1, 1, 2, 0, -2])), max(run, chance.choice([1] * 60 + [2]))
+        names = chance.choice([["loss"], ["loss", "acc"], ["acc"], ["loss", "lr"]])
+        values = {name: chance.choice([0.5, 0.25, 3, "NaN", chance.random()]) for name in names}
+        group = chance.choice(["training", "validation", "validation", "system"])
+        found.append({"type": "metrics", "group": group, "steps_completed": step, "metrics": values,
+                      "run_id": run, "t": 1.79e9 + len(found)})  # fmt: skip
+    return found
+
+
+def as_shipped(reports: list[dict[str, Any]], most: int) -> bytes:
+    """The records that a runner makes of reports that it reads together."""
+    found: list[bytes | None] = []
+    joined = Reports(most, 2**19)
+    for end, each in enumerate(reports, 1):
+        data = json.dumps(each).encode()
+        if joined.take(each, data, end):
+            continue
+        found.append(joined.record("core.rank0.jsonl"))
+        joined = Reports(most, 2**19)
+        if not joined.take(each, data, end):
+            found.append(core_record("core.rank0.jsonl", end, data))
+    return b"".join(each for each in [*found, joined.record("core.rank0.jsonl")] if each)
+
+
+def after(body: bytes, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What a trial, its experiment and its search are after a batch."""
+    told: list[Any] = []
+    tells = search.validations_reported
+
+    def tell(experiment: Experiment, trial: Any, validations: Any) -> None:
+        told.extend(repr(each) for each in validations)
+        tells(experiment, trial, validations)
+
+    experiment, member = started(name=f"gpu{Host.objects.count() + 1}")
+    with monkeypatch.context() as patched:
+        patched.setattr(search, "validations_reported", tell)
+        assert intake.store(member.pk, 0, body).offset == len(body)
+    experiment.refresh_from_db()
+    trial = trial_of(experiment)
+    stored = [(each.group, each.steps_completed, repr(each.values)) for each in reported.read([trial.pk])]
+    of_trial = [trial.steps_completed, trial.summary_metrics, trial.latest_validation, trial.best_validation]
+    return [told, stored, *of_trial, trial.searcher_metric, experiment.best_metric, experiment.state]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_reports_end_the_same_as_columns_and_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = [as_shipped(written(seed), most) for most in (0, 1000)]
+    assert bodies[0] != bodies[1]
+    singly, joined = (after(body, monkeypatch) for body in bodies)
+    assert singly[0] and singly == joined
+
+
+def test_the_search_hears_of_validations_in_different_tables_in_the_order_of_their_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record = columns("validation", range(1, 4, 2), 0.5)
+    (other,) = columns("validation", range(2, 3), 0.25)["d"]
+    other["values"]["acc"] = [0.1]
+    record["d"].append(other)
+    told = after(batch(record), monkeypatch)[0]
+    assert [text.split("steps_completed=")[1][0] for text in told] == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("way", ["lines", "columns"])
+def test_a_batch_that_was_read_before_its_attempt_ended_is_not_stored_after_it(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, member = started()
+    parts = [
+        batch(log(str(at)) | {"k": "lines"} if way == "lines" else columns("training", range(at, at + 3)))
+        for at in (1000, 2000)
+    ]
+    intake.store(member.pk, 0, parts[0])
+    owner, name = (log_store, "append_shipped") if way == "lines" else (metric_reports, "store_shipped")
+    stores = getattr(owner, name)
+    found = []
+
+    def late(*args: Any) -> Any:
+        settle.member_over(member.pk, reason=Reason.HOST_LOST)
+        found.append(stores(*args))
+        return found[0]
+
+    monkeypatch.setattr(owner, name, late)
+    with pytest.raises(intake.Over):
+        intake.store(member.pk, len(parts[0]), parts[1])
+    assert not found[0] and streams.stored(member.pk) == len(parts[0])
 
 
 def test_a_batch_of_columns_takes_a_statement_to_look_and_one_to_store(

@@ -129,5 +129,21 @@ def test_what_is_no_table_is_refused_with_a_sentence(table: Any, sentence: str) 
         reports_of(table)
 
 
+@pytest.mark.parametrize("shipped", [True, False])
+def test_reports_that_would_be_too_large_as_one_table_are_stored_in_parts(
+    shipped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "CELLS", 60)
+    some = [{**PLAIN, "steps": [2 * at, 2 * at + 1], "values": {f"m{at}": [1, 2]}} for at in range(30)]
+    read = [columns_of(table) for table in some] if shipped else [each for t in some for each in alone(t)]
+    reports: list[Any] = [None, *read, None]
+    parts = ingest.parts(reports)
+    assert [each for part in parts for each in part] == reports and len(parts) < 10
+    for part in parts:
+        table = ingest.together([each for each in part if each], ingest.Stored())
+        assert len(table) * len(table.columns) <= 60
+    assert ingest.parts(reports[:3]) == [reports[:3]]
+
+
 def test_what_a_table_says_it_holds_is_counted_before_it_is_read() -> None:
     assert [count_of(each) for each in (PLAIN, {"steps": 7}, [], None)] == [2, 0, 0, 0]

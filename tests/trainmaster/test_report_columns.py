@@ -55,7 +55,7 @@ def told(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 ANY = st.builds(
     report,
     st.integers(0, 12) | st.sampled_from([-1, True, 2**63, 1.5, None]),
-    group=st.sampled_from(["training", "system"]),
+    group=st.sampled_from(["training", "system", "validation"]),
     run_id=st.sampled_from([1, 1, 1, 2, None, True]),
     metrics=st.dictionaries(
         st.sampled_from(["loss", "lr"]),
@@ -73,18 +73,19 @@ def test_each_report_is_in_the_outbox_once_and_in_the_order_of_its_group(written
         together = [(each["group"], each["steps_completed"]) for each in told([record])]
         if record["k"] == "reports":  # so the order of its tables says nothing
             assert len(set(together)) == len(together) <= most
-    for group in ("training", "system"):
+    for group in ("training", "system", "validation"):
         assert [as_text(each) for each in in_order(records, group)] == [
             as_text(each) for each in written if each["group"] == group
         ]
 
 
 def in_order(records: list[dict[str, Any]], group: str) -> list[dict[str, Any]]:
-    """The reports of a group, those of one record by their steps."""
+    """The reports of a group, those of one record by their steps; validations as they are, table by table."""
     found = []
     for record in records:
         some = [each for each in told([record]) if each["group"] == group]
-        found += sorted(some, key=lambda each: each["steps_completed"]) if len(some) > 1 else some
+        is_sorted = group != "validation" and len(some) > 1
+        found += sorted(some, key=lambda each: each["steps_completed"]) if is_sorted else some
     return found
 
 
@@ -97,6 +98,16 @@ def test_reports_of_numbers_become_columns_that_the_server_takes_whole() -> None
     (record,) = records_of(written)
     assert record["k"] == "reports" and record["e"] == 49 and told([record]) == written
     assert all(columns_of(table) for table in record["d"])
+
+
+def test_a_validation_with_other_names_than_the_one_before_begins_a_record() -> None:
+    both, one = {"loss": 0.5, "acc": 0.1}, {"loss": 0.4}
+    names = [both, both, one, one, both, both]
+    written = [report(step, group="validation", metrics=metrics) for step, metrics in enumerate(names)]
+    records = records_of(written)
+    assert [record["e"] for record in records] == [2, 4, 6] and told(records) == written
+    trained = [report(step, metrics=metrics) for step, metrics in enumerate(names)]
+    assert len(records_of(trained)) == 1, "of other groups the steps say it"
 
 
 def test_groups_that_take_turns_share_a_record() -> None:
@@ -116,7 +127,7 @@ def test_a_record_is_bounded(most: int, most_bytes: int, records: int) -> None:
     assert len(found) == records and len(told(found)) == 10
 
 
-def test_a_report_alone_stays_as_it_was_written() -> None:
+def test_a_single_report_becomes_a_core_record() -> None:
     (record,) = records_of([report(3)])
     assert record == {"k": "core", "f": "core.rank0.jsonl", "e": 1, "d": report(3)}
 
@@ -124,7 +135,7 @@ def test_a_report_alone_stays_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     "odd", [{"batch_metrics": []}, {"metrics": {}}, {"t": "now"}, {"group": 7}, {"run_id": None}]
 )
-def test_a_report_with_more_than_numbers_stays_as_it_was_written(odd: dict[str, Any]) -> None:
+def test_a_report_with_more_than_numbers_becomes_a_core_record(odd: dict[str, Any]) -> None:
     assert [record["k"] for record in records_of([report(1), report(2, **odd), report(3), report(4)])] == [
         "core", "core", "reports",
     ]  # fmt: skip

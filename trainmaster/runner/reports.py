@@ -15,6 +15,9 @@ _NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 _EXACT = 2**53  # a larger whole number is not one number in every reader of JSON
 _BIGINT = 2**63
 
+#: The search hears of each report of this group in turn.
+_VALIDATION = "validation"
+
 _Table = Tuple[str, int, Tuple[str, ...]]  # group, run and names, which all reports of a table share
 
 
@@ -27,25 +30,31 @@ class _Columns(NamedTuple):
 class Reports:
     """Reports up to the offset `end` of a file, at most `most` of them, which fill `most_bytes` as they were written.
 
-    Within it, the steps of each group ascend, so the order of the tables says nothing that the steps do not.
+    The steps of each group ascend, so the steps give the order of its reports. Validations are all in one table: a
+    server that reads table by table takes them in their order, too.
     """
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self._most, self._most_bytes = most, most_bytes
         self._tables: Dict[_Table, _Columns] = {}
         self._last: Dict[str, int] = {}  # the last step of each group
+        self._validation: Optional[_Table] = None
         self._first = b""
         self._count = 0
         self.size = self.end = 0
 
     def take(self, record: Dict[str, Any], written: bytes, end: int) -> bool:
-        """Add a report, which ends at `end` and was `written` so. False: it has to stand in a record of its own."""
+        """Add a report, whose JSON is `written` and ends at `end`. Return False if it cannot join the others."""
         if self._count >= self._most or self.size + len(written) > self._most_bytes or not _is_plain(record):
             return False
         group, step, metrics = record["group"], record["steps_completed"], record["metrics"]
         if step <= self._last.get(group, -1):
             return False
         key = (group, record["run_id"], tuple(metrics))
+        if group == _VALIDATION:
+            if self._validation not in (None, key):
+                return False
+            self._validation = key
         columns = self._tables.get(key)
         if columns is None:
             columns = self._tables[key] = _Columns([], [], {name: [] for name in metrics})
@@ -60,7 +69,7 @@ class Reports:
         return True
 
     def record(self, file: str) -> Optional[bytes]:
-        """The record for the outbox, None without a report; one report alone stays as it was written."""
+        """The record for the outbox, None without a report; a single report becomes a `core` record."""
         if self._count < 2:
             return core_record(file, self.end, self._first) if self._count else None
         tables = [

@@ -26,7 +26,7 @@ from jobs.models import Member
 from logs import store as log_store
 from logs.lines import SERVER, STDERR, STDOUT, Block, NewLine, blocks_of
 from metrics.columns import Columns, columns_of, count_of, reports_of
-from metrics.ingest import Report
+from metrics.ingest import Report, parts
 from trainmaster import bounded_json
 from trainmaster.bounded_json import TooDeep
 
@@ -36,9 +36,9 @@ Answer = TypeVar("Answer")
 
 #: How the runner's lines begin that hold a record as training code wrote it.
 _WRITTEN_BY_THE_JOB = (b'{"k":"core"', b'{"k": "core"', b'{"k": "timings"')
-#: Of all tables of a batch together: columns may say in few bytes what takes much memory apart.
+#: Limits of all `reports` records of a batch together, above what a runner sends: a few bytes may take much memory.
 REPORTS_PER_BATCH = 300_000
-_MANY = f"a batch holds more than {REPORTS_PER_BATCH:,} reports in columns"
+TABLES_PER_BATCH = 50_000
 
 
 @dataclass(frozen=True)
@@ -104,28 +104,75 @@ def _without_depth(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _apart(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records, those of columns as records of the SDK: a table of numbers as `Columns`, others report by report."""
+    """The records, with those of columns as records of the SDK. One line says how many tables were refused."""
     found: list[dict[str, Any]] = []
-    left = REPORTS_PER_BATCH
+    tables = _Tables()
     for record in records:
         if record.get("k") != "reports":
             found.append(record)
             continue
-        tables = record.get("d")
-        for table in tables if isinstance(tables, list) else [tables]:
-            left -= count_of(table)
-            found += _reports(table) if left >= 0 else [left_out(ValueError(_MANY))]
+        was_whole = tables.error is None
+        found += tables.read(record.get("d"))
+        if was_whole and tables.error:
+            refused_at = len(found)
+    if tables.error:
+        sentence = f"{tables.error} ({tables.refused:,} tables of reports in this batch were left out)"
+        found.insert(refused_at, left_out(ValueError(sentence)))
     return found
 
 
-def _reports(table: Any) -> list[dict[str, Any]]:
+class _Tables:
+    """Reads the tables of one batch, as far as they keep to its limits. `error` says why the first was refused."""
+
+    def __init__(self) -> None:
+        self.error: ValueError | None = None
+        self.refused = 0
+        self._tables, self._reports = TABLES_PER_BATCH, REPORTS_PER_BATCH
+
+    def read(self, data: Any) -> list[dict[str, Any]]:
+        """The records of the SDK for those of one record. The tables behind one that is refused are refused with it."""
+        tables = data if isinstance(data, list) else [data]
+        found: list[dict[str, Any]] = []
+        validations: list[dict[str, Any]] = []
+        for place, table in enumerate(tables):
+            try:
+                self._count(table)
+                if isinstance(columns := _reports(table), Columns):
+                    found.append({"k": "core", "d": columns})
+                else:
+                    is_told = table.get("group") == metric_reports.VALIDATION
+                    (validations if is_told else found).extend({"k": "core", "d": each} for each in columns)
+            except ValueError as error:
+                self.error = self.error or error
+                self.refused += len(tables) - place
+                break
+        return [
+            record if isinstance(record["d"], Columns) else _without_depth(record)
+            for record in found + sorted(validations, key=_step)
+        ]
+
+    def _count(self, table: Any) -> None:
+        """Raise ValueError if this table is beyond a limit; then those behind it are, too."""
+        self._tables -= 1
+        self._reports -= max(1, count_of(table))
+        if self._tables < 0:
+            raise ValueError(f"a batch holds more than {TABLES_PER_BATCH:,} tables of reports")
+        if self._reports < 0:
+            self._tables = 0
+            raise ValueError(f"a batch holds more than {REPORTS_PER_BATCH:,} reports in columns")
+
+
+def _reports(table: Any) -> Columns | list[dict[str, Any]]:
+    """A table of numbers as `Columns`, any other and validations report by report. Raises ValueError."""
     columns = columns_of(table)
-    if columns and columns.group != metric_reports.VALIDATION:  # the search is told of each validation
-        return [{"k": "core", "d": columns}]
-    try:
-        return [_without_depth({"k": "core", "d": report}) for report in reports_of(table)]
-    except ValueError as error:
-        return [left_out(error)]
+    # the search hears of each validation
+    return columns if columns and columns.group != metric_reports.VALIDATION else reports_of(table)
+
+
+def _step(record: dict[str, Any]) -> int:
+    """The search hears of the validations of a record in the order of their steps, whatever tables they are in."""
+    step = record["d"]["steps_completed"]
+    return step if type(step) is int else -1
 
 
 def left_out(error: Exception) -> dict[str, Any]:
@@ -273,7 +320,11 @@ class Reporting:
 
     def _stored(self, found: list[Report | Columns | None]) -> list[Validation | None]:
         def store(some: list[Report | Columns | None]) -> list[Validation | None]:
-            return metric_reports.store(self._experiment, self._trial, some)
+            return [
+                validation
+                for part in parts(some)
+                for validation in metric_reports.store(self._experiment, self._trial, part)
+            ]
 
         together: list[Validation | None] = []
         if self._together(lambda: together.extend(store(found))):

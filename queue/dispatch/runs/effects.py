@@ -95,7 +95,7 @@ def trial_of_metrics(member_id: int, records: Sequence[dict[str, Any]]) -> Trial
     """The trial of a batch whose only reports are metrics, its experiment locked; None for any other batch.
 
     Its attempt cannot end meanwhile: only dispatch.runs.settle ends one, with the experiment locked. Nor has it ended
-    before: whether it is over is read after this lock. So no more is locked.
+    before: whether it is over is read after this lock.
     """
     for record in records:
         if is_stateful(record) and not batches.is_metrics(record.get("d")):

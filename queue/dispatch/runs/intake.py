@@ -136,7 +136,7 @@ def _store_open(member_id: int, batch: Batch) -> Intake:
         # the order of locks is the same everywhere: experiment, allocation, then stream and log
         stateful = found is not None or any(effects.is_stateful(record) for record in records)
         trial = effects.trial_of_metrics(member_id, records) if stateful and found is None else None
-        member = settle.lock(member_id) if stateful and not trial else _read(member_id)
+        member = settle.lock(member_id) if stateful and not trial else _locked(member_id, trial)
         _refuse_over(member.allocation)
         streams.advance(member.pk, batch.offset, batch.end)
         _take_in(member, records, batch.blocks, found, trial)
@@ -250,7 +250,9 @@ FROM jobs_member member JOIN jobs_allocation allocation ON allocation.id = membe
 JOIN hosts_host host ON host.id = member.host_id {joined} WHERE member.id = %s
 """
 _READ_ALONE = _READ.format(more="", joined="")
-#: A batch of metrics reads its trial along, as `transitions.read_to_report` does.
+_READ_SHARED = f"{_READ_ALONE} FOR SHARE OF allocation"
+_READ_TO_REPORT = f"{_READ_ALONE} FOR NO KEY UPDATE OF allocation"
+#: A batch of metrics reads its trial by the same statement, as `transitions.read_to_report` does.
 _READ_WITH_TRIAL = _READ.format(
     more=""", trial.id, trial.experiment_id, trial.task_id, trial.run_id, trial.steps_completed,
   trial.summary_metrics, trial.xmin::text, experiment.id, experiment.unmanaged""",
@@ -267,6 +269,15 @@ _OF_MEMBER = len(_MEMBER_COLUMNS) + len(_HOST_COLUMNS) + len(_ALLOCATION_COLUMNS
 def _read(member_id: int) -> Member:
     """The member with its host and allocation. Raises Over when it was deleted with its experiment."""
     return _member_of(_row(_READ_ALONE, member_id))
+
+
+def _locked(member_id: int, trial: Trial | None) -> Member:
+    """As `_read`, with its attempt locked, so that it does not end before the batch is stored.
+
+    Members that ship lines share the lock. Metrics take it alone: the search may stop the attempt, and by then this
+    transaction may hold the log for which the other members wait.
+    """
+    return _member_of(_row(_READ_TO_REPORT if trial else _READ_SHARED, member_id))
 
 
 def _read_with_trial(member_id: int) -> tuple[Member, Trial | None]:

@@ -11,6 +11,7 @@ from hosts.runtimes import usable_runtimes
 from jobs.models import Allocation, Member
 from jobs.run import RunSpec
 from jobs.transitions import run_token
+from metrics import chunks
 from trainmaster.protocol import PROTOCOL, Limits, Spec, UnixIds
 
 
@@ -98,7 +99,7 @@ def limits(sample_seconds: float | None) -> Limits:
         "batch_bytes": 1024 * 1024,
         "sample_seconds": _sample_seconds(sample_seconds),
         "sample_record_seconds": settings.SAMPLE_RECORD_SECONDS,
-        "reports_per_record": 1000,
+        "reports_per_record": chunks.FULL,
     }
 
 
