@@ -221,6 +221,9 @@ def report(found: dict[str, tuple[list[float], list[float]]], way: list[tuple[st
             f"{NODES} nodes x {CPUS_PER_NODE} slots on {os.cpu_count()} cores; {RUNS} starts, {CHAIN - 1} "
             f"turn-arounds, {ROUNDS} rounds of {JOBS} jobs, in turns. Ours over SSH, with a log of every job.",
             "",
+            "Where the processor time of one of ours goes, what has been removed, and why the rate is what it is: "
+            "[short_jobs_processor.md](short_jobs_processor.md).",
+            "",
             "| | Slurm, tuned | Trainmaster | ratio | asked |",
             "|---|---|---|---|---|",
             *rows,

@@ -54,9 +54,8 @@ class _Hints:
     def __init__(self) -> None:
         self.topics: set[str] = set()
         self.calls: dict[str, dict[tuple[object, ...], None]] = {}  # task name -> arguments, in their order
-        self.done: dict[
-            object, list[str]
-        ] = {}  # what need not be done again -> the savepoints in which it was
+        #: what is done once in a transaction -> the names of the savepoints that were open when it was done
+        self.done: dict[object, list[str]] = {}
 
     def send(self) -> None:
         topics = [topic for topic in sorted(self.topics) if _paced.is_due(_TOPICS, topic)]
@@ -89,9 +88,9 @@ def announce(*topics: str) -> None:
 
 
 def is_first(key: object) -> bool:
-    """Whether the transaction under way has not done this yet, and does it now; True outside of one.
+    """Return True for the first call with this key in a transaction, and for every call outside of one.
 
-    What was done within a savepoint counts only as long as that is open: it may have been undone.
+    A call within a savepoint counts only while that savepoint is open, since it may be rolled back later.
     """
     if not connection.in_atomic_block or getattr(connection.atomic_blocks[0], "_from_testcase", False):
         return True

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import psycopg
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, connection, transaction
+from django.db import DEFAULT_DB_ALIAS, NotSupportedError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 from django.db.models import Model, QuerySet
 from django.db.models import query as django_query
@@ -194,9 +194,24 @@ def cursor(kind: type[psycopg.Cursor[Any]] = psycopg.Cursor) -> Iterator[CursorW
     driver: Any = connection.connection
     driver.prepare_threshold = settings.PREPARE_AFTER or None
     try:
-        with connection.wrap_database_errors, kind(driver) as own:
+        with connection.wrap_database_errors, connection.execute_wrapper(_planned_again), kind(driver) as own:
             yield connection._prepare_cursor(
                 own
             )  # what Django's `cursor` does: tests count its statements, too
     finally:
         driver.prepare_threshold = None
+
+
+def _planned_again(execute: Callable[..., Any], sql: Any, *how: Any) -> Any:
+    """Execute the statement, if need be without its kept plan: a plan does not outlive a change of a column's type.
+
+    Within a transaction, which the error has ended, whoever tries it again succeeds: psycopg forgets its plans then.
+    """
+    try:
+        return execute(sql, *how)
+    except NotSupportedError:
+        if connection.in_atomic_block:
+            raise
+        driver: Any = connection.connection
+        driver.execute("DEALLOCATE ALL")  # which makes psycopg forget them, too
+        return execute(sql, *how)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
-from django.db import connection
+from django.db import DataError, connection
 
 from events.models import Event
 
@@ -54,8 +54,8 @@ _waiting = _Waiting()
 def together() -> Iterator[None]:
     """Insert the rows of the steps within by one statement, in their order; for the inside of a transaction.
 
-    They are inserted at the end, or before a statement that reads events or a savepoint. A savepoint that is undone
-    undoes its own.
+    They are inserted at the end, before a statement that reads events, and before a savepoint begins or is over. So
+    what cannot be inserted fails within the savepoint of its step, and a savepoint that is undone undoes its own.
     """
     if _waiting.rows is not None:
         yield
@@ -73,15 +73,19 @@ def _before(execute: Callable[..., Any], sql: str, *how: Any) -> Any:
     if _waiting.rows:
         if sql.startswith("ROLLBACK"):
             _waiting.rows = []
-        elif Event._meta.db_table in sql or sql.startswith("SAVEPOINT"):
+        elif Event._meta.db_table in sql or sql.startswith(("SAVEPOINT", "RELEASE")):
             _insert_waiting()
     return execute(sql, *how)
 
 
 def _insert_waiting() -> None:
     rows, _waiting.rows = _waiting.rows, []
-    if rows:
+    if not rows:
+        return
+    try:
         _insert(rows)
+    except ValueError as error:  # Django undoes a savepoint at its end for an error of the database alone
+        raise DataError(str(error)) from error
 
 
 def record(

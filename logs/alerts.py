@@ -9,6 +9,7 @@ from accounts.refusals import Refusal
 from events.models import Event
 from events.record import record
 from logs.levels import Level, parse
+from logs.lines import shown
 
 #: of event rows, beside the reasons why states change
 REASON = "alert"
@@ -47,9 +48,9 @@ def _raise(kind: Event.Kind, subject: int, data: dict[str, Any], **columns: Any)
 
 def _kept(data: dict[str, Any]) -> dict[str, str]:
     return {
-        "level": str(data.get("level") or "INFO")[:16],
-        "title": str(data.get("title") or "")[:TITLE_CHARACTERS],
-        "description": str(data.get("description") or "")[:DESCRIPTION_CHARACTERS],
+        "level": shown(str(data.get("level") or "INFO")[:16]),
+        "title": shown(str(data.get("title") or "")[:TITLE_CHARACTERS]),
+        "description": shown(str(data.get("description") or "")[:DESCRIPTION_CHARACTERS]),
     }
 
 

@@ -80,7 +80,7 @@ def append(task_id: str, member: Member | None, host_name: str, blocks: Sequence
     first = _append(wanted)
     if first is None:
         with transaction.atomic():
-            _merge(_locked([task_id]))
+            _merge([_locked(task_id)])
             first = _append({**wanted, "at_once": True})
             assert first is not None
     announce(f"log:{task_id}")
@@ -148,15 +148,36 @@ def _array(numbers: Iterable[float]) -> str:
 
 
 @joined
-def merge_events(*task_ids: str, known: Task | None = None) -> int:
-    """Write new event rows of the tasks into their logs as server-side lines, and return how many lines that were.
+def merge_events(task_id: str, known: Task | None = None) -> int:
+    """Write new event rows of the task into its log as server-side lines, and return how many lines that were.
 
-    Any number of logs takes the same statements. Their rows are locked in the order of the tasks' ids. `known`: one of
-    the tasks, with its job, that need not be read.
+    `known`: the task with its job, if the caller has read it.
     """
-    logs = _locked(task_ids)
+    return _merge_and_announce([_locked(task_id)], known)
+
+
+def merge_free(task_ids: Collection[str]) -> list[str]:
+    """Merge events into many logs by the same statements, and return the tasks whose logs others hold.
+
+    It holds many logs, so it waits for none meanwhile: whoever holds one may wait for what the holder of another has.
+    For the same reason it is a transaction of its own, and so is each log that has no row yet.
+    """
+    with cursor() as asks:
+        asks.execute(_WITHOUT_ROW, [list(task_ids)])
+        without_row = [task_id for (task_id,) in asks.fetchall()]
+        for task_id in without_row:
+            asks.execute(_MAKE, [task_id])
+    with transaction.atomic(durable=True):
+        with cursor() as asks:
+            asks.execute(_LOCK_FREE, [list(task_ids)])
+            logs = [TaskLog.from_db(connection.alias, _LOG_COLUMNS, row) for row in asks.fetchall()]
+        _merge_and_announce(logs)
+    return sorted(set(task_ids) - {log.pk for log in logs})
+
+
+def _merge_and_announce(logs: Sequence[TaskLog], known: Task | None = None) -> int:
     lines = _merge(logs, known)
-    announce(*[f"log:{log.pk}" for log in logs if lines.get(log.pk)])
+    announce(*[f"log:{task_id}" for task_id, count in lines.items() if count])
     return sum(lines.values())
 
 
@@ -174,19 +195,27 @@ WHERE event.task_id = ANY(%s) AND (
 """
 
 
-def _locked(task_ids: Collection[str]) -> list[TaskLog]:
-    """The logs of these tasks, locked for the rest of the transaction; those that have no row yet get one."""
+def _locked(task_id: str) -> TaskLog:
+    """The task's log, locked for the rest of the transaction; it gets a row if it has none yet."""
     with cursor() as asks:
-        asks.execute(_LOCK, [list(task_ids)])
-        return [TaskLog.from_db(connection.alias, _LOG_COLUMNS, row) for row in asks.fetchall()]
+        asks.execute(_LOCK, [task_id])
+        return TaskLog.from_db(connection.alias, _LOG_COLUMNS, asks.fetchone())
 
 
 _LOG_COLUMNS = ("task_id", "next_line", "last_event", "recent_events")
-#: The update changes nothing: it locks rows that exist, in the same order in which the others are made.
-_LOCK = f"""
+_NEW_ROW = """
 INSERT INTO logs_tasklog (task_id, next_line, merged_line, last_event, recent_events)
-SELECT task_id, 1, 0, 0, ARRAY[]::bigint[] FROM unnest(%s::text[]) AS task_id ORDER BY task_id
-ON CONFLICT (task_id) DO UPDATE SET task_id = EXCLUDED.task_id RETURNING {", ".join(_LOG_COLUMNS)}
+VALUES (%s, 1, 0, 0, ARRAY[]::bigint[]) ON CONFLICT (task_id)
+"""
+#: The update changes nothing: it locks a row that exists.
+_LOCK = f"{_NEW_ROW} DO UPDATE SET task_id = EXCLUDED.task_id RETURNING {', '.join(_LOG_COLUMNS)}"
+_MAKE = f"{_NEW_ROW} DO NOTHING"
+_WITHOUT_ROW = """
+SELECT DISTINCT wanted FROM unnest(%s::text[]) AS wanted
+WHERE NOT EXISTS (SELECT FROM logs_tasklog WHERE task_id = wanted)
+"""
+_LOCK_FREE = f"""
+SELECT {", ".join(_LOG_COLUMNS)} FROM logs_tasklog WHERE task_id = ANY(%s) FOR NO KEY UPDATE SKIP LOCKED
 """
 _EVENT_COLUMNS = (
     "id", "at", "kind", "subject", "from_state", "to_state", "reason", "actor", "detail", "job_id", "task_id",

@@ -248,10 +248,11 @@ def member_running(member_or_id: Member | int, *, at: datetime | None = None) ->
     A record of the run may say so before the answer of its launch does; then it was launched by now, too.
     """
     member = _locked(member_or_id)
-    at = at or database_now()
+    now = at if at and member.launched_at else database_now()
+    at = at or now
     done = _step_member(
         member, MemberState.RUNNING, Reason.STARTED, f"host:{member.host.name}",
-        started_at=at, launched_at=member.launched_at or database_now(),
+        started_at=at, launched_at=member.launched_at or now,
     )  # fmt: skip
     if done and member.allocation.state in {AllocationState.ASSIGNED, AllocationState.STARTING}:
         step_allocation(member.allocation, AllocationState.RUNNING, Reason.STARTED, "server", started_at=at)

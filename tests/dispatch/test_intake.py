@@ -368,6 +368,25 @@ def test_a_drain_is_waited_for_as_long_as_bytes_arrive(monkeypatch: pytest.Monke
 
 
 @pytest.mark.survive(43)
+@pytest.mark.parametrize("title", ["a\x00b", "a\ud800b"])
+def test_an_alert_that_the_database_refuses_costs_nothing_of_its_batch(title: str) -> None:
+    experiment, member = started()
+    body = batch(
+        {"k": "state", "t": 1.0, "state": "running"},
+        log("precious line"),
+        core("metrics", group="training", steps_completed=1, metrics={"x": 1}, t=1.0),
+        core("alert", title=title),
+        {"k": "exit", "t": 2.0, "code": 0, "signal": None, "stopped": False, "first_failure": None},
+    )
+    assert intake.store(member.pk, 0, body).offset == len(body)
+    experiment.refresh_from_db()
+    trial = trial_of(experiment)
+    lines = [line.text for line in read.forward(trial.task_id).lines]
+    assert experiment.state == ExperimentState.COMPLETED and len(list(reported.read([trial.pk]))) == 1
+    assert "precious line" in lines and "Alert: a\ufffdb" in lines
+
+
+@pytest.mark.survive(43)
 def test_a_report_that_is_no_object_blocks_nothing() -> None:
     experiment, member = started()
     odd = {"k": "core", "f": "core.rank0.jsonl", "e": 1, "d": [1]}

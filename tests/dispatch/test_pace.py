@@ -19,7 +19,7 @@ def clock() -> Clock:
     return Clock()
 
 
-def test_work_that_comes_now_and_then_never_waits(clock: Clock) -> None:
+def test_work_of_short_passes_that_comes_now_and_then_never_waits(clock: Clock) -> None:
     pace = Pace(lambda pool_id: None, clock)
     for _ in range(200):  # ten submissions and ten ends a second, passes of 14 ms
         clock.now += 0.05
@@ -41,6 +41,16 @@ def test_no_rest_is_long_however_long_a_pass_was(clock: Clock) -> None:
     for _ in range(3):
         clock.now += 5
         assert pace.took(1, 5) == pytest.approx(LONGEST_REST_SECONDS)
+
+
+def test_passes_of_a_second_rest_no_longer_and_what_comes_later_does_not_wait(clock: Clock) -> None:
+    pace = Pace(lambda pool_id: None, clock)
+    for _ in range(5):  # they take more than their part
+        clock.now += 1
+        assert pace.took(1, 1) == pytest.approx(LONGEST_REST_SECONDS) and not pace.may_pass(1)
+        clock.now += LONGEST_REST_SECONDS
+    clock.now += 2
+    assert pace.took(1, 0.1) == 0
 
 
 def test_what_is_asked_for_in_a_rest_is_asked_for_once_when_it_is_over() -> None:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from accounts.refusals import Refusal
 from dispatch.passes import pool_pass
-from dispatch.runs import intake, settle
+from dispatch.runs import intake, reconcile, settle
 from experiments import transitions as experiments
 from experiments.models import Experiment, Trial
 from experiments.states import ExperimentState
@@ -20,6 +20,8 @@ from hosts.pools import default_pool
 from jobs import queue_edits, transitions
 from jobs.models import Allocation, Job, SlotHold, Task
 from jobs.states import AllocationState, JobState, Reason, StopKind
+from logs import store as log_store
+from logs.models import TaskLog
 from metrics.models import Chunk
 from tests.experiments.test_search import RANDOM, submitted
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment, trial_of
@@ -262,3 +264,22 @@ def test_a_report_that_meets_the_end_of_its_attempt_is_stored_before_or_refused(
     # the new attempt has no checkpoint to go on from, so nothing of the first one counts any more
     assert (answer, answers) == ((len(first + report), [None]) if report_comes_first else (None, ["over"]))
     assert (reports_that(count=True), reports_that(count=False)) == (0, 2 if report_comes_first else 1)
+
+
+@pytest.mark.parametrize("have_rows", [True, False])
+def test_a_merge_of_many_logs_that_waits_for_one_holds_no_other(have_rows: bool) -> None:
+    make_host("gpu0", 2)
+    made = [submit_experiment(), submit_experiment()]
+    pool_pass.run(made[0].job.pool_id)
+    free, held = sorted(trial_of(experiment).task_id for experiment in made)
+    if have_rows:
+        TaskLog.objects.bulk_create([TaskLog(task_id=free), TaskLog(task_id=held)])
+    with transaction.atomic():
+        assert log_store.merge_events(
+            held
+        )  # as an end does, which may wait for what an end with the other log has
+        thread = in_thread(lambda: reconcile.merge_logs([free, held, trial_of(made[0]).task_id]))
+        wait_until_one_waits_for_a_lock(thread)
+        log_store.merge_events(free)
+    thread.join(60)
+    assert not thread.is_alive() and log_store.unmerged([free, held]) == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
-from django.db import connection, transaction
+from django.conf import settings
+from django.db import NotSupportedError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from accounts.models import User
@@ -83,3 +85,28 @@ def test_a_row_is_locked_within_a_transaction_alone() -> None:
             locked.get("eve")
     with pytest.raises(transaction.TransactionManagementError):
         locked.get("ada")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_plan_is_made_again_once_a_column_has_another_type() -> None:
+    users = Prepared(lambda: User.objects.all(), "username", "of no user")
+    ada = make_user("ada")
+    parameters = connection.get_connection_params()
+    names = ("dbname", "user", "password", "host", "port")
+    address = {name: parameters[name] for name in names if name in parameters}
+    with psycopg.connect(**address, autocommit=True) as other:
+        try:
+            for characters in (300, 301):
+                for _ in range(settings.PREPARE_AFTER + 2):
+                    assert users.find("ada") == ada
+                other.execute(f"ALTER TABLE accounts_user ALTER COLUMN first_name TYPE varchar({characters})")
+                assert users.find("ada") == ada
+            for _ in range(settings.PREPARE_AFTER + 2):
+                users.find("ada")
+            other.execute("ALTER TABLE accounts_user ALTER COLUMN first_name TYPE varchar(302)")
+            with pytest.raises(NotSupportedError), transaction.atomic():
+                users.find("ada")
+            with transaction.atomic():
+                assert users.find("ada") == ada
+        finally:
+            other.execute("ALTER TABLE accounts_user ALTER COLUMN first_name TYPE varchar(150)")

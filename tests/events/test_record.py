@@ -1,7 +1,7 @@
 """Event rows of one transaction: by one statement, in their order, and none of what was undone."""
 
 import pytest
-from django.db import connection, transaction
+from django.db import DataError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from events.models import Event
@@ -47,6 +47,19 @@ def test_what_a_savepoint_undoes_leaves_no_row() -> None:
             step("within")
         step("after")
     assert names() == ["before", "within", "after"]
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "\ud800"])
+def test_a_row_that_cannot_be_inserted_costs_its_savepoint_alone(text: str) -> None:
+    with transaction.atomic(), together():
+        step("before")
+        with pytest.raises(DataError), transaction.atomic():
+            step("of the same savepoint")
+            step(text)
+        with pytest.raises(DataError), transaction.atomic():
+            record(Event.Kind.JOB, "detail", task_id="of the test", detail={"title": text})
+        step("after")
+    assert names() == ["before", "after"]
 
 
 def test_nothing_waits_after_a_failure() -> None:

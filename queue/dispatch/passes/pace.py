@@ -1,8 +1,10 @@
 """Keeps passes from following each other so closely that they take more than a part of the time.
 
 Under a flood of short work nearly every submission and every end asks for a pass, while one pass serves all that came
-before it. The first ones are made at once. Only once passes have taken more than their part, they rest, so work that
-comes now and then never waits. Each worker process keeps its own pace: it paces hints, and a beat finds what is due.
+before it. The first ones are made at once. Once passes have taken more than their part, they rest, for no longer than
+LONGEST_REST_SECONDS: so passes of up to 0.1 s keep to their part, and longer ones take more of the time. What comes
+within a rest waits until it is over, be it a single edit after a pass of more than SAVED_SECONDS; what comes later does
+not wait. Each worker process keeps its own pace: it paces hints, and a beat finds what is due.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Callable
 from events.announce import wake
 from events.paced import Paced
 
-#: the part of the time that passes of a pool may take
+#: the part of the time that passes of a pool may take in one process
 PART = 0.3
 #: so much of it may be saved up, for passes that follow each other at once
 SAVED_SECONDS = 0.3
@@ -34,7 +36,7 @@ class Pace:
         return self._paced.is_due(pool_id, None)
 
     def took(self, pool_id: int, seconds: float) -> float:
-        """A pass took so long; return for how long the pool rests now."""
+        """A pass took so long; return for how long this process now makes none of the pool."""
         now = self._clock()
         left, at = self._left.get(pool_id, (SAVED_SECONDS, now))
         left = min(SAVED_SECONDS, left + PART * (now - at)) - seconds

@@ -69,7 +69,8 @@ def timed(times: dict[str, float], part: str, work: Callable[[], T]) -> T:
 def run(pool_id: int, pace: Pace | None = None) -> int:
     """Bring the pool's plan up to date; the number of passes made. Zero: nothing to do, or another tick is at it.
 
-    With a `pace`, what others change is left for when the pool's rest is over.
+    With a `pace`, what others change is left for when its rest is over. A pass that has left some starts is no part of
+    the pace: the next one follows at once.
     """
     passes, made = 0, None
     while passes < MOST_PASSES_AT_ONCE and (pace is None or (made and made.left) or pace.may_pass(pool_id)):
@@ -78,7 +79,7 @@ def run(pool_id: int, pace: Pace | None = None) -> int:
         if made is None:
             break
         passes += 1
-        if pace is not None:
+        if pace is not None and not made.left:
             pace.took(pool_id, time.monotonic() - begun)
         # a pass that finds nothing takes six statements to see that
         with cursor() as asks:

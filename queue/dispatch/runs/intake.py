@@ -234,7 +234,7 @@ def _heard(member: Member) -> None:
     # the database's time: where the clock here differs, it is written with each batch
     heard = member.heartbeat_at
     is_due = heard is None or not timedelta() <= timezone.now() - heard < _SIGN_EVERY
-    if is_due and member.state != MemberState.ENDED:  # nobody asks for signs of life of what has ended
+    if is_due and member.state != MemberState.ENDED:  # nobody looks at the signs of life of an ended member
         Member.objects.filter(pk=member.pk).update(heartbeat_at=Now())
     if member.host.transport != Host.Transport.NONE:
         observe.heartbeat_of(member.host)

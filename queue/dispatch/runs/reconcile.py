@@ -384,19 +384,20 @@ def merge_event_lines() -> None:
 
 
 def merge_logs(task_ids: Collection[str]) -> None:
-    """Put the newest events of these tasks into their logs: many at once, or one by one if something is wrong."""
+    """Put the newest events of tasks into their logs: many at once; one by one what others hold or what is wrong."""
     due = sorted(log_store.unmerged(task_ids))
     for first in range(0, len(due), LOGS_AT_ONCE):
         some = due[first : first + LOGS_AT_ONCE]
         try:
-            log_store.merge_events(*some)
+            left = log_store.merge_free(some) if len(some) > 1 else some
         except (OperationalError, InterfaceError):
             raise
         except Exception as error:
             log.info("%s logs are brought up to date one by one: %s", len(some), error)
-            for task_id in some:
-                with going_on(f"the log of {task_id}"):
-                    log_store.merge_events(task_id)
+            left = some
+        for task_id in left:
+            with going_on(f"the log of {task_id}"):
+                log_store.merge_events(task_id)
 
 
 def note_silence() -> None:

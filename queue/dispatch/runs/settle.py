@@ -226,7 +226,7 @@ def _close(allocation: Allocation, members: list[Member]) -> bool:
     usage.keep(allocation, members)
     failed_starts.forget(allocation)
     kinds.outcomes(allocation.task).allocation_ended(allocation)
-    # in this transaction, so that the log is whole when the end is shown, and a short run costs no message for it
+    # in this transaction, so the log has all its lines when the end is shown, and a short run needs no message for it
     with going_on(f"the log of {allocation.task_id}"), transaction.atomic():
         log_store.merge_events(allocation.task_id, known=allocation.task)
     return True
