@@ -10,6 +10,7 @@ from django.db import connection
 
 from events.models import Event
 
+_AT_ONCE = 500
 _FIELDS = [field for field in Event._meta.concrete_fields if not field.primary_key]
 _INSERT = (
     f"INSERT INTO {Event._meta.db_table} ({', '.join(field.column for field in _FIELDS)}) "
@@ -28,6 +29,11 @@ def store(event: Event) -> Event:
         event.pk = cursor.fetchone()[0]
     event._state.adding, event._state.db = False, connection.alias
     return event
+
+
+def record_all(events: Iterable[Event]) -> None:
+    """Insert many new rows at once, in the transaction that makes their changes."""
+    Event.objects.bulk_create(events, batch_size=_AT_ONCE)
 
 
 def record(
