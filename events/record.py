@@ -13,6 +13,7 @@ from django.db import DataError, connection
 
 from events.models import Event
 
+_AT_ONCE = 500
 _FIELDS = [field for field in Event._meta.concrete_fields if not field.primary_key]
 _ROW = f"({', '.join(['%s'] * len(_FIELDS))})"
 _INSERT = f"INSERT INTO {Event._meta.db_table} ({', '.join(field.column for field in _FIELDS)}) VALUES"
@@ -86,6 +87,11 @@ def _insert_waiting() -> None:
         _insert(rows)
     except ValueError as error:  # Django undoes a savepoint at its end for an error of the database alone
         raise DataError(str(error)) from error
+
+
+def record_all(events: Iterable[Event]) -> None:
+    """Insert many new rows at once, in the transaction that makes their changes."""
+    Event.objects.bulk_create(events, batch_size=_AT_ONCE)
 
 
 def record(

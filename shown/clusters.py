@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +26,8 @@ class Cluster:
     facts: ClusterFacts | None
     read_at: datetime | None
     error: str
+    #: other pools with the same partition: its slots are counted in each of them
+    shared_with: list[str]
 
     @property
     def why_not(self) -> str:
@@ -73,11 +75,23 @@ def of_pools(pools: Iterable[ResourcePool], logins: dict[int, HostRow]) -> dict[
     if not slurm:
         return {}
     kept = {row.pool_id: row for row in SlurmFacts.objects.filter(pool__in=slurm)}
-    return {pk: _cluster(pool, kept.get(pk), logins.get(pk)) for pk, pool in slurm.items()}
+    same: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    found = SlurmFacts.objects.order_by("pool__name").filter(pool__removed=False, read_at__isnull=False)
+    for pk, name, *place in found.values_list(
+        "pool_id", "pool__name", "document__cluster", "document__partition"
+    ):
+        same[place[0], place[1]][pk] = name
+    sharing = {
+        pk: [name for other, name in pools.items() if other != pk] for pools in same.values() for pk in pools
+    }
+    return {
+        pk: _cluster(pool, kept.get(pk), logins.get(pk), sharing.get(pk, [])) for pk, pool in slurm.items()
+    }
 
 
-def _cluster(pool: ResourcePool, kept: SlurmFacts | None, login: HostRow | None) -> Cluster:
-    facts = ClusterFacts.of(kept.document) if kept and kept.document else None
-    return Cluster(
-        SlurmSettings.of(pool.slurm), login, facts, kept.read_at if kept else None, kept.error if kept else ""
-    )
+def _cluster(
+    pool: ResourcePool, kept: SlurmFacts | None, login: HostRow | None, shared_with: list[str]
+) -> Cluster:
+    facts = ClusterFacts.of(kept.document) if kept else None
+    read_at, error = (kept.read_at, kept.error) if kept else (None, "")
+    return Cluster(SlurmSettings.of(pool.slurm), login, facts, read_at, error, shared_with)

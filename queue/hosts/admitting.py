@@ -38,6 +38,13 @@ def claim(host_id: uuid.UUID) -> Host | None:
     return Host.objects.select_related("pool").get(pk=host_id)
 
 
+def goes_on(host: Host) -> None:
+    """The admission takes longer than a claim lasts: keep it. Nothing for a host that is not being admitted."""
+    if host.admission == Host.Admission.ADMITTING:
+        row = Host.objects.filter(pk=host.pk, admission=Host.Admission.ADMITTING)
+        row.update(probe_after=Now() + timedelta(seconds=CLAIM_SECONDS))
+
+
 def forgotten() -> list[uuid.UUID]:
     """Hosts whose admission was begun, or asked for, and that nobody is at: not those that wait for a person."""
     waiting = Host.objects.filter(_FREE, admission=Host.Admission.ADMITTING, state_reason="")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from django.db import transaction
 
-from accounts.refusals import Refusal
+from accounts.refusals import Code, Refusal
 from hosts import pool_edits, registry, slots
 from hosts.models import Host, ResourcePool
 from hosts.pools import mark_dirty
@@ -80,6 +80,13 @@ def _share_cores(host_id: uuid.UUID, count: int, actor: str) -> None:
     if not 0 <= count <= SLOTS_MAX:
         raise Refusal(f"The number of slots is {count}; allowed: 0 to {SLOTS_MAX}.", field="count")
     host = Host.objects.select_for_update().get(pk=host_id)
+    if host.transport in {Host.Transport.LOGIN, Host.Transport.SLURM}:
+        raise Refusal(
+            f"{host.name} cannot be given a number of slots: they are as Slurm says. Edit slots_per_node of pool "
+            f"{host.pool.name} instead.",
+            Code.CONFLICT,
+            field="count",
+        )
     if has_gpus(host) or host.slots.filter(missing=False).count() == count:
         return
     registry.refuse_live(host, "given another number of slots", field="count")

@@ -18,7 +18,7 @@ from events import presence
 from events.announce import announce, wake
 from events.prepared import cursor
 from events.presence import Whole
-from hosts import evidence
+from hosts import evidence, slurm_silence
 from hosts.models import Host
 from hosts.transitions import note, set_admission, set_contact
 
@@ -102,10 +102,16 @@ def note_silence(whole: Whole) -> int:
     """Mark hosts silent that have not answered for HOST_SILENT_AFTER_SECONDS; return how many.
 
     Time in which the workers themselves were away does not count. A last answer in the future is from before the clock
-    was set back, and counts as none.
+    was set back, and counts as none. The nodes of Slurm pools follow their login nodes.
     """
     if not whole.lasts(settings.HOST_SILENT_AFTER_SECONDS):
         return 0
+    found = _note_quiet(whole)
+    slurm_silence.note(whole)
+    return found
+
+
+def _note_quiet(whole: Whole) -> int:
     oldest = whole.now - timedelta(seconds=settings.HOST_SILENT_AFTER_SECONDS)
     with cursor() as asks:
         asks.execute(_QUIET, {"oldest": oldest, "latest": whole.latest})
@@ -120,14 +126,6 @@ def note_silence(whole: Whole) -> int:
             .exclude(admission=Host.Admission.REMOVED)
             .exclude(transport=Host.Transport.SLURM)
         )
-        logins = {host.pool_id: host for host in hosts if host.transport == Host.Transport.LOGIN}
-        behind = Host.objects.select_for_update(skip_locked=True).filter(
-            pool__in=logins, transport=Host.Transport.SLURM, contact=Host.Contact.REACHABLE
-        )
-        for node in behind if logins else []:  # nobody hears of it but through its login node
-            node.contact_error = f"The login node {logins[node.pool_id].name} does not answer."
-            node.save(update_fields=["contact_error"])
-            set_contact(node, Host.Contact.SILENT, silent_for=None)
         for host in hosts:
             seen_at = host.last_seen_at or host.registered_at
             heard = max(seen_at, whole.since) if seen_at <= whole.now else whole.since

@@ -14,12 +14,13 @@ from django.utils import timezone
 
 from events.announce import announce
 from events.models import Event
-from events.record import record
+from events.record import record_all, store
 from hosts.models import Host, Slot
 from hosts.pools import mark_dirty
 
 User = Mapping[str, Any]
 SLOTS_MAX = 1024
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,19 @@ def register(host: Host, found: list[FoundSlot]) -> None:
             row.save()
             if back:
                 _record(row, "found", brand=row.brand)
+
+
+def add(found: Mapping[Host, Sequence[FoundSlot]]) -> None:
+    """The slots of hosts that have none yet, all at once."""
+    rows = [
+        Slot(
+            host=host, index=index, kind=slot.kind, uuid=slot.uuid, brand=slot.brand, memory_mb=slot.memory_mb
+        )
+        for host, slots in found.items()
+        for index, slot in enumerate(slots)
+    ]
+    Slot.objects.bulk_create(rows, batch_size=_AT_ONCE)
+    record_all(_event(row, "found", brand=row.brand) for row in rows)
 
 
 def _key(kind: str, uuid: str, index: int) -> str:
@@ -105,5 +119,10 @@ def _noted(row: Slot, users: Mapping[str, Sequence[User]]) -> bool:
 
 
 def _record(row: Slot, reason: str, **more: object) -> None:
+    store(_event(row, reason, **more))
+
+
+def _event(row: Slot, reason: str, **more: object) -> Event:
     detail = {"index": row.index, "uuid": row.uuid, **more}
-    record(Event.Kind.SLOT, row, reason=reason, actor=f"host:{row.host.name}", detail=detail)
+    actor = f"host:{row.host.name}"
+    return Event(kind=Event.Kind.SLOT, subject=str(row), reason=reason, actor=actor, detail=detail, pools=[])

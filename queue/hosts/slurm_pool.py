@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hosts import registry
+from accounts.refusals import Code, FieldRefusals
+from hosts import registry, slurm_silence
 from hosts.models import Host, ResourcePool, SlurmFacts
 from hosts.registry import NewHost
 from hosts.slurm.settings import SlurmSettings
-from hosts.slurm_nodes import login_name, login_of
+from hosts.slurm_nodes import login_name, login_of, read_soon
 from trainmaster.cli import ssh_config
+
+#: settings that say where the runs of the pool are
+_WHERE = {"login", "folder", "folder_is_shared"}
+#: and those that admission tries
+_TRIED = {"partition", "account", "qos", "folder", "folder_is_shared", "sbatch_args"}
 
 
 def begin(pool: ResourcePool, route: NewHost | None, *, actor: str) -> None:
@@ -44,14 +50,43 @@ def _address(name: str) -> str:
 
 
 def changed(pool: ResourcePool, before: dict[str, object], *, actor: str) -> None:
-    """Try the new settings: the login node is admitted again, or another one instead. Raises Refusal."""
+    """Try the new settings: the login node is admitted again, or another one instead. Raises Refusal.
+
+    What is only about how the cluster is read is as it should be after the next reading.
+    """
+    settings, former = SlurmSettings.of(pool.slurm), SlurmSettings.of(before)
+    new = {name for name, value in vars(settings).items() if value != getattr(former, name)}
+    if moved := sorted(_WHERE & new):
+        _refuse_live(pool, moved)
     login = login_of(pool)
-    if before.get("login") == pool.slurm["login"]:
-        Host.objects.filter(pk=login.pk).update(workdir=_workdir(pool))
-        registry.admit_again(login.pk, actor=actor)
+    if "login" in new:
+        registry.take_out(login, actor=actor)
+        begin(pool, None, actor=actor)
+        slurm_silence.silence(
+            pool.pk, f"The pool has another login node, {settings.login}, which was not asked yet."
+        )
         return
-    registry.take_out(login, actor=actor)
-    begin(pool, None, actor=actor)
+    Host.objects.filter(pk=login.pk).update(workdir=_workdir(pool))
+    if _TRIED & new or login.admission != Host.Admission.READY:
+        registry.admit_again(login.pk, actor=actor)
+    else:
+        read_soon(pool)
+
+
+def _refuse_live(pool: ResourcePool, moved: list[str]) -> None:
+    """Raises Refusal while runs on the cluster have their folders where these settings say."""
+    busy = Host.objects.filter(
+        pool=pool, transport=Host.Transport.SLURM, members__isnull=False, members__ended_at=None
+    )
+    if names := list(busy.order_by("name").values_list("name", flat=True).distinct()):
+        shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        raise FieldRefusals(
+            {
+                "slurm": f"{' and '.join(moved)} cannot be changed while runs are on {shown}: the server would no "
+                "longer find them. Wait until they have ended, or pause or cancel them."
+            },
+            Code.CONFLICT,
+        )
 
 
 def wrong_kind(pool: ResourcePool) -> str:

@@ -32,7 +32,7 @@ def set_admission(
     """`sentence`: for people, what stands in the way of using the host. `values` are written with the step."""
     if Admission.REMOVED in {host.admission, to}:
         values["contact"] = Contact.UNKNOWN
-    event = _event_of(host, reason, actor, {"name": host.name, **(detail or {})})
+    event = event_of(host, reason, actor, {"name": host.name, **(detail or {})})
     return _step(
         host, ADMISSION_STEPS, to, event, field="admission", state_reason=sentence, probe_after=None, **values
     )
@@ -46,7 +46,7 @@ def set_contact(host: Host, to: Contact, *, silent_for: timedelta | None) -> boo
     }
     reason = "answered" if to == Contact.REACHABLE else "silent"
     return _step(
-        host, CONTACT_STEPS, to, _event_of(host, reason, f"host:{host.name}", detail), field="contact"
+        host, CONTACT_STEPS, to, event_of(host, reason, f"host:{host.name}", detail), field="contact"
     )
 
 
@@ -67,9 +67,10 @@ def note(
     announce("hosts")
 
 
-def _event_of(host: Host, reason: str, actor: str, detail: dict[str, Any]) -> Event:
+def event_of(host: Host, reason: str, actor: str, detail: dict[str, Any], *, to_state: str = "") -> Event:
+    """The event of a change of the host, for whoever stores it with the change."""
     about = {"kind": Event.Kind.HOST, "subject": str(host.pk), "pools": [host.pool_id]}
-    return Event(**about, reason=reason, actor=actor, detail=detail)
+    return Event(**about, reason=reason, actor=actor, detail=detail, to_state=to_state)
 
 
 def _step(host: Host, table: Table, to: str, event: Event, *, field: str, **values: Any) -> bool:

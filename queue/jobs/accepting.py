@@ -19,6 +19,7 @@ from hosts import pool_access
 from hosts.login_accounts import refuse_as_login
 from hosts.models import ResourcePool
 from hosts.pools import default_pool_for
+from hosts.slurm.settings import section_fault
 from jobs import deadlines, time_limits
 from jobs.capacity import refuse_what_never_fits
 from jobs.models import Job
@@ -48,12 +49,13 @@ def settle(
     role: str,
     workspace: int | None = None,
     single_host: bool = False,
+    slurm: object = None,
 ) -> ResourcePool:
     """The pool of a submission; its name and the time limit of each task are written into `resources`.
 
     `resources` is the section of an effective config, `slots` what one task asks, `role` that of whoever submits.
     `workspace`: its number, None where it is not known yet. `single_host`: a task runs on one host, whether the config
-    says so or not.
+    says so or not. `slurm`: that section of its config.
     Raises Refusal.
     """
     pool, limit = pool_for(resources.get("resource_pool") or "", slots), None
@@ -65,6 +67,8 @@ def settle(
             refuse_as_login(pool, owner.unix_user)
         if asked is not None and (error := floor_error(pool, role, asked)):
             faults.refused.append(Refusal(error, field="priority"))
+        if pool.slurm and slurm and (wrong := section_fault(slurm)):
+            faults.refused.append(Refusal(f"slurm: {wrong}.", field="slurm"))
         with faults.step():
             limit = time_limits.seconds_for(pool, resources.get("max_time"))
             deadlines.refuse(pool, resources, slots, timezone.now())

@@ -77,7 +77,7 @@ def refuse_what_never_fits(
 
 
 def _refuse_hosts_of_others(pool: ResourcePool, names: Sequence[str]) -> None:
-    known = Host.objects.exclude(admission=Host.Admission.REMOVED)
+    known = Host.objects.exclude(admission=Host.Admission.REMOVED).exclude(transport=Host.Transport.LOGIN)
     pools = dict(known.filter(name__in=names).values_list("name", "pool__name"))
     for name in names:
         if pools.get(name) != pool.name:

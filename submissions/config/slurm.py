@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field, ModelWrapValidatorHandler, SerializeAsAny, ValidationError, WrapValidator
 
-from hosts.slurm import settings
-from submissions.config.section import Section, refuse
-
-
-def _arguments(value: Any) -> Any:
-    if sentence := settings.arguments_fault(value):
-        raise refuse(sentence.partition("allowed: ")[2] or sentence)
-    return value
+from submissions.config.section import Section
 
 
-def _gpu_type(value: Any) -> Any:
-    if settings.gpu_type_fault(value):
-        raise refuse("one name of a GPU type, such as a100")
-    return value
-
-
-class Slurm(Section):
+class SlurmFields(Section):
     """Unlike Determined's, it has an effect without another launcher."""
 
-    sbatch_args: Annotated[list[str], BeforeValidator(_arguments)] = []
+    sbatch_args: list[str] = []
     """More options of sbatch, after those of the pool, such as --constraint=ib."""
     slots_per_node: Annotated[int, Field(ge=1, le=1024)] | None = None
     """At most this many slots of each node are used; null: all."""
-    gpu_type: Annotated[str, BeforeValidator(_gpu_type)] = ""
+    gpu_type: str = ""
     """The type of GPU to ask for, as Slurm names it; if empty, the pool's."""
+
+
+def _as_it_is(value: Any, check: ModelWrapValidatorHandler[SlurmFields]) -> Any:
+    """A section that is wrong is kept as it is: in pools of hosts it has no effect, and configs for Determined have it.
+    A Slurm pool refuses it (`jobs.accepting`)."""
+    try:
+        return check(value)
+    except ValidationError:
+        return value
+
+
+Slurm = Annotated[SerializeAsAny[SlurmFields], WrapValidator(_as_it_is)]

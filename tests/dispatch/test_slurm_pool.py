@@ -13,17 +13,22 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
+from accounts.models import User
 from accounts.refusals import FieldRefusals, Refusal
 from dispatch.passes import survey
 from dispatch.ssh import remote, slurm_login
-from dispatch.watching import admission, slurm_facts
+from dispatch.watching import admission, probing, slurm_facts
 from events import presence
-from hosts import admitting, observe, pool_edits, registry, slurm_nodes
+from hosts import admitting, chosen, observe, pool_edits, registry, slurm_nodes
 from hosts.models import Host, ResourcePool, Slot, SlurmFacts
+from hosts.pools import default_pool
 from hosts.registry import NewHost
-from hosts.slurm.facts import ClusterFacts, NotUsable
+from hosts.slurm.facts import ClusterFacts, NodeFacts, NotUsable
+from jobs import accepting
+from jobs.models import Member
 from tests.dispatch.sshd import Sshd
 from tests.rig import slurm_words
+from tests.rig.rows import make_gang
 from tests.rig.web import Web
 
 pytestmark = [
@@ -38,6 +43,7 @@ WORLD: dict[str, Any] = {
         {"id": 2, "state": "RUNNING", "user": "cyd", "nodelist": "g2"},  # asked for GPUs by job
         {"id": 3, "state": "PENDING", "user": "bob", "array": "0-9", "reason": "Priority"},
         {"id": 4, "state": "RUNNING", "user": "dan", "nodelist": "c1", "partition": "cpu"},
+        {"id": 5, "state": "COMPLETED", "user": "eve", "gpus": "a100:4", "nodelist": "g[1-3]"},
     ],
     "partitions": [{"name": "gpu", "nodes": "g[1-3]", "default": "YES", "limit": "1-00:00:00"},
                    {"name": "cpu", "nodes": "c1"}],
@@ -101,6 +107,7 @@ def test_a_cluster_is_admitted_and_its_nodes_are_hosts(
     assert outside == {"g1": ["", "bob", "bob", "bob"], "g2": ["bob", "bob", "bob", "cyd"], "g3": [""] * 4}
     kept = SlurmFacts.objects.get(pool=pool)
     facts = ClusterFacts.of(kept.document)
+    assert facts is not None
     assert (facts.version, facts.partition, facts.max_seconds, kept.error) == ("20.11.9", "gpu", 86400, "")
     assert [(user.user, user.running, user.waiting, user.slots) for user in facts.others] == [
         ("bob", 1, 10, 6),
@@ -211,9 +218,8 @@ def test_nodes_are_silent_with_their_login_node(tmp_path: Path) -> None:
     pool = pool_edits.create("stars", {"slurm": {"login": "10.0.0.9"}}, actor="user:ada")
     login = slurm_nodes.login_of(pool)
     assert (login.address, login.port, login.name) == ("10.0.0.9", 22, "stars-login")
-    node = Host.objects.create(
-        name="g1@stars", pool=pool, transport="slurm", address="g1", admission="ready", contact="reachable"
-    )
+    slurm_nodes.took_in(pool, login, told("g1", "g2"))
+    node = slurm_nodes.of_pool(pool)["g1"]
     long_ago = timezone.now() - timedelta(hours=1)
     Host.objects.update(last_seen_at=long_ago)
     Host.objects.filter(pk=login.pk).update(contact="reachable")
@@ -222,6 +228,111 @@ def test_nodes_are_silent_with_their_login_node(tmp_path: Path) -> None:
     assert observe.note_silence(whole) == 1
     node.refresh_from_db()
     assert (node.contact, node.contact_error) == ("silent", "The login node stars-login does not answer.")
+
+    # they answer again with the next reading, and not with a login node of which nobody heard since
+    Host.objects.filter(pk=login.pk).update(contact="reachable", last_seen_at=timezone.now())
+    slurm_nodes.took_in(pool, login, told("g1", "g2"))
+    assert observe.note_silence(whole) == 0 and slurm_nodes.of_pool(pool)["g1"].contact == "reachable"
+    SlurmFacts.objects.update(read_at=long_ago, error="squeue on stars-login failed.")
+    observe.note_silence(whole)
+    node.refresh_from_db()
+    assert node.contact == "silent" and node.contact_error.startswith("The cluster could not be read for")
+    assert node.contact_error.endswith("squeue on stars-login failed.")
+
+    # nor of another cluster, whatever is still being read of this one
+    slurm_nodes.took_in(pool, login, told("g1", "g2"))
+    pool_edits.edit("stars", {"slurm": {"login": "10.0.0.8"}}, actor="user:ada")
+    assert {host.contact for host in slurm_nodes.of_pool(pool).values()} == {"silent"}
+    slurm_nodes.took_in(pool, login, told("g1", "g2"))
+    assert {host.contact for host in slurm_nodes.of_pool(pool).values()} == {"silent"}
+
+
+def told(*names: str, why: str = "") -> ClusterFacts:
+    nodes = [
+        NodeFacts(name, "DOWN" if why else "IDLE", not why, name, 64, 1000, {"": 4}, 4, why) for name in names
+    ]
+    return ClusterFacts("22.05.8", "stars", False, "gpu", "UP", None, 30, nodes, [])
+
+
+def test_a_node_with_a_run_that_leaves_the_partition_drains() -> None:
+    stars = pool_edits.create("stars", {"slurm": {"login": "10.0.0.9"}}, actor="user:ada")
+    login = slurm_nodes.login_of(stars)
+    slurm_nodes.took_in(stars, login, told("g1", "g2", "g3"))
+    node = slurm_nodes.of_pool(stars)["g1"]
+    [member] = make_gang()
+    Member.objects.filter(pk=member.pk).update(host=node)
+    Host.objects.filter(pk=node.pk).update(last_seen_at=None)
+    slurm_nodes.took_in(stars, login, told("g2", "g3"))
+    node.refresh_from_db()
+    assert (node.state, node.last_seen_at) == ("draining", None)
+    assert node.drain_reason.startswith("Slurm no longer lists it in the partition.")
+    with pytest.raises(FieldRefusals, match="login cannot be changed while runs are on g1@stars"):
+        pool_edits.edit("stars", {"slurm": {"login": "10.0.0.8"}}, actor="user:ada")
+    with pytest.raises(FieldRefusals, match="folder cannot be changed while runs"):
+        pool_edits.edit("stars", {"slurm": {"login": "10.0.0.9", "folder": "/x"}}, actor="user:ada")
+    slurm_nodes.took_in(stars, login, told("g1", "g2", "g3"))
+    assert slurm_nodes.of_pool(stars)["g1"].state == "ready"
+    Member.objects.filter(pk=member.pk).update(ended_at=timezone.now())
+    slurm_nodes.took_in(stars, login, told("g2", "g3"))
+    assert sorted(slurm_nodes.of_pool(stars)) == ["g2", "g3"]
+
+    # what people said stays, whatever Slurm lists
+    other = slurm_nodes.of_pool(stars)["g2"]
+    registry.disable(other.pk, actor="user:ada")
+    slurm_nodes.took_in(stars, login, told("g2", "g3", why="bad"))
+    other.refresh_from_db()
+    assert other.drain_reason.startswith("Disabled by ada")
+    registry.declare_lost(other.pk, actor="user:ada")
+    slurm_nodes.took_in(stars, login, told("g3"))
+    slurm_nodes.took_in(stars, login, told("g2", "g3"))
+    other.refresh_from_db()
+    assert other.admission == "lost"
+    registry.examine(other.pk, actor="user:ada")
+    slurm_nodes.took_in(stars, login, told("g2", "g3"))
+    other.refresh_from_db()
+    assert (other.admission, other.enabled) == ("ready", False)
+    with pytest.raises(Refusal, match="Edit slots_per_node of pool stars instead"):
+        chosen.settle(login.pk, chosen.Choice(stars, login.python, count=2), actor="user:ada")
+
+
+def test_a_first_reading_costs_few_queries(django_assert_max_num_queries: Any) -> None:
+    pool = pool_edits.create("stars", {"slurm": {"login": "10.0.0.9"}}, actor="user:ada")
+    login = slurm_nodes.login_of(pool)
+    names = [f"g{number}" for number in range(300)]
+    with django_assert_max_num_queries(60):
+        slurm_nodes.took_in(pool, login, told(*names))
+    assert Slot.objects.filter(host__pool=pool).count() == 1200
+    with django_assert_max_num_queries(20):
+        slurm_nodes.took_in(pool, login, told(*names))
+
+
+def test_which_edits_admit_the_login_node_again_and_which_pools_are_read() -> None:
+    pool = pool_edits.create("stars", {"slurm": {"login": "10.0.0.9"}}, actor="user:ada")
+    login = slurm_nodes.login_of(pool)
+    assert slurm_nodes.claim_due(60.0) == []  # it is being admitted
+    slurm_nodes.took_in(pool, login, told("g1"))
+    Host.objects.filter(pk=login.pk).update(admission="ready")
+    assert slurm_nodes.claim_due(60.0) == [pool.pk]
+    pool_edits.edit("stars", {"slurm": {"login": "10.0.0.9", "max_fed": 3}}, actor="user:ada")
+    assert slurm_nodes.login_of(pool).admission == "ready" and slurm_nodes.claim_due(60.0) == [pool.pk]
+    slurm_nodes.read_over(pool.pk, timezone.now() - timedelta(seconds=1))
+    Host.objects.filter(pk=login.pk).update(admission="failed")
+    assert probing.anything_due() and slurm_nodes.claim_due(60.0) == [pool.pk]
+    pool_edits.edit("stars", {"slurm": {"login": "10.0.0.9", "partition": "gpu"}}, actor="user:ada")
+    assert slurm_nodes.login_of(pool).admission == "admitting"
+
+
+def test_a_section_that_is_wrong_is_refused_by_slurm_pools_alone() -> None:
+    pool = default_pool()
+    owner = User.objects.create(username="ada", role=User.Role.ADMIN)
+    stars = pool_edits.create("stars", {"slurm": {"login": "10.0.0.9"}}, actor="user:ada")
+    wrong = {"sbatch_args": ["--time=1:00:00"]}
+    with pytest.raises(Refusal, match=r"slurm: sbatch_args: .* set resources.max_time instead"):
+        accepting.settle({"resource_pool": stars.name}, 0, owner=owner, role="admin", slurm=wrong)
+    assert accepting.settle({"resource_pool": pool.name}, 0, owner=owner, role="admin", slurm=wrong) == pool
+    with pytest.raises(Refusal, match="names host stars-login, which does not exist"):
+        asked = {"resource_pool": stars.name, "hosts": ["stars-login"]}
+        accepting.settle(asked, 0, owner=owner, role="admin")
 
 
 def test_settings_that_are_wrong_and_pools_of_another_kind() -> None:

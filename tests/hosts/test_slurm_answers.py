@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hosts.slurm import ends, reasons, sacct, scontrol, settings, squeue, texts
-from hosts.slurm.scontrol import NodeState
-from hosts.slurm.settings import SlurmSettings
+from hosts.slurm import arguments, ends, facts, reasons, sacct, scontrol, settings, squeue, texts
+from hosts.slurm.facts import ClusterFacts, NotUsable
+from hosts.slurm.scontrol import Node, NodeState, Partition
+from hosts.slurm.settings import JobSettings, SlurmSettings
+from hosts.slurm.squeue import Job
 from jobs.states import NOT_THE_CODES_FAULT, Reason
 from tests.rig import slurm_words
 from trainmaster import slurm_settings
@@ -28,6 +30,8 @@ WORLD: dict[str, Any] = {
         {"id": 2, "state": "PENDING", "user": "bob", "gpus": "2", "reason": "Priority", "comment": HOSTILE},
         {"id": 3, "state": "PENDING", "user": "bob", "array": "0-99%3", "reason": "BeginTime"},
         {"id": 4, "state": "PENDING", "user": "cyd", "reason": "ReqNodeNotAvail, UnavailableNodes:g[1-3]"},
+        {"id": 5, "state": "COMPLETED", "user": "cyd", "gpus": "a100:8", "nodelist": "g1"},
+        {"id": 6, "state": "FAILED", "user": "cyd", "gpus": "a100:8", "nodelist": "g2"},
     ],
     "partitions": [{"name": "gpu", "nodes": "g[1-2]", "default": "YES", "limit": "1-00:00:00"},
                    {"name": "old", "nodes": "(null)", "state": "DOWN", "accounts": "phys,chem"}],
@@ -49,8 +53,8 @@ def asked(release: str, words: tuple[str, ...], mark: str = "") -> str:
 def test_jobs_are_read_whatever_users_wrote(release: str) -> None:
     mark = "#6f1d\x1f"  # not the one that a user could have written
     found = squeue.jobs(asked(release, squeue.command(mark)), mark)
-    assert [job.id for job in found] == ["1", "2", "3_[0-99%3]", "4"]
-    first, second, third, fourth = found
+    assert [job.id for job in found] == ["1", "2", "3_[0-99%3]", "4", "5", "6"]
+    first, second, third, fourth, *_ = found
     assert (first.state, first.user, first.nodes, first.cpus, first.gpus) == ("RUNNING", "ada", 2, 8, 8)
     assert texts.nodes(first.nodelist) == ["g1", "g2"]
     assert first.comment == "3f2a"
@@ -69,7 +73,7 @@ def test_nodes_partitions_and_config_are_read(release: str) -> None:
     assert first.gpus == {"a100": 8} and first.gpus_used == {"a100": 2} and first.state.takes_jobs
     assert second.gpus == {"a100": 8} and second.gpus_used == {"a100": 3}
     assert str(second.state) == "IDLE+DRAIN" and not second.state.takes_jobs
-    assert second.reason.startswith("State=IDLE") or second.reason == ""
+    assert second.reason == "State=IDLE Gres=gpu:99 bad = yes [root@2026-01-01T00:00:00]"
     assert third.gpus == {} and third.partitions == ("gpu", "cpu")
     assert third.state == NodeState("DOWN", frozenset({"NOT_RESPONDING"}))
     gpu, old = scontrol.partitions(asked(release, scontrol.PARTITION))
@@ -116,7 +120,7 @@ def test_gpus(text: str, gpus: dict[str, int]) -> None:
     assert texts.gpus(text) == gpus
 
 
-@given(st.text(alphabet="gpu:a1=,()[]-*+|\n NAu/", max_size=60))
+@given(st.text(alphabet="gpu:a19=,()[]-*+|\n NAu/", max_size=60))
 def test_nothing_that_slurm_could_print_raises(text: str) -> None:
     texts.gpus(text), texts.nodes(text), texts.seconds(text), texts.moment(text), texts.whole(text)
     (
@@ -125,6 +129,134 @@ def test_nothing_that_slurm_could_print_raises(text: str) -> None:
         scontrol.config(text),
     )
     scontrol.node_state(text), sacct.ended(text), squeue.jobs(f"{MARK}{text}", MARK), reasons.why(text)
+
+
+def of_cluster(
+    jobs: list[Job], nodes: list[Node] | None = None, is_ours: tuple[str, ...] = (), **given: Any
+) -> ClusterFacts:
+    rules = SlurmSettings("stars", **given)
+    there = Partition("gpu", True, "UP", ("g1",))
+    return facts.of_cluster(rules, {}, there, nodes or [node()], jobs, lambda job: job.user in is_ours)
+
+
+def node(**given: Any) -> Node:
+    usual = {"name": "g1", "state": NodeState("MIXED"), "cpus": 64, "gpus": {"": 4}, "partitions": ("gpu",)}
+    return Node(**{**usual, **given})
+
+
+def job(number: int, **given: Any) -> Job:
+    usual: dict[str, Any] = {
+        "state": "RUNNING", "user": "bob", "nodes": 1, "cpus": 1, "gres": "", "partition": "gpu", "nodelist": "g1",
+    }  # fmt: skip
+    none = dict.fromkeys(("array_tasks", "start", "reason", "comment"), "")
+    return Job(**{"id": str(number), "array_id": str(number), **none, **usual, **given})
+
+
+@pytest.mark.parametrize(
+    ("jobs", "about", "given", "held"),
+    [
+        # ended jobs hold nothing, those that are being cleaned up do
+        ([job(1, state="COMPLETED", gres="gpu:4"), job(2, state="COMPLETING", gres="gpu:1")], {}, {}, {"2": 1}),
+        # what no list says is that of others, whatever runs of ours without slots are there
+        ([job(1, user="me"), job(2)], {"gpus_used": {"": 4}}, {}, {"2": 4}),
+        ([job(1, user="me", gres="gpu:1"), job(2)], {"gpus_used": {"": 3}}, {}, {"2": 2}),
+        # without a CPU no GPU is of use
+        ([job(1, cpus=64)], {"cpus_used": 64}, {}, {"1": 4}),
+        ([job(1, cpus=8), job(2, user="me", cpus=8, gres="gpu:1")], {"cpus_used": 64}, {}, {"1": 3}),
+        ([job(1, user="me", cpus=64)], {"cpus_used": 64}, {}, {}),
+        # GPUs that are no slots are used first
+        ([job(1, gres="gpu:3")], {}, {"slots_per_node": 2}, {"1": 1}),
+        ([job(1, gres="gpu:2")], {}, {"slots_per_node": 2}, {}),
+    ],
+)  # fmt: skip
+def test_which_slots_jobs_of_others_hold(
+    jobs: list[Job], about: dict[str, Any], given: dict[str, Any], held: dict[str, int]
+) -> None:
+    [found] = of_cluster(jobs, [node(**about)], ("me",), **given).nodes
+    assert {each.job: each.slots for each in found.others} == held
+
+
+def test_slots_are_never_more_than_gpus() -> None:
+    nodes = [
+        node(),
+        node(name="c1", gpus={}),
+        node(name="g2", gpus={"": 2}),
+        node(name="g3", gpus={"": 10**9}),
+    ]
+    assert [each.slots for each in of_cluster([], nodes, slots_per_node=4).nodes] == [4, 0, 2, 4]
+    assert [each.slots for each in of_cluster([], nodes).nodes] == [4, 0, 2, 1024]
+
+
+def test_odd_answers_are_read_within_limits() -> None:
+    odd = [
+        node(name="a/b"),
+        node(name="x" * 200),
+        node(name="g2", address="a" * 300),
+        node(address="10.0.0.7"),
+    ]
+    found = of_cluster([], odd)
+    assert [(each.name, each.address) for each in found.nodes] == [("g2", ""), ("g1", "10.0.0.7")]
+    assert found.remark.startswith("2 nodes are not used, because of the name: 'a/b', 'xxx")
+    assert texts.clean("a\0b\x1fc\u2028d\ne\tf") == "a b c d\ne\tf"
+    assert texts.whole("9" * 400) is None and texts.seconds("9" * 5000) is None
+    for many in ("g[1-10000][1-10000]", "g" + "[1]" * 5000, "g[" + "9" * 5000 + "]", "g[1-10001]"):
+        assert texts.nodes(many) == []
+    assert len(texts.nodes("g[1-3,07],login,c[1-2]n[1-2]")) == 9
+    with pytest.raises(NotUsable, match="name more than 500,000 nodes together"):
+        of_cluster([job(number, nodelist="g[1-10000]") for number in range(51)])
+
+
+def test_reserved_nodes_take_the_jobs_that_name_a_reservation() -> None:
+    for flag in ("RESERVED", "MAINTENANCE", "DRAIN"):
+        nodes = [node(state=NodeState("IDLE", frozenset({flag})))]
+        assert not of_cluster([], nodes).nodes[0].takes_jobs
+        [found] = of_cluster([], nodes, sbatch_args=("--reservation=course",)).nodes
+        assert found.takes_jobs == (flag != "DRAIN")
+
+
+def test_what_another_version_has_stored_is_read_or_left() -> None:
+    document = of_cluster([job(1, gres="gpu:1")]).document
+    newer = {**document, "more": 1, "nodes": [{**document["nodes"][0], "more": 1}]}
+    assert ClusterFacts.of(newer) == ClusterFacts.of(document) == of_cluster([job(1, gres="gpu:1")])
+    for lacking in ("partition", "nodes", "others"):
+        assert ClusterFacts.of({name: value for name, value in document.items() if name != lacking}) is None
+    assert SlurmSettings.of({"login": "stars", "more": 1}) == SlurmSettings("stars")
+
+
+def test_old_versions_are_refused() -> None:
+    with pytest.raises(NotUsable, match=r"has Slurm 20.02.7. Use one with Slurm 20.11 or later"):
+        facts.refuse_old({"SLURM_VERSION": "20.02.7"})
+    facts.refuse_old({"SLURM_VERSION": "20.11.0"}), facts.refuse_old({})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--constraint=a100&ib", "--mem=0"], ["-C", "ib", "-xg7"], ["--exclusive"], ["--exclusive=user"], ["--nice=5"],
+        ["--reservation=course"], [],
+    ],
+)  # fmt: skip
+def test_arguments_that_sbatch_may_get(words: list[str]) -> None:
+    assert arguments.fault(words) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["-vphid"], "by their whole names"), (["-HN4"], "by their whole names"), (["-Qpother"], "whole names"),
+        (["-V"], "by their whole names"), (["-h"], "by their whole names"), (["--help"], "allowed: --acctg-freq"),
+        (["--version"], "allowed: --acctg-freq"), (["--ar=0-3"], "sets --array itself"), (["--constraint"], "=VALUE"),
+        (["--constraint", "--array=1"], "=VALUE"), (["--constraint="], "with a value"), (["-C"], "without its value"),
+        (["-C", "--array=1"], "without its value"), (["-N4"], "set slots instead"), (["-p", "x"], "pool's partition"),
+        (["--contiguous=1"], "without a value"), (["--con=ib"], "allowed: --acctg"), (["a.sh"], "by their whole names"),
+        (["--", "a.sh"], "allowed: --acctg"), (["--mem=1\n#"], "whole names"), (["--exclusive"] * 65, "at most 64"),
+        (["--gres=gpu:2"], "the pool's gpu_type"), (["--uid=0"], "sets --uid itself"), ("--mem=0", "whole names"),
+    ],
+)  # fmt: skip
+def test_arguments_that_sbatch_does_not_get(words: Any, sentence: str) -> None:
+    found = arguments.fault(words)
+    assert found and sentence in found
+    assert JobSettings.of({"sbatch_args": words}) == JobSettings()
 
 
 def test_how_jobs_ended() -> None:

@@ -64,7 +64,16 @@ def _squeue(release: str, words: list[str], world: dict[str, Any]) -> str:
         raise Wrong(f"squeue: unrecognized option '{unknown[0]}'\nTry \"squeue --help\" for more information")
     line = words[words.index("-o") + 1]
     only = words[words.index("-u") + 1] if "-u" in words else ""
-    jobs = [job for job in world["jobs"] if not only or job["user"] == only]
+    known = (
+        ["all"]
+        if "--states=all" in words
+        else ["PENDING", "RUNNING", "COMPLETING", "SUSPENDED", "CONFIGURING"]
+    )
+    jobs = [
+        job
+        for job in world["jobs"]
+        if (not only or job["user"] == only) and (known == ["all"] or job["state"] in known)
+    ]
     return "".join(_job(release, line, job) + "\n" for job in jobs)
 
 

@@ -20,6 +20,10 @@ ADMISSION_LIMIT_SECONDS = 300.0
 _POLL_SECONDS = 0.5
 
 
+class KeyDeclined(CliError):
+    """The user does not accept the first key that a new host has shown: whoever added it takes it back."""
+
+
 def add_parser(verbs: Any) -> None:
     parser = verbs.add_parser("add", help="add a machine: if `ssh NAME` works, this works", run=add_host)
     parser.add_argument(
@@ -78,7 +82,12 @@ def add_host(client: Client, args: argparse.Namespace) -> int:
         body.update(_reached(args, route))
         if not args.no_key:
             bring_key(client, route, args.yes)
-    host = admitted(client, _half_added(client, body) or client.add_host(body), args.yes)
+    added = _half_added(client, body) or client.add_host(body)
+    try:
+        host = admitted(client, added, args.yes)
+    except KeyDeclined:
+        client.remove_host(str(added["name"]))
+        raise
     return _conclude(client, host, args)
 
 
@@ -174,9 +183,8 @@ def _accept(client: Client, name: str, hop: Json, key: Json, agreed: bool) -> Js
     if known and not changed:
         say("Your own known_hosts has the same key.", "green")
     if (changed or not agreed) and not ask("Accept this host key?", default=known and not changed):
-        if not changed:
-            client.remove_host(name)
-        raise CliError(f"the host key of {address} was not accepted.")
+        sentence = f"the host key of {address} was not accepted."
+        raise CliError(sentence) if changed else KeyDeclined(sentence)
     client.host_action(name, "accept-key", {"fingerprint": shown})
     return client.host(name)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from typing import Any, List
+from urllib.parse import quote
 
-from trainmaster.cli.errors import FAILED, OK
-from trainmaster.cli.host_adding import admitted, bring_key, hop_json
+from trainmaster.cli.errors import FAILED, OK, CliError
+from trainmaster.cli.host_adding import KeyDeclined, admitted, bring_key, hop_json
 from trainmaster.cli.host_rows import show_doctor
 from trainmaster.cli.output import Column, done, say
 from trainmaster.cli.ssh_config import resolve
@@ -30,11 +31,15 @@ def create(client: Client, args: argparse.Namespace, body: Json) -> int:
         way = "".join(f" via {hop}" for hop in route.jumps)
         say(f"{login} is {route.target}{way}.")
         body["loginRoute"] = {**hop_json(route.target), "jumps": [hop_json(jump) for jump in route.jumps]}
+        if not args.no_key:
+            bring_key(client, route, args.yes)
     made = client.post("/api/v1/resource-pools", body)["resourcePool"]
-    if not args.no_key:
-        bring_key(client, route, args.yes)
     name = str(made["slurmCluster"]["loginHost"])
-    host = admitted(client, client.host(name), args.yes)
+    try:
+        host = admitted(client, client.host(name), args.yes)
+    except KeyDeclined as error:
+        client.call("DELETE", f"/api/v1/resource-pools/{quote(args.name, safe='')}")
+        raise CliError(f"{error} Pool {args.name} was removed again.") from error
     print()
     show_doctor(host)
     if host["state"] != "ready":

@@ -34,7 +34,9 @@ SELECT EXISTS (SELECT FROM hosts_host WHERE (admission = 'admitting' AND state_r
       OR last_seen_at < statement_timestamp() - %(fresh)s * interval '1 second'
       OR last_seen_at > statement_timestamp())))
   OR EXISTS (SELECT FROM hosts_pairsearch WHERE ended_at IS NULL)
-  OR EXISTS (SELECT FROM hosts_slurmfacts WHERE read_after IS NULL OR read_after < statement_timestamp())
+  OR EXISTS (SELECT FROM hosts_slurmfacts facts JOIN hosts_host login USING (pool_id)
+    WHERE (facts.read_after IS NULL OR facts.read_after < statement_timestamp()) AND login.transport = 'login'
+      AND (login.admission = 'ready' OR (login.admission = 'failed' AND facts.read_at IS NOT NULL)))
 """
 
 

@@ -5,20 +5,32 @@ from __future__ import annotations
 import logging
 import secrets
 import shlex
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from django.conf import settings
 
 from dispatch.ssh import slurm_login
 from dispatch.ssh.remote import RemoteError
 from dispatch.ssh.slurm_login import SlurmRefused
-from hosts import slurm_nodes
+from events import presence
+from hosts import admitting, slurm_nodes
 from hosts.models import Host, ResourcePool, SlurmFacts
-from hosts.slurm import facts, scontrol, squeue
+from hosts.slurm import facts, scontrol, squeue, texts
 from hosts.slurm.facts import ClusterFacts, NotUsable
+from hosts.slurm.scontrol import Node
 from hosts.slurm.settings import SlurmSettings
+from hosts.slurm.squeue import Job
 from jobs import feeding
 
 log = logging.getLogger(__name__)
 
 _FOLDER_SECONDS = 30.0
+_CONFIG_SECONDS = 3600.0
+_NOT_UNDERSTOOD = (
+    "What the cluster answered could not be read, because of an internal error. See the server's log."
+)
 
 
 def read_pool(pool_id: int) -> None:
@@ -26,9 +38,10 @@ def read_pool(pool_id: int) -> None:
     pool = ResourcePool.objects.filter(pk=pool_id).first()
     if pool is None or not pool.slurm:
         return
+    next_at = presence.database_now() + timedelta(seconds=settings.SLURM_FACTS_SECONDS)
     try:
         login = slurm_nodes.login_of(pool)
-        known = SlurmFacts.objects.filter(pool=pool).exclude(document={}).first()
+        known = SlurmFacts.objects.filter(pool=pool).first()
         before = ClusterFacts.of(known.document) if known else None
         slurm_nodes.took_in(pool, login, read(pool, login, before))
     except Host.DoesNotExist:
@@ -36,22 +49,43 @@ def read_pool(pool_id: int) -> None:
     except (RemoteError, NotUsable) as error:
         log.warning("the cluster of pool %s: %s", pool.name, error)
         slurm_nodes.not_read(pool, str(error))
+    except Exception:
+        log.exception("the cluster of pool %s", pool.name)
+        slurm_nodes.not_read(pool, _NOT_UNDERSTOOD)
+    finally:
+        slurm_nodes.read_over(pool_id, next_at)
 
 
 def read(pool: ResourcePool, login: Host, before: ClusterFacts | None = None) -> ClusterFacts:
     """What the cluster says now. Raises RemoteError and NotUsable.
 
-    `before`: what it said before, whose version and configuration are taken for granted: Slurm is asked as seldom as
-    possible.
+    `before`: what it said before, whose version and configuration are taken for granted for an hour, or until its nodes
+    have another version: Slurm is asked as seldom as possible.
     """
-    settings = SlurmSettings.of(pool.slurm)
-    config = before.config if before else scontrol.config(_asked(login, scontrol.CONFIG))
-    partition = facts.chosen_partition(settings, scontrol.partitions(_asked(login, scontrol.PARTITION)))
+    rules = SlurmSettings.of(pool.slurm)
+    partition = facts.chosen_partition(rules, scontrol.partitions(_asked(login, scontrol.PARTITION)))
     nodes = scontrol.nodes(_asked(login, scontrol.NODE))
+    config, config_at = _config(login, before, nodes)
     mark = f"#{secrets.token_hex(8)}#"
     jobs = squeue.jobs(_asked(login, squeue.command(mark)), mark)
-    ours = _comments(pool)
-    return facts.of_cluster(settings, config, partition, nodes, jobs, lambda job: job.comment in ours)
+    ours, account = _comments(pool), (login.facts.get("account") or {}).get("name")
+
+    def is_ours(job: Job) -> bool:
+        return job.comment in ours and account in {None, job.user}
+
+    return facts.of_cluster(rules, config, partition, nodes, jobs, is_ours, config_at)
+
+
+def _config(login: Host, before: ClusterFacts | None, nodes: list[Node]) -> tuple[Mapping[str, str], float]:
+    """(the cluster's configuration, when it was read). Raises RemoteError."""
+    now = time.time()
+    if (
+        before is not None
+        and 0 <= now - before.config_at < _CONFIG_SECONDS
+        and before.node_versions == facts.versions(nodes)
+    ):
+        return before.config, before.config_at
+    return scontrol.config(_asked(login, scontrol.CONFIG)), now
 
 
 def _comments(pool: ResourcePool) -> frozenset[str]:
@@ -59,8 +93,13 @@ def _comments(pool: ResourcePool) -> frozenset[str]:
     return frozenset(feeding.open_jobs(pool.pk).values_list("attempt", flat=True))
 
 
-def _asked(login: Host, words: tuple[str, ...]) -> str:
-    return slurm_login.ask(login, words)[0]
+def _asked(login: Host, words: Sequence[str], timeout_seconds: float = slurm_login.TIMEOUT_SECONDS) -> str:
+    """What the command printed. An admission keeps its claim for it, since several commands may take longer than that.
+
+    Raises RemoteError.
+    """
+    admitting.goes_on(login)
+    return texts.clean(slurm_login.ask(login, words, timeout_seconds=timeout_seconds)[0])
 
 
 def admit(login: Host) -> None:
@@ -75,30 +114,26 @@ def admit(login: Host) -> None:
     slurm_nodes.took_in(pool, login, found)
 
 
-def submission(settings: SlurmSettings, partition: str) -> list[str]:
-    """The options that every job of the pool has, by its settings."""
-    named = {"partition": partition, "account": settings.account, "qos": settings.qos}
-    return [*(f"--{name}={text}" for name, text in named.items() if text), *settings.sbatch_args]
+def submission(rules: SlurmSettings, partition: str) -> list[str]:
+    """The options that every job of the pool has, by its settings. Of two options of one name sbatch takes the last."""
+    named = {"partition": partition, "account": rules.account, "qos": rules.qos}
+    return [*rules.sbatch_args, *(f"--{name}={text}" for name, text in named.items() if text)]
 
 
-def _try_submission(login: Host, settings: SlurmSettings, found: ClusterFacts) -> None:
+def _try_submission(login: Host, rules: SlurmSettings, found: ClusterFacts) -> None:
     """Whether the account may submit one slot's worth, without submitting it."""
-    slot = (
-        f"--gres=gpu:{settings.gpu_type + ':' if settings.gpu_type else ''}1"
-        if settings.is_gpu
-        else "--ntasks=1"
-    )
+    slot = f"--gres=gpu:{rules.gpu_type + ':' if rules.gpu_type else ''}1" if rules.is_gpu else "--ntasks=1"
     words = [
         "sbatch",
         "--test-only",
-        *submission(settings, found.partition),
+        *submission(rules, found.partition),
         "--nodes=1",
         slot,
         "--wrap",
         "true",
     ]
     try:
-        slurm_login.ask(login, words)
+        _asked(login, words)
     except SlurmRefused as error:
         raise NotUsable(
             f"Slurm would not take a job from {login.login_user or 'this account'} for partition {found.partition!r}: "
@@ -113,15 +148,15 @@ def _in_a_line(said: str) -> str:
     return "; ".join(filter(None, lines))[:300].rstrip(".") or "it gave no reason"
 
 
-def _try_folder(login: Host, settings: SlurmSettings) -> None:
+def _try_folder(login: Host, rules: SlurmSettings) -> None:
     """Whether runs can keep their files there. A folder of each node by itself is not seen from here."""
-    if not settings.folder or not settings.folder_is_shared:
+    if not rules.folder or not rules.folder_is_shared:
         return
-    path = settings.folder
+    path = rules.folder
     quoted = f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
     line = f"umask 022; mkdir -p {quoted} && cd {quoted} && [ -w . ]"
     try:
-        slurm_login.ask(login, ["sh", "-c", line], timeout_seconds=_FOLDER_SECONDS)
+        _asked(login, ["sh", "-c", line], _FOLDER_SECONDS)
     except SlurmRefused as error:
         raise NotUsable(
             f"The folder {path} cannot be written to on {login.name}: {_in_a_line(error.said)}. "

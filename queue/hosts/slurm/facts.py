@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
+import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self, TypeVar
 
-from hosts.slurm import sacct, texts
+from hosts.slurm import holding, sacct, scontrol, texts
+from hosts.slurm.holding import Held, UserFacts
 from hosts.slurm.scontrol import Node, Partition
-from hosts.slurm.settings import SlurmSettings
+from hosts.slurm.settings import SLOTS_MOST, SlurmSettings
 from hosts.slurm.squeue import Job
+
+__all__ = ["ClusterFacts", "Held", "NodeFacts", "NotUsable", "UserFacts", "chosen_partition", "of_cluster"]
+
+_OLDEST = (20, 11)
+#: a name in Slurm that leaves room for the pool's in that of the host
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_ADDRESS = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
+_SHOWN = 3
+_NAME_SHOWN = 80
+Row = TypeVar("Row")
 
 
 class NotUsable(Exception):
-    """The cluster has not what the pool's settings ask for; `str(error)` is a sentence."""
-
-
-@dataclass(frozen=True)
-class Held:
-    """Slots of one node that a job of others holds."""
-
-    user: str
-    job: str
-    slots: int
+    """The cluster lacks what the pool's settings ask for; `str(error)` is a sentence."""
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,10 @@ class NodeFacts:
 
 
 @dataclass(frozen=True)
-class UserFacts:
-    """What one user, whose jobs are not this pool's, has there. `slots` of jobs that run."""
-
-    user: str
-    running: int
-    waiting: int
-    slots: int
-
-
-@dataclass(frozen=True)
 class ClusterFacts:
-    """All of it. `kill_wait_seconds`: between SIGTERM and SIGKILL, as Slurm has it."""
+    """All of it. `kill_wait_seconds`: between SIGTERM and SIGKILL, as Slurm has it. `config_at`: when its configuration
+    was read, in seconds since 1970, which is not asked for each time. `left_out`: nodes that cannot be hosts here.
+    """
 
     version: str
     cluster: str
@@ -66,17 +59,23 @@ class ClusterFacts:
     kill_wait_seconds: int | None
     nodes: list[NodeFacts]
     others: list[UserFacts]
+    config_at: float = 0.0
+    node_versions: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Self:
-        """Of `SlurmFacts.document`, which is not {}."""
-        nodes = [
-            NodeFacts(**{**node, "others": [Held(**held) for held in node["others"]]})
-            for node in document["nodes"]
-        ]
-        return cls(
-            **{**document, "nodes": nodes, "others": [UserFacts(**user) for user in document["others"]]}
-        )
+    def of(cls, document: Mapping[str, Any]) -> Self | None:
+        """Of `SlurmFacts.document`; None if it is {}, or another version of the server wrote it and it lacks a field:
+        the next reading makes it good."""
+        try:
+            nodes = [
+                _row(NodeFacts, {**node, "others": [_row(Held, held) for held in node["others"]]})
+                for node in document["nodes"]
+            ]
+            users = [_row(UserFacts, user) for user in document["others"]]
+            return _row(cls, {**document, "nodes": nodes, "others": users})
+        except (KeyError, TypeError):
+            return None
 
     @property
     def config(self) -> dict[str, str]:
@@ -91,6 +90,30 @@ class ClusterFacts:
     @property
     def document(self) -> dict[str, Any]:
         return asdict(self)
+
+    @property
+    def remark(self) -> str:
+        """What is wrong although the cluster can be used, as a sentence; empty: nothing."""
+        if not self.left_out:
+            return ""
+        shown = ", ".join(map(repr, self.left_out[:_SHOWN])) + (" …" if len(self.left_out) > _SHOWN else "")
+        count = "1 node is" if len(self.left_out) == 1 else f"{len(self.left_out)} nodes are"
+        return (
+            f"{count} not used, because of the name: {shown}. "
+            "Allowed: at most 63 letters, digits and . _ -, no leading sign."
+        )
+
+
+def _row(kind: type[Row], given: Mapping[str, Any]) -> Row:
+    """Without fields that this version does not know. Raises TypeError if one is lacking."""
+    return kind(**{each.name: given[each.name] for each in fields(kind) if each.name in given})  # type: ignore[arg-type]
+
+
+def refuse_old(config: Mapping[str, str]) -> None:
+    """Raises NotUsable for a Slurm of which nobody knows whether it answers as it should."""
+    version = config.get("SLURM_VERSION", "")
+    if (0, 0) < scontrol.version(version) < _OLDEST:
+        raise NotUsable(f"The cluster has Slurm {version}. Use one with Slurm 20.11 or later.")
 
 
 def chosen_partition(settings: SlurmSettings, partitions: Iterable[Partition]) -> Partition:
@@ -114,12 +137,21 @@ def of_cluster(
     nodes: Iterable[Node],
     jobs: Iterable[Job],
     is_ours: Callable[[Job], bool],
+    config_at: float = 0.0,
 ) -> ClusterFacts:
     """The facts of a pool. `is_ours`: whether a job is one of this pool's. Raises NotUsable."""
+    refuse_old(config)
+    nodes = list(nodes)
     listed = set(partition.nodes)
-    inside = [node for node in nodes if partition.name in node.partitions or node.name in listed]
+    found = [node for node in nodes if partition.name in node.partitions or node.name in listed]
+    inside = list({node.name: node for node in found if _NODE.fullmatch(node.name)}.values())
     if not inside:
         raise NotUsable(f"Partition {partition.name!r} has no nodes.")
+    if len(inside) > texts.NODES_MOST:
+        raise NotUsable(
+            f"Partition {partition.name!r} has {len(inside):,} nodes; a pool takes at most {texts.NODES_MOST:,}. "
+            "Choose a smaller partition."
+        )
     sizes = {node.name: slots_of(settings, node) for node in inside}
     if not any(sizes.values()):
         wanted = f"GPUs of type {settings.gpu_type!r}" if settings.gpu_type else "GPUs"
@@ -127,8 +159,10 @@ def of_cluster(
             f"No node of partition {partition.name!r} has {wanted}. "
             "For slots of CPUs give slot_type=cpu, else correct gpu_type or slots_per_node."
         )
-    jobs = list(jobs)
-    held, users = _others(settings, partition.name, inside, sizes, jobs, is_ours)
+    try:
+        held, users = holding.others(settings, partition.name, inside, sizes, jobs, is_ours)
+    except holding.TooMany as error:
+        raise NotUsable(str(error)) from error
     return ClusterFacts(
         version=config.get("SLURM_VERSION", ""),
         cluster=config.get("ClusterName", ""),
@@ -139,93 +173,26 @@ def of_cluster(
         kill_wait_seconds=texts.whole(config.get("KillWait", "").split(" ")[0]),
         nodes=[
             NodeFacts(
-                node.name, str(node.state), node.state.takes_jobs, node.address, node.cpus, node.memory_mb, node.gpus,
+                node.name, str(node.state), node.state.takes(with_reservation=settings.has_reservation),
+                node.address if _ADDRESS.fullmatch(node.address) else "", node.cpus, node.memory_mb, node.gpus,
                 sizes[node.name], node.reason, held.get(node.name, []),
             )
             for node in inside
         ],
         others=users,
+        config_at=config_at,
+        node_versions=versions(nodes),
+        left_out=sorted({node.name[:_NAME_SHOWN] for node in found if not _NODE.fullmatch(node.name)}),
     )  # fmt: skip
 
 
+def versions(nodes: Iterable[Node]) -> list[str]:
+    """Of Slurm on the nodes: with another one, the cluster's configuration is read again."""
+    return sorted({node.version for node in nodes})
+
+
 def slots_of(settings: SlurmSettings, node: Node) -> int:
-    """How many slots a node has for the pool."""
+    """How many slots a node has for the pool: never more than it has GPUs."""
     if not settings.is_gpu:
-        return settings.slots_per_node or node.cpus
-    return settings.slots_per_node or _of_type(settings, node.gpus)
-
-
-def _of_type(settings: SlurmSettings, gpus: Mapping[str, int]) -> int:
-    """GPUs of the pool's type; where Slurm names no type, all count."""
-    if not settings.gpu_type or set(gpus) <= {""}:
-        return sum(gpus.values())
-    return gpus.get(settings.gpu_type, 0)
-
-
-def _others(
-    settings: SlurmSettings,
-    partition: str,
-    nodes: list[Node],
-    sizes: Mapping[str, int],
-    jobs: list[Job],
-    is_ours: Callable[[Job], bool],
-) -> tuple[dict[str, list[Held]], list[UserFacts]]:
-    """(node -> jobs of others that hold slots there, the users of these and of the waiting ones, most slots first)."""
-    known = {node.name: node for node in nodes}
-    on_node: dict[str, list[Job]] = defaultdict(list)
-    running: dict[str, set[str]] = defaultdict(set)
-    waiting: dict[str, int] = defaultdict(int)
-    for job in jobs:
-        if job.state == "PENDING":
-            if partition in job.partition.split(",") and not is_ours(job):
-                waiting[job.user] += job.elements
-        elif job.nodelist:
-            for name in texts.nodes(job.nodelist):
-                if name in known:
-                    on_node[name].append(job)
-    held: dict[str, list[Held]] = {}
-    slots: dict[str, int] = defaultdict(int)
-    for name, here in on_node.items():
-        found = _held(settings, known[name], sizes[name], here, is_ours)
-        for job in here:
-            if not is_ours(job):
-                running[job.user].add(job.id)
-        for each in found:
-            slots[each.user] += each.slots
-        held[name] = found
-    users = [
-        UserFacts(user, len(running[user]), waiting[user], slots[user])
-        for user in sorted({*running, *waiting} - {""})
-    ]
-    return held, sorted(users, key=lambda user: (-user.slots, -user.running, -user.waiting))
-
-
-def _held(
-    settings: SlurmSettings, node: Node, size: int, jobs: list[Job], is_ours: Callable[[Job], bool]
-) -> list[Held]:
-    """The slots that jobs of others hold on one node, at most as many as it has.
-
-    A job that asked for GPUs by job or by task lists none by node; it gets what the node has in use beyond the others.
-    """
-    shares = [(job, _share(settings, node, size, job)) for job in jobs]
-    in_use = _of_type(settings, node.gpus_used) if settings.is_gpu else 0
-    rest = in_use - sum(share for _, share in shares)
-    found: list[Held] = []
-    left = size
-    for job, share in shares:
-        if not share and rest > 0 and settings.is_gpu:
-            share, rest = rest, 0
-        if share and not is_ours(job):
-            found.append(Held(job.user, job.id, min(share, left)))
-        left = max(0, left - share)
-    return [each for each in found if each.slots > 0]
-
-
-def _share(settings: SlurmSettings, node: Node, size: int, job: Job) -> int:
-    """Slots of the node that the job asked for by node; for CPUs, a part of a slot counts as one."""
-    if settings.is_gpu:
-        asked = texts.gpus(job.gres)
-        if settings.gpu_type and settings.gpu_type not in asked and set(asked) - {""}:
-            return 0
-        return sum(asked.values())
-    return math.ceil(job.cpus / max(1, job.nodes) * size / max(1, node.cpus))
+        return min(settings.slots_per_node or node.cpus, SLOTS_MOST)
+    return min(holding.of_type(settings, node.gpus), settings.slots_per_node or SLOTS_MOST)

@@ -1,7 +1,8 @@
 """Reads `scontrol show config`, `show partition` and `show node`, the latter two by `--oneliner`. Pure.
 
-Whatever a version leaves out reads as absent, and what it adds is not looked at. Text that people write (the reason of
-a drain) comes last in a record and may look like fields: of two fields of one name the first counts.
+What a version leaves out is read as absent; fields that it adds are ignored. Text that people write (the reason of a
+drain) comes last in a record and may look like fields: it goes on to the field that Slurm prints after it, and of two
+fields of one name the first counts.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from dataclasses import dataclass, field
 from hosts.slurm import texts
 
 CONFIG = ("scontrol", "show", "config")
-PARTITION = ("scontrol", "--oneliner", "show", "partition")
+PARTITION = ("scontrol", "--oneliner", "--all", "show", "partition")
 #: -d: with GresUsed, which says what AllocTRES lacks where Slurm does no accounting of GPUs
-NODE = ("scontrol", "--oneliner", "-d", "show", "node")
+NODE = ("scontrol", "--oneliner", "--all", "-d", "show", "node")
 
 _FIELD = re.compile(r"(?:^|(?<=\s))([A-Za-z][A-Za-z_:]*)=")
+#: what people have written about a node, and what may follow it
+_REASON = re.compile(r"\sReason=(.*?)(?=\s+(?:Comment|Extra|ReservationName|InstanceId|InstanceType)=|$)")
 #: what is appended to a state (`DOWN*`), and the flag that says the same (`DOWN+NOT_RESPONDING`)
 _MARKS = {
     "*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN", "%": "POWERING_DOWN",
@@ -26,12 +29,15 @@ _MARKS = {
 #: the names that versions before 21.08 have for the same
 _FORMER_FLAGS = {"MAINT": "MAINTENANCE", "POWER": "POWERED_DOWN", "REBOOT": "REBOOT_REQUESTED"}
 _BASES = {"IDLE", "ALLOCATED", "MIXED", "DOWN", "ERROR", "FUTURE", "UNKNOWN"}
+_REASON_MOST = 500
 #: states as one word that older versions print instead of a base and a flag
 _WORDS = {"DRAINED": ("IDLE", "DRAIN"), "DRAINING": ("ALLOCATED", "DRAIN"), "FAILING": ("ALLOCATED", "FAIL")}
 _UNUSABLE = {
     "DRAIN", "FAIL", "NOT_RESPONDING", "MAINTENANCE", "INVALID_REG", "INVAL", "REBOOT_REQUESTED", "REBOOT_ISSUED",
     "POWERING_DOWN", "POWER_DOWN", "RESERVED",
 }  # fmt: skip
+#: of these, what a job that names the reservation may use
+_OF_RESERVATIONS = {"MAINTENANCE", "RESERVED"}
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,12 @@ class NodeState:
     @property
     def takes_jobs(self) -> bool:
         """Whether Slurm may start something there, now or once it has switched the node on."""
-        return self.base in {"IDLE", "ALLOCATED", "MIXED"} and not self.flags & _UNUSABLE
+        return self.takes()
+
+    def takes(self, *, with_reservation: bool = False) -> bool:
+        """The same of jobs that name a reservation, of which the flags do not say which it is."""
+        against = _UNUSABLE - _OF_RESERVATIONS if with_reservation else _UNUSABLE
+        return self.base in {"IDLE", "ALLOCATED", "MIXED"} and not self.flags & against
 
     def __str__(self) -> str:
         return "+".join([self.base, *sorted(self.flags)])
@@ -100,7 +111,7 @@ def config(text: str) -> dict[str, str]:
 
 def version(text: str) -> tuple[int, int]:
     """(22, 5) of `22.05.8`, of `slurm 23.11.4` and of `slurm-wlm 22.05.8`; (0, 0) without one."""
-    found = re.search(r"(\d+)\.(\d+)", text)
+    found = re.search(r"(\d{1,9})\.(\d{1,9})", text)
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
@@ -158,7 +169,7 @@ def _node(row: dict[str, str]) -> Node:
         partitions=tuple(filter(None, row.get("Partitions", "").split(","))),
         features=row.get("ActiveFeatures", ""),
         version=row.get("Version", ""),
-        reason=row.get("Reason", ""),
+        reason=row.get("Reason", "")[:_REASON_MOST],
     )
 
 
@@ -172,6 +183,9 @@ def _records(text: str, first: str) -> Iterator[dict[str, str]]:
         if not line.startswith(f"{first}="):
             continue
         found: dict[str, str] = {}
+        if said := _REASON.search(line):
+            found["Reason"] = texts.value(said[1])
+            line = line[: said.start()] + line[said.end() :]
         places = list(_FIELD.finditer(line))
         for here, after in zip(places, [*places[1:], None], strict=True):
             found.setdefault(here[1], texts.value(line[here.end() : after.start() if after else None]))

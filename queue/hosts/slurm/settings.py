@@ -8,31 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from hosts.slurm import ends
+from hosts.slurm import arguments, ends
 from trainmaster.cli import ssh_config
 from trainmaster.cli.errors import CliError
 
 MAX_FED_DEFAULT = 10
 _MAX_FED_MOST = 1000
-_SLOTS_MOST = 1024
+SLOTS_MOST = 1024
 _TEXT_MOST = 255
 _SLOT_TYPES = ("cuda", "rocm", "cpu")
 _WORD = re.compile(r"[A-Za-z0-9_.:@+-]+")
-#: what an attempt cannot do without, and so says itself; each with what is for it here
-OWN_ARGUMENTS = {
-    "parsable": "", "requeue": "", "no-requeue": "", "signal": "", "comment": "", "wrap": "", "wait": "", "array": "",
-    "test-only": "", "clusters": "", "job-name": "", "input": "", "export": "", "export-file": "", "uid": "", "gid": "",
-    "nodes": "slots", "ntasks": "slots", "ntasks-per-node": "slots", "gpus": "slots", "gpus-per-node": "slots",
-    "gpus-per-task": "slots", "gres": "slots and the pool's gpu_type", "time": "resources.max_time",
-    "partition": "the pool's partition", "account": "the pool's account", "qos": "the pool's qos",
-}  # fmt: skip
-_SHORT = {
-    "a": "array", "J": "job-name", "i": "input", "W": "wait", "M": "clusters", "N": "nodes", "n": "ntasks", "G": "gpus",
-    "t": "time", "p": "partition", "A": "account", "q": "qos",
-}  # fmt: skip
 
 Fault = str | None
 
@@ -55,7 +43,7 @@ class SlurmSettings:
     folder: str = ""
     #: the login node and all nodes see the same folder; else each node has its own
     folder_is_shared: bool = True
-    #: so many of ours wait in Slurm at most
+    #: how many of our jobs may wait in Slurm at the same time
     max_fed: int = MAX_FED_DEFAULT
     sbatch_args: tuple[str, ...] = ()
     #: state of Slurm -> code of how such an attempt ended, where it is not as in `hosts.slurm.ends`
@@ -63,8 +51,9 @@ class SlurmSettings:
 
     @classmethod
     def of(cls, stored: Mapping[str, Any]) -> Self:
-        """Of `ResourcePool.slurm`, which is not {}."""
-        return cls(**{**stored, "sbatch_args": tuple(stored.get("sbatch_args", ()))})
+        """Of `ResourcePool.slurm`, which is not {}; settings of another version of the server are left out."""
+        known = {each.name: stored[each.name] for each in fields(cls) if each.name in stored}
+        return cls(**{**known, "sbatch_args": tuple(stored.get("sbatch_args", ()))})
 
     def with_job(self, job: JobSettings) -> SlurmSettings:
         """The settings for a job whose config says more; its options come after the pool's."""
@@ -75,6 +64,11 @@ class SlurmSettings:
     @property
     def is_gpu(self) -> bool:
         return self.slot_type != "cpu"
+
+    @property
+    def has_reservation(self) -> bool:
+        """Whether its jobs are for nodes that Slurm has reserved."""
+        return any(each.startswith("--reservation=") for each in self.sbatch_args)
 
 
 @dataclass(frozen=True)
@@ -87,7 +81,8 @@ class JobSettings:
 
     @classmethod
     def of(cls, section: Mapping[str, Any] | None) -> Self:
-        given = section or {}
+        """Of a config's section; of a wrong one, which pools of other kinds let pass, nothing is taken."""
+        given = {} if section_fault(section or {}) else section or {}
         return cls(
             tuple(given.get("sbatch_args") or ()), given.get("slots_per_node"), given.get("gpu_type") or ""
         )
@@ -111,32 +106,22 @@ def fault(value: object) -> Fault:
     return None
 
 
-def arguments_fault(value: object) -> Fault:
-    """What is wrong with arguments that sbatch gets besides ours, also those of a config."""
-    allowed = "allowed: options of sbatch, each as one text, such as --constraint=a100"
-    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-        return f"found {value!r}; {allowed}"
-    for each in value:
-        if not re.match(r"-[A-Za-z]|--[a-z]", each) or any(sign in each for sign in "\0\r\n"):
-            return f"found {each!r}; {allowed}"
-        name = each[2:].partition("=")[0] if each.startswith("--") else _SHORT.get(each[1], each[1])
-        # sbatch takes an option by its first letters, if they are no other's
-        own = [own for own in OWN_ARGUMENTS if own == name or (len(name) > 2 and own.startswith(name))]
-        if own:
-            instead = OWN_ARGUMENTS[own[0]]
-            hint = f"; set {instead} instead" if instead else ""
-            return f"{each!r} cannot be given, because Trainmaster sets --{own[0]} itself{hint}"
+def section_fault(value: object) -> Fault:
+    """What is wrong with the `slurm` section of a config."""
+    if not isinstance(value, Mapping):
+        return f"found {value!r}; allowed: a map of {', '.join(_SECTION)}"
+    for name, given in value.items():
+        if name not in _SECTION:
+            return f"unknown field {name}; allowed: {', '.join(_SECTION)}"
+        if given is not None and (sentence := _SECTION[name](given)):
+            return f"{name}: {sentence}"
     return None
 
 
-def slots_per_node_fault(value: object) -> Fault:
-    if value is None or _is_whole(value, 1, _SLOTS_MOST):
+def _slots_per_node(value: object) -> Fault:
+    if value is None or _is_whole(value, 1, SLOTS_MOST):
         return None
-    return f"found {value!r}; allowed: a whole number from 1 to {_SLOTS_MOST}"
-
-
-def gpu_type_fault(value: object) -> Fault:
-    return _word(value)
+    return f"found {value!r}; allowed: a whole number from 1 to {SLOTS_MOST}"
 
 
 def _login(value: object) -> Fault:
@@ -199,13 +184,15 @@ _CHECKS: dict[str, Callable[[object], Fault]] = {
     "slot_type": lambda value: (
         None if value in _SLOT_TYPES else f"found {value!r}; allowed: {', '.join(_SLOT_TYPES)}"
     ),
-    "gpu_type": gpu_type_fault,
-    "slots_per_node": slots_per_node_fault,
+    "gpu_type": _word,
+    "slots_per_node": _slots_per_node,
     "folder": _folder,
     "folder_is_shared": lambda value: (
         None if isinstance(value, bool) else f"found {value!r}; allowed: true or false"
     ),
     "max_fed": _max_fed,
-    "sbatch_args": arguments_fault,
+    "sbatch_args": arguments.fault,
     "ends": _ends,
 }
+#: of a config
+_SECTION = {name: _CHECKS[name] for name in ("sbatch_args", "slots_per_node", "gpu_type")}

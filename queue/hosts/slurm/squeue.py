@@ -16,7 +16,7 @@ from hosts.slurm import texts
 
 _FIELDS = "%i|%F|%K|%T|%u|%D|%C|%b|%P|%S|%N|%r|%k"
 _COUNT = _FIELDS.count("|")
-_TASKS = re.compile(r"(\d+)(?:-(\d+))?(?::(\d+))?")
+_TASKS = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
 #: an array whose list of elements is cut (`0-5,7...`) has at least the elements that are listed
 _AT_ONCE = re.compile(r"%\d+$")
 
@@ -24,8 +24,8 @@ _AT_ONCE = re.compile(r"%\d+$")
 class Job(NamedTuple):
     """One job, or the waiting elements of an array together. `array_id` is `id` where it is none.
 
-    What the users' texts say stays text: `gpus_per_node` and `nodelist` are read by `gpus` and `texts.nodes` when
-    somebody wants them, since of thousands of others' jobs few are looked at.
+    `gres` and `nodelist` stay text: `gpus` and `texts.nodes` read them when they are needed, since of thousands of
+    others' jobs few are looked at.
     """
 
     id: str
@@ -85,8 +85,7 @@ def _read(text: str, mark: str) -> Iterator[Job]:
         )
         yield Job(
             id_, array_id, "" if tasks == "N/A" else tasks, state, user,
-            int(nodes) if nodes.isdecimal() else texts.whole(nodes) or 0,
-            int(cpus) if cpus.isdecimal() else texts.whole(cpus) or 0,
+            texts.whole(nodes) or 0, texts.whole(cpus) or 0,
             gres, partition, start, nodelist, texts.value(reason), texts.value(comment),
         )  # fmt: skip
 

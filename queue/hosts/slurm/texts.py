@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, datetime
 
@@ -13,11 +14,27 @@ _NOTHING = frozenset(
     {"", "n/a", "(null)", "none", "unknown", "n/s", "none assigned", "not_set", "invalid", "(none)"}
 )
 _UNLIMITED = frozenset({"unlimited", "infinite", "partition_limit"})
-_COUNT = re.compile(r"(\d+)(?:\.\d+)?([KMGTkmgt]?)")
+#: no number in an answer has more digits, and a longer one is not read
+_DIGITS = 15
+_COUNT = re.compile(rf"(\d{{1,{_DIGITS}}})(?:\.\d{{1,{_DIGITS}}})?([KMGTkmgt]?)", re.ASCII)
 _UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3, "t": 1024**4}
 #: the places of a GPU within its node, such as (IDX:0-1) and (S:0)
 _PLACES = re.compile(r"\([^)]*\)")
 _GPU = re.compile(r"gres[:/]gpu|gpu")
+_LONGEST_SECONDS = 10**10
+#: more names than this of one list are none of a cluster's
+NODES_MOST = 10_000
+_BRACKETS_MOST = 8
+_PART = re.compile(r"(?:[^,\[\]]|\[[^\]]*\])+")
+_RANGES = re.compile(r"\[([^\]]*)\]")
+_RANGE = re.compile(rf"(\d{{1,{_DIGITS}}})-(\d{{1,{_DIGITS}}})", re.ASCII)
+#: signs that end a line for some readers, or that the database does not store
+_CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """An answer without signs that Slurm does not print and that people can write into its texts."""
+    return _CONTROL.sub(" ", text)
 
 
 def value(text: str) -> str:
@@ -38,9 +55,10 @@ def seconds(text: str) -> int | None:
     if not text or text.lower() in _UNLIMITED:
         return None
     try:
-        return amounts.seconds(text)
-    except BadScript:
+        found = amounts.seconds(text)
+    except (BadScript, ValueError):
         return None
+    return None if found is None or found > _LONGEST_SECONDS else found
 
 
 def moment(text: str) -> datetime | None:
@@ -55,9 +73,25 @@ def nodes(text: str) -> list[str]:
     """The names of `g[1-3,07],login`; none of what is not such a list."""
     text = value(text)
     try:
-        return amounts.hosts(text, "nodelist") if text else []
-    except BadScript:
+        return amounts.hosts(text, "nodelist") if text and _names(text) <= NODES_MOST else []
+    except (BadScript, ValueError):
         return []
+
+
+def _names(text: str) -> int:
+    """How many names a list has: several brackets in one name multiply them."""
+    total = 0
+    for part in _PART.findall(text):
+        brackets = _RANGES.findall(part)
+        if len(brackets) > _BRACKETS_MOST:
+            return NODES_MOST + 1
+        total += math.prod(sum(map(_size, ranges.split(","))) for ranges in brackets)
+    return total
+
+
+def _size(each: str) -> int:
+    found = _RANGE.fullmatch(each)
+    return max(0, int(found[2]) - int(found[1])) + 1 if found else 1
 
 
 def gpus(text: str) -> dict[str, int]:
