@@ -114,12 +114,15 @@ def _in_a_line(said: str) -> str:
 
 
 def _try_folder(login: Host, settings: SlurmSettings) -> None:
-    """Whether runs can keep their files there. A folder of each node by itself is not seen from here."""
+    """Whether runs can keep their files there. A folder of each node by itself is not seen from here.
+
+    A file is left by which `launch` and `status` see that the folder is mounted (`Workdir.shared`).
+    """
     if not settings.folder or not settings.folder_is_shared:
         return
     path = settings.folder
     quoted = f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
-    line = f"umask 022; mkdir -p {quoted} && cd {quoted} && [ -w . ]"
+    line = f"umask 022; mkdir -p {quoted} && cd {quoted} && [ -w . ] && : > .shared"
     try:
         slurm_login.ask(login, ["sh", "-c", line], timeout_seconds=_FOLDER_SECONDS)
     except SlurmRefused as error:
