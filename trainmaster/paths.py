@@ -33,6 +33,8 @@ class Workdir:
 
     bundles = _Below("bundle")
     runs = _Below("runs")
+    #: Made when a Slurm pool is admitted: where it is missing, the folder that the cluster shares is not mounted.
+    shared = _Below(".shared")
     #: The counters of the last look at the whole host (trainmaster.host.measuring).
     measured = _Below("measured.json")
 
@@ -113,6 +115,10 @@ class RunPaths:
     @property
     def key(self) -> str:
         return self.root.name
+
+    def is_slurms(self) -> bool:
+        """Whether a Slurm job runs it, so that the processes of this machine say nothing of whether it lives."""
+        return os.path.lexists(self.ticket)
 
     @property
     def launch_lock(self) -> Path:

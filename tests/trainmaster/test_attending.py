@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.trainmaster.conftest import PYTHON, TestHost, code_archive, wait_until
+from tests.trainmaster.test_old_bundles import DAY, age, bundle
+from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths
 from trainmaster.processes import marked
 from trainmaster.protocol import KEEPER_MARKER
+from trainmaster.runner import attending
 from trainmaster.runner.state import read_exit
 
 SAVES = """
@@ -61,6 +66,7 @@ class Node:
 def node(host: TestHost) -> Iterator[Node]:
     node = Node(host)
     host.verb("status", {"runs": []})
+    host.workdir.shared.touch()
     yield node
     for task in node.tasks:
         task.kill()
@@ -121,3 +127,111 @@ def test_a_stop_ends_the_run_wherever_it_comes_from(node: Node, way: str) -> Non
     assert task.wait(60) == 143
     ended = read_exit(node.paths)
     assert ended and ended["stopped"]
+
+
+def on_another_machine(node: Node, processes: dict[str, Any]) -> None:
+    """As a login node sees the folder: state.json names processes of another boot, whose locks are not seen here."""
+    write_json(
+        node.paths.state,
+        {"host_id": "n1", "boot_id": "0" * 8, "bundle": node.host.bundle.name, **processes},
+    )
+    node.paths.runner_lock.unlink(missing_ok=True)
+
+
+@pytest.mark.survive(3)
+def test_a_login_node_starts_no_runner_beside_that_of_a_node(node: Node) -> None:
+    node.send("raise SystemExit(1)")
+    process = {"pid": 7, "start_time": 7}
+    on_another_machine(node, dict.fromkeys(("launcher", "entrypoint", "runner"), process))
+    key = node.paths.key
+    for request in (
+        {},
+        {"runs": [key]},
+        {"runs": [key], "elsewhere": [key]},
+        {"runs": [key], "stored": {key: 0}},
+    ):
+        answer = node.host.verb("status", request)["runs"][key]
+        assert (answer["state"], answer["bundle"]) == ("running", node.host.bundle.name)
+        assert "runner_restarted" not in answer
+    refused = node.host.verb("remove", {"runs": [key], "bundles": True})["runs"][key]
+    assert not refused["removed"] and "has not ended" in refused["message"]
+    assert node.host.verb("stop", {"runs": {key: {"grace_seconds": 60}}})["runs"][key]["stopping"]
+    assert not marked(KEEPER_MARKER).get(key), "the order lies there for the node, and nothing was started"
+
+
+@pytest.mark.survive(3)
+def test_what_a_killed_node_left_is_brought_by_the_login_node_once_the_job_is_over(node: Node) -> None:
+    node.attend()
+    node.send("import time; print('begun', flush=True); time.sleep(600)")
+    wait_until(lambda: node.host.server.lines())
+    key = node.paths.key
+    for process in [*marked(KEEPER_MARKER)[key], *marked()[key]]:
+        os.kill(process["pid"], signal.SIGKILL)
+    wait_until(lambda: not marked(KEEPER_MARKER).get(key))
+    on_another_machine(node, {})
+    with node.paths.launcher_stream("stdout").open("a") as stream:
+        stream.write("last words\n")
+    request = {"runs": [key], "over": [key]}
+    assert node.host.verb("status", request)["runs"][key]["runner_restarted"]
+    wait_until(lambda: node.host.verb("status", request)["runs"][key]["finished"])
+    assert [line["m"] for line in node.host.server.lines()] == ["begun", "last words"]
+    assert node.host.server.records("exit")[-1]["stopped"], "so that Slurm's own word for the end counts"
+    again = node.host.verb("status", {"runs": [key], "elsewhere": [key], "stored": {key: 0}})["runs"][key]
+    assert again["runner_restarted"], "a server restored from a backup gets it once more"
+
+
+def test_a_folder_that_is_not_mounted_answers_nothing_of_a_run(node: Node) -> None:
+    node.host.workdir.shared.unlink()
+    key = node.paths.key
+    for verb, request in (
+        ("status", {"runs": [key], "elsewhere": [key]}),
+        ("status", {"runs": [key], "over": [key]}),
+        ("revoke", {"run_key": key, "unix_user": None, "elsewhere": True}),
+        ("remove", {"runs": [key], "force": True, "elsewhere": True}),
+    ):
+        assert node.host.verb(verb, request)["error"] == "not_mounted"
+    assert node.send("print()")["error"] == "not_mounted"
+    assert not node.paths.root.exists() and not node.paths.revoked.exists()
+    assert node.host.verb("status", {"runs": [key]})["runs"][key]["state"] == "absent", "as of any other host"
+
+
+def test_bundles_stay_while_a_job_is_open_that_may_name_them(host: TestHost) -> None:
+    age(host.bundle, 1.5)
+    old = [bundle(host, name, days) for days, name in enumerate("abc", 2)]
+    request = {"runs": [], "bundles": True}
+    before = time.time() - 3 * DAY
+    assert host.verb("remove", {**request, "jobs_since": before})["bundles"] == []
+    assert host.verb("remove", {**request, "jobs_since": time.time()})["bundles"] == [
+        each.name for each in old[1:]
+    ]
+
+
+@pytest.mark.survive(3)
+def test_a_file_server_that_fails_for_a_while_ends_no_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Slurm ends a run whose `attend` ends."""
+    paths, asked = RunPaths(tmp_path / "7.x.1.0"), []
+    paths.control.mkdir(parents=True)
+
+    def read(path: Path) -> dict[str, Any]:
+        asked.append(path)
+        if len(asked) < 3:
+            raise OSError(116, "Stale file handle")
+        return {"job_id": "7"}
+
+    monkeypatch.setattr(attending, "read_object", read)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert attending._came(paths, 60.0) and len(asked) == 3
+    stops = iter([OSError(30, "Read-only file system"), None])
+
+    def read_stop(_: RunPaths) -> None:
+        fault = next(stops)
+        if fault is not None:
+            raise fault
+
+    monkeypatch.setattr(attending, "read_stop", read_stop)
+    monkeypatch.setattr(attending, "_TEND_SECONDS", 0.01)
+    ends = iter([False, True])
+    monkeypatch.setattr(attending, "_has_ended", lambda _: next(ends))
+    attending._look_after(paths, 1)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from trainmaster.host import kernel_log, launch_lock, old_bundles
 from trainmaster.host.accounts import for_each_owner
 from trainmaster.host.errors import VerbError, answer_each, objects_of
 from trainmaster.host.gpu_users import gpu_users
+from trainmaster.host.launching import check_mounted
 from trainmaster.host.measuring import measure
 from trainmaster.jsonfile import make_json, write_json
 from trainmaster.paths import RunPaths, Workdir
@@ -30,9 +31,11 @@ def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     "stored": {run key: bytes} names runs of which the server has no more than so much of the outbox: a runner that had
     brought all of it, to a server that has been restored from a backup since, brings the rest once more.
     "accounts": {run key: name} says under which account a run is looked for whose folder is gone.
-    "elsewhere": run keys whose processes, if any, are on other machines that share this workdir: their folders are all
-    that is looked at, and a run that has not begun is "prepared".
+    The processes of a run of a Slurm job are on other machines that share this workdir: its folder is all that is
+    looked at, and if it has not begun, it is "prepared". "elsewhere" names such runs, as their folders may be gone;
+    "over" those whose job has surely ended, so that what is left to do for them is done here.
     """
+    check_mounted(request, workdir)
     runs = dict.fromkeys(_keys(request, workdir))
     held = {key: launch_lock.held_seconds(workdir.lock(key)) for key in runs}
     starting = {key: seconds for key, seconds in held.items() if seconds is not None}
@@ -40,6 +43,7 @@ def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
         "stored": request.get("stored") or {},
         "starting": starting,
         "elsewhere": request.get("elsewhere") or [],
+        "over": request.get("over") or [],
     }
     answers = for_each_owner("status", _status_of_own, runs, more, workdir, request.get("accounts"))
     answer: Dict[str, Any] = {"boot_id": boot_id(), "now": time.time(), "runs": answers}
@@ -56,7 +60,7 @@ def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 def stop(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     """Start the stop sequence of each run, by {"grace_seconds", "reason"}; answers at once.
 
-    With "elsewhere", it is left in the folders, for the nodes on which the runs are.
+    With "elsewhere", and for a run of a Slurm job, it is left in the folder, for the node on which the run is.
     """
     more = {"elsewhere": bool(request.get("elsewhere"))}
     return {"runs": for_each_owner("stop", _stop_own, objects_of(request, _NEEDS), more, workdir)}
@@ -81,8 +85,11 @@ def server(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
 def remove(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     """Remove the folders of runs that have ended and been shipped; with "force", of those not shipped as well.
 
-    With "bundles" also the bundles that nothing uses any more, whose names the answer has.
+    With "bundles" also the bundles that nothing uses any more, whose names the answer has. "jobs_since": when the
+    oldest job was made that waits in Slurm or runs there, since it may use a bundle that nothing here names.
+    "elsewhere": the runs are of Slurm jobs.
     """
+    check_mounted(request, workdir)
     runs, force = dict.fromkeys(_keys(request, workdir)), {"force": bool(request.get("force"))}
     answers = for_each_owner("remove", _check_removable, runs, force, workdir)
     for key, answer in answers.items():
@@ -90,7 +97,7 @@ def remove(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
             _delete(workdir, key)
     if not request.get("bundles"):
         return {"runs": answers}
-    old = old_bundles.candidates(workdir)
+    old = old_bundles.candidates(workdir, request.get("jobs_since"))
     return {"runs": answers, "bundles": old and old_bundles.remove(workdir, old, status({}, workdir)["runs"])}
 
 
@@ -106,11 +113,11 @@ def _keys(request: Dict[str, Any], workdir: Workdir) -> List[str]:
 
 def _status_of_own(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     processes, stored, starting = marked(), request.get("stored") or {}, request["starting"]
-    elsewhere = set(request.get("elsewhere") or ())
+    elsewhere, over = set(request.get("elsewhere") or ()), set(request.get("over") or ())
 
     def status_of(key: str) -> Dict[str, Any]:
-        if key in elsewhere:
-            return _status_elsewhere(workdir.run(key))
+        if key in elsewhere or (key not in over and workdir.run(key).is_slurms()):
+            return _status_elsewhere(workdir.run(key), stored.get(key))
         answer = _status_of(workdir, key, processes.get(key, []), stored.get(key))
         if key in starting and answer["state"] in ("absent", "incomplete"):
             answer.update(state="starting", starting_seconds=starting[key])
@@ -137,35 +144,51 @@ def _status_of(
     answer["boot_id"], answer["bundle"] = state.get("boot_id"), state.get("bundle")
     if processes:
         answer["killed_seconds"] = _killed_seconds(paths, ended)
-    shipped = read_shipped(paths)
-    size = _outbox_bytes(paths)
-    if isinstance(stored, int) and shipped["finished"] and shipped["refused"] is None and stored < size:
-        shipped = {"offset": stored, "finished": False, "refused": None}
-        write_json(paths.shipped, shipped)
-    answer.update(_spool_of(paths, shipped, size))
+    shipped, _ = _shipped_of(paths, stored)
+    answer.update(_spool_of(paths, shipped))
     if not shipped["finished"] and not alive(state, "runner") and not alive(state, "launcher"):
         start_detached("ship", paths)
         answer["runner_restarted"] = True
     return answer
 
 
-def _status_elsewhere(paths: RunPaths) -> Dict[str, Any]:
-    """By its folder alone. Whether the processes that it names are alive is for whoever runs their machine to say."""
+def _status_elsewhere(paths: RunPaths, stored: Optional[int]) -> Dict[str, Any]:
+    """By its folder alone. Whether the processes that it names are alive is for whoever runs their machine to say.
+
+    Only after the runner there has said that it is done is one started here, to bring what is wanted again.
+    """
     if not paths.root.exists():
         return {"exit": None, "pids": [], "state": "absent"}
-    ended = read_exit(paths)
-    state = "ended" if ended is not None else "running" if read_state(paths) else "prepared"
+    ended, begun = read_exit(paths), read_state(paths)
+    state = "ended" if ended is not None else "running" if begun else "prepared"
     answer: Dict[str, Any] = {"exit": ended, "pids": [], "state": state, "preempt": paths.preempt.exists()}
-    answer.update(_spool_of(paths, read_shipped(paths), _outbox_bytes(paths)))
+    answer["bundle"] = begun.get("bundle")
+    shipped, wanted_again = _shipped_of(paths, stored)
+    answer.update(_spool_of(paths, shipped))
+    if wanted_again:
+        start_detached("ship", paths)
+        answer["runner_restarted"] = True
     return answer
+
+
+def _shipped_of(paths: RunPaths, stored: Optional[int]) -> Tuple[ShippedFile, bool]:
+    """How much the server has, and whether it wants again what a runner that was done had brought (`stored`)."""
+    shipped = read_shipped(paths)
+    done = shipped["finished"] and shipped["refused"] is None
+    if not isinstance(stored, int) or not done or stored >= _outbox_bytes(paths):
+        return shipped, False
+    shipped = {"offset": stored, "finished": False, "refused": None}
+    write_json(paths.shipped, shipped)
+    return shipped, True
 
 
 def _outbox_bytes(paths: RunPaths) -> int:
     return paths.outbox.stat().st_size if paths.outbox.exists() else 0
 
 
-def _spool_of(paths: RunPaths, shipped: ShippedFile, size: int) -> Dict[str, Any]:
+def _spool_of(paths: RunPaths, shipped: ShippedFile) -> Dict[str, Any]:
     """How much of the run's output there is, and how much of it the server has."""
+    size = _outbox_bytes(paths)
     return {
         "outbox_bytes": size,
         "spool_bytes": _spool_bytes(paths),
@@ -215,7 +238,7 @@ def _stop(paths: RunPaths, order: Dict[str, Any], elsewhere: bool) -> Dict[str, 
         "grace_seconds": float(order.get("grace_seconds", 30.0)),
         "reason": str(order.get("reason", "")),
     }
-    if elsewhere:
+    if elsewhere or paths.is_slurms():
         there = paths.control.is_dir()
         if there:
             order_stop(paths, wanted)
@@ -264,7 +287,8 @@ def _check_removable(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any
         paths = workdir.run(key)
         state = read_state(paths)
         message = None
-        if processes.get(key) or (read_exit(paths) is None and alive(state, "launcher")):
+        may_live = alive(state, "launcher") or (state and paths.is_slurms() and not request["force"])
+        if processes.get(key) or (read_exit(paths) is None and may_live):
             message = f"The run {key} has not ended: stop it first."
         elif request["force"]:
             _end_own_processes(paths)

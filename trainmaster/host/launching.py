@@ -40,6 +40,11 @@ def launch(request: Dict[str, Any], stream: IO[bytes], workdir: Workdir) -> Dict
     server = cast(ServerAddress, request.get("server") or {"urls": [], "cert_sha256": None})
     code = Limited(stream, int(request.get("code_bytes") or 0))
     user = spec["unix_user"]
+    try:
+        check_mounted(request, workdir)
+    except VerbError:
+        code.drain()
+        raise
     make_workdir(workdir)
     if user is not None and is_other(user) and os.getuid() != 0:
         workdir.runs.chmod(SHARED_MODE)
@@ -126,6 +131,16 @@ def _refuse_revoked(paths: RunPaths) -> None:
         raise VerbError(
             "revoked", f"The server has abandoned the launch of {paths.key}; nothing was started."
         )
+
+
+def check_mounted(request: Dict[str, Any], workdir: Workdir) -> None:
+    """VerbError if runs of Slurm jobs are asked for and this is not the folder that the cluster shares.
+
+    A login node that has not mounted it would have nothing of any run.
+    """
+    if any(request.get(name) for name in ("ticket", "elsewhere", "over")) and not workdir.shared.exists():
+        sentence = f"{workdir.root} is not the folder that the cluster shares. Mount it, or admit the login node again."
+        raise VerbError("not_mounted", sentence)
 
 
 def make_workdir(workdir: Workdir) -> None:

@@ -9,18 +9,25 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, List, Optional, Set
 
 from trainmaster.paths import Workdir
 
 KEPT = 2
 KEPT_SECONDS = 24 * 3600.0
+#: by which the clock of the server may be ahead of the file server's
+_CLOCKS_SECONDS = 3600.0
 _OWN = Path(__file__).resolve().parents[2].name
 
 
-def candidates(workdir: Workdir) -> List[Path]:
-    """Bundles that are old enough to go, and what was left of unpacking one, newest first."""
+def candidates(workdir: Workdir, jobs_since: Optional[float] = None) -> List[Path]:
+    """Bundles that are old enough to go, and what was left of unpacking one, newest first.
+
+    None while there is a job in Slurm that was made (`jobs_since`) before this bundle came: its script has another.
+    """
     if not workdir.bundles.is_dir():
+        return []
+    if jobs_since is not None and workdir.bundle(_OWN).stat().st_mtime > jobs_since - _CLOCKS_SECONDS:
         return []
     made = {entry: entry.stat().st_mtime for entry in workdir.bundles.iterdir() if entry.is_dir()}
     whole = sorted((entry for entry in made if not entry.name.startswith(".")), key=lambda one: -made[one])

@@ -10,7 +10,7 @@ from typing import Any, Dict, Optional
 
 from trainmaster.host import launch_lock
 from trainmaster.host.accounts import account, by_sudo, is_other, uid_of, under
-from trainmaster.host.launching import SHARED_MODE, make_workdir
+from trainmaster.host.launching import SHARED_MODE, check_mounted, make_workdir
 from trainmaster.paths import Workdir
 from trainmaster.processes import boot_id, kill, marked, of_account
 from trainmaster.protocol import KEEPER_MARKER, check_run_key
@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.02
 
 
 def revoke(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
-    """Answer {"run_key", "boot_id", "state"} for {"run_key", "unix_user"}.
+    """Answer {"run_key", "boot_id", "state"} for {"run_key", "unix_user"}, with "elsewhere" for one of a Slurm job.
 
     `revoked`: no launch of the run starts anything from now on. `begun`: its launcher has written state.json, or
     processes of it live, so it goes the way of every run. `starting`: a process that launches it does not end although
@@ -30,6 +30,7 @@ def revoke(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     user: Optional[str] = request.get("unix_user")
     if user is not None and uid_of(user) is None:  # so none of its launches can have come far, nor can one
         user = None
+    check_mounted(request, workdir)
     make_workdir(workdir)
     if user is not None and is_other(user) and os.getuid() != 0:
         workdir.runs.chmod(SHARED_MODE)

@@ -57,24 +57,31 @@ def _came(paths: RunPaths, seconds: float) -> bool:
     """True once the folder of the run is there and this job is the one that was chosen for it."""
     until, pause = time.monotonic() + seconds, _LOOK_SECONDS[0]
     while True:
-        with contextlib.suppress(
-            OSError
-        ):  # a network file system may remember for long that there was no such folder
+        with contextlib.suppress(OSError):  # it may be remembered for long that there was no such folder
             os.listdir(paths.root.parent)  # noqa: PTH208
-        if paths.is_revoked():
-            _say(f"The server has withdrawn {paths.key}.")
-            return False
-        ticket = read_object(paths.ticket)
-        if ticket:
-            chosen = str(ticket.get("job_id")) == os.environ.get("SLURM_JOB_ID")
-            if not chosen:
-                _say(f"{paths.key} runs in job {ticket.get('job_id')}.")
-            return chosen
+        with contextlib.suppress(OSError):  # the folder or its file server is away for a moment
+            chosen = _is_chosen(paths)
+            if chosen is not None:
+                return chosen
         found = signal.sigtimedwait({signal.SIGTERM}, pause)
         if found is not None or time.monotonic() > until:
             _say(f"{paths.key} was not sent to this node.")
             return False
         pause = min(_LOOK_SECONDS[1], pause * 1.1)
+
+
+def _is_chosen(paths: RunPaths) -> Optional[bool]:
+    """Whether this job is to start the run; None: its folder has not come yet."""
+    if paths.is_revoked():
+        _say(f"The server has withdrawn {paths.key}.")
+        return False
+    ticket = read_object(paths.ticket)
+    if not ticket:
+        return None
+    chosen = str(ticket.get("job_id")) == os.environ.get("SLURM_JOB_ID")
+    if not chosen:
+        _say(f"{paths.key} runs in job {ticket.get('job_id')}.")
+    return chosen
 
 
 def _start(paths: RunPaths) -> Optional[int]:
@@ -90,20 +97,31 @@ def _start(paths: RunPaths) -> Optional[int]:
 
 
 def _look_after(paths: RunPaths, keeper: int) -> None:
-    """Until the launcher has ended, which waits for its runner."""
-    ordered: Optional[float] = None
+    """Until the launcher has ended, which waits for its runner.
+
+    What cannot be read or written is tried again: if this process ended, Slurm would end the run.
+    """
+    told, ordered = False, None
     while True:
         found = signal.sigtimedwait(set(_SIGNALS), _TEND_SECONDS)
-        number = found.si_signo if found is not None else None
-        if number == signal.SIGTERM:
-            make_json(paths.preempt, {"reason": "slurm"})
-            begin_stop(paths, {"grace_seconds": _grace(paths), "reason": "slurm"})
-        order = read_stop(paths)
-        if order is not None and order["deadline"] != ordered and read_exit(paths) is None:
-            ordered = order["deadline"]
-            begin_stop(paths, {"grace_seconds": max(0.0, ordered - time.time()), "reason": order["reason"]})
+        told = told or (found is not None and found.si_signo == signal.SIGTERM)
+        with contextlib.suppress(OSError):
+            if told:
+                make_json(paths.preempt, {"reason": "slurm"})
+                begin_stop(paths, {"grace_seconds": _grace(paths), "reason": "slurm"})
+                told = False
+            ordered = _passed_on(paths, ordered)
         if _has_ended(keeper):
             return
+
+
+def _passed_on(paths: RunPaths, ordered: Optional[float]) -> Optional[float]:
+    """Carry out the stop that lies in the folder, if its deadline is not `ordered`; the one that is carried out now."""
+    order = read_stop(paths)
+    if order is None or order["deadline"] == ordered or read_exit(paths) is not None:
+        return ordered
+    begin_stop(paths, {"grace_seconds": max(0.0, order["deadline"] - time.time()), "reason": order["reason"]})
+    return order["deadline"]
 
 
 def _grace(paths: RunPaths) -> float:

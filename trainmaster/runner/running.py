@@ -249,7 +249,8 @@ class Runner:
         self._append_samples(all_of_them=True)
         ended = read_exit(self.paths)
         if ended is None:
-            stopped = read_stop(self.paths) is not None
+            # of a Slurm job, the launcher was killed with all else: Slurm's own state says why
+            stopped = read_stop(self.paths) is not None or self.paths.is_slurms()
             ended = {"code": None, "signal": None, "ended_at": time.time(), "stopped": stopped}
         if self._left is None:
             self._is_left()

@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from django.db.models import Min
+
 from dispatch.engines import slurm_sections
 from dispatch.engines.contract import Answer
 from dispatch.ssh import remote
@@ -71,8 +73,7 @@ class Slurm:
         """By the folders of the runs: a run that is prepared is one that was launched. Slurm is asked for all at once,
         by `dispatch.runs.clusters`.
         """
-        # what a runner is to bring again (`stored`) is brought from the login node, where one is started
-        request = {**question, "elsewhere": [] if "stored" in question else question["runs"]}
+        request = {**question, "elsewhere": question["runs"]}
         answer = remote.verb(self.contact(host), "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
         for run in answer["runs"].values():
             if run.get("state") == "prepared":
@@ -86,8 +87,16 @@ class Slurm:
 
     def withdraw(self, member: Member) -> Answer:
         """A mark beside the run folder, which the job on the node looks for before it starts anything."""
-        request = {"run_key": member.run_key, "unix_user": member.allocation.account}
+        request = {"run_key": member.run_key, "unix_user": member.allocation.account, "elsewhere": True}
         return remote.verb(self.contact(member.host), "revoke", request)
+
+
+def of_removal(host: Host) -> dict[str, Any]:
+    """What `remove` is told besides, of a node: since when jobs are open, whose scripts name a bundle."""
+    if host.transport != Host.Transport.SLURM:
+        return {}
+    oldest = feeding.open_jobs(host.pool_id).aggregate(at=Min("made_at"))["at"]
+    return {"elsewhere": True, "jobs_since": oldest.timestamp() if oldest else None}
 
 
 def _nodes(slots: Mapping[str, int], per_node: int, task_ids: Sequence[str]) -> dict[str, int]:

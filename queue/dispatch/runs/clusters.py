@@ -47,6 +47,8 @@ _AGAIN_SECONDS = 15.0
 _PUT_OFF_SECONDS = 60.0
 #: from the end of a job until its end is concluded without an exit file: a network file system may be late
 _LATE_FOLDER_SECONDS = 15.0
+#: from the answer of squeue that a job is over until another one that confirms it: one may be wrong
+_AGAIN_OVER_SECONDS = 3.0
 #: beyond the grace of a stop, until Slurm is asked to end the job
 _STOP_SLACK_SECONDS = 60.0
 #: Slurm counts time limits in minutes; asked for beyond our own limit, which so comes first
@@ -192,7 +194,7 @@ class Cluster:
         for row in rows if jobs is not None else ():
             with going_on(f"the Slurm job of {row.attempt}"):
                 self._compare(row, _of(row, jobs or {}), asked)
-        self._look_at_runs(feeding.of_allocations(self.pool.pk), asked)
+        self._look_at_runs(feeding.of_allocations(self.pool.pk), asked, answered=jobs is not None)
         living = {job.id: job.comment for job in (jobs or {}).values() if not ends.has_ended(job.state)}
         self._take_out(feeding.strays(self.pool.pk, living) if living else [])
 
@@ -257,8 +259,11 @@ class Cluster:
 
     # --- runs -------------------------------------------------------------------------------------
 
-    def _look_at_runs(self, jobs: dict[str, FedJob], asked: datetime) -> None:
-        """`jobs`: the open ones by attempt. What Slurm may still run is looked at by its folder alone."""
+    def _look_at_runs(self, jobs: dict[str, FedJob], asked: datetime, *, answered: bool) -> None:
+        """`jobs`: the open ones by attempt. What Slurm may still run is looked at by its folder alone.
+
+        That a job is over is believed when squeue says so again (`answered`) some seconds after the first time.
+        """
         members = list(
             Member.objects.filter(host__pool=self.pool, host__transport=Host.Transport.SLURM)
             .exclude(state=MemberState.ENDED)
@@ -269,19 +274,21 @@ class Cluster:
             return
         both = [*members, *uploading]
         keys = [member.run_key for member in both]
-        living = [m.run_key for m in both if (job := jobs.get(m.allocation_id)) and job.over_at is None]
+        over = [m.run_key for m in both if _is_over(jobs.get(m.allocation_id), asked if answered else None)]
+        living = sorted(set(keys) - set(over))
         try:
             answer = remote.verb(
-                self.login, "status", {"runs": keys, "elsewhere": living},
+                self.login, "status", {"runs": keys, "elsewhere": living, "over": over},
                 timeout_seconds=reconcile.STATUS_TIMEOUT_SECONDS,
             )  # fmt: skip
         except remote.RemoteError as error:
             log.info("runs of pool %s: %s", self.pool.name, error)
             return
         for member in members:
-            with going_on(f"the run {member.run_key}"):
-                run = answer["runs"].get(member.run_key) or {"state": "absent"}
-                self._settle(member, run, jobs.get(member.allocation_id), asked)
+            job, run = jobs.get(member.allocation_id), answer["runs"].get(member.run_key)
+            if job is None or job.over_at is None or member.run_key in over:
+                with going_on(f"the run {member.run_key}"):
+                    self._settle(member, run or {"state": "absent"}, job, asked)
         for member in uploading:
             uploads.settle(member, answer["runs"].get(member.run_key) or {"state": "absent"})
 
@@ -308,7 +315,14 @@ class Cluster:
                 stop.stop(member.allocation_id)
 
     def _gone(self, member: Member, row: FedJob, run: dict[str, Any]) -> None:
-        """Slurm has ended its job, or does not run it any more: what Slurm says of the end counts."""
+        """Slurm does not run its job any more, and says why. What a runner still brings is waited for first."""
+        late = presence.database_now() - (row.over_at or row.made_at) > timedelta(
+            seconds=settings.DRAIN_SECONDS
+        )
+        may_end = (late or run.get("finished")) and reconcile.drained(member, run)
+        if "unshipped_bytes" in run and not may_end:
+            return
+        has_begun = bool(member.started_at or run.get("outbox_bytes"))
         exit_file = run.get("exit") or {}
         end = ends.end_of(row.state, self.settings.ends)
         reason, sentence = Reason(end.reason), end.sentence
@@ -316,10 +330,8 @@ class Cluster:
             reason, sentence = Reason.RUN_VANISHED, f"Slurm does not run job {row.job_id} any more."
         if member.allocation.stop_kind:
             reason = Reason(member.allocation.stop_reason)
-        elif not run.get("outbox_bytes") and reason in {Reason.RANK_FAILED, Reason.RUN_VANISHED}:
+        elif not has_begun and reason in {Reason.RANK_FAILED, Reason.RUN_VANISHED}:
             reason, sentence = Reason.LAUNCH_FAILED, f"The Slurm job {row.job_id} ended before the run began."
-        if run.get("unshipped_bytes"):
-            Member.objects.filter(pk=member.pk).update(outbox_bytes=int(run.get("outbox_bytes") or 0))
         settle.member_over(
             member.pk,
             reason=reason,
@@ -348,6 +360,13 @@ class Cluster:
                 slurm_login.ask(self.login, ["scancel", *out])
             except remote.RemoteError as error:
                 log.info("scancel in pool %s: %s", self.pool.name, error)
+
+
+def _is_over(job: FedJob | None, asked: datetime | None) -> bool:
+    """Whether Slurm has surely ended a job. `asked`: when the question was put that it has answered now."""
+    if job is None or asked is None or job.over_at is None:
+        return job is None
+    return asked - job.over_at >= timedelta(seconds=_AGAIN_OVER_SECONDS)
 
 
 def _may_live(member: Member, over_at: datetime, now: datetime) -> bool:

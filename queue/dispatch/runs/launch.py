@@ -159,6 +159,10 @@ def _failed(member: Member, error: remote.RemoteError) -> None:
 def _fault(error: remote.RemoteError) -> Fault:
     if error.may_pass or isinstance(error, remote.HostKeyRefused):  # silent, or suspended by now
         return Fault.LINK
+    if (
+        isinstance(error, remote.VerbFailed) and error.code == "not_mounted"
+    ):  # on the login node; not the node's fault
+        return Fault.LINK
     if isinstance(error, remote.VerbFailed) and error.code in _OF_THE_RUN:
         return Fault.RUN
     return Fault.HOST

@@ -18,7 +18,7 @@ from django.db import InterfaceError, OperationalError
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
-from dispatch.engines import chosen
+from dispatch.engines import chosen, slurm
 from dispatch.going_on import going_on
 from dispatch.runs import cleaning, settle, stop, uploads
 from dispatch.runs.open_work import JUST_ENDED
@@ -173,12 +173,8 @@ def settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
     exit_file = run.get("exit") or {}
     ended_at = exit_file.get("ended_at")
     transitions.member_running(member.pk, at=_begin_of(member, ended_at))
-    if not run.get("finished") and _may_still_drain(member, run, ended_at):
+    if not drained(member, run):
         return
-    if _was_forgotten(member, run):
-        return
-    _seen_ended.pop(member.pk, None)
-    _note_missing(member, run)
     settle.member_exited(
         member.pk,
         code=exit_file.get("code"),
@@ -191,6 +187,18 @@ def settle_ended(member: Member, run: dict[str, Any], boot_id: str) -> None:
         image_fault=exit_file.get("image_fault") or "",
         hook_fault=exit_file.get("hook_fault") or "",
     )
+
+
+def drained(member: Member, run: dict[str, Any]) -> bool:
+    """Whether the end of a run may be told; what is missing of it by then is noted, and still taken in."""
+    ended_at = (run.get("exit") or {}).get("ended_at")
+    if not run.get("finished") and _may_still_drain(member, run, ended_at):
+        return False
+    if _was_forgotten(member, run):
+        return False
+    _seen_ended.pop(member.pk, None)
+    _note_missing(member, run)
+    return True
 
 
 def _note_missing(member: Member, run: dict[str, Any]) -> None:
@@ -364,10 +372,9 @@ def remove_folders(host_id: uuid.UUID) -> None:
     if not members:
         return
     row = next(iter(members.values())).host
+    request = {"runs": sorted(members), "force": True, "bundles": True, **slurm.of_removal(row)}
     try:
-        answer = remote.verb(
-            chosen.contact(row), "remove", {"runs": sorted(members), "force": True, "bundles": True}
-        )
+        answer = remote.verb(chosen.contact(row), "remove", request)
     except remote.RemoteError as error:
         log.info("run folders of %s could not be removed yet: %s", row.name, error)
         return

@@ -149,12 +149,15 @@ def _in_a_line(said: str) -> str:
 
 
 def _try_folder(login: Host, rules: SlurmSettings) -> None:
-    """Whether runs can keep their files there. A folder of each node by itself is not seen from here."""
+    """Whether runs can keep their files there. A folder of each node by itself is not seen from here.
+
+    A file is left by which `launch` and `status` see that the folder is mounted (`Workdir.shared`).
+    """
     if not rules.folder or not rules.folder_is_shared:
         return
     path = rules.folder
     quoted = f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
-    line = f"umask 022; mkdir -p {quoted} && cd {quoted} && [ -w . ]"
+    line = f"umask 022; mkdir -p {quoted} && cd {quoted} && [ -w . ] && : > .shared"
     try:
         _asked(login, ["sh", "-c", line], _FOLDER_SECONDS)
     except SlurmRefused as error:

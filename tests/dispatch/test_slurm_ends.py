@@ -1,0 +1,165 @@
+"""What is concluded of a run whose Slurm job is over. The answers of squeue and of the login node are made up."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models import F
+
+from dispatch.engines import slurm
+from dispatch.passes import pool_pass
+from dispatch.runs import clusters, reconcile
+from dispatch.ssh import remote
+from hosts.models import Host
+from hosts.pools import default_pool
+from hosts.slurm.squeue import Job
+from jobs import transitions
+from jobs.fed_jobs import FedJob
+from jobs.models import Member, Task
+from jobs.states import MemberState, Reason
+from tests.rig.world import attempt_of, make_host, members_of, submit_experiment
+
+pytestmark = pytest.mark.django_db
+
+
+class World:
+    """One run on a node of a Slurm pool, and what squeue and the login node say when they are asked."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, *, begun: bool = True) -> None:
+        pool = default_pool()
+        node = make_host("n1@stars", 2)
+        experiment = submit_experiment(slots=2)
+        pool_pass.run(pool.pk)
+        [self.member] = members_of(experiment)
+        transitions.member_launched(self.member.pk, boot_id="")
+        if begun:
+            transitions.member_running(self.member.pk)
+        allocation = attempt_of(experiment)
+        pool.slurm = {"login": "stars", "folder": "/shared"}
+        pool.save()
+        Host.objects.filter(pk=node.pk).update(transport=Host.Transport.SLURM)
+        login = Host.objects.create(name="stars", pool=pool, transport=Host.Transport.LOGIN)
+        self.row = FedJob.objects.create(
+            pool=pool, task=allocation.task, attempt=allocation.pk, allocation=allocation, nodes=1, job_id="7",
+            state="RUNNING",
+        )  # fmt: skip
+        self.asked: list[dict[str, Any]] = []
+        self.run: dict[str, Any] | None = None
+        self.is_mounted = True
+        self.jobs: dict[str, Job] | None = {}
+        patch.setattr(clusters.Cluster, "_jobs", lambda _: self.jobs)
+        patch.setattr(remote, "verb", self._verb)
+        self.cluster = clusters.Cluster(pool, login)
+
+    def _verb(self, _: Host, verb: str, request: dict[str, Any], **__: object) -> dict[str, Any]:
+        assert verb == "status"
+        self.asked.append(request)
+        if not self.is_mounted:
+            raise remote.VerbFailed("not_mounted", "The folder is not mounted.")
+        return {"boot_id": "login", "runs": {self.member.run_key: self.run} if self.run else {}}
+
+    def look(self, later: float = 0.0) -> Member:
+        """One look, `later` seconds after what was seen before; how the member is then."""
+        by = timedelta(seconds=later)
+        FedJob.objects.exclude(over_at=None).update(over_at=F("over_at") - by)
+        Member.objects.update(launched_at=F("launched_at") - by, heartbeat_at=F("heartbeat_at") - by)
+        self.cluster.look()
+        self.member.refresh_from_db()
+        return self.member
+
+    def said_over(self) -> bool:
+        """Whether the login node was told last that the job is over, so that it may start a runner."""
+        return bool(self.asked[-1]["over"])
+
+
+def job(state: str) -> dict[str, Job]:
+    return {"7": Job("7", "7", "", state, "ada", 1, 2, "", "gpu", "N/A", "n1", "None", "")}
+
+
+def spool(**more: Any) -> dict[str, Any]:
+    return {
+        "state": "ended",
+        "exit": None,
+        "outbox_bytes": 10,
+        "unshipped_bytes": 0,
+        "finished": True,
+        **more,
+    }
+
+
+@pytest.mark.survive(3)
+def test_one_answer_of_squeue_without_the_job_concludes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    world.run = spool(state="running", finished=False)
+    world.look()
+    assert not world.said_over() and world.asked[-1]["elsewhere"] == [world.member.run_key]
+    world.jobs = None  # squeue does not answer any more
+    assert world.look(later=100).state == MemberState.RUNNING and not world.said_over()
+    world.jobs = job("RUNNING")
+    assert world.look().state == MemberState.RUNNING and FedJob.objects.get().over_at is None
+    world.jobs = {}
+    world.look()
+    assert not world.said_over()
+    assert world.look(later=5).state == MemberState.RUNNING and world.said_over()
+    world.run = spool(outbox_bytes=0)
+    assert world.look(later=60).exit_reason == Reason.RUN_VANISHED
+
+
+@pytest.mark.survive(3)
+def test_a_folder_that_is_not_mounted_ends_nothing_and_what_has_begun_did_not_fail_to_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch)
+    world.is_mounted = False
+    for _ in range(3):
+        assert world.look(later=100).state == MemberState.RUNNING
+    world.is_mounted = True  # somebody has removed the run's folder
+    assert world.look().exit_reason == Reason.RUN_VANISHED
+    assert not Task.objects.get().failed_starts
+
+
+def test_what_never_began_has_failed_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch, begun=False)
+    world.look()
+    assert world.look(later=100).exit_reason == Reason.LAUNCH_FAILED
+
+
+def test_what_slurm_ended_has_ended_when_its_output_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    world.jobs = job("CANCELLED")
+    ended = {"code": 143, "signal": None, "ended_at": time.time() - 1000, "stopped": True}
+    world.run = spool(exit=ended, finished=False)
+    world.look()
+    assert world.look(later=5).state == MemberState.RUNNING, "a runner on the login node brings the rest"
+    world.run |= {"finished": True}
+    forgotten = []
+    monkeypatch.setattr(reconcile, "_was_forgotten", lambda *_: not forgotten and not forgotten.append(1))
+    assert world.look().state == MemberState.RUNNING, "as at every end"
+    member = world.look()
+    assert (member.exit_reason, member.exit_code) == (Reason.KILLED_BY_USER, 143)
+
+
+def test_output_that_nobody_brings_delays_an_end_no_longer_than_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch)
+    world.jobs = job("NODE_FAIL")
+    world.run = spool(finished=False, unshipped_bytes=4)
+    world.look()
+    assert world.look(later=30).state == MemberState.RUNNING
+    monkeypatch.setattr(reconcile, "_seen_seconds", lambda _: 61.0)
+    member = world.look(later=31)
+    assert (member.exit_reason, member.outbox_bytes) == (Reason.HOST_LOST, 10)
+
+
+def test_removals_on_a_node_say_since_when_jobs_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    since = {"elsewhere": True, "jobs_since": world.row.made_at.timestamp()}
+    host = Host.objects.get(name="n1@stars")
+    assert slurm.of_removal(host) == since
+    FedJob.objects.update(ended_at=F("made_at"))
+    assert slurm.of_removal(host) == {"elsewhere": True, "jobs_since": None}
+    assert slurm.of_removal(make_host("gpu1", 1)) == {}
