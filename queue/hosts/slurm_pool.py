@@ -30,13 +30,13 @@ def begin(pool: ResourcePool, route: NewHost | None, *, actor: str) -> None:
         known,
         name=login_name(pool.name),
         transport=Host.Transport.LOGIN,
-        workdir=_workdir(pool),
+        workdir=folder_of(pool),
         wanted_slots=None,
     )
     registry.add(new, pool, actor=actor)
 
 
-def _workdir(pool: ResourcePool) -> str:
+def folder_of(pool: ResourcePool) -> str:
     """The folder of the login node. /var/lib, where other hosts have theirs, is seldom the same on all nodes."""
     settings = SlurmSettings.of(pool.slurm)
     if not settings.folder_is_shared:
@@ -66,7 +66,7 @@ def changed(pool: ResourcePool, before: dict[str, object], *, actor: str) -> Non
             pool.pk, f"The pool has another login node, {settings.login}, which was not asked yet."
         )
         return
-    Host.objects.filter(pk=login.pk).update(workdir=_workdir(pool))
+    Host.objects.filter(pk=login.pk).update(workdir=folder_of(pool))
     if _TRIED & new or login.admission != Host.Admission.READY:
         registry.admit_again(login.pk, actor=actor)
     else:

@@ -15,7 +15,7 @@ from dispatch.ssh import slurm_login
 from dispatch.ssh.remote import RemoteError
 from dispatch.ssh.slurm_login import SlurmRefused
 from events import presence
-from hosts import admitting, slurm_nodes
+from hosts import admitting, slurm_nodes, slurm_pool
 from hosts.models import Host, ResourcePool, SlurmFacts
 from hosts.slurm import facts, scontrol, squeue, texts
 from hosts.slurm.facts import ClusterFacts, NotUsable
@@ -110,7 +110,7 @@ def admit(login: Host) -> None:
     pool = login.pool
     found = read(pool, login)
     _try_submission(login, SlurmSettings.of(pool.slurm), found)
-    _try_folder(login, SlurmSettings.of(pool.slurm))
+    _try_folder(login, slurm_pool.folder_of(pool))
     slurm_nodes.took_in(pool, login, found)
 
 
@@ -148,14 +148,13 @@ def _in_a_line(said: str) -> str:
     return "; ".join(filter(None, lines))[:300].rstrip(".") or "it gave no reason"
 
 
-def _try_folder(login: Host, rules: SlurmSettings) -> None:
+def _try_folder(login: Host, path: str) -> None:
     """Whether runs can keep their files there. A folder of each node by itself is not seen from here.
 
     A file is left by which `launch` and `status` see that the folder is mounted (`Workdir.shared`).
     """
-    if not rules.folder or not rules.folder_is_shared:
+    if not path:
         return
-    path = rules.folder
     quoted = f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
     line = f"umask 022; mkdir -p {quoted} && cd {quoted} && [ -w . ] && : > .shared"
     try:
