@@ -143,6 +143,7 @@ def accepted(effective: dict[str, Any], owner: User, workspace: int | None = Non
             role=owner.acting_role,
             workspace=workspace,
             single_host=True,
+            slurm=effective.get("slurm"),
         )
 
 

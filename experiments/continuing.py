@@ -92,7 +92,14 @@ def checked(
     config = _config(experiment, changes)
     resources = config["resources"]
     asks, workspace = resources["slots_per_trial"], experiment.project.workspace_id
-    pool = settle(resources, asks, owner=experiment.owner, role=role, workspace=workspace)
+    pool = settle(
+        resources,
+        asks,
+        owner=experiment.owner,
+        role=role,
+        workspace=workspace,
+        slurm=config.get("slurm"),
+    )
     is_same = config["depends_on"] == experiment.config.get("depends_on", [])
     return config, pool, None if is_same else dependencies.found(config["depends_on"])
 

@@ -113,7 +113,14 @@ def accepted(
                 refuse_too_many(owner)
             with faults.step():
                 asks = resources["slots_per_trial"]
-                pool = settle(resources, asks, owner=owner, role=owner.acting_role, workspace=workspace)
+                pool = settle(
+                    resources,
+                    asks,
+                    owner=owner,
+                    role=owner.acting_role,
+                    workspace=workspace,
+                    slurm=effective.get("slurm"),
+                )
             with faults.step():
                 dependencies.found(effective["depends_on"])
             with faults.step():

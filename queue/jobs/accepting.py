@@ -20,7 +20,7 @@ from hosts.login_accounts import refuse_as_login
 from hosts.models import ResourcePool
 from hosts.pools import default_pool_for
 from jobs import deadlines, time_limits
-from jobs.capacity import refuse_what_never_fits
+from jobs.capacity import refuse_uneven, refuse_what_never_fits
 from jobs.models import Job
 from jobs.queue_rules import floor_error
 from jobs.states import JobState
@@ -48,12 +48,13 @@ def settle(
     role: str,
     workspace: int | None = None,
     single_host: bool = False,
+    slurm: object = None,
 ) -> ResourcePool:
     """The pool of a submission; its name and the time limit of each task are written into `resources`.
 
     `resources` is the section of an effective config, `slots` what one task asks, `role` that of whoever submits.
     `workspace`: its number, None where it is not known yet. `single_host`: a task runs on one host, whether the config
-    says so or not.
+    says so or not. `slurm`: that section of its config.
     Raises Refusal.
     """
     pool, limit = pool_for(resources.get("resource_pool") or "", slots), None
@@ -75,6 +76,8 @@ def settle(
                 single_host=single_host or bool(resources.get("is_single_node")),
                 only_hosts=resources.get("hosts") or (),
             )
+        with faults.step():
+            refuse_uneven(pool, slots, slurm)
     resources.update(resource_pool=pool.name, max_time=limit)
     return pool
 
