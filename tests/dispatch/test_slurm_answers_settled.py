@@ -112,7 +112,7 @@ def test_one_answer_without_a_job_ends_nothing_and_a_second_one_later_does(world
 
 def test_an_id_is_nothing_without_the_comment(world: World) -> None:
     row = world.fed()
-    world.jobs = [("1", "RUNNING", "n1", "somebody's own")]
+    world.jobs = [("1", "RUNNING", "n1", "their own")]
     feeding.take_back(row, "others are ahead of it now")
     world.look()
     assert not world.canceled and not Allocation.objects.exists()
