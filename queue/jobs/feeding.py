@@ -59,9 +59,10 @@ def keep(
     back = [row for row in rows if row.task_id not in wanted and row.back_at is None]
     for row in back:
         take_back(row, why_back(row.task_id))
-    again = [row for row in rows if row.refused and row.task_id in wanted]
-    for row in again:  # the pool may have been edited since
-        FedJob.objects.filter(pk=row.pk, job_id="").update(nodes=nodes_of([row.task_id])[row.task_id])
+    again = {row.task_id: row for row in rows if row.refused and row.task_id in wanted}
+    for task_id, nodes in (nodes_of(list(again)) if again else {}).items():
+        if again[task_id].nodes != nodes:  # the pool was edited since
+            FedJob.objects.filter(pk=again[task_id].pk, job_id="").update(nodes=nodes)
     room = max(0, most - sum(not row.refused for row in rows))
     new = [task_id for task_id in wanted if task_id not in fed][:room]
     made = _made(pool, nodes_of(new)) if new else []
@@ -104,7 +105,12 @@ def claim_submission(row: FedJob) -> bool:
     """Take the submission of a job: from now on it may be in Slurm."""
     due = FedJob.objects.filter(pk=row.pk, job_id="", back_at=None, ended_at=None, sends=row.sends)
     return bool(
-        due.update(sent_at=Now(), send_after=Now() + timedelta(seconds=CLAIM_SECONDS), sends=F("sends") + 1)
+        due.update(
+            sent_at=Now(),
+            send_after=Now() + timedelta(seconds=CLAIM_SECONDS),
+            sends=F("sends") + 1,
+            missed_at=None,
+        )
     )
 
 
@@ -143,8 +149,12 @@ def turned_down(row: FedJob, sentence: str, again_seconds: float) -> None:
     mark_dirty(row.pool_id)
 
 
-def seen(row: FedJob, *, state: str, reason: str = "", starts_at: datetime | None = None) -> None:
+def seen(
+    row: FedJob, *, state: str, has_nodes: bool, reason: str = "", starts_at: datetime | None = None
+) -> None:
     """As squeue said a moment ago. The pool is looked at again if it is otherwise than before."""
+    if row.nodes_at is not None and not has_nodes:  # an administrator has requeued it
+        FedJob.objects.filter(pk=row.pk).update(nodes_at=None)
     changed = (row.state, row.reason, row.starts_at) != (state, reason[:255], starts_at)
     FedJob.objects.filter(pk=row.pk).update(
         state=state, reason=reason[:255], starts_at=starts_at, seen_at=Now(), missed_at=None, over_at=None

@@ -129,8 +129,11 @@ class Cluster:
             if row.allocation_id is None:
                 self._over_unbegun(row, job)
         else:
-            feeding.seen(row, state=job.state, reason=job.reason, starts_at=job.starts_at)
-            if row.allocation_id is None and row.back_at is None and job.state == _HAS_NODES and job.nodelist:
+            has_nodes = job.state == _HAS_NODES and bool(job.nodelist)
+            feeding.seen(
+                row, state=job.state, has_nodes=has_nodes, reason=job.reason, starts_at=job.starts_at
+            )
+            if row.allocation_id is None and row.back_at is None and has_nodes:
                 self._begin(row, job, now)
 
     def _over_unbegun(self, row: FedJob, job: Job | None) -> None:
