@@ -74,7 +74,16 @@ def changed(pool: ResourcePool, before: dict[str, object], *, actor: str) -> Non
 
 
 def _refuse_live(pool: ResourcePool, moved: list[str]) -> None:
-    """Raises Refusal while runs on the cluster have their folders where these settings say."""
+    """Raises Refusal while jobs wait in Slurm, or runs there have their folders, where these settings say."""
+    if waiting := pool.fed_jobs.filter(ended_at=None).count():
+        jobs = "a job is" if waiting == 1 else f"{waiting} jobs are"
+        raise FieldRefusals(
+            {
+                "slurm": f"{' and '.join(moved)} cannot be changed while {jobs} in Slurm: the server would no longer "
+                "find them. Wait until they have ended, or pause or cancel them."
+            },
+            Code.CONFLICT,
+        )
     busy = Host.objects.filter(
         pool=pool, transport=Host.Transport.SLURM, members__isnull=False, members__ended_at=None
     )

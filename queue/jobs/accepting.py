@@ -21,7 +21,7 @@ from hosts.models import ResourcePool
 from hosts.pools import default_pool_for
 from hosts.slurm.settings import section_fault
 from jobs import deadlines, time_limits
-from jobs.capacity import refuse_what_never_fits
+from jobs.capacity import refuse_uneven, refuse_what_never_fits
 from jobs.models import Job
 from jobs.queue_rules import floor_error
 from jobs.states import JobState
@@ -79,6 +79,8 @@ def settle(
                 single_host=single_host or bool(resources.get("is_single_node")),
                 only_hosts=resources.get("hosts") or (),
             )
+        with faults.step():
+            refuse_uneven(pool, slots, slurm)
     resources.update(resource_pool=pool.name, max_time=limit)
     return pool
 

@@ -262,12 +262,15 @@ def _waiting(wanted: Sequence[Assignment]) -> dict[str, _Waiting]:
 
 
 def _pools_of_usable(host_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, int]:
-    """Pools by id of the hosts where work may still be placed, which stay so until this transaction ends."""
+    """Pools by id of the hosts where work may still be placed, which stay so until this transaction ends.
+
+    Where Slurm starts nothing, it gives no nodes either: what it has given may be used, whatever it was seen to say.
+    """
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT id, pool_id FROM {Host._meta.db_table} WHERE id = ANY(%s) AND enabled AND NOT draining"
-            " AND admission = %s ORDER BY id FOR KEY SHARE",
-            [list(host_ids), Host.Admission.READY],
+            f"SELECT id, pool_id FROM {Host._meta.db_table} WHERE id = ANY(%s) AND enabled"
+            " AND (NOT draining OR drain_cause = %s) AND admission = %s ORDER BY id FOR KEY SHARE",
+            [list(host_ids), Host.Drain.SLURM, Host.Admission.READY],
         )
         return dict(cursor.fetchall())
 

@@ -7,7 +7,7 @@ its submission is told why it waits. Work that can never run on the hosts that i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from django.db.models import Count
 
@@ -74,6 +74,18 @@ def refuse_what_never_fits(
         f"trainmaster pool edit {pool.name} --no-launch-error",
         field="slots",
     )
+
+
+def refuse_uneven(pool: ResourcePool, slots: int, slurm: object) -> None:
+    """Also what a node's part in a Slurm pool does not divide, by the section `slurm` of its config. Raises Refusal."""
+    size = slurm.get("slots_per_node") if pool.slurm and isinstance(slurm, Mapping) else None
+    if isinstance(size, int) and 0 < size < slots and slots % size:
+        parts = [str(part) for part in range(1, slots + 1) if slots % part == 0]
+        raise Refusal(
+            f"slurm.slots_per_node: found {size}, which does not divide the {slots} slots of this job; "
+            f"allowed: {', '.join(parts)}.",
+            field="slurm",
+        )
 
 
 def _refuse_hosts_of_others(pool: ResourcePool, names: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ class FedJob(models.Model):
     and ended. So a row is a claim, which is taken back without anybody having run anything.
     """
 
-    pool = models.ForeignKey(ResourcePool, on_delete=models.PROTECT, related_name="+", db_index=False)
+    pool = models.ForeignKey(ResourcePool, on_delete=models.PROTECT, related_name="fed_jobs", db_index=False)
     task = models.ForeignKey("jobs.Task", on_delete=models.CASCADE, related_name="fed_jobs", db_index=False)
     #: id of the allocation that it becomes, which is part of its comment in Slurm
     attempt = models.CharField(max_length=112)
@@ -30,15 +30,22 @@ class FedJob(models.Model):
     sent_at = models.DateTimeField(null=True)
     sends = models.PositiveIntegerField(default=0)
     send_after = models.DateTimeField(null=True)
-    #: why the last submission failed, as a sentence
+    #: why the last submission failed, or its job ended before it had nodes, as a sentence
     error = models.TextField(blank=True)
+    #: Slurm did not take it, or has ended it: it is not there, and takes no place of others until it is
+    refused = models.BooleanField(default=False)
     #: as squeue last said: its state, why it waits, when Slurm expects to start it
     state = models.CharField(max_length=32, blank=True)
     reason = models.CharField(max_length=255, blank=True)
     starts_at = models.DateTimeField(null=True)
     seen_at = models.DateTimeField(null=True)
-    #: since when it is to be taken out of Slurm
+    #: since when squeue does not list it, which one answer does not prove
+    missed_at = models.DateTimeField(null=True)
+    #: since when it has nodes in Slurm that are not free in our rows yet
+    nodes_at = models.DateTimeField(null=True)
+    #: since when it is to be taken out of Slurm, and why
     back_at = models.DateTimeField(null=True)
+    back_why = models.TextField(blank=True)
     #: when it was first seen that Slurm does not run it any more, and when nothing was left to do for it
     over_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, QuerySet
-from django.db.models.functions import Now
+from django.db.models.functions import Coalesce, Now
+from django.utils import timezone
 
 from accounts.models import Cluster
 from events.announce import announce, wake
@@ -21,13 +22,18 @@ from jobs import assigning
 from jobs.assigning import Assignment
 from jobs.fed_jobs import FedJob
 from jobs.models import Task
+from jobs.states import JobState, TaskState
 
-#: carries out what is noted here, and looks how it is
+#: carries out what is noted here, and looks at the cluster
 TEND = "dispatch.tasks.tend_cluster"
 #: A submission whose answer was lost is looked for this long before it is sent again.
 DOUBT_SECONDS = 30.0
+#: between two answers of squeue that lack a job, until Slurm is believed not to have it
+MISSED_SECONDS = 4.0
 #: longer than a submission takes that gets no answer
 CLAIM_SECONDS = 120.0
+#: why what waits there is taken back, if its task could start
+OTHERS_AHEAD = "others are ahead of it now"
 
 
 def open_jobs(pool_id: int) -> QuerySet[FedJob]:
@@ -41,20 +47,34 @@ def keep(
     wanted: Sequence[str],
     most: int,
     nodes_of: Callable[[Sequence[str]], Mapping[str, int]],
+    why_back: Callable[[str], str] = lambda _: OTHERS_AHEAD,
 ) -> dict[str, FedJob]:
     """Hand over the tasks that are wanted and were not, take back those that are not any more: the open ones by task.
 
-    At most `most` wait in Slurm: what is being taken back counts until it is gone. `nodes_of`: nodes by task.
+    At most `most` wait in Slurm: what is being taken back counts until it is gone, what Slurm refused does not.
+    `nodes_of`: nodes by task. `why_back`: of a task, in words.
     """
     rows = list(open_jobs(pool.pk).filter(allocation=None))
     fed = {row.task_id: row for row in rows}
-    back = [row.pk for row in rows if row.task_id not in wanted and row.back_at is None]
-    FedJob.objects.filter(pk__in=back, allocation=None).update(back_at=Now())
-    new = [task_id for task_id in wanted if task_id not in fed][: max(0, most - len(rows))]
+    back = [row for row in rows if row.task_id not in wanted and row.back_at is None]
+    for row in back:
+        take_back(row, why_back(row.task_id))
+    again = {row.task_id: row for row in rows if row.refused and row.task_id in wanted}
+    for task_id, nodes in (nodes_of(list(again)) if again else {}).items():
+        if again[task_id].nodes != nodes:  # the pool was edited since
+            FedJob.objects.filter(pk=again[task_id].pk, job_id="").update(nodes=nodes)
+    room = max(0, most - sum(not row.refused for row in rows))
+    new = [task_id for task_id in wanted if task_id not in fed][:room]
     made = _made(pool, nodes_of(new)) if new else []
     if back or made:
         wake(TEND, pool.pk)
     return fed | {row.task_id: row for row in made}
+
+
+def refused_tasks(pool_id: int) -> frozenset[str]:
+    """Tasks of those that Slurm has refused: tried again after a while, and meanwhile in nobody's way."""
+    refused = open_jobs(pool_id).filter(refused=True, back_at=None, allocation=None)
+    return frozenset(refused.values_list("task_id", flat=True))
 
 
 def _made(pool: ResourcePool, nodes: Mapping[str, int]) -> list[FedJob]:
@@ -67,7 +87,7 @@ def _made(pool: ResourcePool, nodes: Mapping[str, int]) -> list[FedJob]:
         FedJob(
             pool=pool,
             task_id=task_id,
-            attempt=f"{task_id}.{max(counts[task_id], above) + 1}",
+            attempt=_attempt(task_id, counts[task_id], above),
             nodes=count,
         )
         for task_id, count in nodes.items()
@@ -76,38 +96,78 @@ def _made(pool: ResourcePool, nodes: Mapping[str, int]) -> list[FedJob]:
     return FedJob.objects.bulk_create(rows)
 
 
+def _attempt(task_id: str, run_count: int, above: int) -> str:
+    """The id of the task's next attempt."""
+    return f"{task_id}.{max(run_count, above) + 1}"
+
+
 def claim_submission(row: FedJob) -> bool:
     """Take the submission of a job: from now on it may be in Slurm."""
     due = FedJob.objects.filter(pk=row.pk, job_id="", back_at=None, ended_at=None, sends=row.sends)
     return bool(
-        due.update(sent_at=Now(), send_after=Now() + timedelta(seconds=CLAIM_SECONDS), sends=F("sends") + 1)
+        due.update(
+            sent_at=Now(),
+            send_after=Now() + timedelta(seconds=CLAIM_SECONDS),
+            sends=F("sends") + 1,
+            missed_at=None,
+        )
     )
 
 
 def submitted(row: FedJob, job_id: str) -> bool:
     """Slurm has it under this id."""
-    done = FedJob.objects.filter(pk=row.pk, job_id="", ended_at=None).update(job_id=job_id, error="")
+    due = FedJob.objects.filter(pk=row.pk, job_id="", ended_at=None)
+    done = due.update(job_id=job_id, error="", refused=False, missed_at=None)
     if done:
         mark_dirty(row.pool_id)
     return bool(done)
 
 
-def not_submitted(row: FedJob, sentence: str, again_seconds: float, *, refused: bool) -> None:
-    """It was refused, so that it is not in Slurm; or nobody knows, and it is looked for first."""
-    fields = {"error": sentence, "send_after": Now() + timedelta(seconds=again_seconds)}
+def not_submitted(row: FedJob, sentence: str, again_seconds: float, *, in_doubt: bool) -> None:
+    """It was not sent; or nobody knows whether Slurm has it, and it is looked for first."""
+    fields = {"error": sentence, "send_after": Now() + timedelta(seconds=again_seconds), "refused": False}
     changed = FedJob.objects.filter(pk=row.pk, job_id="", ended_at=None)
-    changed.update(**fields, **({"sent_at": None} if refused else {}))
+    changed.update(**fields, **({} if in_doubt else {"sent_at": None}))
     mark_dirty(row.pool_id)
 
 
-def seen(row: FedJob, *, state: str, reason: str = "", starts_at: datetime | None = None) -> None:
+def turned_down(row: FedJob, sentence: str, again_seconds: float) -> None:
+    """Slurm has refused it, or its job ended there before it had nodes: it is handed over again after a while."""
+    FedJob.objects.filter(pk=row.pk, allocation=None, ended_at=None).update(
+        job_id="",
+        sent_at=None,
+        send_after=Now() + timedelta(seconds=again_seconds),
+        error=sentence,
+        refused=True,
+        state="",
+        reason="",
+        starts_at=None,
+        missed_at=None,
+        nodes_at=None,
+        over_at=None,
+    )
+    mark_dirty(row.pool_id)
+
+
+def seen(
+    row: FedJob, *, state: str, has_nodes: bool, reason: str = "", starts_at: datetime | None = None
+) -> None:
     """As squeue said a moment ago. The pool is looked at again if it is otherwise than before."""
-    changed = (row.state, row.reason, row.starts_at) != (state, reason, starts_at)
+    if row.nodes_at is not None and not has_nodes:  # an administrator has requeued it
+        FedJob.objects.filter(pk=row.pk).update(nodes_at=None)
+    changed = (row.state, row.reason, row.starts_at) != (state, reason[:255], starts_at)
     FedJob.objects.filter(pk=row.pk).update(
-        state=state, reason=reason[:255], starts_at=starts_at, seen_at=Now(), over_at=None
+        state=state, reason=reason[:255], starts_at=starts_at, seen_at=Now(), missed_at=None, over_at=None
     )
     if changed and row.allocation_id is None:
         mark_dirty(row.pool_id)
+
+
+def missed(row: FedJob, now: datetime) -> bool:
+    """Whether squeue did not list it before either, some seconds ago: a controller that has just begun lists none."""
+    if row.missed_at is None:
+        FedJob.objects.filter(pk=row.pk, missed_at=None).update(missed_at=now)
+    return row.missed_at is not None and now - row.missed_at >= timedelta(seconds=MISSED_SECONDS)
 
 
 def over(row: FedJob, state: str) -> None:
@@ -126,56 +186,78 @@ def ended(row: FedJob) -> bool:
     return done
 
 
-def take_back(row: FedJob) -> None:
-    """It is to leave Slurm."""
-    FedJob.objects.filter(pk=row.pk, back_at=None, ended_at=None).update(back_at=Now())
-
-
-@transaction.atomic
-def put_off(row: FedJob, seconds: float) -> None:
-    """Its job ended in Slurm before it had nodes: its task is not handed over again for some seconds."""
-    if ended(row):
-        Task.objects.filter(pk=row.task_id).update(not_before=Now() + timedelta(seconds=seconds))
+def take_back(row: FedJob, why: str) -> None:
+    """It is to leave Slurm. `why`: in words, for the reason why its task waits."""
+    taken = FedJob.objects.filter(pk=row.pk, allocation=None, ended_at=None)
+    if taken.update(back_at=Coalesce("back_at", Now()), back_why=why):
+        row.back_at, row.back_why = row.back_at or timezone.now(), why
 
 
 class _Refused(Exception):
     """Rolls back an assignment that is not the one that was claimed."""
 
 
+class NotYet(Exception):
+    """The task may start, but its nodes are not free in our rows: what ran there before is not settled yet."""
+
+
 def begin(row: FedJob, placement: Sequence[tuple[uuid.UUID, Sequence[int]]]) -> assigning.Assigned | None:
     """Slurm has given it nodes: the attempt begins there, in the caller's transaction. None: not any more.
 
     Its task may have been paused, ended or moved to another pool; then nothing was changed and nothing has run.
+    Raises NotYet, which changes nothing either.
     """
     try:
         with transaction.atomic():
-            if (
-                not FedJob.objects.select_for_update()
-                .filter(pk=row.pk, allocation=None, ended_at=None)
-                .exists()
-            ):
+            open_ones = FedJob.objects.select_for_update().filter(pk=row.pk, allocation=None, ended_at=None)
+            if not open_ones.filter(back_at=None).exists():
                 return None
             made = assigning.assign_all([Assignment(row.task_id, placement)], actor="scheduler")
             if not made or made[0].id != row.attempt:
                 raise _Refused
-            FedJob.objects.filter(pk=row.pk).update(allocation_id=made[0].id, back_at=None)
-    except (_Refused, assigning.Stale):
+            FedJob.objects.filter(pk=row.pk).update(allocation_id=made[0].id, nodes_at=None)
+    except (_Refused, assigning.Stale) as error:
+        if _may_start(row):
+            raise NotYet from error
         return None
     announce(f"pool:{row.pool_id}")
     mark_dirty(row.pool_id)
     return made[0]
 
 
+def _may_start(row: FedJob) -> bool:
+    """Whether its task still waits for this attempt. What a pass keeps back is taken back by that pass."""
+    wanted = Task.objects.filter(
+        pk=row.task_id,
+        state=TaskState.WAITING,
+        job__state=JobState.ACTIVE,
+        job__pool=row.pool_id,
+        blocked_by="",
+    )
+    counts = list(wanted.values_list("run_count", flat=True))
+    return bool(counts) and row.attempt == _attempt(row.task_id, counts[0], Cluster.get().attempts_above)
+
+
+def waits_for_nodes(row: FedJob, now: datetime) -> timedelta:
+    """Note that it has nodes that are not free in our rows; for how long that has been so."""
+    FedJob.objects.filter(pk=row.pk, nodes_at=None).update(nodes_at=now)
+    if row.nodes_at is None:
+        mark_dirty(row.pool_id)
+    return now - (row.nodes_at or now)
+
+
 def strays(pool_id: int, ids: Mapping[str, str]) -> list[str]:
     """Those of living jobs (id -> comment) that were submitted for the pool and that no open row has: a submission came
     late, after another had been sent or its task was no longer wanted.
+
+    Rows of all pools count: a task that was moved to another pool of the cluster is fed there as the same attempt.
     """
-    ours = set(
-        FedJob.objects.filter(pool_id=pool_id, attempt__in=ids.values()).values_list("attempt", flat=True)
-    )
-    known = set(open_jobs(pool_id).values_list("job_id", flat=True))
-    doubted = set(open_jobs(pool_id).filter(job_id="").values_list("attempt", flat=True))
-    return [id_ for id_, attempt in ids.items() if attempt in ours - doubted and id_ not in known]
+    rows = FedJob.objects.filter(attempt__in=ids.values())
+    ours = set(rows.filter(pool_id=pool_id).values_list("attempt", flat=True))
+    known = set(rows.filter(ended_at=None).values_list("attempt", "job_id"))
+    return [
+        id_ for id_, attempt in ids.items() if attempt in ours and not known & {(attempt, id_), (attempt, "")}
+    ]
 
 
 def of_allocations(pool_id: int) -> dict[str, FedJob]:

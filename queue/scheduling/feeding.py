@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from scheduling.plan import held_by_job
 from scheduling.reasons import Reason, WaitCode
 from scheduling.world import Plan, Request, Snapshot
 
 #: what another scheduler answers itself: whether slots are free, and whose turn it is there
-_FOR_SLOTS = frozenset(
+FOR_SLOTS = frozenset(
     {
         WaitCode.HOSTS_OFF, WaitCode.COMING_FREE, WaitCode.KEPT_FOR, WaitCode.UNRESERVED, WaitCode.HELD,
         WaitCode.NO_ROOM, WaitCode.POSITION, WaitCode.NO_PREEMPTION, WaitCode.BAD_PAIR,
@@ -18,26 +18,29 @@ _FOR_SLOTS = frozenset(
 )  # fmt: skip
 
 
-def next_ones(snapshot: Snapshot, plan: Plan, most: int) -> list[Request]:
+def next_ones(snapshot: Snapshot, plan: Plan, most: int, refused: Collection[str] = ()) -> list[Request]:
     """The first `most` requests in the order of the plan that may start as soon as there are slots.
 
     Whatever else keeps a request waiting (its limits, its dependencies, a window, its share) keeps it here. What a job
-    has in hand there counts towards its `max_slots`.
+    has in hand there counts towards its `max_slots`. Tasks that are `refused` there come in addition: tried again, but
+    in nobody's place.
     """
     waiting = {request.task_id: request for request in snapshot.requests if request.running is None}
     starts = {start.task_id for start in plan.starts}
     held = Counter(held_by_job(snapshot))
     found: list[Request] = []
+    left = most
     for task_id in plan.order:
         request = waiting.get(task_id)
-        if request is None or len(found) == most:
+        if request is None or (left == 0 and task_id not in refused):
             continue
         wait = plan.waits.get(task_id)
-        if task_id not in starts and (wait is None or wait.code not in _FOR_SLOTS):
+        if task_id not in starts and (wait is None or wait.code not in FOR_SLOTS):
             continue
         if request.max_slots is not None and held[request.job_id] + request.slots > request.max_slots:
             continue
         held[request.job_id] += request.slots
+        left -= task_id not in refused
         found.append(request)
     return found
 
@@ -50,10 +53,13 @@ def waits(plan: Plan, fed: Mapping[str, Reason], most: int) -> dict[str, Reason]
         {"fed": len(fed), "max_fed": most},
     )
     starts = dict.fromkeys([start.task_id for start in plan.starts], later)
-    waits = {task: later if wait.code in _FOR_SLOTS else wait for task, wait in plan.waits.items()}
+    waits = {task: later if wait.code in FOR_SLOTS else wait for task, wait in plan.waits.items()}
     return {**waits, **starts, **fed}
 
 
 def nodes_of(slots: int, per_node: int) -> int:
-    """How many nodes a request takes: one if it fits there, else as many as it fills."""
-    return max(1, -(-slots // max(1, per_node)))
+    """How many nodes a request takes, the same part of it on each: one if it fits there, else as few as can be."""
+    fewest = max(1, -(-slots // max(1, per_node)))
+    return (
+        next((nodes for nodes in range(fewest, slots) if slots % nodes == 0), max(1, slots)) if slots else 1
+    )

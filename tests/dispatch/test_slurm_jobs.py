@@ -16,20 +16,45 @@ from tests.dispatch.sshd import wait_until
 
 
 def test_a_job_asks_for_whole_parts_of_its_nodes() -> None:
-    settings = SlurmSettings("stars", partition="gpu", gpu_type="a100", sbatch_args=("--mem=0",))
-    own = settings.with_job(JobSettings(("--constraint=ib",), None, "h100"))
-    wish = Wish("7.x.1", nodes=2, slots=16, minutes=90, grace_seconds=300, exclude={"g2", "g1"})
+    settings = SlurmSettings(
+        "stars", partition="gpu", gpu_type="a100", sbatch_args=("--mem=0", "--exclude=g7,g8")
+    )
+    own = settings.with_job(JobSettings(("--constraint=ib", "--exclude=g9"), None, "h100"))
+    wish = Wish("7.x.1", 2, 16, "/sha%re", minutes=90, grace_seconds=300, exclude={"g2", "g1"})
     words = slurm_jobs.command(own, wish)
-    assert words[0] == "sbatch" and words[-2:] == ("--mem=0", "--constraint=ib")
+    assert words[:3] == ("sbatch", "--mem=0", "--constraint=ib"), (
+        "what Trainmaster sets comes last, which counts"
+    )
     for word in (
         "--parsable", "--no-requeue", "--signal=B:USR1@300", "--comment=7.x.1", "--nodes=2", "--gres=gpu:h100:8",
-        "--partition=gpu", "--time=90", "--exclude=g1,g2", "--ntasks-per-node=1",
+        "--partition=gpu", "--time=90", "--exclude=g7,g8,g9,g1,g2", "--ntasks-per-node=1",
+        "--output=/sha%%re/slurm/7.x.1.txt",
     ):  # fmt: skip
         assert word in words
-    assert not any(word.startswith(("--account", "--qos")) for word in words)
-    cpus = SlurmSettings("stars", slot_type="cpu")
-    assert "--cpus-per-task=6" in slurm_jobs.command(cpus, Wish("7.x.1", nodes=2, slots=4, cpus_per_slot=3))
-    assert "--cpus-per-task=1" in slurm_jobs.command(settings, Wish("7.x.1", nodes=1, slots=0))
+    assert sum(word.startswith("--exclude") for word in words) == 1
+    assert not any(word.startswith(("--account", "--qos", "--cpus")) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("pool", "wish", "cpus"),
+    [
+        (
+            SlurmSettings("stars", slot_type="cpu"),
+            Wish("7.x.1", 2, 4, "/f", cpus_per_slot=3),
+            "--cpus-per-task=6",
+        ),
+        (SlurmSettings("stars"), Wish("7.x.1", 2, 16, "/f", cpus_per_slot=12), "--cpus-per-task=96"),
+        (SlurmSettings("stars"), Wish("7.x.1", 1, 0, "/f", cpus_per_slot=12), "--cpus-per-task=1"),
+        (
+            SlurmSettings("stars", sbatch_args=("--cpus-per-gpu=4",)),
+            Wish("7.x.1", 1, 8, "/f", cpus_per_slot=12),
+            "--cpus-per-gpu=4",
+        ),
+    ],
+)
+def test_a_job_asks_for_the_cpus_of_its_slots(pool: SlurmSettings, wish: Wish, cpus: str) -> None:
+    words = slurm_jobs.command(pool, wish)
+    assert [word for word in words if word.startswith("--cpus")] == [cpus]
 
 
 @pytest.mark.parametrize(
@@ -48,9 +73,13 @@ def test_the_script_asks_to_save_and_ends_as_its_step(tmp_path: Path) -> None:
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/sh\ntouch begun\nwhile [ ! -e "it\'s asked" ]; do sleep 0.05; done\nexit 7\n')
     srun.chmod(0o755)
-    script = slurm_jobs.script(["attend"], ["touch", "it's asked"])
+    script = slurm_jobs.script(["attend"], ["touch", "it's asked"], "printed")
     path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     batch = subprocess.Popen(["sh", "-c", script], cwd=tmp_path, env=path)
     wait_until((tmp_path / "begun").exists)
     batch.send_signal(signal.SIGUSR1)
     assert batch.wait(60) == 7
+    (tmp_path / "printed").touch()
+    srun.write_text("#!/bin/sh\nexit 0\n")
+    subprocess.run(["sh", "-c", script], cwd=tmp_path, env=path, check=True)
+    assert not (tmp_path / "printed").exists(), "what ended well needs no explanation"

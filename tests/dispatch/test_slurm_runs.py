@@ -277,3 +277,14 @@ def test_a_job_that_somebody_cancels_in_slurm_has_ended_so(world: World) -> None
     assert (attempt.number, attempt.exit_reason) == (1, Reason.KILLED_BY_USER)
     assert attempt.exit_detail["sentence"] == "The job was canceled in Slurm."
     world.until(world.is_clean)
+
+
+def test_the_next_job_keeps_the_nodes_that_it_gets_while_the_former_is_settled(world: World) -> None:
+    first, second = world.submit(SLEEPS, slots=4), world.submit("exit 0", slots=4)
+    running(world, first)
+    world.until(lambda: FedJob.objects.filter(state="PENDING").count() == 1)
+    world.slurm.run("scancel", FedJob.objects.exclude(allocation=None).get().job_id)
+    world.until(lambda: world.state(second) == ExperimentState.COMPLETED)
+    row = FedJob.objects.get(task=trial_of(second).task)
+    assert row.sends == 1 and row.back_at is None
+    world.until(world.is_clean)

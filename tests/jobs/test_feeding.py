@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from hosts.models import ResourcePool
+from hosts.models import Host, ResourcePool
 from jobs import feeding
 from jobs.fed_jobs import FedJob
-from jobs.models import Allocation, Slot
+from jobs.models import Allocation, Slot, Task
+from jobs.states import TaskState
 from tests.rig.world import make_host, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
@@ -46,10 +47,45 @@ def test_an_attempt_begins_as_it_was_claimed_or_not_at_all() -> None:
     FedJob.objects.filter(pk=other.pk).update(attempt=f"{second}.7")
     other.refresh_from_db()
     assert feeding.begin(other, place) is None and not Allocation.objects.exists()
+    Host.objects.update(draining=True, drain_cause="slurm")  # as it was read before Slurm gave the node
     begun = feeding.begin(claimed, place)
     assert begun and begun.id == claimed.attempt
     assert feeding.begin(claimed, place) is None, "once"
     assert list(feeding.of_allocations(pool.pk)) == [begun.id]
+    FedJob.objects.filter(pk=other.pk).update(attempt=f"{second}.1")
+    other.refresh_from_db()
+    with pytest.raises(feeding.NotYet):  # the slot is held still; the task may start
+        feeding.begin(other, place)
+    Task.objects.filter(pk=second).update(state=TaskState.ENDED)
+    assert feeding.begin(other, place) is None
+    Task.objects.filter(pk=second).update(state=TaskState.WAITING)
+    feeding.take_back(other, "others are ahead of it now")
+    free = [(place[0][0], slots[1:])]
+    assert feeding.begin(other, free) is None, "it is leaving Slurm"
+
+
+def test_what_slurm_refuses_is_in_nobodys_way() -> None:
+    pool, (first, second, third), _ = world(3)
+    kept(pool, first, second)
+    for row in feeding.open_jobs(pool.pk):
+        feeding.turned_down(row, "Invalid feature specification.", 15.0)
+    assert feeding.refused_tasks(pool.pk) == {first, second}
+    assert kept(pool, first, second, third) == {first: False, second: False, third: False}
+    row = FedJob.objects.get(task_id=first)
+    assert feeding.claim_submission(row) and feeding.submitted(row, "5")
+    assert feeding.refused_tasks(pool.pk) == {second}
+
+
+def test_a_task_that_was_moved_between_pools_of_a_cluster_is_no_stray_of_the_first() -> None:
+    pool, (task,), _ = world(1)
+    kept(pool, task)
+    feeding.ended(FedJob.objects.get(pool=pool))
+    other = ResourcePool.objects.create(name="other")
+    kept(other, task)
+    moved = FedJob.objects.get(pool=other)
+    assert feeding.strays(pool.pk, {"77": moved.attempt}) == [], "it may be the one whose answer is awaited"
+    feeding.submitted(moved, "77")
+    assert feeding.strays(pool.pk, {"77": moved.attempt, "76": moved.attempt}) == ["76"]
 
 
 def test_a_job_that_came_late_is_a_stray() -> None:

@@ -36,6 +36,13 @@ def test_the_first_in_our_order_are_handed_over_whether_slots_are_free_or_not() 
     assert fed(*jobs, most=1) == ["j3"]
 
 
+def test_what_was_refused_there_takes_nobodys_place() -> None:
+    jobs = [request(f"j{n}") for n in range(1, 5)]
+    snapshot = Snapshot(now=1000.0, pool=PoolView(), hosts=(host("a", 4),), requests=tuple(jobs))
+    found = feeding.next_ones(snapshot, decide(snapshot), 2, {"j1", "j4"})
+    assert [one.task_id for one in found] == ["j1", "j2", "j3", "j4"]
+
+
 def test_what_waits_for_something_else_stays_here() -> None:
     waits = request("j1", blocked=reasons.blocked("its newest checkpoint is still being uploaded"))
     assert fed(waits, request("j2", 9), request("j3", 6), request("j4")) == ["j4"]
@@ -60,6 +67,6 @@ def test_all_that_is_not_handed_over_has_a_reason() -> None:
     assert waits["j3"].code == WaitCode.NEVER_FITS
 
 
-@pytest.mark.parametrize(("slots", "nodes"), [(0, 1), (1, 1), (4, 1), (8, 2), (12, 3)])
-def test_a_request_takes_one_node_if_it_fits_there(slots: int, nodes: int) -> None:
+@pytest.mark.parametrize(("slots", "nodes"), [(0, 1), (1, 1), (4, 1), (8, 2), (12, 3), (9, 3), (10, 5)])
+def test_a_request_takes_one_node_or_equal_parts_of_several(slots: int, nodes: int) -> None:
     assert feeding.nodes_of(slots, 4) == nodes

@@ -157,7 +157,7 @@ def outlive_signals() -> None:
 
 
 def ended_by_slurm(paths: RunPaths, code: Optional[int]) -> bool:
-    """Whether Slurm has ended the entrypoint: this process has got the same signal, or gets it within a moment."""
+    """Whether Slurm has ended the entrypoint: this process received the same signal, or does within a moment."""
     if code == 0 or not paths.ticket.exists():
         return False
     until = time.monotonic() + _TOLD_SECONDS

@@ -4,7 +4,7 @@
 |---|---|
 | where does it run, and why does it wait? | `place` |
 | start it | `submit` |
-| how is it? | `poll` |
+| how is the run? | `poll` |
 | end it | `cancel` |
 | will a start whose answer was lost still happen? | `withdraw` |
 
@@ -26,6 +26,10 @@ from jobs.models import Member
 from jobs.states import StopKind
 from scheduling.world import Plan, Snapshot
 
+#: of the verb `launch`, from when all bytes are sent: a transfer that moves is not cut (dispatch.ssh.connections)
+LAUNCH_TIMEOUT_SECONDS = 90.0
+STATUS_TIMEOUT_SECONDS = 30.0
+
 #: what docs/protocol.md says of the answer of a verb
 Answer = dict[str, Any]
 
@@ -44,6 +48,15 @@ class Engine(Protocol):
         queue's own returns the plan as it is. One that shares them with others hands over what is next in `plan.order`
         and takes its starts out of the plan; it has its own words in `plan.waits` for what it has handed over.
         """
+        ...
+
+    def foresee(self, pool: ResourcePool, plan: Plan) -> Plan:
+        """Say what `place` would make of the plan, for previews and explanations: it changes nothing."""
+        ...
+
+    @property
+    def start_unknown(self) -> str:
+        """Return why nobody here knows when the pool's work starts, as a sentence; empty: the queue foresees it."""
         ...
 
     def submit(self, member: Member, order: Mapping[str, Any], code: bytes) -> Answer:

@@ -14,7 +14,7 @@ from typing import Any
 from django.db.models import Min
 
 from dispatch.engines import slurm_sections
-from dispatch.engines.contract import Answer
+from dispatch.engines.contract import LAUNCH_TIMEOUT_SECONDS, STATUS_TIMEOUT_SECONDS, Answer
 from dispatch.ssh import remote
 from hosts import login_accounts, slurm_nodes
 from hosts.models import Host, ResourcePool
@@ -28,12 +28,11 @@ from scheduling import feeding as order
 from scheduling.reasons import Reason, WaitCode, lacks_account
 from scheduling.world import Plan, Snapshot
 
-LAUNCH_TIMEOUT_SECONDS = 90.0
-STATUS_TIMEOUT_SECONDS = 30.0
-
 
 class Slurm:
     """`dispatch.engines.contract.Engine` for a cluster that others use too."""
+
+    start_unknown = "Slurm decides when it has nodes for it."
 
     def contact(self, host: Host) -> Host:
         return host if host.transport == Host.Transport.LOGIN else slurm_nodes.login_of(host.pool)
@@ -44,21 +43,33 @@ class Slurm:
         Nothing is stopped for another: Slurm, not the queue, would give away what it held.
         """
         settings = SlurmSettings.of(pool.slurm)
-        chosen = order.next_ones(snapshot, plan, settings.max_fed)
-        waits: dict[str, Reason] = {}
-        if chosen and (why := _closed(pool)):
-            waits, chosen = dict.fromkeys([request.task_id for request in chosen], why), []
+        chosen = order.next_ones(snapshot, plan, settings.max_fed, feeding.refused_tasks(pool.pk))
+        why = _closed(pool) if chosen else None
         slots = {request.task_id: request.slots for request in chosen}
         per_node = max((len(host.slots) for host in snapshot.hosts), default=1)
-        fed = feeding.keep(pool, list(slots), settings.max_fed, partial(_nodes, slots, per_node))
-        waiting = {request.task_id for request in snapshot.requests if request.running is None}
-        waits |= {task_id: _why(row) for task_id, row in fed.items() if task_id in waiting}
+        fed = feeding.keep(
+            pool,
+            list(slots),
+            0 if why else settings.max_fed,
+            partial(_nodes, slots, per_node),
+            partial(_why_back, plan),
+        )
+        closed = {task_id: why for task_id in slots if why and task_id not in fed}
+        return self._seen(plan, fed, settings.max_fed, closed)
+
+    def foresee(self, pool: ResourcePool, plan: Plan) -> Plan:
+        fed = {row.task_id: row for row in feeding.open_jobs(pool.pk).filter(allocation=None)}
+        return self._seen(plan, fed, SlurmSettings.of(pool.slurm).max_fed, {})
+
+    def _seen(self, plan: Plan, fed: Mapping[str, FedJob], most: int, closed: Mapping[str, Reason]) -> Plan:
+        waiting = {*plan.waits, *(start.task_id for start in plan.starts)}
+        handed = {task_id: _why(row) for task_id, row in fed.items() if task_id in waiting}
         return replace(
             plan,
             starts=(),
             releases=tuple(one for one in plan.releases if not one.for_task_id),
             reservations={},
-            waits=order.waits(plan, waits, settings.max_fed),
+            waits=order.waits(plan, {**closed, **handed}, most),
         )
 
     def submit(self, member: Member, order: Mapping[str, Any], code: bytes) -> Answer:
@@ -106,6 +117,12 @@ def _nodes(slots: Mapping[str, int], per_node: int, task_ids: Sequence[str]) -> 
     return {task: order.nodes_of(slots[task], min(per_node, size)) for task, size in sizes.items()}
 
 
+def _why_back(plan: Plan, task_id: str) -> str:
+    """Why a task is taken back from Slurm: what keeps it here, or the order."""
+    wait = plan.waits.get(task_id)
+    return wait.sentence if wait is not None and wait.code not in order.FOR_SLOTS else feeding.OTHERS_AHEAD
+
+
 def _closed(pool: ResourcePool) -> Reason | None:
     """Why nothing may be handed over now."""
     try:
@@ -128,14 +145,17 @@ def _why(row: FedJob) -> Reason:
     """Why a request waits that was handed over."""
     data: dict[str, object] = {"slurm_job": row.job_id, "slurm_state": row.state, "slurm_reason": row.reason}
     if row.back_at is not None:
-        text = "is being taken back from Slurm, because others are ahead of it now"
+        text = f"is being taken back from Slurm: {row.back_why.rstrip('.')}"
     elif row.error and not row.job_id:
-        text = f"could not be handed to Slurm: {row.error.rstrip('.')}; retrying"
+        text = f"waits to be handed to Slurm again: {row.error.rstrip('.')}"
     elif not row.job_id:
         text = "is being handed to Slurm"
+    elif row.nodes_at is not None:
+        text = f"has nodes in Slurm as job {row.job_id}, and waits until what ran on them is settled here"
     else:
         why = slurm_reasons.why(row.reason)
         said = " ".join(filter(None, [why.sentence, why.to_do])).rstrip(".")
-        text = f"waits in Slurm as job {row.job_id}: {said[:1].lower()}{said[1:]}"
+        said = said if said.startswith("Slurm") else f"{said[:1].lower()}{said[1:]}"
+        text = f"waits in Slurm as job {row.job_id}: {said}"
         data["starts_at"] = row.starts_at.isoformat() if row.starts_at else None
     return Reason(WaitCode.POSITION, text, data)

@@ -22,13 +22,14 @@ save() {{
     {ask}
 }}
 trap save USR1
-{srun} &
+srun ${{SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"}} {srun} &
 step=$!
 while :; do
     wait "$step"
     code=$?
     kill -0 "$step" 2>/dev/null || break
 done
+[ "$code" -ne 0 ] || rm -f {output}
 exit "$code"
 """
 
@@ -37,13 +38,15 @@ exit "$code"
 class Wish:
     """What one job asks for. `attempt`, the id of the allocation, is its comment, by which it is found again.
 
-    `minutes`: its time limit; None: the partition's. `exclude`: nodes that it avoids.
+    `folder`: of the login node's runs, shared with the nodes. `cpus_per_slot`: 0, not known. `minutes`: its time limit;
+    None: the partition's. `exclude`: nodes that it avoids.
     """
 
     attempt: str
     nodes: int
     slots: int
-    cpus_per_slot: int = 1
+    folder: str
+    cpus_per_slot: int = 0
     minutes: int | None = None
     grace_seconds: int = 60
     exclude: Collection[str] = ()
@@ -65,34 +68,67 @@ def command(settings: SlurmSettings, wish: Wish) -> tuple[str, ...]:
     """The words of sbatch, which reads the script from stdin. `settings`: with what the job's config says."""
     each = wish.slots // wish.nodes
     gpu = f"gpu:{settings.gpu_type}" if settings.gpu_type else "gpu"
-    cpus = max(1, each * wish.cpus_per_slot)
-    slots = f"--gres={gpu}:{each}" if settings.is_gpu and each else f"--cpus-per-task={cpus}"
+    given, exclude = _without_exclude(settings.sbatch_args)
     options = {
         "partition": settings.partition,
         "account": settings.account,
         "qos": settings.qos,
         "time": str(wish.minutes) if wish.minutes else "",
-        "exclude": ",".join(sorted(wish.exclude)),
+        "gres": f"{gpu}:{each}" if settings.is_gpu and each else "",
+        "cpus-per-task": _cpus(settings, each, wish.cpus_per_slot, given),
+        "exclude": ",".join([*exclude, *sorted(wish.exclude)]),
     }
     return (
-        "sbatch", "--parsable", "--no-requeue", f"--signal=B:USR1@{wish.grace_seconds}", f"--comment={wish.attempt}",
-        f"--job-name={wish.attempt}", f"--nodes={wish.nodes}", "--ntasks-per-node=1", slots, "--output=/dev/null",
+        "sbatch", *given, "--parsable", "--no-requeue", f"--signal=B:USR1@{wish.grace_seconds}",
+        f"--comment={wish.attempt}", f"--job-name={wish.attempt}", f"--nodes={wish.nodes}", "--ntasks-per-node=1",
+        f"--output={output(wish.folder, wish.attempt).replace('%', '%%')}", "--open-mode=truncate",
         f"--export={_EXPORTED}", "--chdir=/", *(f"--{name}={value}" for name, value in options.items() if value),
-        *settings.sbatch_args,
     )  # fmt: skip
 
 
-def script(attend: Sequence[str], ask: Sequence[str]) -> str:
-    """The batch script. `attend`: the words that srun starts once on each node.
+def _cpus(settings: SlurmSettings, each: int, per_slot: int, given: Sequence[str]) -> str:
+    """The CPUs of a job on each node: its slots' part of the node's, unless the pool or the config says how many."""
+    if any(word.startswith(("--cpus-per-", "-c")) for word in given):
+        return ""
+    if settings.is_gpu and each:
+        return str(each * per_slot) if per_slot else ""  # not known: as the cluster has it
+    return str(max(1, each * per_slot if per_slot else each))
+
+
+def _without_exclude(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options without --exclude, and what it named: sbatch would take the last one alone."""
+    given, exclude = [], []
+    for word in arguments:
+        name, equals, value = word.partition("=")
+        if name == "--exclude" and equals:
+            exclude.append(value)
+        elif word.startswith("-x") and len(word) > 2:
+            exclude.append(word[2:].removeprefix("="))
+        else:
+            given.append(word)
+    return given, [value for value in exclude if value]
+
+
+def output_folder(folder: str) -> str:
+    """Where what jobs printed is kept, in the folder that the cluster shares."""
+    return f"{folder}/slurm"
+
+
+def output(folder: str, attempt: str) -> str:
+    """What the job of an attempt printed: why it began no run. One that ended well has none."""
+    return f"{output_folder(folder)}/{attempt}.txt"
+
+
+def script(attend: Sequence[str], ask: Sequence[str], printed: str) -> str:
+    """The batch script. `attend`: the words that srun starts once on each node. `printed`: its output, see `output`.
+
+    srun is told how many CPUs the job has for each node: since 22.05 it does not read that any more.
 
     SIGUSR1, which Slurm sends to the script before the time limit, has the runs asked to save by the words of `ask`. It
     is not passed on to the step: Slurm would send it to every process there, most of which would die of it.
     """
-    words = [
-        "srun", "--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0", "--input=none", "--output=none",
-        *attend,
-    ]  # fmt: skip
-    return _SCRIPT.format(srun=shlex.join(words), ask=shlex.join(ask))
+    words = ["--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0", "--input=none", *attend]
+    return _SCRIPT.format(srun=shlex.join(words), ask=shlex.join(ask), output=shlex.quote(printed))
 
 
 def attend(runner: Sequence[str], workdir: str, attempt: str, seconds: float) -> tuple[str, ...]:

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dispatch.engines.contract import Answer
+from dispatch.engines.contract import LAUNCH_TIMEOUT_SECONDS, STATUS_TIMEOUT_SECONDS, Answer
 from dispatch.ssh import remote
 from hosts.models import Host, ResourcePool
 from jobs.models import Member
 from jobs.states import StopKind
 from scheduling.world import Plan, Snapshot
 
-#: from when all bytes are sent; a transfer that moves is not cut (dispatch.ssh.connections)
-LAUNCH_TIMEOUT_SECONDS = 90.0
-STATUS_TIMEOUT_SECONDS = 30.0
-
 
 class SshHosts:
     """`dispatch.engines.contract.Engine` for hosts reached one by one, and for the host named local."""
+
+    start_unknown = ""
 
     def contact(self, host: Host) -> Host:
         return host
 
     def place(self, pool: ResourcePool, snapshot: Snapshot, plan: Plan) -> Plan:
         """All that runs on these hosts is the queue's: the planner has seen what is free, and says where."""
+        return plan
+
+    def foresee(self, pool: ResourcePool, plan: Plan) -> Plan:
         return plan
 
     def submit(self, member: Member, order: Mapping[str, Any], code: bytes) -> Answer:

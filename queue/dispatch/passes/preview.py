@@ -19,6 +19,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from accounts.models import User
+from dispatch.engines import chosen
 from dispatch.passes import deadline_look, forecast_outcomes, last_plan, recent_work, survey
 from dispatch.passes.survey import no_garbage_collection
 from experiments.models import Trial
@@ -137,7 +138,7 @@ def of_undo(user: User, *, now: datetime) -> Preview:
 
 
 def _told(seen: _Foreseen, actor: str, now: datetime) -> Preview:
-    plans = {pool_id: decide(snapshot) for pool_id, snapshot in seen.snapshots.items()}
+    plans = {pool_id: _decided(pool_id, snapshot) for pool_id, snapshot in seen.snapshots.items()}
     stops = dict.fromkeys(seen.leaving)
     for pool_id, plan in plans.items():
         new = [release.allocation_id for release in plan.releases if not release.window]
@@ -159,6 +160,16 @@ def _due_anyway(pool_id: int, now: datetime) -> set[str]:
         return set()
     plan = decide(survey.take(ResourcePool.objects.get(pk=pool_id), now))
     return {release.allocation_id for release in plan.releases}
+
+
+def _decided(pool_id: int, snapshot: Snapshot) -> Plan:
+    pool = ResourcePool.objects.get(pk=pool_id)
+    return chosen.of_pool(pool).foresee(pool, decide(snapshot))
+
+
+def _unknown(pool_id: int) -> str:
+    """Why it cannot be foreseen when work of the pool starts; empty if it can."""
+    return chosen.of_pool(ResourcePool.objects.get(pk=pool_id)).start_unknown
 
 
 def _foresee(
@@ -220,8 +231,11 @@ def _resuming(seen: _Foreseen, plans: Mapping[int, Plan]) -> dict[str, Outlook]:
             continue
         before, tasks = seen.snapshots[pool_id], {release.task_id for release in plan.releases}
         snapshot = ended(applied(before, plan), stopped, True, before.now)
-        then = decide(snapshot)
-        futures, _ = _forecast(pool_id, snapshot, then, tasks)
+        then = _decided(pool_id, snapshot)
+        if unknown := _unknown(pool_id):
+            futures = Forecast(unknown=dict.fromkeys(tasks, unknown))
+        else:
+            futures, _ = _forecast(pool_id, snapshot, then, tasks)
         started = {start.task_id for start in then.starts}
         of_job: dict[str, list[str]] = defaultdict(list)
         for request in before.requests:
@@ -304,7 +318,9 @@ def _outlooks(seen: _Foreseen, plans: Mapping[int, Plan]) -> list[Outlook]:
         later = {job: tasks for job, tasks in waiting.items() if not started & set(tasks)}
         asked = {task for tasks in later.values() for task in tasks}
         futures, deadlines = Forecast(), Look()
-        if later:
+        if unknown := _unknown(pool_id):
+            futures = Forecast(unknown=dict.fromkeys(asked, unknown))
+        elif later:
             futures, deadlines = _forecast(pool_id, snapshot, plan, asked, jobs)
         outlooks = [
             _later(job, tasks, plan, futures) if job in later else Outlook(job, now=True)
@@ -347,10 +363,13 @@ def blockers(job: Job, now: datetime) -> dict[str, list[reasons.Reason]]:
     """
     with no_garbage_collection():
         snapshot = survey.take(job.pool, now)
-        plan = decide(snapshot)
+        engine = chosen.of_pool(job.pool)
+        plan = engine.foresee(job.pool, decide(snapshot))
     waiting = [
         request.task_id
         for request in snapshot.requests
         if request.job_id == str(job.pk) and request.running is None
     ]
+    if engine.start_unknown:  # who holds what is not the queue's to say
+        return {task_id: [plan.waits[task_id]] for task_id in waiting if task_id in plan.waits}
     return {task_id: explain(snapshot, task_id, plan) for task_id in waiting}

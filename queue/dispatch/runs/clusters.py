@@ -1,4 +1,4 @@
-"""Looks after what a pool has in a Slurm cluster: submits, takes back, begins what got nodes, settles what ended there.
+"""Looks after what a pool has in a Slurm cluster: takes back, begins what got nodes, settles what ended there.
 
 One squeue tells of all jobs of the pool. That the login node or Slurm does not answer settles nothing (law 3), and a
 job that Slurm does not know any more is looked for in its run folder before its end is concluded.
@@ -7,7 +7,6 @@ job that Slurm does not know any more is looked for in its run folder before its
 from __future__ import annotations
 
 import logging
-import random
 import secrets
 import uuid
 from collections.abc import Sequence
@@ -18,11 +17,11 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 
-from dispatch.engines import slurm_jobs, slurm_sections
+from dispatch.engines import slurm_jobs
+from dispatch.engines.contract import STATUS_TIMEOUT_SECONDS
 from dispatch.going_on import going_on
-from dispatch.runs import reconcile, settle, stop, uploads
+from dispatch.runs import reconcile, settle, stop, submitting, uploads
 from dispatch.ssh import remote, slurm_login
-from dispatch.ssh.slurm_login import SlurmRefused
 from events import presence
 from events.announce import wake
 from events.leases import alone
@@ -30,29 +29,27 @@ from experiments import runs
 from hosts import slurm_nodes
 from hosts.models import Host, ResourcePool, Slot
 from hosts.slurm import ends, squeue, texts
-from hosts.slurm.settings import JobSettings, SlurmSettings
+from hosts.slurm.settings import SlurmSettings
 from hosts.slurm.squeue import Job
 from jobs import feeding, leaving, transitions
 from jobs.fed_jobs import FedJob
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState, MemberState, Reason, StopKind
-from jobs.time_limits import time_used
 
 log = logging.getLogger(__name__)
 
 #: states in which a job has its nodes or is about to; in the others that live it waits
 _WAITS = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD"})
-_AGAIN_SECONDS = 15.0
-#: after a job that waited in Slurm was canceled there, or failed before its run began
-_PUT_OFF_SECONDS = 60.0
+#: in which it gets nodes for a run; one that is COMPLETING has had them
+_HAS_NODES = "RUNNING"
+#: of the time that the nodes of a job wait for its run, the part in which they have to become free in our rows
+_NODES_PART = 0.5
 #: from the end of a job until its end is concluded without an exit file: a network file system may be late
 _LATE_FOLDER_SECONDS = 15.0
 #: from the answer of squeue that a job is over until another one that confirms it: one may be wrong
 _AGAIN_OVER_SECONDS = 3.0
 #: beyond the grace of a stop, until Slurm is asked to end the job
 _STOP_SLACK_SECONDS = 60.0
-#: Slurm counts time limits in minutes; asked for beyond our own limit, which so comes first
-_SPARE_MINUTES = 10
 
 
 def due() -> list[int]:
@@ -74,7 +71,7 @@ def tend(pool_id: int) -> None:
         return
     with alone(f"feed pool {pool_id}") as mine:
         if mine is not None:
-            cluster.submit_due()
+            submitting.Submissions(pool, cluster.login).send_due()
     every = settings.SLURM_LOOK_SECONDS if cluster.is_busy() else settings.SLURM_QUIET_LOOK_SECONDS
     with alone(f"look at pool {pool_id}", every=every) as mine:
         if mine is not None:
@@ -97,94 +94,6 @@ class Cluster:
         quiet = Q(allocation__state=AllocationState.RUNNING, allocation__stop_kind="", over_at=None)
         return feeding.open_jobs(self.pool.pk).exclude(quiet).exists()
 
-    # --- submitting -------------------------------------------------------------------------------
-
-    def submit_due(self) -> None:
-        """Hand to Slurm what is not there yet; forget what never was and is no longer wanted."""
-        now, due = presence.database_now(), []
-        for row in self.rows():
-            if row.job_id or row.allocation_id or row.sent_at is not None:
-                continue
-            if row.back_at is not None:
-                feeding.ended(row)
-            elif row.send_after is None or row.send_after <= now:
-                due.append(row)
-        if due and self._has_bundle():
-            for row in due:
-                with going_on(f"the submission of {row.attempt}"):
-                    self._submit(row)
-
-    def _has_bundle(self) -> bool:
-        """Whether the login node has the current bundle, a program of which each job runs."""
-        if self.login.bundle_sha256 == remote.current_bundle().sha256:
-            return True
-        try:
-            self.login.bundle_sha256 = remote.push(self.login)
-        except remote.RemoteError as error:
-            log.info("the bundle could not be brought to %s: %s", self.login.name, error)
-            return False
-        Host.objects.filter(pk=self.login.pk).update(bundle_sha256=self.login.bundle_sha256)
-        return True
-
-    def _submit(self, row: FedJob) -> None:
-        """One sbatch. Without an answer the job is looked for by its comment before another is sent (`_in_doubt`)."""
-        own = slurm_sections.of_tasks([row.task_id]).get(row.task_id, JobSettings())
-        words = slurm_jobs.command(self.settings.with_job(own), self._wish(row))
-        folder = self.login.workdir
-        program = f"{folder}/bundle/{self.login.bundle_sha256}/trainmaster/runner"
-        runner = (remote.python_of(self.login), "-S", "-E", program)
-        script = slurm_jobs.script(
-            slurm_jobs.attend(runner, folder, row.attempt, settings.SLURM_START_SECONDS),
-            slurm_jobs.ask_to_save(runner, folder, row.attempt, row.nodes),
-        )
-        if not feeding.claim_submission(row):
-            return
-        try:
-            said, _ = slurm_login.ask(self.login, words, script.encode())
-        except SlurmRefused as error:
-            refused = not slurm_jobs.may_have_come(error.said)
-            feeding.not_submitted(row, str(error), self._pause(row), refused=refused)
-            return
-        except remote.RemoteError as error:
-            feeding.not_submitted(row, str(error), feeding.DOUBT_SECONDS, refused=False)
-            return
-        job_id = slurm_jobs.job_id_of(said)
-        if job_id:
-            feeding.submitted(row, job_id)
-        else:
-            feeding.not_submitted(
-                row, f"sbatch answered {said.strip()!r}", feeding.DOUBT_SECONDS, refused=False
-            )
-
-    def _pause(self, row: FedJob) -> float:
-        return _AGAIN_SECONDS * min(row.sends + 1, 20) * random.uniform(0.8, 1.2)
-
-    def _wish(self, row: FedJob) -> slurm_jobs.Wish:
-        nodes = slurm_nodes.of_pool(self.pool)
-        slots = max((host.slots.filter(missing=False).count() for host in nodes.values()), default=1)
-        cpus = min((int(host.facts.get("slurm", {}).get("cpus") or 0) for host in nodes.values()), default=0)
-        avoided = {name for name, host in nodes.items() if self._is_avoided(host, row)}
-        limit = row.task.max_time_seconds
-        minutes = None
-        if limit is not None:
-            left = max(0.0, limit - time_used([row.task_id]).get(row.task_id, 0.0))
-            minutes = int((left + settings.TIME_LIMIT_SAVE_SECONDS) // 60) + _SPARE_MINUTES
-        return slurm_jobs.Wish(
-            attempt=row.attempt,
-            nodes=row.nodes,
-            slots=row.task.slots,
-            cpus_per_slot=max(1, cpus // max(1, slots)),
-            minutes=minutes,
-            grace_seconds=int(settings.TIME_LIMIT_SAVE_SECONDS),
-            exclude=avoided,
-        )
-
-    def _is_avoided(self, host: Host, row: FedJob) -> bool:
-        """Whether a person or the job's config keeps work from the node; where Slurm itself starts nothing it knows."""
-        by_person = not host.enabled or (host.draining and host.drain_cause != Host.Drain.SLURM)
-        only = row.task.only_hosts
-        return by_person or host.name in row.task.avoid_hosts or bool(only and host.name not in only)
-
     # --- looking ----------------------------------------------------------------------------------
 
     def look(self) -> None:
@@ -195,8 +104,9 @@ class Cluster:
             with going_on(f"the Slurm job of {row.attempt}"):
                 self._compare(row, _of(row, jobs or {}), asked)
         self._look_at_runs(feeding.of_allocations(self.pool.pk), asked, answered=jobs is not None)
-        living = {job.id: job.comment for job in (jobs or {}).values() if not ends.has_ended(job.state)}
-        self._take_out(feeding.strays(self.pool.pk, living) if living else [])
+        self._forget()
+        if jobs:
+            self._take_out(jobs)
 
     def _jobs(self) -> dict[str, Job] | None:
         """The jobs of the login's account by id and, if they live, by comment; None: Slurm has not said."""
@@ -214,48 +124,72 @@ class Cluster:
     def _compare(self, row: FedJob, job: Job | None, now: datetime) -> None:
         if not row.job_id:
             self._in_doubt(row, job, now)
+        elif job is None and not feeding.missed(row, now):
+            return
         elif job is None or ends.has_ended(job.state):
             feeding.over(row, job.state if job else "")
             if row.allocation_id is None:
-                (feeding.ended if row.back_at else self._put_off)(row)
+                self._over_unbegun(row, job)
         else:
-            feeding.seen(row, state=job.state, reason=job.reason, starts_at=job.starts_at)
-            if row.allocation_id is None and job.state not in _WAITS and job.nodelist:
-                self._begin(row, job)
+            has_nodes = job.state == _HAS_NODES and bool(job.nodelist)
+            feeding.seen(
+                row, state=job.state, has_nodes=has_nodes, reason=job.reason, starts_at=job.starts_at
+            )
+            if row.allocation_id is None and row.back_at is None and has_nodes:
+                self._begin(row, job, now)
 
-    def _put_off(self, row: FedJob) -> None:
-        log.warning("the Slurm job %s of %s ended before it had nodes", row.job_id, row.attempt)
-        feeding.put_off(row, _PUT_OFF_SECONDS)
+    def _over_unbegun(self, row: FedJob, job: Job | None) -> None:
+        if row.back_at is not None:
+            feeding.ended(row)
+            return
+        sentence = f"Slurm does not know job {row.job_id} any more."
+        if job is not None:
+            printed = slurm_jobs.output(self.login.workdir, row.attempt)
+            sentence = (
+                f"Slurm job {row.job_id} ended as {job.state} before its run began; "
+                f"what it printed, if anything, is in {printed} on the cluster."
+            )
+        log.warning("%s: %s", row.attempt, sentence)
+        feeding.turned_down(row, sentence, submitting.pause(row))
 
     def _in_doubt(self, row: FedJob, job: Job | None, now: datetime) -> None:
         """Whether an sbatch without an answer made a job. One that comes later still is taken out (`_take_out`)."""
-        if row.sent_at is None:
-            return
         if job is not None:
             feeding.submitted(row, job.id)
-        elif row.send_after is None or row.send_after <= now:
+        elif row.sent_at is not None and (row.send_after is None or row.send_after <= now):
+            if not feeding.missed(row, now):
+                return
             if row.back_at is not None:
                 feeding.ended(row)
             else:
-                feeding.not_submitted(row, row.error, 0.0, refused=True)
+                feeding.not_submitted(row, row.error, 0.0, in_doubt=False)
 
-    def _begin(self, row: FedJob, job: Job) -> None:
+    def _begin(self, row: FedJob, job: Job, now: datetime) -> None:
         """The nodes in Slurm's order, which is that of the members. A node that is not known yet is waited for."""
         known = slurm_nodes.of_pool(self.pool)
         names = texts.nodes(job.nodelist)
         if len(names) != row.nodes or not all(name in known for name in names):
             log.warning("job %s runs on %s, which are not all known", row.job_id, job.nodelist)
+            slurm_nodes.read_soon(self.pool)
             return
         hosts = [known[name] for name in names]
-        with transaction.atomic():
-            each = row.task.slots // len(hosts)
-            placement = [(host.pk, _free_slots(host.pk, each)) for host in hosts]
-            made = feeding.begin(row, placement)
-            if made is not None:
-                runs.begin_all([made])
-                wake("dispatch.tasks.merge_logs", (made.task_id,))
-        if made is None:  # paused, ended or moved since, or a person has taken a slot out of use
-            feeding.take_back(row)
+        if avoided := sorted(host.name for host in hosts if host.address in submitting.avoided(known, row)):
+            feeding.take_back(row, f"Slurm gave it {', '.join(avoided)}, where its work may not run")
+            return
+        try:
+            with transaction.atomic():
+                each = row.task.slots // len(hosts)
+                placement = [(host.pk, _free_slots(host.pk, each)) for host in hosts]
+                made = feeding.begin(row, placement)
+                if made is not None:
+                    runs.begin_all([made])
+                    wake("dispatch.tasks.merge_logs", (made.task_id,))
+        except feeding.NotYet:
+            if feeding.waits_for_nodes(row, now).total_seconds() > settings.SLURM_START_SECONDS * _NODES_PART:
+                feeding.take_back(row, f"its nodes {job.nodelist} did not become free here")
+            return
+        if made is None:  # paused, ended or moved since
+            feeding.take_back(row, "it may not start any more")
 
     # --- runs -------------------------------------------------------------------------------------
 
@@ -279,7 +213,7 @@ class Cluster:
         try:
             answer = remote.verb(
                 self.login, "status", {"runs": keys, "elsewhere": living, "over": over},
-                timeout_seconds=reconcile.STATUS_TIMEOUT_SECONDS,
+                timeout_seconds=STATUS_TIMEOUT_SECONDS,
             )  # fmt: skip
         except remote.RemoteError as error:
             log.info("runs of pool %s: %s", self.pool.name, error)
@@ -342,24 +276,62 @@ class Cluster:
 
     # --- taking out -------------------------------------------------------------------------------
 
-    def _take_out(self, out: list[str]) -> None:
-        """Cancel what has no business in Slurm any more, `out` included; forget what is over on both sides."""
-        now = presence.database_now()
-        bringing = set(uploads.awaited().filter(host__pool=self.pool).values_list("allocation_id", flat=True))
+    def _forget(self) -> None:
+        """What is over on both sides."""
         for row in self.rows():
-            attempt = row.allocation
-            has_ended = attempt is not None and attempt.state == AllocationState.TERMINATED
-            if has_ended and row.over_at is not None:
+            ended = row.allocation is not None and row.allocation.state == AllocationState.TERMINATED
+            if ended and row.over_at is not None:
                 feeding.ended(row)
-            elif not row.job_id or row.over_at is not None or row.allocation_id in bringing:
-                continue
-            elif row.back_at or _should_have_ended(attempt, now):
-                out.append(row.job_id)
-        if out:
+
+    def _take_out(self, jobs: dict[str, Job]) -> None:
+        """Cancel what is to leave Slurm, as far as it is ours: by id and comment, as Slurm has just told them."""
+        now = presence.database_now()
+        living = {job.id: job for job in jobs.values() if not ends.has_ended(job.state)}
+        bringing = set(uploads.awaited().filter(host__pool=self.pool).values_list("allocation_id", flat=True))
+        out: dict[str, FedJob | None] = dict.fromkeys(
+            feeding.strays(self.pool.pk, {job.id: job.comment for job in living.values()})
+        )
+        for row in self.rows():
+            job = _of(row, living) if row.job_id else None
+            leaves = row.back_at is not None or _should_have_ended(row.allocation, now)
+            if job is not None and leaves and row.allocation_id not in bringing:
+                out[job.id] = row
+        if ids := self._without_unknown_runs({living[id_]: row for id_, row in out.items()}):
             try:
-                slurm_login.ask(self.login, ["scancel", *out])
+                slurm_login.ask(self.login, ["scancel", *ids])
             except remote.RemoteError as error:
                 log.info("scancel in pool %s: %s", self.pool.name, error)
+
+    def _without_unknown_runs(self, out: dict[Job, FedJob | None]) -> list[str]:
+        """Ids of the jobs that may be canceled. One that has nodes and no attempt here may have a run all the same,
+        which is newer than the backup that the server was restored from: a job with a run folder is left alone.
+        """
+        asked = {
+            job: [f"{job.comment}.{node}" for node in range(max(1, job.nodes))]
+            for job, row in out.items()
+            if job.state not in _WAITS and (row is None or row.allocation_id is None)
+        }
+        answer: dict[str, Any] = {}
+        if asked:
+            keys = [key for each in asked.values() for key in each]
+            try:
+                answer = remote.verb(
+                    self.login,
+                    "status",
+                    {"runs": keys, "elsewhere": keys},
+                    timeout_seconds=STATUS_TIMEOUT_SECONDS,
+                )["runs"]
+            except remote.RemoteError as error:
+                log.info("runs of pool %s: %s", self.pool.name, error)
+                return [job.id for job in out if job not in asked]
+        for job, keys in list(asked.items()):
+            if all(answer.get(key, {"state": "absent"}).get("state") == "absent" for key in keys):
+                del asked[job]
+            elif (row := out[job]) is not None:
+                feeding.take_back(
+                    row, f"job {job.id} has a run that this server does not know; it is left to end"
+                )
+        return [job.id for job in out if job not in asked]
 
 
 def _is_over(job: FedJob | None, asked: datetime | None) -> bool:
@@ -376,7 +348,9 @@ def _may_live(member: Member, over_at: datetime, now: datetime) -> bool:
 
 
 def _of(row: FedJob, jobs: dict[str, Job]) -> Job | None:
-    return jobs.get(row.job_id or row.attempt)
+    """Its job. Ids begin anew where a cluster is set up again: one with another comment is another job."""
+    job = jobs.get(row.job_id or row.attempt)
+    return job if job is not None and job.comment == row.attempt else None
 
 
 def _should_have_ended(attempt: Allocation | None, now: datetime) -> bool:

@@ -38,8 +38,6 @@ from logs import streams
 
 log = logging.getLogger(__name__)
 
-STATUS_TIMEOUT_SECONDS = 30.0
-
 #: Member -> when its end was first seen here (monotonic seconds) before all of its run was stored.
 _seen_ended: dict[int, float] = {}
 _SEEN_MAX = 10_000

@@ -1,0 +1,229 @@
+"""What a pool makes of the answers of squeue and sbatch, which are stand-ins. A real cluster: test_slurm_runs.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from accounts.refusals import Refusal
+from dispatch.passes import last_plan, pool_pass, preview
+from dispatch.runs import clusters
+from dispatch.runs.submitting import Submissions
+from dispatch.ssh import remote, slurm_login
+from dispatch.ssh.slurm_login import SlurmRefused
+from hosts import slurm_nodes
+from hosts.models import Host, ResourcePool, Slot
+from hosts.pools import mark_dirty
+from jobs import capacity, feeding
+from jobs.fed_jobs import FedJob
+from jobs.models import Allocation, SlotHold
+from jobs.queue_edits import Update
+from tests.rig.world import make_host, submit_experiment, trial_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class World:
+    """A Slurm pool with one node of four slots, whose squeue lists what a test says."""
+
+    def __init__(self) -> None:
+        node, login = make_host("n1@p", 4), make_host("p-login", 0)
+        self.pool = node.pool
+        self.node = node
+        Host.objects.filter(pk=node.pk).update(transport="slurm", address="n1")
+        sha = remote.current_bundle().sha256
+        Host.objects.filter(pk=login.pk).update(transport="login", workdir="/shared", bundle_sha256=sha)
+        rules = {"login": "x", "slot_type": "cpu", "max_fed": 2}
+        ResourcePool.objects.filter(pk=self.pool.pk).update(
+            slurm=rules, allow_login_account=True, shared_account=True
+        )
+        self.pool.refresh_from_db()
+        self.login = slurm_nodes.login_of(self.pool)
+        self.jobs: list[tuple[str, str, str, str]] = []
+        self.runs: dict[str, Any] = {}
+        self.sent: list[Sequence[str]] = []
+        self.canceled: list[str] = []
+        self.refusal = ""
+
+    def ask(self, login: Host, words: Sequence[str], stdin: bytes = b"", **_: object) -> tuple[str, str]:
+        if words[0] == "squeue":
+            mark = words[-1].partition("%")[0]
+            return "".join(
+                f"{mark}{id_}|{id_}|N/A|{state}|u|1|1|N/A|p|N/A|{node}|None|{comment}\n"
+                for id_, state, node, comment in self.jobs
+            ), ""
+        if words[0] == "scancel":
+            self.canceled += words[1:]
+        elif words[0] == "sbatch":
+            if self.refusal:
+                raise SlurmRefused(self.refusal, said=self.refusal, code=1)
+            self.sent.append(words)
+            return f"{len(self.sent)}\n", ""
+        return "", ""
+
+    def passes(self) -> None:
+        mark_dirty(self.pool.pk)
+        pool_pass.run(self.pool.pk)
+        Submissions(self.pool, self.login).send_due()
+
+    def look(self) -> None:
+        clusters.Cluster(self.pool, self.login).look()
+
+    def fed(self, slots: int = 1) -> FedJob:
+        """An experiment that was handed over."""
+        task = trial_of(submit_experiment(slots=slots)).task_id
+        self.passes()
+        return FedJob.objects.get(task_id=task)
+
+    def why(self, row: FedJob) -> str:
+        mark_dirty(self.pool.pk)
+        pool_pass.run(self.pool.pk)
+        self.pool.refresh_from_db()
+        return str(last_plan.of(self.pool).waits[row.task_id]["sentence"])
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    monkeypatch.setattr(slurm_login, "ask", made.ask)
+    monkeypatch.setattr(remote, "verb", lambda host, verb, request, **_: {"runs": made.runs})
+    return made
+
+
+def test_one_answer_without_a_job_ends_nothing_and_a_second_one_later_does(world: World) -> None:
+    row = world.fed()
+    world.look()
+    row.refresh_from_db()
+    assert row.job_id == "1" and row.over_at is None
+    world.jobs = [("1", "PENDING", "", row.attempt)]
+    world.look()
+    row.refresh_from_db()
+    assert row.missed_at is None
+    world.jobs = []
+    world.look()
+    FedJob.objects.update(missed_at=timezone.now() - timedelta(seconds=feeding.MISSED_SECONDS + 1))
+    world.look()
+    assert "Slurm does not know job 1 any more" in world.why(row)
+
+
+def test_an_id_is_nothing_without_the_comment(world: World) -> None:
+    row = world.fed()
+    world.jobs = [("1", "RUNNING", "n1", "their own")]
+    feeding.take_back(row, "others are ahead of it now")
+    world.look()
+    assert not world.canceled and not Allocation.objects.exists()
+
+
+def test_nodes_that_are_not_settled_here_are_waited_for(world: World) -> None:
+    first, second = world.fed(slots=4), world.fed(slots=4)
+    world.jobs = [("1", "RUNNING", "n1", first.attempt), ("2", "PENDING", "", second.attempt)]
+    world.look()
+    world.jobs = [("1", "COMPLETING", "n1", first.attempt), ("2", "RUNNING", "n1", second.attempt)]
+    world.look()
+    assert not world.canceled and "has nodes in Slurm as job 2" in world.why(second)
+    SlotHold.objects.update(released_at=timezone.now())
+    world.look()
+    assert Allocation.objects.filter(pk=second.attempt).exists()
+
+
+def test_nodes_that_do_not_become_free_here_are_given_back(world: World) -> None:
+    row = world.fed(slots=4)
+    Slot.objects.filter(index=0).update(missing=True)
+    world.jobs = [("1", "RUNNING", "n1", row.attempt)]
+    world.look()
+    assert not world.canceled
+    FedJob.objects.update(nodes_at=timezone.now() - timedelta(hours=1))
+    world.look()
+    assert world.canceled == ["1"] and "did not become free here" in world.why(row)
+
+
+def test_a_node_with_a_slot_that_a_person_disabled_is_given_back_and_excluded(world: World) -> None:
+    row = world.fed(slots=4)
+    Slot.objects.filter(index=0).update(enabled=False)
+    world.jobs = [("1", "RUNNING", "n1", row.attempt)]
+    world.look()
+    assert world.canceled == ["1"] and "where its work may not run" in world.why(row)
+    world.jobs = [("1", "CANCELLED", "n1", row.attempt)]
+    world.look()
+    world.passes()
+    assert "--exclude=n1" in world.sent[-1]
+
+
+def test_what_ends_on_its_nodes_at_once_says_so_and_waits_longer_each_time(world: World) -> None:
+    row, pauses = world.fed(), []
+    for job in ("1", "2", "3"):
+        world.jobs = [(job, "FAILED", "n1", row.attempt)]
+        world.look()
+        row.refresh_from_db()
+        pauses.append((row.send_after - timezone.now()).total_seconds())
+        assert f"Slurm job {job} ended as FAILED before its run began" in world.why(row)
+        assert f"/shared/slurm/{row.attempt}.txt" in row.error
+        FedJob.objects.update(send_after=None)
+        world.passes()
+    assert pauses[2] > 1.5 * pauses[0] > 40
+
+
+def test_refused_submissions_let_others_pass(world: World) -> None:
+    world.refusal = "sbatch: error: Invalid feature specification"
+    refused = [world.fed(), world.fed()]
+    world.refusal = ""
+    assert world.fed().job_id == "1"
+    assert "waits to be handed to Slurm again: sbatch: error: Invalid" in world.why(refused[0])
+
+
+def test_a_pool_that_is_being_tried_again_feeds_nothing_new_and_keeps_what_is_there(world: World) -> None:
+    row = world.fed()
+    Host.objects.filter(pk=world.login.pk).update(admission="admitting")
+    later = trial_of(submit_experiment()).task_id
+    world.passes()
+    row.refresh_from_db()
+    assert row.back_at is None and not FedJob.objects.filter(task_id=later).exists()
+
+
+def test_why_it_is_taken_back_is_said(world: World) -> None:
+    row = world.fed()
+    world.jobs = [("1", "PENDING", "", row.attempt)]
+    feeding.take_back(row, "its nodes n1 did not become free here")
+    assert world.why(row) == "is being taken back from Slurm: its nodes n1 did not become free here"
+    world.look()
+    assert world.canceled == ["1"]
+
+
+def test_a_job_with_a_run_that_the_server_does_not_know_is_left_alone(world: World) -> None:
+    """As after a backup from before its run began was restored: the next attempt has a higher number."""
+    row = world.fed()
+    task = row.task
+    task.run_count = 3
+    task.save()
+    world.jobs = [("1", "RUNNING", "n1", row.attempt)]
+    world.runs = {f"{row.attempt}.0": {"state": "running"}}
+    world.look()
+    assert not world.canceled and "has a run that this server does not know" in world.why(row)
+    world.runs = {}
+    world.look()
+    assert world.canceled == ["1"]
+
+
+def test_a_preview_does_not_promise_what_slurm_decides(world: World) -> None:
+    row = world.fed()
+    job = row.task.job
+    found = preview.of([Update(str(job.pk), priority=10)], actor="user:ada", role="admin", now=timezone.now())
+    (start,) = found.starts
+    assert not start.now and start.forecast is None
+    assert start.unknown == "Slurm decides when it has nodes for it."
+    (why,) = preview.blockers(job, timezone.now())[row.task_id]
+    assert why.sentence.startswith("waits in Slurm as job 1: Slurm has not looked at it yet")
+
+
+def test_parts_that_do_not_divide_the_slots_are_refused(world: World) -> None:
+    capacity.refuse_uneven(world.pool, 8, {"slots_per_node": 4})
+    with pytest.raises(
+        Refusal, match="found 3, which does not divide the 8 slots of this job; allowed: 1, 2, 4, 8"
+    ):
+        capacity.refuse_uneven(world.pool, 8, {"slots_per_node": 3})
+    world.pool.slurm = {}
+    capacity.refuse_uneven(world.pool, 8, {"slots_per_node": 3})
