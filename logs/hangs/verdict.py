@@ -109,9 +109,9 @@ def _of_stacks(gang: Sequence[Told], at: Mapping[int, Place]) -> Verdict | None:
 
 
 def _of_places(gang: Sequence[Told], ranks: Sequence[int], at: Mapping[int, Place]) -> Verdict:
-    return Verdict(
-        _BY_PLACE, tuple(ranks), f"{_who(ranks, gang)} {at[ranks[0]].words}.", places=_kinds(ranks, at)
-    )
+    who, words = _who(ranks, gang), at[ranks[0]].words
+    sentence = f"{who} {words}." if len(ranks) == 1 else f"{who} stand still. Rank {ranks[0]} {words}."
+    return Verdict(_BY_PLACE, tuple(ranks), sentence, places=_kinds(ranks, at))
 
 
 def confirmed(before: Verdict | None, now: Verdict | None) -> bool:
@@ -171,8 +171,11 @@ def _only_waits(told: Told) -> bool:
 
 
 def _stays(told: Told) -> bool:
+    """A rank that the kernel holds may have a thread that is at work over the network: slow is not stuck."""
     kind = places.place_of(told).kind
-    return kind in _FOR_GOOD and not (kind in _OF_THE_HOST and places.talks(told.text))  # slow is not stuck
+    return kind in _FOR_GOOD and (
+        kind not in _OF_THE_HOST or (bool(told.text) and not places.talks(told.text))
+    )
 
 
 def _stood_still(before: Told, now: Told, seconds: float) -> bool:
