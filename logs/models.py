@@ -106,16 +106,24 @@ class RankStack(models.Model):
 
 
 class Hang(models.Model):
-    """A time in which an attempt made no progress, with what two looks at its ranks found (logs.hangs)."""
+    """A time in which an attempt made no progress, with what two looks at its ranks found (logs.hangs).
+
+    All its times are by the database's clock.
+    """
 
     allocation = models.ForeignKey(Allocation, on_delete=models.CASCADE, related_name="hangs")
     #: when it was last seen to make progress
     since = models.DateTimeField()
-    #: how often its hosts were asked, and when last
+    #: how often its hosts have answered, when last, and in which era of the control plane that was (events.presence)
     looks = models.PositiveSmallIntegerField(default=0)
     looked_at = models.DateTimeField(null=True)
+    era = models.BigIntegerField(null=True)
+    #: a worker is asking them, and has until then
+    looking_until = models.DateTimeField(null=True)
     #: what they said of each rank the last time (logs.hangs.evidence.kept)
     evidence = models.JSONField(default=list)
+    #: one sentence of it for each rank
+    lines = models.JSONField(default=list)
     #: what keeps it (logs.hangs.verdict.Verdict); empty if the evidence names nothing
     kind = models.CharField(max_length=16, blank=True)
     ranks = models.JSONField(default=list)

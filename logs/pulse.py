@@ -50,7 +50,7 @@ class Pulse:
 
 
 _KEEP = """
-INSERT INTO logs_memberpulse (member_id, at, ranks) VALUES (%s, %s, %s::jsonb)
+INSERT INTO logs_memberpulse (member_id, at, ranks) VALUES (%s, statement_timestamp(), %s::jsonb)
 ON CONFLICT (member_id) DO UPDATE SET at = EXCLUDED.at, ranks = EXCLUDED.ranks
 RETURNING set_config('synchronous_commit', 'off', true)
 """
@@ -65,7 +65,7 @@ def keep(member_id: int, ranks: object) -> None:
         return
     # the training's own account may have written a word that PostgreSQL does not take, such as one with a NUL
     with contextlib.suppress(DataError), connection.cursor() as cursor:
-        cursor.execute(_KEEP, [member_id, timezone.now(), json.dumps(ranks[:RANKS_MAX])])
+        cursor.execute(_KEEP, [member_id, json.dumps(ranks[:RANKS_MAX])])
 
 
 def of_task(task_id: str) -> list[Pulse]:
@@ -93,10 +93,14 @@ def _all_ended(ranks: list[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def seen_by(said: object, host: str, age: float) -> list[Seen] | None:
-    """The ranks of a member by its runner's words, which are so many seconds old; None if that is too old."""
-    if age >= SILENT_SECONDS or not isinstance(said, list):
+def seen_by(said: object, host: str, age: float, *, ended: bool = False) -> list[Seen] | None:
+    """The ranks of a member by its runner's words, which are so many seconds old; None if that is too old.
+
+    Those of a member that has ended have ended, whenever it spoke.
+    """
+    if not isinstance(said, list) or (abs(age) >= SILENT_SECONDS and not ended):
         return None
+    said = _all_ended(said) if ended else said
     return [seen for each in said if (seen := _seen(each, host, max(0.0, age)))]
 
 

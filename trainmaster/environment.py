@@ -52,7 +52,8 @@ def build_environment(
     environment["PATH"] = _led_by(_folder(spec["python"]), environment.get("PATH") or _DEFAULT_PATH)
     environment["PYTHONPATH"] = _led_by(bundle, environment.get("PYTHONPATH", ""))
     environment.setdefault("PYTHONUNBUFFERED", "1")
-    environment.setdefault("TORCH_FR_BUFFER_SIZE", COLLECTIVES_REMEMBERED)
+    if "TORCH_NCCL_TRACE_BUFFER_SIZE" not in environment:  # its older name, which the newer one overrules
+        environment.setdefault("TORCH_FR_BUFFER_SIZE", COLLECTIVES_REMEMBERED)
     interface = spec["gang"]["interface"]
     if interface:
         environment.setdefault("NCCL_SOCKET_IFNAME", interface)

@@ -109,10 +109,10 @@ SAMPLE_MERGE_SECONDS = environment.number("TRAINMASTER_SAMPLE_MERGE_SECONDS", 5.
 POOL_MINUTES_DAYS = environment.number("TRAINMASTER_POOL_MINUTES_DAYS", 7.0)
 POOL_HISTORY_DAYS = environment.number("TRAINMASTER_POOL_HISTORY_DAYS", 90.0)
 # A GPU that is held and stayed under so many per cent for so long is flagged as idle (0 seconds: never).
-# how often the server sees which trainings make no progress
-HANG_LOOK_SECONDS = environment.number("TRAINMASTER_HANG_LOOK_SECONDS", 15.0)
 IDLE_GPU_PERCENT = environment.number("TRAINMASTER_IDLE_GPU_PERCENT", 5.0)
 IDLE_GPU_SECONDS = environment.number("TRAINMASTER_IDLE_GPU_SECONDS", 600.0)
+# how often the server sees which trainings make no progress
+HANG_LOOK_SECONDS = environment.number("TRAINMASTER_HANG_LOOK_SECONDS", 15.0)
 # a context as base64 in JSON, and its config; nothing larger is taken from anybody but runs
 REQUEST_BYTES = int(environment.number("TRAINMASTER_REQUEST_BYTES", 160 * 1024 * 1024))
 # what somebody sends who is not logged in, and to log in

@@ -76,13 +76,14 @@ def find(gang: Sequence[Told]) -> Stuck | None:
 
 def _stuck(gang: Sequence[Told]) -> Iterator[Stuck]:
     for name in sorted({name for told in gang for name in told.groups or ()}):
-        calls = {told.rank: told.groups[name].calls for told in gang if told.groups and name in told.groups}
+        of_all = {told.rank: told.groups[name].calls for told in gang if told.groups and name in told.groups}
+        members = _members(name, gang, of_all)
+        calls = {rank: of_rank for rank, of_rank in of_all.items() if rank in members}
         open_calls = [call for of_rank in calls.values() for call in of_rank if not call.done]
         if not open_calls:
             continue
         number = min(call.number for call in open_calls)
         entered = {rank: call for rank, of_rank in calls.items() for call in of_rank if call.number == number}
-        members = _members(name, gang, calls)
         beyond = {rank for rank, of_rank in calls.items() if of_rank and of_rank[-1].number > number}
         missing = [told for told in gang if told.rank in members and told.rank not in {*entered, *beyond}]
         waiting = tuple(sorted(rank for rank, call in entered.items() if not call.done))

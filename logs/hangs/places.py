@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from logs.hangs.evidence import ENDED, Told
+from logs.hangs.evidence import BY_PY_SPY, ENDED, Told
 
 
 class Kind(StrEnum):
@@ -17,6 +17,7 @@ class Kind(StrEnum):
     DEBUGGER = "debugger"
     MOUNT = "mount"
     KERNEL = "kernel"
+    WRITEBACK = "writeback"
     LOADER = "loader"
     COLLECTIVE = "collective"
     LOCK = "lock"
@@ -60,7 +61,17 @@ _MOUNTS = re.compile(
     r"fuse|request_wait_answer|nfs|rpc_wait|cifs|smb_|smb2|ceph|lustre|cl_sync_io|^osc_|gfs|^ll_"
 )
 _PIPES = re.compile(r"pipe_|fifo_open|wait_for_partner")
+#: What is written is on its way, however long that takes; a page fault and a call without a name may be of it too.
+_WRITEBACK = re.compile(
+    r"writeback|wb_|sync|jbd2|balance_dirty|commit|log_force|wait_on_page_bit|folio_wait_bit"
+)
+_READING_CALLS = (
+    "read", "pread64", "readv", "open", "openat", "stat", "lstat", "newfstatat", "statx", "access", "getdents64",
+)  # fmt: skip
 _LOCKS = re.compile(r"locks_lock|flock|posix_lock|fcntl_setlk")
+_IDLE_THREADS = {
+    ("threading.py", "wait"), ("threading.py", "_wait_for_tstate_lock"), ("queue.py", "get"), ("thread.py", "_worker"),
+}  # fmt: skip
 _WAITING_CALLS = ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait")
 _SOCKET_CALLS = ("recvfrom", "recvmsg", "sendto", "sendmsg", "connect", "accept", "accept4")
 _FILE_CALLS = ("read", "pread64", "readv", "write", "pwrite64", "writev", "fsync", "openat", "newfstatat")
@@ -76,13 +87,27 @@ def place_of(told: Told) -> Place:
 
 def frames_of(text: str) -> list[Frame]:
     """The stack of the main thread, the innermost call first: the last thread that the interpreter writes."""
-    frames: list[Frame] = []
-    for line in text.partition("As py-spy sees it:")[0].split("\n"):
+    return _threads(text)[-1]
+
+
+def _threads(text: str) -> list[list[Frame]]:
+    threads: list[list[Frame]] = [[]]
+    for line in text.partition(BY_PY_SPY)[0].split("\n"):
         if line.startswith(("Thread 0x", "Current thread 0x")):
-            frames = []
+            threads.append([])
         elif match := _FRAME.match(line):
-            frames.append(Frame(match["file"], match["line"], match["function"]))
-    return frames
+            threads[-1].append(Frame(match["file"], match["line"], match["function"]))
+    return threads
+
+
+def only_waits(told: Told) -> bool:
+    """Whether its main thread is in a collective, and each other thread waits for a thread of the same process.
+
+    A thread without frames of Python is one of a library.
+    """
+    own, others = frames_of(told.text), _threads(told.text)[:-1]
+    idle = all(not frames or (frames[0].base, frames[0].function) in _IDLE_THREADS for frames in others)
+    return place_of(told).kind == Kind.COLLECTIVE and bool(own) and idle and not talks(told.text)
 
 
 def talks(text: str) -> bool:
@@ -106,12 +131,14 @@ def _process(told: Told, frames: Sequence[Frame]) -> Place | None:
 
 def _mount(told: Told, frames: Sequence[Frame]) -> Place | None:
     where = f" ({told.file})" if told.file.startswith("/") else ""
+    blocked = bool(_MOUNTS.search(told.waits_in)) or told.state == "D"
+    if blocked and (told.call not in _READING_CALLS or _WRITEBACK.search(told.waits_in)):
+        place = f"waits in the kernel{where}, in {told.waits_in or told.call or 'an unknown place'}"
+        return Place(Kind.WRITEBACK, f"{place}, and may be writing")
     if _MOUNTS.search(told.waits_in):
         return Place(Kind.MOUNT, f"waits for a mounted file system{where}, in {told.waits_in}")
     if told.state == "D":
-        return Place(
-            Kind.KERNEL, f"is blocked in the kernel{where}, in {told.waits_in or 'an unknown place'}"
-        )
+        return Place(Kind.KERNEL, f"is blocked in the kernel{where}, in {told.waits_in or told.call}")
     return None
 
 

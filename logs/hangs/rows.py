@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import QuerySet
-from django.utils import timezone
+from django.db.models import Count, Q, QuerySet
+from django.db.models.functions import Now
 
 from logs.hangs import evidence, places
 from logs.hangs.evidence import Told
@@ -17,11 +17,16 @@ from logs.models import Hang
 
 #: of one task
 MOST_SHOWN = 20
+#: A worker that has not kept its look by then is taken for dead, and what it keeps later is refused.
+_LOOKING_SECONDS = 300.0
+_OF_A_LOOK = (
+    "looks", "looked_at", "era", "looking_until", "evidence", "lines", "kind", "ranks", "collective", "sentence",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Found:
-    """One hang as it is shown. `lines` say where each rank was, `stacks` are all of them as one text."""
+    """One hang as it is shown. `lines` say where each rank was."""
 
     attempt: int
     since: datetime
@@ -33,14 +38,12 @@ class Found:
     sentence: str
     outcome: str
     lines: Sequence[str]
-    stacks: str
     pk: int
 
 
 @transaction.atomic
-def begin(allocation_id: str, stood_seconds: float) -> Hang:
+def begin(allocation_id: str, since: datetime) -> Hang:
     """The open row of an attempt that makes no progress."""
-    since = timezone.now() - timedelta(seconds=stood_seconds)
     row, _ = Hang.objects.get_or_create(allocation_id=allocation_id, over_at=None, defaults={"since": since})
     return row
 
@@ -49,36 +52,49 @@ def end(allocation_ids: Sequence[str]) -> None:
     """These make progress again, or have ended; what was never told is forgotten."""
     rows = Hang.objects.filter(allocation_id__in=allocation_ids, over_at=None)
     rows.filter(told_at=None).delete()
-    rows.update(over_at=timezone.now())
+    rows.update(over_at=Now())
 
 
-def claim(row: Hang) -> bool:
-    """Count one more look; False if another worker has begun it."""
-    return bool(Hang.objects.filter(pk=row.pk, looks=row.looks, told_at=None).update(looks=row.looks + 1))
+def claim(row: Hang, now: datetime) -> bool:
+    """The right to make the next look; False while another worker has it, or has made it."""
+    until = now + timedelta(seconds=_LOOKING_SECONDS)
+    free = (
+        Q(looking_until=None) | Q(looking_until__lte=now) | Q(looking_until__gt=until)
+    )  # or of another clock
+    claimed = Hang.objects.filter(free, pk=row.pk, looks=row.looks, told_at=None, over_at=None)
+    row.looking_until = until
+    return bool(claimed.update(looking_until=until))
 
 
-def keep_look(row: Hang, gang: Sequence[Told], verdict: Verdict | None) -> datetime:
-    """What a look has found, in place of the one before. Returns when it was."""
-    row.looked_at = looked_at = timezone.now()
-    row.evidence = evidence.kept(gang)
+def keep_look(row: Hang, gang: Sequence[Told], verdict: Verdict | None, at: datetime, era: int) -> bool:
+    """What a look has found, in place of the one before; False if it is over, or another worker has looked since."""
+    mine = Hang.objects.filter(
+        pk=row.pk, looks=row.looks, looking_until=row.looking_until, told_at=None, over_at=None
+    )
+    row.looks, row.looked_at, row.era, row.looking_until = row.looks + 1, at, era, None
+    row.evidence, row.lines = evidence.kept(gang), [_line(told) for told in gang]
     row.kind, row.ranks = (verdict.kind, list(verdict.ranks)) if verdict else ("", [])
     row.collective, row.sentence = (verdict.collective, verdict.sentence) if verdict else ("", "")
-    fields = ("looked_at", "evidence", "kind", "ranks", "collective", "sentence")
-    # it may be gone: the attempt has moved since
-    Hang.objects.filter(pk=row.pk).update(**{name: getattr(row, name) for name in fields})
-    return looked_at
+    return bool(mine.update(**{name: getattr(row, name) for name in _OF_A_LOOK}))
 
 
 def conclude(row: Hang, outcome: str) -> bool:
-    """It is told now, with what was done about it; False if it is over."""
+    """It is told now, with what was done about it; False if it is over, told, or was looked at again."""
     row.outcome = outcome
-    return bool(Hang.objects.filter(pk=row.pk, over_at=None).update(told_at=timezone.now(), outcome=outcome))
+    current = Hang.objects.filter(pk=row.pk, looks=row.looks, told_at=None, over_at=None)
+    return bool(current.update(told_at=Now(), outcome=outcome))
+
+
+def told_before(allocation_ids: Sequence[str]) -> dict[str, int]:
+    """How many hangs of these attempts were told and are over."""
+    told = Hang.objects.filter(allocation_id__in=allocation_ids, told_at__isnull=False, over_at__isnull=False)
+    return dict(told.values_list("allocation_id").annotate(Count("pk")))
 
 
 def told_of(task_id: str) -> QuerySet[Hang]:
-    """Those of a task that two looks agree on, the newest first."""
+    """Those of a task that two looks agree on, the newest first; their evidence is read where it is asked for."""
     told = Hang.objects.filter(allocation__task_id=task_id, told_at__isnull=False)
-    return told.select_related("allocation").order_by("-pk")
+    return told.select_related("allocation").defer("evidence").order_by("-pk")
 
 
 def open_of(task_id: str) -> Found | None:
@@ -88,12 +104,20 @@ def open_of(task_id: str) -> Found | None:
 
 
 def shown(row: Hang) -> Found:
-    gang = evidence.of_kept(row.evidence)
     assert row.told_at is not None
     return Found(
         row.allocation.number, row.since, row.told_at, row.over_at, row.kind, row.ranks, row.collective, row.sentence,
-        row.outcome, [_line(told) for told in gang], _stacks(gang), row.pk,
+        row.outcome, row.lines, row.pk,
     )  # fmt: skip
+
+
+def stacks(row: Hang) -> str:
+    """Those of all ranks as one text."""
+    parts = []
+    for told in evidence.of_kept(row.evidence):
+        state = f"process {told.pid}, state {told.state}" if told.pid else told.state or "unknown"
+        parts.append(f"rank {told.rank} on {told.host}: {state}\n\n{told.text or told.message}\n")
+    return "\n".join(parts)
 
 
 def _line(told: Told) -> str:
@@ -104,11 +128,3 @@ def _line(told: Told) -> str:
         if group.calls
     ]
     return f"{words} Last collective: {', '.join(newest)}." if newest else words
-
-
-def _stacks(gang: Sequence[Told]) -> str:
-    parts = []
-    for told in gang:
-        state = f"process {told.pid}, state {told.state}" if told.pid else told.state or "unknown"
-        parts.append(f"rank {told.rank} on {told.host}: {state}\n\n{told.text or told.message}\n")
-    return "\n".join(parts)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from logs.hangs import collectives, places
 from logs.hangs.collectives import Stuck, ranks_in_words
-from logs.hangs.evidence import Told
+from logs.hangs.evidence import ENDED, Told
 from logs.hangs.places import Kind, Place
 
 #: of one processor, between two looks: what a rank may use and yet have done nothing (timers, watchdogs of libraries)
@@ -19,9 +19,9 @@ _OF_THE_HOST = {Kind.MOUNT, Kind.KERNEL}
 #: Places that a rank does not leave by itself. A rank elsewhere may be at work however long it takes, so nobody ends
 #: it: what computes, sleeps, or is in a debugger, and also what waits for a lock, a pipe, a loader or the network,
 #: because the other end may be at work where nobody can see it.
-_FOR_GOOD = {Kind.ENDED, Kind.STOPPED} | _OF_THE_HOST
+_FOR_GOOD = {Kind.STOPPED} | _OF_THE_HOST
 #: A rank that is alone there may be waiting for something that never comes.
-_TELLING = _FOR_GOOD | {Kind.LOADER, Kind.LOCK, Kind.PIPE, Kind.SOCKET, Kind.FILE, Kind.CHILD}
+_TELLING = _FOR_GOOD | {Kind.WRITEBACK, Kind.LOADER, Kind.LOCK, Kind.PIPE, Kind.SOCKET, Kind.FILE, Kind.CHILD}
 _UNLIKE = {collectives.Kind.ORDER, collectives.Kind.SIZES, collectives.Kind.CYCLE}
 _BY_STACKS = "stacks"
 _BY_PLACE = "place"
@@ -42,6 +42,11 @@ class Verdict:
     def is_of_the_host(self) -> bool:
         """Whether every rank that it names stands in the kernel or a mount: a fault of the host, not the program."""
         return bool(self.places) and all(Kind(place) in _OF_THE_HOST for place in self.places)
+
+    @property
+    def needs_the_kernels_word(self) -> bool:
+        """Whether a rank that it names stands there: how long is for the pulse to say."""
+        return any(Kind(place) in _OF_THE_HOST for place in self.places)
 
 
 def judge(gang: Sequence[Told], marks: Mapping[int, str] | None = None) -> Verdict | None:
@@ -104,9 +109,9 @@ def _of_stacks(gang: Sequence[Told], at: Mapping[int, Place]) -> Verdict | None:
 
 
 def _of_places(gang: Sequence[Told], ranks: Sequence[int], at: Mapping[int, Place]) -> Verdict:
-    return Verdict(
-        _BY_PLACE, tuple(ranks), f"{_who(ranks, gang)} {at[ranks[0]].words}.", places=_kinds(ranks, at)
-    )
+    who, words = _who(ranks, gang), at[ranks[0]].words
+    sentence = f"{who} {words}." if len(ranks) == 1 else f"{who} stand still. Rank {ranks[0]} {words}."
+    return Verdict(_BY_PLACE, tuple(ranks), sentence, places=_kinds(ranks, at))
 
 
 def confirmed(before: Verdict | None, now: Verdict | None) -> bool:
@@ -116,49 +121,87 @@ def confirmed(before: Verdict | None, now: Verdict | None) -> bool:
     return (before.kind, before.ranks, before.collective) == (now.kind, now.ranks, now.collective)
 
 
+def is_worth_telling(
+    verdict: Verdict, before: Sequence[Told], now: Sequence[Told], apart_seconds: float
+) -> bool:
+    """Where no collective says that others wait, a rank is named only if it is not seen to move."""
+    if verdict.kind not in (_BY_STACKS, _BY_PLACE):
+        return True
+    then = {told.rank: told for told in before}
+    pairs = [(then.get(told.rank), told) for told in now if told.rank in verdict.ranks]
+    return all(was is not None and not _has_moved(was, told, apart_seconds) for was, told in pairs)
+
+
 def may_be_ended(verdict: Verdict, before: Sequence[Told], now: Sequence[Told], apart_seconds: float) -> bool:
     """Whether what two looks saw proves that the gang never continues by itself.
 
-    Either the ranks that it names wait in collectives that cannot end, or they are missing from one and have done
-    nothing between the looks, in places in which nothing ever happens again.
+    No rank has moved between the looks, and all are known. Then either all that are left wait in collectives that
+    cannot end, each in one; or the ranks that are named stand in places in which nothing ever happens again.
     """
     then = {told.rank: told for told in before}
-    pairs = [(then[told.rank], told) for told in now if told.rank in verdict.ranks and told.rank in then]
-    if apart_seconds < APART_SECONDS or not pairs or len(pairs) < len(verdict.ranks):
+    if apart_seconds < APART_SECONDS or verdict.kind in (_BY_STACKS, _BY_MARK):
+        return False  # which say that a rank is elsewhere, not that others wait for it
+    if then.keys() != {told.rank for told in now} or not then.keys() >= set(verdict.ranks):
         return False
-    if verdict.kind in (
-        _BY_STACKS,
-        _BY_MARK,
-    ):  # which say that a rank is elsewhere, not that others wait for it
+    if not all(_stood_still(then[told.rank], told, apart_seconds) for told in now):
         return False
+    left = [told for told in now if told.state != ENDED]
     if verdict.kind in _UNLIKE:
-        return all(_waits_still(*pair) for pair in pairs)
-    return all(_did_nothing(*pair, apart_seconds) for pair in pairs)
+        return _cannot_fit(verdict, now) and all(map(_only_waits, left))
+    named = [told for told in now if told.rank in verdict.ranks]
+    if any(told.state == ENDED for told in named):  # that alone is a rank whose work is done
+        waiting = [told for told in left if told not in named]
+        if verdict.kind != collectives.Kind.MISSING or not waiting or not all(map(_only_waits, waiting)):
+            return False
+    return all(told.state == ENDED or _stays(told) for told in named)
 
 
-def _waits_still(before: Told, now: Told) -> bool:
-    """In the same line, and in no other than one that waits: its collective was not called to run beside other work."""
-    kinds = {places.place_of(before).kind, places.place_of(now).kind}
-    return kinds <= {Kind.COLLECTIVE, Kind.LOCK} and _is_unmoved(before, now)
+def _cannot_fit(verdict: Verdict, now: Sequence[Told]) -> bool:
+    """Whether the ranks that are named are in such a collective themselves: one that has left it goes on."""
+    stuck = collectives.find(now)
+    return stuck is not None and stuck.ranks == verdict.ranks and (
+        stuck.kind == collectives.Kind.CYCLE or set(stuck.ranks) <= set(stuck.waiting)
+    )  # fmt: skip
 
 
-def _did_nothing(before: Told, now: Told, seconds: float) -> bool:
-    kinds = {places.place_of(before).kind, places.place_of(now).kind}
-    if len(kinds) > 1 or not kinds <= _FOR_GOOD or kinds == {Kind.ENDED}:
-        return kinds == {Kind.ENDED}
-    if before.cpu_seconds is None or now.cpu_seconds is None or not _is_unmoved(before, now):
-        return False
-    used = now.cpu_seconds - before.cpu_seconds
-    has_moved = now.moved_bytes is None or now.moved_bytes != before.moved_bytes
-    if kinds <= _OF_THE_HOST and (has_moved or places.talks(now.text)):  # slow is not stuck
-        return False
-    return used <= _NOTHING_CPU * seconds + _NOTHING_SECONDS
+def _only_waits(told: Told) -> bool:
+    """Its main thread is in a collective, no other is at work, and there is one that it can be in."""
+    calls_open = [call for group in (told.groups or {}).values() for call in group.calls if not call.done]
+    return len(calls_open) == 1 and places.only_waits(told)
 
 
-def _is_unmoved(before: Told, now: Told) -> bool:
-    """All its threads are where they were. Which of them is called the current one depends on who took the signal."""
+def _stays(told: Told) -> bool:
+    """A rank that the kernel holds may have a thread that is at work over the network: slow is not stuck."""
+    kind = places.place_of(told).kind
+    return kind in _FOR_GOOD and (
+        kind not in _OF_THE_HOST or (bool(told.text) and not places.talks(told.text))
+    )
+
+
+def _stood_still(before: Told, now: Told, seconds: float) -> bool:
+    """It is seen not to have moved; what nobody knows is no evidence."""
+    if ENDED in (before.state, now.state):
+        return before.state == now.state
+    known = (before.cpu_seconds, now.cpu_seconds, before.moved_bytes_after, now.moved_bytes)
+    return None not in known and not _has_moved(before, now, seconds)
+
+
+def _has_moved(before: Told, now: Told, seconds: float) -> bool:
+    """Another process or place, or it has computed, or has moved bytes. Our own question moves some, which are in
+    `moved_bytes_after`."""
+    # which thread is called the current one depends on who took the signal
     texts = [told.text.replace("Current thread", "Thread") for told in (before, now)]
-    return before.pid == now.pid and texts[0] == texts[1]
+    kinds = {places.place_of(told).kind for told in (before, now)}
+    if before.pid != now.pid or texts[0] != texts[1] or len(kinds) > 1:
+        return True
+    if (
+        None not in (before.moved_bytes_after, now.moved_bytes)
+        and before.moved_bytes_after != now.moved_bytes
+    ):
+        return True
+    if before.cpu_seconds is None or now.cpu_seconds is None:
+        return False
+    return not 0 <= now.cpu_seconds - before.cpu_seconds <= _NOTHING_CPU * seconds + _NOTHING_SECONDS
 
 
 def _kinds(ranks: Sequence[int], at: Mapping[int, Place]) -> tuple[str, ...]:

@@ -186,7 +186,7 @@ def tend_cluster(pool_id: int) -> None:
 def _watch_hangs() -> None:
     with alone("watch_hangs", every=settings.HANG_LOOK_SECONDS) as mine:
         if mine is not None:
-            hangs.watch(timezone.now())
+            hangs.watch(presence.database_now())
 
 
 def _watch_time() -> None:

@@ -12,6 +12,7 @@ from dispatch.passes import pool_pass
 from dispatch.runs import settle
 from dispatch.ssh import remote
 from dispatch.watching import hangs
+from events import presence
 from events.models import Event
 from experiments import transitions as experiments
 from experiments.models import Experiment, Trial
@@ -19,7 +20,7 @@ from experiments.states import TrialState
 from hosts.models import Host, ResourcePool
 from jobs import transitions
 from jobs.models import Allocation, Member
-from jobs.states import Reason, StopKind, TaskState
+from jobs.states import MemberState, Reason, StopKind, TaskState
 from logs import pulse, why_stopped
 from logs.hangs import rows
 from logs.models import Hang, MemberPulse
@@ -28,16 +29,17 @@ from tests.rig.world import make_host, members_of, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db
 
-STOPPED = {"pid": 7, "state": "T", "message": "It is stopped.", "cpu_seconds": 5.0, "moved_bytes": 10}
+STILL = {"cpu_seconds": 5.0, "moved_bytes": 10, "moved_bytes_after": 10}
+STOPPED = {**STILL, "pid": 7, "state": "T", "message": "It is stopped."}
 ENTERED = {
-    "pid": 8, "state": "S", "cpu_seconds": 5.0, "text": 'Thread 0x1:\n  File "train.py", line 3 in step',
+    **STILL, "pid": 8, "state": "S", "text": 'Thread 0x1:\n  File "train.py", line 3 in step',
     "collectives": {"groups": {"0": {"members": [0, 1], "calls": [{"number": 9, "name": "all_reduce"}]}}},
 }  # fmt: skip
 LOCKED = {
     **ENTERED, "pid": 7, "call": "futex",
     "collectives": {"groups": {"0": {"members": [0, 1], "calls": [{"number": 8, "name": "all_reduce", "done": True}]}}},
 }  # fmt: skip
-MOUNT = {**LOCKED, "state": "D", "waits_in": "nfs_wait_bit_killable", "file": "/data/set", "moved_bytes": 10}
+MOUNT = {**LOCKED, "state": "D", "waits_in": "nfs_wait_bit_killable", "call": "read", "file": "/data/set"}
 
 
 class Gang:
@@ -125,7 +127,7 @@ def test_a_hang_is_told_once_with_its_evidence_and_by_default_nothing_is_ended(g
         "It is stopped (process 7, state T). Nothing was ended: the rule is to tell only."
     )
     found = rows.open_of(gang.attempt.task_id)
-    assert found is not None and len(found.lines) == 2 and "line 3 in step" in found.stacks
+    assert found is not None and len(found.lines) == 2 and "line 3 in step" in rows.stacks(row)
     assert gang.attempt.stop_kind == StopKind.NONE
 
 
@@ -136,6 +138,9 @@ def test_it_is_over_when_the_gang_moves_again(gang: Gang) -> None:
     [row] = gang.told_of
     assert row.over_at is not None and rows.open_of(gang.attempt.task_id) is None
     gang.say()
+    gang.looks()
+    assert len(gang.told_of) == 1, "the next one is told later"
+    gang.say(quiet=2000.0)
     gang.looks()
     assert len(gang.told_of) == 2
 
@@ -200,10 +205,10 @@ def test_a_mount_that_hangs_costs_no_restart_so_often_and_not_for_ever(
 @pytest.mark.parametrize(
     ("told", "said", "outcome"),
     [
-        (LOCKED, {}, "the rank may still be at work"),
+        (LOCKED, {}, "it is not proved that no rank is at work"),
         (STOPPED, {"doing": "validates", "step": 12}, "has announced long work"),
         (STOPPED, {"step": 0}, "no rank has reported a step in this attempt yet"),
-        (MOUNT, {"state_seconds": 100.0}, "the kernel has not held the rank for the whole time"),
+        (MOUNT, {"state_seconds": 700.0}, "the kernel has not held the rank for long enough"),
     ],
 )
 def test_what_is_not_proved_is_told_and_not_ended(
@@ -233,8 +238,8 @@ def test_an_attempt_that_moves_while_it_is_looked_at_is_left_alone(monkeypatch: 
     gang.looks(1)
     ask = hangs._ask
 
-    def moving(allocation_id: str) -> Any:
-        answers = ask(allocation_id)
+    def moving(*asked: Any) -> Any:
+        answers = ask(*asked)
         gang.say(quiet=0.5)
         return answers
 
@@ -275,10 +280,91 @@ def test_a_host_that_cannot_be_asked_leaves_the_attempt_alone(monkeypatch: pytes
     assert gang.attempt.stop_kind == StopKind.NONE
 
 
-def test_a_claimed_look_is_made_once(gang: Gang) -> None:
+def test_a_look_is_made_by_one_worker_and_kept_once(gang: Gang, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a worker waits for the hosts' answers, others are asked to look too."""
+    ask, begun = hangs._ask, []
+
+    def slow(*asked: Any) -> Any:
+        begun.append(asked)
+        hangs.watch(timezone.now())
+        hangs.look(gang.attempt.pk)
+        return ask(*asked)
+
+    monkeypatch.setattr(hangs, "_ask", slow)
+    gang.looks(1)
+    assert (len(begun), Hang.objects.get().looks) == (1, 1)
+
+
+def test_a_worker_that_wakes_up_late_keeps_nothing(gang: Gang) -> None:
     hangs.watch(timezone.now())
-    first, second = Hang.objects.get(), Hang.objects.get()
-    assert rows.claim(first) and not rows.claim(second)
+    late, now = Hang.objects.get(), timezone.now()
+    assert rows.claim(late, now)
+    assert not rows.claim(Hang.objects.get(), now + timedelta(seconds=299))
+    another = Hang.objects.get()
+    assert rows.claim(another, now + timedelta(seconds=301))
+    assert not rows.keep_look(late, [], None, now, 1)
+    assert rows.keep_look(another, [], None, now, 1)
+
+
+@pytest.mark.parametrize(
+    ("late", "stamped", "outcome"),
+    [(3600.0, False, None), (0.0, True, None), (0.0, False, "The attempt was ended, ")],
+)
+def test_answers_that_have_grown_old_are_neither_told_nor_acted_on(
+    monkeypatch: pytest.MonkeyPatch, late: float, stamped: bool, outcome: str | None
+) -> None:
+    """A worker that freezes after the hosts have answered, or a control plane that was away meanwhile."""
+    gang = restarting(monkeypatch)
+    gang.looks(1)
+    told, real = hangs._conclude, presence.database_now
+
+    def freezing(*found: Any, **more: Any) -> None:
+        monkeypatch.setattr(presence, "database_now", lambda: real() + timedelta(seconds=late))
+        MemberPulse.objects.update(at=presence.database_now())
+        if stamped:
+            presence.stamp(presence.Part.WORKERS)
+        told(*found, **more)
+
+    monkeypatch.setattr(hangs, "_conclude", freezing)
+    gang.looks(1)
+    assert [hang.outcome[: len(outcome or "")] for hang in gang.told_of] == ([outcome] if outcome else [])
+    assert (gang.attempt.stop_kind == StopKind.STOP) == bool(outcome)
+
+
+def test_looks_of_two_eras_or_too_close_by_the_databases_clock_are_no_proof(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gang = restarting(monkeypatch)
+    gang.looks(1)
+    presence.stamp(presence.Part.WORKERS)
+    gang.looks(1)
+    assert not gang.told_of
+    Hang.objects.update(looked_at=timezone.now() - timedelta(seconds=6), looks=1)
+    hangs.watch(timezone.now() + timedelta(seconds=15))
+    for key in gang.asked:
+        hangs.look(key)
+    assert not gang.told_of and gang.attempt.stop_kind == StopKind.NONE
+
+
+@pytest.mark.parametrize("age", [0.0, 60.0])
+def test_ranks_that_have_finished_early_end_nobody(monkeypatch: pytest.MonkeyPatch, age: float) -> None:
+    gang = restarting(monkeypatch, "restart_elsewhere")
+    member, works = gang.members[1], [0]
+
+    def verb(host: Host, name: str, request: dict[str, Any], **_: Any) -> dict[str, Any]:
+        [key] = request["runs"]
+        works[0] += 1
+        text = f'Current thread 0x1:\n  File "train.py", line {works[0]} in evaluate'
+        rank = {**LOCKED, "pid": 5, "state": "R", "cpu_seconds": 20.0 * works[0], "text": text}
+        return {"runs": {key: {"ranks": {} if key.endswith(".1") else {"0": rank}}}}
+
+    monkeypatch.setattr(remote, "verb", verb)
+    pulse.keep(member.pk, [{"rank": 1, "state": "ended", "state_seconds": 1000.0}])
+    if age:
+        Member.objects.filter(pk=member.pk).update(state=MemberState.ENDED)
+        MemberPulse.objects.filter(member=member).update(at=timezone.now() - timedelta(seconds=age))
+    gang.looks(3)
+    assert gang.attempt.stop_kind == StopKind.NONE and not gang.attempt.task.avoid_hosts
 
 
 def test_the_end_of_an_attempt_ends_its_hang(gang: Gang) -> None:

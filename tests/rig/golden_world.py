@@ -254,10 +254,9 @@ def _running(world: World, host: Host) -> Trial:
     sign = {"calls": 3, "waits": True, "beats": 9, "beat_seconds": 2.0, "gap_seconds": 1.0, "step": 10}
     looks = {"rank": 0, "state": "S", "cpu": 1.0, "state_seconds": 5.0, "idle_seconds": 1.0}
     pulse.keep(member.pk, [{**looks, **sign}])
-    hang = hangs.begin(allocation.pk, 900.0)
-    hangs.keep_look(
-        hang, [Told(0, host.name, 7, "S")], Verdict("missing", (0,), "It hangs.", "all_reduce number 3")
-    )
+    hang = hangs.begin(allocation.pk, timezone.now() - timedelta(seconds=900))
+    found = Verdict("missing", (0,), "It hangs.", "all_reduce number 3")
+    assert hangs.keep_look(hang, [Told(0, host.name, 7, "S")], found, timezone.now(), 1)
     hang.told_at = hang.over_at = timezone.now()
     hang.save(update_fields=["told_at", "over_at"])
     _known(world, experiment)

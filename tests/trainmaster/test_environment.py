@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from trainmaster.environment import build_environment, visible_devices
+from trainmaster.environment import COLLECTIVES_REMEMBERED, build_environment, visible_devices
 from trainmaster.protocol import check_spec
 
 SPEC: dict[str, Any] = {
@@ -153,3 +153,11 @@ def test_a_config_too_long_for_the_kernel_is_left_out_and_the_job_still_starts()
     trial = {**SPEC["trial"], "config": {"name": "x" * 200_000}}
     environment = build(trial=trial)
     assert "DET_EXPERIMENT_CONFIG" not in environment and "DET_HPARAMS" in environment
+
+
+def test_the_flight_recorder_is_as_large_as_the_config_says_by_either_name() -> None:
+    assert build()["TORCH_FR_BUFFER_SIZE"] == COLLECTIVES_REMEMBERED
+    for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
+        environment = build(environment={**SPEC["environment"], name: "7"})
+        said = {key: value for key, value in environment.items() if key.endswith("_BUFFER_SIZE")}
+        assert said == {name: "7"}

@@ -84,10 +84,11 @@ def _hangs(client: Client, task_id: str, args: argparse.Namespace) -> None:
         print(json.dumps(answer))
         return
     if not answer["hangs"]:
-        output.say("It has not been found hanging.")
+        output.say("No hang of it was found.")
     for hang in answer["hangs"]:
-        until = f"until {output.local_time(hang['overAt'])}" if hang.get("overAt") else "now"
-        print(f"Attempt {hang['attempt']}: no progress from {output.local_time(hang['since'])} {until}.")
+        since, over = output.local_time(hang["since"]), hang.get("overAt")
+        when = f"from {since} until {output.local_time(over)}" if over else f"since {since}"
+        print(f"Attempt {hang['attempt']}: no progress {when}.")
         print(
             _safe("\n".join([hang["sentence"], hang["outcome"], *(f"  {line}" for line in hang["evidence"])]))
         )

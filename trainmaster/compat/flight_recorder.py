@@ -8,6 +8,7 @@ trainmaster/host/flight.py asks and reads.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` itself imports enum
 import _thread
 import json
 import os
@@ -30,7 +31,12 @@ def answer_when_asked(folder: str) -> None:
         pipe = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:  # the job must start whatever this costs
         return
-    _thread.start_new_thread(_answer, (pipe, path + ".json"))
+    # the thread takes no signal: those of the program belong to the program's own threads, as if it were not there
+    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+    try:
+        _thread.start_new_thread(_answer, (pipe, path + ".json"))
+    finally:
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
 
 
 def _answer(pipe: int, path: str) -> None:

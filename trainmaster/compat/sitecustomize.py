@@ -75,16 +75,21 @@ def _tell_collectives_when_asked() -> None:
 
 
 class _AtTorch:
-    """Stands first among the finders until torch's package for process groups is imported."""
+    """Stands first among the finders, and begins once, when torch's package for process groups is imported.
+
+    It stays among them: the interpreter is going through their list when it is called.
+    """
+
+    has_begun = False
 
     @staticmethod
     def find_spec(fullname, path=None, target=None):  # type: ignore[no-untyped-def]
-        if fullname == "torch.distributed":
-            sys.meta_path.remove(_AtTorch)
+        if fullname == "torch.distributed" and not _AtTorch.has_begun:
             _AtTorch.begin()
 
     @staticmethod
     def begin() -> None:
+        _AtTorch.has_begun = True
         try:
             from trainmaster.compat import flight_recorder
 

@@ -18,54 +18,58 @@ from trainmaster.rank_processes import Seen
 _ANSWER_BYTES_MAX = 16 * 1024 * 1024
 _WORD_CHARACTERS = 200
 _MOST_GROUPS = 32
+#: of one rank that are asked
+_MOST_PROCESSES = 8
 #: the newest calls of each group, and before them the oldest that is not done
 _NEWEST = 12
 _MOST_MEMBERS = 4096
 
 
 class Recorder:
-    """That of one rank: the first of its processes that has one."""
+    """That of one rank: of the first of its processes that tells of collectives."""
 
     def __init__(self, paths: RunPaths, processes: Sequence[Seen]) -> None:
-        running = [
-            seen.pid for seen in processes if seen.state not in ("T", "t")
-        ]  # one that is stopped is silent
+        running = [seen.pid for seen in processes if seen.state not in ("T", "t")]  # a stopped one is silent
         pipes = [paths.stacks / f"flight.{pid}" for pid in running]
-        self._pipe = next((pipe for pipe in pipes if pipe.exists()), None)
-        self._asked = False
+        self._pipes = [pipe for pipe in pipes if pipe.exists()][:_MOST_PROCESSES]
+        self._answers: List[Path] = []
 
     def ask(self) -> None:
-        if self._pipe is None:
-            return
-        with contextlib.suppress(OSError):
-            self._answer.unlink()
-        with contextlib.suppress(OSError):  # nobody reads there any more, or it is no pipe
-            pipe = os.open(self._pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                if stat.S_ISFIFO(os.fstat(pipe).st_mode):
-                    os.write(pipe, b"?")
-                    self._asked = True
-            finally:
-                os.close(pipe)
+        for pipe in self._pipes:
+            answer = pipe.with_name(f"{pipe.name}.json")
+            with contextlib.suppress(OSError):
+                answer.unlink()
+            if not os.path.lexists(answer) and _asked(pipe):  # what is left there is no answer
+                self._answers.append(answer)
 
     def writes(self) -> bool:
-        """True until it has answered."""
-        return self._asked and not self._answer.exists()
+        """True until all have answered."""
+        return not all(os.path.lexists(answer) for answer in self._answers)
 
     def answer(self) -> Optional[Dict[str, Any]]:
         """{"groups": {name: {"members", "calls"}}}; None if it does not answer."""
-        if not self._asked:
-            return None
-        try:
-            said = bounded_json.loads(_text(self._answer))
-        except (OSError, ValueError):
-            return None
-        return {"groups": _groups(said)} if isinstance(said, dict) else None
+        found: Optional[Dict[str, Any]] = None
+        for answer in self._answers:
+            try:
+                said = bounded_json.loads(_text(answer))
+            except (OSError, ValueError):
+                continue
+            groups = _groups(said) if isinstance(said, dict) else None
+            if groups:
+                return {"groups": groups}
+            if groups is not None:
+                found = {"groups": groups}
+        return found
 
-    @property
-    def _answer(self) -> Path:
-        assert self._pipe is not None
-        return self._pipe.with_name(f"{self._pipe.name}.json")
+
+def _asked(path: Path) -> bool:
+    with contextlib.suppress(OSError):  # nobody reads there any more, or it is no pipe
+        pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            return stat.S_ISFIFO(os.fstat(pipe).st_mode) and os.write(pipe, b"?") == 1
+        finally:
+            os.close(pipe)
+    return False
 
 
 def _text(path: Path) -> bytes:
@@ -80,18 +84,28 @@ def _text(path: Path) -> bytes:
 
 
 def _groups(said: Dict[str, Any]) -> Dict[str, Any]:
+    members = said.get("groups")
+    of_group = members if isinstance(members, dict) else {}
     calls: Dict[str, List[Dict[str, Any]]] = {}
+    named: Dict[str, str] = {}
+    series: Dict[str, object] = {}
     for trace in _list(said.get("traces")):
         for entry in _list(trace.get("entries") if isinstance(trace, dict) else None):
             names = _list(entry.get("process_group")) if isinstance(entry, dict) else []
             call = _call(entry) if names else None
-            if call is not None:
-                calls.setdefault(_word(names[0]), []).append(call)
-    members = said.get("groups")
-    of_group = members if isinstance(members, dict) else {}
+            if call is None or (of_group and _word(names[0]) not in of_group):  # the group was destroyed
+                continue
+            backend = _word(entry.get("profiling_name")).partition(":")
+            name = f"{_word(names[0])} {backend[0]}" if backend[1] else _word(names[0])
+            before = calls.get(name)
+            # a group that was destroyed and made again has its name and counts from 1: only the last one is told of
+            if not before or series[name] != entry.get("pg_id") or call["number"] < before[-1]["number"]:
+                before = calls[name] = []
+            before.append(call)
+            named[name], series[name] = _word(names[0]), entry.get("pg_id")
     newest_first = sorted(calls, key=lambda name: (all(call["done"] for call in calls[name]), name))
     return {
-        name: {"members": _ranks(of_group.get(name)), "calls": _telling(calls[name])}
+        name: {"members": _ranks(of_group.get(named[name])), "calls": _telling(calls[name])}
         for name in newest_first[:_MOST_GROUPS]
     }
 

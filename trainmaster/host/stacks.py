@@ -92,7 +92,8 @@ class Asked:
         self._code = f"{paths.code}{os.sep}"
         self._others = len(processes) - 1
         self._used = sum(seen.cpu_seconds for seen in processes)
-        self._moved = moved_bytes(seen.pid for seen in processes)
+        self._pids = [seen.pid for seen in processes]
+        self._moved = moved_bytes(self._pids)
         self._asked = False
         self._size = 0
         self._grown_at = 0.0
@@ -126,6 +127,7 @@ class Asked:
             "others": self._others,
             "cpu_seconds": round(self._used, 2),
             "moved_bytes": self._moved,
+            "moved_bytes_after": moved_bytes(self._pids),  # with those of its answer
         }
         if now is None:
             return {**answer, "message": f"Process {self._process.pid} has just ended."}

@@ -109,13 +109,14 @@ class TaskHangs(ApiView):
         """`ranks` are those that the others wait for, and `evidence` says where each rank was."""
         own_task(person(request), task_id)
         with_stacks = self.query(request)["stacks"]
-        found = map(rows.shown, rows.told_of(task_id)[: rows.MOST_SHOWN])
+        told = rows.told_of(task_id)[: rows.MOST_SHOWN]
         return HangsAnswer(
             hangs=[
                 HangRecord.of(
-                    one, id=one.pk, evidence=list(one.lines), stacks=one.stacks if with_stacks else None
+                    one, id=one.pk, evidence=list(one.lines), stacks=rows.stacks(row) if with_stacks else None
                 )
-                for one in found
+                for row in told
+                for one in [rows.shown(row)]
             ]
         )
 

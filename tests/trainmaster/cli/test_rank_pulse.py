@@ -43,7 +43,7 @@ def test_the_pulse_is_a_table_and_a_stack_says_what_a_rank_is_doing(
         assert [word.strip() for word in shown[2].split("|")][:2] == ["0", "local"]
         unnamed = local_host("task", "stack", task_id)
         assert unnamed.returncode != 0 and "No rank is marked: choose one with --rank (0)" in unnamed.stderr
-        assert "It has not been found hanging" in local_host("task", "hangs", task_id).stderr
+        assert "No hang of it was found" in local_host("task", "hangs", task_id).stderr
         named = local_host("task", "stack", task_id, "--rank", "0")
         assert named.stdout.startswith("rank 0 on local: process ") and "in waits_for_data" in named.stdout
         (answer,) = local_host("task", "stack", task_id, "--all", "--json").stdout.splitlines()

@@ -148,7 +148,7 @@ def hang(request: HttpRequest, trial_id: int, hang_id: int) -> HttpResponse:
     row = or_404(
         hangs.told_of(find(trial_id).task_id).filter(pk=hang_id).first(), f"There is no hang {hang_id}."
     )
-    return HttpResponse(hangs.shown(row).stacks, content_type="text/plain; charset=utf-8")
+    return HttpResponse(hangs.stacks(row), content_type="text/plain; charset=utf-8")
 
 
 @page
