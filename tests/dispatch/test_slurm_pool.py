@@ -23,7 +23,7 @@ from hosts import admitting, chosen, observe, pool_edits, registry, slurm_nodes
 from hosts.models import Host, ResourcePool, Slot, SlurmFacts
 from hosts.pools import default_pool
 from hosts.registry import NewHost
-from hosts.slurm.facts import ClusterFacts, NodeFacts, NotUsable
+from hosts.slurm.facts import ClusterFacts, NodeFacts
 from jobs import accepting
 from jobs.models import Member
 from tests.dispatch.sshd import Sshd
@@ -178,7 +178,7 @@ def test_what_jobs_would_lack_is_a_sentence(
     cluster: Sshd, tmp_path: Path, given: dict[str, Any], sentence: str
 ) -> None:
     _, login = make(cluster, tmp_path, **given)
-    with pytest.raises(NotUsable, match=sentence):
+    with pytest.raises(Refusal, match=sentence):
         slurm_facts.admit(login)
     assert not Host.objects.filter(transport=Host.Transport.SLURM).exists()
 

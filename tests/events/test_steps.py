@@ -237,8 +237,8 @@ def test_other_code_writes_no_state_but_for_many_rows_at_once() -> None:
         if "migrations" not in path.parts
         if re.search(r"\.update\(\s*(state|admission|contact)=", path.read_text())
     ]
-    # those lock the rows before
+    # those lock the rows before; the state of a job in Slurm is Slurm's own word (jobs.feeding)
     assert writers == [
-        "queue/jobs/assigning.py", "queue/jobs/detached.py", "queue/jobs/job_transitions.py",
-        "commands/transitions.py",
+        "queue/jobs/assigning.py", "queue/jobs/detached.py", "queue/jobs/feeding.py",
+        "queue/jobs/job_transitions.py", "commands/transitions.py",
     ]  # fmt: skip

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from accounts.refusals import Refusal
 from hosts.slurm import arguments, ends, facts, reasons, sacct, scontrol, settings, squeue, texts
-from hosts.slurm.facts import ClusterFacts, NotUsable
+from hosts.slurm.facts import ClusterFacts
 from hosts.slurm.scontrol import Node, NodeState, Partition
 from hosts.slurm.settings import JobSettings, SlurmSettings
 from hosts.slurm.squeue import Job
@@ -202,7 +203,7 @@ def test_odd_answers_are_read_within_limits() -> None:
     for many in ("g[1-10000][1-10000]", "g" + "[1]" * 5000, "g[" + "9" * 5000 + "]", "g[1-10001]"):
         assert texts.nodes(many) == []
     assert len(texts.nodes("g[1-3,07],login,c[1-2]n[1-2]")) == 9
-    with pytest.raises(NotUsable, match="name more than 500,000 nodes together"):
+    with pytest.raises(Refusal, match="name more than 500,000 nodes together"):
         of_cluster([job(number, nodelist="g[1-10000]") for number in range(51)])
 
 
@@ -224,7 +225,7 @@ def test_what_another_version_has_stored_is_read_or_left() -> None:
 
 
 def test_old_versions_are_refused() -> None:
-    with pytest.raises(NotUsable, match=r"has Slurm 20.02.7. Use one with Slurm 20.11 or later"):
+    with pytest.raises(Refusal, match=r"has Slurm 20.02.7. Use one with Slurm 20.11 or later"):
         facts.refuse_old({"SLURM_VERSION": "20.02.7"})
     facts.refuse_old({"SLURM_VERSION": "20.11.0"}), facts.refuse_old({})
 

@@ -155,7 +155,17 @@ ROOMS = (
     "webui/runner_api",
 )  # fmt: skip
 #: Callers tell these by their type, and nobody is shown what they say.
-SIGNALS = {"Gone", "NoSuchExperiment", "Over", "Stale", "Unanswered", "Unreadable", "WrongAnswer"}
+SIGNALS = {
+    "Gone",
+    "NoSuchExperiment",
+    "NotYet",
+    "Over",
+    "Stale",
+    "Unanswered",
+    "Unreadable",
+    "WrongAnswer",
+    "_Refused",
+}
 READS = {"startswith", "endswith", "find", "index", "partition", "rpartition", "removeprefix"}
 
 

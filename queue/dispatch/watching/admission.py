@@ -12,12 +12,12 @@ import uuid
 
 from django.db import transaction
 
+from accounts.refusals import Refusal
 from dispatch.ssh import remote
 from dispatch.watching import doctor, slurm_facts
 from dispatch.watching.doctor_checks import best_python, checks, slots_of
 from hosts import admitting, identity, observe
 from hosts.models import Host
-from hosts.slurm.facts import NotUsable
 from trainmaster.cli import ssh_config
 from trainmaster.cli.errors import CliError
 
@@ -62,7 +62,7 @@ def admit(host_id: uuid.UUID) -> None:
         admitting.key_offered(host_id, error.offered, error.hop, str(error))
     except remote.HostKeyChanged as error:
         observe.key_changed(host_id, error.offered, str(error), hop=error.hop)
-    except (remote.RemoteError, NotUsable) as error:
+    except (remote.RemoteError, Refusal) as error:
         admitting.failed(host_id, str(error))
     except Exception:
         admitting.failed(

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from django.conf import settings
 
+from accounts.refusals import Refusal
 from dispatch.ssh import slurm_login
 from dispatch.ssh.remote import RemoteError
 from dispatch.ssh.slurm_login import SlurmRefused
@@ -18,7 +19,7 @@ from events import presence
 from hosts import admitting, slurm_nodes, slurm_pool
 from hosts.models import Host, ResourcePool, SlurmFacts
 from hosts.slurm import facts, scontrol, squeue, texts
-from hosts.slurm.facts import ClusterFacts, NotUsable
+from hosts.slurm.facts import ClusterFacts
 from hosts.slurm.scontrol import Node
 from hosts.slurm.settings import SlurmSettings
 from hosts.slurm.squeue import Job
@@ -46,7 +47,7 @@ def read_pool(pool_id: int) -> None:
         slurm_nodes.took_in(pool, login, read(pool, login, before))
     except Host.DoesNotExist:
         return
-    except (RemoteError, NotUsable) as error:
+    except (RemoteError, Refusal) as error:
         log.warning("the cluster of pool %s: %s", pool.name, error)
         slurm_nodes.not_read(pool, str(error))
     except Exception:
@@ -57,7 +58,7 @@ def read_pool(pool_id: int) -> None:
 
 
 def read(pool: ResourcePool, login: Host, before: ClusterFacts | None = None) -> ClusterFacts:
-    """What the cluster says now. Raises RemoteError and NotUsable.
+    """What the cluster says now. Raises RemoteError and Refusal.
 
     `before`: what it said before, whose version and configuration are taken for granted for an hour, or until its nodes
     have another version: Slurm is asked as seldom as possible.
@@ -105,7 +106,7 @@ def _asked(login: Host, words: Sequence[str], timeout_seconds: float = slurm_log
 def admit(login: Host) -> None:
     """Read the cluster of a login node that is being admitted, and try what jobs need.
 
-    Raises RemoteError and NotUsable.
+    Raises RemoteError and Refusal.
     """
     pool = login.pool
     found = read(pool, login)
@@ -135,7 +136,7 @@ def _try_submission(login: Host, rules: SlurmSettings, found: ClusterFacts) -> N
     try:
         _asked(login, words)
     except SlurmRefused as error:
-        raise NotUsable(
+        raise Refusal(
             f"Slurm would not take a job from {login.login_user or 'this account'} for partition {found.partition!r}: "
             f"{_in_a_line(error.said)}. Correct partition, account, qos or sbatch_args, or ask an administrator of "
             "the cluster."
@@ -160,7 +161,7 @@ def _try_folder(login: Host, path: str) -> None:
     try:
         _asked(login, ["sh", "-c", line], _FOLDER_SECONDS)
     except SlurmRefused as error:
-        raise NotUsable(
+        raise Refusal(
             f"The folder {path} cannot be written to on {login.name}: {_in_a_line(error.said)}. "
             "Give another one with folder=PATH."
         ) from error

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self, TypeVar
 
+from accounts.refusals import Refusal
 from hosts.slurm import holding, sacct, scontrol, texts
 from hosts.slurm.holding import Held, UserFacts
 from hosts.slurm.scontrol import Node, Partition
 from hosts.slurm.settings import SLOTS_MOST, SlurmSettings
 from hosts.slurm.squeue import Job
 
-__all__ = ["ClusterFacts", "Held", "NodeFacts", "NotUsable", "UserFacts", "chosen_partition", "of_cluster"]
+__all__ = ["ClusterFacts", "Held", "NodeFacts", "UserFacts", "chosen_partition", "of_cluster"]
 
 _OLDEST = (20, 11)
 #: a name in Slurm that leaves room for the pool's in that of the host
@@ -22,10 +23,6 @@ _ADDRESS = re.compile(r"[A-Za-z0-9._:%-]{1,255}")
 _SHOWN = 3
 _NAME_SHOWN = 80
 Row = TypeVar("Row")
-
-
-class NotUsable(Exception):
-    """The cluster lacks what the pool's settings ask for; `str(error)` is a sentence."""
 
 
 @dataclass(frozen=True)
@@ -110,23 +107,23 @@ def _row(kind: type[Row], given: Mapping[str, Any]) -> Row:
 
 
 def refuse_old(config: Mapping[str, str]) -> None:
-    """Raises NotUsable for a Slurm of which nobody knows whether it answers as it should."""
+    """Raises Refusal for a Slurm of which nobody knows whether it answers as it should."""
     version = config.get("SLURM_VERSION", "")
     if (0, 0) < scontrol.version(version) < _OLDEST:
-        raise NotUsable(f"The cluster has Slurm {version}. Use one with Slurm 20.11 or later.")
+        raise Refusal(f"The cluster has Slurm {version}. Use one with Slurm 20.11 or later.")
 
 
 def chosen_partition(settings: SlurmSettings, partitions: Iterable[Partition]) -> Partition:
-    """The pool's partition, or the cluster's default one. Raises NotUsable."""
+    """The pool's partition, or the cluster's default one. Raises Refusal."""
     known = {row.name: row for row in partitions}
     if settings.partition in known:
         return known[settings.partition]
     names = ", ".join(sorted(known)) or "none"
     if settings.partition:
-        raise NotUsable(f"The cluster has no partition {settings.partition!r}; it has: {names}.")
+        raise Refusal(f"The cluster has no partition {settings.partition!r}; it has: {names}.")
     default = next((row for row in known.values() if row.is_default), None)
     if default is None:
-        raise NotUsable(f"The cluster has no default partition. Give one of: {names}.")
+        raise Refusal(f"The cluster has no default partition. Give one of: {names}.")
     return default
 
 
@@ -139,30 +136,27 @@ def of_cluster(
     is_ours: Callable[[Job], bool],
     config_at: float = 0.0,
 ) -> ClusterFacts:
-    """The facts of a pool. `is_ours`: whether a job is one of this pool's. Raises NotUsable."""
+    """The facts of a pool. `is_ours`: whether a job is one of this pool's. Raises Refusal."""
     refuse_old(config)
     nodes = list(nodes)
     listed = set(partition.nodes)
     found = [node for node in nodes if partition.name in node.partitions or node.name in listed]
     inside = list({node.name: node for node in found if _NODE.fullmatch(node.name)}.values())
     if not inside:
-        raise NotUsable(f"Partition {partition.name!r} has no nodes.")
+        raise Refusal(f"Partition {partition.name!r} has no nodes.")
     if len(inside) > texts.NODES_MOST:
-        raise NotUsable(
+        raise Refusal(
             f"Partition {partition.name!r} has {len(inside):,} nodes; a pool takes at most {texts.NODES_MOST:,}. "
             "Choose a smaller partition."
         )
     sizes = {node.name: slots_of(settings, node) for node in inside}
     if not any(sizes.values()):
         wanted = f"GPUs of type {settings.gpu_type!r}" if settings.gpu_type else "GPUs"
-        raise NotUsable(
+        raise Refusal(
             f"No node of partition {partition.name!r} has {wanted}. "
             "For slots of CPUs give slot_type=cpu, else correct gpu_type or slots_per_node."
         )
-    try:
-        held, users = holding.others(settings, partition.name, inside, sizes, jobs, is_ours)
-    except holding.TooMany as error:
-        raise NotUsable(str(error)) from error
+    held, users = holding.others(settings, partition.name, inside, sizes, jobs, is_ours)
     return ClusterFacts(
         version=config.get("SLURM_VERSION", ""),
         cluster=config.get("ClusterName", ""),

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from accounts.refusals import Refusal
 from hosts.slurm import ends, texts
 from hosts.slurm.scontrol import Node
 from hosts.slurm.settings import SlurmSettings
@@ -16,10 +17,6 @@ from hosts.slurm.squeue import Job
 _NAMES_MOST = 500_000
 #: those with the most slots are kept
 _USERS_MOST = 1_000
-
-
-class TooMany(Exception):
-    """More than anybody could look through; `str(error)` is a sentence."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ def others(
 ) -> tuple[dict[str, list[Held]], list[UserFacts]]:
     """(node -> jobs of others that hold slots there, the users of these and of the waiting ones, most slots first).
 
-    Jobs that have ended, which squeue lists for some minutes, hold nothing. Raises TooMany.
+    Jobs that have ended, which squeue lists for some minutes, hold nothing. Raises Refusal.
     """
     known = {node.name: node for node in nodes}
     jobs = [job for job in jobs if not ends.has_ended(job.state)]
@@ -89,7 +86,7 @@ def _by_node(jobs: Iterable[Job], known: Mapping[str, Node]) -> dict[str, list[J
             lists[job.nodelist] = texts.nodes(job.nodelist)
         names += len(lists[job.nodelist])
         if names > _NAMES_MOST:
-            raise TooMany(f"The running jobs of the cluster name more than {_NAMES_MOST:,} nodes together.")
+            raise Refusal(f"The running jobs of the cluster name more than {_NAMES_MOST:,} nodes together.")
         for name in lists[job.nodelist]:
             if name in known:
                 found[name].append(job)
