@@ -54,6 +54,10 @@ class World:
         patch.setattr(remote, "verb", self._verb)
         self.cluster = clusters.Cluster(pool, login)
 
+    def job(self, state: str) -> dict[str, Job]:
+        """What squeue says of its job, by the id."""
+        return {"7": Job("7", "7", "", state, "ada", 1, 2, "", "gpu", "N/A", "n1", "None", self.row.attempt)}
+
     def _verb(self, _: Host, verb: str, request: dict[str, Any], **__: object) -> dict[str, Any]:
         assert verb == "status"
         self.asked.append(request)
@@ -64,7 +68,7 @@ class World:
     def look(self, later: float = 0.0) -> Member:
         """One look, `later` seconds after what was seen before; how the member is then."""
         by = timedelta(seconds=later)
-        FedJob.objects.exclude(over_at=None).update(over_at=F("over_at") - by)
+        FedJob.objects.update(over_at=F("over_at") - by, missed_at=F("missed_at") - by)
         Member.objects.update(launched_at=F("launched_at") - by, heartbeat_at=F("heartbeat_at") - by)
         self.cluster.look()
         self.member.refresh_from_db()
@@ -73,10 +77,6 @@ class World:
     def said_over(self) -> bool:
         """Whether the login node was told last that the job is over, so that it may start a runner."""
         return bool(self.asked[-1]["over"])
-
-
-def job(state: str) -> dict[str, Job]:
-    return {"7": Job("7", "7", "", state, "ada", 1, 2, "", "gpu", "N/A", "n1", "None", "")}
 
 
 def spool(**more: Any) -> dict[str, Any]:
@@ -98,11 +98,12 @@ def test_one_answer_of_squeue_without_the_job_concludes_nothing(monkeypatch: pyt
     assert not world.said_over() and world.asked[-1]["elsewhere"] == [world.member.run_key]
     world.jobs = None  # squeue does not answer any more
     assert world.look(later=100).state == MemberState.RUNNING and not world.said_over()
-    world.jobs = job("RUNNING")
+    world.jobs = world.job("RUNNING")
     assert world.look().state == MemberState.RUNNING and FedJob.objects.get().over_at is None
     world.jobs = {}
-    world.look()
-    assert not world.said_over()
+    for later in (0, 5):  # the second answer says that the job is over, and the third confirms it
+        world.look(later=later)
+        assert not world.said_over()
     assert world.look(later=5).state == MemberState.RUNNING and world.said_over()
     world.run = spool(outbox_bytes=0)
     assert world.look(later=60).exit_reason == Reason.RUN_VANISHED
@@ -124,12 +125,13 @@ def test_a_folder_that_is_not_mounted_ends_nothing_and_what_has_begun_did_not_fa
 def test_what_never_began_has_failed_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch, begun=False)
     world.look()
+    world.look(later=100)
     assert world.look(later=100).exit_reason == Reason.LAUNCH_FAILED
 
 
 def test_what_slurm_ended_has_ended_when_its_output_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch)
-    world.jobs = job("CANCELLED")
+    world.jobs = world.job("CANCELLED")
     ended = {"code": 143, "signal": None, "ended_at": time.time() - 1000, "stopped": True}
     world.run = spool(exit=ended, finished=False)
     world.look()
@@ -146,7 +148,7 @@ def test_output_that_nobody_brings_delays_an_end_no_longer_than_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(monkeypatch)
-    world.jobs = job("NODE_FAIL")
+    world.jobs = world.job("NODE_FAIL")
     world.run = spool(finished=False, unshipped_bytes=4)
     world.look()
     assert world.look(later=30).state == MemberState.RUNNING
