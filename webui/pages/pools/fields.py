@@ -263,9 +263,9 @@ class PoolForm(Form):
         "If a training hangs",
         "Only a hang that two looks prove is ended. A config may say otherwise for its trials.",
         {
-            "tell": "tell: show it and notify",
-            "restart": "restart: end the attempt, so that it is retried from its last checkpoint",
-            "restart_elsewhere": "restart_elsewhere: the same, and avoid the host of the rank that hangs",
+            "tell": "only tell it",
+            "restart": "restart it",
+            "restart_elsewhere": "restart it on other hosts",
         },
     )
     network_interface = Rule(
