@@ -239,6 +239,7 @@ def test_a_slurm_pool_is_created_by_the_form_and_shows_its_cluster() -> None:
         "fitting": "best",
         "default_priority": "42",
         "aux_per_host": "9",
+        "hang_do": "tell",
     }
     given |= {"usage_half_life_seconds": "0", "slurm": "login=10.0.0.2,partition=gpu"}
     answer = client.post("/pools/+new", {**given, "slurm": "partition=gpu"})
