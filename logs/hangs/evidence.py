@@ -19,7 +19,7 @@ _LARGEST_RANK = 2**31 - 1
 #: newest collectives of a group that are kept beside those from its oldest open one on
 _NEWEST_KEPT = 2
 ENDED = "ended"
-#: what stands before what py-spy has seen
+#: the heading of a stack that py-spy printed
 BY_PY_SPY = "As py-spy sees it:"
 
 

@@ -157,7 +157,7 @@ def may_be_ended(verdict: Verdict, before: Sequence[Told], now: Sequence[Told], 
 
 
 def _cannot_fit(verdict: Verdict, now: Sequence[Told]) -> bool:
-    """Whether the ranks that are named are in such a collective themselves: one that has left it goes on."""
+    """Whether the ranks that are named are still in such a collective: a rank that has left it is not stuck there."""
     stuck = collectives.find(now)
     return stuck is not None and stuck.ranks == verdict.ranks and (
         stuck.kind == collectives.Kind.CYCLE or set(stuck.ranks) <= set(stuck.waiting)

@@ -99,7 +99,7 @@ class Asked:
         self._grown_at = 0.0
 
     def ask(self) -> None:
-        """Signal it, unless the process is stopped (it would answer when it goes on) or has no handler."""
+        """Signal it, unless the process is stopped (it would answer once it is continued) or has no handler."""
         if self._file is None or self._process.state in _STOPPED:
             return
         process = {"pid": self._process.pid, "start_time": self._process.start_time}

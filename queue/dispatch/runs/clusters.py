@@ -348,7 +348,7 @@ def _may_live(member: Member, over_at: datetime, now: datetime) -> bool:
 
 
 def _of(row: FedJob, jobs: dict[str, Job]) -> Job | None:
-    """Its job. Ids begin anew where a cluster is set up again: one with another comment is another job."""
+    """Its job. A new cluster counts from 1 again, so a job with the id and another comment is a different one."""
     job = jobs.get(row.job_id or row.attempt)
     return job if job is not None and job.comment == row.attempt else None
 

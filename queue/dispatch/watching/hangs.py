@@ -41,7 +41,7 @@ _MOST_DOUBLED = 6
 #: What hosts have told is evidence for so long, until it is acted on: from the last answer, and from the first.
 _FRESH_SECONDS = 30.0
 _ASKING_SECONDS = 60.0
-#: However short the rule's time is: a disk or a mount may be as slow as this, and go on.
+#: The least time for a verdict against a host, however short the rule's is: a slow disk may answer after minutes.
 _KERNEL_SECONDS = 900.0
 
 
@@ -269,7 +269,7 @@ def _ended(found: Verdict, where: str) -> str:
 
 
 def _avoid(allocation: Allocation, found: Verdict, culprits: Sequence[str]) -> str:
-    """Keep the task from the hosts that held it, as long as the pool has another; how the sentence of it goes on."""
+    """Keep the task off the hosts that held it if the pool has others; return where it is retried, in words."""
     if found.kind in (collectives.Kind.ORDER, collectives.Kind.SIZES, collectives.Kind.CYCLE):
         return ", also on the same hosts, since its own calls do not fit together"
     avoided = set(allocation.task.avoid_hosts) | set(culprits)

@@ -1,8 +1,8 @@
 """Reads `scontrol show config`, `show partition` and `show node`, the latter two by `--oneliner`. Pure.
 
 What a version leaves out is read as absent; fields that it adds are ignored. Text that people write (the reason of a
-drain) comes last in a record and may look like fields: it goes on to the field that Slurm prints after it, and of two
-fields of one name the first counts.
+drain) comes last in a record and may look like fields: it ends where the next field that Slurm prints begins, and of
+two fields of one name the first counts.
 """
 
 from __future__ import annotations

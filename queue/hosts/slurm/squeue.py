@@ -2,7 +2,7 @@
 
 `-o` alone is used: `--only-job-state` is new, `-O` cuts what is long and pads the rest. Users choose names and
 comments, with any sign in them and line ends too. So names are not asked for, the comment is the last field, and each
-record begins with a mark that the caller draws anew for each call: nobody who submits a job can write one.
+record begins with a random mark of the call, so nobody who submits a job can write one.
 """
 
 from __future__ import annotations
