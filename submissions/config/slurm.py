@@ -29,4 +29,5 @@ def _as_it_is(value: Any, check: ModelWrapValidatorHandler[SlurmFields]) -> Any:
         return value
 
 
-Slurm = Annotated[SerializeAsAny[SlurmFields], WrapValidator(_as_it_is)]
+#: its schema names the fields and, since a wrong section is kept, takes anything
+Slurm = Annotated[SerializeAsAny[SlurmFields], WrapValidator(_as_it_is, json_schema_input_type=SlurmFields | Any)]

@@ -45,6 +45,7 @@ FORMS = """
 - {log_policies: [{name: a}, {pattern: x, actions: [cancel_retries, {signal: label}]}]}
 - {hang: {after: 15m, do: restart_elsewhere}}
 - {hang: {after: 900}}
+- {slurm: {gpu_type: [], partition: a}}
 - {retention_policy: {log_retention_days: -1}, slurm: {gpu_type: a}, integrations: {webhooks: {exclude: true}}}
 """
 WRONG = """
