@@ -32,7 +32,8 @@ LINES = size("LINES", 100_000, quick=50_000)
 ROUNDS = size("ROUNDS", 5, quick=2)
 RANKS = 8
 LINES_PER_BATCH = 1000
-FLOOR, GOAL = 1.0, 2.0
+#: times COPY of rows that either way must reach
+FLOOR = 2.0
 REPORT = ROOT / "benchmarks" / "reports" / "logs_ingest.md"
 
 
@@ -130,8 +131,8 @@ def report(copied: list[Round], one: list[Round], four: list[Round], load: float
             "",
             f"{LINES:,} lines of {RANKS} ranks in batches of {LINES_PER_BATCH:,}, a durable commit each, {ROUNDS} "
             f"rounds in turns on {os.cpu_count()} cores at a load of {load:.1f}; one web process. The clients, "
-            f"PostgreSQL and the web process share the cores. At least {FLOOR:g} times COPY is wanted, {GOAL:g} times "
-            "is the goal. Medians [least-most].",
+            f"PostgreSQL and the web process share the cores. At least {FLOOR:g} times COPY is wanted. "
+            "Medians [least-most].",
             "",
             "| way | lines/s | times COPY of the round | batch ms, median | p95 | CPU of the web process, ms a batch |",
             "|---|---|---|---|---|---|",
@@ -170,7 +171,7 @@ def main() -> int:
             ratio = statistics.median(
                 each.lines_per_second / beside.lines_per_second for each, beside in pairs
             )
-            found.append(Row(f"log lines/s, {name}", ratio, "x COPY of rows", least=FLOOR, goal=GOAL))
+            found.append(Row(f"log lines/s, {name}", ratio, "x COPY of rows", least=FLOOR))
         return finish(REPORT, text, found)
 
 

@@ -42,7 +42,8 @@ POINTS = size("POINTS", 100_000, quick=10_000)
 THEIR_POINTS = size("THEIR_POINTS", 20_000, quick=2_000)
 SINGLE = size("SINGLE", 200, quick=50)
 ROUNDS = size("ROUNDS", 5, quick=1)
-FLOOR, GOAL = 10.0, 30.0
+#: times MLflow that batches must reach
+FLOOR = 30.0
 REPORT = ROOT / "benchmarks" / "reports" / "metrics_ingest.md"
 
 
@@ -143,7 +144,7 @@ def report(found: dict[str, list[Round]], load: float) -> str:
         f"1,000 points, a durable commit each on the same PostgreSQL; {SINGLE} requests of one report (the published "
         f"client's beside log_metric). {ROUNDS} rounds in turns on {os.cpu_count()} cores at a load of {load:.1f}; one "
         "web process. Bodies are prepared before, so no client's time is in it. At least "
-        f"{FLOOR:g} x MLflow is wanted for batches, {GOAL:g} x is the goal. Medians [least to most].",
+        f"{FLOOR:g} x MLflow is wanted for batches. Medians [least to most].",
         "",
         "| way | points/s | x MLflow of the round | request ms, median | p95 | CPU of the server, ms a request |",
         "|---|---|---|---|---|---|",
@@ -194,7 +195,7 @@ def main() -> int:
         ):  # fmt: skip
             pairs = zip(found[f"ours {key}"], found[f"theirs {key}"], strict=True)
             ratio = statistics.median(here.rate / there.rate for here, there in pairs)
-            measured.append(Row(f"points/s, {what}", ratio, "x MLflow", least=least, goal=GOAL))
+            measured.append(Row(f"points/s, {what}", ratio, "x MLflow", least=least))
         return finish(REPORT, text, measured)
 
 
