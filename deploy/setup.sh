@@ -20,6 +20,7 @@ COMPILE_LATER=
 INSTALLED=
 QUICK_ASSETS=
 MAKE_DATA=
+READ_TYPES=
 
 say() { printf '%s\n' "$*"; }
 
@@ -286,8 +287,8 @@ prepare() {
     fetching=$!
     install_tools "$@" &
     installing=$!
-    building= preparing=
-    trap 'kill $downloading $fetching $installing $building $preparing 2>/dev/null || true' EXIT
+    building= preparing= reading=
+    trap 'kill $downloading $fetching $installing $building $preparing $reading 2>/dev/null || true' EXIT
     trap 'exit 130' INT TERM
     compile_later=$COMPILE_LATER
     COMPILE_LATER=1
@@ -298,6 +299,10 @@ prepare() {
         # shellcheck disable=SC2086
         "$VENV/bin/python" manage.py $MAKE_DATA &
         preparing=$!
+    fi
+    if [ -n "$READ_TYPES" ] && [ ! -d .mypy_cache ]; then
+        "$VENV/bin/mypy" >/dev/null 2>&1 & # half a minute of one core, which `make lint` then need not take
+        reading=$!
     fi
     install_requirements examples/requirements.txt
     await_torch $downloading
@@ -310,6 +315,7 @@ prepare() {
     wait $fetching || fetch_assets # without npm they need what was not installed yet
     wait $installing
     [ -z "$preparing" ] || wait "$preparing" || true # the start says what is wrong
+    [ -z "$reading" ] || wait "$reading" || true # and lint what it finds
 }
 
 find_program() { PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null; }
@@ -349,7 +355,10 @@ demo)
     MAKE_DATA="up --prepare $*"
     prepare requirements.txt sshd
     ;;
-tests) prepare requirements-dev.txt sshd ip chromium sudo ;;
+tests)
+    READ_TYPES=1
+    prepare requirements-dev.txt sshd ip chromium sudo slurm
+    ;;
 tools) install_tools "$@" ;;
 *) say "setup.sh: unknown verb $verb; allowed: venv, docs, assets, torch, demo, tests, tools"; exit 2 ;;
 esac
