@@ -18,6 +18,7 @@ from experiments.states import TrialState
 from hosts.models import Host, ResourcePool
 from jobs.models import Allocation, Job, Member, Task
 from jobs.states import AllocationState, MemberState, TaskState
+from logs.hangs import rows as hangs
 from trainmaster.quantities import duration
 
 
@@ -39,7 +40,7 @@ def _sentence(wait: Mapping[str, Any], experiment: Experiment | None) -> str:
 
 
 def of_trials(trials: Iterable[Trial], pool: ResourcePool) -> dict[int, str]:
-    """Trial id -> why it waits or how it failed, in one sentence; trials without either are left out."""
+    """Trial id -> why it waits, where it hangs, or how it failed, in one sentence; others are left out."""
     trials = list(trials)
     waits = last_plan.of(pool).waits
     said = {
@@ -47,6 +48,9 @@ def of_trials(trials: Iterable[Trial], pool: ResourcePool) -> dict[int, str]:
         for trial in trials
         if trial.task_id in waits and trial.task.state == TaskState.WAITING
     }
+    running = {trial.task_id: trial.pk for trial in trials if trial.task.state == TaskState.RUNNING}
+    if running:
+        said |= {running[task]: sentence for task, sentence in hangs.sentences(list(running)).items()}
     return said | failures.sentences(trial for trial in trials if trial.state == TrialState.ERROR)
 
 

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 from logs.hangs import evidence, places
 from logs.hangs.evidence import Told
 from logs.hangs.verdict import Verdict
+from logs.lines import plain
 from logs.models import Hang
 
 #: of one task
@@ -101,6 +102,13 @@ def open_of(task_id: str) -> Found | None:
     """What keeps the task's running attempt now."""
     row = told_of(task_id).filter(over_at=None).first()
     return shown(row) if row else None
+
+
+def sentences(task_ids: Sequence[str]) -> dict[str, str]:
+    """Task -> what keeps its running attempt now; tasks that nothing keeps are left out."""
+    told = Hang.objects.filter(allocation__task_id__in=task_ids, told_at__isnull=False, over_at=None)
+    found = told.order_by("pk").values_list("allocation__task_id", "sentence")
+    return {task_id: plain(sentence) for task_id, sentence in found}
 
 
 def shown(row: Hang) -> Found:

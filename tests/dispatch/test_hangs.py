@@ -128,6 +128,7 @@ def test_a_hang_is_told_once_with_its_evidence_and_by_default_nothing_is_ended(g
     )
     found = rows.open_of(gang.attempt.task_id)
     assert found is not None and len(found.lines) == 2 and "line 3 in step" in rows.stacks(row)
+    assert rows.sentences([gang.attempt.task_id]) == {gang.attempt.task_id: found.sentence}
     assert gang.attempt.stop_kind == StopKind.NONE
 
 
