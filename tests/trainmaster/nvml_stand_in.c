@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 enum { OK = 0, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, LOST = 15 };
-enum { GPUS = 2 };
+#ifndef GPUS
+#define GPUS 2
+#endif
 typedef void *Device;
 
 static int number_of(int gpu, const char *wanted, long long *number)

@@ -26,6 +26,7 @@ HEALTHY = {
     "rows_failed": 0, "throttle": 0, "width": 16, "width_most": 16, "generation": 4, "generation_most": 5,
     "pstate": 0, "busy": 93, "memory_used": 7 << 30, "memory_total": 80 << 30, "processes": 2, "graphics": 0,
 }  # fmt: skip
+NO_LIBRARY = "raise ImportError('there is none')"
 LOOK = """
 import json, sys
 from pathlib import Path
@@ -40,12 +41,12 @@ print(json.dumps({"condition": asked.condition(), "users": asked.gpu_users, "sam
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the stand-in as `new/libnvidia-ml.so.1`, and as a driver before 535 in `old`."""
+    """Folders with the stand-in: `new`, `old` as of a driver before 535, `one` with a single GPU."""
     compiler = shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler (cc) for the stand-in of NVIDIA's library")
     folder = tmp_path_factory.mktemp("nvml")
-    for name, more in (("new", []), ("old", ["-DOLD_DRIVER"])):
+    for name, more in (("new", []), ("old", ["-DOLD_DRIVER"]), ("one", ["-DGPUS=1"])):
         (folder / name).mkdir()
         source = Path(__file__).with_name("nvml_stand_in.c")
         library = folder / name / "libnvidia-ml.so.1"
@@ -87,6 +88,23 @@ def look(built: Path, tmp_path: Path) -> Callable[..., Any]:
         return json.loads(said)
 
     return ask
+
+
+def test_the_check_of_a_machine_with_a_gpu_says_what_it_could_not_check(built: Path, tmp_path: Path) -> None:
+    """Here the GPU is the stand-in, with which no program can compute."""
+    (tmp_path / "numbers").write_text("\n".join(f"0 {name} {number}" for name, number in HEALTHY.items()))
+    paths = {"NVML_STAND_IN": str(tmp_path / "numbers"), "LD_LIBRARY_PATH": str(built / "one")}
+    (tmp_path / "pynvml.py").write_text(NO_LIBRARY)
+    none = {"PATH": "/nowhere", "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "tests.rig.gpu_check"]
+    for more, part in (
+        (paths, "not checked  NCCL under torchrun: "),
+        (none, "nothing was checked"),
+    ):
+        environment = {**os.environ, "GPU_CHECK_PYTHON": "/bin/false", **more}
+        said = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert said.returncode == 0 and part in said.stdout, said.stdout + said.stderr
+        assert ("throttle 0" in said.stdout) is (more is paths)
 
 
 def test_a_gpu_tells_its_numbers_by_the_real_binding(look: Callable[..., Any]) -> None:
@@ -131,7 +149,8 @@ def test_a_driver_that_hangs_is_waited_for_once_and_then_only_counted(
 
 
 def test_without_the_library_it_is_said(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": str(tmp_path)}
+    (tmp_path / "pynvml.py").write_text(NO_LIBRARY)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "PATH": str(tmp_path)}
     command = [sys.executable, "-c", LOOK, json.dumps({"condition": {"gpus": GPUS}}), str(tmp_path), "60"]
     told = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout)[
         "condition"
