@@ -69,6 +69,7 @@ def folder(name: str, **changed: Any) -> dict[str, Any]:
 #: kind -> (what is answered, the device, a part of the evidence, what is taken out of use)
 STATES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "gpu_lost": (answer(gpus={"GPU-0": {"lost": 1}}), "0000:01:00", "NVML_ERROR_GPU_IS_LOST", "gpu"),
+    "gpu_needs_reset": (answer(gpus={"GPU-0": {"reset": 1}}), "0000:01:00", "NVML_ERROR_RESET_REQUIRED", "gpu"),
     "ecc_uncorrected": (gpu(ecc_volatile=2, ecc_aggregate=6), "0000:01:00", "0 -> 2 since the driver was", ""),
     "rows_failed": (gpu(rows_failed=1), "0000:01:00", "1 rows remapped after corrected errors, 2 after others", "gpu"),
     "rows_pending": (gpu(rows_pending=1), "0000:01:00", "waits for a reset", ""),
@@ -190,7 +191,7 @@ NONSENSE = st.recursive(
     max_leaves=6,
 )
 NAMES = ["boot", "at", "gpus", "ports", "cards", "folders", "runs", "shm", "denied", "now", "driver_late"]
-GPU_NAMES = [*GPU, "lost", "pages", "pages_pending"]
+GPU_NAMES = [*GPU, "lost", "reset", "pages", "pages_pending"]
 
 
 @settings(max_examples=60)
@@ -210,6 +211,6 @@ def test_whatever_a_host_answers_little_is_kept_and_only_what_is_asked_is_told(l
         told = {**answer(boot=boot), "gpus": {"GPU-0": {**GPU, **of_gpu}}, **changed}
         for found in watch.look(told):
             assert verdicts.of(Sign(found.kind, 0, found.device)) != verdicts._UNKNOWN
-            assert not verdicts.of(Sign(found.kind)).fails or found.kind == "gpu_lost"
+            assert not verdicts.of(Sign(found.kind)).fails or found.kind in ("gpu_lost", "gpu_needs_reset")
             assert len(found.line) < 500 and found.line.isprintable() and len(found.device) <= 64
         assert len(watch.kept["numbers"]) <= 200 and len(watch.kept["standing"]) <= 60

@@ -124,15 +124,16 @@ def test_what_the_account_may_not_read_is_said_and_an_older_driver_is_asked_by_i
 ) -> None:
     told = look({**HEALTHY, "ecc_volatile": -4, "mig": 1}, {"throttle": 1}, driver="old")["condition"]
     assert told["gpus"]["GPU-0"].keys() == HEALTHY.keys() - {
-        "ecc_volatile", "ecc_aggregate", "memory_used", "memory_total", "processes", "graphics",
+        "ecc_volatile", "memory_used", "memory_total", "processes", "graphics",
     }  # fmt: skip
     assert told["gpus"]["GPU-1"] == {"throttle": 1}
-    assert told["denied"] == ["The driver does not let this account read: ECC."]
+    assert told["denied"] == ["The driver does not let this account read: ECC since the driver was loaded."]
 
 
 def test_a_lost_gpu_is_told_by_its_address_and_harms_not_the_other(look: Callable[..., Any]) -> None:
     told = look(HEALTHY, {**HEALTHY, "lost": 1})["condition"]["gpus"]
     assert told["GPU-1"] == {"lost": 1} and told["GPU-0"]["ecc_aggregate"] == 4
+    assert look(HEALTHY, {**HEALTHY, "throttle": -16})["condition"]["gpus"]["GPU-1"] == {"reset": 1}
 
 
 def test_a_driver_that_hangs_is_waited_for_once_and_then_only_counted(

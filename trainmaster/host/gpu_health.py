@@ -12,8 +12,8 @@ Numbers = Dict[str, int]
 def read(nvml: Any, gpus: Dict[str, str]) -> Tuple[Dict[str, Numbers], List[str]]:
     """(by UUID what each GPU tells, the names of what this account may not read). `gpus`: UUID -> PCI address.
 
-    What a GPU does not have is left out. One that the driver has lost says `lost` alone; one that it does not know,
-    nothing.
+    What a GPU does not have is left out. One that the driver has lost, or cannot use before a reset, says `lost` or
+    `reset` alone; one that it does not know, nothing.
     """
     found: Dict[str, Numbers] = {}
     refused: List[str] = []
@@ -22,6 +22,8 @@ def read(nvml: Any, gpus: Dict[str, str]) -> Tuple[Dict[str, Numbers], List[str]
             found[uuid] = _of(nvml, _handle(nvml, uuid, address), refused)
         except nvml.NVMLError_GpuIsLost:
             found[uuid] = {"lost": 1}
+        except nvml.NVMLError_ResetRequired:
+            found[uuid] = {"reset": 1}
         except nvml.NVMLError:  # it is not in this host any more: the doctor notices
             continue
     return found, sorted(set(refused))
@@ -44,7 +46,7 @@ def _of(nvml: Any, device: Any, refused: List[str]) -> Numbers:
     for name, question in _questions(nvml).items():
         try:
             found.update(question(device))
-        except nvml.NVMLError_GpuIsLost:
+        except (nvml.NVMLError_GpuIsLost, nvml.NVMLError_ResetRequired):
             raise
         except nvml.NVMLError_NoPermission:
             refused.append(name)
@@ -54,22 +56,21 @@ def _of(nvml: Any, device: Any, refused: List[str]) -> Numbers:
 
 
 def _questions(nvml: Any) -> Dict[str, Callable[[Any], Numbers]]:
-    def ecc(counter: int) -> Callable[[Any], int]:
-        return lambda device: int(
-            nvml.nvmlDeviceGetTotalEccErrors(device, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, counter)
-        )
+    def ecc(name: str, counter: int) -> Callable[[Any], Numbers]:
+        kind = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+        return lambda device: {name: int(nvml.nvmlDeviceGetTotalEccErrors(device, kind, counter))}
 
     return {
-        "ECC": lambda device: {
-            "ecc_volatile": ecc(nvml.NVML_VOLATILE_ECC)(device),
-            "ecc_aggregate": ecc(nvml.NVML_AGGREGATE_ECC)(device),
-        },
+        "ECC since the driver was loaded": ecc("ecc_volatile", nvml.NVML_VOLATILE_ECC),
+        "ECC in all": ecc("ecc_aggregate", nvml.NVML_AGGREGATE_ECC),
         "row remapping": lambda device: _rows(nvml.nvmlDeviceGetRemappedRows(device)),
         "retired pages": lambda device: _pages(nvml, device),
         "throttle reasons": lambda device: {"throttle": _throttle(nvml, device)},
-        "PCI Express": lambda device: {
+        "width of PCI Express": lambda device: {
             "width": int(nvml.nvmlDeviceGetCurrPcieLinkWidth(device)),
             "width_most": int(nvml.nvmlDeviceGetMaxPcieLinkWidth(device)),
+        },
+        "generation of PCI Express": lambda device: {
             "generation": int(nvml.nvmlDeviceGetCurrPcieLinkGeneration(device)),
             "generation_most": int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(device)),
         },

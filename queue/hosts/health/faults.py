@@ -185,6 +185,9 @@ def _of_gpu(device: str, now: Numbers, before: Numbers, log_is_read: bool) -> St
     if now.get("lost"):
         yield "gpu_lost", f"{who}: the GPU is lost (NVML_ERROR_GPU_IS_LOST)"
         return
+    if now.get("reset"):
+        yield "gpu_needs_reset", f"{who}: the GPU requires a reset (NVML_ERROR_RESET_REQUIRED)"
+        return
     if _rose("ecc_volatile", now, before) or _rose("ecc_aggregate", now, before):
         kind = "ecc_uncorrected" if log_is_read else "ecc_unexplained"
         counted = f"{_change('ecc_volatile', now, before)} since the driver was loaded"

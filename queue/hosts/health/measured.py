@@ -29,7 +29,7 @@ _NAME = re.compile(r"[\w][\w./:@-]{0,62}", re.ASCII)
 _OF_GPUS = (
     "ecc_volatile", "ecc_aggregate", "rows_corrected", "rows_uncorrected", "rows_pending", "rows_failed", "pages",
     "pages_pending", "throttle", "width", "width_most", "generation", "generation_most", "pstate", "busy",
-    "memory_used", "memory_total", "processes", "lost",
+    "memory_used", "memory_total", "processes", "lost", "reset",
 )  # fmt: skip
 _OF_PORTS = ("rate", "link_downed", "symbol_error")
 _OF_CARDS = ("rate", "carrier_changes")

@@ -220,6 +220,7 @@ _OTHERS: dict[str, Verdict] = {
 _CABLE = "If it stays so, check cable and port."
 #: what a host measures of itself (`hosts.health.faults`)
 _OTHERS.update({
+    "gpu_needs_reset": _reset("The driver cannot use the GPU before it is reset."),
     "ecc_uncorrected": _nothing(
         "The GPU met memory errors that it could not correct.", "The kernel's log says whether it has to be reset."
     ),
