@@ -334,6 +334,12 @@ def test_what_was_over_before_there_was_room_takes_nothing_out(host: Host) -> No
     assert other.state == "ready" and HostSign.objects.get(host=other).settled
 
 
+@pytest.mark.parametrize("gpus", [None, 7, ["x"], [{"uuid": [], "pci": {}}], [{"uuid": "GPU-1"}]])
+def test_facts_of_any_form_ask_about_no_gpu(host: Host, gpus: object) -> None:
+    host.facts = {"gpus": gpus}
+    assert host_signs.question(host)["condition"]["gpus"] == {}
+
+
 def test_processes_of_a_run_that_ended_are_cleaned_up_and_told(host: Host) -> None:
     [member] = make_gang(1)
     key, ended = member.run_key, timezone.now() - timedelta(seconds=90)

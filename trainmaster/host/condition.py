@@ -41,7 +41,11 @@ class Asked:
         self._condition = _dict(request.get("condition"))
         self._sampled = [str(uuid) for uuid in _dict(request.get("sample")).get("gpus") or ()]
         self._gpus = _dict((self._condition or {}).get("gpus"))
-        found = answers(self._works(workdir), workdir.looking, PATIENCE_SECONDS)
+        works = self._works(workdir)
+        try:
+            found = answers(works, workdir.looking, PATIENCE_SECONDS)
+        except OSError:  # it may start no process: how the runs stand is answered all the same
+            found = dict.fromkeys(works, Answer(None, 0.0))
         self._driver = found.pop(_DRIVER, Answer(None, None))
         self._folders = found
 

@@ -22,7 +22,7 @@ from trainmaster.processes import boot_id, is_alive, reference
 #: a process that takes longer ends itself, if the kernel lets it
 LONGEST_SECONDS = 120
 _READ_BYTES = 1024 * 1024
-_MOST_BYTES = 16 * _READ_BYTES
+_END_SECONDS, _POLL_SECONDS = 1.0, 0.001
 
 Work = Callable[[], Any]
 
@@ -47,10 +47,13 @@ class _Child:
         """Take what it has written; False once there is no more."""
         piece = os.read(self.pipe, _READ_BYTES)
         self.said += piece
-        return bool(piece) and len(self.said) < _MOST_BYTES
+        return bool(piece)
 
     def value(self) -> Any:
-        os.waitpid(self.pid, 0)
+        """What it said. Even its end may hang in the driver, so it is not waited for long."""
+        until = time.monotonic() + _END_SECONDS
+        while os.waitpid(self.pid, os.WNOHANG) == (0, 0) and time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
         try:
             return bounded_json.loads(bytes(self.said))
         except ValueError:

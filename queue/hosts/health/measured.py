@@ -25,6 +25,8 @@ RUN_FOLDER = "."
 MOST = 64
 _MOST_DENIED, _LONGEST_DENIED = 8, 300
 _MOST_NUMBER = 2**62
+#: of a name, which is the device of a sign
+_LONGEST = 64
 _NAME = re.compile(r"[\w][\w./:@-]{0,62}", re.ASCII)
 _OF_GPUS = (
     "ecc_volatile", "ecc_aggregate", "rows_corrected", "rows_uncorrected", "rows_pending", "rows_failed", "pages",
@@ -73,23 +75,24 @@ def read(
     found: dict[tuple[str, str], Numbers] = {}
     for uuid, numbers in _rows(told.get("gpus")):
         if uuid in asked.gpus:
-            found[GPU, asked.gpus[uuid]] = _numbers(numbers, _OF_GPUS)
+            found[GPU, asked.gpus[uuid][:_LONGEST]] = _numbers(numbers, _OF_GPUS)
     for kind, names, key in ((PORT, _OF_PORTS, "ports"), (CARD, _OF_CARDS, "cards")):
         for name, numbers in _rows(told.get(key)):
             if _NAME.fullmatch(name):
                 found[kind, name] = {**_numbers(numbers, names), **_up(numbers)}
     for name, numbers in _rows(told.get("folders")):
         if name == RUN_FOLDER or name in asked.storage:
-            found[STORAGE, run_folder if name == RUN_FOLDER else name] = _numbers(numbers, _OF_FOLDERS)
+            path = run_folder if name == RUN_FOLDER else name
+            found[STORAGE, path[:_LONGEST]] = _numbers(numbers, _OF_FOLDERS)
         elif name in asked.folders:
-            found[FOLDER, name] = _numbers(numbers, _OF_FOLDERS)
+            found[FOLDER, name[:_LONGEST]] = _numbers(numbers, _OF_FOLDERS)
     found[DRIVER, ""] = _numbers({"late": told.get("driver_late", 0)}, ("late",))
     found[CLOCK, ""] = _clock(told.get("now"), server_now)
     found[SHM, ""] = _numbers(told.get("shm"), _OF_SHM)
     ended = set(over)
     for key, count in runs(told).items():
         if key in ended:
-            found[RUN, key] = {"processes": count}
+            found[RUN, key[:_LONGEST]] = {"processes": count}
     has = {
         kind
         for kind, key in ((PORT, "ports"), (CARD, "cards"), (RUN, "runs"))

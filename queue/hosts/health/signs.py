@@ -33,9 +33,13 @@ def question(host: Host) -> dict[str, Any]:
 
 
 def gpus_of(host: Host) -> dict[str, str]:
-    """UUID -> PCI address of the GPUs that the last probe found."""
-    found = (host.facts.get("gpus") or [])[: measured.MOST]
-    return {gpu["uuid"]: gpu["pci"] for gpu in found if gpu.get("uuid") and gpu.get("pci")}
+    """UUID -> PCI address of the GPUs that the last probe found; the host may have answered anything."""
+    gpus = host.facts.get("gpus")
+    found = [gpu for gpu in gpus[: measured.MOST] if isinstance(gpu, dict)] if isinstance(gpus, list) else []
+    pairs = [(gpu.get("uuid"), gpu.get("pci")) for gpu in found]
+    return {
+        uuid: pci for uuid, pci in pairs if isinstance(uuid, str) and isinstance(pci, str) and uuid and pci
+    }
 
 
 @transaction.atomic
