@@ -91,9 +91,9 @@ STATES: dict[str, tuple[dict[str, Any], str, str, str]] = {
     "folder_hangs": (answer(folders={"/mine": {"late": 75.0}}), "/mine", "no answer for 75 s", ""),
     "folder_read_only": (folder("/mine", read_only=True), "/mine", "can only be read", ""),
     "disk_full": (folder(".", free=100 << 20), "/var/tm", "0.1 GiB of 900.0 GiB are free", ""),
-    "driver_hangs": (answer(gpus={}, driver_late=61.0), "", "no answer for 61 s", "host"),
-    "clock_off": (answer(now=NOW - 7.5), "", "7.5 s behind the server's", ""),
-    "shm_left": (answer(shm=FULL_SHM), "", "40.0 GiB by 7 files", ""),
+    "driver_hangs": (answer(gpus={}, driver_late=61.0), "driver", "no answer for 61 s", "host"),
+    "clock_off": (answer(now=NOW - 7.5), "clock", "7.5 s behind the server's", ""),
+    "shm_left": (answer(shm=FULL_SHM), "/dev/shm", "40.0 GiB by 7 files", ""),
 }  # fmt: skip
 
 
@@ -150,6 +150,11 @@ def test_what_cannot_be_looked_at_stays_as_it_was() -> None:
     watch.look(gpu(rows_failed=1), times=2)
     watch.look(answer(gpus={}, driver_late=9.0), times=30)
     assert ("rows_failed", "0000:01:00") in set(faults.standing(watch.kept)) and watch.over == []
+    assert watch.look(answer(driver_late=70.0), times=2)[0].kind == "driver_hangs"
+    watch.look(answer(driver_late=9.0), times=30)
+    assert ("driver_hangs", "driver") in set(faults.standing(watch.kept)), (
+        "it is asked by another process since"
+    )
 
 
 def test_after_a_reboot_a_state_is_told_again_but_not_a_link_that_people_left_down() -> None:

@@ -22,7 +22,8 @@ _MOST_PAGES = 60
 _SLOWDOWN, _THERMAL, _BRAKE = 0x08, 0x40, 0x80
 _BUSY_PERCENT = 10
 _HELD_BYTES = 2 * _GIB
-_DRIVER_SECONDS = _FOLDER_SECONDS = 60.0
+#: what has not answered for less may only be slow
+_LATE_SECONDS = 60.0
 _CLOCK_SECONDS = 5.0
 _SYMBOL_ERRORS = 100
 _SHM_FULL, _SHM_LEFT = 0.5, 0.1
@@ -101,6 +102,7 @@ def step(kept: Kept, look: Look, *, log_is_read: bool, is_out: bool) -> Step:
                     before.pop(f"{kind.partition('_')[0]} {device}", None)
         standing = {}
     subjects = {**_vanished(before, look), **look.subjects}
+    subjects = {name: each for name, each in subjects.items() if not 0 < each.get("late", 0) < _LATE_SECONDS}
     found: dict[str, Found] = {}
     for (kind, device), numbers in subjects.items():
         for state, text in _STATES[kind](device, numbers, before.get(f"{kind} {device}", {}), log_is_read):
@@ -265,7 +267,7 @@ def _of_card(device: str, now: Numbers, before: Numbers, _: bool) -> States:
 
 
 def _of_folder(device: str, now: Numbers, _: Numbers, __: bool, *, whose: str = "folder") -> States:
-    if now.get("late", 0) >= _FOLDER_SECONDS:
+    if now.get("late"):
         yield f"{whose}_hangs", f"{device}: no answer for {now['late']:.0f} s"
     if now.get("read_only"):
         yield f"{whose}_read_only", f"{device}: it can only be read"
@@ -278,7 +280,7 @@ def _of_storage(device: str, now: Numbers, before: Numbers, log_is_read: bool) -
 
 
 def _of_driver(_: str, now: Numbers, __: Numbers, ___: bool) -> States:
-    if now.get("late", 0) >= _DRIVER_SECONDS:
+    if now.get("late"):
         yield "driver_hangs", f"NVML: no answer for {now['late']:.0f} s"
 
 

@@ -86,9 +86,9 @@ def read(
             found[STORAGE, path[:_LONGEST]] = _numbers(numbers, _OF_FOLDERS)
         elif name in asked.folders:
             found[FOLDER, name[:_LONGEST]] = _numbers(numbers, _OF_FOLDERS)
-    found[DRIVER, ""] = _numbers({"late": told.get("driver_late", 0)}, ("late",))
-    found[CLOCK, ""] = _clock(told.get("now"), server_now)
-    found[SHM, ""] = _numbers(told.get("shm"), _OF_SHM)
+    found[DRIVER, "driver"] = _numbers({"late": told.get("driver_late", 0)}, ("late",))
+    found[CLOCK, "clock"] = _clock(told.get("now"), server_now)
+    found[SHM, "/dev/shm"] = _numbers(told.get("shm"), _OF_SHM)
     ended = set(over)
     for key, count in runs(told).items():
         if key in ended:
