@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accounts.refusals import Refusal
+from dispatch.keeping import host_pace
 from dispatch.watching import host_signs
 from events.models import Event
 from hosts import registry
@@ -338,6 +339,25 @@ def test_what_was_over_before_there_was_room_takes_nothing_out(host: Host) -> No
 def test_facts_of_any_form_ask_about_no_gpu(host: Host, gpus: object) -> None:
     host.facts = {"gpus": gpus}
     assert host_signs.question(host)["condition"]["gpus"] == {}
+
+
+def test_a_host_that_is_slower_than_its_peers_is_told_once_and_stays_in_use(host: Host) -> None:
+    now = timezone.now()
+    for number in range(4):
+        own, *others = make_gang(3)
+        Member.objects.filter(pk=own.pk).update(host=host)
+        Member.objects.filter(allocation=own.allocation).update(ended_at=now - timedelta(hours=1))
+        assert HostSign.objects.count() == (number == 3)
+        host_pace.note(
+            own.allocation_id, {host.name: 1.4, others[0].host.name: 0.7, others[1].host.name: 1.0}, now
+        )
+    [sign] = HostSign.objects.all()
+    assert (sign.kind, sign.host, sign.scope, sign.settled) == ("host_slow", host, "", True)
+    assert sign.line.startswith(
+        "Steps took 1.40 to 1.40 times as long as on its peers in 3 of 3 runs within 14 days"
+    )
+    host.refresh_from_db()
+    assert host.state == "ready"
 
 
 def test_processes_of_a_run_that_ended_are_cleaned_up_and_told(host: Host) -> None:

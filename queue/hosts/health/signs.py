@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -22,6 +23,7 @@ from trainmaster.kernel_signs import LONGEST_LINE, Sign, sign_of
 
 #: of one answer, and of one host in all: the oldest are forgotten
 MOST_LINES = 100
+SLOW = "host_slow"
 MOST_SIGNS = 1_000
 _MOST_US = 2**62
 
@@ -76,6 +78,17 @@ def compare(host_id: uuid.UUID, look: Look) -> None:
     if step.told:
         by_device = slots_by_device(host)
         _keep(host, [_measured(host, look, each, by_device.get(each.device, ())) for each in step.told])
+
+
+@transaction.atomic
+def tell_slow(host_id: uuid.UUID, evidence: str, since: datetime) -> None:
+    """Keep that a host is slower than its peers, unless that was told since then."""
+    host = Host.objects.select_for_update(no_key=True).filter(pk=host_id).first()
+    if host is None or HostSign.objects.filter(host=host, kind=SLOW, at__gt=since).exists():
+        return
+    row = _row(host, host.boot_id, 0, evidence[:LONGEST_LINE], Sign(SLOW), ())
+    row.source = HostSign.Source.MEASURED
+    _keep(host, [row])
 
 
 def verdict_on(row: HostSign) -> Verdict | None:

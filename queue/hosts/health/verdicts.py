@@ -276,6 +276,9 @@ _OTHERS.update({
     "folder_read_only": _nothing("A folder that a run uses can only be read.", "Mount it again, or use another."),
     "disk_full": _nothing("A disk is full.", "Remove files, or runs here cannot start or save."),
     "clock_off": _nothing("The host's clock is wrong.", "Set up NTP."),
+    "host_slow": Verdict(
+        Action.VENDOR, "The host works slower than its peers.", advice="Check clocks, cooling and other programs."
+    ),
     "run_left": _nothing("Processes of a run that has ended still live.", "The server ends them."),
     "shm_left": _nothing("Runs have left files in shared memory.", "Delete them, or data loaders may fail."),
 })  # fmt: skip
