@@ -111,9 +111,8 @@ def _ask_runs(row: Host, members: list[Member], uploading: list[Member]) -> None
     except remote.RemoteError as error:
         log.info("status of %s: %s", row.name, error)
         return
-    host_signs.take_in(
-        row.pk, answer, request
-    )  # before the runs: one that failed of a fault costs no restart
+    # before the runs: one that failed of a fault costs no restart
+    host_signs.take_in(row.pk, answer, request)
     outsiders.take_in(row.pk, answer)
     boot_id = str(answer.get("boot_id", ""))
     for member in members:
