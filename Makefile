@@ -34,7 +34,7 @@ PURE = tests/test_layout.py tests/test_install.py tests/test_plain_words.py test
 .DEFAULT_GOAL := help
 COMPRESSION ?= 1000
 
-.PHONY: help setup setup-dev demo dev up quick test lint coverage chaos compat bench screenshots replay clean
+.PHONY: help setup setup-dev demo dev up quick test lint coverage chaos compat gpu-check bench screenshots replay clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -113,6 +113,10 @@ chaos: setup-dev ## run the long fault tests
 compat: setup-dev ## run the tests against heavy third-party packages
 	@$(SETUP) torch
 	$(RUN)/python -m pytest -m compat $(PYTEST)
+
+gpu-check: setup-dev ## on a machine with a GPU, check NVML, CUDA and NCCL as they are used here; without one it says so
+	@$(SETUP) torch
+	$(RUN)/python -m tests.rig.gpu_check
 
 bench: setup-dev ## measure beside ssh, Slurm, MLflow, Redis and PostgreSQL; one table at the end; QUICK=1: with smaller sizes
 	@$(SETUP) assets

@@ -8,7 +8,7 @@
 #                               an NVIDIA driver, else the CPU build of $TORCH_INDEX
 #   setup.sh demo [OPTION...]   all of these as the demo needs them, as much as can be at once, and its data folder (OPTIONs are those of `up`)
 #   setup.sh tests              all of these as the tests need them, in the same way
-#   setup.sh tools NAME...      openssh-server, iproute2, chromium, sudo, Slurm: by apt where root may, else a line on what is skipped
+#   setup.sh tools NAME...      openssh-server, iproute2, chromium, sudo, gcc, Slurm: by apt where root may, else a line on what is skipped
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
@@ -329,6 +329,8 @@ install_tools() {
             say "SKIPPED: iproute2 is missing: tests that cut links or use several accounts are skipped." ;;
         sudo) find_program sudo || apt_install sudo ||
             say "SKIPPED: sudo is missing: the test of a login that uses it is skipped." ;;
+        cc) find_program cc || apt_install gcc libc6-dev ||
+            say "SKIPPED: a C compiler is missing: tests with a stand-in of NVIDIA's library are skipped." ;;
         slurm) find_program slurmctld && find_program munged || apt_install_stopped slurm-wlm munge ||
             say "SKIPPED: Slurm is missing and apt cannot install it: short commands are not compared with Slurm." ;;
         chromium) find_program chromium && find_program chromedriver || apt_install chromium chromium-driver ||
@@ -357,7 +359,7 @@ demo)
     ;;
 tests)
     READ_TYPES=1
-    prepare requirements-dev.txt sshd ip chromium sudo slurm
+    prepare requirements-dev.txt sshd ip chromium sudo slurm cc
     ;;
 tools) install_tools "$@" ;;
 *) say "setup.sh: unknown verb $verb; allowed: venv, docs, assets, torch, demo, tests, tools"; exit 2 ;;

@@ -10,7 +10,7 @@ two in the middle: of two ranks, the faster.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -122,6 +122,23 @@ def means(work: StepMatrix) -> Floats:
     """Return each rank's mean seconds per step, over the columns with several ranks."""
     together = (~np.isnan(work.seconds)).sum(axis=0) > 1
     return _means(work.seconds[:, together], work.taken[together])
+
+
+def of_hosts(work: StepMatrix, hosts: Mapping[int, str]) -> dict[str, float]:
+    """How many times as long as the median of the other hosts each took for a step, by its fastest rank.
+
+    The chief, rank 0, has more to do than the others, so it is left out.
+    """
+    fastest: dict[str, float] = {}
+    for rank, mean in zip(work.ranks, means(work), strict=True):
+        if rank != 0 and mean > 0 and rank in hosts:
+            fastest[hosts[rank]] = min(float(mean), fastest.get(hosts[rank], np.inf))
+    found = {}
+    for name, own in fastest.items():
+        others = np.array([[each] for other, each in fastest.items() if other != name])
+        if len(others):
+            found[name] = own / float(lower_median(others)[0])
+    return found
 
 
 def _means(seconds: Floats, taken: Floats) -> Floats:

@@ -37,6 +37,8 @@ class Workdir:
     shared = _Below(".shared")
     #: The counters of the last look at the whole host (trainmaster.host.measuring).
     measured = _Below("measured.json")
+    #: The questions that were not answered in time, and the processes that still ask (trainmaster.host.in_time).
+    looking = _Below("looking.json")
 
     def bundle(self, sha256: str) -> Path:
         return self.bundles / sha256

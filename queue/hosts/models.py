@@ -244,6 +244,8 @@ class Host(models.Model):
     sampled_at = models.DateTimeField(null=True)
     #: how far its kernel's log has been read: {"boot", "until" in µs since boot, "source", "denied": why it cannot be}
     kernel_log = models.JSONField(default=dict)
+    #: what of its looks at itself is needed for the next one (`hosts.health.faults.step`)
+    condition = models.JSONField(default=dict)
     #: why it is out of use as a whole because of a fault; {}: it is not. As of a slot.
     quarantine = models.JSONField(default=dict)
     #: as of a slot
@@ -333,7 +335,7 @@ class Slot(models.Model):
     #: Why it drains because of a fault: {"sign", "sentence", "at", "boot", "released": how often within a week}. {}: it
     #: does not. `jobs.quarantine` alone writes it; whoever enables the slot ends it.
     quarantine = models.JSONField(default=dict)
-    #: Until when it stays in use whatever its kernel reports: {"until", "reason", "by"}. {}: nobody has decided that.
+    #: Until when it stays in use whatever is reported of it: {"until", "reason", "by"}. {}: nobody has decided that.
     overruled = models.JSONField(default=dict)
     #: whoever held it at the last look had left it idle since then (metrics.idle_gpus); null: worked, or not measured
     idle_since = models.DateTimeField(null=True)
@@ -349,15 +351,24 @@ class Slot(models.Model):
 
 
 class HostSign(models.Model):
-    """A line of a host's kernel that tells of a fault, with its verdict. `hosts.health.signs` alone writes them."""
+    """A fault that a host's kernel reports or that is measured there, with its verdict.
+
+    `hosts.health.signs` alone writes them.
+    """
+
+    class Source(models.TextChoices):
+        KERNEL = "kernel"
+        MEASURED = "measured"
 
     host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="signs")
     #: the slot whose GPU the line names; null: it names none, or one that is no slot
     slot = models.ForeignKey(Slot, on_delete=models.SET_NULL, null=True, related_name="+")
-    #: when the server learned of it; the kernel's own time is in microseconds since the boot
+    source = models.CharField(max_length=8, choices=Source.choices, default=Source.KERNEL)
+    #: when the server learned of it; the host's own time is in microseconds since the boot
     at = models.DateTimeField(auto_now_add=True)
     boot_id = models.CharField(max_length=64)
     kernel_us = models.BigIntegerField()
+    #: what the kernel wrote, or what was measured
     line = models.CharField(max_length=500)
     kind = models.CharField(max_length=32)
     code = models.PositiveIntegerField(default=0)

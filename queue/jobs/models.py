@@ -253,6 +253,8 @@ class Member(models.Model):
     preempt_told_at = models.DateTimeField(null=True)
     #: its runner has nothing left to do: all is shipped and uploaded, or was given up
     finished_at = models.DateTimeField(null=True)
+    #: how many times as long as its gang's other hosts this one took for a step; null: not known
+    pace = models.FloatField(null=True)
     #: the run folder is gone from the host
     removed_at = models.DateTimeField(null=True)
     #: it has ended and processes of it may live: its slots stay held until the host says that nothing is left

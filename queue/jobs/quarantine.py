@@ -15,14 +15,14 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Max, Q
+from django.db.models import F, Max, Q, QuerySet
 from django.utils import timezone
 
 from accounts.refusals import Code, Refusal
 from events.announce import wake
 from events.models import Event
 from hosts import registry
-from hosts.health import probation, signs, verdicts
+from hosts.health import faults, probation, signs, verdicts
 from hosts.health.verdicts import Scope, Verdict
 from hosts.models import Host, HostSign, ResourcePool, Slot
 from hosts.observe import DOCTOR
@@ -31,7 +31,7 @@ from hosts.transitions import note
 from jobs import transitions
 from jobs.models import Job, Member, SlotHold
 from jobs.states import Reason, StopKind
-from trainmaster.kernel_signs import sign_of
+from trainmaster.kernel_signs import Sign
 
 REASON = "quarantined"
 #: what has a fault stays in use, because its pool has lost its share already
@@ -58,7 +58,7 @@ class _Done:
 def judge(host_id: uuid.UUID) -> None:
     """Do what the verdicts on the unsettled signs of a host ask for."""
     for sign in signs.unsettled(host_id):
-        verdict = verdicts.of_line(sign.line)
+        verdict = signs.verdict_on(sign)
         if verdict is None or verdict.scope == Scope.NONE:  # by the rules of an earlier version
             HostSign.objects.filter(pk=sign.pk).update(settled=True)
             continue
@@ -94,21 +94,23 @@ def fault_of(member: Member, told: object = None) -> str:
     """
     host, since = member.host, member.allocation.assigned_at
     here = HostSign.objects.filter(host=host).exclude(scope=Scope.NONE)
-    known = {row.line: row.slot_id for row in here.filter(at__gte=since).order_by("pk")[:_MOST_LOOKED_AT]}
+    known = {
+        row.line: (row.device, row.slot_id, signs.verdict_on(row))
+        for row in here.filter(at__gte=since).order_by("pk")[:_MOST_LOOKED_AT]
+    }
     if brought := signs.read(told[-_MOST_BROUGHT:] if isinstance(told, list) else None):
         former = here.filter(at__lt=since, boot_id=host.boot_id)
         before = set(former.values_list("kernel_us", "line"))
-        known |= {line: None for at, line, _ in brought if (at, line) not in before and line not in known}
+        new = [(line, sign) for at, line, sign in brought if (at, line) not in before and line not in known]
+        known |= {line: (sign.device, None, verdicts.of(sign)) for line, sign in new}
     if not known:
         return ""
     held = set(SlotHold.objects.filter(member=member).values_list("slot_id", flat=True))
     slots = signs.slots_by_device(host)
-    for line, slot in known.items():
-        sign = sign_of(line)
-        verdict = verdicts.of(sign) if sign is not None else None
-        if sign is None or verdict is None or not verdict.fails:
+    for device, slot, verdict in known.values():
+        if verdict is None or not verdict.fails:
             continue
-        of_device = {each.pk for each in slots.get(sign.device, ())} | {slot}
+        of_device = {each.pk for each in slots.get(device, ())} | {slot}
         if verdict.scope == Scope.HOST or of_device & held:
             return f"{host.name}: {verdict.sentence}"
     return ""
@@ -124,7 +126,10 @@ def judge_again() -> None:
 
 
 def _take_out(host: Host, sign: HostSign, verdict: Verdict) -> _Done:
-    about = {"sign": sign.pk, "sentence": verdict.sentence, "boot": sign.boot_id, "device": sign.device}
+    about = {
+        "sign": sign.pk, "sentence": verdict.sentence, "boot": sign.boot_id, "device": sign.device,
+        "heals": verdict.heals,
+    }  # fmt: skip
     if verdict.scope == Scope.HOST:
         return _host_out(host, about, actor="server")
     known = signs.slots_by_device(host)
@@ -284,7 +289,7 @@ def _check_overruling(hours: float | None, reason: str) -> None:
             field="hours",
         )
     if not reason.strip():
-        raise Refusal("Say why it may be used although its kernel reports a fault.", field="reason")
+        raise Refusal("Say why it may be used in spite of its faults.", field="reason")
 
 
 def _overrule(row: Host | Slot, hours: float, reason: str, actor: str) -> None:
@@ -318,6 +323,7 @@ def _let_back(host: Host, row: Slot | None, actor: str) -> None:
 def end_probation() -> int:
     """Let back what was rebooted since its fault and has shown no other for QUARANTINE_PROBATION_SECONDS; how many.
 
+    What was taken out for a state that may end by itself comes back once that is over.
     What had been let back before within the last days stays out: a person has to look at it.
     """
     hosts = (
@@ -347,11 +353,30 @@ def _is_served(host: Host, quarantine: dict[str, Any]) -> bool:
     by_a_sign, returns = quarantine.get("sign") is not None, int(quarantine.get("released") or 0)
     if not probation.ends_by_itself(by_a_sign=by_a_sign, returns=returns):
         return False
-    if not host.boot_id or host.boot_id == quarantine.get("boot"):
+    device = quarantine.get("device", "")
+    here = HostSign.objects.filter(host=host).exclude(scope=Scope.NONE)
+    if device:  # a fault of another GPU is that one's
+        here = here.filter(Q(device=device) | Q(scope=Scope.HOST))
+    if not host.boot_id or _still_measured(host, device):
         return False
-    faults = HostSign.objects.filter(host=host).exclude(scope=Scope.NONE)
-    if device := quarantine.get("device"):  # a fault of another GPU is that one's
-        faults = faults.filter(Q(device=device) | Q(scope=Scope.HOST))
+    if quarantine.get("heals") and _has_healed(here.filter(boot_id=host.boot_id, pk__gt=quarantine["sign"])):
+        return bool(host.condition.get("boot") == host.boot_id)
+    if host.boot_id == quarantine.get("boot"):
+        return False
     restarts = Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk), reason="restarted")
-    last = [faults.aggregate(at=Max("at"))["at"], restarts.aggregate(at=Max("at"))["at"]]
+    last = [here.aggregate(at=Max("at"))["at"], restarts.aggregate(at=Max("at"))["at"]]
     return probation.is_over(filter(None, last), timezone.now(), settings.QUARANTINE_PROBATION_SECONDS)
+
+
+def _still_measured(host: Host, device: str) -> bool:
+    """Whether the host measures a state that would take it out again, of that device or of all of it."""
+    for kind, measured in faults.standing(host.condition):
+        scope = verdicts.of(Sign(kind, 0, measured)).scope
+        if scope == Scope.HOST or (scope == Scope.GPU and measured == device):
+            return True
+    return False
+
+
+def _has_healed(others: QuerySet[HostSign]) -> bool:
+    """Whether all other faults since then are such as end by themselves."""
+    return all(verdicts.heals(kind) for kind in others.values_list("kind", flat=True))

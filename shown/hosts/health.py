@@ -1,4 +1,4 @@
-"""The health of a host as it is shown: what is out of use because of a fault, and what its kernel has reported."""
+"""The health of a host as it is shown: what is out of use because of a fault, and the signs of faults there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OutOfUse:
 
 @dataclass(frozen=True)
 class Overruled:
-    """What stays in use until then whatever its kernel reports. `slot` None: the whole host."""
+    """What stays in use until then whatever is reported of it. `slot` None: the whole host."""
 
     slot: int | None
     until: datetime
@@ -37,7 +37,10 @@ class Overruled:
 
 @dataclass(frozen=True)
 class Health:
-    """`denied`: why the kernel's log cannot be read; empty where it can, or where nobody has looked yet."""
+    """`denied`: what cannot be read there and why; empty where all can, or where nobody has looked yet.
+
+    `source`: where the kernel's log is read.
+    """
 
     out: list[OutOfUse]
     overruled: list[Overruled]
@@ -60,13 +63,13 @@ def of(host: Host, signs: int = MOST_SHOWN) -> Health:
     slots = [slot for slot in host.slots.all() if slot.quarantine and not slot.missing]
     out = [_out(host, None)] if host.quarantine else []
     out += [_out(host, slot) for slot in slots]
-    found = list(host.signs.select_related("slot")[:signs]) if signs else []
     in_use: list[Host | Slot] = []
     if host.enabled and not host.draining:
         in_use = [host, *(slot for slot in host.slots.all() if slot.enabled and not slot.draining)]
     overruled = [decided for each in in_use if (decided := _overruled(each)) is not None]
     found = list(host.signs.select_related("slot")[:signs]) if signs else []
-    return Health(out, overruled, found, host.kernel_log.get("denied", ""), host.kernel_log.get("source", ""))
+    denied = [host.kernel_log.get("denied", ""), *host.condition.get("denied", [])]
+    return Health(out, overruled, found, " ".join(filter(None, denied)), host.kernel_log.get("source", ""))
 
 
 def _out(host: Host, slot: Slot | None) -> OutOfUse:
@@ -91,4 +94,6 @@ def _returns(kept: dict[str, Any]) -> str:
     if not probation.ends_by_itself(by_a_sign=by_a_sign, returns=returns):
         again = ", since it failed again within a week" if returns else ""
         return f"until someone releases it{again}"
+    if kept.get("heals"):
+        return "until someone releases it, or once it is over"
     return "until someone releases it, or a day after a reboot without another fault"

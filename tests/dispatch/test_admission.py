@@ -83,6 +83,7 @@ def test_a_host_is_admitted_with_facts_slots_report_and_the_way_back(
         "view",
         "logind",
         "containers",
+        "signs",
         "route",
     ]
     accounts = ["account", "users"] if login_accounts.may_switch(host.facts) else ["users"]
@@ -330,7 +331,16 @@ def test_what_endangers_runs_is_told() -> None:
     assert judged(account={"name": "ml", "switch": "none"})["isolation"][0] == "warn"
     state, sentence = judged(logind={"detached_runs_survive": False})["logind"]
     assert state == "fail" and "loginctl enable-linger ml" in sentence
-    assert "view" not in judged(), "of a host that was not asked"
+    assert "view" not in judged() and "signs" not in judged(), "of a host that was not asked"
+    account = {"name": "ml", "switch": "root", "uid": 1000}
+    assert judged(signs={"kernel": "dmesg", "denied": []}, account=account)["signs"] == (
+        "ok",
+        "Faults are read from the kernel's log (dmesg) and measured. ml sees its own processes only.",
+    )
+    assert judged(signs={"kernel": "", "denied": ["No log.", "No NVML."]})["signs"] == (
+        "warn",
+        "No log. No NVML.",
+    )
     assert judged(view={"login": None, "account": None})["view"][0] == "ok"
     state, sentence = judged(view={"login": None, "account": "Operation not permitted"})["view"]
     assert state == "warn" and "linked account get no mount namespace (Operation not permitted)" in sentence

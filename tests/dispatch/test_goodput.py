@@ -20,7 +20,7 @@ from experiments.states import CheckpointState
 from hosts.models import Slot
 from jobs.models import Allocation, Member, SlotTimeTotal, UsageRecord
 from jobs.states import Reason
-from metrics import ingest, step_times
+from metrics import ingest, step_times, timing_store
 from metrics.ingest import Report
 from metrics.models import Group, TimingChunk
 from tests.rig.world import assigned, make_host, make_user, submit_experiment, trial_of
@@ -285,6 +285,19 @@ def test_nobody_looks_for_a_slow_rank_in_too_many_timings(trial: Trial) -> None:
     )  # fmt: skip
     goodput.tell_due(timezone.now())
     assert in_minutes(goodput.of_task(trial.task_id, MARCH).parts) == WANTED
+
+
+def test_the_pace_of_each_host_is_kept_with_its_member(trial: Trial) -> None:
+    own = attempt(trial, 0, 50, Reason.COMPLETED, {12: 10, 42: 40}, {})
+    for rank, host, seconds in ((1, "gpu1", 0.5), (2, "gpu2", 0.25)):
+        timed = {"n": 40, "sum": 40 * seconds, **dict.fromkeys(("min", "max", "p50", "p95"), seconds)}
+        times = [minutes(12).timestamp(), minutes(42).timestamp()]
+        record = {"k": "timings", "f": f"core.rank{rank}.jsonl", "e": 1, "r": rank, "t": times, "s": [1, 40]}
+        timing_store.store(
+            trial.task_id, host, [{**record, "v": {"step": timed, "step.work": timed}, "c": {}}]
+        )
+    assert goodput.tell_due(timezone.now()) == 1
+    assert own.members.get().pace == pytest.approx(2.0)
 
 
 def test_a_statement_that_takes_too_long_is_refused(db: None, monkeypatch: pytest.MonkeyPatch) -> None:

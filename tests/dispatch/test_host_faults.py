@@ -9,7 +9,7 @@ import pytest
 
 from dispatch.passes import pool_pass
 from dispatch.runs import intake, settle
-from dispatch.watching import kernel_signs
+from dispatch.watching import host_signs
 from experiments import transitions as experiments
 from experiments.models import Experiment
 from experiments.states import TrialState
@@ -61,7 +61,7 @@ def fails(member: Member, code: int = 1) -> None:
 def test_a_failure_after_a_fault_of_its_gpu_counts_no_restart() -> None:
     host = gpu_host("gpu1")
     experiment = running(max_restarts=0)
-    kernel_signs.take_in(host.pk, told(host, LOST.format(0)))
+    host_signs.take_in(host.pk, told(host, LOST.format(0)))
     [member] = members_of(experiment)
     fails(member)
     trial, attempt = trial_of(experiment), Allocation.objects.get()
@@ -73,11 +73,31 @@ def test_a_failure_after_a_fault_of_its_gpu_counts_no_restart() -> None:
     assert (trial.restarts, trial.task.state) == (0, TaskState.WAITING)
 
 
+def test_a_gpu_that_nvml_has_lost_costs_no_restart_either() -> None:
+    host = gpu_host("gpu1")
+    experiment = running(max_restarts=0)
+    request = host_signs.question(host, members_of(experiment))
+    lost = {"boot": "b1", "at": 9, "gpus": {"gpu1-0": {"lost": 1}}}
+    for _ in range(2):
+        host_signs.take_in(host.pk, {"condition": lost}, request)
+    fails(members_of(experiment)[0])
+    assert Allocation.objects.get().exit_reason == Reason.HOST_FAULT
+
+
+def test_hosts_are_asked_about_the_folders_in_which_their_runs_store() -> None:
+    host = gpu_host("gpu1")
+    experiment = running()
+    config = {**experiment.config, "checkpoint_storage": {"type": "shared_fs", "host_path": "/mnt/shared"}}
+    Experiment.objects.filter(pk=experiment.pk).update(config=config)
+    assert host_signs.question(host, members_of(experiment))["condition"]["folders"] == ["/mnt/shared"]
+    assert host_signs.question(host)["condition"]["folders"] == []
+
+
 @pytest.mark.parametrize("line", [OWN_FAULT, LOST.format(1), ""])
 def test_without_a_fault_of_what_it_held_it_is_the_programs_own(line: str) -> None:
     host = gpu_host("gpu1")
     experiment = running()
-    kernel_signs.take_in(host.pk, told(host, line))
+    host_signs.take_in(host.pk, told(host, line))
     fails(members_of(experiment)[0])
     assert Allocation.objects.get().exit_reason == Reason.RANK_FAILED
     assert trial_of(experiment).restarts == 1
@@ -88,7 +108,7 @@ def test_a_fault_explains_the_ranks_elsewhere_that_failed_before_it_was_known() 
     experiment = running(slots=2)
     of_first, of_second = sorted(members_of(experiment), key=lambda member: member.host.name)
     fails(of_second)
-    kernel_signs.take_in(first.pk, told(first, LOST.format(0)))
+    host_signs.take_in(first.pk, told(first, LOST.format(0)))
     fails(of_first, 143)
     attempt = Allocation.objects.get()
     assert attempt.exit_reason == Reason.HOST_FAULT and attempt.exit_detail["sentence"].startswith("gpu1: ")
@@ -104,7 +124,7 @@ def test_faults_that_go_on_cost_restarts_in_the_end() -> None:
     for number in range(6):
         start(experiment)
         answer = {"boot": "b1", "source": "kmsg", "until": number, "lines": [[number, LOST.format(0)]]}
-        kernel_signs.take_in(host.pk, {"kernel": answer})
+        host_signs.take_in(host.pk, {"kernel": answer})
         [member] = members_of(experiment)
         fails(member)
         Slot.objects.update(draining=False, quarantine={})
@@ -116,7 +136,7 @@ def test_faults_that_go_on_cost_restarts_in_the_end() -> None:
 
 def test_a_slot_that_a_person_keeps_in_use_excuses_no_bug_of_later_runs() -> None:
     host = gpu_host("gpu1")
-    kernel_signs.take_in(host.pk, told(host, LOST.format(0)))
+    host_signs.take_in(host.pk, told(host, LOST.format(0)))
     quarantine.release(host.pk, 0, actor="user:ada", hours=4, reason="the demo needs it")
     experiment = running()
     [member] = members_of(experiment)
@@ -173,7 +193,7 @@ def test_a_training_that_was_asked_to_leave_keeps_its_restarts_though_the_gpu_is
 ):
     host = gpu_host("gpu1")
     experiment = running(max_restarts=0)
-    kernel_signs.take_in(host.pk, told(host, LOST.format(0)))
+    host_signs.take_in(host.pk, told(host, LOST.format(0)))
     Slot.objects.update(missing=True)
     Host.objects.update(facts={"gpus": []})
     fails(members_of(experiment)[0])
@@ -186,7 +206,7 @@ def test_what_saved_each_time_may_leave_as_often_as_it_must() -> None:
     for number in range(8):
         start(experiment)
         answer = {"boot": "b1", "source": "kmsg", "until": number, "lines": [[number, LOST.format(0)]]}
-        kernel_signs.take_in(host.pk, {"kernel": answer})
+        host_signs.take_in(host.pk, {"kernel": answer})
         transitions.preempt_acknowledged(attempt_of(experiment).pk)
         fails(members_of(experiment)[0], 0)
         Slot.objects.update(draining=False, quarantine={})

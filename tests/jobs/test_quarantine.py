@@ -1,23 +1,28 @@
-"""Hosts and GPUs taken out of use because of what their kernel reports, and let back."""
+"""Hosts and GPUs taken out of use because of what their kernel reports or they measure, and let back."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.utils import timezone
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from accounts.refusals import Refusal
-from dispatch.watching import kernel_signs
+from dispatch.keeping import host_pace
+from dispatch.watching import host_signs
 from events.models import Event
 from hosts import registry
+from hosts.health import signs
 from hosts.models import Host, HostSign, Slot
 from hosts.pools import default_pool
 from jobs import quarantine
-from jobs.models import Allocation, Job, SlotHold
-from jobs.states import StopKind
+from jobs.models import Allocation, Job, Member, SlotHold
+from jobs.states import MemberState, StopKind
 from tests.rig.rows import make_gang
 
 pytestmark = pytest.mark.django_db
@@ -47,7 +52,7 @@ def host() -> Host:
 def tell(host: Host, *lines: str, boot: str = "b1", since: int = 1_000) -> None:
     """The host's answer to a look at its kernel's log."""
     told = [[since + number, line] for number, line in enumerate(lines)]
-    kernel_signs.take_in(
+    host_signs.take_in(
         host.pk, {"kernel": {"boot": boot, "source": "kmsg", "until": since + len(lines), "lines": told}}
     )
     host.refresh_from_db()
@@ -74,7 +79,7 @@ def test_the_same_line_told_twice_is_one_sign(host: Host) -> None:
     registry.switch_slot(host.slots.get(index=1).pk, enabled=True, actor="user:ada")
     tell(host, LOST)
     assert HostSign.objects.count() == 1 and out(host) == [], "a person has let it back since"
-    assert kernel_signs.question(host) == {"kernel": {"boot": "b1", "until": 1_001}}
+    assert host_signs.question(host)["kernel"] == {"boot": "b1", "until": 1_001}
 
 
 def test_what_names_no_gpu_takes_the_host_although_a_slot_is_out(host: Host) -> None:
@@ -221,7 +226,7 @@ def test_probation_ends_a_day_after_a_reboot_without_another_fault(host: Host) -
     ],
 )  # fmt: skip
 def test_a_host_that_answers_garbage_harms_nothing(host: Host, answer: dict[str, Any]) -> None:
-    kernel_signs.take_in(host.pk, answer)
+    host_signs.take_in(host.pk, answer)
     host.refresh_from_db()
     assert not HostSign.objects.exists() and out(host) == [] and host.state == "ready"
 
@@ -246,3 +251,182 @@ def test_what_a_person_may_not_do_is_said(host: Host) -> None:
     assert refused(lambda: quarantine.by_hand(host.pk, None, " ", actor=by)).startswith("Say why")
     registry.drain(host.pk, actor=by)
     assert "is not in quarantine" in refused(lambda: quarantine.release(host.pk, None, actor=by))
+
+
+def measure(host: Host, times: int = 1, *, boot: str = "b1", **told: Any) -> None:
+    """So many looks of the host at itself; `told` is what it answers beside a healthy host."""
+    request = host_signs.question(host)
+    for _ in range(times):
+        CLOCK[0] += 1
+        condition = {
+            "boot": boot,
+            "at": CLOCK[0],
+            "gpus": {},
+            "ports": {},
+            "folders": {},
+            "now": time.time(),
+            **told,
+        }
+        host_signs.take_in(host.pk, {"condition": condition}, request)
+    host.refresh_from_db()
+
+
+#: the host's clock, for all hosts
+CLOCK = [0]
+UP, DOWN = {"mlx5_0/1": {"state": "ACTIVE"}}, {"mlx5_0/1": {"state": "DOWN"}}
+
+
+def test_a_gpu_that_nvml_has_lost_is_out_with_its_evidence_and_its_training_leaves(host: Host) -> None:
+    assert host_signs.question(host)["condition"]["gpus"]["gpu1-1"] == "0000:01:00"
+    attempt = training_on(host, 1)
+    measure(host, gpus={"gpu1-1": {"lost": 1}})
+    assert out(host) == [], "one look is not enough"
+    measure(host, gpus={"gpu1-1": {"lost": 1}})
+    attempt.refresh_from_db()
+    assert out(host) == [1] and attempt.stop_kind == StopKind.PREEMPT
+    [sign] = HostSign.objects.all()
+    assert (sign.source, sign.slot and sign.slot.index, sign.action) == ("measured", 1, "reboot")
+    assert sign.line == "NVML, GPU 0000:01:00: the GPU is lost (NVML_ERROR_GPU_IS_LOST)"
+
+
+def test_what_ends_by_itself_comes_back_by_itself_but_not_twice_in_a_week(host: Host) -> None:
+    measure(host, ports=UP)
+    measure(host, 4, ports=DOWN)
+    assert host.state == "draining" and host.why_not_used.startswith("An InfiniBand port is down.")
+    assert quarantine.end_probation() == 0
+    measure(host, 10, ports=UP)
+    assert quarantine.end_probation() == 1
+    host.refresh_from_db()
+    assert host.state == "ready"
+    measure(host, 4, ports=DOWN)
+    measure(host, 10, ports=UP)
+    assert quarantine.end_probation() == 0, "it flaps: a person has to look"
+
+
+def test_another_fault_keeps_out_what_has_healed(host: Host) -> None:
+    measure(host, ports=UP)
+    measure(host, 4, ports=DOWN)
+    tell(host, UNCORRECTED)
+    measure(host, 10, ports=UP)
+    assert quarantine.end_probation() == 0
+
+
+def test_probation_does_not_end_while_the_fault_is_measured(host: Host) -> None:
+    measure(host, 2, gpus={"gpu1-1": {"rows_failed": 1}})
+    assert out(host) == [1]
+    Host.objects.update(boot_id="b2")
+    measure(host, 1, boot="b2", gpus={"gpu1-1": {"rows_failed": 1}})
+    HostSign.objects.update(at=timezone.now() - timedelta(days=2))
+    assert quarantine.end_probation() == 0
+    measure(host, 1, boot="b2", gpus={"gpu1-1": {"rows_failed": 0}})
+    assert quarantine.end_probation() == 1
+
+
+def test_what_was_over_before_there_was_room_takes_nothing_out(host: Host) -> None:
+    other = make_host("gpu2")
+    measure(other, ports=UP)
+    tell(host, UNCORRECTED)
+    measure(other, 4, ports=DOWN)
+    assert HostSign.objects.get(host=other).done.startswith("Nothing was taken out of use")
+    measure(other, 10, ports=UP)
+    quarantine.release(host.pk, None, actor="user:ada")
+    quarantine.judge_again()
+    other.refresh_from_db()
+    assert other.state == "ready" and HostSign.objects.get(host=other).settled
+
+
+@pytest.mark.parametrize("gpus", [None, 7, ["x"], [{"uuid": [], "pci": {}}], [{"uuid": "GPU-1"}]])
+def test_facts_of_any_form_ask_about_no_gpu(host: Host, gpus: object) -> None:
+    host.facts = {"gpus": gpus}
+    assert host_signs.question(host)["condition"]["gpus"] == {}
+
+
+def test_a_host_that_is_slower_than_its_peers_is_told_once_and_stays_in_use(host: Host) -> None:
+    now = timezone.now()
+    for number in range(4):
+        own, *others = make_gang(3)
+        Member.objects.filter(pk=own.pk).update(host=host)
+        Member.objects.filter(allocation=own.allocation).update(ended_at=now - timedelta(hours=1))
+        assert HostSign.objects.count() == (number == 3)
+        host_pace.note(
+            own.allocation_id, {host.name: 1.4, others[0].host.name: 0.7, others[1].host.name: 1.0}, now
+        )
+    [sign] = HostSign.objects.all()
+    assert (sign.kind, sign.host, sign.scope, sign.settled) == ("host_slow", host, "", True)
+    assert sign.line.startswith(
+        "Steps took 1.40 to 1.40 times as long as on its peers in 3 of 3 runs within 14 days"
+    )
+    host.refresh_from_db()
+    assert host.state == "ready"
+
+
+def test_processes_of_a_run_that_ended_are_cleaned_up_and_told(host: Host) -> None:
+    [member] = make_gang(1)
+    key, ended = member.run_key, timezone.now() - timedelta(seconds=90)
+    measure(host, 4, runs={key: 2, "someone.else": 1})
+    assert not HostSign.objects.exists(), "it runs, on another host"
+    Member.objects.filter(pk=member.pk).update(host=host, state=MemberState.ENDED, ended_at=ended)
+    measure(host, 4, runs={key: 2, "someone.else": 1})
+    [sign] = HostSign.objects.all()
+    assert sign.line == f"2 processes of the run {key}, which has ended" and host.state == "ready"
+    member.refresh_from_db()
+    assert member.cleaning_since is not None
+
+
+LINES = [LOST, REMAP, ECC, UNCORRECTED, OWN_FAULT, LOST.replace("0000:01", "0000:77"), "NVRM: Xid", ""]
+NUMBERS = [
+    "lost",
+    "rows_failed",
+    "rows_pending",
+    "ecc_volatile",
+    "throttle",
+    "pages",
+    "width",
+    "width_most",
+    "nothing",
+]
+SIGNS = st.one_of(
+    st.tuples(st.just("line"), st.sampled_from(LINES)),
+    st.tuples(
+        st.just("gpu"),
+        st.tuples(
+            st.integers(0, 3), st.sampled_from(NUMBERS), st.sampled_from([0, 1, 2, 16, 99, -1, None, "x"])
+        ),
+    ),
+    st.tuples(st.just("port"), st.sampled_from([UP, DOWN, {}, [], {"\x00": {}}])),
+    st.tuples(st.just("late"), st.sampled_from([0, 61, "x"])),
+    st.tuples(st.just("wait"), st.integers(1, 10)),
+)
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(st.lists(SIGNS, max_size=12))
+def test_no_healthy_run_is_ever_ended(host: Host, told: list[Any]) -> None:
+    """Whatever a host reports: nothing ends, and only a training on what has failed is asked to save and leave."""
+    Job.objects.all().delete()
+    HostSign.objects.all().delete()
+    Slot.objects.update(draining=False, quarantine={})
+    Host.objects.update(draining=False, drain_cause="", quarantine={}, condition={}, kernel_log={})
+    attempts = {slot: training_on(host, slot) for slot in range(4)}
+    gpus: dict[str, dict[str, Any]] = {f"gpu1-{slot}": {} for slot in range(4)}
+    more: dict[str, Any] = {}
+    for number, (kind, value) in enumerate(told):
+        if kind == "line":
+            tell(host, value, since=1_000 * number)
+        elif kind == "gpu":
+            gpus[f"gpu1-{value[0]}"][value[1]] = value[2]
+        elif kind != "wait":
+            more |= {"ports": value} if kind == "port" else {"driver_late": value}
+        measure(host, value if kind == "wait" else 1, gpus=gpus, **more)
+    quarantine.judge_again()
+    failing = [row for row in HostSign.objects.all() if (verdict := signs.verdict_on(row)) and verdict.fails]
+    failed = {row.slot.index for row in failing if row.slot}
+    for slot, attempt in attempts.items():
+        attempt.refresh_from_db()
+        member = Member.objects.get(allocation=attempt)
+        assert member.state != MemberState.ENDED
+        assert attempt.stop_kind == (StopKind.PREEMPT if slot in failed else StopKind.NONE)

@@ -208,6 +208,16 @@ def test_of_two_ranks_the_slower_is_measured_against_the_faster_and_equal_ones_l
         assert said.is_slow == (lost > 0)
 
 
+def test_hosts_are_compared_by_their_fastest_ranks_without_the_chief() -> None:
+    seconds, hosts = [9.0, 0.2, 0.3, 0.3, 0.1, 0.9], {0: "a", 1: "a", 2: "b", 3: "b", 4: "c", 5: "c"}
+    work = stragglers.matrix([series(rank, [(1, 10)], [each]) for rank, each in enumerate(seconds)])
+    assert work is not None
+    assert stragglers.of_hosts(work, hosts) == pytest.approx({"a": 2.0, "b": 3.0, "c": 0.5})
+    assert stragglers.of_hosts(work, {0: "a", 1: "b", 2: "b"}) == {}, (
+        "of the chief's host nothing else is known"
+    )
+
+
 def test_one_rank_alone_is_no_straggler() -> None:
     work = stragglers.matrix([series(0, [(1, 10)], [0.5])])
     assert work is not None and stragglers.straggler(work) is None

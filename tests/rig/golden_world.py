@@ -14,7 +14,7 @@ from django.utils import timezone
 from accounts.models import LoginToken, User
 from dispatch.passes import pool_pass
 from dispatch.runs import settle
-from dispatch.watching import kernel_signs
+from dispatch.watching import host_signs
 from experiments import media
 from experiments.models import Checkpoint, Experiment, Media, Trial
 from hosts import pair_checks
@@ -131,7 +131,7 @@ def _faulty(world: World, host: Host) -> None:
     world.api.post(f"hosts/{host.name}/quarantine", {**BODIES["QuarantineBody"], "slot": 1})
     line = "NVRM: Xid (PCI:0000:3b:00): 31, pid=4711, name=python, MMU Fault"
     told = {"boot": "b", "source": "kmsg", "until": 9, "lines": [[9, line]]}
-    kernel_signs.take_in(host.pk, {"kernel": told})
+    host_signs.take_in(host.pk, {"kernel": told})
 
 
 def _people(world: World, admin: User) -> None:

@@ -42,6 +42,7 @@ def test_a_probe_answers_every_fact(host: TestHost) -> None:
     assert facts["account"]["uid"] == os.getuid()
     assert facts["account"]["switch"] == "root" if os.getuid() == 0 else True
     assert isinstance(facts["account"]["root_by"], str) and isinstance(facts["account"]["like_root"], dict)
+    assert facts["signs"].keys() == {"kernel", "denied"}
     assert {"kill_user_processes", "linger", "detached_runs_survive"} <= set(facts["logind"])
     assert {"cgroup_v2", "systemd", "user_namespaces"} <= set(facts["isolation"])
     assert any(found["version"].startswith("3.") for found in facts["interpreters"])

@@ -1,4 +1,4 @@
-"""`host health`, `host quarantine`, `host release`: faults that kernels report, and what is out of use for them."""
+"""`host health`, `host quarantine`, `host release`: faults of hosts and GPUs, and what is out of use for them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _SIGNS = [
     Column("Slot", lambda row: "" if row["slot"] is None else row["slot"]),
     Column("Verdict", lambda row: row["sentence"]),
     Column("Done", lambda row: row["done"]),
-    Column("Line", lambda row: row["line"]),
+    Column("Evidence", lambda row: row["line"]),
 ]
 
 
 def add_parsers(verbs: Any) -> None:
     parser = verbs.add_parser(
         "health",
-        help="show faults that the kernel of a host, or of any host, reports",
+        help="show the faults of a host and its GPUs, or the health of all hosts",
         form=True,
         run=_health,
     )
@@ -55,7 +55,7 @@ def add_parsers(verbs: Any) -> None:
         metavar="H",
         help="for so long no fault takes it out of use again; needs --reason",
     )
-    parser.add_argument("--reason", default="", help="why it may be used although its kernel reports a fault")
+    parser.add_argument("--reason", default="", help="why it may be used in spite of its faults")
 
 
 def _path(name: str, what: str) -> str:
@@ -81,14 +81,12 @@ def _health(client: Client, args: argparse.Namespace) -> None:
         output.show(answer["overruled"], _OVERRULED, "table")
     if signs:
         output.show(signs, _SIGNS, "table")
-    elif answer["denied"]:
-        say(answer["denied"], "yellow")
     elif answer["kernelLog"]:
-        say(
-            f"The kernel has reported no fault since Trainmaster began to read its log ({answer['kernelLog']})."
-        )
-    else:
-        say("The kernel's log has not been read yet.")
+        say(f"No fault since Trainmaster began to look (kernel's log: {answer['kernelLog']}).")
+    elif not answer["denied"]:
+        say("Nobody has looked for faults yet.")
+    if answer["denied"]:
+        say(answer["denied"], "yellow")
 
 
 def _quarantine(client: Client, args: argparse.Namespace) -> None:

@@ -9,8 +9,8 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from trainmaster.host import kernel_log, launch_lock, old_bundles
 from trainmaster.host.accounts import for_each_owner
+from trainmaster.host.condition import Asked
 from trainmaster.host.errors import VerbError, answer_each, objects_of
-from trainmaster.host.gpu_users import gpu_users
 from trainmaster.host.launching import check_mounted
 from trainmaster.host.measuring import measure
 from trainmaster.jsonfile import make_json, write_json
@@ -47,10 +47,14 @@ def status(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
     }
     answers = for_each_owner("status", _status_of_own, runs, more, workdir, request.get("accounts"))
     answer: Dict[str, Any] = {"boot_id": boot_id(), "now": time.time(), "runs": answers}
+    asked = Asked(request, workdir)
     if request.get("gpu_users"):
-        answer["gpu_users"] = gpu_users()
+        answer["gpu_users"] = asked.gpu_users
     if isinstance(request.get("sample"), dict):
-        answer["sample"] = measure(request["sample"], workdir)
+        answer["sample"] = measure(request["sample"], workdir, asked.gpu_sample)
+    if isinstance(request.get("condition"), dict):
+        with contextlib.suppress(Exception):  # how the runs stand is what was asked
+            answer["condition"] = asked.condition()
     if isinstance(request.get("kernel"), dict):
         with contextlib.suppress(Exception):  # how the runs stand is what was asked
             answer["kernel"] = kernel_log.look(request["kernel"])

@@ -13,7 +13,6 @@ from typing import Any, Dict
 from trainmaster.jsonfile import read_object, write_json
 from trainmaster.paths import Workdir
 from trainmaster.processes import boot_id
-from trainmaster.runner.gpu_samples import look_at
 from trainmaster.runner.host_samples import HostSamples
 
 #: an older look tells nothing about now
@@ -22,8 +21,8 @@ LONGEST_SECONDS = 300.0
 Json = Dict[str, Any]
 
 
-def measure(question: Json, workdir: Workdir) -> Json:
-    """A record of one sample (docs/protocol.md, "Samples") of the GPUs `gpus`, and with `host` of all else too.
+def measure(question: Json, workdir: Workdir, of_gpus: Dict[str, float]) -> Json:
+    """A record of one sample (docs/protocol.md, "Samples"): `of_gpus`, and with `host` all else too.
 
     What cannot be measured, whatever the reason, is left out: how the runs stand is what was asked.
     """
@@ -31,10 +30,7 @@ def measure(question: Json, workdir: Workdir) -> Json:
     if question.get("host"):
         with contextlib.suppress(Exception):
             values.update(_of_host(workdir))
-    gpus = question.get("gpus")
-    if isinstance(gpus, list):
-        with contextlib.suppress(Exception):
-            values.update(look_at([str(uuid) for uuid in gpus]))
+    values.update(of_gpus)
     return {
         "k": "samples",
         "t": [round(time.time(), 3)],

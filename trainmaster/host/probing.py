@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Tuple
 
-from trainmaster.host import own_scope
+from trainmaster.host import condition, kernel_log, own_scope
 from trainmaster.host.accounts import name_of
 from trainmaster.host.asking import output_of, text_of
 from trainmaster.host.interfaces import interfaces
@@ -73,6 +73,7 @@ def probe(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
         "home": _folder(Path.home()),
         "gpus": gpus,
         "gpu_source": source,
+        "signs": _signs(gpus, workdir),
         "interpreters": find_interpreters(),
         "isolation": _isolation(),
         "view": _view(),
@@ -83,6 +84,13 @@ def probe(request: Dict[str, Any], workdir: Workdir) -> Dict[str, Any]:
         "interfaces": interfaces(),
         "ssh_connection": _ssh_connection(os.environ.get("SSH_CONNECTION", "")),
     }
+
+
+def _signs(gpus: List[Dict[str, Any]], workdir: Workdir) -> Dict[str, Any]:
+    """{"kernel": where the kernel's log is read, "denied": [sentence about what cannot be read]}."""
+    log = kernel_log.look({})
+    denied = [log["denied"]] if "denied" in log else []
+    return {"kernel": log["source"], "denied": [*denied, *condition.problems(gpus, workdir)]}
 
 
 def _machine() -> Dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The health of hosts: what their kernels report, and what is out of use because of it."""
+"""The health of hosts: faults that are reported and measured there, and what is out of use because of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class OutOfUseRecord(Answer):
 
 
 class OverruledRecord(Answer):
-    """A slot, or the whole host (slot: null), that stays in use until then whatever its kernel reports."""
+    """A slot, or the whole host (slot: null), that stays in use until then whatever is reported of it."""
 
     slot: int | None
     until: Time
@@ -35,10 +35,14 @@ class OverruledRecord(Answer):
 
 
 class SignRecord(Answer):
-    """A line of the kernel. `action`: nothing, program, restart, reset, reboot, vendor; `done`: what the server did."""
+    """A fault. `source`: kernel (`line` is what it wrote) or measured (`line` is what was measured).
+
+    `action`: nothing, program, restart, reset, reboot, vendor; `done`: what the server did.
+    """
 
     at: Time
     slot: int | None
+    source: str
     kind: str
     code: int
     device: str
@@ -49,7 +53,10 @@ class SignRecord(Answer):
 
 
 class HealthAnswer(Answer):
-    """`kernelLog`: where the kernel's log is read (kmsg, journal, dmesg; empty: nowhere); `denied`: why not."""
+    """`kernelLog`: where the kernel's log is read (kmsg, journal, dmesg; empty: nowhere).
+
+    `denied`: what cannot be read there, and why.
+    """
 
     state: str
     out_of_use: list[OutOfUseRecord]
@@ -60,7 +67,7 @@ class HealthAnswer(Answer):
 
 
 class HostHealth(ApiView):
-    """What is out of use on a host because of faults, and the newest 50 faults that its kernel has reported."""
+    """What is out of use on a host because of faults, and the newest 50 faults reported or measured there."""
 
     rights = {"GET": Right.READ}
 
@@ -101,7 +108,7 @@ class HostQuarantine(ApiView):
 
 
 class HostRelease(ApiView):
-    """Let a host, or one slot of it, back into use, whatever its kernel has reported."""
+    """Let a host, or one slot of it, back into use, whatever has been reported of it."""
 
     rights = {"POST": Right.ADMIN}
     bodies = {"POST": ReleaseBody}

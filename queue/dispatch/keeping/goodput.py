@@ -22,7 +22,8 @@ from django.utils import timezone
 from psycopg.errors import QueryCanceled
 
 from accounts.refusals import Refusal
-from dispatch.keeping import goodput_facts
+from dispatch.going_on import going_on
+from dispatch.keeping import goodput_facts, host_pace
 from dispatch.keeping.goodput_facts import Facts, microseconds
 from dispatch.keeping.usage import HELD, Periods
 from jobs.models import UsageRecord
@@ -124,9 +125,12 @@ def _tell(which: Q, now: datetime, until: float | None = None) -> int:
             break
         records = list(group)
         rows = [_Row(one.run_key, one.slots, one.started_at, one.ended_at) for one in records]
-        told = _told_or_not(allocation_id, rows, now)
+        told, facts = _told_or_not(allocation_id, rows, now)
         for record in records:
             _keep(record, told[record.run_key], now)
+        if facts is not None and facts.paces:
+            with going_on(f"the paces of the hosts of {allocation_id}"):
+                host_pace.note(allocation_id, facts.paces, now)
         count += len(records)
     return count
 
@@ -135,15 +139,18 @@ def _allocation_of(run_key: str) -> str:
     return run_key.rpartition(".")[0]
 
 
-def _told_or_not(allocation_id: str, rows: Sequence[_Row], now: datetime) -> dict[str, _ByDay]:
+def _told_or_not(
+    allocation_id: str, rows: Sequence[_Row], now: datetime
+) -> tuple[dict[str, _ByDay], Facts | None]:
     try:
         with transaction.atomic():
-            return _told(rows, goodput_facts.of({allocation_id}, now))
+            found = goodput_facts.of({allocation_id}, now)
+            return _told(rows, found), found.get(allocation_id)
     except (OperationalError, InterfaceError):
         raise
     except Exception:
         log.exception("what attempt %s went to cannot be told", allocation_id)
-        return _told(rows, {})
+        return _told(rows, {}), None
 
 
 @transaction.atomic

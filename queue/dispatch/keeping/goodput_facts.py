@@ -36,11 +36,15 @@ _MOST_FRAMES = 300_000
 
 @dataclass(frozen=True)
 class Facts:
-    """An attempt, and of its members by index: when each began, and when slots of it stood idle."""
+    """An attempt, and of its members by index: when each began, and when slots of it stood idle.
+
+    `paces`: by host, how many times as long as its peers it took for a step, where ranks time their steps.
+    """
 
     attempt: Attempt
     started: Mapping[int, int | None]
     idle: Mapping[int, Sequence[Sequence[Span]]]
+    paces: Mapping[str, float] = field(default_factory=dict)
 
 
 class _Saved(NamedTuple):
@@ -181,12 +185,14 @@ def _facts(
         "runs": allocation.state != AllocationState.TERMINATED,
         "stop_at": _known(allocation.stop_requested_at),
     }
+    paces: dict[str, float] = {}
     if trial is not None and began:
         skew = members[0].host.clock_skew_seconds or 0.0
         common |= _of_trial(allocation, trial, Span(max(began), common["end"]), round(skew * SECOND))
-        common["slow_share"] = 0.0 if common["runs"] else _slow_share(allocation, common)
+        if not common["runs"]:
+            common["slow_share"], paces = _slowness(allocation, common)
     idle = {one.index: _idle(one.idle, marked.get(one.pk, {}), now) for one in members}
-    return Facts(Attempt(**common), started, idle)
+    return Facts(Attempt(**common), started, idle, paces)
 
 
 def _of_trial(allocation: Allocation, trial: _TrialFacts, span: Span, skew: int) -> dict[str, Any]:
@@ -212,20 +218,25 @@ def _of_trial(allocation: Allocation, trial: _TrialFacts, span: Span, skew: int)
     }
 
 
-def _slow_share(allocation: Allocation, common: Mapping[str, Any]) -> float:
-    """What part of the time of its steps a gang lost to a slow rank; of ranks that time no steps nothing is known."""
+def _slowness(allocation: Allocation, common: Mapping[str, Any]) -> tuple[float, dict[str, float]]:
+    """What part of the time of its steps a gang lost to a slow rank, and the paces of its hosts.
+
+    Of ranks that time no steps nothing is known.
+    """
     steps: Steps = common["steps"]
     first, last = common["begun_step"] + 1, steps.facts[-1].step if steps.facts else 0
     timed = TimingChunk.objects.filter(task_id=allocation.task_id)
     if first > last or not timed.filter(rank=1).exists():  # its chief alone is no gang
-        return 0.0
+        return 0.0, {}
     frames = timed.filter(last_step__gte=first).aggregate(count=Sum("frames"))["count"] or 0
     if frames > _MOST_FRAMES:
-        return 0.0
+        return 0.0, {}
     names = {timings.WORK, timings.STEP}
     found = timings.read(allocation.task_id, names, first_step=first, last_step=last)
-    _, straggler = stragglers.of_timings(found)
-    return straggler.lost_share if straggler is not None and straggler.is_slow else 0.0
+    work, straggler = stragglers.of_timings(found)
+    if work is None or straggler is None:
+        return 0.0, {}
+    return straggler.lost_share if straggler.is_slow else 0.0, stragglers.of_hosts(work, found.hosts)
 
 
 def _idle(spans: Iterable[Any], marked: Mapping[int, datetime], now: datetime) -> list[list[Span]]:

@@ -24,7 +24,7 @@ from dispatch.runs import cleaning, settle, stop, uploads
 from dispatch.runs.open_work import JUST_ENDED
 from dispatch.ssh import remote
 from dispatch.ssh.threads import ask_all
-from dispatch.watching import host_samples, kernel_signs, outsiders
+from dispatch.watching import host_samples, host_signs, outsiders
 from events import presence
 from events.presence import Part
 from hosts import evidence, observe, registry
@@ -106,13 +106,14 @@ def _ask_runs(row: Host, members: list[Member], uploading: list[Member]) -> None
     try:
         request = {"runs": keys, "accounts": accounts, **outsiders.question(row)}
         if host_samples.claim(row, asked):
-            request |= host_samples.questions([row]).get(row.pk, {}) | kernel_signs.question(row)
+            request |= host_samples.questions([row]).get(row.pk, {}) | host_signs.question(row, members)
         answer = chosen.of_host(row).poll(row, request)
     except remote.RemoteError as error:
         log.info("status of %s: %s", row.name, error)
         return
+    # before the runs: one that failed of a fault costs no restart
+    host_signs.take_in(row.pk, answer, request)
     outsiders.take_in(row.pk, answer)
-    kernel_signs.take_in(row.pk, answer)  # before the runs: one that failed of a fault costs no restart
     boot_id = str(answer.get("boot_id", ""))
     for member in members:
         with going_on(f"the run {member.run_key} on {row.name}"):

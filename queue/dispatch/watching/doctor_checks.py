@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dispatch.watching import own_service
+from hosts.health.faults import LEAST_FREE_BYTES
 from hosts.models import Slot
 from hosts.runtimes import usable_runtimes
 from hosts.slots import FoundSlot, cpu_shares
@@ -16,7 +17,6 @@ Said = tuple[str, str]  # state and sentence of a check
 
 _GIB = 1024**3
 _DISK_WARN_BYTES = 10 * _GIB
-_DISK_FAIL_BYTES = 1 * _GIB
 _SKEW_WARN_SECONDS = 1.0
 
 
@@ -82,6 +82,7 @@ def examine(facts: Facts, python: str, activate: str, skew_seconds: float | None
         "logind": _logind(facts),
         "service": own_service.service(facts),
         "containers": _containers(facts),
+        "signs": _signs(facts),
     }
     return checks(said)
 
@@ -129,7 +130,7 @@ def _disk(facts: Facts) -> Said:
     free = f"{disk['free_bytes'] / _GIB:.1f} GiB are free in {disk['path']}"
     if not disk["writable"]:
         return "fail", f"{disk['path']} is not writable by {facts['account']['name']}."
-    if disk["free_bytes"] < _DISK_FAIL_BYTES:
+    if disk["free_bytes"] < LEAST_FREE_BYTES:
         return "fail", f"Only {free}: not enough space for logs and checkpoints."
     if disk["free_bytes"] < _DISK_WARN_BYTES:
         return "warn", f"Only {free}."
@@ -201,6 +202,19 @@ def _containers(facts: Facts) -> Said:
             "--output=/etc/cdi/nvidia.yaml` on the host."
         )
     return "ok", f"Images run with the first suitable runtime of: {names}.{reasons}"
+
+
+def _signs(facts: Facts) -> Said | None:
+    """Which signs of faults (docs/health.md) this host cannot give; nothing of a host that was not asked yet."""
+    found = facts.get("signs")
+    if found is None:
+        return None
+    if found["denied"]:
+        return "warn", " ".join(found["denied"])
+    hidden = (
+        "" if facts["account"]["uid"] == 0 else f" {facts['account']['name']} sees its own processes only."
+    )
+    return "ok", f"Faults are read from the kernel's log ({found['kernel']}) and measured.{hidden}"
 
 
 def _logind(facts: Facts) -> Said:

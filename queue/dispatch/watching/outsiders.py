@@ -38,22 +38,22 @@ def take_in(host_id: uuid.UUID, answer: Mapping[str, Any]) -> None:
     users: Mapping[str, Sequence[dict[str, Any]]] | None = answer.get("gpu_users")
     if users is None:
         return
-    members = _members(
+    present = members(
         host_id, {str(user["run"]) for here in users.values() for user in here if user.get("run")}
     )
     left = {
         (m.allocation_id, m.index)
-        for m in members
+        for m in present
         if m.state == MemberState.ENDED and m.cleaning_since is None
     }
     if left:
         cleaning.again(host_id, left)
-    ours = {_OURS} | {member.run_key for member in members}
+    ours = {_OURS} | {member.run_key for member in present}
     strangers = {gpu: [user for user in here if user.get("run") not in ours] for gpu, here in users.items()}
     slots.note_outside(host_id, strangers)
 
 
-def _members(host_id: uuid.UUID, run_keys: set[str]) -> list[Member]:
+def members(host_id: uuid.UUID, run_keys: set[str]) -> list[Member]:
     """Those that this server has on the host: a marker of another server's run is that of an outsider."""
     query = Q(pk__in=[])
     for key in run_keys:

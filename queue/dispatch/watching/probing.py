@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from dispatch.ssh import remote
 from dispatch.ssh.threads import ask_all
-from dispatch.watching import host_samples, kernel_signs, outsiders
+from dispatch.watching import host_samples, host_signs, outsiders
 from events import presence
 from events.prepared import cursor
 from hosts.models import Host
@@ -52,7 +52,7 @@ def probe_due() -> int:
     hosts, wanted = _claim()
     if hosts:
         samples = host_samples.questions(wanted) if wanted else {}
-        questions = {host.pk: {**samples.get(host.pk, {}), **kernel_signs.question(host)} for host in wanted}
+        questions = {host.pk: {**samples.get(host.pk, {}), **host_signs.question(host)} for host in wanted}
         answers = ask_all(
             lambda host: _probe(host, questions.get(host.pk)), hosts, settings.HOST_PROBES_AT_ONCE
         )
@@ -102,8 +102,8 @@ def _probe(host: Host, more: dict[str, Any] | None) -> dict[str, Any]:
     try:
         request = {"runs": [], **outsiders.question(host), **(more or {})}
         answer = remote.verb(host, "status", request, timeout_seconds=_STATUS_TIMEOUT_SECONDS)
+        host_signs.take_in(host.pk, answer, request)
         outsiders.take_in(host.pk, answer)
-        kernel_signs.take_in(host.pk, answer)
         return answer
     except remote.RemoteError as error:
         log.info("probe of %s: %s", host.name, error)

@@ -1,1 +1,1 @@
-"""What the kernel of a host tells of faults: signs, what each means, and what is taken out of use for it."""
+"""Signs of faults that hosts report: what each means, and what is taken out of use for it."""

@@ -1,33 +1,47 @@
 """The signs of faults that hosts have told, each kept once with its verdict.
 
-What a host says is taken as a claim: so many lines, of such a length, each read here again. A host can spoil nothing
-but its own list.
+What a host says is taken as a claim: so many lines, of such a length, each read here again; so many numbers, compared
+here. A host can spoil nothing but its own list.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Case, F, When
 
-from hosts.health import verdicts
-from hosts.health.verdicts import Scope
+from hosts.health import faults, measured, verdicts
+from hosts.health.faults import Found
+from hosts.health.measured import Look, printable
+from hosts.health.verdicts import Scope, Verdict
 from hosts.models import Host, HostSign, Slot
 from trainmaster.kernel_signs import LONGEST_LINE, Sign, sign_of
 
 #: of one answer, and of one host in all: the oldest are forgotten
 MOST_LINES = 100
+SLOW = "host_slow"
 MOST_SIGNS = 1_000
 _MOST_US = 2**62
 
 
 def question(host: Host) -> dict[str, Any]:
-    """What to add to a `status` request."""
+    """What to ask of the kernel's log, to be added to a `status` request."""
     known = host.kernel_log
     return {"kernel": {"boot": known.get("boot", ""), "until": known.get("until", 0)}}
+
+
+def gpus_of(host: Host) -> dict[str, str]:
+    """UUID -> PCI address of the GPUs that the last probe found; the host may have answered anything."""
+    gpus = host.facts.get("gpus")
+    found = [gpu for gpu in gpus[: measured.MOST] if isinstance(gpu, dict)] if isinstance(gpus, list) else []
+    pairs = [(gpu.get("uuid"), gpu.get("pci")) for gpu in found]
+    return {
+        uuid: pci for uuid, pci in pairs if isinstance(uuid, str) and isinstance(pci, str) and uuid and pci
+    }
 
 
 @transaction.atomic
@@ -40,11 +54,48 @@ def take_in(host_id: uuid.UUID, told: object) -> None:
     if not (signs := read(told.get("lines"))):
         return
     by_device = slots_by_device(host)
-    rows = [_row(host, at, line, sign, by_device.get(sign.device, ())) for at, line, sign in signs]
-    HostSign.objects.bulk_create(
-        {(row.kernel_us, row.line): row for row in rows}.values(), ignore_conflicts=True
+    boot = host.kernel_log["boot"]
+    _keep(
+        host, [_row(host, boot, at, line, sign, by_device.get(sign.device, ())) for at, line, sign in signs]
     )
-    _forget_oldest(host)
+
+
+@transaction.atomic
+def compare(host_id: uuid.UUID, look: Look) -> None:
+    """Compare what a host has measured with its looks before, and keep what is a sign."""
+    host = Host.objects.select_for_update(no_key=True).filter(pk=host_id).first()
+    if host is None:
+        return
+    log_is_read, is_out = bool(host.kernel_log.get("source")), bool(host.quarantine)
+    step = faults.step(host.condition, look, log_is_read=log_is_read, is_out=is_out)
+    if step.kept != host.condition:
+        host.condition = step.kept
+        host.save(update_fields=["condition"])
+    for kind, device in step.over:
+        HostSign.objects.filter(host=host, kind=kind, device=device, settled=False).update(
+            settled=True, done="It was over before anything was done."
+        )
+    if step.told:
+        by_device = slots_by_device(host)
+        _keep(host, [_measured(host, look, each, by_device.get(each.device, ())) for each in step.told])
+
+
+@transaction.atomic
+def tell_slow(host_id: uuid.UUID, evidence: str, since: datetime) -> None:
+    """Keep that a host is slower than its peers, unless that was told since then."""
+    host = Host.objects.select_for_update(no_key=True).filter(pk=host_id).first()
+    if host is None or HostSign.objects.filter(host=host, kind=SLOW, at__gt=since).exists():
+        return
+    row = _row(host, host.boot_id, 0, evidence[:LONGEST_LINE], Sign(SLOW), ())
+    row.source = HostSign.Source.MEASURED
+    _keep(host, [row])
+
+
+def verdict_on(row: HostSign) -> Verdict | None:
+    """By the rules of today; None if its line is no sign any more, since a pattern has changed."""
+    if row.source == HostSign.Source.MEASURED:
+        return verdicts.of(Sign(row.kind, 0, row.device))
+    return verdicts.of_line(row.line)
 
 
 def unsettled(host_id: uuid.UUID) -> list[HostSign]:
@@ -56,7 +107,7 @@ def unsettled(host_id: uuid.UUID) -> list[HostSign]:
 def _remember(host: Host, told: Mapping[str, Any]) -> None:
     """How far the log is known now, and whether it may be read at all."""
     until = told.get("until")
-    words = {name: _printable(str(told.get(name, "")))[:most] for name, most in _WORDS.items()}
+    words = {name: printable(str(told.get(name, "")))[:most] for name, most in _WORDS.items()}
     heard = {**words, "until": until if isinstance(until, int) and 0 <= until < _MOST_US else 0}
     if heard != host.kernel_log:
         host.kernel_log = heard
@@ -65,10 +116,6 @@ def _remember(host: Host, told: Mapping[str, Any]) -> None:
 
 #: what a host says beside its lines, with the length that is kept
 _WORDS = {"boot": 64, "source": 16, "denied": 500}
-
-
-def _printable(text: str) -> str:
-    return "".join(letter for letter in text if letter.isprintable())
 
 
 def read(told: object) -> list[tuple[int, str, Sign]]:
@@ -83,7 +130,7 @@ def _read(told: object) -> tuple[int, str, Sign] | None:
     at, text = told
     if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < _MOST_US or not isinstance(text, str):
         return None
-    line = _printable(text[:LONGEST_LINE])
+    line = printable(text[:LONGEST_LINE])
     sign = sign_of(line)
     return None if sign is None else (at, line, sign)
 
@@ -99,12 +146,20 @@ def slots_by_device(host: Host) -> dict[str, tuple[Slot, ...]]:
     return found
 
 
-def _row(host: Host, at: int, line: str, sign: Sign, slots: tuple[Slot, ...]) -> HostSign:
+def _measured(host: Host, look: Look, found: Found, slots: tuple[Slot, ...]) -> HostSign:
+    row = _row(
+        host, look.boot, look.at_us, found.line[:LONGEST_LINE], Sign(found.kind, 0, found.device), slots
+    )
+    row.source = HostSign.Source.MEASURED
+    return row
+
+
+def _row(host: Host, boot: str, at: int, line: str, sign: Sign, slots: tuple[Slot, ...]) -> HostSign:
     verdict = verdicts.of(sign)
     return HostSign(
         host=host,
         slot=slots[0] if slots else None,
-        boot_id=host.kernel_log["boot"],
+        boot_id=boot,
         kernel_us=at,
         line=line,
         kind=sign.kind,
@@ -115,6 +170,12 @@ def _row(host: Host, at: int, line: str, sign: Sign, slots: tuple[Slot, ...]) ->
         sentence=verdict.sentence,
         settled=verdict.scope == Scope.NONE,
     )
+
+
+def _keep(host: Host, rows: Iterable[HostSign]) -> None:
+    once = {(row.kernel_us, row.line): row for row in rows}
+    HostSign.objects.bulk_create(once.values(), ignore_conflicts=True)
+    _forget_oldest(host)
 
 
 def _forget_oldest(host: Host) -> None:

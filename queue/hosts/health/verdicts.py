@@ -1,4 +1,4 @@
-"""What a sign of the kernel means for the GPU or the host, and what to do: one table, pure.
+"""What a sign means for the GPU or the host, and what to do: one table, pure.
 
 For Xids it follows the immediate action of NVIDIA's catalog ("Analyzing Xid Errors with the Xid Catalog", Ampere and
 newer), for SXids the word that the driver prints (Fabric Manager's guide). A code that is in neither is shown and
@@ -35,13 +35,17 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """`what` and `advice` are sentences. `fails`: what computes there fails or hangs anyway, and is better stopped."""
+    """`what` and `advice` are sentences. `fails`: what computes there fails or hangs anyway, and is better stopped.
+
+    `heals`: the state may end by itself, and what is out of use for it then comes back.
+    """
 
     action: Action
     what: str
     scope: Scope = Scope.NONE
     fails: bool = False
     advice: str = ""
+    heals: bool = False
 
     @property
     def sentence(self) -> str:
@@ -213,6 +217,72 @@ _OTHERS: dict[str, Verdict] = {
     "rcu_stall": _nothing("A processor was busy in the kernel for long.", "If it continues, reboot the host."),
 }  # fmt: skip
 
+_CABLE = "If it stays so, check cable and port."
+#: what a host measures of itself (`hosts.health.faults`)
+_OTHERS.update({
+    "gpu_needs_reset": _reset("The driver cannot use the GPU before it is reset."),
+    "ecc_uncorrected": _nothing(
+        "The GPU met memory errors that it could not correct.", "The kernel's log says whether it has to be reset."
+    ),
+    "ecc_unexplained": _reset(
+        "The GPU met memory errors that it could not correct, and the kernel's log, which says more, cannot be read.",
+        fails=False,
+    ),
+    "rows_failed": Verdict(
+        Action.VENDOR, "The GPU could not replace faulty memory.", Scope.GPU, advice="Have the GPU replaced."
+    ),
+    "rows_pending": _nothing("The GPU has memory to replace.", "Reset it when it is free: until then it is not done."),
+    "pages_full": Verdict(
+        Action.VENDOR, "The GPU has set too much faulty memory aside.", Scope.GPU, advice="Have the GPU replaced."
+    ),
+    "gpu_hot": Verdict(Action.VENDOR, "The GPU is too hot and runs slower.", advice="Check cooling and airflow."),
+    "gpu_power_brake": Verdict(
+        Action.VENDOR, "The power supply makes the GPU run slower.", advice="Check power supplies and their cables."
+    ),
+    "gpu_slowed": Verdict(
+        Action.VENDOR, "The GPU's hardware slows it down.", advice="Check its power cables and its cooling."
+    ),
+    "pcie_narrow": Verdict(
+        Action.VENDOR, "The GPU uses only some of the lanes of its slot.", advice="Seat the card or its riser again."
+    ),
+    "pcie_slow": Verdict(
+        Action.VENDOR, "The GPU's link to the host is slower than both could be.", advice="Seat the card again."
+    ),
+    "gpu_memory_held": _nothing(
+        "Memory of the GPU is in use without a process that can be seen.",
+        "If no container or other machine uses it, reset the GPU.",
+    ),
+    "driver_hangs": Verdict(
+        Action.REBOOT, "The GPU driver does not answer.", Scope.HOST, heals=True,
+    ),
+    "port_down": Verdict(
+        Action.VENDOR, "An InfiniBand port is down.", Scope.HOST, advice="Check cable and switch.", heals=True
+    ),
+    "port_slow": Verdict(Action.VENDOR, "An InfiniBand port is slower than it was.", advice="Check its cable."),
+    "port_flaps": _nothing("An InfiniBand link went down and came back.", "If it comes often, check the cable."),
+    "port_errors": Verdict(Action.VENDOR, "An InfiniBand port receives many errors.", advice="Check its cable."),
+    "card_down": _nothing("A network card has lost its link.", _CABLE),
+    "card_slow": _nothing("A network card is slower than it was.", _CABLE),
+    "card_flaps": _nothing("A network card lost its link or got it back.", "If it comes often, check the cable."),
+    "storage_hangs": Verdict(
+        Action.REBOOT, "A folder that every run needs does not answer.", Scope.HOST, heals=True,
+        advice="Check the file server; if other hosts can use it, reboot this one.",
+    ),
+    "storage_read_only": Verdict(
+        Action.VENDOR, "A folder that every run needs can only be read.", Scope.HOST, heals=True,
+        advice="Check the disk or the file server, then mount it again.",
+    ),
+    "folder_hangs": _nothing("A folder that a run uses does not answer.", "Programs that use it wait until it does."),
+    "folder_read_only": _nothing("A folder that a run uses can only be read.", "Mount it again, or use another."),
+    "disk_full": _nothing("A disk is full.", "Remove files, or runs here cannot start or save."),
+    "clock_off": _nothing("The host's clock is wrong.", "Set up NTP."),
+    "host_slow": Verdict(
+        Action.VENDOR, "The host works slower than its peers.", advice="Check clocks, cooling and other programs."
+    ),
+    "run_left": _nothing("Processes of a run that has ended still live.", "The server ends them."),
+    "shm_left": _nothing("Runs have left files in shared memory.", "Delete them, or data loaders may fail."),
+})  # fmt: skip
+
 
 #: devices that are no disks of the host: images that somebody mounted, memory, drives for media
 _NO_DISK = re.compile(r"(?:loop|sr|fd|zram|ram)\d")
@@ -240,6 +310,12 @@ def of_line(line: str) -> Verdict | None:
     """The verdict on a line; None where it is no sign, perhaps since a pattern has changed."""
     sign = sign_of(line)
     return of(sign) if sign is not None else None
+
+
+def heals(kind: str) -> bool:
+    """Whether the state of this kind of sign may end by itself."""
+    verdict = _OTHERS.get(kind)
+    return verdict is not None and verdict.heals
 
 
 def _of_xid(sign: Sign) -> Verdict:

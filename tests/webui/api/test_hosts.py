@@ -6,7 +6,7 @@ from django.test import Client
 from django.utils.html import escape
 
 from accounts.models import User
-from dispatch.watching import kernel_signs
+from dispatch.watching import host_signs
 from events.models import Event
 from experiments.models import Trial
 from hosts.models import Host, ResourcePool
@@ -169,7 +169,7 @@ def test_a_slot_is_drained_disabled_and_enabled(cast: Cast, running: tuple[Trial
 def test_what_is_out_of_use_because_of_a_fault_is_told_and_let_back(cast: Cast, host: Host) -> None:
     Host.objects.filter(pk=host.pk).update(boot_id="b1")
     line = "EDAC MC1: 1 UE memory scrubbing error"
-    kernel_signs.take_in(
+    host_signs.take_in(
         host.pk, {"kernel": {"boot": "b1", "source": "kmsg", "until": 9, "lines": [[9, line]]}}
     )
     health = cast.vic.get("hosts/gpu1/health")
@@ -207,7 +207,7 @@ def test_a_person_takes_a_slot_out_of_use_and_says_why(cast: Cast, host: Host) -
     assert (kept["slot"], kept["by"], kept["reason"]) == (0, "admin", "for the demo")
     console = Client()
     console.force_login(User.objects.get(username="admin"))
-    assert "whatever its kernel reports, as admin has decided" in " ".join(
+    assert "whatever is reported of it, as admin has decided" in " ".join(
         console.get("/hosts/gpu1", follow=True).content.decode().split()
     )
     cast.admin.post("hosts/gpu1/quarantine", {"slot": 0, "reason": "its fan is loud"})

@@ -172,7 +172,7 @@ def _quarantine(host: Host, request: HttpRequest) -> None:
 
 
 def _release(host: Host, request: HttpRequest) -> None:
-    """The whole host, or the slot that was chosen; with hours for a time, whatever its kernel reports."""
+    """The whole host, or the slot that was chosen; with hours for a time, whatever is reported of it."""
     slot, hours = request.POST.get("slot", ""), request.POST.get("hours", "").strip()
     if slot and not slot.isdecimal():
         raise Refusal(

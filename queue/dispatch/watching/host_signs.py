@@ -1,0 +1,87 @@
+"""Signs of faults that hosts report, asked along with the state of their runs, and what follows from them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from dispatch.going_on import going_on
+from dispatch.watching import outsiders
+from experiments.models import Experiment
+from hosts.health import measured, signs
+from hosts.models import Host
+from jobs import cleaning, quarantine
+from jobs.models import Member
+from jobs.states import MemberState
+
+_MOST_FOLDERS = 8
+#: the end of a run, by which its processes are swept anyway
+_JUST_ENDED = timedelta(seconds=60)
+
+Json = Mapping[str, Any]
+
+
+def question(host: Host, members: Collection[Member] = ()) -> dict[str, Any]:
+    """What to add to a `status` request. `members` have runs there, of whose folders it is asked as well."""
+    folders = [*settings.MOUNTED, *_folders_of(members)]
+    condition = {"gpus": signs.gpus_of(host), "folders": folders[: 2 * _MOST_FOLDERS]}
+    return {**signs.question(host), "condition": condition}
+
+
+def take_in(host_id: uuid.UUID, answer: Json, request: Json | None = None) -> None:
+    """Keep what the host told if it was asked, and take out of use what has a fault. Nonsense harms no other host."""
+    received = time.time()
+    if "kernel" not in answer and "condition" not in answer:
+        return
+    with going_on(f"the signs of faults of host {host_id}"):
+        if "kernel" in answer:
+            signs.take_in(host_id, answer["kernel"])
+        if "condition" in answer:
+            _compare(host_id, answer["condition"], (request or {}).get("condition") or {}, received)
+        quarantine.judge(host_id)
+
+
+def _compare(host_id: uuid.UUID, told: object, request: Json, received: float) -> None:
+    host = Host.objects.filter(pk=host_id).only("workdir").first()
+    folders = tuple(request.get("folders") or ())
+    asked = measured.Asked(request.get("gpus") or {}, folders, tuple(settings.MOUNTED))
+    over = _end_what_is_left(host_id, told)
+    run_folder = host.workdir if host is not None else ""
+    look = measured.read(told, asked, server_now=received, run_folder=run_folder, over=over)
+    if look is not None:
+        signs.compare(host_id, look)
+
+
+def _end_what_is_left(host_id: uuid.UUID, told: object) -> set[str]:
+    """Have processes of runs that ended a while ago cleaned up; the keys of these runs."""
+    keys = set(measured.runs(told))
+    if not keys:
+        return set()
+    before = timezone.now() - _JUST_ENDED
+    ended = [
+        member
+        for member in outsiders.members(host_id, keys)
+        if member.state == MemberState.ENDED and member.ended_at is not None and member.ended_at < before
+    ]
+    left = {(member.allocation_id, member.index) for member in ended if member.cleaning_since is None}
+    if left:
+        cleaning.again(host_id, left)
+    return {member.run_key for member in ended}
+
+
+def _folders_of(members: Collection[Member]) -> list[str]:
+    """Where the experiments of these runs store on the host itself."""
+    jobs = {member.allocation.task.job_id for member in members}
+    if not jobs:
+        return []
+    stored = Experiment.objects.filter(job__in=jobs).values_list(
+        "config__checkpoint_storage__host_path", "config__checkpoint_storage__container_path"
+    )
+    found = {path for row in stored for path in row if isinstance(path, str) and path.startswith("/")}
+    return sorted(found - set(settings.MOUNTED))[:_MOST_FOLDERS]

@@ -1,0 +1,72 @@
+"""InfiniBand ports and network cards as the kernel shows them in /sys."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Optional
+
+from trainmaster.host.asking import text_of
+
+_MOST = 64
+Json = Dict[str, Any]
+
+
+def ports(sys: Path = Path("/sys")) -> Dict[str, Json]:
+    """{"mlx5_0/1": {"state", "rate" in Gbit/s, "link_downed", "symbol_error"}}; what is not told is left out."""
+    found: Dict[str, Json] = {}
+    for device in _entries(sys / "class/infiniband"):
+        for port in _entries(device / "ports"):
+            counters = {
+                name: _number(text_of(port / "counters" / name)) for name in ("link_downed", "symbol_error")
+            }
+            told = {
+                "state": state_of(text_of(port / "state")),
+                "rate": _rate(text_of(port / "rate")),
+                **counters,
+            }
+            found[f"{device.name}/{port.name}"] = _told(told)
+    return dict(list(found.items())[:_MOST])
+
+
+def cards(sys: Path = Path("/sys")) -> Dict[str, Json]:
+    """{"eth0": {"state", "rate" in Mbit/s, "carrier_changes"}} of real cards: neither virtual nor a function of one."""
+    found: Dict[str, Json] = {}
+    for card in _entries(sys / "class/net"):
+        device = card / "device"
+        if device.exists() and not (device / "physfn").exists():
+            told = {
+                "state": text_of(card / "operstate").strip(),
+                "rate": _number(text_of(card / "speed")),
+                "carrier_changes": _number(text_of(card / "carrier_changes")),
+            }
+            found[card.name] = _told(told)
+    return dict(list(found.items())[:_MOST])
+
+
+def state_of(text: str) -> str:
+    """`4: ACTIVE` as `ACTIVE`."""
+    return text.rpartition(":")[2].strip()
+
+
+def _rate(text: str) -> Optional[float]:
+    """`200 Gb/sec (4X HDR)` as 200.0."""
+    found = re.match(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec", text)
+    return float(found.group(1)) if found else None
+
+
+def _number(text: str) -> Optional[int]:
+    """None of what is no number, and of -1, which is how the kernel says that it does not know a speed."""
+    word = text.strip()
+    return int(word) if word.isdecimal() else None
+
+
+def _told(values: Json) -> Json:
+    return {name: value for name, value in values.items() if value not in (None, "")}
+
+
+def _entries(folder: Path) -> List[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
