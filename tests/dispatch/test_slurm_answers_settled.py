@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from accounts.refusals import Refusal
@@ -73,6 +74,12 @@ class World:
     def look(self) -> None:
         clusters.Cluster(self.pool, self.login).look()
 
+    def look_later(self) -> None:
+        """Again, after as long as it takes until Slurm is believed that a job is over."""
+        by = timedelta(seconds=feeding.CONFIRM_SECONDS)
+        FedJob.objects.update(over_at=F("over_at") - by)
+        self.look()
+
     def fed(self, slots: int = 1) -> FedJob:
         """An experiment that was handed over."""
         task = trial_of(submit_experiment(slots=slots)).task_id
@@ -98,15 +105,15 @@ def test_one_answer_without_a_job_ends_nothing_and_a_second_one_later_does(world
     row = world.fed()
     world.look()
     row.refresh_from_db()
-    assert row.job_id == "1" and row.over_at is None
+    assert row.job_id == "1" and not row.refused
     world.jobs = [("1", "PENDING", "", row.attempt)]
     world.look()
     row.refresh_from_db()
-    assert row.missed_at is None
+    assert row.over_at is None
     world.jobs = []
     world.look()
-    FedJob.objects.update(missed_at=timezone.now() - timedelta(seconds=feeding.MISSED_SECONDS + 1))
-    world.look()
+    assert "waits in Slurm as job 1" in world.why(row)
+    world.look_later()
     assert "Slurm does not know job 1 any more" in world.why(row)
 
 
@@ -149,6 +156,7 @@ def test_a_node_with_a_slot_that_a_person_disabled_is_given_back_and_excluded(wo
     assert world.canceled == ["1"] and "where its work may not run" in world.why(row)
     world.jobs = [("1", "CANCELLED", "n1", row.attempt)]
     world.look()
+    world.look_later()
     world.passes()
     assert "--exclude=n1" in world.sent[-1]
 
@@ -158,6 +166,7 @@ def test_what_ends_on_its_nodes_at_once_says_so_and_waits_longer_each_time(world
     for job in ("1", "2", "3"):
         world.jobs = [(job, "FAILED", "n1", row.attempt)]
         world.look()
+        world.look_later()
         row.refresh_from_db()
         pauses.append((row.send_after - timezone.now()).total_seconds())
         assert f"Slurm job {job} ended as FAILED before its run began" in world.why(row)
@@ -173,6 +182,11 @@ def test_refused_submissions_let_others_pass(world: World) -> None:
     world.refusal = ""
     assert world.fed().job_id == "1"
     assert "waits to be handed to Slurm again: sbatch: error: Invalid" in world.why(refused[0])
+    world.passes()
+    assert len(world.sent) == 1, "they are not due"
+    feeding.try_again(world.pool.pk)  # as at an admission, after the pool was corrected
+    world.passes()
+    assert [FedJob.objects.get(pk=row.pk).job_id for row in refused] == ["2", "3"]
 
 
 def test_a_pool_that_is_being_tried_again_feeds_nothing_new_and_keeps_what_is_there(world: World) -> None:
