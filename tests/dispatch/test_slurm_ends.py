@@ -93,7 +93,7 @@ def spool(**more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.survive(3)
+@pytest.mark.survive(45)
 def test_one_answer_of_squeue_without_the_job_concludes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch)
     world.run = spool(state="running", finished=False)
@@ -113,7 +113,7 @@ def test_one_answer_of_squeue_without_the_job_concludes_nothing(monkeypatch: pyt
     assert world.look(later=60).exit_reason == Reason.RUN_VANISHED
 
 
-@pytest.mark.survive(3)
+@pytest.mark.survive(50)
 def test_a_folder_that_is_not_mounted_ends_nothing_and_what_has_begun_did_not_fail_to_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -192,6 +192,7 @@ def test_how_a_job_ended_that_squeue_no_longer_lists_is_asked_of_sacct(
     assert (member.exit_reason, member.exit_code) == (Reason.RANK_FAILED, 3)
 
 
+@pytest.mark.survive(46)
 def test_a_run_whose_job_was_requeued_waits_again_without_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch)
     canceled: list[Sequence[str]] = []
