@@ -22,6 +22,7 @@ from experiments import transitions as experiments
 from experiments.models import Experiment
 from experiments.states import ExperimentState
 from hosts import slurm_nodes
+from hosts.models import SlurmFacts
 from jobs import feeding, queue_edits
 from jobs.fed_jobs import FedJob
 from jobs.models import Allocation
@@ -69,7 +70,7 @@ def world(
     monkeypatch.setattr(feeding, "CONFIRM_SECONDS", 1.0)
     settings.LISTEN_ADDRESS, settings.LISTEN_PORT = "127.0.0.1", urlsplit(web.url).port
     settings.SLURM_LOOK_SECONDS = settings.SLURM_QUIET_LOOK_SECONDS = 0.0
-    sshd = start_sshd(f"ForceCommand {login_shell(slurm, tmp_path / 'login_shell')}")
+    sshd = start_sshd(f"ForceCommand {login_shell(slurm, tmp_path)}")
     with running_world(slurm, sshd, tmp_path) as made:
         yield made
 
@@ -247,4 +248,34 @@ def test_a_job_that_an_administrator_requeues_runs_in_a_new_attempt(world: World
         Reason.PREEMPTED,
         "The job was requeued in Slurm.",
     )
+    world.until(world.is_clean)
+
+
+#: without those that have ended, as after a while (MinJobAge)
+SQUEUE = """for word; do shift; [ "$word" = --states=all ] || set -- "$@" "$word"; done
+exec /usr/bin/squeue "$@"
+"""
+#: of the one job that it is asked for: `sacct … -j ID --name=NAME …`
+SACCT = """for word; do
+    case "$word" in --name=*) name=${word#--name=};; esac
+    [ "$before" != -j ] || job=$word
+    before=$word
+done
+echo "$job|$name|CANCELLED by 1000|0:15"
+"""
+
+
+def test_what_accounting_says_of_a_job_that_squeue_no_longer_lists_decides(world: World) -> None:
+    experiment = world.submit(SLEEPS)
+    running(world, experiment)
+    facts = SlurmFacts.objects.get(pool=world.pool)
+    facts.document["has_accounting"] = True
+    facts.save()
+    world.stand_in("squeue", SQUEUE)
+    world.stand_in("sacct", SACCT)
+    world.slurm.run("scancel", world.job_id(experiment))
+    world.until(lambda: world.state(experiment) == ExperimentState.CANCELED)
+    attempt = attempt_of(experiment)
+    assert (attempt.number, attempt.exit_reason) == (1, Reason.KILLED_BY_USER)
+    assert attempt.exit_detail["sentence"] == "The job was canceled in Slurm by the account with uid 1000."
     world.until(world.is_clean)

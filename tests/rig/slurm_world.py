@@ -103,6 +103,13 @@ class World:
         held = SlotHold.objects.filter(released_at=None).exists()
         return not (held or FedJob.objects.filter(ended_at=None).exists() or self.jobs())
 
+    def stand_in(self, command: str, script: str) -> None:
+        """Have the login node run a shell script instead of a command of Slurm."""
+        path = self.folder / "bin" / command
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
     def job_id(self, experiment: Experiment) -> str:
         """Of its job in Slurm."""
         return FedJob.objects.get(task=trial_of(experiment).task, ended_at=None).job_id
@@ -163,9 +170,10 @@ def running_world(slurm: Slurm, sshd: Sshd, folder: Path) -> Iterator[World]:
     pace.wait_until(lambda: not slurm.waiting(), 60)
 
 
-def login_shell(slurm: Slurm, path: Path, before: str = "") -> Path:
-    """Make a login shell that has the cluster's commands. `before`: where others of that name are looked for first."""
-    variables = {**slurm.environment, "PATH": f"{before}:{slurm.environment['PATH']}".lstrip(":")}
+def login_shell(slurm: Slurm, folder: Path) -> Path:
+    """Make a login shell that has the cluster's commands, of which those in `bin` of the folder go before others."""
+    path = folder / "login_shell"
+    variables = {**slurm.environment, "PATH": f"{folder}/bin:{slurm.environment['PATH']}"}
     exports = "; ".join(f"export {name}={variables[name]}" for name in ("PATH", "SLURM_CONF"))
     path.write_text(f'#!/bin/sh\n{exports}\nexec /bin/sh -c "$SSH_ORIGINAL_COMMAND"\n')
     path.chmod(0o755)

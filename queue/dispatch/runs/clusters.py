@@ -201,8 +201,8 @@ class Cluster:
     # --- runs -------------------------------------------------------------------------------------
 
     def _look_at_runs(self, jobs: Mapping[str, FedJob], over: Collection[str], asked: datetime) -> None:
-        """`jobs`: the open ones by attempt; `over`: attempts of those that are over. What Slurm may still run is looked
-        at by its folder alone.
+        """`jobs`: the open ones by attempt; `over`: attempts of those that are over. What Slurm may still run, and that
+        of which a runner was heard just now, is looked at by its folder alone.
         """
         members = list(
             Member.objects.filter(host__pool=self.pool, host__transport=Host.Transport.SLURM)
@@ -214,7 +214,8 @@ class Cluster:
             return
         both = [*members, *uploading]
         keys = [member.run_key for member in both]
-        ended = [m.run_key for m in both if m.allocation_id in over or m.allocation_id not in jobs]
+        gone = {m.allocation_id for m in both if m.allocation_id in over or m.allocation_id not in jobs}
+        ended = [m.run_key for m in both if m.allocation_id in gone and not slurm_ended.is_heard(m, asked)]
         living = sorted(set(keys) - set(ended))
         try:
             answer = remote.verb(
@@ -226,7 +227,7 @@ class Cluster:
             return
         for member in members:
             job, run = jobs.get(member.allocation_id), answer["runs"].get(member.run_key)
-            if job is None or job.over_at is None or member.run_key in ended:
+            if job is None or job.over_at is None or member.allocation_id in gone:
                 with going_on(f"the run {member.run_key}"):
                     self._settle(member, run or {"state": "absent"}, job, asked)
         for member in uploading:

@@ -22,8 +22,9 @@ from jobs.states import Reason
 
 log = logging.getLogger(__name__)
 
-#: from the end of a job until its end is concluded without an exit file: a network file system may be late
-_LATE_FOLDER_SECONDS = 15.0
+#: from the end of a job, or the last word of its runner, until its end is concluded without an exit file: a network
+#: file system may be late
+_LATE_SECONDS = 15.0
 
 
 def ask(pool: ResourcePool, login: Host, user: str, over: Iterable[FedJob]) -> None:
@@ -48,10 +49,15 @@ def ask(pool: ResourcePool, login: Host, user: str, over: Iterable[FedJob]) -> N
             feeding.told(row, each.state, each.exit_code)
 
 
+def is_heard(member: Member, now: datetime) -> bool:
+    """Whether its runner was heard a moment ago, so that none may be started beside it."""
+    heard = member.heartbeat_at
+    return heard is not None and now - heard < timedelta(seconds=_LATE_SECONDS)
+
+
 def may_live(member: Member, over_at: datetime, now: datetime) -> bool:
     """Whether its exit file may come yet, or its runner was heard after Slurm said that the job is over."""
-    heard = max(filter(None, [over_at, member.heartbeat_at]))
-    return now - heard < timedelta(seconds=_LATE_FOLDER_SECONDS)
+    return is_heard(member, now) or now - over_at < timedelta(seconds=_LATE_SECONDS)
 
 
 def settle_over(member: Member, row: FedJob, run: Mapping[str, Any], overridden: Mapping[str, str]) -> None:
