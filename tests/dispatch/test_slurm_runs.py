@@ -29,7 +29,7 @@ from jobs.models import Allocation
 from jobs.queue_edits import Update
 from jobs.states import Reason
 from tests.dispatch.sshd import Sshd
-from tests.rig.slurm_world import NEEDS_SLURM, World, login_shell, running_world
+from tests.rig.slurm_world import NEEDS_SLURM, World, login_shell, running_world, stand_in
 from tests.rig.web import Web
 from tests.rig.world import attempt_of, members_of, trial_of
 
@@ -271,8 +271,8 @@ def test_what_accounting_says_of_a_job_that_squeue_no_longer_lists_decides(world
     facts = SlurmFacts.objects.get(pool=world.pool)
     facts.document["has_accounting"] = True
     facts.save()
-    world.stand_in("squeue", SQUEUE)
-    world.stand_in("sacct", SACCT)
+    stand_in(world.folder, "squeue", SQUEUE)
+    stand_in(world.folder, "sacct", SACCT)
     world.slurm.run("scancel", world.job_id(experiment))
     world.until(lambda: world.state(experiment) == ExperimentState.CANCELED)
     attempt = attempt_of(experiment)

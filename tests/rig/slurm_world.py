@@ -103,13 +103,6 @@ class World:
         held = SlotHold.objects.filter(released_at=None).exists()
         return not (held or FedJob.objects.filter(ended_at=None).exists() or self.jobs())
 
-    def stand_in(self, command: str, script: str) -> None:
-        """Have the login node run a shell script instead of a command of Slurm."""
-        path = self.folder / "bin" / command
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-
     def job_id(self, experiment: Experiment) -> str:
         """Of its job in Slurm."""
         return FedJob.objects.get(task=trial_of(experiment).task, ended_at=None).job_id
@@ -117,11 +110,8 @@ class World:
     # --- a run that counts ------------------------------------------------------------------------
 
     def count(self) -> Experiment:
-        """Submit a run that prints 1 to 10, and to 20 once it is told to; each attempt notes that it has begun."""
-        begun, go = self.folder / "begun", self.folder / "go"
-        return self.submit(
-            f"echo $DET_ALLOCATION_ID >> {begun}; seq 1 10; while [ ! -e {go} ]; do sleep 0.1; done; seq 11 20"
-        )
+        """Submit a run that counts."""
+        return self.submit(counting(self.folder))
 
     def halfway(self, experiment: Experiment) -> None:
         self.until(lambda: "10" in self.log(experiment))
@@ -147,6 +137,20 @@ class World:
         keys = Member.objects.filter(allocation__task=task)
         left = {member.run_key: processes_with_marker(member.run_key) for member in keys}
         assert not any(left.values()), f"processes are left: {left}"
+
+
+def counting(folder: Path) -> str:
+    """A script that prints 1 to 10, and to 20 once there is `go` in the folder; each attempt is noted in `begun`."""
+    begun, go = folder / "begun", folder / "go"
+    return f"echo $DET_ALLOCATION_ID >> {begun}; seq 1 10; while [ ! -e {go} ]; do sleep 0.1; done; seq 11 20"
+
+
+def stand_in(folder: Path, command: str, script: str) -> None:
+    """Have the login node of `login_shell` run a shell script instead of a command of Slurm."""
+    path = folder / "bin" / command
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
 
 
 @contextmanager

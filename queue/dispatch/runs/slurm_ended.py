@@ -32,12 +32,13 @@ def ask(pool: ResourcePool, login: Host, user: str, over: Iterable[FedJob]) -> N
 
     That it does not answer or knows nothing yet is as if there was none. While they are not settled, it is asked again.
     """
-    unknown = {row.job_id: row for row in over if row.job_id and not ends.says_how(row.state)}
+    asked = [row for row in over if row.job_id and row.back_at is None and not ends.says_how(row.state)]
+    unknown = {row.job_id: row for row in asked}
     kept = SlurmFacts.objects.filter(pool=pool).first() if unknown else None
     facts = ClusterFacts.of(kept.document) if kept else None
     if facts is None or not facts.has_accounting:
         return
-    words = sacct.command(unknown, [row.attempt for row in unknown.values()], user=user)
+    words = sacct.command(unknown, [row.attempt for row in asked], user=user)
     try:
         said, _ = slurm_login.ask(login, words)
     except remote.RemoteError as error:
