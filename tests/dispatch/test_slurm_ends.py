@@ -168,7 +168,11 @@ def test_how_a_job_ended_that_squeue_no_longer_lists_is_asked_of_sacct(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = World(monkeypatch)
-    told = [f"7|other|FAILED|1:0\n7|{world.row.attempt}|RUNNING|0:0\n", "", f"7|{world.row.attempt}|FAILED|3:0\n"]
+    told = [
+        f"7|other|FAILED|1:0\n7|{world.row.attempt}|RUNNING|0:0\n",
+        "",
+        f"7|{world.row.attempt}|FAILED|3:0\n",
+    ]
     asked: list[Sequence[str]] = []
 
     def ask(_: Host, words: Sequence[str], *__: object) -> tuple[str, str]:
@@ -185,7 +189,9 @@ def test_how_a_job_ended_that_squeue_no_longer_lists_is_asked_of_sacct(
     world.jobs = {}
     world.look()
     for later in (4, 1, 1):  # of another job of this id, or not up to date; nothing; at last
-        assert not FedJob.objects.filter(state="FAILED") and world.look(later=later).state == MemberState.RUNNING
+        assert (
+            not FedJob.objects.filter(state="FAILED") and world.look(later=later).state == MemberState.RUNNING
+        )
     world.look()
     assert len(asked) == 3 and {"-j", "7", f"--name={world.row.attempt}"} < set(asked[0])
     member = world.look(later=60)
@@ -215,7 +221,9 @@ def test_a_run_whose_job_was_requeued_waits_again_without_a_restart(monkeypatch:
     assert Task.objects.get().state == TaskState.WAITING and not Trial.objects.get().restarts
 
 
-def test_a_run_that_was_requeued_and_looked_for_later_was_preempted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_requeued_and_looked_for_later_was_preempted_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     world = World(monkeypatch)
     world.jobs = world.job("COMPLETED")  # the second time it has found its run begun before
     exit_file = {"code": 143, "signal": None, "ended_at": time.time() - 1000, "stopped": True}

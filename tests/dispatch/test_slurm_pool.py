@@ -190,7 +190,9 @@ def test_slots_of_cpus(cluster: Sshd, tmp_path: Path) -> None:
         cluster, tmp_path, partition="cpu", slot_type="cpu", slots_per_node=8, account="physics"
     )
     task, later = trial_of(submit_experiment()).task_id, timezone.now() + timedelta(hours=1)
-    FedJob.objects.create(pool=pool, task_id=task, attempt=f"{task}.1", nodes=1, refused=True, send_after=later)
+    FedJob.objects.create(
+        pool=pool, task_id=task, attempt=f"{task}.1", nodes=1, refused=True, send_after=later
+    )
     slurm_facts.admit(login)
     assert FedJob.objects.get().send_after is None, "what was refused is tried again"
     [node] = slurm_nodes.of_pool(pool).values()

@@ -71,7 +71,7 @@ class World:
 
     def story(self) -> str:
         rows = [(r.attempt, r.job_id, r.state, r.reason, r.error, r.over_at) for r in FedJob.objects.all()]
-        members = [(m.run_key, m.state, m.last_error, m.exit_reason) for m in Member.objects.all()]
+        members = [(m.run_key, m.state, m.last_error, m.exit_reason, m.exit_code) for m in Member.objects.all()]
         return f"{rows}\n{members}\n{self.jobs()}"
 
     def submit(self, script: str, slots: int = 2) -> Experiment:
@@ -133,7 +133,7 @@ class World:
         numbers = [*[*range(1, 11)] * (attempts - 1), *range(1, 21)]
         found = [line for line in self.log(experiment) if line.isdigit()]
         assert found == [str(number) for number in numbers]
-        assert not trial_of(experiment).restarts
+        assert not trial_of(experiment).restarts, self.story()
         keys = Member.objects.filter(allocation__task=task)
         left = {member.run_key: processes_with_marker(member.run_key) for member in keys}
         assert not any(left.values()), f"processes are left: {left}"

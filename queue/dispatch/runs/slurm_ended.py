@@ -16,6 +16,7 @@ from hosts.models import Host, ResourcePool, SlurmFacts
 from hosts.slurm import ends, sacct
 from hosts.slurm.facts import ClusterFacts
 from jobs import feeding
+from jobs.failed_starts import Fault
 from jobs.fed_jobs import FedJob
 from jobs.models import Member
 from jobs.states import Reason
@@ -76,6 +77,7 @@ def settle_over(member: Member, row: FedJob, run: Mapping[str, Any], overridden:
         code=exit_file.get("code", said),
         signal=exit_file.get("signal"),
         detail={"rank": None, "host": member.host.name, "member": member.index, "sentence": sentence},
+        fault=Fault.RUN if member.launched_at else Fault.LINK,
     )
 
 
