@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from accounts.refusals import Refusal
 from dispatch.passes import last_plan, pool_pass, preview
-from dispatch.runs import clusters
+from dispatch.runs import clusters, launch
 from dispatch.runs.submitting import Submissions
 from dispatch.ssh import remote, slurm_login
 from dispatch.ssh.slurm_login import SlurmRefused
@@ -21,8 +21,9 @@ from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import mark_dirty
 from jobs import capacity, feeding
 from jobs.fed_jobs import FedJob
-from jobs.models import Allocation, SlotHold
+from jobs.models import Allocation, Member, SlotHold, Task
 from jobs.queue_edits import Update
+from jobs.states import MemberState
 from tests.rig.world import make_host, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -135,6 +136,30 @@ def test_nodes_that_are_not_settled_here_are_waited_for(world: World) -> None:
     SlotHold.objects.update(released_at=timezone.now())
     world.look()
     assert Allocation.objects.filter(pk=second.attempt).exists()
+
+
+def test_a_launch_waits_for_the_folder_and_never_counts_as_a_failed_start(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = world.fed(slots=4)
+    world.jobs = [("1", "RUNNING", "n1", row.attempt)]
+    world.look()
+    member = Member.objects.get()
+    faults = [("os", "Read-only file system"), ("not_mounted", ""), ("disk", "The disk is full"), ("os", "")]
+
+    def launched(*_: object, **__: object) -> dict[str, Any]:
+        if faults:
+            raise remote.VerbFailed(*faults.pop(0))
+        return {"state": "launched"}
+
+    monkeypatch.setattr(remote, "verb", launched)
+    for left in (3, 2, 1, 0):
+        launch.launch(member.pk)
+        member.refresh_from_db()
+        assert (member.state, member.launch_attempts, len(faults)) == (MemberState.ASSIGNED, 0, left)
+        Member.objects.update(launch_claimed_until=None)
+    launch.launch(member.pk)
+    assert Member.objects.get().state == MemberState.LAUNCHED and not Task.objects.get().failed_starts
 
 
 def test_nodes_that_do_not_become_free_here_are_given_back(world: World) -> None:
