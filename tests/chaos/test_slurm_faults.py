@@ -155,16 +155,17 @@ class TestInProcess:
 
     @pytest.mark.survive(46)
     def test_a_run_reaches_its_time_limit_in_slurm(self, world: World) -> None:
-        """It was asked to save before, and does not, so Slurm ends it. It starts again, as after each preemption."""
+        """It was asked to save before, and does not hear it, so Slurm ends it."""
         experiment = world.count()
         world.halfway(experiment)
         world.slurm.run("scontrol", "update", f"JobId={world.job_id(experiment)}", "TimeLimit=1")
-        world.until(lambda: Allocation.objects.filter(number=2).exists(), 2 * LIMIT_SECONDS)
-        world.assert_unharmed(experiment, attempts=2)
-        former = Allocation.objects.get(number=1)
-        assert (former.exit_reason, former.stop_actor) == (Reason.PREEMPTED, "slurm")
-        assert FedJob.objects.get(allocation=former).state == "TIMEOUT"
-        world.until(world.is_clean)
+        world.until(world.is_clean, 2 * LIMIT_SECONDS)
+        attempt = Allocation.objects.get()
+        assert (attempt.exit_reason, attempt.stop_actor) == (Reason.TIME_LIMIT, "slurm")
+        assert attempt.exit_detail["sentence"] == "The Slurm job reached its time limit."
+        assert [line for line in world.log(experiment) if line.isdigit()] == [str(n) for n in range(1, 11)]
+        assert (world.folder / "begun").read_text().split() == [attempt.pk]
+        assert not processes_with_marker(f"{attempt.pk}.0")
 
     @pytest.mark.survive(50)
     def test_the_shared_folder_is_read_only_for_a_while(self, world: World, minute: float) -> None:

@@ -49,7 +49,7 @@ class World:
         self.runs: dict[str, Any] = {}
         self.sent: list[Sequence[str]] = []
         self.canceled: list[str] = []
-        self.refusal = ""
+        self.refusal = self.folder_fault = ""
 
     def ask(self, login: Host, words: Sequence[str], stdin: bytes = b"", **_: object) -> tuple[str, str]:
         if words[0] == "squeue":
@@ -58,6 +58,8 @@ class World:
                 f"{mark}{id_}|{id_}|N/A|{state}|u|1|1|N/A|p|N/A|{node}|None|{comment}\n"
                 for id_, state, node, comment in self.jobs
             ), ""
+        if words[0] == "sh" and self.folder_fault:
+            raise SlurmRefused(self.folder_fault, said=self.folder_fault, code=1)
         if words[0] == "scancel":
             self.canceled += words[1:]
         elif words[0] == "sbatch":
@@ -212,6 +214,16 @@ def test_refused_submissions_let_others_pass(world: World) -> None:
     feeding.try_again(world.pool.pk)  # as at an admission, after the pool was corrected
     world.passes()
     assert [FedJob.objects.get(pk=row.pk).job_id for row in refused] == ["2", "3"]
+
+
+def test_nothing_is_handed_over_while_the_folder_cannot_be_written_to(world: World) -> None:
+    world.folder_fault = "/shared/slurm cannot be written to"
+    row = world.fed()
+    assert not world.sent and "again: /shared/slurm cannot be written to" in world.why(row)
+    world.folder_fault = ""
+    FedJob.objects.update(send_after=None)
+    world.passes()
+    assert FedJob.objects.get().job_id == "1"
 
 
 def test_a_pool_that_is_being_tried_again_feeds_nothing_new_and_keeps_what_is_there(world: World) -> None:

@@ -92,8 +92,11 @@ def _why(
     if not ends.says_how(state) or reason == Reason.COMPLETED:
         reason, sentence = Reason.RUN_VANISHED, f"Slurm does not run job {row.job_id} any more."
     has_begun = bool(member.started_at or run.get("outbox_bytes"))
-    if member.allocation.stop_kind:
-        reason = Reason(member.allocation.stop_reason)
+    attempt = member.allocation
+    # asked by Slurm, and not heard by the code: its end is what Slurm says, such as TIMEOUT
+    unheard = attempt.stop_actor == "slurm" and attempt.preempt_acked_at is None
+    if attempt.stop_kind and not (unheard and reason != Reason.RUN_VANISHED):
+        reason = Reason(attempt.stop_reason)
     elif not has_begun and reason in {Reason.RANK_FAILED, Reason.RUN_VANISHED}:
         reason, sentence = Reason.LAUNCH_FAILED, f"The Slurm job {row.job_id} ended before the run began."
     return reason, sentence
