@@ -239,6 +239,7 @@ def test_accounting_says_how_jobs_ended_that_squeue_no_longer_lists(
         assert told.exit_detail["sentence"] == "The job was canceled in Slurm by the account with uid 0."
         assert "ended as CANCELLED by 0 before its run began" in world.wait(waiting)
         world.assert_unharmed(waiting, seconds=LIMIT_SECONDS)
+        cluster.run("scancel", "--name=foreign")
         world.until(world.is_clean)
 
 
