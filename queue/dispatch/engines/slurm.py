@@ -28,6 +28,9 @@ from scheduling import feeding as order
 from scheduling.reasons import Reason, WaitCode, lacks_account
 from scheduling.world import Plan, Snapshot
 
+#: what `launch` answers if the folder is in the way
+_OF_THE_FOLDER = {"not_mounted", "disk", "os"}
+
 
 class Slurm:
     """`dispatch.engines.contract.Engine` for a cluster that others use too."""
@@ -76,9 +79,13 @@ class Slurm:
         """Lay the run's folder where its job on the node waits for it, which then starts it."""
         job = FedJob.objects.get(allocation=member.allocation_id)
         request = {**order, "ticket": {"job_id": job.job_id}}
-        return remote.verb(
-            self.contact(member.host), "launch", request, body=code, timeout_seconds=LAUNCH_TIMEOUT_SECONDS
-        )
+        login = self.contact(member.host)
+        try:
+            return remote.verb(login, "launch", request, body=code, timeout_seconds=LAUNCH_TIMEOUT_SECONDS)
+        except remote.VerbFailed as error:
+            if error.code in _OF_THE_FOLDER:
+                raise remote.FolderAway(error.code, str(error)) from error
+            raise
 
     def poll(self, host: Host, question: Mapping[str, Any]) -> Answer:
         """By the folders of the runs: a run that is prepared is one that was launched. Slurm is asked for all at once,
