@@ -85,14 +85,11 @@ class Submissions:
 
     def _has_bundle(self) -> bool:
         """Whether the login node has the current bundle, a program of which each job runs."""
-        if self.login.bundle_sha256 == remote.current_bundle().sha256:
-            return True
         try:
-            self.login.bundle_sha256 = remote.push(self.login)
+            remote.bring_bundle(self.login)
         except remote.RemoteError as error:
             log.info("the bundle could not be brought to %s: %s", self.login.name, error)
             return False
-        Host.objects.filter(pk=self.login.pk).update(bundle_sha256=self.login.bundle_sha256)
         return True
 
     def _has_folder(self) -> bool:
