@@ -347,6 +347,7 @@ def test_settings_that_are_wrong_and_pools_of_another_kind() -> None:
         ({"login": "stars", "max_fed": 0}, "max_fed: found 0; allowed: a whole number from 1 to 1000"),
         ({"login": "stars", "tunnel": "127.0.0.1"}, "tunnel: found '127.0.0.1'; allowed: a name or address"),
         ({"login": "stars", "tunnel": "http://stars"}, "tunnel: found 'http://stars'"),
+        ({"login": "stars", "folder_is_shared": False, "folder": "~/x"}, "folder is required with folder_is"),
         ({"login": "stars", "folder": "shared"}, "an absolute path on the cluster"),
         ({"login": "stars", "ends": {"CANCELLED": "fine"}}, "CANCELLED is 'fine'"),
         ({"login": "stars", "slot_type": "cpu", "gpu_type": "a100"}, "slots of this pool are CPUs"),

@@ -370,6 +370,11 @@ def remove_folders(host_id: uuid.UUID) -> None:
     if not members:
         return
     row = next(iter(members.values())).host
+    if row.transport == Host.Transport.SLURM and not slurm.is_shared(row):
+        _removable().filter(host_id=host_id).update(
+            removed_at=timezone.now()
+        )  # by what looked after them there
+        return
     request = {"runs": sorted(members), "force": True, "bundles": True, **slurm.of_removal(row)}
     try:
         answer = remote.verb(chosen.contact(row), "remove", request)

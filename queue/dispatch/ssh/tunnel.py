@@ -26,7 +26,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 
-from dispatch.ssh import connections, remote
+from dispatch.ssh import connections, remote, slurm_node
 from dispatch.ssh.contact_errors import ForwardRefused
 from dispatch.ssh.dialling import endpoint_of
 from dispatch.ssh.relay import Relay
@@ -35,6 +35,7 @@ from dispatch.ssh.ssh_session import LOOPBACK, Forward
 from dispatch.ssh.threads import PerProcess, ask_all
 from events.announce import announce, wake
 from hosts.models import Host, TunnelLease
+from hosts.slurm.settings import SlurmSettings
 from hosts.slurm_pool import tunnel_address
 from jobs.models import Member
 
@@ -190,9 +191,13 @@ def tell_runs(host: Host) -> None:
     at = Q(host=host)
     if host.transport == Host.Transport.LOGIN:
         at = Q(host__pool=host.pool_id, host__transport=Host.Transport.SLURM)
-    runs = [member.run_key for member in Member.objects.filter(at, removed_at=None)]
-    if runs:
-        remote.verb(host, "server", {"runs": runs, "server": server_address(host)})
+    members = Member.objects.filter(at, removed_at=None)
+    address = server_address(host)
+    if host.transport == Host.Transport.LOGIN and not SlurmSettings.of(host.pool.slurm).folder_is_shared:
+        keys = dict.fromkeys(member.run_key for member in members)
+        slurm_node.of_runs(host, "server", keys, {"server": address})
+    elif runs := [member.run_key for member in members]:
+        remote.verb(host, "server", {"runs": runs, "server": address})
 
 
 #: the keeper of this process

@@ -105,6 +105,8 @@ def fault(value: object) -> Fault:
     for name, given in value.items():
         if sentence := _CHECKS[name](given):
             return f"{name}: {sentence}"
+    if value.get("folder_is_shared") is False and not str(value.get("folder", "")).startswith("/"):
+        return "folder is required with folder_is_shared=no: a path on each node's disk, such as /scratch/trainmaster"
     if value.get("slot_type") == "cpu" and value.get("gpu_type"):
         return "gpu_type: slots of this pool are CPUs (slot_type: cpu), so no type of GPU can be asked for"
     return None

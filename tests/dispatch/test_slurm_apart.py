@@ -1,4 +1,4 @@
-"""A Slurm cluster that cannot reach the server: its login node carries the tunnel that runs on the nodes use."""
+"""A Slurm cluster whose nodes cannot reach the server, and share no folder with the login node."""
 
 from __future__ import annotations
 
@@ -17,14 +17,18 @@ from benchmarks import slurm as slurm_rig
 from benchmarks.slurm import Place, Slurm
 from dispatch.ssh import server_key, tunnel
 from dispatch.watching import admission
+from experiments import transitions as experiments
 from experiments.states import ExperimentState
 from hosts import pool_edits, slurm_nodes
 from hosts.models import Host, ResourcePool, TunnelLease
 from hosts.registry import NewHost
-from tests.dispatch.test_slurm_runs import SLEEPS, World, running
+from jobs.fed_jobs import FedJob
+from jobs.models import Allocation
+from jobs.states import Reason
+from tests.dispatch.test_slurm_runs import PRINTS, SAVES, SLEEPS, World, running
 from tests.rig import hosts as rig
 from tests.rig.web import Web
-from tests.rig.world import attempt_of
+from tests.rig.world import attempt_of, trial_of
 
 pytestmark = [
     pytest.mark.hosts,
@@ -60,13 +64,13 @@ def tunnels(web: Web, settings: LazySettings) -> Iterator[tunnel.Tunnels]:
     mine.close_all()
 
 
-def pool_of(machine: rig.Host, folder: Path) -> ResourcePool:
+def pool_of(machine: rig.Host, folder: Path, **more: object) -> ResourcePool:
     way = NewHost(
         "", address=machine.address, port=machine.port, login_user="root", host_key=machine.host_key,
         python=sys.executable,
     )  # fmt: skip
     rules = {
-        "slurm": {"login": "stars", "folder": str(folder), "slot_type": "cpu"},
+        "slurm": {"login": "stars", "folder": str(folder), "slot_type": "cpu", **more},
         "shared_account": True,
         "allow_login_account": True,
     }
@@ -113,4 +117,46 @@ def test_runs_on_nodes_use_the_tunnel_of_the_login_node(
             os.kill(pid, signal.SIGKILL)
     world.until(lambda: tunnel.ensure_tunnels() or world.state(experiment) == ExperimentState.COMPLETED)
     assert attempt_of(experiment).number == 1
+    world.until(world.is_clean)
+
+
+def test_runs_live_in_folders_that_only_their_nodes_see(
+    cluster: Slurm, tunnels: tunnel.Tunnels, isolated_hosts: list[rig.Host], tmp_path: Path
+) -> None:
+    machine, own = isolated_hosts[0], tmp_path / "own"
+    pool = pool_of(machine, own, folder_is_shared=False, tunnel=machine.address)
+    login = admitted(pool)
+    assert login.admission == Host.Admission.READY, login.state_reason
+    assert login.workdir == "/var/lib/trainmaster"
+    world = World(pool, cluster, None)
+
+    experiment = world.submit(PRINTS, slots=4)
+    world.until(lambda: world.state(experiment) == ExperimentState.COMPLETED)
+    for rank in (0, 1):
+        assert world.log(experiment, rank) == [str(number) for number in range(1, 21)]
+    world.until(world.is_clean)
+    assert not (machine.workdir / "runs").exists() and not list((own / "runs").iterdir())
+
+    experiment = world.submit(SAVES)
+    running(world, experiment)
+    job = FedJob.objects.get(ended_at=None)
+    world.slurm.run("scancel", "--signal=USR1", "--batch", job.job_id)
+    world.until(lambda: attempt_of(experiment).number == 2 and world.log(experiment).count("begun") == 2)
+    former = Allocation.objects.get(task=trial_of(experiment).task, number=1)
+    assert (former.exit_reason, former.exit_code, former.stop_actor) == (Reason.PREEMPTED, 0, "slurm")
+    experiments.pause(experiment.pk, actor="user:ada")
+    world.until(world.is_clean)
+    assert world.state(experiment) == ExperimentState.PAUSED and world.log(experiment).count("saved") == 2
+
+    experiment = world.submit(SLEEPS, slots=4)
+    running(world, experiment)
+    experiments.kill(experiment.pk, actor="user:ada")
+    world.until(lambda: world.state(experiment) == ExperimentState.CANCELED)
+    world.until(world.is_clean)
+
+    experiment = world.submit(SLEEPS)
+    running(world, experiment)
+    world.slurm.run("scancel", FedJob.objects.get(ended_at=None).job_id)
+    world.until(lambda: world.state(experiment) == ExperimentState.CANCELED)
+    assert attempt_of(experiment).exit_detail["sentence"] == "The job was canceled in Slurm."
     world.until(world.is_clean)
