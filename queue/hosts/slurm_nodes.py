@@ -26,6 +26,7 @@ from hosts.slots import FoundSlot
 from hosts.slurm.facts import ClusterFacts, Held, NodeFacts
 from hosts.slurm.settings import SlurmSettings
 from hosts.transitions import event_of, note, set_admission, set_contact
+from trainmaster.runner import container_runtimes
 
 _SLURM = Host.Transport.SLURM
 #: what the login node's probe found that holds for the nodes as well
@@ -229,6 +230,9 @@ def _describe(host: Host, login: Host, node: NodeFacts) -> bool:
     Whether it is new.
     """
     facts = {name: login.facts[name] for name in _SHARED_FACTS if name in login.facts}
+    if "containers" in facts:
+        runtimes = container_runtimes.of_slurm(facts["containers"].get("runtimes") or [])
+        facts["containers"] = {**facts["containers"], "runtimes": runtimes}
     rules = SlurmSettings.of(login.pool.slurm)
     facts["slurm"] = {
         "state": node.state,

@@ -23,6 +23,7 @@ from trainmaster.jsonfile import make_json, read_object
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import exit_status
 from trainmaster.runner.detached import spawn_in_session
+from trainmaster.runner.slurm_gpus import name_gpus
 from trainmaster.runner.state import read_exit, read_shipped, read_spec
 from trainmaster.runner.stopping import begin_stop, read_stop
 
@@ -110,6 +111,8 @@ def _start(paths: RunPaths) -> Optional[int]:
         _say(f"{paths.key} has been started before.")
         return None
     try:
+        with contextlib.suppress(OSError):
+            name_gpus(paths)
         return spawn_in_session("keep", paths, str(lock), keep_open=(lock,))
     finally:
         os.close(lock)
