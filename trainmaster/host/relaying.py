@@ -43,8 +43,10 @@ class Relay:
         _say({"relaying": self._port})
         ended = asyncio.Event()
         loop.add_reader(0, lambda: None if os.read(0, _PIECE_BYTES) else ended.set())
-        async with server:
+        try:
             await ended.wait()
+        finally:
+            server.close()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._carrying >= _MOST_CONNECTIONS:

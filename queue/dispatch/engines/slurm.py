@@ -153,6 +153,11 @@ def _closed(pool: ResourcePool) -> Reason | None:
         login = slurm_nodes.login_of(pool)
     except Host.DoesNotExist:
         return Reason(WaitCode.NO_HOSTS, f"pool {pool.name} has no login node")
+    rules = SlurmSettings.of(pool.slurm)
+    if not (rules.folder_is_shared or rules.folder.startswith("/")):
+        return Reason(
+            WaitCode.NO_HOSTS, "nodes with folders of their own need the setting folder, an absolute path"
+        )
     if not login_accounts.may_run(pool, None, login.facts):
         return lacks_account([login.name], pool.name, shared=pool.shared_account)
     if not login.enabled or login.draining or login.admission != Host.Admission.READY:

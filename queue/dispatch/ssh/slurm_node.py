@@ -32,24 +32,20 @@ def verb(
 ) -> dict[str, Any]:  # fmt: skip
     """Have the verb done on all of these nodes; the answer, with the "runs" of all. Raises RemoteError.
 
-    A node that lacks the current bundle gets it first. An error of srun's says nothing of what was done: `delivered`.
+    A node that lacks the current bundle gets it first. An error of srun's does not say what was done: `delivered`.
     """
     sha256, stdin = remote.current_bundle().sha256, json.dumps(payload).encode() + b"\n" + body
-    lacking = [node for node in nodes if node.bundle_sha256 != sha256]
+    if lacking := [node for node in nodes if node.bundle_sha256 != sha256]:
+        _push(login, job_id, lacking)
+    python, *rest = host_command(remote.python_of(login), nodes[0].workdir, sha256, name)
+    words = [python, "-S", "-E", *rest]
     try:
-        if lacking:
-            _push(login, job_id, lacking)
-        python, *rest = host_command(remote.python_of(login), nodes[0].workdir, sha256, name)
-        words = [python, "-S", "-E", *rest]
-        try:
-            said = _step(login, job_id, nodes, words, stdin, timeout_seconds)
-        except SlurmRefused as error:
-            if not _lacks_bundle(error.said):
-                raise
-            _push(login, job_id, nodes)
-            said = _step(login, job_id, nodes, words, stdin, timeout_seconds)
+        said = _step(login, job_id, nodes, words, stdin, timeout_seconds)
     except SlurmRefused as error:
-        raise Unreachable(str(error), delivered=True) from error
+        if not _lacks_bundle(error.said):
+            raise Unreachable(str(error), delivered=True) from error
+        Host.objects.filter(pk__in=[node.pk for node in nodes]).update(bundle_sha256="")
+        raise Unreachable(f"A node has lost Trainmaster's programs, which it gets again: {error}") from error
     return _merged(name, said)
 
 
@@ -72,7 +68,10 @@ def of_runs(
     answers: dict[str, Any] = {}
     for attempt, here in nodes.items():
         request = {"runs": {key: runs[key] for key in here}, **(more or {})}
-        answers |= verb(login, jobs[attempt], list(here.values()), name, request)["runs"]
+        found = verb(login, jobs[attempt], list(here.values()), name, request)["runs"]
+        answers |= {
+            key: found[key] for key in here if key in found
+        }  # nodes of one job say nothing of another's
     return {"runs": answers}
 
 
@@ -80,7 +79,13 @@ def _push(login: Host, job_id: str, nodes: Sequence[Host]) -> None:
     bundle = remote.current_bundle()
     python, *rest = installer_command(remote.python_of(login), nodes[0].workdir, bundle.sha256)
     words = [python, "-S", "-E", "-W", "ignore", *rest]
-    _step(login, job_id, nodes, words, bundle.archive, remote.PUSH_TIMEOUT_SECONDS)
+    try:
+        _step(login, job_id, nodes, words, bundle.archive, remote.PUSH_TIMEOUT_SECONDS)
+    except SlurmRefused as error:
+        sentence = f"Trainmaster's programs could not be brought into {nodes[0].workdir} on a node: {error}"
+        raise Unreachable(sentence) from error
+    for node in nodes:
+        node.bundle_sha256 = bundle.sha256
     Host.objects.filter(pk__in=[node.pk for node in nodes]).update(bundle_sha256=bundle.sha256)
 
 
@@ -95,7 +100,7 @@ def _step(
 
 
 def _lacks_bundle(said: str) -> bool:
-    """In Python's words: somebody has removed it since."""
+    """In Python's words: somebody has removed it since, so nothing was done."""
     return "can't open file" in said or "can't find '__main__' module" in said
 
 
@@ -109,10 +114,11 @@ def _merged(name: str, said: str) -> dict[str, Any]:
         if "error" in answer:
             code = str(answer["error"])
             raise VerbFailed(code, str(answer.get("message") or code), delivered=code == "broke")
-        for key, run in (answer.get("runs") or {}).items():
-            if key not in runs or _has_it(run):
+        found = answer.get("runs")
+        for key, run in found.items() if isinstance(found, dict) else ():
+            if isinstance(run, dict) and (key not in runs or _has_it(run)):
                 runs[key] = run
-    return {**answers[-1], **({"runs": runs} if "runs" in answers[-1] else {})}
+    return {**answers[-1], "runs": runs}
 
 
 def _has_it(run: Mapping[str, Any]) -> bool:
