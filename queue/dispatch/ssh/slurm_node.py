@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dispatch.ssh import remote, slurm_login
-from dispatch.ssh.contact_errors import Unreachable, VerbFailed
+from dispatch.ssh.contact_errors import RemoteError, Unreachable, VerbFailed
 from dispatch.ssh.slurm_login import SlurmRefused
 from hosts.models import Host
 from jobs.fed_jobs import FedJob
@@ -52,9 +52,10 @@ def verb(
 def of_runs(
     login: Host, name: str, runs: Mapping[str, Any], more: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Have the verb done for runs in open jobs, by a step of each job: {"runs": run key: answer}. Raises RemoteError.
+    """Have the verb done for runs in open jobs, by a step of each job: {"runs": run key: answer}.
 
-    `runs`: run key -> what is asked or ordered of it; `more` for all of them.
+    `runs`: run key -> what is asked or ordered of it; `more` for all of them. Raises the RemoteError of a job, once all
+    were asked.
     """
     jobs = dict(
         FedJob.objects.filter(
@@ -66,12 +67,19 @@ def of_runs(
         if member.run_key in runs:
             nodes[member.allocation_id][member.run_key] = member.host
     answers: dict[str, Any] = {}
+    failure: RemoteError | None = None
     for attempt, here in nodes.items():
         request = {"runs": {key: runs[key] for key in here}, **(more or {})}
-        found = verb(login, jobs[attempt], list(here.values()), name, request)["runs"]
+        try:
+            found = verb(login, jobs[attempt], list(here.values()), name, request)["runs"]
+        except RemoteError as error:
+            failure = error
+            continue
         answers |= {
             key: found[key] for key in here if key in found
         }  # nodes of one job say nothing of another's
+    if failure is not None:
+        raise failure
     return {"runs": answers}
 
 
