@@ -107,7 +107,7 @@ coverage: setup-dev ## measure test coverage, including subprocesses: build/cove
 
 chaos: setup-dev ## run the long fault tests
 	@$(SETUP) torch
-	@$(SETUP) tools sshd ip
+	@$(SETUP) tools sshd ip slurm slurmdbd
 	$(RUN)/python -m pytest -m chaos $(PYTEST)
 
 compat: setup-dev ## run the tests against heavy third-party packages

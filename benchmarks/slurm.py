@@ -101,7 +101,7 @@ class Slurm:
         self._each = cpus_per_node
         self._more = more
         self._folder = folder
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.environment = {**os.environ, "PATH": _PATH, "SLURM_CONF": str(folder / "slurm.conf")}
         (folder / "state").mkdir(parents=True)
         try:
@@ -116,7 +116,7 @@ class Slurm:
         key.write_bytes(os.urandom(128))
         key.chmod(0o400)
         self._spawn(
-            "munged", "--foreground", "--force", f"--key-file={key}", f"--socket={self._folder}/munge.sock",
+            "munged", "munged", "--foreground", "--force", f"--key-file={key}", f"--socket={self._folder}/munge.sock",
             f"--pid-file={self._folder}/munge.pid", f"--log-file={self._folder}/munge.log",
             f"--seed-file={self._folder}/munge.seed",
         )  # fmt: skip
@@ -136,22 +136,32 @@ class Slurm:
         )  # fmt: skip
         text += self._more + "\n"
         (self._folder / "slurm.conf").write_text(text)
-        self._spawn(*self._controller.words(), "slurmctld", "-D")
+        self.start("slurmctld")
         for number in range(1, self._count + 1):
             (self._folder / f"spool.n{number}").mkdir()
-            self._spawn(*self._nodes_at.words(), "slurmd", "-D", "-N", f"n{number}")
+            self.start(f"n{number}")
         self._wait(self._all_idle, "the nodes did not become idle")
 
     def _all_idle(self) -> bool:
         return self.run("sinfo", "-h", "-p", "all", "-o", "%D %t").split() == [str(self._count), "idle"]
 
-    def _spawn(self, *command: str) -> None:
+    def start(self, name: str) -> None:
+        """Start a daemon, again after `kill`: `slurmctld`, or the slurmd of a node, `n1`."""
+        if name == "slurmctld":
+            self._spawn(name, *self._controller.words(), name, "-D")
+        else:
+            self._spawn(name, *self._nodes_at.words(), "slurmd", "-D", "-N", name)
+
+    def kill(self, name: str) -> None:
+        """kill -9 of a daemon, not of what it has started."""
+        self._processes[name].kill()
+        self._processes.pop(name).wait()
+
+    def _spawn(self, name: str, *command: str) -> None:
         log = (self._folder / f"{Path(command[0]).name}.out").open("ab")
         with log:
-            self._processes.append(
-                subprocess.Popen(
-                    command, env=self.environment, stdout=log, stderr=log, start_new_session=True
-                )
+            self._processes[name] = subprocess.Popen(
+                command, env=self.environment, stdout=log, stderr=log, start_new_session=True
             )
 
     def _wait(self, ready: Callable[[], bool], complaint: str) -> None:
@@ -179,9 +189,10 @@ class Slurm:
         return len(self.run("squeue", "-h", "-o", "%i").split())
 
     def close(self) -> None:
-        for process in reversed(self._processes):
+        processes = list(self._processes.values())
+        for process in reversed(processes):
             process.terminate()
-        for process in self._processes:
+        for process in processes:
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:

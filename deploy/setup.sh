@@ -42,7 +42,7 @@ apt_install_stopped() {
     apt_install "$@" && ok=0 || ok=1
     [ -z "$made" ] || rm -f "$policy"
     if [ "$ok" = 0 ] && command -v systemctl >/dev/null; then
-        systemctl disable ssh.service ssh.socket munge.service slurmd.service slurmctld.service >/dev/null 2>&1 || true
+        systemctl disable ssh.service ssh.socket munge.service slurmd.service slurmctld.service slurmdbd.service >/dev/null 2>&1 || true
     fi
     return "$ok"
 }
@@ -331,6 +331,8 @@ install_tools() {
             say "SKIPPED: sudo is missing: the test of a login that uses it is skipped." ;;
         slurm) find_program slurmctld && find_program munged || apt_install_stopped slurm-wlm munge ||
             say "SKIPPED: Slurm is missing and apt cannot install it: short commands are not compared with Slurm." ;;
+        slurmdbd) find_program slurmdbd && find_program mariadbd || apt_install_stopped slurmdbd mariadb-server-core ||
+            say "SKIPPED: slurmdbd or MariaDB is missing: a Slurm cluster with accounting is not tested." ;;
         chromium) find_program chromium && find_program chromedriver || apt_install chromium chromium-driver ||
             say "SKIPPED: chromium is missing: the browser tests are skipped."
             # the same engine for a third of the processor time; not every distribution has it

@@ -14,8 +14,11 @@ from trainmaster.cli import ssh_config
 
 #: settings that say where the runs of the pool are
 _WHERE = {"login", "folder", "folder_is_shared"}
-#: and those that admission tries
-_TRIED = {"partition", "account", "qos", "folder", "folder_is_shared", "tunnel", "sbatch_args"}
+#: and those of submissions, which admission tries
+_TRIED = {
+    "partition", "account", "qos", "slot_type", "gpu_type", "slots_per_node", "folder", "folder_is_shared", "tunnel",
+    "sbatch_args",
+}  # fmt: skip
 
 
 def begin(pool: ResourcePool, route: NewHost | None, *, actor: str) -> None:

@@ -34,19 +34,19 @@ class FedJob(models.Model):
     error = models.TextField(blank=True)
     #: Slurm did not take it, or has ended it: it is not there, and takes no place of others until it is
     refused = models.BooleanField(default=False)
-    #: as squeue last said: its state, why it waits, when Slurm expects to start it
+    #: as squeue last said, and sacct of one that squeue no longer lists: its state, why it waits, when Slurm expects to
+    #: start it, how it ended
     state = models.CharField(max_length=32, blank=True)
     reason = models.CharField(max_length=255, blank=True)
     starts_at = models.DateTimeField(null=True)
+    exit_code = models.PositiveSmallIntegerField(null=True)
     seen_at = models.DateTimeField(null=True)
-    #: since when squeue does not list it, which one answer does not prove
-    missed_at = models.DateTimeField(null=True)
     #: since when it has nodes in Slurm that are not free in our rows yet
     nodes_at = models.DateTimeField(null=True)
     #: since when it is to be taken out of Slurm, and why
     back_at = models.DateTimeField(null=True)
     back_why = models.TextField(blank=True)
-    #: when it was first seen that Slurm does not run it any more, and when nothing was left to do for it
+    #: since when squeue says that it is over, which one answer does not prove; when nothing was left to do for it
     over_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, QuerySet
+from django.db.models import DateTimeField, Exists, F, OuterRef, QuerySet, Value
 from django.db.models.functions import Coalesce, Now
 from django.utils import timezone
 
@@ -18,6 +18,7 @@ from accounts.models import Cluster
 from events.announce import announce, wake
 from hosts.models import ResourcePool
 from hosts.pools import mark_dirty
+from hosts.slurm import ends
 from jobs import assigning
 from jobs.assigning import Assignment
 from jobs.fed_jobs import FedJob
@@ -28,8 +29,8 @@ from jobs.states import JobState, TaskState
 TEND = "dispatch.tasks.tend_cluster"
 #: A submission whose answer was lost is looked for this long before it is sent again.
 DOUBT_SECONDS = 30.0
-#: between two answers of squeue that lack a job, until Slurm is believed not to have it
-MISSED_SECONDS = 4.0
+#: between two answers of squeue that a job is over, until that is believed
+CONFIRM_SECONDS = 4.0
 #: longer than a submission takes that gets no answer
 CLAIM_SECONDS = 120.0
 #: why what waits there is taken back, if its task could start
@@ -109,7 +110,7 @@ def claim_submission(row: FedJob) -> bool:
             sent_at=Now(),
             send_after=Now() + timedelta(seconds=CLAIM_SECONDS),
             sends=F("sends") + 1,
-            missed_at=None,
+            over_at=None,
         )
     )
 
@@ -117,7 +118,7 @@ def claim_submission(row: FedJob) -> bool:
 def submitted(row: FedJob, job_id: str) -> bool:
     """Slurm has it under this id."""
     due = FedJob.objects.filter(pk=row.pk, job_id="", ended_at=None)
-    done = due.update(job_id=job_id, error="", refused=False, missed_at=None)
+    done = due.update(job_id=job_id, error="", refused=False, over_at=None)
     if done:
         mark_dirty(row.pool_id)
     return bool(done)
@@ -142,11 +143,18 @@ def turned_down(row: FedJob, sentence: str, again_seconds: float) -> None:
         state="",
         reason="",
         starts_at=None,
-        missed_at=None,
+        exit_code=None,
         nodes_at=None,
         over_at=None,
     )
     mark_dirty(row.pool_id)
+
+
+def try_again(pool_id: int) -> None:
+    """What Slurm has refused is handed over again now: the pool was corrected, or a person had it tried again."""
+    refused = open_jobs(pool_id).filter(refused=True, job_id="", allocation=None)
+    if refused.update(send_after=None):
+        wake(TEND, pool_id)
 
 
 def seen(
@@ -157,24 +165,31 @@ def seen(
         FedJob.objects.filter(pk=row.pk).update(nodes_at=None)
     changed = (row.state, row.reason, row.starts_at) != (state, reason[:255], starts_at)
     FedJob.objects.filter(pk=row.pk).update(
-        state=state, reason=reason[:255], starts_at=starts_at, seen_at=Now(), missed_at=None, over_at=None
+        state=state, reason=reason[:255], starts_at=starts_at, seen_at=Now(), over_at=None
     )
     if changed and row.allocation_id is None:
         mark_dirty(row.pool_id)
 
 
-def missed(row: FedJob, now: datetime) -> bool:
-    """Whether squeue did not list it before either, some seconds ago: a controller that has just begun lists none."""
-    if row.missed_at is None:
-        FedJob.objects.filter(pk=row.pk, missed_at=None).update(missed_at=now)
-    return row.missed_at is not None and now - row.missed_at >= timedelta(seconds=MISSED_SECONDS)
+def over(row: FedJob, state: str, now: datetime) -> bool:
+    """Whether Slurm surely does not run it: squeue says so now, as it did some seconds ago. One answer may be wrong, as
+    that of a controller that has just begun, which lists no job.
+
+    `state`: in which it has ended; empty if it is not listed. The first one counts: what is left of it may be canceled.
+    """
+    if row.over_at is None or not ends.says_how(row.state):
+        row.state = state or row.state
+    row.over_at = row.over_at or now
+    FedJob.objects.filter(pk=row.pk).update(
+        state=row.state, over_at=Coalesce("over_at", Value(now, DateTimeField()))
+    )
+    return now - row.over_at >= timedelta(seconds=CONFIRM_SECONDS)
 
 
-def over(row: FedJob, state: str) -> None:
-    """Slurm does not run it any more. `state`: the last one that it told; empty if it does not know the job."""
-    FedJob.objects.filter(pk=row.pk, over_at=None).update(over_at=Now())
-    if state:
-        FedJob.objects.filter(pk=row.pk).update(state=state)
+def told(row: FedJob, state: str, exit_code: int) -> None:
+    """How it ended, of which squeue did not tell."""
+    row.state, row.exit_code = state[:32], exit_code
+    FedJob.objects.filter(pk=row.pk).update(state=row.state, exit_code=exit_code)
 
 
 @transaction.atomic

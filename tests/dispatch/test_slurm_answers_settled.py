@@ -7,11 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from accounts.refusals import Refusal
 from dispatch.passes import last_plan, pool_pass, preview
-from dispatch.runs import clusters, heartbeats
+from dispatch.runs import clusters, heartbeats, launch
 from dispatch.runs.submitting import Submissions
 from dispatch.ssh import remote, slurm_login
 from dispatch.ssh.slurm_login import SlurmRefused
@@ -20,8 +21,9 @@ from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import mark_dirty
 from jobs import capacity, feeding, transitions
 from jobs.fed_jobs import FedJob
-from jobs.models import Allocation, SlotHold
+from jobs.models import Allocation, Member, SlotHold, Task
 from jobs.queue_edits import Update
+from jobs.states import MemberState
 from tests.rig.world import make_host, submit_experiment, trial_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -47,7 +49,7 @@ class World:
         self.runs: dict[str, Any] = {}
         self.sent: list[Sequence[str]] = []
         self.canceled: list[str] = []
-        self.refusal = ""
+        self.refusal = self.folder_fault = ""
 
     def ask(self, login: Host, words: Sequence[str], stdin: bytes = b"", **_: object) -> tuple[str, str]:
         if words[0] == "squeue":
@@ -56,6 +58,8 @@ class World:
                 f"{mark}{id_}|{id_}|N/A|{state}|u|1|1|N/A|p|N/A|{node}|None|{comment}\n"
                 for id_, state, node, comment in self.jobs
             ), ""
+        if words[0] == "sh" and self.folder_fault:
+            raise SlurmRefused(self.folder_fault, said=self.folder_fault, code=1)
         if words[0] == "scancel":
             self.canceled += words[1:]
         elif words[0] == "sbatch":
@@ -72,6 +76,12 @@ class World:
 
     def look(self) -> None:
         clusters.Cluster(self.pool, self.login).look()
+
+    def look_later(self) -> None:
+        """Again, after as long as it takes until Slurm is believed that a job is over."""
+        by = timedelta(seconds=feeding.CONFIRM_SECONDS)
+        FedJob.objects.update(over_at=F("over_at") - by)
+        self.look()
 
     def fed(self, slots: int = 1) -> FedJob:
         """An experiment that was handed over."""
@@ -98,15 +108,15 @@ def test_one_answer_without_a_job_ends_nothing_and_a_second_one_later_does(world
     row = world.fed()
     world.look()
     row.refresh_from_db()
-    assert row.job_id == "1" and row.over_at is None
+    assert row.job_id == "1" and not row.refused
     world.jobs = [("1", "PENDING", "", row.attempt)]
     world.look()
     row.refresh_from_db()
-    assert row.missed_at is None
+    assert row.over_at is None
     world.jobs = []
     world.look()
-    FedJob.objects.update(missed_at=timezone.now() - timedelta(seconds=feeding.MISSED_SECONDS + 1))
-    world.look()
+    assert "waits in Slurm as job 1" in world.why(row)
+    world.look_later()
     assert "Slurm does not know job 1 any more" in world.why(row)
 
 
@@ -130,6 +140,30 @@ def test_nodes_that_are_not_settled_here_are_waited_for(world: World) -> None:
     assert Allocation.objects.filter(pk=second.attempt).exists()
 
 
+def test_a_launch_waits_for_the_folder_and_never_counts_as_a_failed_start(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = world.fed(slots=4)
+    world.jobs = [("1", "RUNNING", "n1", row.attempt)]
+    world.look()
+    member = Member.objects.get()
+    faults = [("os", "Read-only file system"), ("not_mounted", ""), ("disk", "The disk is full"), ("os", "")]
+
+    def launched(*_: object, **__: object) -> dict[str, Any]:
+        if faults:
+            raise remote.VerbFailed(*faults.pop(0))
+        return {"state": "launched"}
+
+    monkeypatch.setattr(remote, "verb", launched)
+    for left in (3, 2, 1, 0):
+        launch.launch(member.pk)
+        member.refresh_from_db()
+        assert (member.state, member.launch_attempts, len(faults)) == (MemberState.ASSIGNED, 0, left)
+        Member.objects.update(launch_claimed_until=None)
+    launch.launch(member.pk)
+    assert Member.objects.get().state == MemberState.LAUNCHED and not Task.objects.get().failed_starts
+
+
 def test_nodes_that_do_not_become_free_here_are_given_back(world: World) -> None:
     row = world.fed(slots=4)
     Slot.objects.filter(index=0).update(missing=True)
@@ -149,6 +183,7 @@ def test_a_node_with_a_slot_that_a_person_disabled_is_given_back_and_excluded(wo
     assert world.canceled == ["1"] and "where its work may not run" in world.why(row)
     world.jobs = [("1", "CANCELLED", "n1", row.attempt)]
     world.look()
+    world.look_later()
     world.passes()
     assert "--exclude=n1" in world.sent[-1]
 
@@ -158,6 +193,7 @@ def test_what_ends_on_its_nodes_at_once_says_so_and_waits_longer_each_time(world
     for job in ("1", "2", "3"):
         world.jobs = [(job, "FAILED", "n1", row.attempt)]
         world.look()
+        world.look_later()
         row.refresh_from_db()
         pauses.append((row.send_after - timezone.now()).total_seconds())
         assert f"Slurm job {job} ended as FAILED before its run began" in world.why(row)
@@ -173,6 +209,21 @@ def test_refused_submissions_let_others_pass(world: World) -> None:
     world.refusal = ""
     assert world.fed().job_id == "1"
     assert "waits to be handed to Slurm again: sbatch: error: Invalid" in world.why(refused[0])
+    world.passes()
+    assert len(world.sent) == 1, "they are not due"
+    feeding.try_again(world.pool.pk)  # as at an admission, after the pool was corrected
+    world.passes()
+    assert [FedJob.objects.get(pk=row.pk).job_id for row in refused] == ["2", "3"]
+
+
+def test_nothing_is_handed_over_while_the_folder_cannot_be_written_to(world: World) -> None:
+    world.folder_fault = "/shared/slurm cannot be written to"
+    row = world.fed()
+    assert not world.sent and "again: /shared/slurm cannot be written to" in world.why(row)
+    world.folder_fault = ""
+    FedJob.objects.update(send_after=None)
+    world.passes()
+    assert FedJob.objects.get().job_id == "1"
 
 
 def test_a_pool_that_is_being_tried_again_feeds_nothing_new_and_keeps_what_is_there(world: World) -> None:

@@ -25,7 +25,7 @@ from hosts.registry import NewHost
 from jobs.fed_jobs import FedJob
 from jobs.models import Allocation
 from jobs.states import Reason
-from tests.dispatch.test_slurm_runs import PRINTS, SAVES, SLEEPS, World, running
+from tests.rig.slurm_world import PRINTS, SAVES, SLEEPS, World, running
 from tests.rig import hosts as rig
 from tests.rig.web import Web
 from tests.rig.world import attempt_of, trial_of

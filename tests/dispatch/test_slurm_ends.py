@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,14 +13,16 @@ from django.db.models import F
 from dispatch.engines import slurm
 from dispatch.passes import pool_pass
 from dispatch.runs import clusters, reconcile
-from dispatch.ssh import remote
-from hosts.models import Host
+from dispatch.ssh import remote, slurm_login
+from experiments.models import Trial
+from hosts.models import Host, SlurmFacts
 from hosts.pools import default_pool
+from hosts.slurm.facts import ClusterFacts
 from hosts.slurm.squeue import Job
 from jobs import transitions
 from jobs.fed_jobs import FedJob
 from jobs.models import Member, Task
-from jobs.states import MemberState, Reason
+from jobs.states import MemberState, Reason, TaskState
 from tests.rig.world import attempt_of, make_host, members_of, submit_experiment
 
 pytestmark = pytest.mark.django_db
@@ -68,7 +71,7 @@ class World:
     def look(self, later: float = 0.0) -> Member:
         """One look, `later` seconds after what was seen before; how the member is then."""
         by = timedelta(seconds=later)
-        FedJob.objects.update(over_at=F("over_at") - by, missed_at=F("missed_at") - by)
+        FedJob.objects.update(over_at=F("over_at") - by)
         Member.objects.update(launched_at=F("launched_at") - by, heartbeat_at=F("heartbeat_at") - by)
         self.cluster.look()
         self.member.refresh_from_db()
@@ -90,7 +93,7 @@ def spool(**more: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.survive(3)
+@pytest.mark.survive(45)
 def test_one_answer_of_squeue_without_the_job_concludes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(monkeypatch)
     world.run = spool(state="running", finished=False)
@@ -101,15 +104,16 @@ def test_one_answer_of_squeue_without_the_job_concludes_nothing(monkeypatch: pyt
     world.jobs = world.job("RUNNING")
     assert world.look().state == MemberState.RUNNING and FedJob.objects.get().over_at is None
     world.jobs = {}
-    for later in (0, 5):  # the second answer says that the job is over, and the third confirms it
-        world.look(later=later)
-        assert not world.said_over()
+    world.look()
+    assert not world.said_over()
+    world.look(later=1)
+    assert not world.said_over(), "the second answer came too soon"
     assert world.look(later=5).state == MemberState.RUNNING and world.said_over()
     world.run = spool(outbox_bytes=0)
     assert world.look(later=60).exit_reason == Reason.RUN_VANISHED
 
 
-@pytest.mark.survive(3)
+@pytest.mark.survive(50)
 def test_a_folder_that_is_not_mounted_ends_nothing_and_what_has_begun_did_not_fail_to_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -155,6 +159,77 @@ def test_output_that_nobody_brings_delays_an_end_no_longer_than_elsewhere(
     monkeypatch.setattr(reconcile, "_seen_seconds", lambda _: 61.0)
     member = world.look(later=31)
     assert (member.exit_reason, member.outbox_bytes) == (Reason.HOST_LOST, 10)
+
+
+FACTS = ClusterFacts("22.05.8", "stars", True, "gpu", "UP", None, 30, [], [])
+
+
+def test_how_a_job_ended_that_squeue_no_longer_lists_is_asked_of_sacct(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch)
+    told = [
+        f"7|other|FAILED|1:0\n7|{world.row.attempt}|RUNNING|0:0\n",
+        "",
+        f"7|{world.row.attempt}|FAILED|3:0\n",
+    ]
+    asked: list[Sequence[str]] = []
+
+    def ask(_: Host, words: Sequence[str], *__: object) -> tuple[str, str]:
+        asked.append(words)
+        return told[len(asked) - 1], ""
+
+    monkeypatch.setattr(slurm_login, "ask", ask)
+    world.look()
+    world.look(later=5)
+    assert not asked, "this cluster has no accounting"
+    SlurmFacts.objects.create(pool=world.cluster.pool, document=FACTS.document)
+    world.jobs = world.job("RUNNING")
+    world.look()
+    world.jobs = {}
+    world.look()
+    for later in (4, 1, 1):  # of another job of this id, or not up to date; nothing; at last
+        assert (
+            not FedJob.objects.filter(state="FAILED") and world.look(later=later).state == MemberState.RUNNING
+        )
+    world.look()
+    assert len(asked) == 3 and {"-j", "7", f"--name={world.row.attempt}"} < set(asked[0])
+    member = world.look(later=60)
+    assert (member.exit_reason, member.exit_code) == (Reason.RANK_FAILED, 3)
+
+
+@pytest.mark.survive(46)
+def test_a_run_whose_job_was_requeued_waits_again_without_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(monkeypatch)
+    canceled: list[Sequence[str]] = []
+
+    def ask(_: Host, words: Sequence[str], *__: object) -> tuple[str, str]:
+        canceled.append(words)
+        return "", ""
+
+    monkeypatch.setattr(slurm_login, "ask", ask)
+    world.jobs = world.job("PENDING")
+    exit_file = {"code": 143, "signal": None, "ended_at": time.time() - 1000, "stopped": True}
+    world.run = spool(exit=exit_file, outbox_bytes=0, finished=False)
+    world.look()
+    assert not canceled
+    assert world.look(later=5).state == MemberState.RUNNING, "its runner brings the rest"
+    assert canceled == [["scancel", "7"]], "it must not begin again on other nodes"
+    world.jobs = world.job("CANCELLED")
+    world.run |= {"finished": True}
+    assert world.look().exit_reason == Reason.PREEMPTED
+    assert Task.objects.get().state == TaskState.WAITING and not Trial.objects.get().restarts
+
+
+def test_a_run_that_was_requeued_and_looked_for_later_was_preempted_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(monkeypatch)
+    world.jobs = world.job("COMPLETED")  # the second time it has found its run begun before
+    exit_file = {"code": 143, "signal": None, "ended_at": time.time() - 1000, "stopped": True}
+    world.run = spool(exit=exit_file, outbox_bytes=0)
+    world.look()
+    assert world.look(later=5).exit_reason == Reason.PREEMPTED
 
 
 def test_removals_on_a_node_say_since_when_jobs_are_open(monkeypatch: pytest.MonkeyPatch) -> None:

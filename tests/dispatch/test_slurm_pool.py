@@ -25,11 +25,13 @@ from hosts.pools import default_pool
 from hosts.registry import NewHost
 from hosts.slurm.facts import ClusterFacts, NodeFacts
 from jobs import accepting
+from jobs.fed_jobs import FedJob
 from jobs.models import Member
 from tests.dispatch.sshd import Sshd
 from tests.rig import slurm_words
 from tests.rig.rows import make_gang
 from tests.rig.web import Web
+from tests.rig.world import submit_experiment, trial_of
 
 pytestmark = [
     pytest.mark.hosts,
@@ -187,7 +189,12 @@ def test_slots_of_cpus(cluster: Sshd, tmp_path: Path) -> None:
     pool, login = make(
         cluster, tmp_path, partition="cpu", slot_type="cpu", slots_per_node=8, account="physics"
     )
+    task, later = trial_of(submit_experiment()).task_id, timezone.now() + timedelta(hours=1)
+    FedJob.objects.create(
+        pool=pool, task_id=task, attempt=f"{task}.1", nodes=1, refused=True, send_after=later
+    )
     slurm_facts.admit(login)
+    assert FedJob.objects.get().send_after is None, "what was refused is tried again"
     [node] = slurm_nodes.of_pool(pool).values()
     slots = list(node.slots.order_by("index"))
     assert [(slot.kind, slot.outside.get("user", "")) for slot in slots] == [("cpu", "")] * 7 + [

@@ -5,7 +5,6 @@ The test does what beat and workers do: passes, launches, and looks at the clust
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,47 +14,32 @@ from urllib.parse import urlsplit
 import pytest
 from django.conf import LazySettings
 
-from benchmarks import slurm as slurm_rig
 from benchmarks.slurm import Slurm
-from dispatch.passes import last_plan, pool_pass
-from dispatch.runs import clusters, launch, stop
 from dispatch.ssh import slurm_login
 from dispatch.ssh.contact_errors import Unreachable
-from dispatch.watching import admission
-from experiments import submit
+from dispatch.watching import slurm_facts
 from experiments import transitions as experiments
-from experiments.config import parse
 from experiments.models import Experiment
 from experiments.states import ExperimentState
-from hosts import pool_edits, slurm_nodes
-from hosts.models import ResourcePool
-from hosts.registry import NewHost
-from jobs import queue_edits
+from hosts import slurm_nodes
+from hosts.models import SlurmFacts
+from jobs import feeding, queue_edits
 from jobs.fed_jobs import FedJob
-from jobs.models import Allocation, Member, SlotHold
+from jobs.models import Allocation
 from jobs.queue_edits import Update
-from jobs.states import MemberState, Reason
-from logs import read
-from submissions import contexts
+from jobs.states import Reason
 from tests.dispatch.sshd import Sshd
-from tests.rig import pace
+from tests.rig.slurm_world import NEEDS_SLURM, World, login_shell, running_world, stand_in
 from tests.rig.web import Web
-from tests.rig.world import attempt_of, make_project, make_user, members_of, trial_of
+from tests.rig.world import attempt_of, members_of, trial_of
 
 pytestmark = [
     pytest.mark.hosts,
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("redis_server"),
-    pytest.mark.skipif(not slurm_rig.installed(), reason="Debian's Slurm is not installed"),
+    NEEDS_SLURM,
 ]
 
-CONFIG = """
-name: fed
-entrypoint: [sh, -c, {script}]
-searcher: {{name: single, metric: loss, max_length: 1}}
-resources: {{slots_per_trial: {slots}, resource_pool: stars}}
-max_restarts: 1
-"""
 #: each node is a rank, which prints 1..20
 PRINTS = f"exec {sys.executable} -m trainmaster.launch.wrap_rank ${{DET_RESOURCES_ID##*.}} sh -c 'seq 1 20'"
 #: until it is asked to save; then it says so, as the SDK does
@@ -74,93 +58,21 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     cluster.close()
 
 
-class World:
-    """A Slurm pool over the cluster, and one turn of everything that tends it."""
-
-    def __init__(self, pool: ResourcePool, slurm: Slurm, sshd: Sshd) -> None:
-        self.pool = pool
-        self.sshd = sshd
-        self.slurm = slurm
-
-    def turn(self) -> None:
-        pool_pass.run(self.pool.pk)
-        clusters.tend(self.pool.pk)
-        for pk in Member.objects.filter(state=MemberState.ASSIGNED).values_list("pk", flat=True):
-            launch.launch(pk)
-        for pk in Allocation.objects.exclude(stop_kind="").values_list("pk", flat=True):
-            stop.stop(pk)
-
-    def until(self, true: Callable[[], object], seconds: float = 60.0) -> None:
-        limit = time.monotonic() + seconds * pace.factor()
-        while not true():
-            assert time.monotonic() < limit, self.story()
-            self.turn()
-            time.sleep(0.1)
-
-    def story(self) -> str:
-        rows = [(r.attempt, r.job_id, r.state, r.reason, r.error, r.over_at) for r in FedJob.objects.all()]
-        members = [(m.run_key, m.state, m.last_error, m.exit_reason) for m in Member.objects.all()]
-        return f"{rows}\n{members}\n{self.jobs()}"
-
-    def submit(self, script: str, slots: int = 2) -> Experiment:
-        text = CONFIG.format(script=shlex.quote(script).replace("'\"'\"'", "''"), slots=slots)
-        return submit.create(
-            owner=make_user(), config=parse(text), original=text, context=contexts.empty(), project=make_project(),
-            parent=None, activate=True, idempotency_key=None, actor="user:ada",
-        )  # fmt: skip
-
-    def jobs(self) -> list[str]:
-        """Slurm's living jobs, `<state> <comment>`."""
-        return self.slurm.run("squeue", "-h", "-o", "%T %k").splitlines()
-
-    def log(self, experiment: Experiment, rank: int | None = None) -> list[str]:
-        lines = read.forward(trial_of(experiment).task_id).lines
-        return [line.text for line in lines if line.stream != "e" and line.rank == rank]
-
-    def state(self, experiment: Experiment) -> str:
-        return Experiment.objects.get(pk=experiment.pk).state
-
-    def wait(self, experiment: Experiment) -> str:
-        """The reason of its task in the queue."""
-        self.pool.refresh_from_db()
-        plan = last_plan.of(self.pool)
-        return str(plan.waits.get(trial_of(experiment).task_id, {}).get("sentence"))
-
-    def is_clean(self) -> bool:
-        """Nothing is held here, and nothing waits or runs there."""
-        held = SlotHold.objects.filter(released_at=None).exists()
-        return not (held or FedJob.objects.filter(ended_at=None).exists() or self.jobs())
-
-
 @pytest.fixture
 def world(
-    slurm: Slurm, start_sshd: Callable[..., Sshd], web: Web, tmp_path: Path, settings: LazySettings
+    slurm: Slurm,
+    start_sshd: Callable[..., Sshd],
+    web: Web,
+    tmp_path: Path,
+    settings: LazySettings,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[World]:
+    monkeypatch.setattr(feeding, "CONFIRM_SECONDS", 1.0)
     settings.LISTEN_ADDRESS, settings.LISTEN_PORT = "127.0.0.1", urlsplit(web.url).port
     settings.SLURM_LOOK_SECONDS = settings.SLURM_QUIET_LOOK_SECONDS = 0.0
-    shell = tmp_path / "login_shell"
-    exports = "; ".join(f"export {name}={slurm.environment[name]}" for name in ("PATH", "SLURM_CONF"))
-    shell.write_text(f'#!/bin/sh\n{exports}\nexec /bin/sh -c "$SSH_ORIGINAL_COMMAND"\n')
-    shell.chmod(0o755)
-    sshd = start_sshd(f"ForceCommand {shell}")
-    way = NewHost(
-        "", address="127.0.0.1", port=sshd.port, login_user=sshd.user, host_key=sshd.host_key, python=sys.executable,
-    )  # fmt: skip
-    rules = {
-        "slurm": {"login": "stars", "folder": str(tmp_path / "shared"), "slot_type": "cpu", "max_fed": 2},
-        "shared_account": True,
-        "allow_login_account": True,
-    }
-    pool = pool_edits.create("stars", rules, actor="user:ada", route=way)
-    login = slurm_nodes.login_of(pool)
-    admission.admit(login.pk)
-    login.refresh_from_db()
-    assert login.admission == "ready", login.state_reason
-    yield World(pool, slurm, sshd)
-    slurm.run("scancel", "-u", "root")
-    limit = time.monotonic() + 60 * pace.factor()
-    while slurm.waiting() and time.monotonic() < limit:
-        time.sleep(0.1)
+    sshd = start_sshd(f"ForceCommand {login_shell(slurm, tmp_path)}")
+    with running_world(slurm, sshd, tmp_path) as made:
+        yield made
 
 
 def test_a_run_on_two_nodes_is_fed_runs_and_ends_with_the_log_of_each_rank(world: World) -> None:
@@ -207,7 +119,7 @@ def attempts(world: World) -> set[str]:
     return {job for job in world.jobs() if job.startswith("PENDING")}
 
 
-@pytest.mark.survive(20)
+@pytest.mark.survive(48)
 def test_a_submission_whose_answer_was_lost_is_found_and_not_sent_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,7 +162,7 @@ def test_what_slurm_asks_to_leave_saves_and_waits_again(world: World) -> None:
     assert world.state(experiment) == ExperimentState.PAUSED and world.log(experiment).count("saved") == 2
 
 
-@pytest.mark.survive(3)
+@pytest.mark.survive(45)
 def test_a_login_node_that_is_away_ends_nothing(world: World) -> None:
     experiment = world.submit("echo begun; sleep 4; seq 1 20")
     running(world, experiment)
@@ -268,6 +180,7 @@ def test_a_login_node_that_is_away_ends_nothing(world: World) -> None:
     world.until(world.is_clean)
 
 
+@pytest.mark.survive(46)
 def test_a_job_that_somebody_cancels_in_slurm_has_ended_so(world: World) -> None:
     experiment = world.submit(SLEEPS)
     running(world, experiment)
@@ -287,4 +200,82 @@ def test_the_next_job_keeps_the_nodes_that_it_gets_while_the_former_is_settled(w
     world.until(lambda: world.state(second) == ExperimentState.COMPLETED)
     row = FedJob.objects.get(task=trial_of(second).task)
     assert row.sends == 1 and row.back_at is None
+    world.until(world.is_clean)
+
+
+@pytest.mark.survive(46)
+def test_a_partition_that_is_down_keeps_what_runs_and_holds_back_what_waits(world: World) -> None:
+    first = world.count()
+    world.halfway(first)
+    world.slurm.run("scontrol", "update", "PartitionName=all", "State=DOWN")
+    second = world.count()
+    world.until(lambda: "Its partition is down" in world.wait(second).replace("its", "Its"))
+    world.slurm.run("scontrol", "update", "PartitionName=all", "State=UP")
+    for experiment in (first, second):
+        world.assert_unharmed(experiment)
+    world.until(world.is_clean)
+
+
+@pytest.mark.survive(46)
+def test_a_node_that_is_drained_finishes_what_it_runs(world: World) -> None:
+    first = world.count()
+    world.halfway(first)
+    [member] = members_of(first)
+    node = member.host.address
+    world.slurm.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=riser")
+    slurm_facts.read_pool(world.pool.pk)
+    assert "riser" in slurm_nodes.of_pool(world.pool)[node].drain_reason
+    second = world.count()
+    world.halfway(second)
+    assert [other.host.address for other in members_of(second)] == [{"n1": "n2", "n2": "n1"}[node]]
+    for experiment in (first, second):
+        world.assert_unharmed(experiment)
+    world.until(world.is_clean)
+    world.slurm.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+
+
+@pytest.mark.survive(46)
+def test_a_job_that_an_administrator_requeues_runs_in_a_new_attempt(world: World) -> None:
+    experiment = world.count()
+    world.halfway(experiment)
+    job = world.job_id(experiment)
+    world.slurm.run("scontrol", "update", f"JobId={job}", "Requeue=1")
+    world.slurm.run("scontrol", "requeue", job)
+    world.until(lambda: Allocation.objects.filter(number=2).exists())
+    world.assert_unharmed(experiment, attempts=2)
+    former = Allocation.objects.get(number=1)
+    assert (former.exit_reason, former.exit_detail["sentence"]) == (
+        Reason.PREEMPTED,
+        "The job was requeued in Slurm.",
+    )
+    world.until(world.is_clean)
+
+
+#: without those that have ended, as after a while (MinJobAge)
+SQUEUE = """for word; do shift; [ "$word" = --states=all ] || set -- "$@" "$word"; done
+exec /usr/bin/squeue "$@"
+"""
+#: of the one job that it is asked for: `sacct … -j ID --name=NAME …`
+SACCT = """for word; do
+    case "$word" in --name=*) name=${word#--name=};; esac
+    [ "$before" != -j ] || job=$word
+    before=$word
+done
+echo "$job|$name|CANCELLED by 1000|0:15"
+"""
+
+
+def test_what_accounting_says_of_a_job_that_squeue_no_longer_lists_decides(world: World) -> None:
+    experiment = world.submit(SLEEPS)
+    running(world, experiment)
+    facts = SlurmFacts.objects.get(pool=world.pool)
+    facts.document["has_accounting"] = True
+    facts.save()
+    stand_in(world.folder, "squeue", SQUEUE)
+    stand_in(world.folder, "sacct", SACCT)
+    world.slurm.run("scancel", world.job_id(experiment))
+    world.until(lambda: world.state(experiment) == ExperimentState.CANCELED)
+    attempt = attempt_of(experiment)
+    assert (attempt.number, attempt.exit_reason) == (1, Reason.KILLED_BY_USER)
+    assert attempt.exit_detail["sentence"] == "The job was canceled in Slurm by the account with uid 1000."
     world.until(world.is_clean)

@@ -262,12 +262,19 @@ def test_arguments_that_sbatch_does_not_get(words: Any, sentence: str) -> None:
 
 def test_how_jobs_ended() -> None:
     text = (
-        "12|CANCELLED by 1000|0:15|ada|g[1-2]|2026-01-01T00:00:00|2026-01-01T01:00:00\n"
-        "13|OUT_OF_ME+|0:125|ada|g1|Unknown|Unknown\n14|FAILED|7:0|bob|None assigned|None|2026-01-01T01:00:00\nbroken\n"
+        "12|7.a.1|CANCELLED by 1000|0:15\n13|8.b.2|OUT_OF_MEMORY|0:125\n14|9.c.1|FAILED|7:0\n"
+        "15|9.d.1|NODE_FAIL|1:0\nbroken\n16|a|b|FAILED|0:0\n"
     )
-    first, second, third = sacct.ended(text)
-    assert (first.state, first.by, first.signal, first.nodelist) == ("CANCELLED", "1000", 15, "g[1-2]")
-    assert second.started_at is None and (third.exit_code, third.nodelist) == (7, "")
+    found = [(one.id, one.name, ends.end_of(one.state), one.exit_code) for one in sacct.ended(text)]
+    assert [(id_, name, end.reason, code) for id_, name, end, code in found] == [
+        ("12", "7.a.1", "killed_by_user", 143), ("13", "8.b.2", "rank_failed", 253), ("14", "9.c.1", "rank_failed", 7),
+        ("15", "9.d.1", "host_lost", 1),
+    ]  # fmt: skip
+    assert found[0][2].sentence == "The job was canceled in Slurm by the account with uid 1000."
+    assert ends.end_of("CANCELLED by 0", {"CANCELLED": "preempted"}).reason == "preempted"
+    assert [ends.says_how(state) for state in ("", "RUNNING", "REQUEUED", "CANCELLED by 0", "NEW_STATE")] == [
+        False, False, True, True, True,
+    ]  # fmt: skip
 
 
 def test_each_reason_has_sentences_for_people() -> None:
@@ -301,7 +308,7 @@ def test_each_end_is_a_reason_of_ours() -> None:
     known = set(Reason.values)
     assert {end.reason for end in ends.ENDS.values()} | set(ends.ALLOWED) <= known
     assert not ends.LIVE & (set(ends.ENDS) - {"REQUEUED"})
-    assert ends.end_of("CANCELLED", by="ada").sentence == "The job was canceled in Slurm by ada."
+    assert ends.end_of("CANCELLED").sentence == "The job was canceled in Slurm."
     assert ends.end_of("CANCELLED", {"CANCELLED": "preempted"}).reason == "preempted"
     assert re.search("ended as NEW_STATE", ends.end_of("NEW_STATE").sentence)
 

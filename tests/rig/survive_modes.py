@@ -19,6 +19,7 @@ PARTS = {
     28: "Logs and live pages",
     31: "Storage, secrets and pages",
     36: "Restores, upgrades and hostile surroundings",
+    45: "Slurm clusters",
 }
 
 MODES = {
@@ -221,5 +222,32 @@ MODES = {
     44: Mode(
         "One host fails every start",
         "Jobs avoid it, it is taken out with a sentence, and none of those starts counts against a job.",
+    ),
+    45: Mode(
+        "The login node or the controller of a cluster is away",
+        "Nothing ends because of it, and nothing is submitted twice. That a job is over is believed when squeue has "
+        "said so twice. What ended in between has its true end and its whole log.",
+    ),
+    46: Mode(
+        "Slurm or its administrators hold back, requeue, cancel or end jobs",
+        "What runs continues as far as Slurm lets it, and what waits says why. An end in Slurm becomes one of ours "
+        "with its reason, and no attempt is begun a second time.",
+    ),
+    47: Mode(
+        "A node of a cluster fails in the middle of a run",
+        "The run starts again on other nodes without counting a restart, but never while it may still run.",
+    ),
+    48: Mode(
+        "Whether Slurm has taken a job is not known",
+        "The job is found by its comment and not submitted again. One that nobody wants any more is canceled.",
+    ),
+    49: Mode(
+        "Two installations feed one cluster by the same account",
+        "Each knows its own jobs, and leaves those of the other alone.",
+    ),
+    50: Mode(
+        "The folder that a cluster shares is not mounted, or cannot be written to",
+        "Nothing ends because of it. What runs continues, and its end and its output are kept until they can be "
+        "written.",
     ),
 }

@@ -63,7 +63,8 @@ class Engine(Protocol):
         """Start the member, once, however often this is called: {"state": "launched" | "already" | "starting", …}.
 
         `order` is the request of the verb `launch`, and `code` the archive of the job's code. A `RemoteError` that was
-        `delivered` leaves the start in doubt: the queue asks by `poll`, and submits again or withdraws.
+        `delivered` leaves the start in doubt: the queue asks by `poll`, and submits again or withdraws. After a
+        `FolderAway` it is submitted again for as long as the member is not over.
         """
         ...
 

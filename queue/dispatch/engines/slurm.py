@@ -29,6 +29,9 @@ from scheduling import feeding as order
 from scheduling.reasons import Reason, WaitCode, lacks_account
 from scheduling.world import Plan, Snapshot
 
+#: what `launch` answers if the folder is in the way
+_OF_THE_FOLDER = {"not_mounted", "disk", "os"}
+
 
 class Slurm:
     """`dispatch.engines.contract.Engine` for a cluster that others use too."""
@@ -82,7 +85,12 @@ class Slurm:
             return slurm_node.verb(
                 login, job.job_id, [member.host], "launch", request, code, LAUNCH_TIMEOUT_SECONDS
             )
-        return remote.verb(login, "launch", request, body=code, timeout_seconds=LAUNCH_TIMEOUT_SECONDS)
+        try:
+            return remote.verb(login, "launch", request, body=code, timeout_seconds=LAUNCH_TIMEOUT_SECONDS)
+        except remote.VerbFailed as error:
+            if error.code in _OF_THE_FOLDER:
+                raise remote.FolderAway(error.code, str(error)) from error
+            raise
 
     def poll(self, host: Host, question: Mapping[str, Any]) -> Answer:
         """By the folders of the runs: a run that is prepared is one that was launched. Slurm is asked for all at once,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,7 +20,7 @@ from django.db.models import Q
 from dispatch.engines import slurm_jobs
 from dispatch.engines.contract import STATUS_TIMEOUT_SECONDS
 from dispatch.going_on import going_on
-from dispatch.runs import reconcile, settle, stop, submitting, uploads
+from dispatch.runs import reconcile, settle, slurm_ended, stop, submitting, uploads
 from dispatch.ssh import remote, slurm_login, slurm_node
 from events import presence
 from events.announce import wake
@@ -34,20 +34,18 @@ from hosts.slurm.squeue import Job
 from jobs import feeding, leaving, transitions
 from jobs.fed_jobs import FedJob
 from jobs.models import Allocation, Member
-from jobs.states import AllocationState, MemberState, Reason, StopKind
+from jobs.states import AllocationState, MemberState, StopKind
 
 log = logging.getLogger(__name__)
 
 #: states in which a job has its nodes or is about to; in the others that live it waits
 _WAITS = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD"})
+#: of these, what comes after it had nodes only if it was requeued
+_REQUEUED = _WAITS - {"CONFIGURING"}
 #: in which it gets nodes for a run; one that is COMPLETING has had them
 _HAS_NODES = "RUNNING"
 #: of the time that the nodes of a job wait for its run, the part in which they have to become free in our rows
 _NODES_PART = 0.5
-#: from the end of a job until its end is concluded without an exit file: a network file system may be late
-_LATE_FOLDER_SECONDS = 15.0
-#: from the answer of squeue that a job is over until another one that confirms it: one may be wrong
-_AGAIN_OVER_SECONDS = 3.0
 #: beyond the grace of a stop, until Slurm is asked to end the job
 _STOP_SLACK_SECONDS = 60.0
 
@@ -100,20 +98,29 @@ class Cluster:
         """Ask Slurm for all jobs and the login node for all run folders, and settle what differs."""
         rows, asked = self.rows(), presence.database_now()
         jobs = self._jobs() if rows else {}
+        over: dict[str, FedJob] = {}
         for row in rows if jobs is not None else ():
             with going_on(f"the Slurm job of {row.attempt}"):
-                self._compare(row, _of(row, jobs or {}), asked)
-        self._look_at_runs(feeding.of_allocations(self.pool.pk), asked, answered=jobs is not None)
+                if self._is_over(row, _of(row, jobs or {}), asked):
+                    over[row.attempt] = row
+        slurm_ended.ask(self.pool, self.login, self._account, over.values())
+        for row in over.values():
+            with going_on(f"the end of the Slurm job of {row.attempt}"):
+                self._over_unbegun(row)
+        self._look_at_runs(feeding.of_allocations(self.pool.pk), over, asked)
         self._forget()
         if jobs:
-            self._take_out(jobs)
+            self._take_out(jobs, over)
+
+    @property
+    def _account(self) -> str:
+        return (self.login.facts.get("account") or {}).get("name") or self.login.login_user
 
     def _jobs(self) -> dict[str, Job] | None:
         """The jobs of the login's account by id and, if they live, by comment; None: Slurm has not said."""
         mark = f"#{secrets.token_hex(8)}#"
-        account = (self.login.facts.get("account") or {}).get("name") or self.login.login_user
         try:
-            said, _ = slurm_login.ask(self.login, squeue.command(mark, user=account))
+            said, _ = slurm_login.ask(self.login, squeue.command(mark, user=self._account))
         except remote.RemoteError as error:
             log.info("squeue of pool %s: %s", self.pool.name, error)
             return None
@@ -121,30 +128,30 @@ class Cluster:
         by_comment = {job.comment: job for job in found if job.comment and not ends.has_ended(job.state)}
         return by_comment | {job.id: job for job in found}
 
-    def _compare(self, row: FedJob, job: Job | None, now: datetime) -> None:
+    def _is_over(self, row: FedJob, job: Job | None, now: datetime) -> bool:
+        """Whether its job is over, as two answers have said; else what it does is noted, and it begins if it can."""
         if not row.job_id:
             self._in_doubt(row, job, now)
-        elif job is None and not feeding.missed(row, now):
-            return
-        elif job is None or ends.has_ended(job.state):
-            feeding.over(row, job.state if job else "")
-            if row.allocation_id is None:
-                self._over_unbegun(row, job)
-        else:
-            has_nodes = job.state == _HAS_NODES and bool(job.nodelist)
-            feeding.seen(
-                row, state=job.state, has_nodes=has_nodes, reason=job.reason, starts_at=job.starts_at
-            )
-            if row.allocation_id is None and row.back_at is None and has_nodes:
-                self._begin(row, job, now)
+            return False
+        if job is None or ends.has_ended(job.state):
+            return feeding.over(row, job.state if job else "", now)
+        if row.allocation_id is not None and job.state in _REQUEUED:  # its attempt is not begun a second time
+            return feeding.over(row, ends.REQUEUED, now)
+        has_nodes = job.state == _HAS_NODES and bool(job.nodelist)
+        feeding.seen(row, state=job.state, has_nodes=has_nodes, reason=job.reason, starts_at=job.starts_at)
+        if row.allocation_id is None and row.back_at is None and has_nodes:
+            self._begin(row, job, now)
+        return False
 
-    def _over_unbegun(self, row: FedJob, job: Job | None) -> None:
+    def _over_unbegun(self, row: FedJob) -> None:
+        if row.allocation_id is not None:
+            return
         if row.back_at is not None:
             feeding.ended(row)
             return
         sentence = f"Slurm does not know job {row.job_id} any more."
-        if job is not None:
-            sentence = f"Slurm job {row.job_id} ended as {job.state} before its run began"
+        if ends.says_how(row.state):
+            sentence = f"Slurm job {row.job_id} ended as {row.state} before its run began"
             if self.settings.folder_is_shared:
                 printed = slurm_jobs.output(self.login.workdir, row.attempt)
                 sentence += f"; what it printed, if anything, is in {printed} on the cluster"
@@ -157,7 +164,7 @@ class Cluster:
         if job is not None:
             feeding.submitted(row, job.id)
         elif row.sent_at is not None and (row.send_after is None or row.send_after <= now):
-            if not feeding.missed(row, now):
+            if not feeding.over(row, "", now):
                 return
             if row.back_at is not None:
                 feeding.ended(row)
@@ -193,10 +200,9 @@ class Cluster:
 
     # --- runs -------------------------------------------------------------------------------------
 
-    def _look_at_runs(self, jobs: dict[str, FedJob], asked: datetime, *, answered: bool) -> None:
-        """`jobs`: the open ones by attempt. What Slurm may still run is looked at by its folder alone.
-
-        That a job is over is believed when squeue says so again (`answered`) some seconds after the first time.
+    def _look_at_runs(self, jobs: Mapping[str, FedJob], over: Collection[str], asked: datetime) -> None:
+        """`jobs`: the open ones by attempt; `over`: attempts of those that are over. What Slurm may still run, and that
+        of which a runner was heard just now, is looked at by its folder alone.
         """
         members = list(
             Member.objects.filter(host__pool=self.pool, host__transport=Host.Transport.SLURM)
@@ -208,16 +214,17 @@ class Cluster:
             return
         both = [*members, *uploading]
         keys = [member.run_key for member in both]
-        over = [m.run_key for m in both if _is_over(jobs.get(m.allocation_id), asked if answered else None)]
-        living = sorted(set(keys) - set(over))
+        gone = {m.allocation_id for m in both if m.allocation_id in over or m.allocation_id not in jobs}
+        ended = [m.run_key for m in both if m.allocation_id in gone and not slurm_ended.is_heard(m, asked)]
+        living = sorted(set(keys) - set(ended))
         try:
-            found = self._folders(both, living, over)
+            found = self._folders(both, living, ended)
         except remote.RemoteError as error:
             log.info("runs of pool %s: %s", self.pool.name, error)
             return
         for member in members:
             job, run = jobs.get(member.allocation_id), found.get(member.run_key)
-            if job is None or job.over_at is None or member.run_key in over:
+            if job is None or job.over_at is None or member.allocation_id in gone:
                 with going_on(f"the run {member.run_key}"):
                     self._settle(member, run or {"state": "absent"}, job, asked)
         for member in uploading:
@@ -246,10 +253,10 @@ class Cluster:
             if not settle.ended_by_slurm(member, stopped=bool(run["exit"].get("stopped"))):
                 reconcile.settle_ended(member, run, "")
             elif job is not None and job.over_at is not None:
-                self._gone(member, job, run)
+                slurm_ended.settle_over(member, job, run, self.settings.ends)
         elif job is None or job.over_at is not None:
-            if job and job.over_at and not _may_live(member, job.over_at, asked):
-                self._gone(member, job, run)
+            if job and job.over_at and not slurm_ended.may_live(member, job.over_at, asked):
+                slurm_ended.settle_over(member, job, run, self.settings.ends)
         elif state in {"running", "prepared"}:
             if member.state == MemberState.ASSIGNED:
                 transitions.member_launched(member.pk, boot_id="")
@@ -260,52 +267,26 @@ class Cluster:
             if member.allocation.stop_kind:
                 stop.stop(member.allocation_id)
 
-    def _gone(self, member: Member, row: FedJob, run: dict[str, Any]) -> None:
-        """Slurm does not run its job any more, and says why. What a runner still brings is waited for first."""
-        late = presence.database_now() - (row.over_at or row.made_at) > timedelta(
-            seconds=settings.DRAIN_SECONDS
-        )
-        may_end = (late or run.get("finished")) and reconcile.drained(member, run)
-        if "unshipped_bytes" in run and not may_end:
-            return
-        has_begun = bool(member.started_at or run.get("outbox_bytes"))
-        exit_file = run.get("exit") or {}
-        end = ends.end_of(row.state, self.settings.ends)
-        reason, sentence = Reason(end.reason), end.sentence
-        if not row.state or not ends.has_ended(row.state) or reason == Reason.COMPLETED:
-            reason, sentence = Reason.RUN_VANISHED, f"Slurm does not run job {row.job_id} any more."
-        if member.allocation.stop_kind:
-            reason = Reason(member.allocation.stop_reason)
-        elif not has_begun and reason in {Reason.RANK_FAILED, Reason.RUN_VANISHED}:
-            reason, sentence = Reason.LAUNCH_FAILED, f"The Slurm job {row.job_id} ended before the run began."
-        settle.member_over(
-            member.pk,
-            reason=reason,
-            code=exit_file.get("code"),
-            signal=exit_file.get("signal"),
-            detail={"rank": None, "host": member.host.name, "member": member.index, "sentence": sentence},
-        )
-
     # --- taking out -------------------------------------------------------------------------------
 
     def _forget(self) -> None:
-        """What is over on both sides."""
+        """What is over on both sides, by one answer of squeue: a job that lived after its attempt would be a stray."""
         for row in self.rows():
             ended = row.allocation is not None and row.allocation.state == AllocationState.TERMINATED
             if ended and row.over_at is not None:
                 feeding.ended(row)
 
-    def _take_out(self, jobs: dict[str, Job]) -> None:
+    def _take_out(self, jobs: dict[str, Job], over: Collection[str]) -> None:
         """Cancel what is to leave Slurm, as far as it is ours: by id and comment, as Slurm has just told them."""
         now = presence.database_now()
         living = {job.id: job for job in jobs.values() if not ends.has_ended(job.state)}
         bringing = set(uploads.awaited().filter(host__pool=self.pool).values_list("allocation_id", flat=True))
-        out: dict[str, FedJob | None] = dict.fromkeys(
-            feeding.strays(self.pool.pk, {job.id: job.comment for job in living.values()})
-        )
+        comments = {job.id: job.comment for job in living.values() if job.comment not in bringing}
+        out: dict[str, FedJob | None] = dict.fromkeys(feeding.strays(self.pool.pk, comments))
         for row in self.rows():
             job = _of(row, living) if row.job_id else None
-            leaves = row.back_at is not None or _should_have_ended(row.allocation, now)
+            is_waste = row.attempt in over or _should_have_ended(row.allocation, now)
+            leaves = row.back_at is not None or is_waste
             if job is not None and leaves and row.allocation_id not in bringing:
                 out[job.id] = row
         if ids := self._without_unknown_runs({living[id_]: row for id_, row in out.items()}):
@@ -351,19 +332,6 @@ class Cluster:
             answer = slurm_node.verb(self.login, job.id, nodes, "status", request)
         runs: dict[str, dict[str, Any]] = answer["runs"]
         return runs
-
-
-def _is_over(job: FedJob | None, asked: datetime | None) -> bool:
-    """Whether Slurm has surely ended a job. `asked`: when the question was put that it has answered now."""
-    if job is None or asked is None or job.over_at is None:
-        return job is None
-    return asked - job.over_at >= timedelta(seconds=_AGAIN_OVER_SECONDS)
-
-
-def _may_live(member: Member, over_at: datetime, now: datetime) -> bool:
-    """Whether its exit file may come yet, or its runner was heard after Slurm said that the job is over."""
-    heard = max(filter(None, [over_at, member.heartbeat_at]))
-    return now - heard < timedelta(seconds=_LATE_FOLDER_SECONDS)
 
 
 def _of(row: FedJob, jobs: dict[str, Job]) -> Job | None:

@@ -141,6 +141,10 @@ def _failed(member: Member, error: remote.RemoteError) -> None:
     cannot be reached afterwards. `member` is as it was before this launch was sent.
     """
     log.warning("launch of %s on %s: %s", member.run_key, member.host.name, error)
+    if isinstance(error, remote.FolderAway):  # its job waits on the node, and ends if this lasts too long
+        transitions.note_launch_error(member.pk, str(error), 0.0, in_doubt=member.launch_in_doubt)
+        _awaited(member, str(error))
+        return
     said_no = isinstance(error, remote.VerbFailed) and not error.delivered
     in_doubt = member.launch_in_doubt or error.delivered
     too_often = isinstance(error, remote.VerbFailed) and member.launch_attempts >= settings.LAUNCH_ATTEMPTS
@@ -158,10 +162,6 @@ def _failed(member: Member, error: remote.RemoteError) -> None:
 
 def _fault(error: remote.RemoteError) -> Fault:
     if error.may_pass or isinstance(error, remote.HostKeyRefused):  # silent, or suspended by now
-        return Fault.LINK
-    if (
-        isinstance(error, remote.VerbFailed) and error.code == "not_mounted"
-    ):  # on the login node; not the node's fault
         return Fault.LINK
     if isinstance(error, remote.VerbFailed) and error.code in _OF_THE_RUN:
         return Fault.RUN

@@ -144,8 +144,12 @@ def _may_be_a_fault(member: Member, reason: Reason) -> bool:
 
 
 def ended_by_slurm(member: Member, *, stopped: bool) -> bool:
-    """Whether a run in a Slurm cluster was stopped, and not by the queue: Slurm's own state will say why."""
-    return stopped and member.host.transport == Host.Transport.SLURM and not member.allocation.stop_kind
+    """Whether a run in a Slurm cluster was stopped, and not by the queue: Slurm's own state will say why.
+
+    One that is to save and leave is stopped by nobody else, if the queue has not stopped it since.
+    """
+    by_queue = member.allocation.stop_kind == StopKind.STOP
+    return stopped and member.host.transport == Host.Transport.SLURM and not by_queue
 
 
 def not_swept(member: Member) -> list[dict[str, Any]] | None:

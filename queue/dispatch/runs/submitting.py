@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from django.conf import settings
 from django.db.models import Q
@@ -78,7 +78,7 @@ class Submissions:
                 feeding.ended(row)
             elif row.send_after is None or row.send_after <= now:
                 due.append(row)
-        if due and self._has_bundle() and self._has_folder():
+        if due and self._has_bundle() and self._has_folder(due):
             for row in due:
                 with going_on(f"the submission of {row.attempt}"):
                     self._send(row)
@@ -92,16 +92,18 @@ class Submissions:
             return False
         return True
 
-    def _has_folder(self) -> bool:
+    def _has_folder(self, due: Iterable[FedJob]) -> bool:
         """Make the folder of what jobs print, without which Slurm fails them, and remove what is old there."""
         if not self._shared_folder:
             return True
         folder = shlex.quote(slurm_jobs.output_folder(self._shared_folder))
         old = f"find {folder} -maxdepth 1 -type f -mtime +{_KEPT_DAYS} -exec rm -f {{}} +"
+        can_write = f"[ -w {folder} ] || {{ echo {folder} cannot be written to >&2; exit 1; }}"
         try:
-            slurm_login.ask(self.login, ["sh", "-c", f"mkdir -p {folder} && {{ {old} || :; }}"])
+            slurm_login.ask(self.login, ["sh", "-c", f"mkdir -p {folder} && {can_write}; {old} || :"])
         except remote.RemoteError as error:
-            log.info("the folder of what jobs print, on %s: %s", self.login.name, error)
+            for row in due:
+                feeding.not_submitted(row, str(error), _UNASKED_SECONDS, in_doubt=False)
             return False
         return True
 

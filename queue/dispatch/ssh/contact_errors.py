@@ -84,3 +84,7 @@ class VerbFailed(RemoteError):
     def __init__(self, code: str, sentence: str, *, delivered: bool = False) -> None:
         super().__init__(sentence, delivered=delivered)
         self.code = code
+
+
+class FolderAway(VerbFailed):
+    """The folder that a cluster shares is not mounted, full, or cannot be written to now. Nothing was started."""

@@ -18,6 +18,7 @@ from django.db import connection
 
 from dispatch.ssh import connections, local
 from dispatch.ssh.contact_errors import (
+    FolderAway,
     HostKeyChanged,
     HostKeyRefused,
     HostKeyUnknown,
@@ -40,8 +41,8 @@ from trainmaster.bundle import build_bundle, host_command, installer_command
 from trainmaster.runner.warm import SPARE_ARGUMENT_BYTES, SPARE_VARIABLE, SPARE_VARIABLE_BYTES
 
 __all__ = [
-    "HostKeyChanged", "HostKeyRefused", "HostKeyUnknown", "LoginRefused", "NoPython", "NotAsked", "RemoteError",
-    "SshBusy", "Unreachable", "VerbFailed", "command", "longest_seconds", "noted_shell", "shell", "verb",
+    "FolderAway", "HostKeyChanged", "HostKeyRefused", "HostKeyUnknown", "LoginRefused", "NoPython", "NotAsked",
+    "RemoteError", "SshBusy", "Unreachable", "VerbFailed", "command", "longest_seconds", "noted_shell", "shell", "verb",
 ]  # fmt: skip
 
 #: from when all bytes are sent; a transfer that moves is not cut (dispatch.ssh.connections)

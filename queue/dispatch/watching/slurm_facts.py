@@ -113,6 +113,7 @@ def admit(login: Host) -> None:
     _try_submission(login, SlurmSettings.of(pool.slurm), found)
     _try_folder(login, slurm_pool.folder_of(pool))
     slurm_nodes.took_in(pool, login, found)
+    feeding.try_again(pool.pk)
 
 
 def submission(rules: SlurmSettings, partition: str) -> list[str]:

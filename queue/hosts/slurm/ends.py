@@ -25,6 +25,8 @@ class End:
     sentence: str
 
 
+#: of a job that waits although it has had nodes, too
+REQUEUED = "REQUEUED"
 #: state of Slurm -> how the attempt ended, where its run folder has no exit.json that says more
 ENDS: dict[str, End] = {
     "COMPLETED": End("completed", "The Slurm job ended with exit code 0."),
@@ -37,7 +39,7 @@ ENDS: dict[str, End] = {
     "BOOT_FAIL": End("launch_failed", "A node of the Slurm job did not boot."),
     "CANCELLED": End("killed_by_user", "The job was canceled in Slurm."),
     "REVOKED": End("preempted", "Slurm withdrew the job in favor of another cluster of its federation."),
-    "REQUEUED": End("preempted", "The job was requeued in Slurm."),
+    REQUEUED: End("preempted", "The job was requeued in Slurm."),
 }
 #: what a pool may say instead; of these, `jobs.states.NOT_THE_CODES_FAULT` start again without a restart
 ALLOWED = (
@@ -55,8 +57,14 @@ def has_ended(state: str) -> bool:
     return state not in LIVE
 
 
-def end_of(state: str, overridden: Mapping[str, str] | None = None, *, by: str = "") -> End:
-    """How an attempt ended whose Slurm job is in this state. `by`: who canceled it, as sacct says."""
-    known = ENDS.get(state, End("rank_failed", f"The Slurm job ended as {state}."))
-    sentence = f"{known.sentence.rstrip('.')} by {by}." if by and state == "CANCELLED" else known.sentence
-    return End((overridden or {}).get(state, known.reason), sentence)
+def says_how(state: str) -> bool:
+    """Whether an attempt may be concluded from this state of its job; one that was requeued has ended, too."""
+    return state in ENDS or (bool(state) and has_ended(state))
+
+
+def end_of(state: str, overridden: Mapping[str, str] | None = None) -> End:
+    """How an attempt ended whose Slurm job is in this state. sacct says who canceled it: CANCELLED by 1000."""
+    word, _, uid = state.partition(" by ")
+    known = ENDS.get(word, End("rank_failed", f"The Slurm job ended as {state}."))
+    sentence = f"{known.sentence.rstrip('.')} by the account with uid {uid}." if uid else known.sentence
+    return End((overridden or {}).get(word, known.reason), sentence)

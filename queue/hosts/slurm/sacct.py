@@ -1,35 +1,33 @@
-"""Asks `sacct`, where the cluster has accounting, how jobs ended. Pure.
+"""Asks `sacct`, where the cluster has accounting, how jobs ended that squeue no longer lists. Pure.
 
-`--parsable2` separates by `|`, and only fields are asked for in which nobody can write one.
+Only jobs with our names are asked for, which have none of the signs that separate fields: nobody else can write a line.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from hosts.slurm import texts
 
-_FIELDS = ("JobID", "State", "ExitCode", "User", "NodeList", "Start", "End")
+_FIELDS = ("JobID", "JobName", "State", "ExitCode")
+#: of a process that a signal ended, as shells count; and the highest code
+_SIGNALS_FROM, _CODES_TO = 128, 255
 
 
 class Ended(NamedTuple):
-    """How one job ended. `state` without `by 1000`; `by`: the uid of whoever canceled it, empty if not said."""
+    """How one job ended. `state`: also `CANCELLED by 1000`, with the uid of who did. `exit_code`: as in a shell."""
 
     id: str
+    name: str
     state: str
-    by: str
     exit_code: int
-    signal: int
-    user: str
-    nodelist: str
-    started_at: datetime | None
-    ended_at: datetime | None
 
 
-def command(ids: list[str]) -> tuple[str, ...]:
-    """-X: without steps. Of a job that was requeued the last run."""
-    return ("sacct", "-X", "--noheader", "--parsable2", "-j", ",".join(ids), "-o", ",".join(_FIELDS))
+def command(ids: Iterable[str], names: Iterable[str], *, user: str) -> tuple[str, ...]:
+    """-X: without steps. Of a job that was requeued, or whose id was used again, the last one."""
+    of = ("-j", ",".join(ids), f"--name={','.join(names)}", "-u", user)
+    return ("sacct", "-X", "--noheader", "--parsable2", *of, "-o", ",".join(_FIELDS))
 
 
 def is_kept(config: dict[str, str]) -> bool:
@@ -43,11 +41,7 @@ def ended(text: str) -> list[Ended]:
         parts = line.split("|")
         if len(parts) != len(_FIELDS):
             continue
-        id_, state, code, user, nodelist, start, end = parts
-        word, _, by = state.partition(" by ")
+        id_, name, state, code = parts
         exit_code, signal = (texts.whole(part) or 0 for part in [*code.split(":"), "0"][:2])
-        found.append(
-            Ended(id_, word.rstrip("+"), by, exit_code, signal, texts.value(user), texts.value(nodelist),
-                  texts.moment(start), texts.moment(end))
-        )  # fmt: skip
+        found.append(Ended(id_, name, state, min(_CODES_TO, _SIGNALS_FROM + signal if signal else exit_code)))
     return found
