@@ -12,6 +12,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 NODES = 4
@@ -20,7 +21,7 @@ _START_SECONDS = 30.0
 
 _CONF = """
 ClusterName=bench
-SlurmctldHost={host}(127.0.0.1)
+SlurmctldHost={host}({address})
 SlurmctldPort={ctld}
 SlurmUser=root
 SlurmdUser=root
@@ -66,12 +67,35 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where programs of it run: a network namespace of this machine, and the address there."""
+
+    address: str = "127.0.0.1"
+    namespace: str = ""
+
+    def words(self) -> list[str]:
+        """What goes before a command that is to run there. It sees /sys as here, where slurmd looks for cgroups."""
+        return ["nsenter", f"--net=/run/netns/{self.namespace}"] if self.namespace else []
+
+
+_HERE = Place()
+
+
 class Slurm:
     """Started by the constructor, ended by `close`; `cpus` CPUs together. `more`: lines of its configuration."""
 
     def __init__(
-        self, folder: Path, nodes: int = NODES, cpus_per_node: int = CPUS_PER_NODE, more: str = ""
+        self,
+        folder: Path,
+        nodes: int = NODES,
+        cpus_per_node: int = CPUS_PER_NODE,
+        more: str = "",
+        controller: Place = _HERE,
+        nodes_at: Place = _HERE,
     ) -> None:
+        self._controller = controller
+        self._nodes_at = nodes_at
         self.cpus = nodes * cpus_per_node
         self._count = nodes
         self._each = cpus_per_node
@@ -102,13 +126,14 @@ class Slurm:
         host = os.uname().nodename
         ctld, *ports = _free_ports(1 + self._count)
         rows = [
-            f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
+            f"NodeName=n{number} NodeHostname={host} NodeAddr={self._nodes_at.address} Port={port} "
             f"CPUs={self._each} RealMemory=1000 State=UNKNOWN"
             for number, port in enumerate(ports, 1)
         ]
         text = _CONF.format(
-            folder=self._folder, host=host, ctld=ctld, nodes="\n".join(rows), count=self._count
-        )
+            folder=self._folder, host=host, ctld=ctld, nodes="\n".join(rows), count=self._count,
+            address=self._controller.address,
+        )  # fmt: skip
         text += self._more + "\n"
         (self._folder / "slurm.conf").write_text(text)
         self.start("slurmctld")
@@ -122,7 +147,10 @@ class Slurm:
 
     def start(self, name: str) -> None:
         """Start a daemon, again after `kill`: `slurmctld`, or the slurmd of a node, `n1`."""
-        self._spawn(name, *([name, "-D"] if name == "slurmctld" else ["slurmd", "-D", "-N", name]))
+        if name == "slurmctld":
+            self._spawn(name, *self._controller.words(), name, "-D")
+        else:
+            self._spawn(name, *self._nodes_at.words(), "slurmd", "-D", "-N", name)
 
     def kill(self, name: str) -> None:
         """kill -9 of a daemon, not of what it has started."""
@@ -145,7 +173,8 @@ class Slurm:
 
     def run(self, *command: str) -> str:
         """What one of its programs prints."""
-        found = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        words = [*self._controller.words(), *command]
+        found = subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False)
         return found.stdout
 
     def submit(self, script: str, cpus: int = 1, *options: str) -> None:
@@ -157,10 +186,7 @@ class Slurm:
 
     def waiting(self) -> int:
         """Jobs that wait or run."""
-        found = subprocess.run(
-            ["squeue", "-h", "-o", "%i"], env=self.environment, capture_output=True, text=True, check=True
-        )
-        return len(found.stdout.split())
+        return len(self.run("squeue", "-h", "-o", "%i").split())
 
     def close(self) -> None:
         processes = list(self._processes.values())

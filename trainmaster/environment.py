@@ -71,7 +71,7 @@ def build_environment(
 
 
 def visible_devices(spec: Spec) -> List[str]:
-    """UUIDs of the run's GPUs or MIG instances, in slot order; empty without any. Those of a Slurm node have none."""
+    """UUIDs of the run's GPUs or MIG instances, in slot order; empty without any, and where Slurm's are not known."""
     slots = sorted(spec["slots"], key=lambda slot: slot["index"])
     return [slot["uuid"] for slot in slots if slot["kind"] == "cuda" and slot["uuid"]]
 

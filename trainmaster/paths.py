@@ -71,6 +71,9 @@ class RunPaths:
     view = _Below("view")
     #: In which Slurm job the run is to be started; there only in a Slurm pool.
     ticket = _Below("slurm.json")
+    #: What is to start it: a link to the runner of the bundle that came with it; there only in a
+    #: Slurm pool whose nodes have folders of their own.
+    program = _Below("program")
     state = _Below("state.json")
     #: Held while state.json is read, changed and replaced.
     state_lock = _Below(".state.lock")

@@ -26,6 +26,7 @@ from hosts.slots import FoundSlot
 from hosts.slurm.facts import ClusterFacts, Held, NodeFacts
 from hosts.slurm.settings import SlurmSettings
 from hosts.transitions import event_of, note, set_admission, set_contact
+from trainmaster.runner import container_runtimes
 
 _SLURM = Host.Transport.SLURM
 #: what the login node's probe found that holds for the nodes as well
@@ -224,8 +225,15 @@ def _admit(host: Host, *, enabled: bool) -> bool:
 
 
 def _describe(host: Host, login: Host, node: NodeFacts) -> bool:
-    """Accounts, interpreters and folders are as on the login node: nobody asks a node by itself. Whether it is new."""
+    """Accounts, interpreters and folders are as on the login node, or as the pool says: nobody asks a node by itself.
+
+    Whether it is new.
+    """
     facts = {name: login.facts[name] for name in _SHARED_FACTS if name in login.facts}
+    if "containers" in facts:
+        runtimes = container_runtimes.of_slurm(facts["containers"].get("runtimes") or [])
+        facts["containers"] = {**facts["containers"], "runtimes": runtimes}
+    rules = SlurmSettings.of(login.pool.slurm)
     facts["slurm"] = {
         "state": node.state,
         "reason": node.reason,
@@ -237,6 +245,7 @@ def _describe(host: Host, login: Host, node: NodeFacts) -> bool:
         "gang_address": node.address,
         "contact_error": "",
         **{name: getattr(login, name) for name in _AS_LOGIN},
+        **({} if rules.folder_is_shared else {"workdir": rules.folder}),
     }
     changed = any(getattr(host, field) != value for field, value in values.items())
     for field, value in values.items():

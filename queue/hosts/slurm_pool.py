@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from accounts.refusals import Code, FieldRefusals
 from hosts import registry, slurm_silence
-from hosts.models import Host, ResourcePool, SlurmFacts
+from hosts.models import Host, ResourcePool, SlurmFacts, TunnelLease
 from hosts.registry import NewHost
 from hosts.slurm.settings import SlurmSettings
 from hosts.slurm_nodes import login_name, login_of, read_soon
@@ -16,7 +16,7 @@ from trainmaster.cli import ssh_config
 _WHERE = {"login", "folder", "folder_is_shared"}
 #: and those of submissions, which admission tries
 _TRIED = {
-    "partition", "account", "qos", "slot_type", "gpu_type", "slots_per_node", "folder", "folder_is_shared",
+    "partition", "account", "qos", "slot_type", "gpu_type", "slots_per_node", "folder", "folder_is_shared", "tunnel",
     "sbatch_args",
 }  # fmt: skip
 
@@ -47,6 +47,13 @@ def folder_of(pool: ResourcePool) -> str:
     return settings.folder or f"~/.trainmaster/slurm/{pool.name}"
 
 
+def tunnel_address(host: Host) -> str:
+    """Where nodes reach a login node that carries their tunnel to the server; empty: the host carries none."""
+    if host.transport != Host.Transport.LOGIN or not host.pool.slurm:
+        return ""
+    return SlurmSettings.of(host.pool.slurm).tunnel
+
+
 def _address(name: str) -> str:
     """An IP address is dialled as it is; of a name, the server's SSH config is asked."""
     return name if name.replace(".", "").isdecimal() or ":" in name else ""
@@ -69,6 +76,8 @@ def changed(pool: ResourcePool, before: dict[str, object], *, actor: str) -> Non
             pool.pk, f"The pool has another login node, {settings.login}, which was not asked yet."
         )
         return
+    if "tunnel" in new:  # whoever keeps the one that is there lets go of it
+        TunnelLease.objects.filter(host=login).delete()
     Host.objects.filter(pk=login.pk).update(workdir=folder_of(pool))
     if _TRIED & new or login.admission != Host.Admission.READY:
         registry.admit_again(login.pk, actor=actor)

@@ -12,14 +12,14 @@ from django.utils import timezone
 
 from accounts.refusals import Refusal
 from dispatch.passes import last_plan, pool_pass, preview
-from dispatch.runs import clusters, launch
+from dispatch.runs import clusters, heartbeats, launch
 from dispatch.runs.submitting import Submissions
 from dispatch.ssh import remote, slurm_login
 from dispatch.ssh.slurm_login import SlurmRefused
 from hosts import slurm_nodes
 from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import mark_dirty
-from jobs import capacity, feeding
+from jobs import capacity, feeding, transitions
 from jobs.fed_jobs import FedJob
 from jobs.models import Allocation, Member, SlotHold, Task
 from jobs.queue_edits import Update
@@ -278,3 +278,36 @@ def test_parts_that_do_not_divide_the_slots_are_refused(world: World) -> None:
         capacity.refuse_uneven(world.pool, 8, {"slots_per_node": 3})
     world.pool.slurm = {}
     capacity.refuse_uneven(world.pool, 8, {"slots_per_node": 3})
+
+
+def test_a_runner_tells_that_slurm_has_asked_it_to_save(world: World) -> None:
+    """Where nobody looks into the folders of runs, and its code does not acknowledge."""
+    row = world.fed()
+    world.jobs = [("1", "RUNNING", "n1", row.attempt)]
+    world.look()
+    member = Allocation.objects.get(pk=row.attempt).members.get()
+    assert heartbeats.heartbeat(member.pk, {"state": "running"}).preempt is None
+    heartbeats.heartbeat(member.pk, {"state": "running", "preempt": True})
+    attempt = Allocation.objects.get(pk=row.attempt)
+    assert (attempt.stop_kind, attempt.stop_actor) == ("PREEMPT", "slurm")
+
+
+def test_runs_with_folders_of_their_own_are_not_looked_for_on_the_login_node(world: World) -> None:
+    rules = {**world.pool.slurm, "folder_is_shared": False, "folder": "/scratch"}
+    ResourcePool.objects.filter(pk=world.pool.pk).update(slurm=rules)
+    world.pool.refresh_from_db()
+    row = world.fed()
+    assert "--output=/dev/null" in world.sent[0]
+    world.jobs = [("1", "RUNNING", "n1", row.attempt)]
+    world.look()
+    [member] = Allocation.objects.get(pk=row.attempt).members.all()
+    transitions.member_launched(member.pk, boot_id="")
+    world.look()
+    member.refresh_from_db()
+    assert member.state == "LAUNCHED", "it is not taken for gone while its job lives"
+    world.jobs = [("1", "NODE_FAIL", "n1", row.attempt)]
+    world.look()
+    FedJob.objects.update(over_at=timezone.now() - timedelta(seconds=60))
+    world.look()
+    member.refresh_from_db()
+    assert (member.state, member.exit_reason) == ("ENDED", "host_lost")

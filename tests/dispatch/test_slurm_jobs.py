@@ -83,3 +83,28 @@ def test_the_script_asks_to_save_and_ends_as_its_step(tmp_path: Path) -> None:
     srun.write_text("#!/bin/sh\nexit 0\n")
     subprocess.run(["sh", "-c", script], cwd=tmp_path, env=path, check=True)
     assert not (tmp_path / "printed").exists(), "what ended well needs no explanation"
+
+
+def test_a_node_with_a_folder_of_its_own_waits_for_its_program(tmp_path: Path) -> None:
+    """What srun starts there. The program comes with the run: its Python gets the words that follow."""
+    python, run = tmp_path / "python", tmp_path / "runs" / "7.x.1.3"
+    python.write_text('#!/bin/sh\nprintf "%s\n" "$@"\n')
+    python.chmod(0o755)
+
+    def on_node(words: tuple[str, ...]) -> str:
+        env = {**os.environ, "SLURM_NODEID": "3"}
+        shell = words[words.index("/bin/sh") :]
+        return subprocess.run(shell, env=env, check=True, capture_output=True, text=True).stdout
+
+    save = slurm_jobs.ask_to_save_apart(str(python), str(tmp_path), "7.x.1", 4)
+    assert on_node(slurm_jobs.attend_apart(str(python), str(tmp_path), "7.x.1", 0.2)) == ""
+    assert on_node(save) == ""
+    (run / "program").mkdir(parents=True)
+    words = on_node(slurm_jobs.attend_apart(str(python), str(tmp_path), "7.x.1", 60)).splitlines()
+    assert words == ["-S", "-E", f"{run}/program", "attend", str(tmp_path), "7.x.1", "60"]
+    assert on_node(save).splitlines()[2:] == [f"{run}/program", "ask_to_save", str(tmp_path), "7.x.1", "4"]
+
+
+def test_what_jobs_print_goes_nowhere_without_a_shared_folder() -> None:
+    assert "--output=/dev/null" in slurm_jobs.command(SlurmSettings("stars"), Wish("7.x.1", 1, 1, ""))
+    assert "rm -f" not in slurm_jobs.script(["attend"], ["save"], slurm_jobs.output("", "7.x.1"))

@@ -4,9 +4,12 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -17,13 +20,14 @@ from dispatch.ssh import connections, remote, server_key, server_route, tunnel
 from dispatch.ssh.dialling import endpoint_of
 from dispatch.watching import admission
 from hosts import registry
-from hosts.models import Host, TunnelLease
+from hosts.models import Host, ResourcePool, TunnelLease
 from hosts.pools import default_pool
 from hosts.registry import NewHost
 from tests.dispatch.sshd import wait_until
 from tests.rig import hosts as rig
+from tests.rig import network
 from tests.rig.rows import make_gang
-from tests.rig.web import Web
+from tests.rig.web import ROOT, Web
 
 pytestmark = [
     pytest.mark.hosts,
@@ -136,3 +140,36 @@ def test_runs_are_told_when_their_url_changes(
     TunnelLease.objects.filter(host=host).update(remote_port=None)
     url = tunnels.ensure(host)
     assert url and json.loads((run / "server.json").read_text())["urls"] == [url]
+
+
+def test_a_login_node_passes_its_tunnel_on_to_the_nodes(
+    host: Host, tunnels: tunnel.Tunnels, isolated_hosts: list[rig.Host]
+) -> None:
+    """Whose pool says at which address they reach it; the tunnel that was there before ended on loopback alone."""
+    login, node = isolated_hosts
+    ResourcePool.objects.filter(pk=host.pool_id).update(slurm={"login": "x", "tunnel": login.address})
+    Host.objects.filter(pk=host.pk).update(transport=Host.Transport.LOGIN)
+    host = Host.objects.get(pk=host.pk)
+    url = tunnels.ensure(host)
+    assert url == f"http://{login.address}:{TunnelLease.objects.get(host=host).remote_port}"
+    assert reaches(host)
+    asked = f"curl -s -o /dev/null -w '%{{http_code}}' '{url}/runner/v1/nonce?value=x'"
+    assert node.run(asked).stdout == "200"
+    for pid in network.pids(str(login.namespace)):
+        if b"\0relay\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGKILL)
+    assert node.run(asked).stdout == "000"
+    wait_until(lambda: tunnel.ensure_tunnels() or node.run(asked).stdout == "200", what="the tunnel")
+    assert host.server_url == url
+
+
+def test_a_relay_says_where_it_cannot_listen(tmp_path: Path) -> None:
+    for address, sentence in [
+        ("127.0.0.1", "where no node can reach it"),
+        ("203.0.113.7", "is not an address of the login node"),
+        ("no-such-name.invalid", "The login node does not know"),
+    ]:
+        asked = json.dumps({"address": address, "port": 9})
+        program = [sys.executable, "-S", "-E", str(ROOT / "trainmaster" / "host"), "relay"]
+        done = subprocess.run(program, input=asked + "\n", capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and sentence in json.loads(done.stdout)["message"]

@@ -8,7 +8,7 @@ from typing import Any
 from trainmaster.protocol import Container
 from trainmaster.runner import container_commands as commands
 from trainmaster.runner import container_pull as pull
-from trainmaster.runner.container_runtimes import Runtime, choose
+from trainmaster.runner.container_runtimes import Runtime, choose, of_slurm
 
 ENVIRONMENT = {
     "PATH": "/host/bin", "HOME": "/home/a", "LD_LIBRARY_PATH": "/host/lib", "CUDA_HOME": "/usr/local/cuda",
@@ -182,3 +182,18 @@ def test_the_first_runtime_that_works_is_chosen_and_podman_last_where_it_knows_n
         name_of(choose([one("docker", "no daemon"), one("apptainer")], gpus=False, cdi=False)) == "apptainer"
     )
     assert choose([one("docker", "no daemon")], gpus=False, cdi=False) is None
+
+
+def test_a_slurm_job_has_its_container_among_its_own_processes() -> None:
+    runtimes: list[Runtime] = [
+        {"name": name, "path": name, "version": "1", "problem": None}
+        for name in ("podman", "docker", "apptainer")
+    ]
+    in_job = of_slurm(runtimes)
+    assert [one["name"] for one in in_job] == ["apptainer", "podman", "docker"]
+    chosen = choose(in_job, gpus=True, cdi=False)
+    assert chosen and chosen["name"] == "apptainer"
+    assert choose(of_slurm(runtimes[1:2]), gpus=False, cdi=False) is None and runtimes[1]["problem"] is None
+    for of_job in (True, False):
+        command = commands.run_command("podman", "podman", container(), inside(of_slurm=of_job), ["sh"])
+        assert pairs(command, "--cgroups") == (["disabled"] if of_job else [])

@@ -1,6 +1,7 @@
 """`<python> <bundle>/trainmaster/host <verb>`: JSON on the first line of stdin, the answer on the last of stdout.
 
-`serve` does any number of verbs, one after another or side by side (see serving.py).
+`serve` does any number of verbs, one after another or side by side (see serving.py). `relay` lets other machines use a
+tunnel (see relaying.py).
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ VERBS = tuple(_MODULES)
 
 def main(arguments: List[str]) -> int:
     """Exit code 0 whenever an answer was given, an error sentence included; 2 for a call nobody should make."""
-    if not arguments or arguments[0] not in (*VERBS, "serve"):
+    if not arguments or arguments[0] not in (*VERBS, "serve", "relay"):
         sys.stderr.write(
-            f"There is no verb {' '.join(arguments)!r}; allowed: {', '.join(VERBS)} and serve.\n"
+            f"There is no verb {' '.join(arguments)!r}; allowed: {', '.join(VERBS)}, serve and relay.\n"
         )
         return 2
     if sys.version_info < (3, 8):
@@ -52,6 +53,10 @@ def main(arguments: List[str]) -> int:
         )
     if arguments[0] == "launch":  # without this line the server knows for certain that nothing was begun
         _answer({"begun": 1})
+    if arguments[0] == "relay":
+        from trainmaster.host.relaying import relay
+
+        return relay()
     folder = _workdir(arguments[1:])
     if arguments[0] in ("serve", "launch"):
         _leave_unit()

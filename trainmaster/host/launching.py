@@ -16,7 +16,7 @@ from trainmaster.jsonfile import write_json
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import boot_id, marked, of_account
 from trainmaster.protocol import ProtocolError, ServerAddress, Spec, check_spec
-from trainmaster.runner.detached import start_detached
+from trainmaster.runner.detached import RUNNER_PROGRAM, start_detached
 from trainmaster.runner.full_disk import FULL, place_of
 from trainmaster.runner.state import read_state
 
@@ -28,7 +28,7 @@ SHARED_MODE = 0o1733
 def launch(request: Dict[str, Any], stream: IO[bytes], workdir: Workdir) -> Dict[str, Any]:
     """Answer {"run_key", "state": "launched" or "already", …state.json}; VerbError says why nothing was started.
 
-    With {"ticket": {"job_id"}} nothing is started here: that Slurm job does it on its node (runner/attending.py).
+    With {"ticket": {"job_id", "own_folder"}} nothing is started here: that Slurm job does it (runner/attending.py).
 
     The state is "starting" while another launch of the run, or its launcher, has not come so far after _START_SECONDS:
     `status` says what becomes of it, and `revoke` ends it.
@@ -138,7 +138,10 @@ def check_mounted(request: Dict[str, Any], workdir: Workdir) -> None:
 
     A login node that has not mounted it would have nothing of any run.
     """
-    if any(request.get(name) for name in ("ticket", "elsewhere", "over")) and not workdir.shared.exists():
+    ticket = request.get("ticket") or {}
+    needed = bool(ticket) and not ticket.get("own_folder")
+    needed = needed or any(request.get(name) for name in ("elsewhere", "over"))
+    if needed and not workdir.shared.exists():
         sentence = f"{workdir.root} is not the folder that the cluster shares. Mount it, or admit the login node again."
         raise VerbError("not_mounted", sentence)
 
@@ -170,6 +173,8 @@ def _prepare(
         write_json(paths.server, server)
         write_json(paths.spec, spec)
         if ticket is not None:
+            if ticket.get("own_folder"):
+                paths.program.symlink_to(RUNNER_PROGRAM)
             write_json(paths.ticket, ticket)
     return {}
 

@@ -1,7 +1,8 @@
 """On a node that Slurm has given to an attempt: waits for the run that the server sends there, and looks after it.
 
 This is the task that `srun` starts, once on each node. The job was submitted before anybody knew where it would run,
-so the run's folder comes later, into the folder that the login node and all nodes share. A stop that the server leaves
+so the run's folder comes later, into the folder that the login node and all nodes share, or by a step of the job into
+the node's own, together with this program. A stop that the server leaves
 there is carried out here, and so is SIGTERM. Slurm sends that to every process of the step, so launcher and runner let
 it pass: they have to bring the end of what it ends.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import time
@@ -21,7 +23,8 @@ from trainmaster.jsonfile import make_json, read_object
 from trainmaster.paths import RunPaths, Workdir
 from trainmaster.processes import exit_status
 from trainmaster.runner.detached import spawn_in_session
-from trainmaster.runner.state import read_exit, read_spec
+from trainmaster.runner.slurm_gpus import name_gpus
+from trainmaster.runner.state import read_exit, read_shipped, read_spec
 from trainmaster.runner.stopping import begin_stop, read_stop
 
 #: how often the folder of runs is looked into: at first, and after a while
@@ -49,8 +52,25 @@ def attend(paths: RunPaths, seconds: float) -> int:
         return _NOTHING_RAN
     _look_after(paths, keeper)
     end = read_exit(paths)
+    if read_object(paths.ticket).get("own_folder") and read_shipped(paths)["finished"]:
+        _remove(paths)
     code = end["code"] if end else None
     return code if code is not None else 1
+
+
+def _remove(paths: RunPaths) -> None:
+    """The folder of a run that is over and shipped, which nobody else reaches any more, and bundles that are old."""
+    shutil.rmtree(paths.root, ignore_errors=True)
+    for left in (paths.launch_lock, paths.revoked):
+        with contextlib.suppress(OSError):
+            left.unlink()
+    from trainmaster.host import controlling, old_bundles  # not needed before a run has ended
+
+    workdir = Workdir(paths.root.parent.parent)
+    with contextlib.suppress(OSError):
+        old = old_bundles.candidates(workdir)
+        if old:
+            old_bundles.remove(workdir, old, controlling.status({}, workdir)["runs"])
 
 
 def _came(paths: RunPaths, seconds: float) -> bool:
@@ -91,6 +111,8 @@ def _start(paths: RunPaths) -> Optional[int]:
         _say(f"{paths.key} has been started before.")
         return None
     try:
+        with contextlib.suppress(OSError):
+            name_gpus(paths)
         return spawn_in_session("keep", paths, str(lock), keep_open=(lock,))
     finally:
         os.close(lock)

@@ -39,6 +39,8 @@ class Inside(NamedTuple):
     groups: Sequence[int]
     gpus: Sequence[str]
     folders: Sequence[str] = ()
+    #: it must stay among the processes of a Slurm job, which end with it
+    of_slurm: bool = False
 
 
 def passed_names(environment: Mapping[str, str], configured: Mapping[str, str]) -> List[str]:
@@ -123,6 +125,7 @@ def _alike(container: Container, inside: Inside) -> List[str]:
 
 def _podman(container: Container, inside: Inside) -> List[str]:
     words = ["--log-driver", "passthrough"]  # straight to the spool: nothing is lost if podman is killed
+    words += ["--cgroups", "disabled"] if inside.of_slurm else []
     words += [] if inside.uid == 0 else ["--userns", "keep-id", "--group-add", "keep-groups"]
     for mount in _all_mounts(container, inside):
         words += ["--volume", _volume(mount, inside.code)]

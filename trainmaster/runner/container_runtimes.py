@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Tuple, TypedDict
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, TypedDict, cast
 
 _CDI_FOLDERS = ("/etc/cdi", "/var/run/cdi")
 _SECONDS = 10.0
@@ -39,6 +39,15 @@ def find_runtimes() -> List[Runtime]:
         if path is not None:
             found.append(_asked(name, path, question))
     return found
+
+
+def of_slurm(runtimes: Sequence[Mapping[str, Any]]) -> List[Runtime]:
+    """As they may be used in a Slurm job: what they start has to be part of it, so that it ends with the job."""
+    found = [dict(runtime) for runtime in runtimes]
+    for runtime in found:
+        if runtime["name"] == "docker":
+            runtime["problem"] = "its daemon would start the container outside of the Slurm job"
+    return cast("List[Runtime]", sorted(found, key=lambda runtime: bool(runtime["name"] != "apptainer")))
 
 
 def choose(runtimes: List[Runtime], gpus: bool, cdi: bool) -> Optional[Runtime]:

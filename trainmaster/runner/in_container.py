@@ -23,7 +23,13 @@ from trainmaster.protocol import EXIT_CONTAINER, EXIT_NOT_EXECUTABLE, EXIT_NOT_F
 from trainmaster.runner import container_commands as commands
 from trainmaster.runner import container_pull as pull
 from trainmaster.runner import hooks
-from trainmaster.runner.container_runtimes import Runtime, choose, describes_gpus, find_runtimes
+from trainmaster.runner.container_runtimes import (
+    Runtime,
+    choose,
+    describes_gpus,
+    find_runtimes,
+    of_slurm,
+)
 from trainmaster.runner.state import note_sentence, read_spec
 
 BUNDLE = Path(__file__).resolve().parents[2]
@@ -105,6 +111,12 @@ def main(words: Sequence[str]) -> None:
     if container is None:
         os.execvp(words[0], list(words))
     gpus = visible_devices(spec)
+    if not gpus and any(slot["kind"] == "cuda" for slot in spec["slots"]):
+        host = spec["host"]["name"]
+        _leave(
+            paths,
+            f"the GPUs of host {host} that Slurm gave the run are not known, so no container can have them",
+        )
     runtime = _runtime(paths, container, spec, bool(gpus))
     container = _fetched(runtime, container, paths)
     inside = _inside(spec, paths, gpus)
@@ -117,6 +129,8 @@ def main(words: Sequence[str]) -> None:
 
 def _runtime(paths: RunPaths, container: Container, spec: Spec, gpus: bool) -> Runtime:
     runtimes, cdi = find_runtimes(), describes_gpus()
+    if paths.is_slurms():
+        runtimes = of_slurm(runtimes)
     chosen = choose(runtimes, gpus, cdi)
     host = spec["host"]["name"]
     if chosen is None:
@@ -196,6 +210,7 @@ def _inside(spec: Spec, paths: RunPaths, gpus: List[str]) -> commands.Inside:
         groups=os.getgroups(),
         gpus=gpus,
         folders=folders,
+        of_slurm=paths.is_slurms(),
     )
 
 

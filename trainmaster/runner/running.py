@@ -314,6 +314,7 @@ class Runner:
             "unshipped_bytes": self.shipper.unshipped(),
             "dropped_bytes": self.outbox.dropped,
             "pulse": self.pulse.facts(),
+            "preempt": self.paths.preempt.exists(),
             **({"disk_full": self.full_disk.where} if self.full_disk.where else {}),
         }
 

@@ -1,7 +1,8 @@
 """The engine of a Slurm pool: what is next in our order waits in Slurm, and what Slurm has given nodes runs there.
 
 Its hosts are the nodes of the cluster. Nobody dials them: their runs are reached by verbs on the login node, in the
-folder that it shares with them (`contact`). docs/decisions/0022 says why a job in Slurm is a claim and no attempt yet.
+folder that it shares with them (`contact`), or else by steps of their jobs (dispatch.ssh.slurm_node).
+docs/decisions/0022 says why a job in Slurm is a claim and no attempt yet.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from django.db.models import Min
 
 from dispatch.engines import slurm_sections
 from dispatch.engines.contract import LAUNCH_TIMEOUT_SECONDS, STATUS_TIMEOUT_SECONDS, Answer
-from dispatch.ssh import remote
+from dispatch.ssh import remote, slurm_node
 from hosts import login_accounts, slurm_nodes
 from hosts.models import Host, ResourcePool
 from hosts.slurm import reasons as slurm_reasons
@@ -77,9 +78,13 @@ class Slurm:
 
     def submit(self, member: Member, order: Mapping[str, Any], code: bytes) -> Answer:
         """Lay the run's folder where its job on the node waits for it, which then starts it."""
-        job = FedJob.objects.get(allocation=member.allocation_id)
-        request = {**order, "ticket": {"job_id": job.job_id}}
-        login = self.contact(member.host)
+        job, login = _job_of(member.allocation_id), self.contact(member.host)
+        shared = is_shared(member.host)
+        request = {**order, "ticket": {"job_id": job.job_id, "own_folder": not shared}}
+        if not shared:
+            return slurm_node.verb(
+                login, job.job_id, [member.host], "launch", request, code, LAUNCH_TIMEOUT_SECONDS
+            )
         try:
             return remote.verb(login, "launch", request, body=code, timeout_seconds=LAUNCH_TIMEOUT_SECONDS)
         except remote.VerbFailed as error:
@@ -91,8 +96,13 @@ class Slurm:
         """By the folders of the runs: a run that is prepared is one that was launched. Slurm is asked for all at once,
         by `dispatch.runs.clusters`.
         """
-        request = {**question, "elsewhere": question["runs"]}
-        answer = remote.verb(self.contact(host), "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
+        if is_shared(host):
+            request = {**question, "elsewhere": question["runs"]}
+            answer = remote.verb(
+                self.contact(host), "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS
+            )
+        else:
+            answer = slurm_node.of_runs(self.contact(host), "status", dict.fromkeys(question["runs"]))
         for run in answer["runs"].values():
             if run.get("state") == "prepared":
                 run["state"] = "running"
@@ -101,12 +111,27 @@ class Slurm:
     def cancel(self, host: Host, kind: StopKind, orders: Mapping[str, Mapping[str, Any]]) -> Answer:
         """Left in the folders of the runs, for what looks after them on their nodes."""
         verb = "stop" if kind == StopKind.STOP else "preempt"
+        if not is_shared(host):
+            return slurm_node.of_runs(self.contact(host), verb, orders)
         return remote.verb(self.contact(host), verb, {"runs": dict(orders), "elsewhere": True})
 
     def withdraw(self, member: Member) -> Answer:
         """A mark beside the run folder, which the job on the node looks for before it starts anything."""
-        request = {"run_key": member.run_key, "unix_user": member.allocation.account, "elsewhere": True}
-        return remote.verb(self.contact(member.host), "revoke", request)
+        login, shared = self.contact(member.host), is_shared(member.host)
+        request = {"run_key": member.run_key, "unix_user": member.allocation.account, "elsewhere": shared}
+        if not shared:
+            job = _job_of(member.allocation_id)
+            return slurm_node.verb(login, job.job_id, [member.host], "revoke", request)
+        return remote.verb(login, "revoke", request)
+
+
+def is_shared(host: Host) -> bool:
+    """Whether the folders of the runs on a node, or on those of a login node, are seen by the login node."""
+    return SlurmSettings.of(host.pool.slurm).folder_is_shared
+
+
+def _job_of(attempt: str) -> FedJob:
+    return FedJob.objects.get(allocation=attempt)
 
 
 def of_removal(host: Host) -> dict[str, Any]:
@@ -136,11 +161,11 @@ def _closed(pool: ResourcePool) -> Reason | None:
         login = slurm_nodes.login_of(pool)
     except Host.DoesNotExist:
         return Reason(WaitCode.NO_HOSTS, f"pool {pool.name} has no login node")
-    if not SlurmSettings.of(pool.slurm).folder_is_shared:
-        text = (
-            "runs need a folder that the login node and all nodes share: set folder_is_shared=yes and folder"
+    rules = SlurmSettings.of(pool.slurm)
+    if not (rules.folder_is_shared or rules.folder.startswith("/")):
+        return Reason(
+            WaitCode.NO_HOSTS, "nodes with folders of their own need the setting folder, an absolute path"
         )
-        return Reason(WaitCode.NO_HOSTS, text)
     if not login_accounts.may_run(pool, None, login.facts):
         return lacks_account([login.name], pool.name, shared=pool.shared_account)
     if not login.enabled or login.draining or login.admission != Host.Admission.READY:

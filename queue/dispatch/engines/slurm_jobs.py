@@ -13,6 +13,14 @@ from dataclasses import dataclass
 
 from hosts.slurm.settings import SlurmSettings
 
+#: on each node, whose program comes with the run; $1: its Python, $2: the folder of runs, $3: the attempt; then a verb
+_ON_NODE = 'run=$2/$3.$SLURM_NODEID; python=$1; shift 3; {before}exec "$python" -S -E "$run/program" "$@"'
+_WAIT = """left={fifths}
+while [ ! -e "$run/program" ]; do
+    [ "$left" -gt 0 ] || exit 0
+    left=$((left - 1)); sleep 0.2
+done
+"""
 #: what a step inherits of the login node's environment besides Slurm's own variables
 _EXPORTED = "PATH,HOME,USER,LOGNAME,SHELL,LANG,MODULEPATH,LD_LIBRARY_PATH"
 _IN_DOUBT = re.compile(r"timed out|contact|connection|communication|zero bytes|try again", re.IGNORECASE)
@@ -29,7 +37,7 @@ while :; do
     code=$?
     kill -0 "$step" 2>/dev/null || break
 done
-[ "$code" -ne 0 ] || rm -f {output}
+[ "$code" -ne 0 ] || {tidy}
 exit "$code"
 """
 
@@ -38,8 +46,8 @@ exit "$code"
 class Wish:
     """What one job asks for. `attempt`, the id of the allocation, is its comment, by which it is found again.
 
-    `folder`: of the login node's runs, shared with the nodes. `cpus_per_slot`: 0, not known. `minutes`: its time limit;
-    None: the partition's. `exclude`: nodes that it avoids.
+    `folder`: of the login node's runs, shared with the nodes; empty: they share none. `cpus_per_slot`: 0, not known.
+    `minutes`: its time limit; None: the partition's. `exclude`: nodes that it avoids.
     """
 
     attempt: str
@@ -109,14 +117,21 @@ def _without_exclude(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return given, [value for value in exclude if value]
 
 
+#: what jobs print whose nodes see no folder of the login node's
+NOWHERE = "/dev/null"
+
+
 def output_folder(folder: str) -> str:
     """Where what jobs printed is kept, in the folder that the cluster shares."""
     return f"{folder}/slurm"
 
 
 def output(folder: str, attempt: str) -> str:
-    """What the job of an attempt printed: why it began no run. One that ended well has none."""
-    return f"{output_folder(folder)}/{attempt}.txt"
+    """What the job of an attempt printed: why it began no run. One that ended well has none.
+
+    `folder`: empty where nodes share none with the login node.
+    """
+    return f"{output_folder(folder)}/{attempt}.txt" if folder else NOWHERE
 
 
 def script(attend: Sequence[str], ask: Sequence[str], printed: str) -> str:
@@ -128,12 +143,29 @@ def script(attend: Sequence[str], ask: Sequence[str], printed: str) -> str:
     is not passed on to the step: Slurm would send it to every process there, most of which would die of it.
     """
     words = ["--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0", "--input=none", *attend]
-    return _SCRIPT.format(srun=shlex.join(words), ask=shlex.join(ask), output=shlex.quote(printed))
+    tidy = f"rm -f {shlex.quote(printed)}" if printed != NOWHERE else ":"
+    return _SCRIPT.format(srun=shlex.join(words), ask=shlex.join(ask), tidy=tidy)
 
 
 def attend(runner: Sequence[str], workdir: str, attempt: str, seconds: float) -> tuple[str, ...]:
     """What runs on each node (trainmaster/runner/attending.py)."""
     return (*runner, "attend", workdir, attempt, f"{seconds:g}")
+
+
+def attend_apart(python: str, workdir: str, attempt: str, seconds: float) -> tuple[str, ...]:
+    """The same where each node has its own folder: it waits for the run in a shell, as there is no program yet."""
+    line = _ON_NODE.format(before=_WAIT.format(fifths=int(seconds * 5)))
+    runs = f"{workdir}/runs"
+    return (
+        "--overlap", "/bin/sh", "-c", line, "attend", python, runs, attempt, "attend", workdir, attempt, f"{seconds:g}",
+    )  # fmt: skip
+
+
+def ask_to_save_apart(python: str, workdir: str, attempt: str, nodes: int) -> tuple[str, ...]:
+    """What leaves the order in the folders of all runs of the job, each on its node."""
+    line = _ON_NODE.format(before='[ -e "$run/program" ] || exit 0; ')
+    step = ("srun", "--overlap", "--ntasks-per-node=1", "--input=none", "/bin/sh", "-c", line)
+    return (*step, "save", python, f"{workdir}/runs", attempt, "ask_to_save", workdir, attempt, str(nodes))
 
 
 def ask_to_save(runner: Sequence[str], workdir: str, attempt: str, nodes: int) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from dispatch.engines import slurm_jobs
 from dispatch.engines.contract import STATUS_TIMEOUT_SECONDS
 from dispatch.going_on import going_on
 from dispatch.runs import reconcile, settle, slurm_ended, stop, submitting, uploads
-from dispatch.ssh import remote, slurm_login
+from dispatch.ssh import remote, slurm_login, slurm_node
 from events import presence
 from events.announce import wake
 from events.leases import alone
@@ -151,11 +151,11 @@ class Cluster:
             return
         sentence = f"Slurm does not know job {row.job_id} any more."
         if ends.says_how(row.state):
-            printed = slurm_jobs.output(self.login.workdir, row.attempt)
-            sentence = (
-                f"Slurm job {row.job_id} ended as {row.state} before its run began; "
-                f"what it printed, if anything, is in {printed} on the cluster."
-            )
+            sentence = f"Slurm job {row.job_id} ended as {row.state} before its run began"
+            if self.settings.folder_is_shared:
+                printed = slurm_jobs.output(self.login.workdir, row.attempt)
+                sentence += f"; what it printed, if anything, is in {printed} on the cluster"
+            sentence += "."
         log.warning("%s: %s", row.attempt, sentence)
         feeding.turned_down(row, sentence, submitting.pause(row))
 
@@ -218,20 +218,32 @@ class Cluster:
         ended = [m.run_key for m in both if m.allocation_id in gone and not slurm_ended.is_heard(m, asked)]
         living = sorted(set(keys) - set(ended))
         try:
-            answer = remote.verb(
-                self.login, "status", {"runs": keys, "elsewhere": living, "over": ended},
-                timeout_seconds=STATUS_TIMEOUT_SECONDS,
-            )  # fmt: skip
+            found = self._folders(both, living, ended)
         except remote.RemoteError as error:
             log.info("runs of pool %s: %s", self.pool.name, error)
             return
         for member in members:
-            job, run = jobs.get(member.allocation_id), answer["runs"].get(member.run_key)
+            job, run = jobs.get(member.allocation_id), found.get(member.run_key)
             if job is None or job.over_at is None or member.allocation_id in gone:
                 with going_on(f"the run {member.run_key}"):
                     self._settle(member, run or {"state": "absent"}, job, asked)
         for member in uploading:
-            uploads.settle(member, answer["runs"].get(member.run_key) or {"state": "absent"})
+            uploads.settle(member, found.get(member.run_key) or {"state": "absent"})
+
+    def _folders(
+        self, members: Sequence[Member], living: Sequence[str], over: Sequence[str]
+    ) -> dict[str, dict[str, Any]]:
+        """What the folders of the runs say, by run key. Raises RemoteError.
+
+        Nobody asks nodes that have their own: their runners tell what happens there, until Slurm's job is over.
+        """
+        if not self.settings.folder_is_shared:
+            begun = {m.run_key for m in members if m.state != MemberState.ASSIGNED}
+            return {key: {"state": "prepared"} for key in living if key in begun}
+        request = {"runs": [m.run_key for m in members], "elsewhere": living, "over": over}
+        answer = remote.verb(self.login, "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
+        runs: dict[str, dict[str, Any]] = answer["runs"]
+        return runs
 
     def _settle(self, member: Member, run: dict[str, Any], job: FedJob | None, asked: datetime) -> None:
         state = run.get("state")
@@ -292,20 +304,12 @@ class Cluster:
             for job, row in out.items()
             if job.state not in _WAITS and (row is None or row.allocation_id is None)
         }
-        answer: dict[str, Any] = {}
-        if asked:
-            keys = [key for each in asked.values() for key in each]
-            try:
-                answer = remote.verb(
-                    self.login,
-                    "status",
-                    {"runs": keys, "elsewhere": keys},
-                    timeout_seconds=STATUS_TIMEOUT_SECONDS,
-                )["runs"]
-            except remote.RemoteError as error:
-                log.info("runs of pool %s: %s", self.pool.name, error)
-                return [job.id for job in out if job not in asked]
         for job, keys in list(asked.items()):
+            try:
+                answer = self._runs_in(job, keys)
+            except remote.RemoteError as error:
+                log.info("runs of job %s in pool %s: %s", job.id, self.pool.name, error)
+                continue
             if all(answer.get(key, {"state": "absent"}).get("state") == "absent" for key in keys):
                 del asked[job]
             elif (row := out[job]) is not None:
@@ -313,6 +317,21 @@ class Cluster:
                     row, f"job {job.id} has a run that this server does not know; it is left to end"
                 )
         return [job.id for job in out if job not in asked]
+
+    def _runs_in(self, job: Job, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """What there is of these runs where the job has its nodes. Raises RemoteError."""
+        request: dict[str, Any] = {"runs": keys}
+        if self.settings.folder_is_shared:
+            request["elsewhere"] = keys
+            answer = remote.verb(self.login, "status", request, timeout_seconds=STATUS_TIMEOUT_SECONDS)
+        else:
+            known, names = slurm_nodes.of_pool(self.pool), texts.nodes(job.nodelist)
+            if not names or not known.keys() >= set(names):
+                raise remote.RemoteError(f"Its nodes {job.nodelist} are not all known.")
+            nodes = [known[name] for name in names]
+            answer = slurm_node.verb(self.login, job.id, nodes, "status", request)
+        runs: dict[str, dict[str, Any]] = answer["runs"]
+        return runs
 
 
 def _of(row: FedJob, jobs: dict[str, Job]) -> Job | None:

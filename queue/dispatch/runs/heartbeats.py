@@ -14,7 +14,7 @@ from django.db import connection
 from dispatch.runs.intake import Intake, Over, orders
 from events.announce import announce
 from hosts import observe
-from jobs import transitions
+from jobs import leaving, transitions
 from jobs.states import AllocationState, MemberState
 from logs import pulse
 
@@ -57,6 +57,8 @@ def heartbeat(member_id: int, body: dict[str, Any]) -> Intake:
     if row is None:
         raise Over("The run is over: its allocation has ended, or was deleted.")
     state, allocation_id, offset, *stop, _ = row
+    if body.get("preempt") is True and not stop[0]:
+        leaving.asked_by_slurm(allocation_id)
     pulse.keep(member_id, body.get("pulse"))
     begins = str(body.get("state")) == "running" and state != MemberState.RUNNING
     if begins and transitions.member_running(member_id):

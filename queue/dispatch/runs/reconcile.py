@@ -371,6 +371,10 @@ def remove_folders(host_id: uuid.UUID) -> None:
     if not members:
         return
     row = next(iter(members.values())).host
+    if row.transport == Host.Transport.SLURM and not slurm.is_shared(row):
+        gone = _removable().filter(host_id=host_id)  # what looked after them there has removed them
+        gone.update(removed_at=timezone.now())
+        return
     request = {"runs": sorted(members), "force": True, "bundles": True, **slurm.of_removal(row)}
     try:
         answer = remote.verb(chosen.contact(row), "remove", request)

@@ -85,6 +85,9 @@ def _image_not_used(run: RunSpec, members: list[Member]) -> str | None:
     unable = [name for name, facts in hosts.items() if not usable_runtimes(facts)]
     if not unable:
         return None
+    if members[0].host.transport == Host.Transport.SLURM:
+        login = chosen.contact(members[0].host).name
+        return f"{start} no usable apptainer or podman on {login} (see its doctor), as which the nodes are taken to be"
     return f"{start} no usable podman, docker or apptainer on {', '.join(unable)} (see its doctor)"
 
 

@@ -85,19 +85,18 @@ class Submissions:
 
     def _has_bundle(self) -> bool:
         """Whether the login node has the current bundle, a program of which each job runs."""
-        if self.login.bundle_sha256 == remote.current_bundle().sha256:
-            return True
         try:
-            self.login.bundle_sha256 = remote.push(self.login)
+            remote.bring_bundle(self.login)
         except remote.RemoteError as error:
             log.info("the bundle could not be brought to %s: %s", self.login.name, error)
             return False
-        Host.objects.filter(pk=self.login.pk).update(bundle_sha256=self.login.bundle_sha256)
         return True
 
     def _has_folder(self, due: Iterable[FedJob]) -> bool:
         """Make the folder of what jobs print, without which Slurm fails them, and remove what is old there."""
-        folder = shlex.quote(slurm_jobs.output_folder(self.login.workdir))
+        if not self._shared_folder:
+            return True
+        folder = shlex.quote(slurm_jobs.output_folder(self._shared_folder))
         old = f"find {folder} -maxdepth 1 -type f -mtime +{_KEPT_DAYS} -exec rm -f {{}} +"
         can_write = f"[ -w {folder} ] || {{ echo {folder} cannot be written to >&2; exit 1; }}"
         try:
@@ -112,14 +111,7 @@ class Submissions:
         """One sbatch. Without an answer the job is looked for by its comment before another is sent (`clusters`)."""
         own = slurm_sections.of_tasks([row.task_id]).get(row.task_id, JobSettings())
         words = slurm_jobs.command(self.settings.with_job(own), self._wish(row))
-        folder = self.login.workdir
-        program = f"{folder}/bundle/{self.login.bundle_sha256}/trainmaster/runner"
-        runner = (remote.python_of(self.login), "-S", "-E", program)
-        script = slurm_jobs.script(
-            slurm_jobs.attend(runner, folder, row.attempt, settings.SLURM_START_SECONDS),
-            slurm_jobs.ask_to_save(runner, folder, row.attempt, row.nodes),
-            slurm_jobs.output(folder, row.attempt),
-        )
+        script = self._script(row)
         if not feeding.claim_submission(row):
             return
         doubt = feeding.DOUBT_SECONDS
@@ -143,6 +135,25 @@ class Submissions:
         else:
             feeding.not_submitted(row, f"sbatch answered {said.strip()!r}", doubt, in_doubt=True)
 
+    @property
+    def _shared_folder(self) -> str:
+        """Of the runs, on the login node and all nodes; empty: each node has its own."""
+        return self.login.workdir if self.settings.folder_is_shared else ""
+
+    def _script(self, row: FedJob) -> str:
+        seconds, python = settings.SLURM_START_SECONDS, remote.python_of(self.login)
+        folder = self._shared_folder
+        if folder:
+            program = f"{folder}/bundle/{self.login.bundle_sha256}/trainmaster/runner"
+            runner = (python, "-S", "-E", program)
+            attend = slurm_jobs.attend(runner, folder, row.attempt, seconds)
+            ask = slurm_jobs.ask_to_save(runner, folder, row.attempt, row.nodes)
+        else:
+            own = self.settings.folder
+            attend = slurm_jobs.attend_apart(python, own, row.attempt, seconds)
+            ask = slurm_jobs.ask_to_save_apart(python, own, row.attempt, row.nodes)
+        return slurm_jobs.script(attend, ask, slurm_jobs.output(folder, row.attempt))
+
     def _wish(self, row: FedJob) -> slurm_jobs.Wish:
         nodes = slurm_nodes.of_pool(self.pool)
         slots = max((host.slots.filter(missing=False).count() for host in nodes.values()), default=1)
@@ -156,7 +167,7 @@ class Submissions:
             attempt=row.attempt,
             nodes=row.nodes,
             slots=row.task.slots,
-            folder=self.login.workdir,
+            folder=self._shared_folder,
             cpus_per_slot=cpus // max(1, slots),
             minutes=minutes,
             grace_seconds=int(settings.TIME_LIMIT_SAVE_SECONDS),

@@ -20,10 +20,21 @@ from typing import Any, TypeVar
 import asyncssh
 from django.conf import settings
 
-from dispatch.ssh import local
+from dispatch.ssh import local, relay
 from dispatch.ssh.contact_errors import ForwardRefused, NotAsked, SshBusy, Unreachable, WayRefused
 from dispatch.ssh.dialling import Endpoint, dial
-from dispatch.ssh.ssh_session import CommandAnswer, Ends, Forward, Link, carry, execute, pair, refusal
+from dispatch.ssh.relay import Relay
+from dispatch.ssh.ssh_session import (
+    LOOPBACK,
+    CommandAnswer,
+    Ends,
+    Forward,
+    Link,
+    carry,
+    execute,
+    pair,
+    refusal,
+)
 from dispatch.ssh.threads import PerProcess
 from dispatch.ssh.verb_channel import Channels, on_this_machine
 
@@ -185,11 +196,16 @@ class Pool:
         key = (endpoint.target.address, endpoint.target.port)
         return self._dial_limits.setdefault(key, asyncio.Semaphore(settings.SSH_PENDING_DIALS_PER_HOST))
 
-    async def forward(self, endpoint: Endpoint, remote_port: int, address: str, port: int) -> Forward:
-        """Let the host's loopback `remote_port` (0: any free one) lead to `address:port` as seen from here."""
+    async def forward(
+        self, endpoint: Endpoint, remote_port: int, address: str, port: int, by: Relay | None
+    ) -> Forward:
+        """Let the host's loopback `remote_port` (0: any free one) lead to `address:port` as seen from here.
+
+        `by`: so does the same port at its address, for other machines.
+        """
         link = await self.link(endpoint)
         try:
-            listener = await link.connection.forward_remote_port("127.0.0.1", remote_port, address, port)
+            listener = await link.connection.forward_remote_port(LOOPBACK, remote_port, address, port)
         except asyncssh.ChannelListenError as error:
             raise ForwardRefused(
                 f"{endpoint} does not forward port {remote_port or 'any'}: it is in use, "
@@ -197,8 +213,17 @@ class Pool:
             ) from error
         except (asyncssh.Error, OSError) as error:
             raise Unreachable(f"The link to {endpoint} broke: {error}.") from error
+        passing = None
+        if by is not None:
+            try:
+                passing = await relay.start(link.connection, by, listener.get_port())
+            except (asyncssh.Error, OSError) as error:
+                raise Unreachable(f"The link to {endpoint} broke: {error}.") from error
+            finally:
+                if passing is None:
+                    listener.close()
         link.forwards += 1
-        return Forward(link, listener)
+        return Forward(link, listener, by.address if by else LOOPBACK, passing)
 
     async def reach(self, endpoint: Endpoint, port: int) -> socket.socket:
         """A connection to a port of the host's loopback, as one end of a pair of sockets."""
@@ -206,7 +231,7 @@ class Pool:
             pooled = endpoint in self._links
             link = await self.link(endpoint)
             try:
-                ends = await link.connection.open_connection("127.0.0.1", port, encoding=None)
+                ends = await link.connection.open_connection(LOOPBACK, port, encoding=None)
             except asyncssh.ChannelOpenError as error:
                 if link.alive:
                     raise refusal(str(endpoint), port, error) from error
@@ -301,12 +326,14 @@ def call(
     return _ask(lambda pool: pool.call(endpoint, command, verb, stdin, longest), longest)
 
 
-def open_forward(endpoint: Endpoint, remote_port: int, address: str, port: int) -> Forward:
+def open_forward(
+    endpoint: Endpoint, remote_port: int, address: str, port: int, by: Relay | None = None
+) -> Forward:
     """A reverse port forward over the shared connection (see Pool.forward). Raises RemoteError."""
 
     async def work(pool: Pool) -> Forward:
         async with asyncio.timeout(settings.SSH_CONNECT_TIMEOUT_SECONDS * 2):
-            return await pool.forward(endpoint, remote_port, address, port)
+            return await pool.forward(endpoint, remote_port, address, port, by)
 
     try:
         return _ask(work, settings.SSH_CONNECT_TIMEOUT_SECONDS * 2)

@@ -144,6 +144,11 @@ def serve_command(host: Host, sha256: str) -> str:
     return "exec " + shlex.join(["env", spare, python, "-S", "-E", *rest, " " * SPARE_ARGUMENT_BYTES])
 
 
+def relay_command(host: Host) -> str:
+    """Starts the process that passes a tunnel on to other machines. Raises RemoteError."""
+    return command(host, bring_bundle(host), "relay")
+
+
 def command(host: Host, sha256: str, name: str) -> str:
     """The shell command of a verb. -S and -E: neither site-packages nor PYTHON* variables slow or bend it."""
     python, *rest = host_command(python_of(host), host.workdir, sha256, name)
@@ -225,6 +230,15 @@ def _checked(host: Host, name: str, parsed: object) -> dict[str, Any]:
         code = str(parsed["error"])
         raise VerbFailed(code, str(parsed.get("message") or code), delivered=code == "broke")
     return parsed
+
+
+def bring_bundle(host: Host) -> str:
+    """Push the current bundle unless the host is known to have it, and note that it has. Raises RemoteError."""
+    sha256 = current_bundle().sha256
+    if host.bundle_sha256 != sha256:
+        host.bundle_sha256 = push(host)
+        Host.objects.filter(pk=host.pk).update(bundle_sha256=sha256)
+    return sha256
 
 
 def push(host: Host) -> str:

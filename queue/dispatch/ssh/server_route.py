@@ -22,6 +22,7 @@ from django.conf import settings
 from accounts.models import Cluster
 from dispatch.ssh import remote
 from hosts.models import Host
+from hosts.slurm_pool import tunnel_address
 from trainmaster.protocol import ServerAddress
 
 
@@ -42,7 +43,12 @@ class NoRoute:
 
 
 def find(host: Host) -> Route | NoRoute:
-    """The first direct way that answers. Raises RemoteError if the host itself does not."""
+    """The first direct way that answers. Raises RemoteError if the host itself does not.
+
+    None is tried for the nodes of a cluster whose pool says that they need a tunnel: nobody asks them.
+    """
+    if address := tunnel_address(host):
+        return NoRoute(f"Nodes reach the server by the login node, at {address}, as the setting tunnel says.")
     candidates = _candidates(host)
     if not candidates:
         return NoRoute("The server listens only on its own machine.")

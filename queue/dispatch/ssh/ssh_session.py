@@ -18,12 +18,14 @@ import asyncssh
 from django.conf import settings
 
 from dispatch.ssh.contact_errors import Unreachable, WayRefused
+from dispatch.ssh.relay import Running
 from dispatch.ssh.verb_channel import Channels, over_ssh
 
 #: Only the end of each stream matters (the answer is the last line), so a flood costs bounded memory.
 KEEP_STDOUT_BYTES = 64 * 1024 * 1024
 KEEP_STDERR_BYTES = 64 * 1024
 _PIECE_BYTES = 64 * 1024
+LOOPBACK = "127.0.0.1"
 
 Ends = tuple["asyncssh.SSHReader[bytes]", "asyncssh.SSHWriter[bytes]"]
 
@@ -148,22 +150,40 @@ class Link:
 
 
 class Forward:
-    """A port of a host that leads back to the server, for as long as its link lives."""
+    """A port of a host that leads back to the server, for as long as its link lives.
 
-    def __init__(self, link: Link, listener: asyncssh.SSHListener) -> None:
+    `address`: where it listens, on loopback unless a relay passes it on.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        listener: asyncssh.SSHListener,
+        address: str = LOOPBACK,
+        relay: Running | None = None,
+    ) -> None:
+        self.address = address
         self._link = link
         self._listener = listener
+        self._relay = relay
 
     @property
     def remote_port(self) -> int:
         return self._listener.get_port()
 
     @property
-    def alive(self) -> bool:
+    def listens(self) -> bool:
+        """Whether sshd may have the port open yet."""
         return self._link.alive
+
+    @property
+    def alive(self) -> bool:
+        return self._link.alive and (self._relay is None or self._relay.alive)
 
     async def close(self) -> None:
         self._link.forwards -= 1
+        if self._relay is not None:
+            self._relay.close()
         self._listener.close()
         await self._listener.wait_closed()
 

@@ -1,5 +1,8 @@
 """Reverse tunnels: a port on the loopback of a host that cannot reach the server leads to it through SSH.
 
+That of a cluster's login node is for the nodes, too, if its pool says at which address they reach it: a relay there
+passes the same port on (dispatch.ssh.relay). The runs that know a tunnel are then those on the nodes.
+
 A lease row says which worker keeps a host's tunnel. The holder renews it from a thread of its own; when it
 dies, the next sweep of any worker takes the lease over, with the same remote port if that is free, so that
 runs notice nothing.
@@ -23,14 +26,18 @@ from django.db.models import Q, QuerySet
 from django.db.models.expressions import CombinedExpression
 from django.db.models.functions import Now
 
-from dispatch.ssh import connections, remote
+from dispatch.ssh import connections, remote, slurm_node
 from dispatch.ssh.contact_errors import ForwardRefused
 from dispatch.ssh.dialling import endpoint_of
+from dispatch.ssh.relay import Relay
 from dispatch.ssh.server_route import local_url, server_address
-from dispatch.ssh.ssh_session import Forward
+from dispatch.ssh.ssh_session import LOOPBACK, Forward
 from dispatch.ssh.threads import PerProcess, ask_all
 from events.announce import announce, wake
 from hosts.models import Host, TunnelLease
+from hosts.slurm.settings import SlurmSettings
+from hosts.slurm_pool import tunnel_address
+from jobs.models import Member
 
 log = logging.getLogger(__name__)
 
@@ -58,17 +65,19 @@ class Tunnels:
             return None
         try:
             forward = self._open.get(host.pk)
-            if forward is None or not forward.alive:
+            address = tunnel_address(host) or LOOPBACK
+            if forward is None or not forward.alive or forward.address != address:
                 if not self._take(host.pk):
                     return None
+                self._drop(host.pk)
                 forward = self._open[host.pk] = self._forward(host)
-                self._note(host, forward.remote_port)
+                self._note(host, forward)
             if host.pk in self._untold:
                 self._tell_runs(host)
         finally:
             lock.release()
         self._start_keeper()
-        return _url(forward.remote_port)
+        return _url(forward.address, forward.remote_port)
 
     def _take(self, host_id: uuid.UUID) -> bool:
         """Get the lease if it is free, run out, or ours already."""
@@ -86,27 +95,25 @@ class Tunnels:
         lease = TunnelLease.objects.get(host_id=host.pk)
         here = urlsplit(local_url())
         address, port = str(here.hostname), int(here.port or 80)
-        endpoint = endpoint_of(host)
+        endpoint, relay = endpoint_of(host), _relay(host)
         if lease.remote_port:
             try:
-                return connections.open_forward(endpoint, lease.remote_port, address, port)
+                return connections.open_forward(endpoint, lease.remote_port, address, port, relay)
             except ForwardRefused as error:
                 log.info("tunnel of %s: %s Asking for another port.", host.name, error)
-        return connections.open_forward(endpoint, 0, address, port)
+        return connections.open_forward(endpoint, 0, address, port, relay)
 
-    def _note(self, host: Host, remote_port: int) -> None:
+    def _note(self, host: Host, forward: Forward) -> None:
         """Store the port; runs that know another one have to be told."""
-        TunnelLease.objects.filter(host_id=host.pk).update(remote_port=remote_port)
-        url = _url(remote_port)
+        TunnelLease.objects.filter(host_id=host.pk).update(remote_port=forward.remote_port)
+        url = _url(forward.address, forward.remote_port)
         if Host.objects.filter(pk=host.pk, server_route=ROUTE).exclude(server_url=url).update(server_url=url):
             announce("hosts")
             host.server_url = url
             self._untold.add(host.pk)
 
     def _tell_runs(self, host: Host) -> None:
-        runs = [member.run_key for member in host.members.filter(removed_at=None)]
-        if runs:
-            remote.verb(host, "server", {"runs": runs, "server": server_address(host)})
+        tell_runs(host)
         self._untold.discard(host.pk)
 
     # --- keeping -----------------------------------------------------------------------------------
@@ -146,11 +153,14 @@ class Tunnels:
 
     def close(self, host_id: uuid.UUID) -> None:
         """Close this tunnel and let go of its lease."""
-        forward = self._open.pop(host_id, None)
+        self._drop(host_id)
         self._untold.discard(host_id)
-        if forward and forward.alive:
-            connections.close_forward(forward)
         TunnelLease.objects.filter(host_id=host_id, holder=self.holder).update(expires_at=Now())
+
+    def _drop(self, host_id: uuid.UUID) -> None:
+        forward = self._open.pop(host_id, None)
+        if forward and forward.listens:
+            connections.close_forward(forward)
 
     def close_all(self) -> None:
         for host_id in list(self._open):
@@ -165,8 +175,29 @@ def _end_of_lease() -> CombinedExpression:
     return Now() + timedelta(seconds=settings.TUNNEL_LEASE_SECONDS)
 
 
-def _url(remote_port: int) -> str:
-    return f"{urlsplit(local_url()).scheme}://127.0.0.1:{remote_port}"
+def _url(address: str, remote_port: int) -> str:
+    shown = f"[{address}]" if ":" in address else address
+    return f"{urlsplit(local_url()).scheme}://{shown}:{remote_port}"
+
+
+def _relay(host: Host) -> Relay | None:
+    """What passes the tunnel of a login node on to the nodes, with the bundle that has it. Raises RemoteError."""
+    address = tunnel_address(host)
+    return Relay(address, remote.relay_command(host)) if address else None
+
+
+def tell_runs(host: Host) -> None:
+    """Tell the runs that reach the server as this host does where it is now. Raises RemoteError."""
+    at = Q(host=host)
+    if host.transport == Host.Transport.LOGIN:
+        at = Q(host__pool=host.pool_id, host__transport=Host.Transport.SLURM)
+    members = Member.objects.filter(at, removed_at=None)
+    address = server_address(host)
+    if host.transport == Host.Transport.LOGIN and not SlurmSettings.of(host.pool.slurm).folder_is_shared:
+        keys = dict.fromkeys(member.run_key for member in members)
+        slurm_node.of_runs(host, "server", keys, {"server": address})
+    elif runs := [member.run_key for member in members]:
+        remote.verb(host, "server", {"runs": runs, "server": address})
 
 
 #: the keeper of this process
@@ -185,7 +216,7 @@ def open_for(host: Host) -> str:
         raise remote.Unreachable(
             f"Another worker is opening the tunnel of {host.name}. Try again in a moment."
         )
-    return _url(lease.remote_port)
+    return _url(tunnel_address(host) or LOOPBACK, lease.remote_port)
 
 
 def wanted() -> QuerySet[Host]:

@@ -16,9 +16,18 @@ from events.announce import announce
 from hosts import admitting, identity, login_accounts, registry, slots, slurm_nodes, trust
 from hosts.models import Host
 from hosts.pools import mark_dirty
+from hosts.slurm_pool import tunnel_address
 from scheduling.reasons import listed
 
 PROBE_TIMEOUT_SECONDS = 120.0
+#: of a login node
+_SAME_WAY = (
+    " The nodes must reach it in the same way; if they cannot, set tunnel=ADDRESS in the pool's settings."
+)
+_NEEDS_TUNNEL = (
+    "The nodes can use a tunnel of the login node: set tunnel=ADDRESS in the pool's settings, with an address of the "
+    "login node that they reach."
+)
 
 
 def run(host_id: uuid.UUID) -> None:
@@ -168,13 +177,18 @@ def _ways(host: Host) -> Said | None:
 
 
 def _find_route(host: Host) -> Said:
-    """Choose the way back and note it on the row object."""
+    """Choose the way back and note it on the row object. Raises RemoteError."""
+    before, is_login = host.server_url, host.transport == Host.Transport.LOGIN
     found = server_route.find(host)
     if isinstance(found, server_route.Route):
         host.server_route, host.server_url = found.kind, found.url
-        return "ok", found.sentence
+        if before and before != found.url:
+            tunnel.tell_runs(host)
+        return "ok", f"{found.sentence}{_SAME_WAY if is_login else ''}"
     if host.transport == Host.Transport.LOCAL:
         return "fail", found.sentence
+    if is_login and not tunnel_address(host):
+        return "fail", f"{found.sentence} {_NEEDS_TUNNEL}"
     try:
         url = tunnel.open_for(host)
     except remote.RemoteError as error:
@@ -182,4 +196,4 @@ def _find_route(host: Host) -> Said:
     host.server_route, host.server_url = "tunnel", url
     if problem := server_route.answers_at(host, url):
         return "fail", f"{found.sentence} The tunnel at {url} does not work either: {problem}."
-    return "ok", f"{found.sentence} It uses an SSH tunnel at {url}."
+    return "ok", f"{found.sentence} {'They use' if is_login else 'It uses'} an SSH tunnel at {url}."

@@ -6,6 +6,7 @@ own (`hosts.models.SlurmFacts`).
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -20,6 +21,7 @@ _MAX_FED_MOST = 1000
 SLOTS_MOST = 1024
 _TEXT_MOST = 255
 _SLOT_TYPES = ("cuda", "rocm", "cpu")
+_MACHINE = re.compile(r"[A-Za-z0-9:][A-Za-z0-9.:_-]{0,252}")
 _WORD = re.compile(r"[A-Za-z0-9_.:@+-]+")
 
 Fault = str | None
@@ -43,6 +45,8 @@ class SlurmSettings:
     folder: str = ""
     #: the login node and all nodes see the same folder; else each node has its own
     folder_is_shared: bool = True
+    #: where nodes reach the login node, which carries a tunnel to the server; empty: they reach that as it does
+    tunnel: str = ""
     #: how many of our jobs may wait in Slurm at the same time
     max_fed: int = MAX_FED_DEFAULT
     sbatch_args: tuple[str, ...] = ()
@@ -101,6 +105,8 @@ def fault(value: object) -> Fault:
     for name, given in value.items():
         if sentence := _CHECKS[name](given):
             return f"{name}: {sentence}"
+    if value.get("folder_is_shared") is False and not str(value.get("folder", "")).startswith("/"):
+        return "folder is required with folder_is_shared=no: a path on each node's disk, such as /scratch/trainmaster"
     if value.get("slot_type") == "cpu" and value.get("gpu_type"):
         return "gpu_type: slots of this pool are CPUs (slot_type: cpu), so no type of GPU can be asked for"
     return None
@@ -152,6 +158,20 @@ def _folder(value: object) -> Fault:
     return f"found {value!r}; allowed: an absolute path on the cluster, or one that begins with ~/"
 
 
+def _tunnel(value: object) -> Fault:
+    """A name that means loopback to the login node is found out there."""
+    allowed = "allowed: a name or address of the login node that the nodes reach, such as 10.0.0.2"
+    if value == "":
+        return None
+    if not isinstance(value, str) or not _MACHINE.fullmatch(value):
+        return f"found {value!r}; {allowed}"
+    try:
+        number = ipaddress.ip_address(value)
+    except ValueError:
+        return f"found {value!r}; {allowed}" if ":" in value or value == "localhost" else None
+    return f"found {value!r}; {allowed}" if number.is_loopback or number.is_unspecified else None
+
+
 def _max_fed(value: object) -> Fault:
     return (
         None
@@ -190,6 +210,7 @@ _CHECKS: dict[str, Callable[[object], Fault]] = {
     "folder_is_shared": lambda value: (
         None if isinstance(value, bool) else f"found {value!r}; allowed: true or false"
     ),
+    "tunnel": _tunnel,
     "max_fed": _max_fed,
     "sbatch_args": arguments.fault,
     "ends": _ends,

@@ -1,0 +1,144 @@
+"""Verbs on nodes of a Slurm job, each by a short step of the job beside the one that runs there: `srun --overlap`.
+
+That is how the folders of runs are reached in a cluster whose nodes share none with the login node. Slurm lets the
+account in only while its job has the nodes, and only nodes where it runs are asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dispatch.ssh import remote, slurm_login
+from dispatch.ssh.contact_errors import RemoteError, Unreachable, VerbFailed
+from dispatch.ssh.slurm_login import SlurmRefused
+from hosts.models import Host
+from jobs.fed_jobs import FedJob
+from jobs.models import Member
+from trainmaster import bounded_json
+from trainmaster.bundle import host_command, installer_command
+
+#: of the words of srun: the step takes what the job has, and waits for no other step of it
+_SHARED = ("--overlap", "--mem=0", "--quiet", "--chdir=/", "--kill-on-bad-exit=0")
+_TIMEOUT_SECONDS = 60.0
+_BEGUN = {"begun": 1}
+
+
+def verb(
+    login: Host, job_id: str, nodes: Sequence[Host], name: str, payload: Mapping[str, Any], body: bytes = b"",
+    timeout_seconds: float = _TIMEOUT_SECONDS,
+) -> dict[str, Any]:  # fmt: skip
+    """Have the verb done on all of these nodes; the answer, with the "runs" of all. Raises RemoteError.
+
+    A node that lacks the current bundle gets it first. An error of srun's does not say what was done: `delivered`.
+    """
+    sha256, stdin = remote.current_bundle().sha256, json.dumps(payload).encode() + b"\n" + body
+    if lacking := [node for node in nodes if node.bundle_sha256 != sha256]:
+        _push(login, job_id, lacking)
+    python, *rest = host_command(remote.python_of(login), nodes[0].workdir, sha256, name)
+    words = [python, "-S", "-E", *rest]
+    try:
+        said = _step(login, job_id, nodes, words, stdin, timeout_seconds)
+    except SlurmRefused as error:
+        if not _lacks_bundle(error.said):
+            raise Unreachable(str(error), delivered=True) from error
+        Host.objects.filter(pk__in=[node.pk for node in nodes]).update(bundle_sha256="")
+        raise Unreachable(f"A node has lost Trainmaster's programs, which it gets again: {error}") from error
+    return _merged(name, said)
+
+
+def of_runs(
+    login: Host, name: str, runs: Mapping[str, Any], more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Have the verb done for runs in open jobs, by a step of each job: {"runs": run key: answer}.
+
+    `runs`: run key -> what is asked or ordered of it; `more` for all of them. Raises the RemoteError of a job, once all
+    were asked.
+    """
+    jobs = dict(
+        FedJob.objects.filter(
+            allocation__in={key.rpartition(".")[0] for key in runs}, over_at=None
+        ).values_list("allocation", "job_id")
+    )
+    nodes: dict[str, dict[str, Host]] = defaultdict(dict)
+    for member in Member.objects.filter(allocation__in=jobs).select_related("host"):
+        if member.run_key in runs:
+            nodes[member.allocation_id][member.run_key] = member.host
+    answers: dict[str, Any] = {}
+    failure: RemoteError | None = None
+    for attempt, here in nodes.items():
+        request = {"runs": {key: runs[key] for key in here}, **(more or {})}
+        try:
+            found = verb(login, jobs[attempt], list(here.values()), name, request)["runs"]
+        except RemoteError as error:
+            failure = error
+            continue
+        answers |= {
+            key: found[key] for key in here if key in found
+        }  # nodes of one job say nothing of another's
+    if failure is not None:
+        raise failure
+    return {"runs": answers}
+
+
+def _push(login: Host, job_id: str, nodes: Sequence[Host]) -> None:
+    bundle = remote.current_bundle()
+    python, *rest = installer_command(remote.python_of(login), nodes[0].workdir, bundle.sha256)
+    words = [python, "-S", "-E", "-W", "ignore", *rest]
+    try:
+        _step(login, job_id, nodes, words, bundle.archive, remote.PUSH_TIMEOUT_SECONDS)
+    except SlurmRefused as error:
+        sentence = f"Trainmaster's programs could not be brought into {nodes[0].workdir} on a node: {error}"
+        raise Unreachable(sentence) from error
+    for node in nodes:
+        node.bundle_sha256 = bundle.sha256
+    Host.objects.filter(pk__in=[node.pk for node in nodes]).update(bundle_sha256=bundle.sha256)
+
+
+def _step(
+    login: Host, job_id: str, nodes: Sequence[Host], words: Sequence[str], stdin: bytes, timeout_seconds: float
+) -> str:  # fmt: skip
+    """What the step printed; its stdin goes to each node."""
+    names = ",".join(node.address for node in nodes)
+    where = (f"--nodelist={names}", f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}")
+    srun = ["srun", f"--jobid={job_id}", *_SHARED, *where, *words]
+    return slurm_login.ask(login, srun, stdin, timeout_seconds=timeout_seconds)[0]
+
+
+def _lacks_bundle(said: str) -> bool:
+    """In Python's words: somebody has removed it since, so nothing was done."""
+    return "can't open file" in said or "can't find '__main__' module" in said
+
+
+def _merged(name: str, said: str) -> dict[str, Any]:
+    """One answer of those that the nodes gave, a line each. Raises VerbFailed with the first error of one."""
+    answers = [found for found in map(_object, said.splitlines()) if found and found != _BEGUN]
+    if not answers:
+        raise VerbFailed("broke", f"The verb {name} had no answer from the nodes of the job.", delivered=True)
+    runs: dict[str, Any] = {}
+    for answer in answers:
+        if "error" in answer:
+            code = str(answer["error"])
+            raise VerbFailed(code, str(answer.get("message") or code), delivered=code == "broke")
+        found = answer.get("runs")
+        for key, run in found.items() if isinstance(found, dict) else ():
+            if isinstance(run, dict) and (key not in runs or _has_it(run)):
+                runs[key] = run
+    return {**answers[-1], "runs": runs}
+
+
+def _has_it(run: Mapping[str, Any]) -> bool:
+    """Whether this is the answer of the node that has the run, and not of another one of its job."""
+    if "state" in run:
+        return bool(run["state"] != "absent")
+    return any(run.get(name) for name in ("preempting", "stopping", "written"))
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        found = bounded_json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
