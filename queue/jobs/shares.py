@@ -54,10 +54,9 @@ def by_user(pool: ResourcePool, shares: Entitled) -> list[OfUser]:
     )
 
 
-def of_user(pool: ResourcePool, user: User, shares: Entitled) -> OfUser:
-    """Return what one user holds, wants and is entitled to."""
+def of_user(pool: ResourcePool, user: User, shares: Entitled, waiting: int) -> OfUser:
+    """Return what one user holds and is entitled to, beside what is known to wait (`shown.queue.standing`)."""
     held = _holds(pool).filter(member__allocation__task__job__owner=user).count()
-    waiting = _waiting(pool).filter(job__owner=user).aggregate(n=Sum("slots"))["n"] or 0
     return OfUser(user, held, waiting, None if shares is None else _of_owners(shares).get(user.pk, 0))
 
 

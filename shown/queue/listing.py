@@ -8,9 +8,10 @@ PostgreSQL again (`shown.queue.standing`).
 from __future__ import annotations
 
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import compress, count, islice
 from typing import Any
 
@@ -94,14 +95,37 @@ class Listing:
     """The lines asked for, and the counts of the whole queue, which they are places of."""
 
     queue: Queue
+    #: the viewer's user id
+    me: int
     lines: list[BoardLine] = field(default_factory=list)
     #: lines of the view in all, and the jobs that they stand for
     length: int = 0
     jobs: int = 0
-    #: chip -> jobs; `scheduled`, `queued` and `backfilled` too
-    counts: dict[str, int] = field(default_factory=dict)
-    #: user id -> jobs
-    owners: dict[int, int] = field(default_factory=dict)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Chip -> jobs; `scheduled`, `queued` and `backfilled` too. Who asks for rows alone needs none of it."""
+        counts = dict.fromkeys(_COUNTED, 0)
+        for (owner, state, never, stopping), jobs in self.queue.alike.items():
+            waits, mine = state == "queued", owner == self.me
+            is_counted = (
+                True,
+                waits,
+                not waits,
+                state == "backfilled",
+                never,
+                stopping,
+                mine,
+                mine and waits,
+            )
+            for name in compress(_COUNTED, is_counted):
+                counts[name] += jobs
+        return counts
+
+    @cached_property
+    def owners(self) -> Mapping[int, int]:
+        """User id -> jobs."""
+        return Counter(self.queue.owners)
 
     @property
     def pages(self) -> int:
@@ -131,7 +155,7 @@ def of(pool: ResourcePool, view: QueueView, me: int) -> Listing:
         chosen = sorted(chosen, key=sort_key(queue), reverse=view.descending)
     elif view.descending:
         chosen = chosen[::-1]
-    listing = _counted(queue, me)
+    listing = Listing(queue, me)
     folded = queue.folded if chosen is whole else range(len(chosen)) if view.like else None
     lines = _Lines(queue, chosen, folded)
     listing.length, listing.jobs = len(lines), len(chosen)
@@ -146,7 +170,7 @@ def opening(queue: Queue, me: int, departures: list[uuid.UUID], blockers: list[u
     Where too few departures are known, those that wait next in the queue follow them.
     """
     groups = _opening_groups(queue, me, [str(job) for job in departures], [str(job) for job in blockers])
-    listing = _counted(queue, me)
+    listing = Listing(queue, me)
     for group, chosen in enumerate(groups):
         lines = _Lines(queue, chosen, None, group, listing.length)
         listing.lines += lines.between(0, OTHERS_LINES if group else MINE_LINES)
@@ -173,20 +197,7 @@ def only(pool: ResourcePool, job_id: uuid.UUID) -> Listing:
     """The line of one job; none if it stands in no queue."""
     queue, wanted = standing.of(pool), str(job_id)
     places = [queue.places[wanted]] if wanted in queue.places else []
-    return Listing(queue, _Lines(queue, places).between(0, 1))
-
-
-def _counted(queue: Queue, me: int) -> Listing:
-    """A listing without lines: the counts of the whole queue."""
-    owners: dict[int, int] = defaultdict(int)
-    counts = dict.fromkeys(_COUNTED, 0)
-    for (owner, state, never, stopping), jobs in queue.alike.items():
-        waits, mine = state == "queued", owner == me
-        owners[owner] += jobs
-        is_counted = (True, waits, not waits, state == "backfilled", never, stopping, mine, mine and waits)
-        for name in compress(_COUNTED, is_counted):
-            counts[name] += jobs
-    return Listing(queue, counts=counts, owners=dict(owners))
+    return Listing(queue, 0, _Lines(queue, places).between(0, 1))
 
 
 class _Lines:

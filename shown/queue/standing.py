@@ -2,11 +2,12 @@
 
 What stands there and in which order is the definition of `jobs.queue_order`; places count from 0.
 
-To read 10,000 jobs with their tasks takes 80 ms, to see which of them have changed 10 ms: a row that is written gets
-the number of its writer (xmin), which no earlier version of any row has. Jobs are divided among BUCKETS by their ids.
-As long as a bucket has as many rows with the same sum of hashed numbers, they are the same rows (but for one chance in
-2^64); otherwise its jobs are read again, a few of thousands. Where PostgreSQL shows the same transactions as before,
-nobody has written anything, and even that is not asked. No hint, no clock and no counter is trusted for that.
+To read 10,000 jobs with their tasks takes 80 ms, to see which of them have changed 5 ms: a row that is written gets
+the number of its writer (xmin). Rows whose writer is older than the oldest transaction that was under way at the last
+look are rows of that look. Jobs are divided among BUCKETS by their ids. A bucket that has as many such rows as it had
+rows at the last look, and no others, has not changed; otherwise its jobs are read again, a few of thousands
+(docs/decisions/0021 says why numbers of writers can be trusted). Where PostgreSQL shows the same transactions as
+before, nobody has written anything, and even that is not asked. No hint, no clock and no counter is trusted for that.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import threading
 import uuid
 from bisect import bisect
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from itertools import pairwise
@@ -27,7 +28,7 @@ from django.db import connection
 from dispatch.passes import last_plan
 from hosts.models import ResourcePool
 from jobs import queue_order
-from jobs.states import JobState
+from jobs.states import JobState, TaskState
 
 #: queues that a process keeps; 10,000 jobs take about 5 MB
 KEPT_QUEUES = 8
@@ -62,6 +63,8 @@ class Queue:
     stopping: Sequence[bool] = ()
     held: Sequence[int] = ()
     needed: Sequence[int] = ()
+    #: slots that would be given now if they were free (`jobs.shares`)
+    waiting: Sequence[int] = ()
     #: a hash of what folding compares
     likeness: Sequence[int] = ()
     priorities: Sequence[int] = ()
@@ -125,6 +128,7 @@ WITH holding AS (
   FROM jobs_allocation a JOIN jobs_task t ON t.id = a.task_id WHERE {queue_order.HOLDS} GROUP BY t.job_id
 ), asked AS (
   SELECT j.id, j.owner_id, j.kind, j.name, j.entity_id, j.priority, j.weight, j.position, j.submitted_at, j.state,
+         coalesce(sum(t.slots) FILTER (WHERE t.state = '{TaskState.WAITING}'), 0)::int AS waiting,
          sum(t.slots)::int AS needed, count(t.id)::int AS tasks, max(t.slots) AS largest,
          coalesce(bool_or(t.id = ANY(%(never)s::text[])), false) AS never
   FROM jobs_job j LEFT JOIN jobs_task t ON t.job_id = j.id AND {queue_order.WANTS} {{of_tasks}}
@@ -134,6 +138,7 @@ SELECT {{key}}, j.id::text, owner_id,
        {queue_order.state(holds=_HOLDS, backfilled="holding.backfilled")},
        j.never AND holding.job_id IS NULL, coalesce(holding.stopping, false),
        coalesce(holding.held, 0), greatest(j.needed, holding.held, 0),
+       CASE j.state WHEN '{JobState.ACTIVE}' THEN j.waiting ELSE 0 END,
        hash_record_extended((j.owner_id, j.kind, j.name, j.priority, j.weight, j.needed, j.tasks, j.largest,
                              holding.job_id IS NULL, holding.backfilled, j.never), 0),
        j.priority, j.weight, j.kind, j.name, j.entity_id, extract(epoch FROM j.submitted_at)::float8,
@@ -152,21 +157,31 @@ SELECT pool_id, count(*) FILTER (WHERE holds), count(*) FILTER (WHERE NOT holds)
 ) AS j WHERE {queue_order.stands(holds="holds", wants="wants")} GROUP BY pool_id
 """
 
-# The hashes of the three tables have seeds of their own, so that their sum is one of all rows. What this very
-# transaction has written would have the same number each time.
-_VERSIONS = f"""
-SELECT pg_current_xact_id_if_assigned() IS NULL, pg_current_snapshot()::text,
-       CASE WHEN pg_current_snapshot()::text <> %s THEN (
-  SELECT coalesce(jsonb_object_agg(bucket, version), '{{}}') FROM (
-    SELECT bucket, count(*) || ' ' || sum(hashtextextended(writer::text, seed)) AS version FROM (
-      SELECT {_BUCKET.format("j.id")} AS bucket, j.xmin AS writer, 1 AS seed
-      FROM jobs_job j WHERE j.pool_id = %s AND j.state <> '{JobState.ENDED}'
-      UNION ALL SELECT {_BUCKET.format("t.job_id")}, t.xmin, 2 FROM jobs_task t WHERE {queue_order.WANTS}
-      UNION ALL SELECT {_BUCKET.format("t.job_id")}, a.xmin, 3
-      FROM jobs_allocation a JOIN jobs_task t ON t.id = a.task_id WHERE {queue_order.HOLDS}
-    ) AS written GROUP BY bucket
+# What this very transaction has written would have the same number each time. After 2^30 transactions, or by a server
+# that was started again, numbers of writers are not compared with earlier ones.
+_LOOK = f"""
+WITH now AS (
+  SELECT pg_current_snapshot()::text AS snapshot, concat_ws(
+    ' ', pg_postmaster_start_time(), pg_snapshot_xmin(pg_current_snapshot())::text::bigint >> 30) AS server
+)
+SELECT pg_current_xact_id_if_assigned() IS NULL, snapshot, server,
+       CASE WHEN (snapshot, server) <> (%(snapshot)s, %(server)s) THEN (
+  SELECT coalesce(json_object_agg(bucket, json_build_array(known, rows, new)), '{{}}') FROM (
+    SELECT bucket, count(*) AS rows, count(*) FILTER (WHERE is_new IS NOT TRUE) AS known,
+           array_agg(job_id) FILTER (WHERE is_new) AS new
+    FROM (
+      SELECT job_id, {_BUCKET.format("job_id")} AS bucket,
+             age(writer) <= (SELECT age(pg_snapshot_xmin(nullif(%(snapshot)s, '')::pg_snapshot)::xid)) AS is_new
+      FROM (
+        SELECT j.id AS job_id, j.xmin AS writer FROM jobs_job j
+        WHERE j.pool_id = %(pool)s AND j.state <> '{JobState.ENDED}'
+        UNION ALL SELECT t.job_id, t.xmin FROM jobs_task t WHERE {queue_order.WANTS}
+        UNION ALL SELECT t.job_id, a.xmin
+        FROM jobs_allocation a JOIN jobs_task t ON t.id = a.task_id WHERE {queue_order.HOLDS}
+      ) AS written
+    ) AS compared GROUP BY bucket
   ) AS buckets
-) END
+) END::text FROM now
 """
 
 
@@ -175,11 +190,13 @@ class _Kept:
     """A queue as of a version. Who finds it outdated reads it for all others that wait for the lock."""
 
     lock: threading.Lock
-    #: which transactions it shows
+    #: which transactions of which server it shows
     snapshot: str = ""
-    #: the policy and what it took of the last pass, and the version of each bucket
+    server: str = ""
+    #: the policy and what it took of the last pass
     basis: tuple[Any, ...] | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    #: bucket -> rows of it in the three tables
+    counts: Mapping[str, int] = field(default_factory=dict)
     #: (what orders it …, a value for each field of `Queue` …, bucket), in order
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     queue: Queue = Queue()
@@ -197,22 +214,20 @@ def of(pool: ResourcePool) -> Queue:
         while len(_kept) > KEPT_QUEUES:
             _kept.popitem(last=False)
     with kept.lock:
-        only_reads, snapshot, versions = _versions(pool, kept)
-        if not only_reads:
+        seen = _look(pool, kept)
+        if not seen.only_reads:
             return _columns(_read(pool))
-        # read after the versions: it may be newer than they are, and is then read again by the next, never older
+        # read after the look: it may be newer than that, and is then read again by the next, never older
         basis = _basis(pool)
-        changed = {
-            int(bucket)
-            for bucket in kept.versions.keys() | versions.keys()
-            if kept.versions.get(bucket) != versions.get(bucket)
-        }
-        if basis != kept.basis or len(changed) > MOST_AGAIN:
+        changed = _changed(kept, seen)
+        if (seen.server, basis) != (kept.server, kept.basis) or len(changed) > MOST_AGAIN:
             kept.rows = _read(pool)
             kept.queue = _columns(kept.rows)
         elif changed:
-            kept.rows, kept.queue = _replaced(kept, changed, _read(pool, changed))
-        kept.basis, kept.snapshot, kept.versions = basis, snapshot, versions
+            kept.rows, kept.queue = _replaced(kept, changed, pool, seen)
+        if seen.buckets is not None:
+            kept.counts = {bucket: rows for bucket, (_, rows, _) in seen.buckets.items()}
+        kept.basis, kept.snapshot, kept.server = basis, seen.snapshot, seen.server
         return kept.queue
 
 
@@ -229,22 +244,45 @@ def _basis(pool: ResourcePool) -> tuple[Any, ...]:
     return pool.scheduler, plan.never, None if pool.policy.order else plan.planned_at
 
 
-def _versions(pool: ResourcePool, kept: _Kept) -> tuple[bool, str, Mapping[str, str]]:
-    """Whether this transaction has written nothing, which others it sees, and a version of each bucket's rows."""
+class _Seen(NamedTuple):
+    """What a look at the three tables has found."""
+
+    #: whether this transaction has written nothing
+    only_reads: bool
+    snapshot: str
+    #: within which numbers of writers may be compared
+    server: str
+    #: bucket -> (rows that the last look has seen, all rows, job ids of the others); None if nobody has written
+    buckets: Mapping[str, tuple[int, int, list[str] | None]] | None
+
+
+def _look(pool: ResourcePool, kept: _Kept) -> _Seen:
     with connection.cursor() as cursor:
-        cursor.execute(_VERSIONS, [kept.snapshot, pool.pk])
-        only_reads, snapshot, versions = cursor.fetchone()
-    return only_reads, snapshot, kept.versions if versions is None else json.loads(versions)
+        cursor.execute(_LOOK, {"snapshot": kept.snapshot, "server": kept.server, "pool": pool.pk})
+        only_reads, snapshot, server, buckets = cursor.fetchone()
+    return _Seen(only_reads, snapshot, server, buckets and json.loads(buckets))
 
 
-def _read(pool: ResourcePool, buckets: Collection[int] | None = None) -> list[tuple[Any, ...]]:
-    """The rows of these buckets, or all; in no order."""
-    only = f"AND {_BUCKET} = ANY(%(buckets)s)" if buckets else ""
+def _changed(kept: _Kept, seen: _Seen) -> set[int]:
+    """The buckets that have lost a row since the last look, or have another one."""
+    if seen.buckets is None:
+        return set()
+    changed = set()
+    for bucket in kept.counts.keys() | seen.buckets.keys():
+        known, rows, _ = seen.buckets.get(bucket, (0, 0, None))
+        if not known == rows == kept.counts.get(bucket, 0):
+            changed.add(int(bucket))
+    return changed
+
+
+def _read(pool: ResourcePool, jobs: Collection[str] | None = None) -> list[tuple[Any, ...]]:
+    """The rows of these jobs, or all; in no order."""
+    only = "" if jobs is None else "AND {} = ANY(%(jobs)s::uuid[])"
     parts = {"of_jobs": only.format("j.id"), "of_tasks": only.format("t.job_id")}
     asked: Mapping[str, Any] = {
         "pool": pool.pk,
         "never": last_plan.of(pool).never,
-        "buckets": list(buckets or ()),
+        "jobs": list(jobs or ()),
     }
     with connection.cursor() as cursor:
         cursor.execute(_QUEUE.format(**queue_order.sql(pool.policy.order), **parts), asked)
@@ -252,15 +290,18 @@ def _read(pool: ResourcePool, buckets: Collection[int] | None = None) -> list[tu
 
 
 def _replaced(
-    kept: _Kept, buckets: Collection[int], fresh: Iterable[tuple[Any, ...]]
+    kept: _Kept, buckets: Collection[int], pool: ResourcePool, seen: _Seen
 ) -> tuple[list[tuple[Any, ...]], Queue]:
-    """The kept rows and their queue, with `fresh` as the rows of these buckets.
+    """The kept rows and their queue, with the jobs of these buckets read again.
 
     Most rows of a changed bucket are as they were, and to make the columns again takes 20 ms for 10,000 jobs, for which
     every viewer of the pool would wait.
     """
-    new = set(fresh)
     before = [(spot, row) for spot, row in enumerate(kept.rows) if row[-1] in buckets]
+    jobs = {kept.queue.ids[spot] for spot, _ in before}
+    for _, _, others in (seen.buckets or {}).values():
+        jobs.update(others or ())
+    new = set(_read(pool, jobs))
     gone = [spot for spot, row in before if row not in new]
     new.difference_update(row for _, row in before)
     rows = list(kept.rows)

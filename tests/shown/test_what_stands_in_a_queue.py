@@ -1,13 +1,14 @@
 """Everyone who reads a queue finds the same jobs in the same order, over random worlds."""
 
 import random
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from accounts.models import LoginToken, User
 from hosts.models import PoolPlan, ResourcePool
-from jobs import queue_order
+from jobs import queue_order, shares
 from jobs.models import Allocation, Job, Task
 from jobs.states import AllocationState, JobState, StopKind, TaskState
 from shown import pools
@@ -100,6 +101,10 @@ def test_all_readers_find_the_same_queue_in_the_same_order(seed: int, scheduler:
     assert [*queue.ids] == expected
     columns = zip(queue.states, queue.stopping, queue.held, queue.needed, strict=True)
     assert dict(zip(queue.ids, columns, strict=True)) == {job: world.expected[job] for job in expected}
+    waiting: Counter[int] = Counter()
+    for owner, slots in zip(queue.owners, queue.waiting, strict=True):
+        waiting[owner] += slots
+    assert +waiting == +Counter({each.user.pk: each.waiting for each in shares.by_user(world.pool, None)})
     listed = [str(job) for job in queue_order.places(world.pool)]
     assert sorted(listed) == sorted(expected)
     if scheduler == "priority":

@@ -14,6 +14,7 @@ from jobs import shares
 from shown import pools
 from shown.hosts.rows import MOST_LAMPS, STATES, HostRow, SlotRow
 from shown.pools import PoolRow
+from shown.queue.standing import Queue
 
 register = template.Library()
 #: jobs in the table of a pool; the others wait
@@ -87,9 +88,10 @@ def _line(each: Share, slots: int) -> tuple[Share, int]:
 
 
 @register.simple_tag
-def your_share(pool: ResourcePool, user: User, slots: int) -> str:
+def your_share(pool: ResourcePool, queue: Queue, user: User, slots: int) -> str:
     """`You hold 6 of 8 slots; your fair share is 4.`; nothing for who neither holds nor wants any."""
-    mine = shares.of_user(pool, user, pools.entitled(pool))
+    waiting = sum(queue.waiting[place] for place in queue.places_of.get(user.pk, ()))
+    mine = shares.of_user(pool, user, pools.entitled(pool), waiting)
     if not (mine.held or mine.waiting or mine.entitled):
         return ""
     waits = f"wait for {mine.waiting:,} more" if mine.waiting else ""
