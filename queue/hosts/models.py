@@ -33,6 +33,20 @@ class HangAction(models.TextChoices):
     RESTART_ELSEWHERE = "restart_elsewhere"
 
 
+class BurnInRule(models.TextChoices):
+    """When the server asks for burn-ins by itself (`commands.burn_in`)."""
+
+    NEVER = "never"
+    WEEKLY = "weekly"
+
+
+class BurnInAction(models.TextChoices):
+    """What follows if a burn-in finds less than half of what is usual in the pool."""
+
+    TELL = "tell"
+    QUARANTINE = "quarantine"
+
+
 class ResourcePool(models.Model):
     """A set of hosts with one queue and one scheduler. `hosts.pool_edits` alone changes its rules."""
 
@@ -79,6 +93,8 @@ class ResourcePool(models.Model):
     #: Look what keeps a training once it has made no progress for so long; null: never.
     hang_after_seconds = models.PositiveIntegerField(null=True, blank=True, default=900)
     hang_do = models.CharField(max_length=20, choices=HangAction.choices, default=HangAction.TELL)
+    burn_in = models.CharField(max_length=16, choices=BurnInRule.choices, default=BurnInRule.NEVER)
+    burn_in_do = models.CharField(max_length=16, choices=BurnInAction.choices, default=BurnInAction.TELL)
     shared_account = models.BooleanField(
         default=False, help_text="jobs share the login account; no isolation"
     )

@@ -225,6 +225,23 @@ def _ask_to_leave(slots: Sequence[int]) -> int:
 
 
 @transaction.atomic
+def by_burn_in(host_id: uuid.UUID, slot: int | None, evidence: str) -> None:
+    """The server takes a host, or one slot of it, out of use for what a burn-in has measured, within its share."""
+    host = registry.present().select_for_update().filter(pk=host_id).first()
+    if host is None:
+        return
+    about = {"sign": None, "sentence": evidence[:500], "boot": host.boot_id, "device": ""}
+    if slot is None:
+        done = _host_out(host, about, actor="server")
+    else:
+        rows = host.slots.filter(index=slot, missing=False).values_list("pk", flat=True)
+        done = _slots_out(host, list(rows), about, actor="server")
+    if done.is_withheld:
+        told = {"name": host.name, "slot": slot, "sentence": f"{evidence} {done.sentence}"}
+        note(host, WITHHELD, "server", told)
+
+
+@transaction.atomic
 def by_hand(host_id: uuid.UUID, slot: int | None, reason: str, *, actor: str) -> str:
     """A person takes a host, or one slot of it by its index, out of use. Returns what was done. Raises Refusal."""
     if not reason.strip():
