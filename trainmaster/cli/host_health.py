@@ -79,6 +79,7 @@ def add_parsers(verbs: Any) -> None:
         "burn-in",
         help="measure hosts by jobs of the lowest priority, and compare them with the other hosts of their pool",
         run=_burn_in,
+        action="start the burn-in",
     )
     parser.add_argument("names", nargs="*", metavar="name")
     parser.add_argument("--pool", help="measure all hosts of this pool that can run jobs")
@@ -180,4 +181,5 @@ def _found(client: Client, name: str, command_id: str) -> bool:
         time.sleep(_LOOK_SECONDS)
     print(f"{name}: {record['phase']}")
     _show_burn_in(burn_in)
-    return not burn_in["figures"] or len(burn_in["findings"]) > 0
+    is_bare = not burn_in["figures"]
+    return is_bare or bool(burn_in["findings"])
