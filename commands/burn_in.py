@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Exists, F, OuterRef, QuerySet
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
 from django.utils import timezone
 
 from accounts.models import User
@@ -27,11 +28,13 @@ from events.announce import announce
 from hosts import registry
 from hosts.health import burn_in as rules
 from hosts.health.burn_in import Compared, Figure
-from hosts.models import BurnInAction, BurnInRule, Host
+from hosts.models import BEFORE_BURN_IN, BurnInAction, BurnInRule, Host
 from hosts.transitions import note
 from jobs import quarantine
+from jobs import transitions as jobs
+from jobs.assigning import Assignment, Stale, assign_all
 from jobs.models import Allocation, Member
-from jobs.states import Reason
+from jobs.states import Reason, TaskState
 from submissions import contexts
 
 log = logging.getLogger(__name__)
@@ -75,30 +78,46 @@ def ask(host_id: uuid.UUID, *, owner: User, actor: str) -> Command:
         actor=actor,
         preemptible=True,
     )
-    BurnIn.objects.create(command=command, host=host)
+    row = BurnIn.objects.create(command=command, host=host)
+    if host.drain_cause in BEFORE_BURN_IN:
+        _start(row)
     note(host, "burn_in_asked", actor, {"name": host.name})
     return command
 
 
 def _slots(host: Host) -> list[int]:
-    """The slots that it measures: all that are in use. Raises Refusal if nothing can start there."""
+    """The ids of the slots that it measures: all that are in use. Raises Refusal if nothing can start there."""
     if host.transport not in (Host.Transport.SSH, Host.Transport.LOCAL):
         raise Refusal(
             f"{host.name} belongs to a Slurm cluster. Burn-ins are for hosts that are reached by SSH.",
             Code.CONFLICT,
         )
-    if host.admission != Host.Admission.READY or not host.enabled or host.draining:
+    is_drained = host.draining and host.drain_cause not in BEFORE_BURN_IN
+    if host.admission != Host.Admission.READY or not host.enabled or is_drained:
         raise Refusal(
             f"{host.name} is {host.state}, and a burn-in is a job, which cannot start there. Enable the host first.",
             Code.CONFLICT,
         )
-    usable = host.slots.filter(missing=False, enabled=True, draining=False)
-    if not (found := list(usable.values_list("index", flat=True))):
+    if not (found := _usable(host)):
         raise Refusal(
             f"{host.name} has no slot in use, so nothing could be measured. Enable a slot first.",
             Code.CONFLICT,
         )
     return found
+
+
+def _usable(host: Host) -> list[int]:
+    """The ids of its slots that are in use."""
+    rows = host.slots.filter(missing=False, enabled=True, draining=False)
+    return list(rows.values_list("pk", flat=True))
+
+
+def _start(row: BurnIn) -> None:
+    """Give the burn-in its slots on a host to which no pass gives anything. If one is held, it waits."""
+    jobs.lock_tasks([row.command.task_id])
+    with suppress(Stale):
+        placement = [(row.host_id, _usable(row.host))]
+        assign_all([Assignment(row.command.task_id, placement)], actor="server")
 
 
 def open_of(host: Host) -> BurnIn | None:
@@ -114,20 +133,31 @@ def newest_of(host: Host) -> BurnIn | None:
 
 
 def ask_due(now: datetime) -> None:
-    """Ask for a burn-in of each host whose pool wants one a week and that had none for so long."""
-    hosts = registry.present().filter(
-        pool__burn_in=BurnInRule.WEEKLY, admission=Host.Admission.READY, contact=Host.Contact.REACHABLE,
-        enabled=True, draining=False,
-    )  # fmt: skip
+    """Ask for a burn-in of each host that waits for one, or whose pool wants one a week and that had none so long."""
+    _start_waiting()
     lately = BurnIn.objects.filter(host=OuterRef("pk"), command__submitted_at__gt=now - WEEK)
-    going_on = BurnIn.objects.filter(host=OuterRef("pk")).exclude(command__state__in=END_STATES)
-    for host in hosts.exclude(Exists(lately) | Exists(going_on)).order_by("pk"):
+    going_on = BurnIn.objects.filter(host=OuterRef("pk"), judged_at=None)
+    weekly = Q(pool__burn_in=BurnInRule.WEEKLY, draining=False) & ~Exists(lately)
+    ready = registry.present().filter(
+        admission=Host.Admission.READY, contact=Host.Contact.REACHABLE, enabled=True
+    )
+    due = ready.filter(weekly | Q(drain_cause=Host.Drain.BURN_IN)).exclude(Exists(going_on))
+    for host in due.order_by("pk"):
         if (owner := _owner(host)) is None:
             continue
         try:
             ask(host.pk, owner=owner, actor="server")
         except Refusal as error:
             log.info("No burn-in of host %s: %s", host.name, error)
+
+
+def _start_waiting() -> None:
+    """Those on hosts that get no other work, and that could not start when they were asked for."""
+    rows = BurnIn.objects.filter(host__drain_cause__in=BEFORE_BURN_IN, command__task__state=TaskState.WAITING)
+    rows = rows.exclude(command__task__not_before__gt=timezone.now())
+    for row in rows.select_related("command", "host"):
+        with transaction.atomic():
+            _start(row)
 
 
 def _owner(host: Host) -> User | None:
@@ -210,14 +240,19 @@ def _judge(pk: uuid.UUID) -> None:
     row.findings, row.judged_at = _findings(row), timezone.now()
     row.save(update_fields=["findings", "judged_at"])
     host = row.host
-    if row.command.state == CommandState.CANCELED or host.admission == Host.Admission.REMOVED:
+    if host.admission == Host.Admission.REMOVED:
         return
     announce("hosts")
+    if row.command.state == CommandState.CANCELED:
+        registry.burn_in_over(host.pk, f"Its burn-in was {row.command.ending}.")
+        return
     if not row.findings:
         note(host, PASSED, "server", {"name": host.name})
+        registry.burn_in_over(host.pk, "")
         return
     sentence = f"Burn-in: {'; '.join(each['sentence'] for each in row.findings)}."
     note(host, FOUND, "server", {"name": host.name, "sentence": sentence})
+    registry.burn_in_over(host.pk, sentence)
     if host.pool.burn_in_do == BurnInAction.QUARANTINE:
         _take_out(host, row.findings)
 
@@ -248,10 +283,9 @@ def _take_out(host: Host, findings: Sequence[dict[str, Any]]) -> None:
         quarantine.by_burn_in(host.pk, slot, f"Burn-in: {evidence}.")
 
 
-def with_findings(pool_ids: Iterable[int]) -> dict[int, int]:
-    """Pool id -> how many of its hosts had something wrong in their last burn-in."""
-    newest = BurnIn.objects.exclude(judged_at=None).filter(host__pool__in=list(pool_ids))
+def with_findings() -> dict[str, int]:
+    """Pool name -> how many of its hosts had something wrong in their last burn-in."""
+    newest = BurnIn.objects.exclude(judged_at=None).exclude(host__admission=Host.Admission.REMOVED)
     newest = newest.order_by("host_id", "-command__submitted_at").distinct("host_id")
     wrong = BurnIn.objects.filter(pk__in=newest.values("pk")).exclude(findings=[])
-    wrong = wrong.exclude(host__admission=Host.Admission.REMOVED)
-    return dict(wrong.values_list(F("host__pool")).annotate(count=Count("pk")))
+    return dict(wrong.values_list("host__pool__name").annotate(Count("pk")).order_by())

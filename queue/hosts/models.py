@@ -37,6 +37,7 @@ class BurnInRule(models.TextChoices):
     """When the server asks for burn-ins by itself (`commands.burn_in`)."""
 
     NEVER = "never"
+    BEFORE_JOINING = "before_joining"
     WEEKLY = "weekly"
 
 
@@ -206,6 +207,10 @@ class Host(models.Model):
         ADDING = "adding"  # its interpreter and slots are not chosen yet; lifted by whoever enables the host
         SLURM = "slurm"  # Slurm starts nothing there; lifted once Slurm does
         FAULT = "fault"  # its kernel reported one; lifted by whoever enables the host, or after its probation
+        BURN_IN = (
+            "burn_in"  # its pool wants one first; lifted by one that passes, or by whoever enables the host
+        )
+        BURN_IN_FOUND = "burn_in_found"  # that one did not pass; lifted in the same way
 
     Admission = states.Admission
     Contact = states.Contact
@@ -326,6 +331,10 @@ class Host(models.Model):
         """This host's address on that interface, as the last probe found it; empty without one."""
         found = (row["address"] for row in self.facts.get("interfaces", []) if row["interface"] == interface)
         return next(found, "")
+
+
+#: Why a host gets no work but a burn-in.
+BEFORE_BURN_IN = (Host.Drain.BURN_IN, Host.Drain.BURN_IN_FOUND)
 
 
 class Slot(models.Model):

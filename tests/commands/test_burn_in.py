@@ -11,14 +11,16 @@ from django.utils import timezone
 from accounts.models import User
 from accounts.refusals import Refusal
 from commands import burn_in
+from commands import transitions as commands
 from commands.models import BurnIn, Command
 from commands.states import CommandState
 from dispatch.passes import pool_pass
 from dispatch.runs import effects, settle
 from events.models import Event
-from hosts import pool_edits
+from hosts import pool_edits, registry
 from hosts.models import Host, Slot
 from hosts.pools import default_pool
+from hosts.registry import NewHost
 from jobs import quarantine, transitions
 from jobs.models import Allocation, Member, Task
 from jobs.states import StopKind, TaskState
@@ -118,6 +120,7 @@ def test_the_slow_slot_is_told_with_its_evidence_and_stays_in_use() -> None:
     )
     assert not Slot.objects.filter(draining=True).exists()
     assert Event.objects.filter(reason=burn_in.PASSED).count() == 3
+    assert burn_in.with_findings() == {default_pool().name: 1}
 
 
 def test_a_pool_may_have_the_slow_slot_taken_out_of_use_until_a_person_releases_it() -> None:
@@ -192,7 +195,81 @@ def test_once_a_week_if_the_pool_says_so() -> None:
     [command] = Command.objects.all()
     assert command.owner == owner
     ended(started(command))
+    burn_in.judge_due()
     burn_in.ask_due(now + timedelta(days=6))
     assert Command.objects.count() == 1
     burn_in.ask_due(now + timedelta(days=8))
     assert BurnIn.objects.filter(host=host).count() == 2
+
+
+def joining(name: str = "gpu9") -> Host:
+    """A host that was added to a pool that wants a burn-in first, found in order by the doctor."""
+    pool_edits.edit(default_pool().name, {"burn_in": "before_joining"}, actor="user:ada")
+    host = registry.add(NewHost(name, address="10.0.0.9"), default_pool(), actor="user:ada")
+    states = {"admission": Host.Admission.READY, "contact": Host.Contact.REACHABLE}
+    Host.objects.filter(pk=host.pk).update(**states)
+    Slot.objects.create(host=host, index=0, kind=Slot.Kind.CUDA, brand="H100")
+    return host
+
+
+def measures_itself(host: Host, *records: dict[str, Any]) -> None:
+    """The burn-in that the server asks for, which no pass starts."""
+    burn_in.ask_due(timezone.now())
+    members = Member.objects.select_related("host", "allocation__task__job", "allocation__pool")
+    member = members.exclude(state="ENDED").get(host=host)
+    transitions.member_launched(member.pk, boot_id="b")
+    transitions.member_running(member.pk)
+    tells(member, *records, {"type": "burn_in_done"})
+    ended(member)
+    burn_in.judge_due()
+
+
+def test_a_host_gets_no_work_before_its_burn_in_has_passed() -> None:
+    admin()
+    host = joining()
+    experiment = submit_experiment(slots=1)
+    pool_pass.run(default_pool().pk)
+    assert not Allocation.objects.exists()
+    measures_itself(host, figure("copy", 24.0))
+    host.refresh_from_db()
+    assert (host.draining, host.drain_cause) == (False, "")
+    pool_pass.run(default_pool().pk)
+    assert len(members_of(experiment)) == 1
+
+
+def test_one_that_has_not_passed_waits_for_another_burn_in_or_for_an_admin() -> None:
+    owner, host = admin(), joining()
+    measures_itself(host, figure("wrong_results", 3.0))
+    host.refresh_from_db()
+    assert host.drain_cause == Host.Drain.BURN_IN_FOUND
+    assert host.drain_reason == "Burn-in: slot 0: wrong results of matrix products 3."
+    burn_in.ask_due(timezone.now())
+    assert BurnIn.objects.count() == 1, "it is not asked for again and again"
+    burn_in.ask(host.pk, owner=owner, actor="user:ada")
+    measures_itself(host, figure("wrong_results", 0.0))
+    host.refresh_from_db()
+    assert not host.draining
+
+
+def test_a_fault_that_its_kernel_reports_meanwhile_keeps_it_out() -> None:
+    admin()
+    host = joining()
+    quarantine.by_burn_in(host.pk, None, "It burns.")
+    measured_before = Host.objects.get(pk=host.pk)
+    assert measured_before.drain_cause == Host.Drain.FAULT
+    registry.burn_in_over(host.pk, "")
+    assert Host.objects.get(pk=host.pk).draining
+
+
+def test_a_killed_burn_in_lets_nothing_in_and_an_admin_may() -> None:
+    admin()
+    host = joining()
+    burn_in.ask_due(timezone.now())
+    command = Command.objects.get()
+    commands.kill(command.pk, actor="user:ada")
+    ended(Member.objects.select_related("host", "allocation__task__job", "allocation__pool").get(), code=143)
+    burn_in.judge_due()
+    host.refresh_from_db()
+    assert host.drain_reason.startswith("Its burn-in was killed by ada")
+    registry.enable(host.pk, actor="user:ada")
+    assert not Host.objects.get(pk=host.pk).draining

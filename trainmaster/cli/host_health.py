@@ -165,7 +165,7 @@ def _burn_in(client: Client, args: argparse.Namespace) -> int:
 
 
 def _may_run(host: Json, pool: str) -> bool:
-    return host["pool"] == pool and host["state"] == "ready"
+    return (host["pool"], host["state"]) == (pool, "ready")
 
 
 def _found(client: Client, name: str, command_id: str) -> bool:
@@ -181,5 +181,5 @@ def _found(client: Client, name: str, command_id: str) -> bool:
         time.sleep(_LOOK_SECONDS)
     print(f"{name}: {record['phase']}")
     _show_burn_in(burn_in)
-    is_bare = not burn_in["figures"]
-    return is_bare or bool(burn_in["findings"])
+    wrong: List[str] = burn_in["findings"]
+    return bool(wrong) or not burn_in["figures"]

@@ -149,7 +149,8 @@ class PoolRecord(Answer):
         str, Field(description="what is done if they hang: tell, restart or restart_elsewhere")
     ]
     burn_in: Annotated[
-        str, Field(description="when hosts are burnt in without being asked for: never or weekly")
+        str,
+        Field(description="when hosts are burnt in without being asked for: never, before_joining or weekly"),
     ]
     burn_in_do: Annotated[
         str, Field(description="what is done if a burn-in finds less than half: tell or quarantine")

@@ -271,7 +271,11 @@ class PoolForm(Form):
     burn_in = Choice(
         "Burn in hosts",
         "A job of the lowest priority measures all slots in use of a host, once the host is free.",
-        {"never": "only if an admin asks for it", "weekly": "once a week"},
+        {
+            "never": "only if an admin asks for it",
+            "before_joining": "before they get work",
+            "weekly": "once a week",
+        },
     )
     burn_in_do = Choice(
         "If a burn-in finds less than half",
