@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from trainmaster.burn_in import processor
-from trainmaster.burn_in.piece import Leave, Pace, Result
+from trainmaster.burn_in.__main__ import LEFT, main
+from trainmaster.burn_in.piece import Leave, Pace
+from trainmaster.protocol import RUN_DIR
 
 torch = pytest.importorskip("torch")
 SHORT = 0.02
@@ -41,5 +44,16 @@ def test_it_leaves_as_soon_as_the_order_is_there(tmp_path: Path) -> None:
         next(measuring)
 
 
-def test_a_result_says_what_it_is_about() -> None:
-    assert Result("copy", 24.5, "")._asdict() == {"measure": "copy", "value": 24.5, "how": "", "slot": None}
+def test_the_whole_program_reports_each_figure_and_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots = [{"index": 3, "kind": "cuda", "uuid": "GPU-3"}]
+    (tmp_path / "spec.json").write_text(json.dumps({"slots": slots}))
+    monkeypatch.setenv(RUN_DIR, str(tmp_path))
+    assert main(SHORT) == 0
+    told = [json.loads(line) for line in (tmp_path / "spool" / "core.rank0.jsonl").read_text().splitlines()]
+    assert [each["type"] for each in told] == ["burn_in_failed", *["burn_in"] * 7, "burn_in_done"]
+    assert told[0]["slot"] == 3 and "finds no GPU" in told[0]["sentence"]
+    (tmp_path / "control").mkdir()
+    (tmp_path / "control" / "preempt.json").touch()
+    assert main(SHORT) == LEFT
