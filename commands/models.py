@@ -13,6 +13,7 @@ from django.conf import settings
 from django.db import models
 
 from commands.states import END_STATES, CommandState
+from hosts.models import Host
 from jobs.models import Job, Task
 from submissions.models import Context
 
@@ -95,3 +96,28 @@ class Service(models.Model):
     #: what a TensorBoard shows: experiments with all their trials, and single trials
     experiment_ids = models.JSONField(default=list)
     trial_ids = models.JSONField(default=list)
+
+
+class BurnIn(models.Model):
+    """A command that measures a host. `commands.burn_in` alone writes it."""
+
+    command = models.OneToOneField(
+        Command, on_delete=models.CASCADE, primary_key=True, related_name="burn_in"
+    )
+    host = models.ForeignKey(Host, on_delete=models.CASCADE, related_name="burn_ins")
+    #: as `hosts.health.burn_in.Figure` has them; a later one of the same slot and measure replaces the earlier one
+    figures = models.JSONField(default=list)
+    #: [{"slot", "sentence"}]: what could not be measured
+    failures = models.JSONField(default=list)
+    #: its program has measured everything that it could
+    is_done = models.BooleanField(default=False)
+    #: [{"slot", "sentence", "is_bad"}]: what was wrong with the host when it was judged
+    findings = models.JSONField(default=list)
+    judged_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(
+                fields=["command"], condition=models.Q(judged_at=None), name="burn_ins_to_be_judged"
+            ),
+        ]

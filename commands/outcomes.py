@@ -1,4 +1,4 @@
-"""What the end of a command's attempt means: the end of the command. What has run is never tried again."""
+"""What the end of a command's attempt means: the end of the command. Only burn-ins run more than once."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from datetime import timedelta
 
 from django.utils import timezone
 
+from commands import burn_in
 from commands.models import Command
 from commands.states import CommandState
 from commands.transitions import end, lock, locked
+from events.announce import wake
 from events.prepared import Prepared
 from jobs import exits, failed_starts
 from jobs import transitions as jobs
@@ -50,6 +52,10 @@ def allocation_ended(allocation: Allocation) -> None:
             command.task_id, TaskState.WAITING, reason=reason, actor=_ACTOR, not_before=again_at
         )
         return
+    if burn_in.starts_again(command, allocation):
+        given_way = Reason(allocation.stop_reason)
+        jobs.set_task_state(command.task_id, TaskState.WAITING, reason=given_way, actor=_ACTOR)
+        return
     if command.state == CommandState.STOPPING_KILLED:
         state, reason = CommandState.CANCELED, Reason.KILLED_BY_USER
     else:
@@ -58,6 +64,8 @@ def allocation_ended(allocation: Allocation) -> None:
     code = member.exit_code if member else None  # an attempt that was stopped may have one too
     ending = _ending(allocation, member, reason)
     end(command, state, ending, reason=reason, actor=_ACTOR, exit_code=code, at=allocation.ended_at)
+    if command.job.preemptible:
+        wake(burn_in.JUDGE)
 
 
 def _ending(allocation: Allocation, member: Member | None, reason: Reason) -> str:

@@ -47,10 +47,12 @@ def create(
     actor: str,
     kind: Job.Kind = Job.Kind.COMMAND,
     shown: Shown = Shown(),
+    preemptible: bool = False,
 ) -> Command:
     """Make the command, or all elements of an array by as many statements; of an array, the first element is returned.
 
-    A repeated `idempotency_key` returns the first one again. Raises Refusal.
+    A repeated `idempotency_key` returns the first one again. `preemptible`: it may be stopped for other work, and
+    whoever submits it sees to it that it starts again. Raises Refusal.
     """
     effective = config.effective()
     pool = accepted(effective, owner, workspace_number)
@@ -66,7 +68,7 @@ def create(
         priority=resources["priority"] or pool.default_priority,
         weight=resources["weight"],
         max_slots=None,
-        preemptible=False,
+        preemptible=preemptible,
         active=True,
         entity_id=str(entity),
         depends_on=dependencies.found(effective["depends_on"]),

@@ -11,6 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Q, QuerySet
 
+from commands import burn_in
 from commands.models import Command
 from events.models import Event
 from experiments.models import Experiment, Trial
@@ -33,6 +34,7 @@ _OF_HOSTS = {
     failed_starts.REASON: Trigger.HOST_FAILS_STARTS,
     quarantine.REASON: Trigger.HOST_FAULT,
     quarantine.WITHHELD: Trigger.HOST_FAULT,
+    burn_in.FOUND: Trigger.HOST_FAULT,
 }
 #: the event rows that some rule may be about
 RELEVANT = (
@@ -59,6 +61,7 @@ _HOST_STATES = {
     failed_starts.REASON: "draining",
     quarantine.REASON: "quarantined",
     quarantine.WITHHELD: "faulty",
+    burn_in.FOUND: "slow",
 }
 _OF_ELEMENTS = {"COMPLETED": "completed", "CANCELED": "were canceled", "ERROR": "failed"}
 
@@ -234,6 +237,8 @@ def _of_host(event: Event, host: Host, why: str, jobs: int) -> str:
         return f"Host {host.name} cannot start jobs. {why}"
     if event.reason == quarantine.WITHHELD:
         return f"Host {host.name} has a fault and is still in use. {why}"
+    if event.reason == burn_in.FOUND:
+        return f"The burn-in of host {host.name} found something. {why.removeprefix('Burn-in: ')}"
     if event.reason == quarantine.REASON:
         slot = event.detail.get("slot")
         what = f"Host {host.name}" if slot is None else f"Slot {slot} of host {host.name}"

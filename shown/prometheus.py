@@ -25,6 +25,11 @@ _OF_POOL = (
     ),
     ("trainmaster_slots_used", "used_slots", "Slots that are held by work."),
     ("trainmaster_slots_quarantined", "quarantined_slots", "Slots that are out of use because of a fault."),
+    (
+        "trainmaster_hosts_burn_in_findings",
+        "burn_in_findings",
+        "Hosts whose last burn-in found something slow or wrong.",
+    ),
     ("trainmaster_pass_duration_seconds", "pass_seconds", "How long the last scheduling pass took."),
     ("trainmaster_pass_timestamp_seconds", "passed_at", "When the last scheduling pass was made."),
     ("trainmaster_pool_changes_pending", "changes", "Changes that no pass has seen yet."),

@@ -80,6 +80,8 @@ HOST_FAILED_STARTS = int(environment.number("TRAINMASTER_HOST_FAILED_STARTS", 3)
 # and how long after a reboot without another fault it lets them back.
 QUARANTINE_SHARE = environment.number("TRAINMASTER_QUARANTINE_SHARE", 0.1)
 QUARANTINE_PROBATION_SECONDS = environment.number("TRAINMASTER_QUARANTINE_PROBATION_SECONDS", 86_400.0)
+# A burn-in that runs for longer is ended, and told as one that did not finish.
+BURN_IN_SECONDS = int(environment.number("TRAINMASTER_BURN_IN_SECONDS", 3600))
 HEARTBEAT_SECONDS = environment.number("TRAINMASTER_HEARTBEAT_SECONDS", 5.0)
 # A detached run has no host to ask: so long without a sign of life, and it is over until it is heard again.
 DETACHED_LOST_SECONDS = environment.number("TRAINMASTER_DETACHED_LOST_SECONDS", 300.0)

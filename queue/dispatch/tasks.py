@@ -13,7 +13,7 @@ from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
 
-from commands import services
+from commands import burn_in, services
 from dispatch import schedules
 from dispatch.going_on import going_on
 from dispatch.keeping import deletion, event_retention, goodput, log_retention, pool_history
@@ -216,6 +216,9 @@ def look_back() -> None:
         with going_on("faults of hosts"):
             quarantine.judge_again()
             quarantine.end_probation()
+        with going_on("burn-ins"):
+            burn_in.judge_due()
+            burn_in.ask_due(now)
         with going_on("goodput"):
             goodput.tell_due(now)
 
@@ -297,6 +300,11 @@ def doctor(host_id: str) -> None:
 @shared_task(name="dispatch.host_tasks.judge_accounts")
 def judge_accounts() -> None:
     host_doctor.judge_accounts()
+
+
+@shared_task(name=burn_in.JUDGE)
+def judge_burn_ins() -> None:
+    burn_in.judge_due()
 
 
 @shared_task(name="dispatch.host_tasks.examine_pairs")

@@ -33,6 +33,21 @@ class HangAction(models.TextChoices):
     RESTART_ELSEWHERE = "restart_elsewhere"
 
 
+class BurnInRule(models.TextChoices):
+    """When the server asks for burn-ins by itself (`commands.burn_in`)."""
+
+    NEVER = "never"
+    BEFORE_JOINING = "before_joining"
+    WEEKLY = "weekly"
+
+
+class BurnInAction(models.TextChoices):
+    """What follows if a burn-in finds less than half of what is usual in the pool."""
+
+    TELL = "tell"
+    QUARANTINE = "quarantine"
+
+
 class ResourcePool(models.Model):
     """A set of hosts with one queue and one scheduler. `hosts.pool_edits` alone changes its rules."""
 
@@ -79,6 +94,8 @@ class ResourcePool(models.Model):
     #: Look what keeps a training once it has made no progress for so long; null: never.
     hang_after_seconds = models.PositiveIntegerField(null=True, blank=True, default=900)
     hang_do = models.CharField(max_length=20, choices=HangAction.choices, default=HangAction.TELL)
+    burn_in = models.CharField(max_length=16, choices=BurnInRule.choices, default=BurnInRule.NEVER)
+    burn_in_do = models.CharField(max_length=16, choices=BurnInAction.choices, default=BurnInAction.TELL)
     shared_account = models.BooleanField(
         default=False, help_text="jobs share the login account; no isolation"
     )
@@ -190,6 +207,10 @@ class Host(models.Model):
         ADDING = "adding"  # its interpreter and slots are not chosen yet; lifted by whoever enables the host
         SLURM = "slurm"  # Slurm starts nothing there; lifted once Slurm does
         FAULT = "fault"  # its kernel reported one; lifted by whoever enables the host, or after its probation
+        BURN_IN = (
+            "burn_in"  # its pool wants one first; lifted by one that passes, or by whoever enables the host
+        )
+        BURN_IN_FOUND = "burn_in_found"  # that one did not pass; lifted in the same way
 
     Admission = states.Admission
     Contact = states.Contact
@@ -312,6 +333,10 @@ class Host(models.Model):
         """This host's address on that interface, as the last probe found it; empty without one."""
         found = (row["address"] for row in self.facts.get("interfaces", []) if row["interface"] == interface)
         return next(found, "")
+
+
+#: Why a host gets no work but a burn-in.
+BEFORE_BURN_IN = (Host.Drain.BURN_IN, Host.Drain.BURN_IN_FOUND)
 
 
 class Slot(models.Model):

@@ -20,7 +20,7 @@ from events.models import Event
 from events.record import record
 from hosts import group_shares, pool_access, registry, slurm_pool
 from hosts.login_accounts import JUDGE_ACCOUNTS
-from hosts.models import HangAction, ResourcePool
+from hosts.models import BurnInAction, BurnInRule, HangAction, ResourcePool
 from hosts.pools import default_pool, mark_dirty
 from hosts.registry import NewHost
 from hosts.slurm import settings as slurm_settings
@@ -118,6 +118,8 @@ CHECKS: dict[str, Check] = {
     "host_lost_after_seconds": _lost_after,
     "hang_after_seconds": _whole(HANG_LEAST_SECONDS, or_none="nobody looks at trainings that hang"),
     "hang_do": _one_of(*HangAction.values),
+    "burn_in": _one_of(*BurnInRule.values),
+    "burn_in_do": _one_of(*BurnInAction.values),
     "shared_account": _switch,
     "allow_login_account": _switch,
     "network_interface": _interface,

@@ -19,7 +19,7 @@ from django.utils import timezone
 from accounts.refusals import Code, Refusal
 from events.announce import wake
 from hosts import evidence, failed_starts, pair_checks, slurm_nodes
-from hosts.models import Host, ResourcePool, Slot
+from hosts.models import BEFORE_BURN_IN, BurnInRule, Host, ResourcePool, Slot
 from hosts.observe import DOCTOR
 from hosts.pools import hold, mark_dirty
 from hosts.slots import SLOTS_MAX
@@ -97,6 +97,7 @@ def add(new: NewHost, pool: ResourcePool, *, actor: str, choose: bool = False) -
         if choose:
             host.drain_cause = Host.Drain.ADDING
             host.drain_reason = f"{host.added_by} is adding it and has not chosen its Python and slots yet."
+        _hold_back(host, pool)
         failed_starts.clear(host)
         host.offered_host_key = host.contact_error = host.boot_id = host.server_route = host.server_url = ""
         host.facts, host.doctor, host.kernel_log = {}, {}, {}
@@ -221,8 +222,10 @@ def enable(host_id: uuid.UUID, *, actor: str) -> None:
     """New work may be placed again, whatever could not be started there before."""
     host = locked(host_id)
     if not host.enabled or host.draining or host.failed_starts:
-        quarantine = host.quarantine
+        quarantine, was_added = host.quarantine, host.drain_cause == Host.Drain.ADDING
         _switch(host, enabled=True)
+        if was_added:
+            _hold_back(host, host.pool)
         failed_starts.clear(host)
         host.save(update_fields=[*_SWITCHES, *failed_starts.FIELDS])
         _changed(
@@ -254,6 +257,30 @@ def _switch(host: Host, *, enabled: bool, draining: bool = False, why: str = "")
     """Set the switches of a locked row as a person wishes, or as they are once the server lifts its own drain."""
     host.quarantine = {}
     host.enabled, host.draining, host.drain_cause, host.drain_reason = enabled, draining, "", why
+
+
+def _hold_back(host: Host, pool: ResourcePool) -> None:
+    """A locked host that joins the pool gets work only after its burn-in if the pool says so."""
+    is_reached = host.transport in (Host.Transport.SSH, Host.Transport.LOCAL)
+    if pool.burn_in == BurnInRule.BEFORE_JOINING and is_reached and host.enabled and not host.draining:
+        host.draining, host.drain_cause = True, Host.Drain.BURN_IN
+        host.drain_reason = (
+            f"It gets work in pool {pool.name} once it has passed its burn-in, or if it is enabled."
+        )
+
+
+@transaction.atomic
+def burn_in_over(host_id: uuid.UUID, found: str) -> None:
+    """What waits for its burn-in gets work if nothing was `found`; others are left as they are."""
+    host = locked(host_id)
+    if host.drain_cause not in BEFORE_BURN_IN:
+        return
+    if not found:
+        enable(host_id, actor="server")
+        return
+    host.drain_cause, host.drain_reason = Host.Drain.BURN_IN_FOUND, found
+    host.save(update_fields=_SWITCHES)
+    _changed(host, "draining", "server", detail={"sentence": found})
 
 
 def _after(quarantine: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -302,7 +329,8 @@ def change_pool(host_id: uuid.UUID, pool: ResourcePool, *, actor: str) -> None:
     hold(pool)
     mark_dirty(host.pool_id)
     before, host.pool = host.pool, pool
-    host.save(update_fields=["pool"])
+    _hold_back(host, pool)
+    host.save(update_fields=["pool", *_SWITCHES])
     _changed(host, "pool_changed", actor, detail={"from": before.name, "to": pool.name}, left=[before.pk])
 
 

@@ -26,7 +26,7 @@ from accounts.models import Cluster, token_hash
 from events.announce import announce, wake_all
 from events.many_rows import insert
 from events.models import Event
-from hosts.models import Host, Slot
+from hosts.models import BEFORE_BURN_IN, Host, Slot
 from jobs import ports
 from jobs.job_transitions import lock_tasks, topics_of
 from jobs.models import Allocation, FirstStart, Member, PortLease, SlotHold, Task
@@ -265,12 +265,13 @@ def _pools_of_usable(host_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, int]:
     """Pools by id of the hosts where work may still be placed, which stay so until this transaction ends.
 
     Where Slurm starts nothing, it gives no nodes either: what it has given may be used, whatever it was seen to say.
+    To a host that waits for its burn-in no pass gives anything, only `commands.burn_in`.
     """
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT id, pool_id FROM {Host._meta.db_table} WHERE id = ANY(%s) AND enabled"
-            " AND (NOT draining OR drain_cause = %s) AND admission = %s ORDER BY id FOR KEY SHARE",
-            [list(host_ids), Host.Drain.SLURM, Host.Admission.READY],
+            " AND (NOT draining OR drain_cause = ANY(%s)) AND admission = %s ORDER BY id FOR KEY SHARE",
+            [list(host_ids), [Host.Drain.SLURM, *BEFORE_BURN_IN], Host.Admission.READY],
         )
         return dict(cursor.fetchall())
 

@@ -24,7 +24,7 @@ from events.models import Event
 from hosts import registry
 from hosts.health import faults, probation, signs, verdicts
 from hosts.health.verdicts import Scope, Verdict
-from hosts.models import Host, HostSign, ResourcePool, Slot
+from hosts.models import BEFORE_BURN_IN, Host, HostSign, ResourcePool, Slot
 from hosts.observe import DOCTOR
 from hosts.pools import mark_dirty
 from hosts.transitions import note
@@ -41,6 +41,8 @@ OVERRULED = "quarantine_overruled"
 _MOST_HOURS = 30 * 24
 #: lines of a run's own word, and signs of its host, that are looked at for why it failed
 _MOST_BROUGHT, _MOST_LOOKED_AT = 20, 200
+#: drains that a fault replaces, since they may end while the fault is there
+_WEAKER = (Host.Drain.CLEANUP, *BEFORE_BURN_IN)
 _LEFT_IN_USE = "Nothing was taken out of use: "
 
 
@@ -165,7 +167,7 @@ def _slots_out(host: Host, slots: Sequence[int], about: dict[str, Any], *, actor
 
 def _host_out(host: Host, about: dict[str, Any], *, actor: str) -> _Done:
     slots = list(host.slots.filter(missing=False).values_list("pk", flat=True))
-    if not host.enabled or (host.draining and host.drain_cause != Host.Drain.CLEANUP):
+    if not host.enabled or (host.draining and host.drain_cause not in _WEAKER):
         return _Done("The host was out of use already.", slots)
     if actor == "server" and (decided := _overruled(host)):
         return _Done(decided, is_final=False)
@@ -227,6 +229,23 @@ def _ask_to_leave(slots: Sequence[int]) -> int:
         transitions.request_stop(each, StopKind.PREEMPT, reason=Reason.HOST_FAULT, actor="server")
         for each in found
     )
+
+
+@transaction.atomic
+def by_burn_in(host_id: uuid.UUID, slot: int | None, evidence: str) -> None:
+    """The server takes a host, or one slot of it, out of use for what a burn-in has measured, within its share."""
+    host = registry.present().select_for_update().filter(pk=host_id).first()
+    if host is None:
+        return
+    about = {"sign": None, "sentence": evidence[:500], "boot": host.boot_id, "device": ""}
+    if slot is None:
+        done = _host_out(host, about, actor="server")
+    else:
+        rows = host.slots.filter(index=slot, missing=False).values_list("pk", flat=True)
+        done = _slots_out(host, list(rows), about, actor="server")
+    if done.is_withheld:
+        told = {"name": host.name, "slot": slot, "sentence": f"{evidence} {done.sentence}"}
+        note(host, WITHHELD, "server", told)
 
 
 @transaction.atomic

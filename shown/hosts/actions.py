@@ -30,6 +30,7 @@ def of_host(row: HostRow, user: User) -> Iterator[MenuAction]:
         yield MenuAction("Continue adding…", f"{at}/adding")
     yield MenuAction("Edit…", f"{at}/edit")
     yield MenuAction("Run doctor", post=f"{at}/doctor")
+    yield MenuAction("Start burn-in", post=f"{at}/burn-in")
     if host.quarantine:
         yield MenuAction("Release", post=f"{at}/release")
     elif not host.enabled or host.draining:

@@ -51,6 +51,8 @@ def test_a_new_pool_has_its_rules_an_event_and_a_mark_for_the_next_pass() -> Non
         ("host_lost_after_seconds", 5, "only a user declares a host lost"),
         ("hang_after_seconds", 59, "a whole number of 60 or more, or none: nobody looks"),
         ("hang_do", "kill", "allowed: tell or restart or restart_elsewhere"),
+        ("burn_in", "daily", "allowed: never or before_joining or weekly"),
+        ("burn_in_do", "remove", "allowed: tell or quarantine"),
         ("network_interface", "eth0; rm", "the name of one network interface"),
         ("colour", "blue", "Unknown pool field colour"),
     ],

@@ -193,7 +193,7 @@ def _conclude(client: Client, host: Json, args: argparse.Namespace) -> int:
     name = str(host["name"])
     print()
     show_doctor(host)
-    if host["state"] != "ready":
+    if host["state"] not in ("ready", "draining"):
         say(f"\n{name} is not ready: {host.get('stateReason') or host['state']}", "red")
         say(f"Once this is fixed, run: trainmaster host doctor {name}")
         return FAILED
@@ -201,6 +201,8 @@ def _conclude(client: Client, host: Json, args: argparse.Namespace) -> int:
         _choose_interpreter(client, host, args.yes)
     slots = slots_held(host).split("/")[1]
     done(f"Added host {name} to the pool {host.get('pool')}: {slots} slot{'' if slots == '1' else 's'}")
+    if host["state"] == "draining":  # its pool wants a burn-in first
+        say(str(host.get("stateReason") or ""), "yellow")
     _ask_about_login(client, host, args.yes)
     return OK
 

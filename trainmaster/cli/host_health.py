@@ -1,15 +1,20 @@
-"""`host health`, `host quarantine`, `host release`: faults of hosts and GPUs, and what is out of use for them."""
+"""`host health`, `host quarantine`, `host release`, `host burn-in`: faults of hosts, and what is done about them."""
 
 from __future__ import annotations
 
 import argparse
+import time
 from typing import Any, List
 from urllib.parse import quote
 
 from trainmaster.cli import output
+from trainmaster.cli.command import wait_end
+from trainmaster.cli.errors import FAILED, OK, CliError, UsageError
 from trainmaster.cli.output import Column, done, local_time, say
 from trainmaster.client import Client, Json
 
+#: a burn-in that has ended is judged within about a minute at the latest
+_JUDGED_SECONDS, _LOOK_SECONDS = 90.0, 0.5
 _HOSTS = [
     Column("Name", lambda row: row["name"]),
     Column("Health", lambda row: row["health"]),
@@ -36,6 +41,20 @@ _SIGNS = [
 ]
 
 
+_FIGURES = [
+    Column("Slot", lambda row: "host" if row["slot"] is None else row["slot"]),
+    Column("Measured", lambda row: row["name"]),
+    Column("Here", lambda row: _amount(row["value"], row["unit"])),
+    Column("Median", lambda row: "" if row["median"] is None else _amount(row["median"], row["unit"])),
+    Column("Hosts", lambda row: row["hosts"]),
+    Column("Verdict", lambda row: row["verdict"]),
+]
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value:.4g} {unit}".rstrip()
+
+
 def add_parsers(verbs: Any) -> None:
     parser = verbs.add_parser(
         "health",
@@ -56,6 +75,17 @@ def add_parsers(verbs: Any) -> None:
         help="for so long no fault takes it out of use again; needs --reason",
     )
     parser.add_argument("--reason", default="", help="why it may be used in spite of its faults")
+    parser = verbs.add_parser(
+        "burn-in",
+        help="measure hosts by jobs of the lowest priority, and compare them with the other hosts of their pool",
+        run=_burn_in,
+        action="start the burn-in",
+    )
+    parser.add_argument("names", nargs="*", metavar="name")
+    parser.add_argument("--pool", help="measure all hosts of this pool that can run jobs")
+    parser.add_argument(
+        "--wait", action="store_true", help="wait for the results; end with 1 if something was found"
+    )
 
 
 def _path(name: str, what: str) -> str:
@@ -79,6 +109,8 @@ def _health(client: Client, args: argparse.Namespace) -> None:
         output.show(answer["outOfUse"], _OUT, "table")
     if answer["overruled"]:
         output.show(answer["overruled"], _OVERRULED, "table")
+    if answer["burnIn"]:
+        _show_burn_in(answer["burnIn"])
     if signs:
         output.show(signs, _SIGNS, "table")
     elif answer["kernelLog"]:
@@ -103,3 +135,49 @@ def _release(client: Client, args: argparse.Namespace) -> None:
 
 def _what(args: argparse.Namespace) -> str:
     return str(args.name) if args.slot is None else f"slot {args.slot} of {args.name}"
+
+
+def _show_burn_in(burn_in: Json) -> None:
+    if burn_in["openId"]:
+        say(f"A burn-in waits or is running: trainmaster command describe {burn_in['openId'][:8]}")
+    if burn_in["figures"]:
+        output.show(burn_in["figures"], _FIGURES, "table")
+    for finding in burn_in["findings"]:
+        say(f"Burn-in: {finding}", "yellow")
+
+
+def _burn_in(client: Client, args: argparse.Namespace) -> int:
+    """Ask for all of them first, so that they run at the same time."""
+    if bool(args.names) == bool(args.pool):
+        raise UsageError("name one or more hosts, or a pool with --pool.")
+    names = args.names or [each["name"] for each in client.hosts() if _may_run(each, args.pool)]
+    if not names:
+        raise CliError(f"Pool {args.pool} has no host that can run jobs now.")
+    asked = {name: client.post(_path(name, "burn-in"))["commandId"] for name in names}
+    for name, command_id in asked.items():
+        done(f"Burn-in of {name}: command {command_id[:8]}, once all its slots are free")
+    if not args.wait:
+        return OK
+    found = [name for name, command_id in asked.items() if _found(client, name, command_id)]
+    return FAILED if found else OK
+
+
+def _may_run(host: Json, pool: str) -> bool:
+    return (host["pool"], host["state"]) == (pool, "ready")
+
+
+def _found(client: Client, name: str, command_id: str) -> bool:
+    """Wait until it has ended and was judged, and show what was measured; whether anything is wrong."""
+    record = wait_end(client, command_id)
+    deadline = time.monotonic() + _JUDGED_SECONDS
+    while True:
+        burn_in: Json = client.get(_path(name, "health"))["burnIn"]
+        if burn_in["commandId"] != command_id:
+            raise CliError(f"The burn-in {command_id[:8]} of {name} was followed by another one.")
+        if burn_in.get("judgedAt") or time.monotonic() > deadline:
+            break
+        time.sleep(_LOOK_SECONDS)
+    print(f"{name}: {record['phase']}")
+    _show_burn_in(burn_in)
+    wrong: List[str] = burn_in["findings"]
+    return bool(wrong) or not burn_in["figures"]

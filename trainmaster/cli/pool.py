@@ -20,6 +20,8 @@ _TEXTS = {
     "scheduler": ("scheduler", "the scheduling policy, such as priority or fair_share"),
     "fitting": ("fitting", "where to place work: best (fullest host that fits) or worst (emptiest)"),
     "hang-do": ("hangDo", "what is done if a training hangs: tell, restart or restart_elsewhere"),
+    "burn-in": ("burnIn", "when hosts are burnt in without being asked for: never, before_joining or weekly"),
+    "burn-in-do": ("burnInDo", "what is done if a burn-in finds less than half: tell or quarantine"),
     "network-interface": ("networkInterface", "the network interface for traffic within gangs"),
 }
 _NUMBERS = {

@@ -1,18 +1,20 @@
-"""The health of hosts: faults that are reported and measured there, and what is out of use because of them."""
+"""The health of hosts: what is reported and measured there, by burn-ins too, and what is out of use because of it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from rest_framework import serializers
+from pydantic import Field
+from rest_framework import serializers, status
 from rest_framework.request import Request
 
+import commands.burn_in
 from accounts.rights import Right
 from jobs import quarantine
-from shown.hosts import health
+from shown.hosts import burn_in, health
 from webui.api.agents import host_named, row_named
-from webui.api.answers import Answer, Time
-from webui.api.permissions import actor
+from webui.api.answers import Answer, Maybe, Time
+from webui.api.permissions import actor, person
 from webui.api.views import ApiView
 
 
@@ -52,6 +54,31 @@ class SignRecord(Answer):
     line: str
 
 
+class FigureRecord(Answer):
+    """What was measured. `median`: of `hosts` other hosts of the pool with the same GPU; null: fewer than three."""
+
+    slot: int | None
+    measure: str
+    name: str
+    value: float
+    unit: str
+    median: float | None
+    hosts: int
+    verdict: Annotated[str, Field(description="ok, slow, bad, or unknown without a median")]
+
+
+class BurnInRecord(Answer):
+    """The last burn-in that has ended, judged soon after that; `openId`: the one that waits or runs, else empty."""
+
+    command_id: str
+    submitted_at: Time
+    ended_at: Maybe[Time] = None
+    judged_at: Maybe[Time] = None
+    open_id: str
+    figures: list[FigureRecord]
+    findings: list[str]
+
+
 class HealthAnswer(Answer):
     """`kernelLog`: where the kernel's log is read (kmsg, journal, dmesg; empty: nowhere).
 
@@ -62,8 +89,13 @@ class HealthAnswer(Answer):
     out_of_use: list[OutOfUseRecord]
     overruled: list[OverruledRecord]
     signs: list[SignRecord]
+    burn_in: BurnInRecord | None
     kernel_log: str
     denied: str
+
+
+class BurnInAnswer(Answer):
+    command_id: str
 
 
 class HostHealth(ApiView):
@@ -122,13 +154,40 @@ class HostRelease(ApiView):
         return _answer(name)
 
 
+class HostBurnIn(ApiView):
+    """Measure a host, by a job of the lowest priority; one that has not ended yet is not doubled."""
+
+    rights = {"POST": Right.ADMIN}
+    statuses = {"POST": status.HTTP_202_ACCEPTED}
+
+    def post(self, request: Request, name: str) -> BurnInAnswer:
+        user = person(request)
+        command = commands.burn_in.ask(host_named(name).pk, owner=user, actor=actor(request))
+        return BurnInAnswer(command_id=str(command.pk))
+
+
 def _answer(name: str) -> HealthAnswer:
-    found = health.of(row_named(name).host)
+    host = row_named(name).host
+    found = health.of(host)
+    measured = burn_in.of(host)
     return HealthAnswer(
         state=found.word,
         out_of_use=[OutOfUseRecord.of(each) for each in found.out],
         overruled=[OverruledRecord.of(each) for each in found.overruled],
         signs=[SignRecord.of(each, slot=each.slot.index if each.slot else None) for each in found.signs],
+        burn_in=None if measured is None else _burn_in(measured),
         kernel_log=found.source,
         denied=found.denied,
+    )
+
+
+def _burn_in(shown: burn_in.BurnInRows) -> BurnInRecord:
+    return BurnInRecord(
+        command_id=shown.command_id,
+        submitted_at=shown.submitted_at,
+        ended_at=shown.ended_at,
+        judged_at=shown.judged_at,
+        open_id=shown.open_id,
+        figures=[FigureRecord.of(each) for each in shown.rows],
+        findings=shown.findings,
     )

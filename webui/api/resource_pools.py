@@ -148,6 +148,13 @@ class PoolRecord(Answer):
     hang_do: Annotated[
         str, Field(description="what is done if they hang: tell, restart or restart_elsewhere")
     ]
+    burn_in: Annotated[
+        str,
+        Field(description="when hosts are burnt in without being asked for: never, before_joining or weekly"),
+    ]
+    burn_in_do: Annotated[
+        str, Field(description="what is done if a burn-in finds less than half: tell or quarantine")
+    ]
     shared_account: bool
     allow_login_account: bool
     network_interface: str

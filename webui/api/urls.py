@@ -159,6 +159,7 @@ urlpatterns: list[URLPattern] = [
     _at("hosts/<str:name>/health", host_health.HostHealth),
     _at("hosts/<str:name>/quarantine", host_health.HostQuarantine),
     _at("hosts/<str:name>/release", host_health.HostRelease),
+    _at("hosts/<str:name>/burn-in", host_health.HostBurnIn),
     *(
         _at(
             f"hosts/<str:name>/{step}",

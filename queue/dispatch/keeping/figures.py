@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import connection, transaction
 
+from commands import burn_in
 from events import leases
 from hosts.models import Host
 
@@ -95,6 +96,7 @@ class PoolFigures:
     usable_slots: int  # enabled, on hosts that are ready
     used_slots: int
     quarantined_slots: int  # out of use because of a fault
+    burn_in_findings: int  # hosts whose last burn-in found something
     runs: int  # gang members that run
     newest_heartbeat: float | None
     oldest_heartbeat: float | None
@@ -152,10 +154,13 @@ def _bounded() -> Iterator[_Rows]:
 def _pools(rows: _Rows, with_runs: bool = True) -> list[PoolFigures]:
     tasks, hosts = rows(_TASKS), rows(_HOSTS)
     runs = {row[0]: row[1:] for row in rows(_RUNS)} if with_runs else {}
-    return [_pool(row, tasks, hosts, runs) for row in rows(_POOLS)]
+    found = burn_in.with_findings()
+    return [_pool(row, tasks, hosts, runs, found.get(row[0], 0)) for row in rows(_POOLS)]
 
 
-def _pool(row: _Row, tasks: list[_Row], hosts: list[_Row], runs: Mapping[str, _Row]) -> PoolFigures:
+def _pool(
+    row: _Row, tasks: list[_Row], hosts: list[_Row], runs: Mapping[str, _Row], burn_in_findings: int
+) -> PoolFigures:
     name, passed_at, pass_seconds, changes = row
     of_tasks = {state: (count, slots) for pool, state, count, slots in tasks if pool == name}
     of_hosts: dict[str, list[int]] = {}
@@ -176,6 +181,7 @@ def _pool(row: _Row, tasks: list[_Row], hosts: list[_Row], runs: Mapping[str, _R
         usable_slots=int(of_hosts.get("ready", [0, 0, 0])[2]),
         used_slots=int(sum(numbers[3] for numbers in of_hosts.values())),
         quarantined_slots=int(sum(numbers[4] for numbers in of_hosts.values())),
+        burn_in_findings=burn_in_findings,
         runs=running,
         newest_heartbeat=newest,
         oldest_heartbeat=oldest,

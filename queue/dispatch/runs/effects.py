@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import InterfaceError, OperationalError, connection, transaction
 
-from commands import services
+from commands import burn_in, services
 from dispatch.runs import batches, settle
 from experiments.models import Experiment, Trial
 from experiments.transitions import lock as lock_experiment
@@ -54,7 +54,7 @@ def apply(member: Member, records: Sequence[dict[str, Any]], trial: Trial | None
         if record["k"] == "core" and reporting:
             reporting.apply(place)
         elif record["k"] == "core":
-            _reported_to_service(member, record.get("d"))
+            _reported_by_command(member, record.get("d"))
         elif record["k"] == "state" and record.get("state") == "running":
             transitions.member_running(member, at=_time_of(member, record))
         elif record["k"] == "exit":
@@ -134,11 +134,14 @@ def _rank_ended(member: Member, data: object) -> bool:
     return True
 
 
-def _reported_to_service(member: Member, data: object) -> None:
-    """A record of a task that people use; one that cannot be kept is named in the log and left behind."""
+def _reported_by_command(member: Member, data: object) -> None:
+    """A record of a service or of a burn-in; one that cannot be kept is named in the log and left behind."""
     try:
         with transaction.atomic():
-            services.reported(member.allocation.task_id, data)
+            if isinstance(data, dict) and burn_in.is_about(data):
+                burn_in.reported(member, data)
+            else:
+                services.reported(member.allocation.task_id, data)
     except (OperationalError, InterfaceError):
         raise
     except Exception as error:  # whatever its program may have written

@@ -6,6 +6,8 @@ from django.test import Client
 from django.utils.html import escape
 
 from accounts.models import User
+from commands import transitions as transitions_of_commands
+from commands.models import BurnIn
 from dispatch.watching import host_signs
 from events.models import Event
 from experiments.models import Trial
@@ -191,6 +193,30 @@ def test_what_is_out_of_use_because_of_a_fault_is_told_and_let_back(cast: Cast, 
     assert cast.ada.refused("POST", "hosts/gpu1/release", {})[0] == 403
     assert cast.admin.post("hosts/gpu1/release", {})["state"] == "ok"
     assert cast.admin.refused("POST", "hosts/gpu1/release", {})[0] == 409
+
+
+def test_a_burn_in_is_asked_for_by_admins_and_shown_beside_the_median(cast: Cast, host: Host) -> None:
+    assert cast.vic.get("hosts/gpu1/health")["burnIn"] is None
+    assert cast.ada.refused("POST", "hosts/gpu1/burn-in")[0] == 403
+    asked = cast.admin.post("hosts/gpu1/burn-in")["commandId"]
+    assert cast.admin.post("hosts/gpu1/burn-in")["commandId"] == asked, "one at a time"
+    assert cast.vic.get("hosts/gpu1/health")["burnIn"]["openId"] == asked
+    figures = [{"measure": "copy", "value": 11.0, "how": "", "device": "H100", "slot": 0}]
+    BurnIn.objects.update(figures=figures, is_done=True)
+    transitions_of_commands.kill(asked, actor="user:admin")
+    console = Client()
+    console.force_login(User.objects.get(username="admin"))
+    assert "copy bandwidth" in console.get("/hosts/gpu1", follow=True).content.decode()
+    console.post("/hosts/gpu1/burn-in", follow=True)
+    shown = cast.vic.get("hosts/gpu1/health")["burnIn"]
+    assert shown["openId"] not in ("", asked) and shown["commandId"] == asked
+    assert shown["figures"] == [
+        {"slot": 0, "measure": "copy", "name": "copy bandwidth", "value": 11.0, "unit": "GB/s", "median": None,
+         "hosts": 0, "verdict": "unknown"}
+    ]  # fmt: skip
+    Host.objects.filter(pk=host.pk).update(draining=True)
+    transitions_of_commands.kill(shown["openId"], actor="user:admin")
+    assert cast.admin.refused("POST", "hosts/gpu1/burn-in")[0] == 409
 
 
 def test_a_person_takes_a_slot_out_of_use_and_says_why(cast: Cast, host: Host) -> None:

@@ -79,6 +79,7 @@ def test_a_scrape_counts_tasks_slots_and_hosts_of_each_pool(web: Web, pool: Reso
     assert at(read, "trainmaster_slots_usable", pool="research") == 2
     assert at(read, "trainmaster_slots_used", pool="research") == 2
     assert at(read, "trainmaster_slots_quarantined", pool="research") == 1
+    assert at(read, "trainmaster_hosts_burn_in_findings", pool="research") == 0
     assert at(read, "trainmaster_hosts", pool="research", state="ready") == 1
     assert at(read, "trainmaster_hosts", pool="research", state="silent") == 1
     assert 0 < at(read, "trainmaster_pass_duration_seconds", pool="research") < 60

@@ -11,6 +11,7 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
+import commands.burn_in
 from accounts import rights
 from accounts.refusals import Refusal
 from accounts.rights import Right
@@ -19,7 +20,7 @@ from hosts import registry
 from hosts.models import Host, Slot
 from jobs import held_slots, quarantine
 from shown import timeline, words
-from shown.hosts import actions, filters, health, holders, keys, lanes, rows
+from shown.hosts import actions, burn_in, filters, health, holders, keys, lanes, rows
 from shown.hosts.rows import HostRow
 from webui.pages.frame import actor, back_to, or_404, page, posted, refusals_told, show, user_of
 from webui.pages.hosts import samples
@@ -119,6 +120,7 @@ def _runs(host: Host, request: HttpRequest) -> dict[str, Any]:
 def _facts(host: Host, request: HttpRequest) -> dict[str, Any]:
     return {
         "health": health.of(host),
+        "burn_in": burn_in.of(host),
         "entries": timeline.of(Event.objects.filter(kind=Event.Kind.HOST, subject=str(host.pk))),
     }
 
@@ -186,6 +188,11 @@ def _release(host: Host, request: HttpRequest) -> None:
     )  # fmt: skip
 
 
+def _burn_in(host: Host, request: HttpRequest) -> None:
+    commands.burn_in.ask(host.pk, owner=user_of(request), actor=actor(request))
+    messages.success(request, f"The burn-in of {host.name} starts once all its slots are free.")
+
+
 _HOURS = re.compile(r"\d{1,4}(\.\d{1,3})?")
 #: besides `registry.STEPS`
 _STEPS: dict[str, Callable[[Host, HttpRequest], object]] = {
@@ -193,6 +200,7 @@ _STEPS: dict[str, Callable[[Host, HttpRequest], object]] = {
     "release": lambda host, request: _release(host, request),
     "remove": lambda host, request: registry.remove(host.pk, actor=actor(request)),
     "accept-key": _accept,
+    "burn-in": _burn_in,
     "doctor": _examine,
 }
 _SLOT_STEPS: dict[str, Callable[[Slot, str], object]] = {

@@ -268,6 +268,20 @@ class PoolForm(Form):
             "restart_elsewhere": "restart it on other hosts",
         },
     )
+    burn_in = Choice(
+        "Burn in hosts",
+        "A job of the lowest priority measures all slots in use of a host, once the host is free.",
+        {
+            "never": "only if an admin asks for it",
+            "before_joining": "before they get work",
+            "weekly": "once a week",
+        },
+    )
+    burn_in_do = Choice(
+        "If a burn-in finds less than half",
+        "Of the median of at least three other hosts that have the same GPUs, or wrong results.",
+        {"tell": "only tell it", "quarantine": "take the slot or the host out of use"},
+    )
     network_interface = Rule(
         "Network interface",
         "The one that gangs use to communicate. Empty: each run detects it.",
@@ -306,6 +320,7 @@ class PoolForm(Form):
             "min_runtime_seconds", "patience_seconds", "aux_per_host", "launch_error", "host_lost_after_seconds",
         ),
         "Hangs": ("hang_after_seconds", "hang_do"),
+        "Burn-in": ("burn_in", "burn_in_do"),
         "Hosts": ("slurm", "network_interface", "shared_account", "allow_login_account"),
         "Default pool": ("default_compute", "default_aux", "description"),
     }  # fmt: skip

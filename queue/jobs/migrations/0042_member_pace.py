@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0040_fed_jobs_are_missed_or_refused'),
+        ('jobs', '0041_an_end_in_slurm_is_confirmed_once'),
     ]
 
     operations = [

@@ -1,0 +1,291 @@
+"""Burn-ins: commands of the lowest priority that measure a host, give way to other work, and start again after that.
+
+What they report is kept here, and judged when they have ended: people are told what is much slower than on other hosts
+of the pool, and a pool may have that taken out of use (`burn_in_do`).
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet
+from django.utils import timezone
+
+from accounts.models import User
+from accounts.refusals import Code, Refusal
+from commands import submit
+from commands.config import check
+from commands.models import BurnIn, Command
+from commands.states import END_STATES, CommandState
+from events.announce import announce
+from hosts import registry
+from hosts.health import burn_in as rules
+from hosts.health.burn_in import Compared, Figure
+from hosts.models import BEFORE_BURN_IN, BurnInAction, BurnInRule, Host
+from hosts.transitions import note
+from jobs import quarantine
+from jobs import transitions as jobs
+from jobs.assigning import Assignment, Stale, assign_all
+from jobs.models import Allocation, Member
+from jobs.states import Reason, TaskState
+from submissions import contexts
+
+log = logging.getLogger(__name__)
+WEEK = timedelta(days=7)
+JUDGE = "dispatch.host_tasks.judge_burn_ins"
+#: reasons of the events of hosts
+PASSED, FOUND = "burn_in_passed", "burn_in_found"
+_PROGRAM = ["python3", "-m", "trainmaster.burn_in"]
+_LOWEST = 99
+_RECORDS = ("burn_in", "burn_in_failed", "burn_in_done")
+_SENTENCE_CHARACTERS = 300
+#: A stop for one of these is not its end: it starts again.
+_GAVE_WAY = {Reason.PREEMPTED, Reason.WINDOW, Reason.MAX_SLOTS_SET, Reason.POOL_CHANGED}
+
+
+@transaction.atomic
+def ask(host_id: uuid.UUID, *, owner: User, actor: str) -> Command:
+    """Submit a burn-in of the host, or return the one that has not ended yet. Raises Refusal."""
+    host = registry.locked(host_id)
+    if (under_way := open_of(host)) is not None:
+        return under_way.command
+    config = {
+        "entrypoint": _PROGRAM,
+        "description": f"Burn-in of {host.name}",
+        "resources": {
+            "slots": len(_slots(host)),
+            "priority": _LOWEST,
+            "hosts": [host.name],
+            "resource_pool": host.pool.name,
+            "max_time": min(
+                settings.BURN_IN_SECONDS, host.pool.longest_max_time_seconds or settings.BURN_IN_SECONDS
+            ),
+        },
+    }
+    command = submit.create(
+        owner=owner,
+        config=check(config),
+        context=contexts.empty(),
+        workspace_number=1,
+        idempotency_key=None,
+        actor=actor,
+        preemptible=True,
+    )
+    row = BurnIn.objects.create(command=command, host=host)
+    if host.drain_cause in BEFORE_BURN_IN:
+        _start(row)
+    note(host, "burn_in_asked", actor, {"name": host.name})
+    return command
+
+
+def _slots(host: Host) -> list[int]:
+    """The ids of the slots that it measures: all that are in use. Raises Refusal if nothing can start there."""
+    if host.transport not in (Host.Transport.SSH, Host.Transport.LOCAL):
+        raise Refusal(
+            f"{host.name} belongs to a Slurm cluster. Burn-ins are for hosts that are reached by SSH.",
+            Code.CONFLICT,
+        )
+    is_drained = host.draining and host.drain_cause not in BEFORE_BURN_IN
+    if host.admission != Host.Admission.READY or not host.enabled or is_drained:
+        raise Refusal(
+            f"{host.name} is {host.state}, and a burn-in is a job, which cannot start there. Enable the host first.",
+            Code.CONFLICT,
+        )
+    if not (found := _usable(host)):
+        raise Refusal(
+            f"{host.name} has no slot in use, so nothing could be measured. Enable a slot first.",
+            Code.CONFLICT,
+        )
+    return found
+
+
+def _usable(host: Host) -> list[int]:
+    """The ids of its slots that are in use."""
+    rows = host.slots.filter(missing=False, enabled=True, draining=False)
+    return list(rows.values_list("pk", flat=True))
+
+
+def _start(row: BurnIn) -> None:
+    """Give the burn-in its slots on a host to which no pass gives anything. If one is held, it waits."""
+    jobs.lock_tasks([row.command.task_id])
+    with suppress(Stale):
+        placement = [(row.host_id, _usable(row.host))]
+        assign_all([Assignment(row.command.task_id, placement)], actor="server")
+
+
+def open_of(host: Host) -> BurnIn | None:
+    """The burn-in of the host that waits or runs."""
+    rows = BurnIn.objects.filter(host=host).exclude(command__state__in=END_STATES)
+    return rows.select_related("command").first()
+
+
+def newest_of(host: Host) -> BurnIn | None:
+    """The host's last burn-in that measured everything; its figures are those that are shown."""
+    rows = BurnIn.objects.filter(host=host, is_done=True).select_related("command")
+    return rows.order_by("-command__submitted_at").first()
+
+
+def ask_due(now: datetime) -> None:
+    """Ask for a burn-in of each host that waits for one, or whose pool wants one a week and that had none so long."""
+    _start_waiting()
+    lately = BurnIn.objects.filter(host=OuterRef("pk"), command__submitted_at__gt=now - WEEK)
+    going_on = BurnIn.objects.filter(host=OuterRef("pk"), judged_at=None)
+    weekly = Q(pool__burn_in=BurnInRule.WEEKLY, draining=False) & ~Exists(lately)
+    ready = registry.present().filter(
+        admission=Host.Admission.READY, contact=Host.Contact.REACHABLE, enabled=True
+    )
+    due = ready.filter(weekly | Q(drain_cause=Host.Drain.BURN_IN)).exclude(Exists(going_on))
+    for host in due.order_by("pk"):
+        if (owner := _owner(host)) is None:
+            continue
+        try:
+            ask(host.pk, owner=owner, actor="server")
+        except Refusal as error:
+            log.info("No burn-in of host %s: %s", host.name, error)
+
+
+def _start_waiting() -> None:
+    """Those on hosts that get no other work, and that could not start when they were asked for."""
+    rows = BurnIn.objects.filter(host__drain_cause__in=BEFORE_BURN_IN, command__task__state=TaskState.WAITING)
+    rows = rows.exclude(command__task__not_before__gt=timezone.now())
+    for row in rows.select_related("command", "host"):
+        with transaction.atomic():
+            _start(row)
+
+
+def _owner(host: Host) -> User | None:
+    """Whose job it is if nobody has asked: the admin who added the host, else the first admin."""
+    admins = User.objects.filter(is_active=True, role=User.Role.ADMIN).order_by("pk")
+    return admins.filter(username=host.added_by).first() or admins.first()
+
+
+# --- what its program reports -------------------------------------------------------------------------------
+
+
+def is_about(record: dict[str, Any]) -> bool:
+    """Whether a record of a task is one of a burn-in's program."""
+    return record.get("type") in _RECORDS
+
+
+def reported(member: Member, record: dict[str, Any]) -> None:
+    """Keep what the program says. What another command says, or what cannot be read, is left."""
+    rows = BurnIn.objects.filter(command__task_id=member.allocation.task_id, judged_at=None)
+    row = rows.select_for_update().first()
+    if row is None:
+        return
+    slots = dict(member.holds.values_list("slot__index", "slot__brand"))
+    if record["type"] == "burn_in_done":
+        row.is_done = True
+    elif record["type"] == "burn_in" and (figure := rules.read(record, slots)):
+        device = "" if figure.slot is None else slots[figure.slot]
+        _replace(row.figures, {**rules.as_record(figure), "device": device}, "slot", "measure")
+    elif record["type"] == "burn_in_failed" and rules.is_of(record.get("slot"), slots):
+        sentence = rules.printable(str(record.get("sentence")))[:_SENTENCE_CHARACTERS]
+        _replace(row.failures, {"slot": record.get("slot"), "sentence": sentence}, "slot")
+    row.save()
+
+
+def _replace(records: list[dict[str, Any]], new: dict[str, Any], *names: str) -> None:
+    """So there is at most one for each slot and measure, however much is reported."""
+    records[:] = [each for each in records if any(each[name] != new[name] for name in names)]
+    records.append(new)
+
+
+def starts_again(command: Command, allocation: Allocation) -> bool:
+    """Whether the attempt only gave way to other work; False for every other command."""
+    if not allocation.stop_reason or Reason(allocation.stop_reason) not in _GAVE_WAY:
+        return False
+    return (
+        command.state == CommandState.ACTIVE
+        and BurnIn.objects.filter(command=command, is_done=False).exists()
+    )
+
+
+# --- what follows -------------------------------------------------------------------------------------------
+
+
+def of_others(host: Host) -> list[list[Figure]]:
+    """The figures of the other hosts of its pool, a list for each, of their last burn-ins."""
+    there = registry.present().filter(pool=host.pool_id).exclude(pk=host.pk)
+    rows = BurnIn.objects.filter(host__in=there, is_done=True)
+    rows = rows.order_by("host_id", "-command__submitted_at").distinct("host_id")
+    return [figures_of(row) for row in rows]
+
+
+def figures_of(row: BurnIn) -> list[Figure]:
+    """As they were kept."""
+    return [Figure(**each) for each in row.figures]
+
+
+def judge_due() -> None:
+    """Judge the burn-ins that have ended, each once."""
+    ended = BurnIn.objects.filter(judged_at=None, command__state__in=END_STATES)
+    for pk in list(ended.values_list("pk", flat=True)):
+        _judge(pk)
+
+
+@transaction.atomic
+def _judge(pk: uuid.UUID) -> None:
+    rows: QuerySet[BurnIn] = BurnIn.objects.select_for_update(of=("self",), skip_locked=True)
+    row = rows.select_related("command", "host__pool").filter(pk=pk, judged_at=None).first()
+    if row is None:
+        return
+    row.findings, row.judged_at = _findings(row), timezone.now()
+    row.save(update_fields=["findings", "judged_at"])
+    host = row.host
+    if host.admission == Host.Admission.REMOVED:
+        return
+    announce("hosts")
+    if row.command.state == CommandState.CANCELED:
+        registry.burn_in_over(host.pk, f"Its burn-in was {row.command.ending}.")
+        return
+    if not row.findings:
+        note(host, PASSED, "server", {"name": host.name})
+        registry.burn_in_over(host.pk, "")
+        return
+    sentence = f"Burn-in: {'; '.join(each['sentence'] for each in row.findings)}."
+    note(host, FOUND, "server", {"name": host.name, "sentence": sentence})
+    registry.burn_in_over(host.pk, sentence)
+    if host.pool.burn_in_do == BurnInAction.QUARANTINE:
+        _take_out(host, row.findings)
+
+
+def _findings(row: BurnIn) -> list[dict[str, Any]]:
+    """What is wrong, the bad first: errors, what is slow, what could not be measured."""
+    if row.command.state == CommandState.ERROR and not row.is_done:
+        return [{"slot": None, "sentence": f"it did not finish: {row.command.ending}", "is_bad": False}]
+    compared = rules.compare(figures_of(row), of_others(row.host))
+    slow = [_finding(each) for each in compared if each.is_slow]
+    failed = [{**each, "sentence": _failed(each), "is_bad": False} for each in row.failures]
+    return sorted(slow + failed, key=lambda each: not each["is_bad"])
+
+
+def _finding(each: Compared) -> dict[str, Any]:
+    return {"slot": each.figure.slot, "sentence": each.sentence, "is_bad": each.is_bad}
+
+
+def _failed(failure: dict[str, Any]) -> str:
+    where = "the host" if failure["slot"] is None else f"slot {failure['slot']}"
+    return f"{where} could not be measured: {failure['sentence'].rstrip('.')}"
+
+
+def _take_out(host: Host, findings: Sequence[dict[str, Any]]) -> None:
+    bad = [each for each in findings if each["is_bad"]]
+    for slot in sorted({each["slot"] for each in bad}, key=lambda slot: (slot is not None, slot)):
+        evidence = "; ".join(each["sentence"] for each in bad if each["slot"] == slot)
+        quarantine.by_burn_in(host.pk, slot, f"Burn-in: {evidence}.")
+
+
+def with_findings() -> dict[str, int]:
+    """Pool name -> how many of its hosts had something wrong in their last burn-in."""
+    newest = BurnIn.objects.exclude(judged_at=None).exclude(host__admission=Host.Admission.REMOVED)
+    newest = newest.order_by("host_id", "-command__submitted_at").distinct("host_id")
+    wrong = BurnIn.objects.filter(pk__in=newest.values("pk")).exclude(findings=[])
+    return dict(wrong.values_list("host__pool__name").annotate(Count("pk")).order_by())

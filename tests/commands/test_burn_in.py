@@ -1,0 +1,275 @@
+"""A burn-in waits for the whole host, gives way, starts again, and what it finds is told, or taken out of use."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from accounts.models import User
+from accounts.refusals import Refusal
+from commands import burn_in
+from commands import transitions as commands
+from commands.models import BurnIn, Command
+from commands.states import CommandState
+from dispatch.passes import pool_pass
+from dispatch.runs import effects, settle
+from events.models import Event
+from hosts import pool_edits, registry
+from hosts.models import Host, Slot
+from hosts.pools import default_pool
+from hosts.registry import NewHost
+from jobs import quarantine, transitions
+from jobs.models import Allocation, Member, Task
+from jobs.states import StopKind, TaskState
+from tests.rig.world import make_host, make_user, members_of, submit_experiment
+
+pytestmark = pytest.mark.django_db
+
+
+def admin() -> User:
+    user = make_user()
+    User.objects.filter(pk=user.pk).update(role=User.Role.ADMIN)
+    user.refresh_from_db()
+    return user
+
+
+def asked(host: Host) -> Command:
+    return burn_in.ask(host.pk, owner=admin(), actor="user:ada")
+
+
+def started(command: Command) -> Member:
+    pool_pass.run(default_pool().pk)
+    members = Member.objects.select_related("host", "allocation__task__job", "allocation__pool")
+    member = members.exclude(state="ENDED").get(allocation__task=command.task)
+    transitions.member_launched(member.pk, boot_id="b")
+    transitions.member_running(member.pk)
+    return member
+
+
+def tells(member: Member, *records: dict[str, Any]) -> None:
+    effects.apply(member, [{"k": "core", "d": record} for record in records], None)
+
+
+def figure(measure: str, value: float, slot: int | None = 0) -> dict[str, Any]:
+    return {"type": "burn_in", "measure": measure, "value": value, "how": "", "slot": slot}
+
+
+def ended(member: Member, code: int = 0) -> Command:
+    settle.member_exited(member.pk, code=code, signal=None, ended_at=1.0, first_failure=None, boot_id="b")
+    return Command.objects.get(task=member.allocation.task)
+
+
+def measured(host: Host, *values: float) -> Command:
+    """A whole burn-in of the host, whose slots have these copy bandwidths."""
+    member = started(command := asked(host))
+    tells(member, *(figure("copy", value, slot) for slot, value in enumerate(values)))
+    tells(member, {"type": "burn_in_done"})
+    ended(member)
+    burn_in.judge_due()
+    command.refresh_from_db()
+    return command
+
+
+def pool_of(count: int, slots: int = 2) -> list[Host]:
+    hosts = [make_host(f"gpu{number}", slots) for number in range(1, count + 1)]
+    Slot.objects.update(kind=Slot.Kind.CUDA, brand="H100")
+    return hosts
+
+
+def test_it_is_a_job_of_the_lowest_priority_for_all_slots_of_its_host_alone() -> None:
+    make_host("gpu1", 2)
+    host = make_host("gpu2", 2)
+    command = asked(host)
+    assert (command.job.priority, command.job.preemptible, command.task.slots) == (99, True, 2)
+    assert started(command).host == host
+    assert burn_in.ask(host.pk, owner=admin(), actor="user:ada") == command, "one at a time"
+
+
+def test_it_gives_way_to_other_work_and_starts_again() -> None:
+    host = make_host("gpu1", 1)
+    member = started(command := asked(host))
+    submit_experiment(slots=1)
+    pool_pass.run(default_pool().pk)
+    allocation = Allocation.objects.get(task=command.task)
+    assert allocation.stop_kind == StopKind.PREEMPT
+    assert ended(member, code=75).state == CommandState.ACTIVE
+    assert Task.objects.get(pk=command.task_id).state == TaskState.WAITING
+    assert not Event.objects.filter(reason=burn_in.FOUND).exists()
+
+
+def test_a_crash_of_its_program_is_its_end_and_is_told() -> None:
+    host = make_host("gpu1", 1)
+    assert ended(started(asked(host)), code=1).state == CommandState.ERROR
+    burn_in.judge_due()
+    [event] = Event.objects.filter(reason=burn_in.FOUND)
+    assert event.detail["sentence"] == "Burn-in: it did not finish: exit code 1 on gpu1."
+
+
+def test_the_slow_slot_is_told_with_its_evidence_and_stays_in_use() -> None:
+    *others, bad = pool_of(4)
+    for host in others:
+        measured(host, 24.0, 25.0)
+    measured(bad, 11.0, 25.0)
+    [event] = Event.objects.filter(reason=burn_in.FOUND)
+    assert event.subject == str(bad.pk)
+    assert event.detail["sentence"] == (
+        "Burn-in: slot 0: copy bandwidth 11 GB/s, the median of 3 other hosts is 24.5 GB/s."
+    )
+    assert not Slot.objects.filter(draining=True).exists()
+    assert Event.objects.filter(reason=burn_in.PASSED).count() == 3
+    assert burn_in.with_findings() == {default_pool().name: 1}
+
+
+def test_a_pool_may_have_the_slow_slot_taken_out_of_use_until_a_person_releases_it() -> None:
+    pool_edits.edit(default_pool().name, {"burn_in_do": "quarantine"}, actor="user:ada")
+    *others, bad = pool_of(4)
+    for host in others:
+        measured(host, 24.0, 25.0)
+    measured(bad, 11.0, 16.0)
+    assert list(Slot.objects.filter(draining=True).values_list("host__name", "index")) == [("gpu4", 0)]
+    quarantine.release(bad.pk, 0, actor="user:ada")
+    assert not Slot.objects.filter(draining=True).exists()
+
+
+def test_the_server_takes_out_no_more_than_its_share() -> None:
+    pool_edits.edit(default_pool().name, {"burn_in_do": "quarantine"}, actor="user:ada")
+    for host in pool_of(3, slots=1):
+        member = started(asked(host))
+        tells(member, figure("wrong_results", 3.0), {"type": "burn_in_done"})
+        ended(member)
+        burn_in.judge_due()
+    assert Slot.objects.filter(draining=True).count() == 1, "one host at least, and a tenth of the pool"
+    assert Event.objects.filter(reason=quarantine.WITHHELD).count() == 2
+
+
+def test_what_another_command_or_a_liar_says_changes_nothing() -> None:
+    host = make_host("gpu1", 1)
+    member = started(asked(host))
+    tells(
+        member,
+        figure("copy", 1.0, slot=9),
+        figure("copy", float("nan")),
+        {"type": "burn_in_failed", "slot": {}, "sentence": "x"},
+        {"type": "burn_in_failed", "slot": 0, "sentence": "out of\x00 memory " + "x" * 9999},
+        *([figure("copy", 24.0)] * 50),
+    )
+    row = BurnIn.objects.get()
+    assert [each["measure"] for each in row.figures] == ["copy"]
+    assert [len(each["sentence"]) for each in row.failures] == [300]
+    experiment = submit_experiment(slots=0)
+    pool_pass.run(default_pool().pk)
+    tells(members_of(experiment)[0], figure("memory", 1.0), {"type": "burn_in_done"})
+    row.refresh_from_db()
+    assert (len(row.figures), row.is_done) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"draining": True}, "gpu1 is draining, and a burn-in is a job"),
+        ({"transport": Host.Transport.SLURM}, "belongs to a Slurm cluster"),
+    ],
+)
+def test_where_nothing_can_start_it_is_refused(changed: dict[str, Any], sentence: str) -> None:
+    host = make_host("gpu1", 1)
+    Host.objects.filter(pk=host.pk).update(**changed)
+    with pytest.raises(Refusal, match=sentence):
+        asked(host)
+    Host.objects.filter(pk=host.pk).update(draining=False, transport=Host.Transport.SSH)
+    Slot.objects.update(enabled=False)
+    with pytest.raises(Refusal, match="has no slot in use"):
+        asked(host)
+
+
+def test_once_a_week_if_the_pool_says_so() -> None:
+    host, now = make_host("gpu1", 1), timezone.now()
+    owner = admin()
+    burn_in.ask_due(now)
+    assert not Command.objects.exists(), "nobody has asked for it"
+    pool_edits.edit(default_pool().name, {"burn_in": "weekly"}, actor="user:ada")
+    burn_in.ask_due(now)
+    burn_in.ask_due(now)
+    [command] = Command.objects.all()
+    assert command.owner == owner
+    ended(started(command))
+    burn_in.judge_due()
+    burn_in.ask_due(now + timedelta(days=6))
+    assert Command.objects.count() == 1
+    burn_in.ask_due(now + timedelta(days=8))
+    assert BurnIn.objects.filter(host=host).count() == 2
+
+
+def joining(name: str = "gpu9") -> Host:
+    """A host that was added to a pool that wants a burn-in first, found in order by the doctor."""
+    pool_edits.edit(default_pool().name, {"burn_in": "before_joining"}, actor="user:ada")
+    host = registry.add(NewHost(name, address="10.0.0.9"), default_pool(), actor="user:ada")
+    states = {"admission": Host.Admission.READY, "contact": Host.Contact.REACHABLE}
+    Host.objects.filter(pk=host.pk).update(**states)
+    Slot.objects.create(host=host, index=0, kind=Slot.Kind.CUDA, brand="H100")
+    return host
+
+
+def measures_itself(host: Host, *records: dict[str, Any]) -> None:
+    """The burn-in that the server asks for, which no pass starts."""
+    burn_in.ask_due(timezone.now())
+    members = Member.objects.select_related("host", "allocation__task__job", "allocation__pool")
+    member = members.exclude(state="ENDED").get(host=host)
+    transitions.member_launched(member.pk, boot_id="b")
+    transitions.member_running(member.pk)
+    tells(member, *records, {"type": "burn_in_done"})
+    ended(member)
+    burn_in.judge_due()
+
+
+def test_a_host_gets_no_work_before_its_burn_in_has_passed() -> None:
+    admin()
+    host = joining()
+    experiment = submit_experiment(slots=1)
+    pool_pass.run(default_pool().pk)
+    assert not Allocation.objects.exists()
+    measures_itself(host, figure("copy", 24.0))
+    host.refresh_from_db()
+    assert (host.draining, host.drain_cause) == (False, "")
+    pool_pass.run(default_pool().pk)
+    assert len(members_of(experiment)) == 1
+
+
+def test_one_that_has_not_passed_waits_for_another_burn_in_or_for_an_admin() -> None:
+    owner, host = admin(), joining()
+    measures_itself(host, figure("wrong_results", 3.0))
+    host.refresh_from_db()
+    assert host.drain_cause == Host.Drain.BURN_IN_FOUND
+    assert host.drain_reason == "Burn-in: slot 0: wrong results of matrix products 3."
+    burn_in.ask_due(timezone.now())
+    assert BurnIn.objects.count() == 1, "it is not asked for again and again"
+    burn_in.ask(host.pk, owner=owner, actor="user:ada")
+    measures_itself(host, figure("wrong_results", 0.0))
+    host.refresh_from_db()
+    assert not host.draining
+
+
+def test_a_fault_that_its_kernel_reports_meanwhile_keeps_it_out() -> None:
+    admin()
+    host = joining()
+    quarantine.by_burn_in(host.pk, None, "It burns.")
+    measured_before = Host.objects.get(pk=host.pk)
+    assert measured_before.drain_cause == Host.Drain.FAULT
+    registry.burn_in_over(host.pk, "")
+    assert Host.objects.get(pk=host.pk).draining
+
+
+def test_a_killed_burn_in_lets_nothing_in_and_an_admin_may() -> None:
+    admin()
+    host = joining()
+    burn_in.ask_due(timezone.now())
+    command = Command.objects.get()
+    commands.kill(command.pk, actor="user:ada")
+    ended(Member.objects.select_related("host", "allocation__task__job", "allocation__pool").get(), code=143)
+    burn_in.judge_due()
+    host.refresh_from_db()
+    assert host.drain_reason.startswith("Its burn-in was killed by ada")
+    registry.enable(host.pk, actor="user:ada")
+    assert not Host.objects.get(pk=host.pk).draining

@@ -1,0 +1,59 @@
+"""The program of a burn-in: what it measures on a host without GPUs, and that it leaves when it is asked to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainmaster.burn_in import processor
+from trainmaster.burn_in.__main__ import LEFT, main
+from trainmaster.burn_in.piece import Leave, Pace
+from trainmaster.protocol import RUN_DIR
+
+torch = pytest.importorskip("torch")
+SHORT = 0.02
+
+
+def test_the_processor_is_measured_with_and_without_pytorch(tmp_path: Path) -> None:
+    pace = Pace(tmp_path / "order", SHORT)
+    with_torch, plain = (list(processor.processor(pace, each)) for each in (torch, None))
+    assert [each.measure for each in with_torch] == [
+        "matmul", "wrong_results", "memory", "wrong_memory", "copy"
+    ]  # fmt: skip
+    assert [each.measure for each in plain] == ["matmul", "memory", "wrong_memory", "copy"]
+    wrong = [each.value for each in with_torch + plain if each.measure.startswith("wrong")]
+    assert wrong == [0, 0, 0]
+    assert all(each.value > 0 for each in with_torch + plain if not each.measure.startswith("wrong"))
+    assert with_torch[0].how != plain[0].how, "figures of different programs are not compared"
+
+
+def test_the_disk_is_measured_and_nothing_is_left_on_it(tmp_path: Path) -> None:
+    found = list(processor.disk(Pace(tmp_path / "order", SHORT), tmp_path))
+    assert [each.measure for each in found] == ["disk_write", "disk_read"]
+    assert all(each.value > 0 and each.slot is None for each in found)
+    assert not list(tmp_path.iterdir())
+
+
+def test_it_leaves_as_soon_as_the_order_is_there(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    measuring = processor.processor(Pace(order, 60.0), None)
+    order.touch()
+    with pytest.raises(Leave):
+        next(measuring)
+
+
+def test_the_whole_program_reports_each_figure_and_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots = [{"index": 3, "kind": "cuda", "uuid": "GPU-3"}]
+    (tmp_path / "spec.json").write_text(json.dumps({"slots": slots}))
+    monkeypatch.setenv(RUN_DIR, str(tmp_path))
+    assert main(SHORT) == 0
+    told = [json.loads(line) for line in (tmp_path / "spool" / "core.rank0.jsonl").read_text().splitlines()]
+    assert [each["type"] for each in told] == ["burn_in_failed", *["burn_in"] * 7, "burn_in_done"]
+    assert told[0]["slot"] == 3 and "finds no GPU" in told[0]["sentence"]
+    (tmp_path / "control").mkdir()
+    (tmp_path / "control" / "preempt.json").touch()
+    assert main(SHORT) == LEFT

@@ -1,0 +1,54 @@
+"""What each measurement gets and gives: a stretch of time that ends early when the run is asked to leave."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Callable, Iterator, NamedTuple, Optional
+
+#: how long each measurement works
+SECONDS = 3.0
+GIGA = 1e9
+
+
+class Leave(Exception):
+    """The queue wants the slots for something else."""
+
+
+class Result(NamedTuple):
+    """One figure. `slot`: whose GPU it is about; None: the host. `how`: figures are compared only with the same."""
+
+    measure: str
+    value: float
+    how: str
+    slot: Optional[int] = None
+
+
+class Pace:
+    """Says for how long a measurement works. Raises Leave soon after the order to leave is there."""
+
+    def __init__(self, order: Path, seconds: float = SECONDS) -> None:
+        self._order = order
+        self.seconds = seconds
+
+    def check(self) -> None:
+        """Raise Leave if the run was asked to leave."""
+        if self._order.exists():
+            raise Leave
+
+    def rounds(self) -> Iterator[int]:
+        """Numbers of rounds until the time is over, one at least."""
+        until, number = time.perf_counter() + self.seconds, 0
+        while not number or time.perf_counter() < until:
+            self.check()
+            yield number
+            number += 1
+
+    def per_second(self, amount: float, work: Callable[[], object]) -> float:
+        """How much of `amount` per second `work` does, which ends when its work is done. The first time is left out."""
+        work()
+        began, count = time.perf_counter(), 0
+        for _ in self.rounds():
+            work()
+            count += 1
+        return amount * count / (time.perf_counter() - began)
