@@ -1,17 +1,19 @@
 """The words of a job that is handed to Slurm: the options of sbatch and the script on its stdin. Pure.
 
-The script runs nothing of the user's. On each node it waits for the run that the server sends there (docs/decisions/
-0022), so a job that was submitted twice, or whose task is gone, runs nothing.
+The script runs nothing of the user's. It tells the server that it has begun, and on each node it waits for the run that
+the server sends there (docs/decisions/0022), so a job that was submitted twice, or whose task is gone, runs nothing.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hosts.slurm.settings import SlurmSettings
+from trainmaster.protocol import ServerAddress
 
 #: what a step inherits of the login node's environment besides Slurm's own variables
 _EXPORTED = "PATH,HOME,USER,LOGNAME,SHELL,LANG,MODULEPATH,LD_LIBRARY_PATH"
@@ -22,6 +24,9 @@ save() {{
     {ask}
 }}
 trap save USR1
+{tell} <<'END' >/dev/null 2>&1 &
+{word}
+END
 srun ${{SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"}} {srun} &
 step=$!
 while :; do
@@ -119,8 +124,10 @@ def output(folder: str, attempt: str) -> str:
     return f"{output_folder(folder)}/{attempt}.txt"
 
 
-def script(attend: Sequence[str], ask: Sequence[str], printed: str) -> str:
+def script(attend: Sequence[str], ask: Sequence[str], tell: Sequence[str], word: str, printed: str) -> str:
     """The batch script. `attend`: the words that srun starts once on each node. `printed`: its output, see `output`.
+
+    Beside them, the words of `tell` let the server know that the job has begun, by `word`, a line that they read.
 
     srun is told how many CPUs the job has for each node: since 22.05 it does not read that any more.
 
@@ -128,12 +135,28 @@ def script(attend: Sequence[str], ask: Sequence[str], printed: str) -> str:
     is not passed on to the step: Slurm would send it to every process there, most of which would die of it.
     """
     words = ["--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0", "--input=none", *attend]
-    return _SCRIPT.format(srun=shlex.join(words), ask=shlex.join(ask), output=shlex.quote(printed))
+    return _SCRIPT.format(
+        srun=shlex.join(words),
+        ask=shlex.join(ask),
+        tell=shlex.join(tell),
+        word=word,
+        output=shlex.quote(printed),
+    )
 
 
 def attend(runner: Sequence[str], workdir: str, attempt: str, seconds: float) -> tuple[str, ...]:
     """What runs on each node (trainmaster/runner/attending.py)."""
     return (*runner, "attend", workdir, attempt, f"{seconds:g}")
+
+
+def tell_begun(runner: Sequence[str], attempt: str) -> tuple[str, ...]:
+    """What tells the server that the job has begun (trainmaster/runner/telling.py)."""
+    return (*runner, "tell_begun", attempt)
+
+
+def word_of(server: ServerAddress, token: str) -> str:
+    """Where the server is, and the proof that the job was submitted for the attempt."""
+    return json.dumps({"urls": server["urls"], "cert_sha256": server["cert_sha256"], "token": token})
 
 
 def ask_to_save(runner: Sequence[str], workdir: str, attempt: str, nodes: int) -> tuple[str, ...]:

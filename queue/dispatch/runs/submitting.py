@@ -13,6 +13,7 @@ from django.db.models import Q
 from dispatch.engines import slurm_jobs, slurm_sections
 from dispatch.going_on import going_on
 from dispatch.ssh import remote, slurm_login
+from dispatch.ssh.server_route import server_address
 from dispatch.ssh.slurm_login import SlurmRefused
 from events import presence
 from hosts import slurm_nodes
@@ -116,6 +117,8 @@ class Submissions:
         script = slurm_jobs.script(
             slurm_jobs.attend(runner, folder, row.attempt, settings.SLURM_START_SECONDS),
             slurm_jobs.ask_to_save(runner, folder, row.attempt, row.nodes),
+            slurm_jobs.tell_begun(runner, row.attempt),
+            slurm_jobs.word_of(server_address(self.login), feeding.start_token(row.attempt)),
             slurm_jobs.output(folder, row.attempt),
         )
         if not feeding.claim_submission(row):
