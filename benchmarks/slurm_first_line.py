@@ -27,7 +27,6 @@ from benchmarks.rows import QUICK, Row, finish, not_measured, size  # noqa: E402
 from benchmarks.slurm import Slurm  # noqa: E402
 from tests.rig import slurm_login  # noqa: E402
 from tests.rig.ports import free_port  # noqa: E402
-from tests.rig.server import Server  # noqa: E402
 from tests.rig.stack import Stack, config  # noqa: E402
 
 RUNS = size("RUNS", 7, quick=1)
@@ -63,9 +62,8 @@ def bare(slurm: Slurm, folder: Path) -> float:
 def ours(stack: Stack, slurm: Slurm, *more: str) -> float:
     """Seconds from the start of the POST of the experiment to the print on the node."""
     begun = time.time()
-    resources = {"slots_per_trial": 4, "resource_pool": "stars"}
     environment = {"environment_variables": ["OMP_NUM_THREADS=1", *more]}
-    text = config(4, ENTRYPOINT, environment=environment, resources=resources)
+    text = config(4, ENTRYPOINT, environment=environment)
     experiment = stack.submit({"first.py": SCRIPT}, text)
     line, _ = stack.follow_until(experiment, MARK, _WAIT_SECONDS)
     state = stack.wait_end(experiment)
@@ -87,28 +85,16 @@ def measure() -> list[list[float]]:
     """Seconds of the bare way and of each of ours, in turns after a warm-up of all."""
     with tempfile.TemporaryDirectory(prefix="slurm-first-line-") as name:
         folder = Path(name)
-        folder.chmod(0o755)  # PostgreSQL runs under another account
-        (folder / "first.py").write_text(SCRIPT)
-        slurm = Slurm(folder / "cluster", nodes=_NODES, cpus_per_node=_CPUS)
-        (folder / "server").mkdir(mode=0o755)
-        # as users have it, but for the clock of the sweeps, which a pool of hosts is measured with too
-        server = Server(folder / "server" / "data")
-        try:
-            stack = Stack(server.start(), [])
-            key = stack.get("/api/v1/hosts/server-key")["publicKey"]
-            with slurm_login.login_node(folder / "login", slurm, key) as login:
-                slurm_login.add_pool(stack, login)
-                found: list[list[float]] = [[] for _ in range(1 + len(WAYS))]
-                for number in range(WARM_UP + RUNS):
-                    samples = [bare(slurm, folder), *(ours(stack, slurm, *more) for more in WAYS)]
-                    print(number, *(f"{each:.2f} s" for each in samples), flush=True)
-                    if number >= WARM_UP:
-                        for seconds, sample in zip(found, samples, strict=True):
-                            seconds.append(sample)
-                return found
-        finally:
-            server.close()
-            slurm.close()
+        with slurm_login.slurm_stack(folder, _NODES, _CPUS) as (stack, slurm):
+            (folder / "first.py").write_text(SCRIPT)
+            found: list[list[float]] = [[] for _ in range(1 + len(WAYS))]
+            for number in range(WARM_UP + RUNS):
+                samples = [bare(slurm, folder), *(ours(stack, slurm, *more) for more in WAYS)]
+                print(number, *(f"{each:.2f} s" for each in samples), flush=True)
+                if number >= WARM_UP:
+                    for seconds, sample in zip(found, samples, strict=True):
+                        seconds.append(sample)
+            return found
 
 
 def report(found: list[list[float]]) -> str:

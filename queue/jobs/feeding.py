@@ -156,7 +156,9 @@ def turned_down(row: FedJob, sentence: str, again_seconds: float) -> None:
 
 def start_token(attempt: str) -> str:
     """By which a job in Slurm shows that it was submitted for the attempt. It is good for no more than `told_begun`."""
-    return hmac.new(settings.SECRET_KEY.encode(), f"slurm-start:{attempt}".encode(), hashlib.sha256).hexdigest()
+    return hmac.new(
+        settings.SECRET_KEY.encode(), f"slurm-start:{attempt}".encode(), hashlib.sha256
+    ).hexdigest()
 
 
 def told_begun(attempt: str) -> bool:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.slurm import Slurm
 from tests.dispatch.sshd import Sshd
+from tests.rig.hosts import Host
 from tests.rig.ports import free_port
+from tests.rig.server import Server
 from tests.rig.stack import Stack
 
 
@@ -38,15 +41,50 @@ def login_node(folder: Path, slurm: Slurm, server_key: str) -> Iterator[Sshd]:
         daemon.stop()
 
 
+@dataclass(frozen=True)
+class Node:
+    """What tests ask of a host of a stack, of a node; its sshd is that of the login node."""
+
+    name: str
+    workdir: Path
+    address: str
+    port: int
+    isolated: bool = False
+
+
+@contextmanager
+def slurm_stack(
+    folder: Path, nodes: int, cpus: int, settings: Mapping[str, str] | None = None
+) -> Iterator[tuple[Stack, Slurm]]:
+    """A server of its own, and a cluster of so many nodes that is its default pool; a slot is a CPU."""
+    folder.chmod(0o755)  # PostgreSQL runs under another account
+    slurm = Slurm(folder / "cluster", nodes=nodes, cpus_per_node=cpus)
+    try:
+        (folder / "server").mkdir(mode=0o755)
+        server = Server(folder / "server" / "data", settings=settings)
+        try:
+            stack = Stack(server.start(), [])
+            key = stack.get("/api/v1/hosts/server-key")["publicKey"]
+            with login_node(folder / "login", slurm, key) as login:
+                add_pool(stack, login)
+                shared = login.folder / "shared"
+                names = [f"n{number}@stars" for number in range(1, nodes + 1)]
+                stack.hosts = cast(
+                    list[Host], [Node(name, shared, "127.0.0.1", login.port) for name in names]
+                )
+                yield stack, slurm
+        finally:
+            server.close()
+    finally:
+        slurm.close()
+
+
 def add_pool(stack: Stack, login: Sshd, name: str = "stars", **settings: Any) -> None:
-    """A pool of CPU slots, once its cluster has been read."""
+    """The default pool, of CPU slots, once its cluster has been read."""
     rules = {"login": "stars", "folder": str(login.folder / "shared"), "slot_type": "cpu", **settings}
     route = {"address": "127.0.0.1", "port": login.port, "user": login.user}
-    accounts = {"sharedAccount": True, "allowLoginAccount": True}
-    stack.post(
-        "/api/v1/resource-pools",
-        {"name": name, "slurm": rules, "loginRoute": route, **accounts},
-    )
+    usual = {"sharedAccount": True, "allowLoginAccount": True, "defaultCompute": True, "defaultAux": True}
+    stack.post("/api/v1/resource-pools", {"name": name, "slurm": rules, "loginRoute": route, **usual})
 
     def is_ready() -> bool:
         host = stack.get(f"/api/v1/hosts/{name}-login")["host"]
