@@ -71,7 +71,9 @@ class World:
 
     def story(self) -> str:
         rows = [(r.attempt, r.job_id, r.state, r.reason, r.error, r.over_at) for r in FedJob.objects.all()]
-        members = [(m.run_key, m.state, m.last_error, m.exit_reason, m.exit_code) for m in Member.objects.all()]
+        members = [
+            (m.run_key, m.state, m.last_error, m.exit_reason, m.exit_code) for m in Member.objects.all()
+        ]
         return f"{rows}\n{members}\n{self.jobs()}"
 
     def submit(self, script: str, slots: int = 2) -> Experiment:
