@@ -69,6 +69,8 @@ SAME_FAILURES = int(environment.number("TRAINMASTER_SAME_FAILURES", 3))
 # How often a Slurm cluster is asked for all jobs of a pool: while something may begin or end there, and else.
 SLURM_LOOK_SECONDS = environment.number("TRAINMASTER_SLURM_LOOK_SECONDS", 5.0)
 SLURM_QUIET_LOOK_SECONDS = environment.number("TRAINMASTER_SLURM_QUIET_LOOK_SECONDS", 30.0)
+# How soon after the last time it is asked again once a job there says that it has begun.
+SLURM_TOLD_LOOK_SECONDS = environment.number("TRAINMASTER_SLURM_TOLD_LOOK_SECONDS", 0.5)
 # A job that Slurm has given nodes gives them back if the server has not sent its run there after so long.
 SLURM_START_SECONDS = environment.number("TRAINMASTER_SLURM_START_SECONDS", 600.0)
 LAUNCH_ATTEMPTS = int(environment.number("TRAINMASTER_LAUNCH_ATTEMPTS", 3))

@@ -178,9 +178,9 @@ def _tend_clusters() -> None:
 
 
 @shared_task(name=feeding.TEND)
-def tend_cluster(pool_id: int) -> None:
-    """Submit, take back, begin and settle what a pool has in its Slurm cluster."""
-    clusters.tend(pool_id)
+def tend_cluster(pool_id: int, told: bool = False) -> None:
+    """Submit, take back, begin and settle what a pool has in its Slurm cluster. `told`: by a job, that it has begun."""
+    clusters.tend(pool_id, told=told)
 
 
 def _watch_hangs() -> None:

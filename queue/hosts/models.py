@@ -142,8 +142,8 @@ class PoolPlan(models.Model):
     #: what the last pass decided otherwise than the document says
     changes = models.JSONField(default=dict)
     took_ms = models.FloatField(null=True)
-    #: {"forecast", "forecast_of", "unknown", "behind", "deadlines", "reservations", "promises", "places"} of the pass
-    #: at `forecast_at`
+    #: {"forecast", "forecast_of", "unknown", "behind", "by", "said_at", "rest", "deadlines", "reservations",
+    #: "promises", "places"} of the pass at `forecast_at`
     forecast = models.JSONField(default=dict)
     forecast_at = models.DateTimeField(null=True)
     forecast_ms = models.FloatField(null=True)

@@ -5,10 +5,13 @@ Each function is a guarded step, like those of `jobs.transitions`: losing a race
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import DateTimeField, Exists, F, OuterRef, QuerySet, Value
 from django.db.models.functions import Coalesce, Now
@@ -33,6 +36,8 @@ DOUBT_SECONDS = 30.0
 CONFIRM_SECONDS = 4.0
 #: longer than a submission takes that gets no answer
 CLAIM_SECONDS = 120.0
+#: what Slurm said longer ago is not shown as what it expects
+SAID_SECONDS = 60.0
 #: why what waits there is taken back, if its task could start
 OTHERS_AHEAD = "others are ahead of it now"
 
@@ -157,6 +162,21 @@ def try_again(pool_id: int) -> None:
         wake(TEND, pool_id)
 
 
+def start_token(attempt: str) -> str:
+    """By which a job in Slurm shows that it was submitted for the attempt. It is good for no more than `told_begun`."""
+    return hmac.new(
+        settings.SECRET_KEY.encode(), f"slurm-start:{attempt}".encode(), hashlib.sha256
+    ).hexdigest()
+
+
+def told_begun(attempt: str) -> bool:
+    """Its job says that it has nodes. That is a hint to ask Slurm now; whether there is nothing more to look for."""
+    row = FedJob.objects.filter(attempt=attempt, ended_at=None, allocation=None, back_at=None).first()
+    if row is not None:
+        wake(TEND, row.pool_id, True)
+    return row is None
+
+
 def seen(
     row: FedJob, *, state: str, has_nodes: bool, reason: str = "", starts_at: datetime | None = None
 ) -> None:
@@ -169,6 +189,20 @@ def seen(
     )
     if changed and row.allocation_id is None:
         mark_dirty(row.pool_id)
+
+
+def expected(pool_id: int) -> dict[str, tuple[float, float]]:
+    """Task -> when Slurm expects to start it, and when it said so, both in epoch seconds: of what waits there and of
+    which its last word is neither old nor over. The database's clock tells, by which it was noted.
+    """
+    fresh = open_jobs(pool_id).filter(
+        allocation=None,
+        back_at=None,
+        starts_at__gt=Now(),
+        seen_at__gte=Now() - timedelta(seconds=SAID_SECONDS),
+    )
+    words = fresh.values_list("task_id", "starts_at", "seen_at")
+    return {task: (start.timestamp(), said.timestamp()) for task, start, said in words if start and said}
 
 
 def over(row: FedJob, state: str, now: datetime) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
+from scheduling.forecast import Forecast
 from scheduling.plan import held_by_job
-from scheduling.reasons import Reason, WaitCode
+from scheduling.reasons import Reason, WaitCode, clock
 from scheduling.world import Plan, Request, Snapshot
 
 #: what another scheduler answers itself: whether slots are free, and whose turn it is there
@@ -55,6 +56,30 @@ def waits(plan: Plan, fed: Mapping[str, Reason], most: int) -> dict[str, Reason]
     starts = dict.fromkeys([start.task_id for start in plan.starts], later)
     waits = {task: later if wait.code in FOR_SLOTS else wait for task, wait in plan.waits.items()}
     return {**waits, **starts, **fed}
+
+
+def expected(
+    states: Mapping[str, str], said: Mapping[str, tuple[float, float]], most: int, now: float
+) -> Forecast:
+    """When what waits starts. `states`: in Slurm, by task, at most `most` of which wait there. `said`: when it expects
+    to start a task, and when it said so, in epoch seconds.
+    """
+    known = {task: said[task] for task in states if task in said}
+    spans = {task: (start, start) for task, (start, _) in known.items()}
+    unknown = {
+        task: "its nodes are not free here yet"
+        if state == "RUNNING"
+        else "Slurm does not say when it expects that"
+        for task, state in states.items()
+        if task not in known
+    }
+    rest = "Slurm decides when it has nodes for it"
+    if len(states) >= most:
+        first = min((start for start, _ in spans.values()), default=None)
+        when = "" if first is None else f", which Slurm expects at {clock(first, now)}"
+        rest = f"it is handed to Slurm once another job that waits there has begun{when}"
+    said_at = {task: at for task, (_, at) in known.items()}
+    return Forecast(spans, unknown, by="Slurm", said_at=said_at, rest=rest)
 
 
 def nodes_of(slots: int, per_node: int) -> int:

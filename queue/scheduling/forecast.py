@@ -55,12 +55,22 @@ class Forecast:
     Every request of the plan that waits is in one of the two, but for those that never start here, and those that
     were not asked for. `guesses`: task id -> what the model says of the spans, before they were moved. `behind`: of the
     unknown, those of which `too_far` tells, in their order.
+
+    `by`: another scheduler, whose words the spans are, each one moment; empty: they are the queue's own. `said_at`:
+    when it said so. `rest`: why nobody knows of those that are in neither of the two.
     """
 
     spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
     guesses: Mapping[str, Guess] = field(default_factory=dict)
     behind: tuple[str, ...] = ()
+    by: str = ""
+    said_at: Mapping[str, float] = field(default_factory=dict)
+    rest: str = ""
+
+    def why_unknown(self, task_id: str) -> str | None:
+        """Why nobody knows when it starts; None if somebody does, or nothing was asked about it."""
+        return None if task_id in self.spans else self.unknown.get(task_id, self.rest or None)
 
 
 def too_far(behind: Sequence[str]) -> dict[str, str]:

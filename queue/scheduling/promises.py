@@ -1,7 +1,8 @@
 """What a pool has promised: the first forecast of a wait, and whether it was kept.
 
 A task that still waits when its promise is over is given no new range: it reads "was expected by …" with its reason,
-until what it waits for has changed (the run that it was told of has ended, or work is stopped for it). Pure.
+until what it waits for has changed (the run that it was told of has ended, or work is stopped for it). What another
+scheduler says is shown as long as it says so: its first word is a promise that the start comes by then. Pure.
 """
 
 from __future__ import annotations
@@ -91,12 +92,13 @@ def keep(
         if promise is not None and not promise.missed and now > promise.span[1]:
             text = f"was expected by {clock(promise.span[1], now)}; {reason.sentence}"
             promise = missed[task] = replace(promise, missed=text, about=now_about)
-        if promise is not None and promise.missed:
+        if promise is not None and promise.missed and not (found.by and task in spans):
             spans.pop(task, None)
             unknown[task] = promise.missed
         elif promise is None and task in spans:
-            promise = Promise(now, spans[task], guess=found.guesses.get(task))
+            span = (now, spans[task][1]) if found.by else spans[task]
+            promise = Promise(now, span, guess=found.guesses.get(task))
         if promise is not None:
             promises[task] = promise
     gone = {task: promise for task, promise in before.items() if task not in live}
-    return Kept(Forecast(spans, unknown, found.guesses, found.behind), promises, missed, gone)
+    return Kept(replace(found, spans=spans, unknown=unknown), promises, missed, gone)

@@ -356,6 +356,8 @@ def _note_wait(row: BoardRow, shown: rows.JobRow, now: datetime) -> None:
         row.start, row.start_title = "Never", row.why
         return
     row.start, row.start_title = times.forecast(shown.forecast, now)
+    if row.start and shown.forecast and shown.said_at is not None:
+        row.start, row.start_title = times.said(shown.forecast_by, shown.forecast, shown.said_at)
     if not row.start:
         row.start, row.start_title = times.NOT_KNOWN, shown.unknown or row.start_title or row.why
 

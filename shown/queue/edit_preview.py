@@ -131,7 +131,7 @@ class EditPreview:
     def _instead(self, start: preview.Outlook) -> str:
         """What the last pass foresaw for it, without the edit; and whether that differs by more than the error."""
         was = forecast_of(start.job_id)
-        if was is None or not (start.now or start.forecast):
+        if was is None or start.by or not (start.now or start.forecast):
             return ""
         then = f" instead of {_range(was)}"
         if start.forecast and start.forecast[1] > was[0] and was[1] > start.forecast[0]:
@@ -234,6 +234,9 @@ def _when(start: preview.Outlook, instead: str = "") -> str:
     if start.now:
         return f"starts immediately{instead}"
     reason = f": {start.reason.rstrip('.')}" if start.reason else ""
+    if start.forecast is not None and start.by:
+        at = times.clock(datetime.fromtimestamp(start.forecast[1], UTC))
+        return f"starts at {at} UTC, as {start.by} expects{reason}"
     if start.forecast is not None:
         return f"starts {_range(start.forecast)} UTC{instead}{reason}"
     unknown = f"; its start is not known: {start.unknown.rstrip('.')}" if start.unknown else ""

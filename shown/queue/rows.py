@@ -73,6 +73,9 @@ class JobRow:
     wait: dict[str, Any] | None = None
     #: earliest and latest start of its next task in epoch seconds, or why they are not known
     forecast: list[float] | None = None
+    #: another scheduler, whose word that is, and when it said so in epoch seconds; empty: the queue's own
+    forecast_by: str = ""
+    said_at: float | None = None
     unknown: str | None = None
     #: slots that it is entitled to, where jobs have shares
     share: float | None = None
@@ -186,7 +189,8 @@ def _note_plan(
             row.unknown = row.unknown or plan.unknown.get(task_id)
             span = plan.forecast.get(task_id)
             if span and (row.forecast is None or span[0] < row.forecast[0]):
-                row.forecast = span
+                row.forecast, row.forecast_by = span, plan.by
+                row.said_at = plan.said_at.get(task_id)
     if plan.shares:
         for job_id, row in rows.items():
             row.share = plan.shares.get(str(job_id))

@@ -28,6 +28,15 @@ def between(earliest: datetime, latest: datetime) -> str:
     return f"{clock(earliest)} to {f'{latest:%H:%M}' if same_day else clock(latest)}"
 
 
+def said(by: str, span: list[float], said_at: float) -> tuple[str, str]:
+    """(`Slurm expects 14:05`, its title) of a start that another scheduler expects, by its word of that moment."""
+    start, at = (datetime.fromtimestamp(each, UTC) for each in (span[1], said_at))
+    return (
+        f"{by} expects {clock(start)}",
+        f"{by} expects it to start at {exact(start)}, as it said at {exact(at)}",
+    )
+
+
 def forecast(span: list[float] | None, now: datetime, does: str = "Starts") -> tuple[str, str]:
     """(`Starts 12:44 to 12:50`, its title) of (earliest, latest) in epoch seconds. `does`: what is to happen.
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 from django.db.models import F
 from django.utils import timezone
 
@@ -24,7 +25,9 @@ from jobs.fed_jobs import FedJob
 from jobs.models import Allocation, Member, SlotHold, Task
 from jobs.queue_edits import Update
 from jobs.states import MemberState
+from shown.queue import rows, times
 from tests.rig.world import make_host, submit_experiment, trial_of
+from webui.api.job_queue_rows import encode_row
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -46,16 +49,19 @@ class World:
         self.pool.refresh_from_db()
         self.login = slurm_nodes.login_of(self.pool)
         self.jobs: list[tuple[str, str, str, str]] = []
+        self.starts: dict[str, str] = {}
         self.runs: dict[str, Any] = {}
+        self.asked: list[str] = []
         self.sent: list[Sequence[str]] = []
         self.canceled: list[str] = []
         self.refusal = self.folder_fault = ""
 
     def ask(self, login: Host, words: Sequence[str], stdin: bytes = b"", **_: object) -> tuple[str, str]:
+        self.asked.append(words[0])
         if words[0] == "squeue":
             mark = words[-1].partition("%")[0]
             return "".join(
-                f"{mark}{id_}|{id_}|N/A|{state}|u|1|1|N/A|p|N/A|{node}|None|{comment}\n"
+                f"{mark}{id_}|{id_}|N/A|{state}|u|1|1|N/A|p|{self.starts.get(id_, 'N/A')}|{node}|None|{comment}\n"
                 for id_, state, node, comment in self.jobs
             ), ""
         if words[0] == "sh" and self.folder_fault:
@@ -89,11 +95,14 @@ class World:
         self.passes()
         return FedJob.objects.get(task_id=task)
 
+    def plan(self) -> last_plan.Plan:
+        self.pool.refresh_from_db()
+        return last_plan.of(self.pool)
+
     def why(self, row: FedJob) -> str:
         mark_dirty(self.pool.pk)
         pool_pass.run(self.pool.pk)
-        self.pool.refresh_from_db()
-        return str(last_plan.of(self.pool).waits[row.task_id]["sentence"])
+        return str(self.plan().waits[row.task_id]["sentence"])
 
 
 @pytest.fixture
@@ -203,6 +212,31 @@ def test_what_ends_on_its_nodes_at_once_says_so_and_waits_longer_each_time(world
     assert pauses[2] > 1.5 * pauses[0] > 40
 
 
+def test_slurm_is_asked_once_in_a_while_and_at_once_when_a_job_says_that_it_has_begun(
+    world: World, settings: LazySettings
+) -> None:
+    row = world.fed()
+    world.jobs = [("1", "PENDING", "", row.attempt)]
+    world.asked.clear()
+    for _ in range(5):  # as sweeps, passes and other jobs have it tended
+        clusters.tend(world.pool.pk)
+    assert world.asked == ["squeue"]
+    settings.SLURM_TOLD_LOOK_SECONDS = 0.0
+    world.jobs = [("1", "RUNNING", "n1", row.attempt)]
+    assert not feeding.told_begun(row.attempt)
+    clusters.tend(world.pool.pk, told=True)
+    assert world.asked == ["squeue"] * 2 and Allocation.objects.filter(pk=row.attempt).exists()
+    assert feeding.told_begun(row.attempt), "there is nothing more to look for"
+
+
+def test_what_a_job_says_is_no_evidence(world: World) -> None:
+    row = world.fed()
+    world.jobs = [("1", "PENDING", "", row.attempt)]
+    feeding.told_begun(row.attempt)
+    clusters.tend(world.pool.pk, told=True)
+    assert not Allocation.objects.exists()
+
+
 def test_refused_submissions_let_others_pass(world: World) -> None:
     world.refusal = "sbatch: error: Invalid feature specification"
     refused = [world.fed(), world.fed()]
@@ -262,12 +296,69 @@ def test_a_job_with_a_run_that_the_server_does_not_know_is_left_alone(world: Wor
 def test_a_preview_does_not_promise_what_slurm_decides(world: World) -> None:
     row = world.fed()
     job = row.task.job
-    found = preview.of([Update(str(job.pk), priority=10)], actor="user:ada", role="admin", now=timezone.now())
-    (start,) = found.starts
-    assert not start.now and start.forecast is None
-    assert start.unknown == "Slurm decides when it has nodes for it."
+
+    def start(job_id: object, priority: int) -> preview.Outlook:
+        edit = [Update(str(job_id), priority=priority)]
+        (found,) = preview.of(edit, actor="user:ada", role="admin", now=timezone.now()).starts
+        return found
+
+    found = start(job.pk, 10)
+    assert not found.now and found.forecast is None
+    assert found.unknown == "Slurm does not say when it expects that"
     (why,) = preview.blockers(job, timezone.now())[row.task_id]
     assert why.sentence.startswith("waits in Slurm as job 1: Slurm has not looked at it yet")
+
+    world.jobs, world.starts = [("1", "PENDING", "", row.attempt)], {"1": in_an_hour()}
+    world.look()
+    found = start(job.pk, 10)
+    assert found.by == "Slurm" and found.forecast and found.forecast[0] == found.forecast[1]
+    world.fed()
+    last = trial_of(submit_experiment()).task.job
+    assert start(last.pk, 60).unknown.startswith(
+        "it is handed to Slurm once another job that waits there has"
+    )
+    assert start(last.pk, 10).unknown == "Slurm decides when it has nodes for it"
+    assert start(job.pk, 90).reason == "is taken back from Slurm: others are ahead of it now"
+
+
+def in_an_hour() -> str:
+    return (timezone.now() + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def test_what_slurm_expects_is_the_forecast_as_long_as_it_says_so(world: World) -> None:
+    first, second = world.fed(), world.fed()
+    last = trial_of(submit_experiment()).task
+    world.jobs = [("1", "PENDING", "", first.attempt), ("2", "PENDING", "", second.attempt)]
+    world.starts = {"1": in_an_hour()}
+    world.look()
+    world.passes()
+    told, clock = rows.one(first.task.job), world.starts["1"][11:16]
+    assert told is not None and told.forecast and told.said_at is not None
+    assert encode_row(told)["forecastBy"] == "Slurm"
+    short, title = times.said(told.forecast_by, told.forecast, told.said_at)
+    assert short.startswith("Slurm expects") and short.endswith(clock) and "as it said at" in title
+    plan = world.plan()
+    assert plan.unknown[second.task_id] == "Slurm does not say when it expects that"
+    assert plan.unknown[last.pk].startswith(
+        "it is handed to Slurm once another job that waits there has begun"
+    )
+    assert f"{clock} UTC" in plan.unknown[last.pk]
+    later = timezone.now() + timedelta(minutes=2)
+    assert "has not said it again" in plan.without_old_words(later).unknown[first.task_id]
+
+    FedJob.objects.update(seen_at=timezone.now() - timedelta(minutes=2))  # it does not answer any more
+    world.passes()
+    assert not world.plan().forecast
+    world.look()
+    world.passes()
+    assert world.plan().forecast
+    world.starts = {}  # it answers, and says no time
+    world.look()
+    world.passes()
+    assert not world.plan().forecast
+    assert (
+        world.plan().unknown[last.pk] == "it is handed to Slurm once another job that waits there has begun"
+    )
 
 
 def test_parts_that_do_not_divide_the_slots_are_refused(world: World) -> None:

@@ -25,8 +25,9 @@ from hosts.registry import NewHost
 from jobs.fed_jobs import FedJob
 from jobs.models import Allocation
 from jobs.states import Reason
-from tests.rig.slurm_world import PRINTS, SAVES, SLEEPS, World, running
+from tests.dispatch.test_slurm_runs import PRINTS, SAVES, SLEEPS, running
 from tests.rig import hosts as rig
+from tests.rig.slurm_world import World
 from tests.rig.web import Web
 from tests.rig.world import attempt_of, trial_of
 
@@ -109,7 +110,7 @@ def test_runs_on_nodes_use_the_tunnel_of_the_login_node(
     assert login.server_url == f"http://{machine.address}:{lease.remote_port}"
     assert route(login).startswith("ok: Nodes reach the server by the login node")
 
-    world = World(pool, cluster, None)
+    world = World(pool, cluster, None, tmp_path)
     experiment = world.submit(SLEEPS.replace("600", "4"), slots=4)
     running(world, experiment)
     for pid in machine.sessions():
@@ -128,7 +129,7 @@ def test_runs_live_in_folders_that_only_their_nodes_see(
     login = admitted(pool)
     assert login.admission == Host.Admission.READY, login.state_reason
     assert login.workdir == "/var/lib/trainmaster"
-    world = World(pool, cluster, None)
+    world = World(pool, cluster, None, tmp_path)
 
     experiment = world.submit(PRINTS, slots=4)
     world.until(lambda: world.state(experiment) == ExperimentState.COMPLETED)

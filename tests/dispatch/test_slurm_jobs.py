@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -73,12 +74,16 @@ def test_the_script_asks_to_save_and_ends_as_its_step(tmp_path: Path) -> None:
     srun = tmp_path / "srun"
     srun.write_text('#!/bin/sh\ntouch begun\nwhile [ ! -e "it\'s asked" ]; do sleep 0.05; done\nexit 7\n')
     srun.chmod(0o755)
-    script = slurm_jobs.script(["attend"], ["touch", "it's asked"], "printed")
+    word = slurm_jobs.word_of({"urls": ["http://it's $HOME"], "cert_sha256": None}, "t0ken")
+    tell = ["sh", "-c", "cat > told.part; mv told.part told"]
+    script = slurm_jobs.script(["attend"], ["touch", "it's asked"], tell, word, "printed")
     path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     batch = subprocess.Popen(["sh", "-c", script], cwd=tmp_path, env=path)
     wait_until((tmp_path / "begun").exists)
     batch.send_signal(signal.SIGUSR1)
     assert batch.wait(60) == 7
+    wait_until((tmp_path / "told").exists)
+    assert (tmp_path / "told").read_text() == f"{word}\n" and json.loads(word)["token"] == "t0ken"
     (tmp_path / "printed").touch()
     srun.write_text("#!/bin/sh\nexit 0\n")
     subprocess.run(["sh", "-c", script], cwd=tmp_path, env=path, check=True)
@@ -107,4 +112,6 @@ def test_a_node_with_a_folder_of_its_own_waits_for_its_program(tmp_path: Path) -
 
 def test_what_jobs_print_goes_nowhere_without_a_shared_folder() -> None:
     assert "--output=/dev/null" in slurm_jobs.command(SlurmSettings("stars"), Wish("7.x.1", 1, 1, ""))
-    assert "rm -f" not in slurm_jobs.script(["attend"], ["save"], slurm_jobs.output("", "7.x.1"))
+    assert "rm -f" not in slurm_jobs.script(
+        ["attend"], ["save"], ["true"], "{}", slurm_jobs.output("", "7.x.1")
+    )

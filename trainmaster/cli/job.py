@@ -75,9 +75,7 @@ def _reason(row: Json) -> Optional[str]:
 
 
 def _starts(row: Json) -> Optional[str]:
-    if row.get("forecast"):
-        return " to ".join(map(_local_clock, row["forecast"]))
-    return "unknown" if row.get("reason") else None
+    return _when(row) if row.get("forecast") else "unknown" if row.get("reason") else None
 
 
 def _list(client: Client, args: argparse.Namespace) -> None:
@@ -143,6 +141,9 @@ def _waits(task: Json) -> List[str]:
     if not blockers:
         return ["  - starts on the next pass"]
     lines = [f"  - {blocker['sentence']}" for blocker in blockers]
+    if task.get("forecastBy"):
+        said = _local_clock(task["forecastSaidAt"])
+        return [*lines, f"  {_when(task)}, as it said at {said}"]
     if task.get("forecast"):
         return [*lines, "  starts between " + " and ".join(map(_local_clock, task["forecast"]))]
     unknown = task.get("forecastUnknown") or "the last pass made no forecast for it"
@@ -350,17 +351,22 @@ def _stop(stop: Json, now: datetime) -> str:
 
 
 def _when(start: Json) -> str:
-    if start["now"]:
+    """When it starts, also of a row of the queue and of a task."""
+    if start.get("now"):
         return "immediately"
-    return (
-        " to ".join(map(_local_clock, start["forecast"])) if start.get("forecast") else "at a time not known"
-    )
+    if not start.get("forecast"):
+        return "at a time not known"
+    if start.get("forecastBy"):
+        return f"{start['forecastBy']} expects {_local_clock(start['forecast'][1])}"
+    return " to ".join(map(_local_clock, start["forecast"]))
 
 
 def _start(start: Json) -> str:
     job = f"Job {start['jobId'][:SHORT_ID]}"
     if start["now"]:
         return f"{job} starts immediately."
+    if start.get("forecastBy"):
+        return f"{job}: {_when(start)}: {start.get('reason') or 'waiting'}."
     if start.get("forecast"):
         earliest, latest = (_local_clock(moment) for moment in start["forecast"])
         return f"{job} starts between {earliest} and {latest}: {start.get('reason') or 'waiting'}."

@@ -1,8 +1,8 @@
 """`python <bundle>/trainmaster/runner keep|ship|detached|stop <run folder>`: the host processes of one run.
 
 They are started by the verbs in trainmaster/host and by each other, never by hand. `attend <workdir> <allocation>
-<seconds>` is what a job in Slurm runs on each of its nodes, and `ask_to_save <workdir> <allocation> <nodes>` what its
-script runs when Slurm wants it to leave.
+<seconds>` is what a job in Slurm runs on each of its nodes. Its script runs `tell_begun <allocation>` when it begins,
+and `ask_to_save <workdir> <allocation> <nodes>` when Slurm wants it to leave.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ def main(arguments: list[str]) -> int:
     from trainmaster.paths import RunPaths
 
     verb, folder = arguments[0], RunPaths(Path(arguments[1]))
+    if verb == "tell_begun":
+        from trainmaster.runner.telling import tell_begun
+
+        return tell_begun(arguments[1])
     if verb in ("attend", "ask_to_save"):
         from trainmaster.runner import attending
 
@@ -46,7 +50,7 @@ def main(arguments: list[str]) -> int:
         carry_out(folder)
     else:
         sys.stderr.write(
-            f"There is no verb {verb!r}; allowed: attend, ask_to_save, keep, ship, detached and stop.\n"
+            f"There is no verb {verb!r}; allowed: attend, ask_to_save, tell_begun, keep, ship, detached and stop.\n"
         )
         return 2
     return 0

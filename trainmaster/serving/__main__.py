@@ -24,7 +24,7 @@ from trainmaster.paths import RunPaths
 from trainmaster.protocol import Spec
 from trainmaster.runner.state import read_spec
 from trainmaster.serving import programs, shell
-from trainmaster.serving.door import Door, Opener, close, to_port
+from trainmaster.serving.door import EVERYWHERE, LOOPBACK, Door, Opener, close, to_port
 
 _LOOK_SECONDS = 0.1
 _NOT_FOUND = 127
@@ -73,7 +73,9 @@ class Task:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _tell, told, 128 + number)
         door = Door(self.spec["gang"]["secret"], self.spec["run_key"], opener)
-        await door.open(self.spec["gang"]["ports"].get("comm", 0))
+        await door.open(
+            self.spec["gang"]["ports"].get("comm", 0), EVERYWHERE if self.paths.ticket.exists() else LOOPBACK
+        )
         ends = [told]
         if self.program is not None:
             ends.append(asyncio.ensure_future(self._end_of_program()))

@@ -1,6 +1,7 @@
 """The door of a task's service: a port of the host's loopback that opens for the server alone.
 
-Any account of the host can dial a loopback port, so nobody is let in who does not prove the run's secret; what lies
+On a node of a Slurm cluster, which the server reaches by its login node, it is a port of all the node's addresses. Any
+account of the host, or of the cluster, can dial it, so nobody is let in who does not prove the run's secret; what lies
 behind is a socket or a program that only the run's own account can reach.
 """
 
@@ -19,6 +20,9 @@ Ends = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
 #: opens a new connection to the service; OSError where it does not take one
 Opener = Callable[[], Awaitable[Ends]]
 
+#: where a door listens, and where it is dialled, each if nothing else is said
+LOOPBACK = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"
 _HANDSHAKE_SECONDS = 10.0
 _BLOCK_BYTES = 65536
 
@@ -30,11 +34,11 @@ class Door:
         self._secret, self._key, self._opener = secret, run_key, opener
         self.port = 0
 
-    async def open(self, wanted: int) -> None:
+    async def open(self, wanted: int, address: str = LOOPBACK) -> None:
         """Listen on the wanted port, or on any free one where another program has it."""
         for port in (wanted, 0):
             try:
-                server = await asyncio.start_server(self._let_in, "127.0.0.1", port)
+                server = await asyncio.start_server(self._let_in, address, port)
             except OSError:
                 if port == 0:
                     raise
@@ -95,7 +99,7 @@ def to_port(port: int) -> Opener:
     """Leads to a program that listens on a port of the loopback."""
 
     async def opener() -> Ends:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection(LOOPBACK, port)
         connected = writer.get_extra_info("socket")
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return reader, writer

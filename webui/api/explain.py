@@ -32,7 +32,10 @@ MOST_EDITS = 200
 
 
 class WaitRecord(Answer):
-    """One task: its reason in the last pass and, while it waits, everything that blocks it now."""
+    """One task: its reason in the last pass and, while it waits, everything that blocks it now.
+
+    `forecastBy`: as in JobRecord.
+    """
 
     task_id: str
     name: str
@@ -41,6 +44,8 @@ class WaitRecord(Answer):
     reason: Maybe[Stored[ReasonRecord]] = None
     blockers: Maybe[Stored[list[ReasonRecord]]] = None
     forecast: Maybe[Forecast] = None
+    forecast_by: Maybe[str] = None
+    forecast_said_at: Maybe[float] = None
     forecast_unknown: Maybe[str] = None
     not_before: Maybe[Time] = None
 
@@ -85,6 +90,8 @@ def encode_wait(task: Task, plan: Plan, reasons: list[Reason] | None) -> WaitRec
         reason=told.waits.get(task.pk),
         blockers=None if reasons is None else [reason.record() for reason in reasons],
         forecast=told.forecast.get(task.pk),
+        forecast_by=(told.by or None) if task.pk in told.forecast else None,
+        forecast_said_at=told.said_at.get(task.pk) if task.pk in told.forecast else None,
         forecast_unknown=told.unknown.get(task.pk),
     )
 

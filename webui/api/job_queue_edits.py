@@ -77,6 +77,7 @@ class StartRecord(Answer):
     job_id: str
     now: bool
     forecast: Maybe[Forecast] = None
+    forecast_by: Maybe[str] = None
     reason: Maybe[str] = None
     forecast_unknown: Maybe[str] = None
     deadline: Maybe[
@@ -107,7 +108,7 @@ class StopRecord(Answer):
 
 
 def _start(outlook: preview.Outlook) -> StartRecord:
-    return StartRecord.of(outlook, forecast_unknown=outlook.unknown)
+    return StartRecord.of(outlook, forecast_by=outlook.by or None, forecast_unknown=outlook.unknown)
 
 
 class QueuePreviewAnswer(Answer):

@@ -89,7 +89,11 @@ def deadline_outlook(job: Job, plan: Plan) -> Json | None:
 
 
 class JobRecord(Answer):
-    """Determined's job record, extended by the place, the reason and the expected start."""
+    """Determined's job record, extended by the place, the reason and the expected start.
+
+    `forecastBy`: another scheduler (`Slurm`) that expects this start, both ends of which are then the same, as it said
+    at `forecastSaidAt` (seconds since 1970); absent if the forecast is the queue's own.
+    """
 
     job_id: str
     entity_id: str
@@ -116,6 +120,8 @@ class JobRecord(Answer):
     ] = None
     reason: Maybe[ReasonRecord] = None
     forecast: Maybe[Forecast] = None
+    forecast_by: Maybe[str] = None
+    forecast_said_at: Maybe[float] = None
     forecast_unknown: Maybe[str] = None
 
 
@@ -147,6 +153,8 @@ def encode_row(row: JobRow) -> Json:
         "leaving": leaving,
         "reason": row.wait if row.waits else None,
         "forecast": row.forecast if row.waits else None,
+        "forecastBy": (row.forecast_by or None) if row.waits else None,
+        "forecastSaidAt": row.said_at if row.waits else None,
         "forecastUnknown": row.unknown if row.waits and row.forecast is None else None,
     }
     return {name: value for name, value in record.items() if value is not None or name == "progress"}

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from accounts.rights import Right
-from webui.runner_api import checkpoints, event_files, proofs, streams
+from webui.runner_api import checkpoints, event_files, proofs, slurm, streams
 from webui.runner_api.answers import RefusedRequest, endpoint
 
 
@@ -39,6 +39,7 @@ application = Router(
         Route("/event-files/{path:path}", event_files.put, methods=["PUT"]),
         Route("/tensorboard", event_files.listing, methods=["GET"]),
         Route("/tensorboard/file", event_files.file, methods=["GET"]),
+        Route("/slurm/{attempt}/begun", slurm.begun, methods=["POST"]),
         Route("/nonce", proofs.nonce, methods=["GET"]),
         Route("/identity", proofs.identity, methods=["GET"]),
         Route("/{rest:path}", _nothing, methods=["GET", "POST", "PUT", "DELETE", "PATCH"]),

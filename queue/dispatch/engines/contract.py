@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from hosts.models import Host, ResourcePool
 from jobs.models import Member
 from jobs.states import StopKind
+from scheduling.forecast import Forecast
 from scheduling.world import Plan, Snapshot
 
 #: of the verb `launch`, from when all bytes are sent: a transfer that moves is not cut (dispatch.ssh.connections)
@@ -50,13 +51,15 @@ class Engine(Protocol):
         """
         ...
 
-    def foresee(self, pool: ResourcePool, plan: Plan) -> Plan:
+    def foresee(self, pool: ResourcePool, snapshot: Snapshot, plan: Plan) -> Plan:
         """Say what `place` would make of the plan, for previews and explanations: it changes nothing."""
         ...
 
-    @property
-    def start_unknown(self) -> str:
-        """Return why nobody here knows when the pool's work starts, as a sentence; empty: the queue foresees it."""
+    def expect(self, pool: ResourcePool, plan: Plan, now: float) -> Forecast | None:
+        """Say when the work starts that waits by a plan of `place` or `foresee`, where others decide that.
+
+        None: the queue foresees it, and knows who holds what.
+        """
         ...
 
     def submit(self, member: Member, order: Mapping[str, Any], code: bytes) -> Answer:

@@ -26,6 +26,7 @@ from jobs.fed_jobs import FedJob
 from jobs.models import Member
 from jobs.states import StopKind
 from scheduling import feeding as order
+from scheduling.forecast import Forecast
 from scheduling.reasons import Reason, WaitCode, lacks_account
 from scheduling.world import Plan, Snapshot
 
@@ -35,8 +36,6 @@ _OF_THE_FOLDER = {"not_mounted", "disk", "os"}
 
 class Slurm:
     """`dispatch.engines.contract.Engine` for a cluster that others use too."""
-
-    start_unknown = "Slurm decides when it has nodes for it."
 
     def contact(self, host: Host) -> Host:
         return host if host.transport == Host.Transport.LOGIN else slurm_nodes.login_of(host.pool)
@@ -61,11 +60,26 @@ class Slurm:
         closed = {task_id: why for task_id in slots if why and task_id not in fed}
         return self._seen(plan, fed, settings.max_fed, closed)
 
-    def foresee(self, pool: ResourcePool, plan: Plan) -> Plan:
+    def foresee(self, pool: ResourcePool, snapshot: Snapshot, plan: Plan) -> Plan:
+        most = SlurmSettings.of(pool.slurm).max_fed
         fed = {row.task_id: row for row in feeding.open_jobs(pool.pk).filter(allocation=None)}
-        return self._seen(plan, fed, SlurmSettings.of(pool.slurm).max_fed, {})
+        next_ones = order.next_ones(snapshot, plan, most, feeding.refused_tasks(pool.pk))
+        wanted = {request.task_id for request in next_ones}
+        back = {task: _going_back(plan, task) for task in fed if task not in wanted}
+        return self._seen(plan, fed, most, back)
 
-    def _seen(self, plan: Plan, fed: Mapping[str, FedJob], most: int, closed: Mapping[str, Reason]) -> Plan:
+    def expect(self, pool: ResourcePool, plan: Plan, now: float) -> Forecast:
+        """What is in Slurm starts as squeue says; of the rest, only when it may be handed over is known."""
+        states = {
+            task: str(wait.data["slurm_state"])
+            for task, wait in plan.waits.items()
+            if wait.data.get("slurm_job")
+        }
+        most = SlurmSettings.of(pool.slurm).max_fed
+        return order.expected(states, feeding.expected(pool.pk), most, now)
+
+    def _seen(self, plan: Plan, fed: Mapping[str, FedJob], most: int, other: Mapping[str, Reason]) -> Plan:
+        """The plan with the reasons of what was handed over; `other`: reasons in their place."""
         waiting = {*plan.waits, *(start.task_id for start in plan.starts)}
         handed = {task_id: _why(row) for task_id, row in fed.items() if task_id in waiting}
         return replace(
@@ -73,7 +87,7 @@ class Slurm:
             starts=(),
             releases=tuple(one for one in plan.releases if not one.for_task_id),
             reservations={},
-            waits=order.waits(plan, {**closed, **handed}, most),
+            waits=order.waits(plan, {**handed, **other}, most),
         )
 
     def submit(self, member: Member, order: Mapping[str, Any], code: bytes) -> Answer:
@@ -155,6 +169,10 @@ def _why_back(plan: Plan, task_id: str) -> str:
     return wait.sentence if wait is not None and wait.code not in order.FOR_SLOTS else feeding.OTHERS_AHEAD
 
 
+def _going_back(plan: Plan, task_id: str) -> Reason:
+    return Reason(WaitCode.POSITION, f"is taken back from Slurm: {_why_back(plan, task_id)}")
+
+
 def _closed(pool: ResourcePool) -> Reason | None:
     """Why nothing may be handed over now."""
     try:
@@ -189,5 +207,4 @@ def _why(row: FedJob) -> Reason:
         said = " ".join(filter(None, [why.sentence, why.to_do])).rstrip(".")
         said = said if said.startswith("Slurm") else f"{said[:1].lower()}{said[1:]}"
         text = f"waits in Slurm as job {row.job_id}: {said}"
-        data["starts_at"] = row.starts_at.isoformat() if row.starts_at else None
     return Reason(WaitCode.POSITION, text, data)

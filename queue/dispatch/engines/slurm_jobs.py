@@ -1,17 +1,19 @@
 """The words of a job that is handed to Slurm: the options of sbatch and the script on its stdin. Pure.
 
-The script runs nothing of the user's. On each node it waits for the run that the server sends there (docs/decisions/
-0022), so a job that was submitted twice, or whose task is gone, runs nothing.
+The script runs nothing of the user's. It tells the server that it has begun, and on each node it waits for the run that
+the server sends there (docs/decisions/0022), so a job that was submitted twice, or whose task is gone, runs nothing.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hosts.slurm.settings import SlurmSettings
+from trainmaster.protocol import ServerAddress
 
 #: on each node, whose program comes with the run; $1: its Python, $2: the folder of runs, $3: the attempt; then a verb
 _ON_NODE = 'run=$2/$3.$SLURM_NODEID; python=$1; shift 3; {before}exec "$python" -S -E "$run/program" "$@"'
@@ -30,6 +32,9 @@ save() {{
     {ask}
 }}
 trap save USR1
+{tell} <<'END' >/dev/null 2>&1 &
+{word}
+END
 srun ${{SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"}} {srun} &
 step=$!
 while :; do
@@ -134,8 +139,10 @@ def output(folder: str, attempt: str) -> str:
     return f"{output_folder(folder)}/{attempt}.txt" if folder else NOWHERE
 
 
-def script(attend: Sequence[str], ask: Sequence[str], printed: str) -> str:
+def script(attend: Sequence[str], ask: Sequence[str], tell: Sequence[str], word: str, printed: str) -> str:
     """The batch script. `attend`: the words that srun starts once on each node. `printed`: its output, see `output`.
+
+    Beside them, the words of `tell` let the server know that the job has begun, by `word`, a line that they read.
 
     srun is told how many CPUs the job has for each node: since 22.05 it does not read that any more.
 
@@ -144,7 +151,9 @@ def script(attend: Sequence[str], ask: Sequence[str], printed: str) -> str:
     """
     words = ["--ntasks-per-node=1", "--kill-on-bad-exit=0", "--wait=0", "--input=none", *attend]
     tidy = f"rm -f {shlex.quote(printed)}" if printed != NOWHERE else ":"
-    return _SCRIPT.format(srun=shlex.join(words), ask=shlex.join(ask), tidy=tidy)
+    return _SCRIPT.format(
+        srun=shlex.join(words), ask=shlex.join(ask), tell=shlex.join(tell), word=word, tidy=tidy
+    )
 
 
 def attend(runner: Sequence[str], workdir: str, attempt: str, seconds: float) -> tuple[str, ...]:
@@ -166,6 +175,16 @@ def ask_to_save_apart(python: str, workdir: str, attempt: str, nodes: int) -> tu
     line = _ON_NODE.format(before='[ -e "$run/program" ] || exit 0; ')
     step = ("srun", "--overlap", "--ntasks-per-node=1", "--input=none", "/bin/sh", "-c", line)
     return (*step, "save", python, f"{workdir}/runs", attempt, "ask_to_save", workdir, attempt, str(nodes))
+
+
+def tell_begun(runner: Sequence[str], attempt: str) -> tuple[str, ...]:
+    """What tells the server that the job has begun (trainmaster/runner/telling.py)."""
+    return (*runner, "tell_begun", attempt)
+
+
+def word_of(server: ServerAddress, token: str) -> str:
+    """Where the server is, and the proof that the job was submitted for the attempt."""
+    return json.dumps({"urls": server["urls"], "cert_sha256": server["cert_sha256"], "token": token})
 
 
 def ask_to_save(runner: Sequence[str], workdir: str, attempt: str, nodes: int) -> tuple[str, ...]:

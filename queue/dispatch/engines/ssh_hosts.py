@@ -16,8 +16,6 @@ from scheduling.world import Plan, Snapshot
 class SshHosts:
     """`dispatch.engines.contract.Engine` for hosts reached one by one, and for the host named local."""
 
-    start_unknown = ""
-
     def contact(self, host: Host) -> Host:
         return host
 
@@ -25,8 +23,11 @@ class SshHosts:
         """All that runs on these hosts is the queue's: the planner has seen what is free, and says where."""
         return plan
 
-    def foresee(self, pool: ResourcePool, plan: Plan) -> Plan:
+    def foresee(self, pool: ResourcePool, snapshot: Snapshot, plan: Plan) -> Plan:
         return plan
+
+    def expect(self, pool: ResourcePool, plan: Plan, now: float) -> None:
+        return None
 
     def submit(self, member: Member, order: Mapping[str, Any], code: bytes) -> Answer:
         """The run folder on the host decides which submission was first."""

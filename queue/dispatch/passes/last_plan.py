@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 from math import inf
@@ -18,15 +18,18 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.utils import timezone
 
 from dispatch.passes import deadline_look, forecast_outcomes, kept_plan, recent_work
 from events.announce import announce
 from hosts.models import PoolPlan, ResourcePool
+from jobs import feeding
 from scheduling import idle_slots, policies, promises, world
 from scheduling.calibration import Learned
-from scheduling.forecast import forecast, too_far
+from scheduling.deadlines import Look
+from scheduling.forecast import Forecast, forecast, too_far
 from scheduling.promises import Promise
-from scheduling.reasons import NEVER, about, still_about
+from scheduling.reasons import NEVER, about, clock, still_about
 
 #: why a forecast is not shown that was made when the task waited for something else
 OTHER_REASON = "what it waits for has changed since the last forecast; the next one follows within seconds"
@@ -54,6 +57,9 @@ class Plan:
     forecast: dict[str, list[float]] = field(default_factory=dict)
     #: task id -> why there is no forecast
     unknown: dict[str, str] = field(default_factory=dict)
+    #: another scheduler, whose word the forecasts are; task id -> when it said so, in epoch seconds
+    by: str = ""
+    said_at: dict[str, float] = field(default_factory=dict)
     #: job id -> slots that it is entitled to, in a fair-share pool
     shares: dict[str, float] = field(default_factory=dict)
     #: task id -> (earliest, latest) end of what runs, in epoch seconds
@@ -73,6 +79,16 @@ class Plan:
         """The tasks that have a forecast, those that start first at the front."""
         return sorted(self.forecast, key=self.forecast.__getitem__)
 
+    def without_old_words(self, now: datetime) -> Plan:
+        """Without what another scheduler said longer ago than that is worth something: no pass has been made since."""
+        oldest = now.timestamp() - feeding.SAID_SECONDS
+        old = [task for task, at in self.said_at.items() if at < oldest and task in self.forecast]
+        if not old:
+            return self
+        spans = {task: span for task, span in self.forecast.items() if task not in old}
+        why = f"{self.by} has not said it again since {clock(min(self.said_at[task] for task in old), now.timestamp())}"
+        return replace(self, forecast=spans, unknown={**self.unknown, **dict.fromkeys(old, why)})
+
 
 _latest: dict[int, Plan] = {}
 
@@ -81,7 +97,7 @@ def of(pool: ResourcePool) -> Plan:
     """The plan as of `pool.planned_at`, or a newer one."""
     known = _latest.get(pool.pk)
     if known is not None and pool.planned_at is not None and known.planned_at == pool.planned_at:
-        return known
+        return known.without_old_words(timezone.now())
     kept = kept_plan.read(pool.pk)  # of a removed pool too: what has ended there is still shown
     document, futures = kept.document, kept.forecast
     waits, made_for = document.get("waits") or {}, futures.get("forecast_of") or {}
@@ -100,16 +116,25 @@ def of(pool: ResourcePool) -> Plan:
         took_ms=kept.took_ms,
         waits=_with_notes(waits, deadlines, reserved),
         forecast=spans,
-        unknown=too_far(futures.get("behind") or ())
+        unknown=_rest(waits, spans, futures.get("rest") or "")
+        | too_far(futures.get("behind") or ())
         | (futures.get("unknown") or {})
         | dict.fromkeys(changed, OTHER_REASON),
+        by=futures.get("by") or "",
+        said_at=futures.get("said_at") or {},
         shares=document.get("shares") or {},
         ends=document.get("ends") or {},
         deadlines=deadlines,
         reservations=reserved,
     )
     _latest[pool.pk] = plan
-    return plan
+    return plan.without_old_words(timezone.now())
+
+
+def _rest(waits: Mapping[str, Any], spans: Mapping[str, Any], why: str) -> dict[str, str]:
+    """The same sentence for all that waits and has no forecast, but for what never starts here."""
+    rest = [task for task, wait in waits.items() if task not in spans and wait.get("code") not in NEVER]
+    return dict.fromkeys(rest, why) if why else {}
 
 
 def _with_notes(
@@ -168,20 +193,27 @@ def _running(snapshot: world.Snapshot, plan: world.Plan) -> set[str]:
     return {one.label for one in snapshot.requests if one.running is not None or one.task_id in starts}
 
 
-def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, planned_at: datetime) -> None:
-    """Add when each will start, or why nobody knows, to the document of this pass; a newer one gets its own."""
+def add_forecast(
+    pool_id: int, snapshot: world.Snapshot, plan: world.Plan, theirs: Forecast | None, planned_at: datetime
+) -> None:
+    """Add when each will start, or why nobody knows, to the document of this pass; a newer one gets its own.
+
+    `theirs`: what another scheduler says, where the queue does not decide it.
+    """
     promised, learned = past(pool_id)
     started = forecast_outcomes.started(promised)
-    recent = recent_work.of(pool_id, snapshot) if plan.waits else ()
+    recent = recent_work.of(pool_id, snapshot) if plan.waits and theirs is None else ()
     late = forecast_outcomes.late(pool_id, promised, started, snapshot.now)
     begun = time.perf_counter()
-    found = forecast(snapshot, plan, recent, places=learned.places, late=late)
+    found = theirs or forecast(snapshot, plan, recent, places=learned.places, late=late)
     edited = forecast_outcomes.windows_edited(pool_id, promised)
     kept = promises.keep(promised, found, plan, snapshot.now, started, _running(snapshot, plan), edited)
     found = kept.forecast
     before = kept_plan.read(pool_id).forecast
     cannot = deadline_look.late(before.get("deadlines") or {})
-    seen = deadline_look.of(snapshot, plan, found, recent, learned.places, late, cannot=cannot)
+    seen = Look()
+    if theirs is None:
+        seen = deadline_look.of(snapshot, plan, found, recent, learned.places, late, cannot=cannot)
     took = time.perf_counter() - begun
     outcomes = forecast_outcomes.due(pool_id, kept, started, plan, snapshot.now, learned)
     far = too_far(found.behind)  # thousands of sentences, of which only their order is kept
@@ -190,6 +222,9 @@ def add_forecast(pool_id: int, snapshot: world.Snapshot, plan: world.Plan, plann
         "forecast_of": {task_id: about(plan.waits[task_id].record()) for task_id in found.spans},
         "unknown": {task_id: why for task_id, why in found.unknown.items() if far.get(task_id) != why},
         "behind": list(found.behind),
+        "by": found.by,
+        "said_at": dict(found.said_at),
+        "rest": found.rest,
         "promises": {task_id: promise.record() for task_id, promise in kept.promises.items()},
         "deadlines": deadline_look.records(seen, snapshot.requests),
         "reservations": _reservations(before.get("reservations") or {}, snapshot, plan),
@@ -222,6 +257,7 @@ def _shown(futures: Mapping[str, Any]) -> tuple[object, ...]:
         futures.get("forecast_of"),
         futures.get("unknown"),
         futures.get("behind"),
+        futures.get("rest"),
         futures.get("deadlines"),
     )
 

@@ -22,6 +22,7 @@ from hosts.models import PoolChange, ResourcePool
 from hosts.pools import mark_dirty
 from jobs.states import TaskState
 from scheduling import windows
+from scheduling.forecast import Forecast
 from scheduling.plan import decide
 from scheduling.world import Plan, Snapshot
 
@@ -116,8 +117,8 @@ def one(pool_id: int) -> Made | None:
 
 
 @transaction.atomic
-def _pass(pool_id: int, now: datetime) -> tuple[Made, tuple[Snapshot, Plan] | None] | None:
-    """What was done, and of what to make a forecast if one is due."""
+def _pass(pool_id: int, now: datetime) -> tuple[Made, tuple[Snapshot, Plan, Forecast | None] | None] | None:
+    """What was done, and of what to make a forecast if one is due, or the engine's."""
     with connection.cursor() as asks:
         asks.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", [ADVISORY_LOCK_CLASS, pool_id])
         if not asks.fetchone()[0]:
@@ -144,5 +145,7 @@ def _pass(pool_id: int, now: datetime) -> tuple[Made, tuple[Snapshot, Plan] | No
     due = timed(times, "store", lambda: last_plan.store(pool_id, snapshot, plan, took_ms, now))
     with cursor() as writes:
         writes.execute("DELETE FROM hosts_poolchange WHERE id = ANY(%s)", [seen])
-    is_ours = not pool.slurm  # what Slurm starts when, Slurm alone can say
-    return Made(done.started, done.left, times), (snapshot, plan) if due and is_ours else None
+    if not due:
+        return Made(done.started, done.left, times), None
+    theirs = chosen.of_pool(pool).expect(pool, plan, snapshot.now)
+    return Made(done.started, done.left, times), (snapshot, plan, theirs)

@@ -82,6 +82,8 @@ class Outlook:
     job_id: str
     now: bool
     forecast: tuple[float, float] | None = None
+    #: another scheduler, whose word that is; empty: the queue's own
+    by: str = ""
     reason: str | None = None
     #: why there is no forecast
     unknown: str | None = None
@@ -164,12 +166,7 @@ def _due_anyway(pool_id: int, now: datetime) -> set[str]:
 
 def _decided(pool_id: int, snapshot: Snapshot) -> Plan:
     pool = ResourcePool.objects.get(pk=pool_id)
-    return chosen.of_pool(pool).foresee(pool, decide(snapshot))
-
-
-def _unknown(pool_id: int) -> str:
-    """Why it cannot be foreseen when work of the pool starts; empty if it can."""
-    return chosen.of_pool(ResourcePool.objects.get(pk=pool_id)).start_unknown
+    return chosen.of_pool(pool).foresee(pool, snapshot, decide(snapshot))
 
 
 def _foresee(
@@ -232,10 +229,7 @@ def _resuming(seen: _Foreseen, plans: Mapping[int, Plan]) -> dict[str, Outlook]:
         before, tasks = seen.snapshots[pool_id], {release.task_id for release in plan.releases}
         snapshot = ended(applied(before, plan), stopped, True, before.now)
         then = _decided(pool_id, snapshot)
-        if unknown := _unknown(pool_id):
-            futures = Forecast(unknown=dict.fromkeys(tasks, unknown))
-        else:
-            futures, _ = _forecast(pool_id, snapshot, then, tasks)
+        futures, _ = _forecast(pool_id, snapshot, then, tasks)
         started = {start.task_id for start in then.starts}
         of_job: dict[str, list[str]] = defaultdict(list)
         for request in before.requests:
@@ -318,9 +312,7 @@ def _outlooks(seen: _Foreseen, plans: Mapping[int, Plan]) -> list[Outlook]:
         later = {job: tasks for job, tasks in waiting.items() if not started & set(tasks)}
         asked = {task for tasks in later.values() for task in tasks}
         futures, deadlines = Forecast(), Look()
-        if unknown := _unknown(pool_id):
-            futures = Forecast(unknown=dict.fromkeys(asked, unknown))
-        elif later:
+        if later:
             futures, deadlines = _forecast(pool_id, snapshot, plan, asked, jobs)
         outlooks = [
             _later(job, tasks, plan, futures) if job in later else Outlook(job, now=True)
@@ -334,6 +326,10 @@ def _forecast(
     pool_id: int, snapshot: Snapshot, plan: Plan, asked: set[str], due: Collection[str] = ()
 ) -> tuple[Forecast, Look]:
     """Return the forecast of these tasks as the pass after this plan would make it, and the deadlines of jobs `due`."""
+    pool = ResourcePool.objects.get(pk=pool_id)
+    theirs = chosen.of_pool(pool).expect(pool, plan, snapshot.now)
+    if theirs is not None:
+        return theirs, Look()
     promised, learned = last_plan.past(pool_id)
     started = forecast_outcomes.started(promised)
     late = forecast_outcomes.late(pool_id, promised, started, snapshot.now)
@@ -346,11 +342,12 @@ def _later(job_id: str, tasks: list[str], plan: Plan, futures: Forecast) -> Outl
     """Return the earliest start of a job that the next pass does not start, and why it waits."""
     spans = [futures.spans[task] for task in tasks if task in futures.spans]
     waits = [plan.waits[task].sentence for task in tasks if task in plan.waits]
-    unknown = [futures.unknown[task] for task in tasks if task in futures.unknown]
+    unknown = [why for task in tasks if (why := futures.why_unknown(task))]
     return Outlook(
         job_id,
         now=False,
         forecast=min(spans) if spans else None,
+        by=futures.by if spans else "",
         reason=waits[0] if waits else None,
         unknown=unknown[0] if unknown and not spans else None,
     )
@@ -364,12 +361,12 @@ def blockers(job: Job, now: datetime) -> dict[str, list[reasons.Reason]]:
     with no_garbage_collection():
         snapshot = survey.take(job.pool, now)
         engine = chosen.of_pool(job.pool)
-        plan = engine.foresee(job.pool, decide(snapshot))
+        plan = engine.foresee(job.pool, snapshot, decide(snapshot))
     waiting = [
         request.task_id
         for request in snapshot.requests
         if request.job_id == str(job.pk) and request.running is None
     ]
-    if engine.start_unknown:  # who holds what is not the queue's to say
+    if engine.expect(job.pool, plan, snapshot.now) is not None:  # who holds what is not the queue's to say
         return {task_id: [plan.waits[task_id]] for task_id in waiting if task_id in plan.waits}
     return {task_id: explain(snapshot, task_id, plan) for task_id in waiting}

@@ -58,8 +58,10 @@ def due() -> list[int]:
     return list(pools.exclude(slurm={}).values_list("pk", flat=True))
 
 
-def tend(pool_id: int) -> None:
-    """Submit and take back what is due, and look at the cluster if that is due."""
+def tend(pool_id: int, *, told: bool = False) -> None:
+    """Submit and take back what is due, and look at the cluster if that is due. `told`: a job there says that it has
+    begun, so it is due soon. One that was told while another look was on its way tells again.
+    """
     pool = ResourcePool.objects.filter(pk=pool_id).exclude(slurm={}).first()
     if pool is None:
         return
@@ -71,6 +73,8 @@ def tend(pool_id: int) -> None:
         if mine is not None:
             submitting.Submissions(pool, cluster.login).send_due()
     every = settings.SLURM_LOOK_SECONDS if cluster.is_busy() else settings.SLURM_QUIET_LOOK_SECONDS
+    if told:
+        every = min(every, settings.SLURM_TOLD_LOOK_SECONDS)
     with alone(f"look at pool {pool_id}", every=every) as mine:
         if mine is not None:
             cluster.look()

@@ -13,6 +13,7 @@ from django.db.models import Q
 from dispatch.engines import slurm_jobs, slurm_sections
 from dispatch.going_on import going_on
 from dispatch.ssh import remote, slurm_login
+from dispatch.ssh.server_route import server_address
 from dispatch.ssh.slurm_login import SlurmRefused
 from events import presence
 from hosts import slurm_nodes
@@ -148,11 +149,14 @@ class Submissions:
             runner = (python, "-S", "-E", program)
             attend = slurm_jobs.attend(runner, folder, row.attempt, seconds)
             ask = slurm_jobs.ask_to_save(runner, folder, row.attempt, row.nodes)
+            tell = slurm_jobs.tell_begun(runner, row.attempt)
         else:
             own = self.settings.folder
             attend = slurm_jobs.attend_apart(python, own, row.attempt, seconds)
             ask = slurm_jobs.ask_to_save_apart(python, own, row.attempt, row.nodes)
-        return slurm_jobs.script(attend, ask, slurm_jobs.output(folder, row.attempt))
+            tell = ("true",)  # the program that could is not there yet
+        word = slurm_jobs.word_of(server_address(self.login), feeding.start_token(row.attempt))
+        return slurm_jobs.script(attend, ask, tell, word, slurm_jobs.output(folder, row.attempt))
 
     def _wish(self, row: FedJob) -> slurm_jobs.Wish:
         nodes = slurm_nodes.of_pool(self.pool)

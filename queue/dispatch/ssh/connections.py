@@ -225,13 +225,13 @@ class Pool:
         link.forwards += 1
         return Forward(link, listener, by.address if by else LOOPBACK, passing)
 
-    async def reach(self, endpoint: Endpoint, port: int) -> socket.socket:
-        """A connection to a port of the host's loopback, as one end of a pair of sockets."""
+    async def reach(self, endpoint: Endpoint, port: int, address: str) -> socket.socket:
+        """A connection from the host to a port of an address, as one end of a pair of sockets."""
         while True:
             pooled = endpoint in self._links
             link = await self.link(endpoint)
             try:
-                ends = await link.connection.open_connection(LOOPBACK, port, encoding=None)
+                ends = await link.connection.open_connection(address, port, encoding=None)
             except asyncssh.ChannelOpenError as error:
                 if link.alive:
                     raise refusal(str(endpoint), port, error) from error
@@ -341,15 +341,16 @@ def open_forward(
         raise Unreachable(f"{endpoint} did not set up the tunnel in time.") from None
 
 
-async def reach(endpoint: Endpoint, port: int) -> socket.socket:
-    """A connection to a port of the host's loopback over the shared connection, from any asyncio loop.
+async def reach(endpoint: Endpoint, port: int, address: str = "127.0.0.1") -> socket.socket:
+    """A connection to a port of the host's loopback, or of another address that the host reaches, over the shared
+    connection, from any asyncio loop.
 
     What it does happens in the thread of the connections. Raises Unreachable, LoginRefused, HostKeyChanged.
     """
 
     async def work(pool: Pool) -> socket.socket:
         async with asyncio.timeout(settings.SSH_CONNECT_TIMEOUT_SECONDS):
-            return await pool.reach(endpoint, port)
+            return await pool.reach(endpoint, port, address)
 
     try:
         return await asyncio.wrap_future(_thread.get().submit(work))
@@ -362,7 +363,7 @@ def way_refused(endpoint: Endpoint) -> str:
 
     async def work(pool: Pool) -> str:
         try:
-            (await pool.reach(endpoint, _SILENT_PORT)).close()
+            (await pool.reach(endpoint, _SILENT_PORT, "127.0.0.1")).close()
         except WayRefused as refusal:
             return str(refusal)
         except Unreachable:

@@ -16,10 +16,11 @@ from commands.models import Command
 from dispatch.ssh import connections
 from dispatch.ssh.contact_errors import RemoteError, Unreachable
 from dispatch.ssh.dialling import Endpoint, endpoint_of
+from hosts import slurm_nodes
 from hosts.models import Host
 from jobs.models import Member
 from jobs.states import AllocationState
-from trainmaster.serving.door import ANSWER_BYTES, hello
+from trainmaster.serving.door import ANSWER_BYTES, LOOPBACK, hello
 
 __all__ = ["Door", "RemoteError", "Unreachable", "connect", "door_of"]
 
@@ -28,13 +29,16 @@ _ANSWER_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Door:
-    """Where a task's door is. `endpoint` is None on the host that is this very machine."""
+    """Where a task's door is. `endpoint` is None on the host that is this very machine, and the login node of one that
+    is reached by it; `address` is where it reaches the door.
+    """
 
     host: str
     endpoint: Endpoint | None
     port: int
     run_key: str
     secret: str
+    address: str = LOOPBACK
 
 
 def door_of(command: Command) -> Door | None:
@@ -45,20 +49,23 @@ def door_of(command: Command) -> Door | None:
     member = (
         Member.objects.filter(allocation__task_id=command.task_id)
         .exclude(allocation__state=AllocationState.TERMINATED)
-        .select_related("host", "allocation")
+        .select_related("host__pool", "allocation")
         .first()
     )
     if member is None:
         return None
     host = member.host
-    local = host.transport == Host.Transport.LOCAL
-    return Door(
-        host.name,
-        None if local else endpoint_of(host),
-        service.port,
-        member.run_key,
-        member.allocation.gang_secret,
-    )
+    endpoint, address = _way(host)
+    return Door(host.name, endpoint, service.port, member.run_key, member.allocation.gang_secret, address)
+
+
+def _way(host: Host) -> tuple[Endpoint | None, str]:
+    """Whom to dial for a door of this host, and its address from there."""
+    if host.transport == Host.Transport.LOCAL:
+        return None, LOOPBACK
+    if host.transport == Host.Transport.SLURM:
+        return endpoint_of(slurm_nodes.login_of(host.pool)), host.peer_address("")
+    return endpoint_of(host), LOOPBACK
 
 
 async def connect(door: Door) -> socket.socket:
@@ -67,7 +74,7 @@ async def connect(door: Door) -> socket.socket:
     if door.endpoint is None:
         connected = await _dial(door.port)
     else:
-        connected = await connections.reach(door.endpoint, door.port)
+        connected = await connections.reach(door.endpoint, door.port, door.address)
     line, expected = hello(door.secret, door.run_key)
     try:
         async with asyncio.timeout(_ANSWER_SECONDS):

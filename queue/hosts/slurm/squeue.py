@@ -44,7 +44,7 @@ class Job(NamedTuple):
 
     @property
     def starts_at(self) -> datetime | None:
-        """When it started, or when Slurm expects to start it; None: not known."""
+        """When it started, or when Slurm expects to start it, as `squeue --start` says; None: not known."""
         return texts.moment(self.start)
 
     @property
@@ -63,11 +63,6 @@ def command(mark: str, *, user: str = "", ids: tuple[str, ...] = ()) -> tuple[st
     of = ("-u", user) if user else ()
     which = ("-j", ",".join(ids)) if ids else ()
     return ("squeue", "--noheader", "--all", "--states=all", *of, *which, "-o", mark + _FIELDS)
-
-
-def start_command(mark: str, *, user: str) -> tuple[str, ...]:
-    """When Slurm expects to start the waiting jobs of a user."""
-    return ("squeue", "--noheader", "--start", "-u", user, "-o", mark + _FIELDS)
 
 
 def jobs(text: str, mark: str) -> list[Job]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.cli.job import _explained
+from trainmaster.cli.job import _explained, _local_clock
 
 
 def test_every_blocker_has_a_line_and_cannot_move_the_cursor() -> None:
@@ -19,6 +19,10 @@ def test_every_blocker_has_a_line_and_cannot_move_the_cursor() -> None:
             },
             {"taskId": "7.b", "slots": 1, "state": "WAITING", "blockers": []},
             {"taskId": "7.c", "slots": 1, "state": "RUNNING"},
+            {
+                "taskId": "7.s", "slots": 1, "state": "WAITING", "blockers": [{"sentence": "waits in Slurm as job 1"}],
+                "forecast": [60.0, 60.0], "forecastBy": "Slurm", "forecastSaidAt": 0.0,
+            },
             {
                 "taskId": "7.d", "slots": 1, "state": "WAITING", "blockers": [{"sentence": "no slot is free"}],
                 "forecastUnknown": "exp 3 has no known end",
@@ -38,6 +42,9 @@ def test_every_blocker_has_a_line_and_cannot_move_the_cursor() -> None:
         "7.b (1 slot): waiting",
         "  - starts on the next pass",
         "7.c (1 slot): running",
+        "7.s (1 slot): waiting",
+        "  - waits in Slurm as job 1",
+        f"  Slurm expects {_local_clock(60.0)}, as it said at {_local_clock(0.0)}",
         "7.d (1 slot): waiting",
         "  - no slot is free",
         "  start time unknown: exp 3 has no known end",

@@ -79,13 +79,23 @@ def test_a_start_is_at_once_in_a_range_or_not_known() -> None:
         {"jobId": MINE, "now": True},
         {"jobId": MINE, "now": False, "forecast": [1.0e9, 1.1e9], "reason": "no slot is free"},
         {"jobId": MINE, "now": False, "forecastUnknown": "nothing is known of exp 1"},
+        {
+            "jobId": MINE,
+            "now": False,
+            "forecast": [1.0e9, 1.0e9],
+            "forecastBy": "Slurm",
+            "reason": "waits in Slurm",
+        },
     ]
     said = previewed(answer(starts=starts), NOW)
     assert said[2:4] == ["It stops nothing.", "Job 73853c5c starts immediately."]
     assert said[4].startswith("Job 73853c5c starts between 2001-09-") and said[4].endswith(
         ": no slot is free."
     )
-    assert said[5:] == ["Job 73853c5c: start time unknown: nothing is known of exp 1."]
+    assert said[5] == "Job 73853c5c: start time unknown: nothing is known of exp 1."
+    assert said[6].startswith("Job 73853c5c: Slurm expects 2001-09-") and said[6].endswith(
+        ": waits in Slurm."
+    )
 
 
 @pytest.mark.parametrize(

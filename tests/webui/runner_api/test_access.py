@@ -11,6 +11,7 @@ from starlette.routing import Route
 
 from accounts import tokens
 from accounts.models import LoginToken, Scope, User
+from jobs import feeding
 from jobs.models import Allocation, Member
 from jobs.states import AllocationState
 from tests.rig.rows import RUN_TOKEN, make_gang
@@ -31,6 +32,8 @@ OF_ANY_RUN = {
     "GET /tensorboard",
     "GET /tensorboard/file",
 }
+#: by no run, but what Slurm starts before there is one; its token is good for nothing else
+OF_A_JOB_IN_SLURM = "POST /slurm/{attempt}/begun"
 DENIED = {401, 403, 404, 410}
 
 
@@ -65,6 +68,7 @@ def routes(member: Member) -> Iterator[tuple[str, str, str]]:
         "member": "0",
         "uuid": str(checkpoint.pk),
         "path": "model.pt",
+        "attempt": member.allocation_id,
     }
     for route in application.routes:
         assert isinstance(route, Route)
@@ -87,6 +91,10 @@ def test_a_run_reaches_its_own_and_nobody_else_reaches_it(
     web: Web, member: Member, who: dict[str, str]
 ) -> None:
     for name, method, path in list(routes(member)):
+        if name == OF_A_JOB_IN_SLURM:
+            assert {asked(web, method, path, token) for token in (*who.values(), RUN_TOKEN)} == {401}
+            assert asked(web, method, path, feeding.start_token(member.allocation_id)) == 200
+            continue
         if name in OPEN:
             assert asked(web, method, path, "") not in DENIED, name
             continue
