@@ -16,7 +16,7 @@ LONG = tests/chaos tests/compat
 BENCHMARKS = first_line short_jobs queue_page job_queue scheduling one_pass search host_logs logs_ingest logs_store \
 	logs_read logs_live logs_viewer rank_map trial_page search_pages sampler samples_ingest metrics_ingest \
 	small_requests metrics_read timing checkpoint_upload sdk_overhead forecasts idle \
-	slurm_answers slurm_first_line
+	slurm_answers slurm_first_line slurm_queue slurm_nodes
 # of pytest, on two cores: tests wait more than they compute
 WORKERS ?= 3
 # where `make dev` keeps its data; an absolute path too

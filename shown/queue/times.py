@@ -31,10 +31,12 @@ def between(earliest: datetime, latest: datetime) -> str:
 def said(by: str, span: list[float], said_at: float) -> tuple[str, str]:
     """(`Slurm expects 14:05`, its title) of a start that another scheduler expects, by its word of that moment."""
     start, at = (datetime.fromtimestamp(each, UTC) for each in (span[1], said_at))
-    return (
-        f"{by} expects {clock(start)}",
-        f"{by} expects it to start at {exact(start)}, as it said at {exact(at)}",
-    )
+    return f"{by} expects {clock(start)}", f"at {exact(start)}, as {by} said at {exact(at)}"
+
+
+def headed(start: str) -> str:
+    """A start under a heading that says what it is: `12:44 to 12:50`, `Slurm: 14:05`."""
+    return start.removeprefix("Starts ").replace(" expects ", ": ", 1)
 
 
 def forecast(span: list[float] | None, now: datetime, does: str = "Starts") -> tuple[str, str]:

@@ -317,7 +317,9 @@ def test_a_preview_does_not_promise_what_slurm_decides(world: World) -> None:
     assert start(last.pk, 60).unknown.startswith(
         "it is handed to Slurm once another job that waits there has"
     )
-    assert start(last.pk, 10).unknown == "Slurm decides when it has nodes for it"
+    found = start(last.pk, 10)
+    assert found.reason == "is handed to Slurm next"
+    assert found.unknown == "Slurm decides when it has nodes for it"
     assert start(job.pk, 90).reason == "is taken back from Slurm: others are ahead of it now"
 
 
@@ -336,7 +338,8 @@ def test_what_slurm_expects_is_the_forecast_as_long_as_it_says_so(world: World) 
     assert told is not None and told.forecast and told.said_at is not None
     assert encode_row(told)["forecastBy"] == "Slurm"
     short, title = times.said(told.forecast_by, told.forecast, told.said_at)
-    assert short.startswith("Slurm expects") and short.endswith(clock) and "as it said at" in title
+    assert short.startswith("Slurm expects") and short.endswith(clock) and "as Slurm said at" in title
+    assert times.headed(short).startswith("Slurm: ")
     plan = world.plan()
     assert plan.unknown[second.task_id] == "Slurm does not say when it expects that"
     assert plan.unknown[last.pk].startswith(

@@ -34,6 +34,9 @@ from scheduling.world import Plan, Snapshot
 _OF_THE_FOLDER = {"not_mounted", "disk", "os"}
 
 
+_HANDED_NEXT = Reason(WaitCode.POSITION, "is handed to Slurm next")
+
+
 class Slurm:
     """`dispatch.engines.contract.Engine` for a cluster that others use too."""
 
@@ -63,10 +66,13 @@ class Slurm:
     def foresee(self, pool: ResourcePool, snapshot: Snapshot, plan: Plan) -> Plan:
         most = SlurmSettings.of(pool.slurm).max_fed
         fed = {row.task_id: row for row in feeding.open_jobs(pool.pk).filter(allocation=None)}
-        next_ones = order.next_ones(snapshot, plan, most, feeding.refused_tasks(pool.pk))
-        wanted = {request.task_id for request in next_ones}
-        back = {task: _going_back(plan, task) for task in fed if task not in wanted}
-        return self._seen(plan, fed, most, back)
+        chosen = order.next_ones(snapshot, plan, most, feeding.refused_tasks(pool.pk))
+        wanted = {request.task_id for request in chosen}
+        back = [row.task_id for row in fed.values() if row.task_id not in wanted and row.back_at is None]
+        new = wanted - fed.keys()
+        why_not = (_closed(pool) if new else None) or _HANDED_NEXT
+        other = {task: _going_back(plan, task) for task in back} | dict.fromkeys(new, why_not)
+        return self._seen(plan, fed, most, other)
 
     def expect(self, pool: ResourcePool, plan: Plan, now: float) -> Forecast:
         """What is in Slurm starts as squeue says; of the rest, only when it may be handed over is known."""

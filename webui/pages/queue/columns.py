@@ -149,7 +149,7 @@ def _start(line: SeenRow) -> SafeString:
     row, title = line.row, escape(line.row.start_title)
     if row.start == times.NOT_KNOWN:
         return SafeString(f'<a href="/jobs/job/{row.id}" title="{title}">{times.NOT_KNOWN}</a>')
-    return SafeString(f'<span title="{title}">{escape(row.start.removeprefix("Starts "))}</span>')
+    return SafeString(f'<span title="{title}">{escape(times.headed(row.start))}</span>')
 
 
 def _start_css(line: SeenRow) -> str:
