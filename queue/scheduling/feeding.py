@@ -67,9 +67,7 @@ def expected(
     known = {task: said[task] for task in states if task in said}
     spans = {task: (start, start) for task, (start, _) in known.items()}
     unknown = {
-        task: "its nodes are not free here yet"
-        if state == "RUNNING"
-        else "Slurm does not say when it expects that"
+        task: "its nodes are not free here yet" if state == "RUNNING" else "Slurm names no time for it"
         for task, state in states.items()
         if task not in known
     }

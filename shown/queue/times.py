@@ -31,7 +31,7 @@ def between(earliest: datetime, latest: datetime) -> str:
 def said(by: str, span: list[float], said_at: float) -> tuple[str, str]:
     """(`Slurm expects 14:05`, its title) of a start that another scheduler expects, by its word of that moment."""
     start, at = (datetime.fromtimestamp(each, UTC) for each in (span[1], said_at))
-    return f"{by} expects {clock(start)}", f"at {exact(start)}, as {by} said at {exact(at)}"
+    return f"{by} expects {clock(start)}", f"at {exact(start)}, reported by {by} at {exact(at)}"
 
 
 def headed(start: str) -> str:

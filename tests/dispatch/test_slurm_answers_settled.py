@@ -304,7 +304,7 @@ def test_a_preview_does_not_promise_what_slurm_decides(world: World) -> None:
 
     found = start(job.pk, 10)
     assert not found.now and found.forecast is None
-    assert found.unknown == "Slurm does not say when it expects that"
+    assert found.unknown == "Slurm names no time for it"
     (why,) = preview.blockers(job, timezone.now())[row.task_id]
     assert why.sentence.startswith("waits in Slurm as job 1: Slurm has not looked at it yet")
 
@@ -338,16 +338,16 @@ def test_what_slurm_expects_is_the_forecast_as_long_as_it_says_so(world: World) 
     assert told is not None and told.forecast and told.said_at is not None
     assert encode_row(told)["forecastBy"] == "Slurm"
     short, title = times.said(told.forecast_by, told.forecast, told.said_at)
-    assert short.startswith("Slurm expects") and short.endswith(clock) and "as Slurm said at" in title
+    assert short.startswith("Slurm expects") and short.endswith(clock) and "reported by Slurm at" in title
     assert times.headed(short).startswith("Slurm: ")
     plan = world.plan()
-    assert plan.unknown[second.task_id] == "Slurm does not say when it expects that"
+    assert plan.unknown[second.task_id] == "Slurm names no time for it"
     assert plan.unknown[last.pk].startswith(
         "it is handed to Slurm once another job that waits there has begun"
     )
     assert f"{clock} UTC" in plan.unknown[last.pk]
     later = timezone.now() + timedelta(minutes=2)
-    assert "has not said it again" in plan.without_old_words(later).unknown[first.task_id]
+    assert "has reported nothing since" in plan.without_old_words(later).unknown[first.task_id]
 
     FedJob.objects.update(seen_at=timezone.now() - timedelta(minutes=2))  # it does not answer any more
     world.passes()

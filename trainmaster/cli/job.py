@@ -143,7 +143,7 @@ def _waits(task: Json) -> List[str]:
     lines = [f"  - {blocker['sentence']}" for blocker in blockers]
     if task.get("forecastBy"):
         said = _local_clock(task["forecastSaidAt"])
-        return [*lines, f"  {_when(task)}, as it said at {said}"]
+        return [*lines, f"  {_when(task)}, reported at {said}"]
     if task.get("forecast"):
         return [*lines, "  starts between " + " and ".join(map(_local_clock, task["forecast"]))]
     unknown = task.get("forecastUnknown") or "the last pass made no forecast for it"

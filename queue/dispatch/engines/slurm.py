@@ -32,8 +32,6 @@ from scheduling.world import Plan, Snapshot
 
 #: what `launch` answers if the folder is in the way
 _OF_THE_FOLDER = {"not_mounted", "disk", "os"}
-
-
 _HANDED_NEXT = Reason(WaitCode.POSITION, "is handed to Slurm next")
 
 

@@ -29,6 +29,7 @@ _IN_DOUBT = re.compile(r"timed out|contact|connection|communication|zero bytes|t
 
 _SCRIPT = """#!/bin/sh
 save() {{
+    asked=1
     {ask}
 }}
 trap save USR1
@@ -37,10 +38,13 @@ trap save USR1
 END
 srun ${{SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"}} {srun} &
 step=$!
+code=127
 while :; do
+    asked=
     wait "$step"
-    code=$?
-    kill -0 "$step" 2>/dev/null || break
+    now=$?
+    [ "$now" -eq 127 ] || code=$now
+    [ -n "$asked" ] || break
 done
 [ "$code" -ne 0 ] || {tidy}
 exit "$code"

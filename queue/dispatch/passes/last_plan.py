@@ -86,7 +86,7 @@ class Plan:
         if not old:
             return self
         spans = {task: span for task, span in self.forecast.items() if task not in old}
-        why = f"{self.by} has not said it again since {clock(min(self.said_at[task] for task in old), now.timestamp())}"
+        why = f"{self.by} has reported nothing since {clock(min(self.said_at[task] for task in old), now.timestamp())}"
         return replace(self, forecast=spans, unknown={**self.unknown, **dict.fromkeys(old, why)})
 
 

@@ -44,7 +44,7 @@ def test_every_blocker_has_a_line_and_cannot_move_the_cursor() -> None:
         "7.c (1 slot): running",
         "7.s (1 slot): waiting",
         "  - waits in Slurm as job 1",
-        f"  Slurm expects {_local_clock(60.0)}, as it said at {_local_clock(0.0)}",
+        f"  Slurm expects {_local_clock(60.0)}, reported at {_local_clock(0.0)}",
         "7.d (1 slot): waiting",
         "  - no slot is free",
         "  start time unknown: exp 3 has no known end",
