@@ -41,6 +41,8 @@ def leave() -> None:
     if os.geteuid() != 0 or shutil.which("ip") is None or ctypes.CDLL(None).unshare(CLONE_NEWNET) != 0:
         return
     ip("link", "set", "lo", "up")
+    # Slurm's daemons find no address to listen on where a machine has none but 127.0.0.1 (AI_ADDRCONFIG)
+    ip("addr", "add", "192.0.2.1/32", "dev", "lo")
 
 
 class Network:
