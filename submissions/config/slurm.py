@@ -30,4 +30,6 @@ def _as_it_is(value: Any, check: ModelWrapValidatorHandler[SlurmFields]) -> Any:
 
 
 #: its schema names the fields and, since a wrong section is kept, takes anything
-Slurm = Annotated[SerializeAsAny[SlurmFields], WrapValidator(_as_it_is, json_schema_input_type=SlurmFields | Any)]
+Slurm = Annotated[
+    SerializeAsAny[SlurmFields], WrapValidator(_as_it_is, json_schema_input_type=SlurmFields | Any)
+]
