@@ -43,7 +43,7 @@ SIZES = [size for size in (1_000, 10_000, 100_000) if size <= LARGEST]
 HOSTS, SLOTS = 1_000, 8
 GOAL_MS = 100.0
 #: the port runs over ever more hosts, ten waiting requests for each, until one pass took so long
-PORT_SECONDS = float(size("PORT_SECONDS", 10, quick=1))
+PORT_SECONDS = float(size("PORT_SECONDS", 60, quick=1))
 MIXED = (1, 1, 1, 2, 2, 3, 4, 4, 8, 16)
 NEVER_FITS = 12
 GOAL_PORT = 200.0

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from operator import attrgetter
 
 from scheduling.host import Bins, Host, apart_of
 from scheduling.runs import HeldRun, Rules, left_alone_until, stop_order
-from scheduling.world import Request, Snapshot
+from scheduling.world import Request, SlotView, Snapshot
+
+_slot_index = attrgetter("index")
 
 
 class Board:
@@ -128,34 +131,49 @@ class Board:
 def slot_board(snapshot: Snapshot, rules: Rules) -> Board:
     """The board of slots."""
     hosts = [Host(index, view) for index, view in enumerate(snapshot.hosts)]
-    usable: dict[int, int] = {}  # slot id -> host index
+    index_of = {host.view.id: host.index for host in hosts}
+    partly: dict[int, frozenset[int]] = {}  # host index -> ids of its usable slots, where some are not usable
     for host in hosts:
-        on = host.view.off is None
-        for slot in host.view.slots:
-            if (
-                on and slot.enabled and not slot.draining and slot.outside is None and slot.cleaning is None
-            ):  # usable, spelled out for speed
-                host.cap += 1
-                usable[slot.id] = host.index
-                if slot.held_by is None:
-                    host.ids.append(slot.id)
-            elif slot.held_by is not None:
-                host.strangers += 1
-            elif on and slot.cleaning is not None:
-                host.cleaned.append(slot.cleaning)
-        host.free = len(host.ids)
-        if host.ids:
-            by_index = {slot.id: slot.index for slot in host.view.slots}
-            host.ids.sort(key=by_index.__getitem__, reverse=True)
+        view = host.view
+        usable = [
+            slot
+            for slot in view.slots
+            if slot.enabled and not slot.draining and slot.outside is None and slot.cleaning is None
+        ]  # usable, spelled out for speed
+        if view.off is not None or len(usable) < len(view.slots):
+            usable = _usable_in_part(host, usable)
+            partly[host.index] = frozenset([slot.id for slot in usable])
+        host.cap = len(usable)
+        free = [slot for slot in usable if slot.held_by is None]
+        if free:
+            free.sort(key=_slot_index, reverse=True)
+            host.ids = [slot.id for slot in free]
+            host.free = len(free)
     runs = _held(snapshot, rules, slots=True)
     for run in runs:
-        for ids in run.placement.slots.values():
-            run.held += len(ids)
-            for slot_id in ids:
-                index = usable.get(slot_id)
-                if index is not None:
-                    run.parts[index] = run.parts.get(index, 0) + 1
+        for host_id, ids in run.placement.slots.items():
+            count = len(ids)
+            run.held += count
+            index = index_of.get(host_id)
+            if index in partly:
+                count = len(partly[index].intersection(ids))
+            if index is not None and count:
+                run.parts[index] = count
     return Board(snapshot, hosts, runs)
+
+
+def _usable_in_part(host: Host, usable: list[SlotView]) -> list[SlotView]:
+    """The slots where something may be placed, on a host that is off or not usable as a whole; note the others."""
+    on = host.view.off is None
+    may_use = {slot.id for slot in usable} if on else frozenset[int]()
+    for slot in host.view.slots:
+        if slot.id in may_use:
+            continue
+        if slot.held_by is not None:
+            host.strangers += 1
+        elif on and slot.cleaning is not None:
+            host.cleaned.append(slot.cleaning)
+    return usable if on else []
 
 
 def aux_board(snapshot: Snapshot, rules: Rules) -> Board:

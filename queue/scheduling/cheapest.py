@@ -37,13 +37,13 @@ class Cheapest:
         self._board = board
         self._prices = prices
         self._cursor = len(board.eased)
-        self._entry: dict[int, int] = {}  # host index -> number of its entry; others in the heap are stale
-        self._heap: list[tuple[Cost, int, int]] = []  # (cost, host index, number)
-        for host in hosts:
-            price = prices.bound(host)
-            self._entry[host.index] = 0
-            if price is not None:
-                self._heap.append((price, host.index, 0))
+        hosts, bound = list(hosts), prices.bound
+        #: host index -> number of its entry; others in the heap are stale
+        self._entry = dict.fromkeys([host.index for host in hosts], 0)
+        #: (cost, host index, number)
+        self._heap: list[tuple[Cost, int, int]] = [
+            (price, host.index, 0) for host in hosts if (price := bound(host)) is not None
+        ]
         heapq.heapify(self._heap)
 
     def _look_again(self, index: int) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from math import inf
 from typing import TypeVar
@@ -25,12 +25,14 @@ from scheduling.durations import Span
 from scheduling.first_to_end import Ends
 from scheduling.fitting import Parts, Shape
 from scheduling.host import Host
+from scheduling.like_requests import Group, kind_of
 from scheduling.making_room import Reserving, Stopping
 from scheduling.no_room import NoRoom
 from scheduling.patience import Patience
 from scheduling.prospects import Prospects
 from scheduling.reasons import Reason
 from scheduling.runs import NO_RIGHTS, NOBODY, HeldRun, Rights, Rules, Standing, standing
+from scheduling.windows import NOWHERE
 from scheduling.world import Release, Request, Snapshot, Start
 
 T = TypeVar("T")
@@ -38,26 +40,6 @@ T = TypeVar("T")
 
 #: kinds of requests of one group for which hosts are looked for in vain in a pass
 _MOST_FRUITLESS = 20
-
-
-@dataclass(slots=True, eq=False)
-class Group:
-    """Requests alike in shape and rights. While one of them is stuck, so are all behind it.
-
-    `stuck_at`: number of hosts that had been eased when that was found out. `own`: (job, slots that it holds) -> the
-    same reason in its words, for a search whose other trials, or an array whose other elements, are in the way.
-    """
-
-    shape: Shape
-    hopeless: Reason | None
-    rights: Rights
-    borrows: bool
-    reserves: bool
-    stuck: Reason | None = None
-    stuck_at: int = -1
-    own: dict[tuple[str, int], Reason] = field(default_factory=dict)
-    #: kinds of requests, as windows tell them apart, for which no host could be kept
-    fruitless: set[object] = field(default_factory=set)
 
 
 class Pass:
@@ -87,7 +69,7 @@ class Pass:
         self._snapshot = snapshot
         self._board = board
         self._rules = rules
-        self._prospects = prospects
+        self._prospects, self._closings = prospects, prospects.closings
         self._held_by_job = held_by_job
         self._running = dict(held_by_job)  # job id -> slots, of what is only claimed none
         #: job id -> elements that run or are about to, of arrays that limit how many do at once
@@ -109,10 +91,28 @@ class Pass:
 
     def run(self, queue: Iterable[Request]) -> None:
         """`queue`: those that wait, the first first."""
+        # most of a long queue is stuck, for which no more than this is done
+        waits, eased, stopping_for = self.waits, self._board.eased, self._board.stopping_for
         for request in queue:
-            reason = self._place(request)
+            reason = request.blocked
+            if reason is None:
+                group = self._group(request)
+                reason = group.hopeless
+                if reason is None:
+                    if (
+                        group.stuck is None
+                        or group.stuck_at != len(eased)
+                        or self._is_limited(request)
+                        or request.task_id in stopping_for
+                        or self._held_by_job.get(request.job_id)
+                        or self._young
+                        or (group.reserves and self._patience.looks_at_more(len(self.reservations)))
+                    ):
+                        reason = self._place(request, group)
+                    else:
+                        reason = group.stuck
             if reason is not None:
-                self.waits[request.task_id] = reason
+                waits[request.task_id] = reason
         for request, shape, parts, lent in self._deferred:
             self._start_after_all(request, shape, parts, lent)
 
@@ -127,23 +127,21 @@ class Pass:
             for host, count in claimed:
                 self._board.claim(host, count, request, pledged=True)
 
-    def _place(self, request: Request) -> Reason | None:
-        """Why it waits, or None if it starts."""
-        if request.blocked is not None:
-            return request.blocked
-        group = self._group(request)
-        if group.hopeless is not None:
-            return group.hopeless
-        if (
+    def _is_limited(self, request: Request) -> bool:
+        return (
             self._limited
             or request.max_slots is not None
             or (self._room is not None and not request.preemptible)
-        ):
+        )
+
+    def _place(self, request: Request, group: Group) -> Reason | None:
+        """Why it waits, or None if it starts."""
+        if self._is_limited(request):
             over = self._over_limit(request)
             if over is not None:
                 return over
         own = self._board.stopping_for.get(request.task_id)
-        if own is not None or group.stuck is None or group.stuck_at != len(self._board.eased):
+        if own is not None or group.may_find(self._board, standing(request)):
             if self.patient and own:
                 reason = self._await_first(request, group.shape, own, lent=False)
                 if reason is not None:
@@ -167,12 +165,15 @@ class Pass:
             reason = self._stop_others(request, group, own or ())
             if reason is not None:
                 return reason
-            group.stuck = self._why_stuck(request, group)
-            group.stuck_at = len(self._board.eased)
-            group.own.clear()
+            self._note_stuck(request, group)
+        elif group.stuck_at != len(self._board.eased):
+            self._note_stuck(request, group)
         reserves = group.reserves and self._patience.looks_at_more(len(self.reservations))
         kept = self._reserve(request, group) if reserves else None
         return self._and_young(request, kept or self._stuck(request, group))
+
+    def _note_stuck(self, request: Request, group: Group) -> None:
+        group.is_stuck(self._board, self._why_stuck(request, group))
 
     def _and_young(self, request: Request, reason: Reason | None) -> Reason | None:
         """The reason, with the run that it may stop first once that is not young any more."""
@@ -222,9 +223,8 @@ class Pass:
 
     def _group(self, request: Request) -> Group:
         rights = self._rules.rights(request)
-        closed = self._prospects.closed(request)
-        avoids = request.avoid_hosts, request.failed_hosts, request.only_hosts, closed
-        key = (request.slots, request.single_host, *avoids, request.preemptible, rights)
+        closed = NOWHERE if self._closings is None else self._closings.closed(request)
+        key = (kind_of(request), closed, rights)
         group = self._groups.get(key)
         if group is None:
             self._groups[key] = group = Group(

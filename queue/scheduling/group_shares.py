@@ -80,17 +80,28 @@ class Room:
                 if not request.preemptible:
                     self._firm[path_of(request)[0]] += request.slots
         self.held = by_name(of_path)
+        #: department -> what it has borrowed for work that may not be stopped, and all of that together
+        self._borrowed = {
+            name: over
+            for name, held in self._firm.items()
+            if (over := held - self._guaranteed.get(name, 0)) > 0
+        }
+        self._all_borrowed = sum(self._borrowed.values())
 
     def copy(self) -> Room:
         other = copy(self)
-        other.held, other._firm = self.held.copy(), self._firm.copy()
+        other.held, other._firm, other._borrowed = self.held.copy(), self._firm.copy(), dict(self._borrowed)
         return other
 
     def take(self, request: Request) -> None:
         for name in path_of(request):
             self.held[name] += request.slots
         if not request.preemptible:
-            self._firm[path_of(request)[0]] += request.slots
+            top = path_of(request)[0]
+            self._firm[top] += request.slots
+            over = max(0, self._firm[top] - self._guaranteed.get(top, 0))
+            self._all_borrowed += over - self._borrowed.get(top, 0)
+            self._borrowed[top] = over
 
     def lacking(self, request: Request) -> Reason | None:
         """Why so much more would be too much for its groups."""
@@ -107,11 +118,10 @@ class Room:
         if request.preemptible or not self._guaranteed:
             return None
         top = path_of(request)[0]
-        borrowed = {name: max(0, held - self._guaranteed.get(name, 0)) for name, held in self._firm.items()}
-        others = sum(held for name, held in borrowed.items() if name != top)
+        others = self._all_borrowed - self._borrowed.get(top, 0)
         own = max(0, self._firm[top] + request.slots - self._guaranteed.get(top, 0))
         if own and others + own > self._unguaranteed:
-            return reasons.not_reclaimable(sum(borrowed.values()), request.slots, self._unguaranteed)
+            return reasons.not_reclaimable(self._all_borrowed, request.slots, self._unguaranteed)
         return None
 
     def in_words(self, request: Request) -> list[Reason]:

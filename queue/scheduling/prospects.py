@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 
 from scheduling import reasons
 from scheduling.fitting import Shape
@@ -184,13 +185,26 @@ class Prospects:
 
 def demand(queue: Iterable[Request], prospects: Prospects) -> list[Request]:
     """The slot work that runs, and what waits and could start if it were alone."""
-    return [
-        request
-        for request in queue
-        if request.slots > 0
-        and request.blocked is None
-        and (request.running is not None or not (prospects.hopeless(request) or prospects.too_long(request)))
-    ]
+    closings, able = prospects.closings, dict[object, bool]()
+    found = []
+    for request in queue:
+        if not request.slots or request.blocked is not None:
+            continue
+        if request.running is None:
+            key = (_kind(request), closings and closings.alike(request))
+            may = able.get(key)
+            if may is None:
+                able[key] = may = not (prospects.hopeless(request) or prospects.too_long(request))
+            if not may:
+                continue
+        found.append(request)
+    return found
+
+
+#: what decides, besides windows, whether a request could start if it were alone
+_kind: Callable[[Request], tuple[object, ...]] = attrgetter(
+    "slots", "single_host", "avoid_hosts", "has_account", "only_hosts", "max_time"
+)
 
 
 def elsewhere_first(snapshot: Snapshot) -> Snapshot:
@@ -214,7 +228,12 @@ def _elsewhere_first(prospects: Prospects, request: Request) -> Request:
 
 
 def _usable(host: HostView) -> int:
-    return sum(slot.usable for slot in host.slots)
+    usable = [
+        slot
+        for slot in host.slots
+        if slot.enabled and not slot.draining and slot.outside is None and slot.cleaning is None
+    ]  # usable, spelled out for speed
+    return len(usable)
 
 
 def _short_of(host: HostView) -> Iterator[str]:

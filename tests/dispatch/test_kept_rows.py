@@ -9,13 +9,15 @@ import psycopg
 import pytest
 from django.conf import LazySettings
 from django.db import connection, transaction
+from django.utils import timezone
 
 from commands.models import Command
 from dispatch.passes import kept_rows, pool_pass
+from experiments.models import Trial
 from hosts.models import Host, ResourcePool, Slot
 from hosts.pools import default_pool, mark_dirty
-from jobs.models import Job, SlotHold, Task
-from jobs.states import JobState, TaskState
+from jobs.models import Allocation, Dependency, Job, Member, SlotHold, Task
+from jobs.states import AllocationState, JobState, TaskState
 from tests.rig.many import make_commands
 from tests.rig.world import make_host, make_user, submit_experiment, survey_that_keeps
 
@@ -25,7 +27,6 @@ class Changes:
 
     def __init__(self, pool: ResourcePool, other: ResourcePool, seed: int) -> None:
         self.pool, self.other, self.random = pool, other, random.Random(seed)
-        self.all_read = False
 
     def some(self, rows: Any) -> Any:
         """One or two of the rows."""
@@ -53,14 +54,29 @@ class Changes:
                 self.admit_or_lose,
                 lambda: self.some(Slot.objects).update(outside=choose([{}, {"user": "eve"}])),
                 lambda: self.some(SlotHold.objects.filter(released_at=None)).delete(),
+                lambda: make_commands(self.pool, make_user(), 1, slots=0),
+                lambda: self.some(tasks).update(
+                    not_before=choose([None, timezone.now()]), max_time_seconds=choose([None, 9])
+                ),
+                lambda: self.some(Trial.objects).update(progress=choose([None, 0.01, 0.5])),
+                lambda: self.some(Allocation.objects).update(
+                    stop_kind=choose(["", "PREEMPT"]), asked_preempt_at=choose([None, timezone.now()])
+                ),
+                lambda: self.some(Allocation.objects).update(state=AllocationState.TERMINATED),
+                lambda: self.some(Member.objects).update(cleaning_since=choose([None, timezone.now()])),
+                self.depend,
+                lambda: self.some(Dependency.objects).update(met_at=timezone.now()),
             ]
         )()
 
     def admit_or_lose(self) -> None:
-        """The slots of a host that is there again are no new rows, so all are read."""
-        self.all_read = True
         admission = self.random.choice([Host.Admission.READY, Host.Admission.LOST])
         self.some(Host.objects).update(admission=admission)
+
+    def depend(self) -> None:
+        """Neither the job that waits nor its task is written."""
+        for job in self.some(Job.objects.exclude(name="slow")):
+            Dependency.objects.create(job=job, on=job, label="exp 1", condition=Dependency.Condition.END)
 
     def delete_one(self) -> None:
         """A command that never ran, with its task and its job."""
@@ -99,7 +115,6 @@ def test_what_is_kept_makes_the_same_snapshot_as_all_rows(
     survey_that_keeps(changes.pool)
     for number in range(60):
         kept, undone = kept_rows._kept[changes.pool.pk], changes.random.random() < 0.3
-        changes.all_read = False
         if number % 10 == 0:
             another_session.execute("SAVEPOINT inner_one")
             another_session.execute("UPDATE jobs_task SET slots = slots + 1 WHERE id = 'slow'")
@@ -117,10 +132,22 @@ def test_what_is_kept_makes_the_same_snapshot_as_all_rows(
         if number == 30:
             with connection.cursor() as cursor:
                 cursor.execute("VACUUM (FREEZE) jobs_task, jobs_job, hosts_slot")
-        if (
-            not undone and not changes.all_read
-        ):  # after a rollback rows are there again that are kept no more, and all are read
-            assert kept_rows._kept[changes.pool.pk] is kept, "only what had changed was read"
+        assert kept_rows._kept[changes.pool.pk] is kept, "only what had changed was read"
+    assert not kept_rows._distrusted
+
+
+def test_what_depends_on_the_time_is_not_taken_for_a_difference(
+    changes: Changes, settings: LazySettings
+) -> None:
+    """All is read and compared in each survey, while trials that report their progress run."""
+    submit_experiment(slots=1)
+    mark_dirty(changes.pool.pk)
+    pool_pass.one(changes.pool.pk)
+    Trial.objects.update(progress=0.5)
+    settings.SURVEY_CHECK_SECONDS = 0.0
+    for _ in range(10):
+        changes.make_one()
+        survey_that_keeps(changes.pool)
     assert not kept_rows._distrusted
 
 
@@ -145,11 +172,11 @@ def test_what_was_kept_wrongly_is_told_and_nothing_is_kept_any_more(
 ) -> None:
     survey_that_keeps(changes.pool)
     kept = kept_rows._kept[changes.pool.pk]
-    next(iter(kept.tables[1].values()))[3] = 99  # a priority
+    next(iter(kept.tables[0].all()))[14] = 99  # a priority
     settings.SURVEY_CHECK_SECONDS = 0.0
     with caplog.at_level(logging.ERROR, "dispatch.passes.kept_rows"):
         survey_that_keeps(changes.pool)
-    assert "A kept survey of pool" in caplog.text and "wrong about 1 of 6 rows" in caplog.text
+    assert "A kept survey of pool" in caplog.text and "wrong about 1 of " in caplog.text
     assert changes.pool.pk not in kept_rows._kept
     survey_that_keeps(changes.pool)
     assert changes.pool.pk not in kept_rows._kept
@@ -159,18 +186,18 @@ def test_requests_that_were_kept_are_compared_too(
     changes: Changes, settings: LazySettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     survey_that_keeps(changes.pool)
-    made = next(iter(kept_rows._kept[changes.pool.pk].requests.values()))
-    made.request.priority = 99  # type: ignore[misc]
+    request = next(iter(kept_rows._kept[changes.pool.pk].requests.values()))
+    request.priority = 99  # type: ignore[misc]
     settings.SURVEY_CHECK_SECONDS = 0.0
     with caplog.at_level(logging.ERROR, "dispatch.passes.kept_rows"):
         survey_that_keeps(changes.pool)
-    assert "wrong about 1 of 6 rows" in caplog.text
+    assert "wrong about 1 of " in caplog.text
 
 
 def test_rows_of_another_server_are_not_believed(changes: Changes) -> None:
     survey_that_keeps(changes.pool)
     kept = kept_rows._kept[changes.pool.pk]
     kept.server = "another start"
-    next(iter(kept.tables[1].values()))[3] = 99
+    next(iter(kept.tables[0].all()))[14] = 99
     survey_that_keeps(changes.pool)
     assert kept_rows._kept[changes.pool.pk] is not kept and not kept_rows._distrusted

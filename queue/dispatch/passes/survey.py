@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from operator import itemgetter
@@ -15,9 +15,9 @@ from django.db.models import F
 from django.db.models.functions import Least
 from django.utils import timezone
 
-from dispatch.passes import group_views, kept_plan, kept_rows, notices
-from dispatch.passes.kept_rows import Kept, Made
-from dispatch.passes.pool_rows import PoolRows, Row
+from dispatch.passes import group_views, host_views, kept_plan, kept_rows, notices
+from dispatch.passes.kept_rows import Kept
+from dispatch.passes.pool_rows import OF_TASK, PoolRows, Row
 from hosts import pool_windows
 from hosts.models import ResourcePool
 from jobs import failed_starts
@@ -29,13 +29,13 @@ from scheduling import reasons
 from scheduling.durations import Span, ends_of, lasts_of, tenths_of
 from scheduling.past_runs import Like, PastRuns, Work
 from scheduling.prospects import elsewhere_first
+from scheduling.runs import standing
 from scheduling.world import (
     GroupShare,
     HostView,
     Placement,
     PoolView,
     Request,
-    SlotView,
     Snapshot,
     WindowView,
     all_but,
@@ -44,8 +44,10 @@ from scheduling.world import (
 _NOWHERE: frozenset[str] = frozenset()
 _UNKNOWN: tuple[Span | None, tuple[float, ...]] = (None, ())
 #: columns of a task's row
-_JOB, _RUN_COUNT, _BLOCKED_BY, _NOT_BEFORE = 1, 7, 8, 9
-_slot_index = itemgetter(2)
+_JOB, _RUN_COUNT, _BLOCKED_BY, _NOT_BEFORE, _OF_JOB = 1, 7, 8, 9, 12
+#: of an attempt's
+_PROGRESS = 9
+_member = itemgetter(3)
 #: past attempts that forecasts go by, the newest
 MOST_ATTEMPTS = 5000
 #: news of an end that took longer is of a server or host that was away, which is not expected again
@@ -70,15 +72,18 @@ def take(pool: ResourcePool, now: datetime, *, keep: bool = False) -> Snapshot:
     `keep`: what this process kept of the last such survey is used where it still holds (`dispatch.passes.kept_rows`).
     """
     rows, kept = kept_rows.read(pool.pk) if keep else (kept_rows.read_all(pool.pk), None)
-    hosts = _hosts(rows, pool)
+    hosts = host_views.of(rows, pool, kept)
     windows = pool_windows.views(pool, now.timestamp())
     groups = group_views.paths() if pool.group_shares or any(one.group for one in windows) else {}
+    requests = _Requests(pool, rows, hosts, now.timestamp(), past_runs(), groups).all(kept)
+    if kept is not None:
+        kept_rows.keep(kept)
     return elsewhere_first(
         Snapshot(
             now=now.timestamp(),
             pool=_pool(pool, rows, group_views.shares(pool, groups, now.timestamp()), windows),
             hosts=hosts,
-            requests=_Requests(pool, rows, hosts, now.timestamp(), past_runs(), groups).all(kept),
+            requests=requests,
         )
     )
 
@@ -109,35 +114,6 @@ def _pool(
     )
 
 
-def _hosts(rows: PoolRows, pool: ResourcePool) -> tuple[HostView, ...]:
-    holders = {slot_id: allocation_id for _, allocation_id, slot_ids in rows.holds for slot_id in slot_ids}
-    cleaned = {slot_id: label_of(kind, entity_id) for slot_id, kind, entity_id in rows.cleaned}
-    aux: dict[str, int] = defaultdict(int)
-    for host_id, _, ended in rows.aux:
-        aux[host_id] += not ended
-    slots: dict[str, list[SlotView]] = defaultdict(list)
-    for host_id, slot_id, index, enabled, draining, outside in sorted(rows.slots, key=_slot_index):
-        slots[host_id].append(
-            SlotView(slot_id, index, enabled, draining, holders.get(slot_id), outside, cleaned.get(slot_id))
-        )
-    return tuple(
-        HostView(
-            id=host_id,
-            name=name,
-            slots=tuple(slots[host_id]),
-            enabled=enabled,
-            draining=draining,
-            silent=silent,
-            suspended=suspended,
-            failed_starts=failed,
-            needs_account=may_become_root and not pool.allow_login_account,
-            aux_capacity=pool.aux_per_host,
-            aux_held=aux[host_id],
-        )
-        for host_id, name, enabled, draining, silent, suspended, failed, _, may_become_root in rows.hosts
-    )
-
-
 class _Requests:
     """Joins the rows of tasks, jobs and attempts. Equal values are shared: the planner compares them often."""
 
@@ -155,12 +131,11 @@ class _Requests:
         self._now = now
         self._past = past
         self._groups = groups
-        self._jobs: dict[str, Row] = {row[0]: row for row in rows.jobs}
         self._attempts: dict[str, Row] = {row[0]: row for row in rows.attempts}
         self._used = time_used(
             [task[0] for task in rows.tasks if task[_RUN_COUNT] > (task[0] in self._attempts)]
         )
-        self._held = _held(rows)
+        self._held: dict[str, dict[str, tuple[int, ...]]] = {}
         self._eras: dict[str, int] = {row[1]: row[-2] for row in rows.hosts}
         self._unlinked = frozenset(rows.unlinked)
         self._depends: dict[str, list[tuple[str, str, bool]]] = defaultdict(list)
@@ -178,28 +153,46 @@ class _Requests:
     def all(self, kept: Kept | None = None) -> tuple[Request, ...]:
         """A request for each task; those that are kept where their rows and all around them are the same."""
         if kept is None:
+            self._held = _held(self._rows)
             return tuple([self._request(task) for task in self._rows.tasks])
-        around = self._surroundings()
-        former = kept.requests if kept.surroundings == around else {}
-        made: dict[str, Made] = {}
-        requests = []
-        for task in self._rows.tasks:
-            task_id, job = task[0], self._jobs[task[1]]
-            is_kept = (known := former.get(task_id)) and known.task is task and known.job is job
-            if known and is_kept and self._may_keep(task):
-                made[task_id] = known
-                requests.append(known.request)
+        tasks, around = {task[0]: task for task in self._rows.tasks}, self._surroundings()
+        stale: Collection[str]
+        if kept.surroundings == around:
+            stale = self._stale(kept)
+            runs = {run[1] for task_id in stale if (run := self._attempts.get(task_id))}
+            self._held = _held(self._rows, runs)
+        else:
+            kept.requests, kept.again, stale = {}, set(), tasks
+            self._held = _held(self._rows)
+        for task_id in stale:
+            task = tasks.get(task_id)
+            kept.again.discard(task_id)
+            if task is None:
+                kept.requests.pop(task_id, None)
                 continue
-            request = self._request(task)
-            requests.append(request)
-            if self._may_keep(task):
-                made[task_id] = Made(task, job, request)
-        kept.surroundings, kept.requests = around, made
-        kept.check_requests()
-        return tuple(requests)
+            kept.requests[task_id] = request = self._request(task)
+            if not self._may_keep(task, request):
+                kept.again.add(task_id)
+        if stale is tasks:  # the planner sorts them, which takes little time if most are in their order
+            order = sorted(kept.requests.values(), key=standing)
+            kept.requests = {request.task_id: request for request in order}
+        kept.surroundings, kept.aux = around, self._rows.aux
+        return tuple(kept.requests.values())
+
+    def _stale(self, kept: Kept) -> set[str]:
+        """The tasks whose requests are made again, and those that are gone."""
+        waiting, runs, _, holds, _ = kept.tables
+        stale = {*kept.again, *self._used, *waiting.news(0), *runs.news(OF_TASK)}
+        held = set(holds.news(1))
+        if kept.aux != self._rows.aux:
+            held.update(row[1] for row in (*kept.aux, *self._rows.aux))
+        stale.update(row[0] for row in self._rows.attempts if row[1] in held)
+        if self._depends:
+            stale.update(task[0] for task in self._rows.tasks if task[_JOB] in self._depends)
+        return stale
 
     def _surroundings(self) -> tuple[object, ...]:
-        """All that the request of a task that `_may_keep` is made of besides the rows of the task and its job."""
+        """All that the request of a task that `_may_keep` is made of besides its rows."""
         hosts = [(row[0], row[1], row[-2], row[-1]) for row in self._rows.hosts]
         return (
             self._past,
@@ -209,22 +202,28 @@ class _Requests:
             self._powerful,
             self._groups,
             self._usual_notice,
+            self._notices,
         )
 
-    def _may_keep(self, task: Row) -> bool:
+    def _may_keep(self, task: Row, request: Request) -> bool:
         """Its request depends neither on the time nor on rows of its own in other tables."""
         blocked = task[_BLOCKED_BY] or task[_NOT_BEFORE] or task[_JOB] in self._depends
-        return not (blocked or task[0] in self._attempts or task[0] in self._used or self._notices)
+        if blocked or task[0] in self._used:
+            return False
+        if request.running is None:
+            return True
+        # without a limit, a pace and past runs like it, nothing is known of its end at any time
+        return request.running.ends is None and not self._attempts[task[0]][_PROGRESS]
 
     def _request(self, task: Row) -> Request:
         (
             task_id, job_id, slots, created, single_host, avoid_hosts, max_time, _, blocked_by, not_before, failed,
             only,
-        ) = task  # fmt: skip
+        ) = task[:_OF_JOB]  # fmt: skip
         (
-            _, kind, entity_id, priority, position, moved_at, weight, max_slots, preemptible, owner_id, name, elements,
+            kind, entity_id, priority, position, moved_at, weight, max_slots, preemptible, owner_id, name, elements,
             at_once, deadline, usual_position,
-        ) = self._jobs[job_id]  # fmt: skip
+        ) = task[_OF_JOB:OF_TASK]  # fmt: skip
         if at_once:
             most = at_once * max(1, slots)
             max_slots = most if max_slots is None else min(max_slots, most)
@@ -317,10 +316,14 @@ class _Requests:
         )
 
 
-def _held(rows: PoolRows) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Allocation -> host -> slots, wherever the hosts have gone meanwhile; no slots for zero-slot work."""
+def _held(rows: PoolRows, of: Collection[str] | None = None) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Allocation -> host -> slots, wherever the hosts have gone meanwhile; no slots for zero-slot work.
+
+    `of`: these allocations alone.
+    """
     held: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
-    for host_id, allocation_id, slot_ids in rows.holds:
+    holds = rows.holds if of is None else [row for row in rows.holds if row[1] in of]
+    for host_id, allocation_id, slot_ids, _ in sorted(holds, key=_member):
         held[allocation_id][host_id] = (*held[allocation_id].get(host_id, ()), *slot_ids)
     for host_id, allocation_id, _ in rows.aux:
         held[allocation_id][host_id] = ()
