@@ -46,9 +46,19 @@ TABLES = ("wait", "run", "slot", "hold", "host")
 BLOCKS = 1024
 
 
+def _written(row: str) -> str:
+    """The transaction that wrote a row, counted from the first one."""
+    return f"(age({row}.xmin)::bigint - (SELECT age('3'::xid)))"
+
+
 def _version(row: str) -> str:
-    """A number for the place and the writing transaction of a row. Transactions are counted from the first one."""
-    return f"hashtidextended({row}.ctid, age({row}.xmin)::bigint - (SELECT age('3'::xid)))"
+    """A number for the place and the writing transaction of a row."""
+    return f"hashtidextended({row}.ctid, {_written(row)})"
+
+
+def _with(version: str, place: str, written: str) -> str:
+    """The version of two rows: as the seed all 64 bits of the other's count, where hashing a number folds it to 32."""
+    return f"hashtidextended({place}, {written} # {version})"
 
 
 def _block(key: str, hashed_by: str) -> str:
@@ -104,32 +114,35 @@ WITH host_version AS MATERIALIZED (
     SELECT r.id, r.ctid AS place, {_version("r")} AS version FROM jobs_job r
     WHERE pool_id = %(pool)s AND state = '{JobState.ACTIVE}'
 ), wait_version AS MATERIALIZED (
-    SELECT task.place, job.place AS job_place, task.block, hashint8extended(task.version, job.version) AS version
-    FROM (SELECT r.job_id, r.ctid AS place, {_block("r.id", "hashtext")} AS block, {_version("r")} AS version
+    SELECT task.place, job.place AS job_place, task.block,
+      {_with("job.version", "task.place", "task.written")} AS version
+    FROM (SELECT r.job_id, r.ctid AS place, {_block("r.id", "hashtext")} AS block, {_written("r")} AS written
       FROM jobs_task r WHERE state = '{TaskState.WAITING}') task
     FULL JOIN active job ON job.id = task.job_id WHERE num_nulls(task.place, job.place) = 0
 ), run AS MATERIALIZED (
     SELECT attempt.*, trial.progress,
       (SELECT max(reported_at) FROM experiments_checkpoint c
         WHERE c.trial_id = trial.id AND c.state IN ({_SAVED})) AS saved,
-      task.place, task.version AS task_version, job.place AS job_place, job.version AS job_version
+      task.place, job.place AS job_place,
+      coalesce({_with("job.version", "task.place", "task.written")}, 0) AS pair
     FROM open attempt LEFT JOIN experiments_trial trial ON trial.task_id = attempt.task_id
-    LEFT JOIN LATERAL (SELECT r.job_id, r.ctid AS place, {_version("r")} AS version FROM jobs_task r
+    LEFT JOIN LATERAL (SELECT r.job_id, r.ctid AS place, {_written("r")} AS written FROM jobs_task r
       WHERE r.id = attempt.task_id AND r.state = '{TaskState.RUNNING}' OFFSET 0) task ON true
     LEFT JOIN LATERAL (SELECT r.ctid AS place, {_version("r")} AS version FROM jobs_job r
       WHERE r.id = task.job_id OFFSET 0) job ON true
     WHERE attempt.pool_id = %(pool)s
 ), run_version AS MATERIALIZED (
-    SELECT run.*, {_block("id", "hashtext")} AS block, hash_record_extended(run, 0) AS version FROM run
+    SELECT run.*, {_block("id", "hashtext")} AS block, hash_record_extended(run, run.pair) AS version FROM run
 ), slot_version AS MATERIALIZED (
     SELECT r.ctid AS place, {_block("r.host_id", "uuid_hash")} AS block, {_version("r")} AS version
     FROM host_version host JOIN hosts_slot r ON r.host_id = host.id
 ), hold_version AS MATERIALIZED (
     SELECT hold.member_id, m.host_id, m.allocation_id, {_block("m.host_id", "uuid_hash")} AS block,
-      hashint8extended(hold.version, m.version) AS version
+      {_with("hold.version", "m.ctid", _written("m"))} AS version
     FROM (SELECT r.member_id, bit_xor({_version("r")}) AS version FROM jobs_slothold r
           WHERE released_at IS NULL GROUP BY member_id) hold
-    CROSS JOIN LATERAL (SELECT r.*, {_version("r")} AS version FROM jobs_member r WHERE id = hold.member_id OFFSET 0) m
+    CROSS JOIN LATERAL (SELECT r.ctid, r.xmin, r.host_id, r.allocation_id, r.cleaning_since FROM jobs_member r
+      WHERE id = hold.member_id OFFSET 0) m
     WHERE m.cleaning_since IS NULL
 ), {", ".join(map(_differing, TABLES))}
 SELECT {_SERVER}, {", ".join(map(_sums, TABLES))},
