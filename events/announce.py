@@ -117,11 +117,6 @@ def wake_all(task_name: str, calls: Sequence[tuple[object, ...]]) -> None:
         hints.send()
 
 
-def hold_back(task_name: str, *args: object, seconds: float) -> None:
-    """Let a message that is asked for now wait for so long; one that is lost meanwhile costs a beat interval."""
-    _paced.hold((task_name, args), seconds)
-
-
 def waiting(priority: int = 0) -> int:
     """Messages of this priority, by default of the highest. 0 if Redis does not say: sending tells why."""
     queue = str(current_app.conf.task_default_queue)

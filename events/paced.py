@@ -47,12 +47,6 @@ class Paced:
         with self._lock:
             self._until[key] = time.monotonic() + seconds
 
-    def hold(self, key: Hashable, seconds: float) -> None:
-        """Have what is asked for from now on wait for so long; what waits already is not put off."""
-        with self._lock:
-            if key not in self._waiting:
-                self._until[key] = time.monotonic() + seconds
-
     def _over(self, key: Hashable) -> None:
         with self._lock:
             asked = self._waiting.pop(key)

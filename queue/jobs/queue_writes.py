@@ -11,7 +11,7 @@ from typing import Any
 from django.db import connection
 from django.db.models import Q
 
-from events.announce import announce, hold_back
+from events.announce import announce
 from events.models import Event
 from events.record import record
 from hosts import pool_access
@@ -30,8 +30,6 @@ _PLACES = ("position", "usual_position")
 
 #: Edits of the queue are serialized by this advisory lock, so that two moves see each other's positions.
 _LOCK_KEY = 0x7472_7175
-#: Pages show an edit before the pass that it causes begins, which takes a core for a long queue.
-_SHOWN_FIRST_SECONDS = 0.08
 
 
 @dataclass
@@ -54,7 +52,6 @@ class Edit:
     def announce(self) -> None:
         """Let the next passes and whoever looks see it."""
         for pool_id in sorted(self.dirty):
-            hold_back("dispatch.tasks.tick", pool_id, seconds=_SHOWN_FIRST_SECONDS)
             mark_dirty(pool_id)
         if self.before:
             announce(*(f"job:{job_id}" for job_id in self.before))

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 
-from dispatch.passes import last_plan
+from dispatch.passes import last_plan, pool_rows
 from hosts.models import ResourcePool
 from jobs import queue_order
 from jobs.states import JobState, TaskState
@@ -158,11 +158,11 @@ SELECT pool_id, count(*) FILTER (WHERE holds), count(*) FILTER (WHERE NOT holds)
 """
 
 # What this very transaction has written would have the same number each time. After 2^30 transactions, or by a server
-# that was started again, numbers of writers are not compared with earlier ones.
+# that was started again or has crashed, numbers of writers are not compared with earlier ones.
 _LOOK = f"""
 WITH now AS (
   SELECT pg_current_snapshot()::text AS snapshot, concat_ws(
-    ' ', pg_postmaster_start_time(), pg_snapshot_xmin(pg_current_snapshot())::text::bigint >> 30) AS server
+    ' ', {pool_rows.STARTED}, pg_snapshot_xmin(pg_current_snapshot())::text::bigint >> 30) AS server
 )
 SELECT pg_current_xact_id_if_assigned() IS NULL, snapshot, server,
        CASE WHEN (snapshot, server) <> (%(snapshot)s, %(server)s) THEN (

@@ -20,25 +20,6 @@ def test_what_is_asked_for_in_a_rest_is_done_once_and_together() -> None:
     assert paced.is_due("pool", 3)
 
 
-def test_what_is_held_back_follows_and_is_not_put_off_again() -> None:
-    done: queue.Queue[tuple[Any, list[Any]]] = queue.Queue()
-    paced = Paced(lambda key, asked: done.put((key, asked)))
-    paced.hold("pool", 0.05)
-    assert not paced.is_due("pool", 1)
-    paced.hold("pool", 3600)
-    assert not paced.is_due("pool", 2)
-    assert done.get(timeout=10) == ("pool", [1, 2])
-    assert paced.is_due("pool", 3)
-
-
-def test_an_edit_of_the_queue_holds_back_the_tick_of_its_pool(monkeypatch: pytest.MonkeyPatch) -> None:
-    rest: queue.Queue[Any] = queue.Queue()
-    monkeypatch.setattr(announce, "_paced", Paced(lambda key, asked: rest.put((key, asked))))
-    announce.hold_back("dispatch.tasks.tick", 1, seconds=0.05)
-    assert announce._due("dispatch.tasks.tick", [(1,), (2,)]) == [(2,)]
-    assert rest.get(timeout=10) == (("dispatch.tasks.tick", (1,)), [(1,)])
-
-
 def test_ticks_of_a_pool_share_messages_and_merges_of_all_logs_do(monkeypatch: pytest.MonkeyPatch) -> None:
     rest: list[Any] = []
     monkeypatch.setattr(announce, "_paced", Paced(lambda key, asked: rest.append((key, asked))))

@@ -79,9 +79,13 @@ def _sums(name: str) -> str:
     return f"(SELECT json_agg(json_build_array(block, sum)) FROM {name}_block)::text"
 
 
+#: Another one whenever PostgreSQL starts: after a crash, which leaves the first as it is but throws statistics away, it
+#: may give the numbers of transactions again that it had not stored.
+STARTED = "pg_postmaster_start_time(), pg_stat_get_bgwriter_stat_reset_time()"
 #: Within this a version names one content of a row. VACUUM FULL and CLUSTER rewrite a table: a place then holds another
 #: row of the same transaction.
-_SERVER = "concat_ws(' ', pg_postmaster_start_time(), {})".format(
+_SERVER = "concat_ws(' ', {}, {})".format(
+    STARTED,
     ", ".join(
         f"pg_relation_filenode('{table}')"
         for table in ("hosts_host", "hosts_slot", "jobs_job", "jobs_task", "jobs_slothold", "jobs_member")
